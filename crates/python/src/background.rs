@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use rayon::{ThreadBuilder, ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,20 +44,15 @@ impl Shared {
     }
 }
 
-/// Makes a pool of threads that policies in Python may run on.
+/// Makes a pool of threads of its own, because those of the global one do not survive a fork.
 ///
-/// It is none but the caller's, because the threads of the global one do not survive a fork. Each
-/// thread is known to the interpreter from its start: otherwise every call of a policy would make
-/// and free a state of the thread, with the memory of its first frame.
+/// The threads are unknown to the interpreter until a policy is called: one that came back from
+/// `detach` while the interpreter ends would abort the process.
 ///
 /// # Errors
 /// If there are too many threads.
 pub(crate) fn pool(threads: Option<usize>) -> Result<ThreadPool, ThreadPoolBuildError> {
-    let spawn = |thread: ThreadBuilder| {
-        let known = move || Python::attach(|py| py.detach(|| thread.run()));
-        thread::Builder::new().name("lull-pool".to_owned()).spawn(known).map(drop)
-    };
-    ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).spawn_handler(spawn).build()
+    ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build()
 }
 
 /// Runs `work` on a thread of its own without the interpreter's lock.
