@@ -9,7 +9,7 @@
 //!
 //! which is the Universal Scalability Law (Gunther 2007) beyond the cores: throughput is the
 //! inverse of the cost. The number varies by itself while a server is watched, so the line is
-//! fitted by least squares over intervals, each of the weight of its answers. A limit of C keeps the
+//! fitted by least squares over intervals, weighted by their answers. A limit of C keeps the
 //! number at C where it would be higher.
 //!
 //! Its error is that of the jackknife over blocks of consecutive intervals, because intervals
