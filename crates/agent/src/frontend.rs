@@ -51,6 +51,8 @@ use std::time::{Duration, Instant};
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the push messages that had come.
 const DRAIN_MAX: Duration = Duration::from_millis(20);
+/// How long a front end may leave requests unanswered before it is replaced.
+const SILENT_MAX: Duration = Duration::from_secs(10);
 /// Most orders that wait for the end of the epoch; further ones are refused.
 const ORDERS_MAX: usize = 8;
 /// Most push messages in one drain: ten a second of 256 clients, three times over. Each costs
@@ -121,6 +123,8 @@ struct Supervisor {
     gaps: Option<Vec<Gap>>,
     drains: u32,
     drained: u32,
+    /// When the first request was made that is not answered yet.
+    unanswered: Option<Instant>,
     pushed: Vec<(ClientId, Report)>,
     notices: Vec<String>,
     orders: Vec<UncheckedOrder>,
@@ -156,6 +160,7 @@ impl Frontend {
             gaps: None,
             drains: 0,
             drained: 0,
+            unanswered: None,
             pushed: Vec::new(),
             notices: Vec::new(),
             orders: Vec::new(),
@@ -276,11 +281,11 @@ impl Supervisor {
         let Some(child) = self.child.take() else { return };
         // Orders of the former process have lost those who wait for their answers.
         self.orders.clear();
-        self.drained = self.drains;
+        (self.drained, self.unanswered) = (self.drains, None);
         self.restart.ended(Instant::now());
         let status = match lost {
             Lost::Ended => child.end(),
-            Lost::Channel(_) | Lost::Frame(_) => child.kill(),
+            Lost::Silent | Lost::Channel(_) | Lost::Frame(_) => child.kill(),
         };
         self.notices.push(format!(
             "the front end, which serves the page and the push socket, is started again: {lost} \
@@ -321,6 +326,7 @@ impl Supervisor {
         if self.gaps.is_some() && self.child.is_some() {
             let deadline = Instant::now() + DRAIN_MAX;
             self.drains = self.drains.wrapping_add(1);
+            let since = *self.unanswered.get_or_insert_with(Instant::now);
             self.send(&ToFrontend::Drain(self.drains));
             self.receive();
             while self.drained != self.drains && Instant::now() < deadline {
@@ -328,6 +334,11 @@ impl Supervisor {
                     child.wait_for(deadline);
                 }
                 self.receive();
+            }
+            if self.drained == self.drains {
+                self.unanswered = None;
+            } else if since.elapsed() > SILENT_MAX {
+                self.lose(&Lost::Silent);
             }
         } else {
             self.receive();
@@ -436,6 +447,7 @@ mod tests {
             gaps: None,
             drains: 0,
             drained: 0,
+            unanswered: None,
             pushed: Vec::new(),
             notices: Vec::new(),
             orders: Vec::new(),
@@ -453,6 +465,24 @@ mod tests {
             let refused = Frontend::start(setup).unwrap_err().to_string();
             assert!(refused.contains(words) && refused.contains(program), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_front_end_that_runs_and_does_not_answer_is_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let mut supervisor = supervisor(&place);
+        // It writes without end and reads nothing.
+        supervisor.program = "/usr/bin/yes".into();
+        supervisor.start().unwrap();
+        supervisor.gaps = Some(Vec::new());
+        supervisor.drain();
+        assert!(supervisor.child.is_some() && supervisor.unanswered.is_some());
+        supervisor.unanswered = Instant::now().checked_sub(SILENT_MAX + DRAIN_MAX);
+        supervisor.drain();
+        assert!(supervisor.child.is_none());
+        assert!(supervisor.notices[0].contains("did not answer for 10 s (signal: 9"));
+        supervisor.drain();
+        assert!(supervisor.child.is_some(), "the first new start is due at once");
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn drop_user() -> Result<(), String> {
     set_capabilities(None, without).map_err(|error| failed("drop capabilities", error.into()))?;
     set_no_new_privs(true).map_err(|error| failed("refuse new ones", error.into()))?;
     dropped.map_err(|error| {
-        let what = "become `nobody`, so that it stays root without capabilities";
+        let what = "change its user, so that it stays root without capabilities";
         format!("{}; CAP_SETUID and CAP_SETGID are needed", failed(what, error))
     })
 }

@@ -31,6 +31,9 @@ pub(super) enum Lost {
     /// It has closed its end of the channel.
     #[error("it ended")]
     Ended,
+    /// It runs and does not answer.
+    #[error("it did not answer for 10 s")]
+    Silent,
     /// The channel failed.
     #[error("the channel to it failed: {0}")]
     Channel(#[from] io::Error),
@@ -53,19 +56,19 @@ impl FrontendChild {
     /// Starts `program` as a front end and hands the sockets over.
     pub(super) fn start(program: &Path, listeners: &Listeners) -> io::Result<Self> {
         let (channel, theirs) = UnixStream::pair()?;
+        // Before the start, so that a program that ends at once is no failure to send.
+        listeners.send(&channel)?;
+        channel.set_nonblocking(true)?;
         let mut command = Command::new(program);
         for variable in service::VARIABLES {
             command.env_remove(variable);
         }
-        command.arg0("lull").arg("frontend").current_dir("/");
+        command.arg0("lull").arg("frontend");
         command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::inherit());
         let child = command.spawn()?;
         // The command holds the other end, whose last copy must be the child's.
         drop(command);
-        let started = Self { child, channel, frames: Frames::new(FROM_MAX), waiting: Vec::new() };
-        listeners.send(&started.channel)?;
-        started.channel.set_nonblocking(true)?;
-        Ok(started)
+        Ok(Self { child, channel, frames: Frames::new(FROM_MAX), waiting: Vec::new() })
     }
 
     /// The process.

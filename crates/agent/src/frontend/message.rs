@@ -295,6 +295,39 @@ mod tests {
         assert!(progress(f64::NAN, "paths").is_err() && progress(1.0, &"u".repeat(200)).is_err());
     }
 
+    /// Bytes of a front end that was taken over: those of a message, with some changed.
+    #[test]
+    fn any_bytes_are_a_checked_message_or_an_error() {
+        let apps = ["a", "b"].map(str::to_owned);
+        let report = Report::new(1, &Message::Latency(Box::new(window())));
+        let whole = FromFrontend::Pushed { client: 7, pid: Some(9), report };
+        let whole = postcard::to_allocvec(&whole).unwrap();
+        let mut state = 7_u64;
+        let mut draw = |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        let (mut taken, mut refused) = (0, 0);
+        for _ in 0..3_000 {
+            let mut bytes = whole[..1 + draw(whole.len())].to_vec();
+            for _ in 0..draw(4) {
+                let at = draw(bytes.len().min(60));
+                bytes[at] = draw(256) as u8;
+            }
+            match postcard::from_bytes(&bytes) {
+                Ok(FromFrontend::Pushed { report, .. }) => match report.check(&apps) {
+                    Ok(message) => {
+                        taken += 1;
+                        assert!(message.check().is_ok() && message.app() == "b");
+                    }
+                    Err(_) => refused += 1,
+                },
+                Ok(_) | Err(_) => refused += 1,
+            }
+        }
+        assert!(taken > 0 && refused > 0, "{taken} taken, {refused} refused");
+    }
+
     #[test]
     fn texts_are_shortened_between_letters() {
         let text = shorten("ä".repeat(400));

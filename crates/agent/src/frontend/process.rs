@@ -52,6 +52,8 @@ pub fn run() -> anyhow::Result<()> {
     let begin = first(&mut channel, &mut frames)?;
     // Signals of the agent's terminal are not for it. Refused only to the leader of a group.
     let _ = rustix::process::setsid();
+    // A directory that is in use cannot be unmounted.
+    std::env::set_current_dir("/")?;
     let _ = rustix::thread::set_name(c"lull-frontend");
     push.set_nonblocking(true)?;
     channel.set_nonblocking(true)?;
