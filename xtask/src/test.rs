@@ -46,24 +46,25 @@ pub(crate) struct Options {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     signals::reset_for_children()?;
     room::warn(root);
-    let missing = needs::provide();
-    let skips: Vec<&str> = missing.iter().flat_map(|name| ["--skip", name]).collect();
-    let rig = if options.rig && !options.quick { rig() } else { Rig::NotWanted };
-    let no_python = crate::python::ready(root).err().map(|error| format!("{error:#}"));
-    if let Some(why) = &no_python {
-        println!("== no Python package: {why}\n   to run its tests: cargo xtask python");
-    }
-    let phases = Phases::new(options, &skips, &rig, no_python.is_none());
-    let runner = Runner::new(root, profile(options), &skips)?;
-    if runner.run_until_failure(&phases.front)? {
+    let front = front(options);
+    let mut runner = Runner::new(root, profile(options))?;
+    // What is fetched arrives while the first phases compile.
+    let (is_good, fetched) = std::thread::scope(|scope| {
+        let fetched = scope.spawn(|| Fetched::provide(root, options));
+        let is_good = runner.run_until_failure(&front);
+        (is_good, fetched.join().expect("fetching returns its errors"))
+    });
+    if is_good? {
+        let phases = Phases::new(options, &fetched);
+        runner.leave_out(&fetched.skips());
         runner.run_beside(&phases.programs, &phases.aside)?;
     }
     let mut tally = runner.close()?;
-    if let Rig::Missing(why) = &rig {
+    if let Rig::Missing(why) = &fetched.rig {
         println!("{}", without_rig(why));
         tally.leave_out(why, crate::rig::names_in_ci().len());
     }
-    if let Some(why) = &no_python {
+    if let Some(why) = &fetched.no_python {
         tally.leave_out(why, crate::python::count(root));
     }
     let lists = [
@@ -79,6 +80,33 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     println!("== {} s", runner.started.elapsed().as_secs());
     println!("{tally}");
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the tests need besides what cargo builds.
+struct Fetched {
+    /// The tests to leave out: their program of the system is missing.
+    missing: Vec<String>,
+    rig: Rig,
+    /// Why the Python package cannot be tested, if so.
+    no_python: Option<String>,
+}
+
+impl Fetched {
+    /// Installs and fetches it, and says what cannot be had.
+    fn provide(root: &Path, options: &Options) -> Self {
+        let missing = needs::provide();
+        let rig = if options.rig && !options.quick { rig() } else { Rig::NotWanted };
+        let no_python = crate::python::ready(root).err().map(|error| format!("{error:#}"));
+        if let Some(why) = &no_python {
+            println!("== no Python package: {why}\n   to run its tests: cargo xtask python");
+        }
+        Self { missing, rig, no_python }
+    }
+
+    /// The arguments of test programs that leave out the missing ones.
+    fn skips(&self) -> Vec<&str> {
+        self.missing.iter().flat_map(|name| ["--skip", name]).collect()
+    }
 }
 
 /// Whether real kernels can be booted here.
@@ -128,10 +156,25 @@ const fn profile(options: &Options) -> &'static [&'static str] {
     if options.release { &["--release"] } else { &[] }
 }
 
-/// The phases of a run.
+/// Builds all test programs.
+fn test(options: &Options) -> Vec<&'static str> {
+    [&["test", "--no-fail-fast"][..], &ALL, &KINDS, profile(options)].concat()
+}
+
+/// The phases that run one after the other, before all others.
+fn front(options: &Options) -> Vec<Phase> {
+    let clippy = [&["clippy", "--all-targets"][..], &ALL, &["--", "-D", "warnings"]].concat();
+    vec![
+        Phase::new("format", &["fmt", "--all", "--check"], Step::Cargo),
+        Phase::new("tidy", &["xtask", "tidy"], Step::Here(crate::tidy::run)),
+        Phase::new("dependencies", &["xtask", "supply"], Step::Here(crate::supply::run)),
+        Phase::new("clippy", &clippy, Step::Cargo),
+        Phase::new("build", &test(options), Step::Build),
+    ]
+}
+
+/// The phases of a run after the first ones.
 struct Phases {
-    /// One after the other, before all others.
-    front: Vec<Phase>,
     /// The test programs.
     programs: Vec<Phase>,
     /// Beside the test programs.
@@ -139,24 +182,15 @@ struct Phases {
 }
 
 impl Phases {
-    fn new(options: &Options, skips: &[&str], rig: &Rig, has_python: bool) -> Self {
-        let profile = profile(options);
-        let test = [&["test", "--no-fail-fast"][..], &ALL, &KINDS, profile].concat();
-        let first = [&test[..], &["--"], skips].concat();
-        let slow = [&test[..], &["--", "--ignored"], skips].concat();
-        let clippy = [&["clippy", "--all-targets"][..], &ALL, &["--", "-D", "warnings"]].concat();
+    fn new(options: &Options, fetched: &Fetched) -> Self {
+        let (profile, test, skips) = (profile(options), test(options), fetched.skips());
+        let first = [&test[..], &["--"], &skips].concat();
+        let slow = [&test[..], &["--", "--ignored"], &skips].concat();
         let doc_tests = [&["test", "--no-fail-fast", "--doc"][..], &ALL, profile].concat();
         let doc = [&["doc", "--no-deps"][..], &ALL].concat();
         let warnings = Step::Aside(Some(("RUSTDOCFLAGS", "-D warnings")));
         let loom = Step::Aside(Some(("RUSTFLAGS", "--cfg loom")));
 
-        let front = vec![
-            Phase::new("format", &["fmt", "--all", "--check"], Step::Cargo),
-            Phase::new("tidy", &["xtask", "tidy"], Step::Here(crate::tidy::run)),
-            Phase::new("dependencies", &["xtask", "supply"], Step::Here(crate::supply::run)),
-            Phase::new("clippy", &clippy, Step::Cargo),
-            Phase::new("build", &test, Step::Build),
-        ];
         let pages = Step::Here(check_pages(options.release));
         let mut programs = vec![
             Phase::new("tests", &first, Step::Programs(Round::First)),
@@ -174,14 +208,14 @@ impl Phases {
         if !options.quick {
             programs.push(Phase::new("slow tests", &slow, Step::Programs(Round::Slow)));
         }
-        if has_python {
+        if fetched.no_python.is_none() {
             let python = [&["xtask", "python", "--staged"][..], profile].concat();
             aside.push(Phase::new(PYTHON, &python, Step::Aside(None)));
         }
-        if matches!(rig, Rig::Ready) {
+        if matches!(fetched.rig, Rig::Ready) {
             aside.push(Phase::new(RIG, &["xtask", "rig"], Step::Aside(None)));
         }
-        Self { front, programs, aside }
+        Self { programs, aside }
     }
 }
 
@@ -198,10 +232,12 @@ fn check_pages(release: bool) -> fn(&Path) -> Result<ExitCode> {
 mod tests {
     use super::*;
 
-    fn commands(options: &Options, skips: &[&str]) -> Vec<String> {
+    fn commands(options: &Options, missing: &[&str]) -> Vec<String> {
         let rig = if options.rig { Rig::Ready } else { Rig::NotWanted };
-        let Phases { front, programs, aside } = Phases::new(options, skips, &rig, true);
-        [front, programs, aside].iter().flatten().map(Phase::repeat).collect()
+        let missing = missing.iter().map(|name| (*name).to_owned()).collect();
+        let fetched = Fetched { missing, rig, no_python: None };
+        let Phases { programs, aside } = Phases::new(options, &fetched);
+        [front(options), programs, aside].iter().flatten().map(Phase::repeat).collect()
     }
 
     #[test]
@@ -219,7 +255,8 @@ mod tests {
     fn a_rig_or_a_python_that_cannot_be_had_is_no_phase_and_the_reason_is_shown() {
         let options = Options { quick: false, rig: true, release: false };
         let rig = Rig::Missing("no kernel 6.1 from Debian".to_owned());
-        let phases = Phases::new(&options, &[], &rig, false);
+        let no_python = Some("no venv".to_owned());
+        let phases = Phases::new(&options, &Fetched { missing: Vec::new(), rig, no_python });
         assert!(phases.aside.iter().all(|phase| ![RIG, PYTHON].contains(&phase.name)));
         let shown = without_rig("no kernel 6.1 from Debian");
         assert!(shown.contains("knobs") && shown.contains("no kernel 6.1 from Debian"), "{shown}");
@@ -238,7 +275,7 @@ mod tests {
     #[test]
     fn tests_that_need_what_is_missing_are_left_out_of_both_rounds() {
         let options = Options { quick: false, rig: false, release: true };
-        let all = commands(&options, &["--skip", "needs_memcached"]);
+        let all = commands(&options, &["needs_memcached"]);
         let with_skip = all.iter().filter(|command| command.ends_with("--skip needs_memcached"));
         assert_eq!(with_skip.count(), 2, "{all:?}");
     }

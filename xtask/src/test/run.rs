@@ -25,7 +25,7 @@ pub(super) struct Runner<'a> {
     /// `--release`, or nothing.
     profile: &'a [&'a str],
     /// What each test program gets: the tests to leave out.
-    skips: &'a [&'a str],
+    skips: Vec<String>,
     pub(super) started: Instant,
     /// Where tests record that they are skipped.
     skipped: PathBuf,
@@ -44,11 +44,7 @@ enum Show {
 }
 
 impl<'a> Runner<'a> {
-    pub(super) fn new(
-        root: &'a Path,
-        profile: &'a [&'a str],
-        skips: &'a [&'a str],
-    ) -> Result<Self> {
+    pub(super) fn new(root: &'a Path, profile: &'a [&'a str]) -> Result<Self> {
         let target = crate::release::target(root);
         std::fs::create_dir_all(&target)?;
         let skipped = target.join("skipped-tests");
@@ -57,13 +53,18 @@ impl<'a> Runner<'a> {
         Ok(Self {
             root,
             profile,
-            skips,
+            skips: Vec::new(),
             started: Instant::now(),
             skipped,
             tally: Mutex::default(),
             programs: Mutex::default(),
             lanes: AtomicUsize::new(1),
         })
+    }
+
+    /// Gives the test programs these arguments, which leave out tests.
+    pub(super) fn leave_out(&mut self, skips: &[&str]) {
+        self.skips = skips.iter().map(|text| (*text).to_owned()).collect();
     }
 
     /// Runs phases one after the other until one fails; returns whether all succeeded.
@@ -178,10 +179,9 @@ impl<'a> Runner<'a> {
     /// Runs one program; none if it ends without a result.
     fn program(&self, program: &Program, round: Round) -> Result<Option<Counts>> {
         let threads = threads(self.lanes.load(Ordering::Relaxed));
-        let arguments = match round {
-            Round::First => self.skips.to_vec(),
-            Round::Slow => [&["--ignored"], self.skips].concat(),
-        };
+        let skips = self.skips.iter().map(String::as_str);
+        let ignored = (round == Round::Slow).then_some("--ignored");
+        let arguments: Vec<&str> = ignored.into_iter().chain(skips).collect();
         let mut command = program.command();
         command.args(&arguments).args(["--test-threads", &threads.to_string()]);
         command.stdin(Stdio::null()).env(lull_testing::SKIPPED_FILE, &self.skipped);
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_failure_without_a_failed_test_counts_as_one_and_ends_a_sequence() {
         let root = crate::root();
-        let runner = Runner::new(&root, &[], &[]).unwrap();
+        let runner = Runner::new(&root, &[]).unwrap();
         assert!(runner.run_until_failure(&phases()[..1]).unwrap());
         assert!(runner.lock().is_good());
         assert!(!runner.run_until_failure(&phases()).unwrap());
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn lanes_run_all_their_phases_and_show_every_failure() {
         let root = crate::root();
-        let runner = Runner::new(&root, &[], &[]).unwrap();
+        let runner = Runner::new(&root, &[]).unwrap();
         runner.run_beside(&phases(), &phases()[..1]).unwrap();
         assert_eq!(runner.lock().to_string(), "0 passed, 2 failed");
     }
