@@ -71,3 +71,23 @@ fn started(process: ProcessId) -> Nanos {
     let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
     Nanos(process.start_ticks.saturating_mul(1_000_000_000 / ticks_per_s))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn without_a_handle_from_the_kernel_a_process_younger_than_its_connection_is_refused() {
+        let roots = Roots::default();
+        let own = ProcessId::own(&roots).unwrap();
+        let accepted = |since| {
+            let (ours, _theirs) = UnixStream::pair().unwrap();
+            let connection = Connection::new(ours, since).unwrap();
+            by_start_time(own, &connection, &roots)
+        };
+        assert_eq!(accepted(now(ClockId::Monotonic)).unwrap().process, own);
+        let refusal = accepted(Nanos::ZERO).unwrap_err();
+        assert_eq!(refusal.reason, Reason::Process);
+    }
+}
