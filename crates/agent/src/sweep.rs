@@ -53,9 +53,10 @@ impl Sweep {
     /// Creates a sweep of all settings of a space, each in so many blocks.
     ///
     /// `rules` say what it takes to show that a setting meets the bound.
-    pub fn new(space: Space, rules: Rules, blocks: usize, seed: u32) -> Self {
+    pub fn new(space: Space, rules: &Rules, blocks: usize, seed: u32) -> Self {
         // All trials of a setting are its evidence.
-        let rules = Rules { confirm: blocks.saturating_sub(1), trials: 4 * blocks, ..rules };
+        let rules =
+            Rules { confirm: blocks.saturating_sub(1), trials: 4 * blocks, ..rules.clone() };
         Self { space, rules, blocks, seed, trials: Vec::new() }
     }
 
@@ -164,7 +165,7 @@ mod tests {
         let values =
             [(Capability::Cores, vec![1.0, 2.0, 4.0]), (Capability::Frequency, vec![1.0, 2.0])];
         let space = Space::from_values(&values).unwrap();
-        Sweep::new(space, Rules::new(Method::Apart, 500.0, 30), blocks, seed)
+        Sweep::new(space, &Rules::new(Method::Apart, 500.0, 30), blocks, seed)
     }
 
     /// Plays a sweep to its end; `read` returns no reading where a knob refuses.

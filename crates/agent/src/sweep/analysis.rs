@@ -199,7 +199,7 @@ mod tests {
         let values =
             [(Capability::Cores, vec![1.0, 2.0, 4.0]), (Capability::Frequency, vec![1.0, 2.0])];
         let space = Space::from_values(&values).unwrap();
-        let mut sweep = Sweep::new(space, Rules::new(Method::Apart, bound_us, 30), 4, 1);
+        let mut sweep = Sweep::new(space, &Rules::new(Method::Apart, bound_us, 30), 4, 1);
         let mut rng = lull_control::Rng::seed_from_u64(2);
         while let Some((block, place)) = sweep.next_trial() {
             let outcome = Ok(read(&sweep.space.values(&place), rng.random::<f64>() - 0.5));

@@ -48,7 +48,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         search: SettingSearch::Profiled,
     },
     config: ConfigSchema::new::<Config>(),
-    make: |table, machine, apps| Ok(Box::new(CoPi::new(read(table)?, machine, apps)?)),
+    make: |table, machine, apps| Ok(Box::new(CoPi::new(&read(table)?, machine, apps)?)),
 };
 
 config! {
@@ -96,7 +96,7 @@ struct CoPi {
 }
 
 impl CoPi {
-    fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
+    fn new(config: &Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
         let settings = |it: &Profiled| {
             let settings = it.settings(ENTRY.name, machine, apps)?;
             Ok(RateSettings { rate_per_s: it.rate_per_s, settings })
@@ -165,7 +165,7 @@ mod tests {
         { rate_per_s = 1900.0, delay = \"200us\", frequency = \"1GHz\" }]";
 
     fn made(text: &str) -> CoPi {
-        CoPi::new(read(&text.parse().unwrap()).unwrap(), &machine(2), &[lc_spec("a")]).unwrap()
+        CoPi::new(&read(&text.parse().unwrap()).unwrap(), &machine(2), &[lc_spec("a")]).unwrap()
     }
 
     fn lookup_of(rate: f64, take: Take) -> f64 {
@@ -214,7 +214,7 @@ mod tests {
         let mut bare = machine(2);
         bare.capabilities = lull_control::Capabilities::default();
         let config = read(&PROFILE.parse().unwrap()).unwrap();
-        let refused = CoPi::new(config, &bare, &[]).err().unwrap();
+        let refused = CoPi::new(&config, &bare, &[]).err().unwrap();
         assert!(refused.to_string().contains("needs coalescing"), "{refused}");
     }
 }

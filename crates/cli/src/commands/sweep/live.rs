@@ -129,7 +129,7 @@ fn sweep(
         head.seed = rows.seed();
     }
     let blocks = usize::from(args.live.blocks.unwrap_or(BLOCKS));
-    let mut sweep = Sweep::new(space, rules, blocks, head.seed);
+    let mut sweep = Sweep::new(space, &rules, blocks, head.seed);
     if let Some(rows) = &mut rows {
         rows.trials(sweep.space())?.into_iter().for_each(|trial| sweep.tell(trial));
     }
