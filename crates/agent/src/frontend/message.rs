@@ -142,9 +142,12 @@ pub(super) struct Window {
     lag_p99_ns: u64,
     /// Latencies with their counts.
     histogram: Vec<(u64, u64)>,
-    /// One in how many, and of each: due, wait, latency.
-    sample: Option<(u64, Vec<(u64, u64, u64)>)>,
+    /// One in how many.
+    sample: Option<(u64, Vec<RequestTimes>)>,
 }
+
+/// When a request was due, how long it waited, and its latency.
+type RequestTimes = (u64, u64, u64);
 
 impl Report {
     /// A message of the app with this number.
