@@ -247,13 +247,13 @@ mod tests {
             let (from, to) = (monotonic(), Nanos(monotonic().0 + 1_000));
             watch.read(to).under_way.wrapping_sub(watch.read(from).under_way) == to.0 - from.0
         };
-        until("under way", &grows);
+        until("under way", grows);
         go.send(()).unwrap();
         served.client.read_exact(&mut [0; 10]).unwrap();
         until("answered", || !grows());
         // The thread ends without an answer.
         served.send();
-        until("under way again", &grows);
+        until("under way again", grows);
         drop(go);
         assert!(served.thread.join().is_err(), "its channel has no sender");
         until("gone", || !grows());

@@ -193,7 +193,7 @@ impl Swept {
         settings.sort_by(|a, b| a.tail_us.mean.total_cmp(&b.tail_us.mean));
         let point = |it: &SettingSummary| {
             let Estimate { mean, half_width, .. } = it.watts;
-            let interval = half_width.is_finite().then(|| [mean - half_width, mean + half_width]);
+            let interval = half_width.is_finite().then_some([mean - half_width, mean + half_width]);
             Point { x: it.tail_us.mean, y: mean, interval }
         };
         let (percentile, bound) = self.objective;
