@@ -11,12 +11,12 @@
 //!                         ◀── push messages, tails, orders, notices ────────────
 //! ```
 //!
-//! The agent decodes only the messages of [`message`]: numbers and short texts in a fixed
+//! The agent decodes only the messages of `message`: numbers and short texts in a fixed
 //! order, with a bound on each. It checks every value again, since a front end that was taken
 //! over may send anything. An order counts only with the operators' token, of which the front
 //! end has no more than a digest.
 //!
-//! The agent never waits for the front end, but for at most [`DRAIN_MAX`] when it collects push
+//! The agent never waits for the front end, but for at most `DRAIN_MAX` when it collects push
 //! messages. A front end that ends is started again, with growing waits if it ends repeatedly.
 //! Meanwhile clients are queued by the kernel, and no knob is written because of it.
 

@@ -317,12 +317,12 @@ impl Session {
 }
 
 impl Closed {
-    /// The end of a run in words: whether the knobs are as they were.
     /// Descriptions of the knobs that could not be restored.
     pub fn left(&self) -> &[String] {
         &self.left
     }
 
+    /// The end of a run in words: whether the knobs are as they were.
     pub fn outcome(&self) -> String {
         if self.missed.is_empty() {
             return "knobs are as they were".to_owned();

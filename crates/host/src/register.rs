@@ -7,10 +7,10 @@
 //! another process, a class or a bound.
 //!
 //! What a connection can cost is bounded. At most [`NEWCOMERS_MAX`] connections are not
-//! registered yet, at most [`NEWCOMERS_OF_USER_MAX`] of one user; each has [`PATIENCE`] to
-//! register, may write [`LINES_MAX`] lines, and is closed if it does not read its answers. The
-//! socket is served at most every [`PAUSE`], and then up to [`ACCEPTS_MAX`] connections and
-//! [`EVENTS_MAX`] events are attended to, so that a flood delays other processes and not the
+//! registered yet, at most [`NEWCOMERS_OF_USER_MAX`] of one user; each has `PATIENCE` to
+//! register, may write `LINES_MAX` lines, and is closed if it does not read its answers. The
+//! socket is served at most every `PAUSE`, and then up to `ACCEPTS_MAX` connections and
+//! `EVENTS_MAX` events are attended to, so that a flood delays other processes and not the
 //! agent.
 
 mod client;

@@ -6,7 +6,7 @@
 //! - **files** (Landlock): no file can be opened, executed, made or removed, no address connected
 //!   or bound, no process outside signalled;
 //! - **system calls** (seccomp): only those pass that serve connections which already exist or
-//!   are accepted ([`system_calls`]).
+//!   are accepted (`system_calls`).
 //!
 //! A layer that the kernel does not offer is reported and left out: an old kernel is no reason to
 //! serve nothing. Tried by `tests/processes/sandbox.rs`, which attempts what is forbidden.

@@ -46,7 +46,7 @@ impl Shared {
 
 /// Makes a pool of threads of its own, because those of the global one do not survive a fork.
 ///
-/// The threads are unknown to the interpreter until a policy is called: one that came back from
+/// The threads are unknown to the interpreter until a policy is called: one that returned from
 /// `detach` while the interpreter ends would abort the process.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ pub(crate) struct RegisterArgs {
     /// The agent's socket for registrations (agent.register of its config)
     #[arg(long, value_name = "PATH", env = "LULL_REGISTER")]
     pub(crate) socket: PathBuf,
-    /// The [[match]] of the agent's config; may be left out if the user may register with one
+    /// The `[[match]]` of the agent's config; may be left out if the user may register with one
     /// only
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) template: Option<String>,

@@ -19,9 +19,8 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
     if args.json {
         return super::print_json(&ALL);
     }
-    let row = |it: &&Experiment| {
-        vec![it.name.to_owned(), it.summary.to_owned(), it.paper.to_owned()]
-    };
+    let row =
+        |it: &&Experiment| vec![it.name.to_owned(), it.summary.to_owned(), it.paper.to_owned()];
     println!("{}", table(&["experiment", "what it shows", "from"], ALL.iter().map(row)));
     Ok(())
 }
