@@ -28,10 +28,12 @@ fn track_change(epoll: c_int, operation: c_int, fd: c_int, event: Option<&epoll_
             answers::forget(fd);
             connection.arms(epoll, event);
         }
-        _ => {
+        // It may be armed in another epoll descriptor, and hidden there.
+        _ if pool::is_armed_at(connection.id, epoll) => {
             pool::forget(connection.id);
             connection.set_served_by(ServedBy::Alone);
         }
+        _ => {}
     }
 }
 

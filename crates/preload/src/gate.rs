@@ -110,9 +110,13 @@ impl Connection {
     /// Notes that the server is about to arm it in an epoll descriptor: what its thread had to
     /// do for it is done.
     pub(crate) fn arms(&mut self, epoll: c_int, event: &libc::epoll_event) {
-        self.receives();
-        // In a pool a turn is one transaction, since the thread does not look for the next one.
-        self.found_nothing();
+        // A server that waits for room to write has not ended its answer.
+        let waits_for = event.events & (libc::EPOLLIN | libc::EPOLLOUT).cast_unsigned();
+        if waits_for != libc::EPOLLOUT.cast_unsigned() {
+            self.receives();
+            // In a pool a turn is one transaction: the thread does not look for the next one.
+            self.found_nothing();
+        }
         let served_by = pool::server_arms(self.id, self.fd, epoll, event);
         self.set_served_by(served_by);
     }

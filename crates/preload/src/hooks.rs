@@ -71,7 +71,9 @@ fn reading(
     let done = read();
     if done > 0 {
         see(&connection, done);
-    } else {
+    } else if connection.served_by != ServedBy::Pool {
+        // In a pool the turn ends when the server arms the connection: the rest of a query may
+        // be on its way.
         connection.found_nothing();
     }
     done

@@ -5,13 +5,13 @@ use crate::signals::{self, SleepEnd};
 use crate::{clock, page, pool};
 use lull_oncall::sync::AtomicU32 as Word;
 use lull_oncall::{Id, Park, Seat, Verdict, Wake};
-use std::ffi::c_short;
+use std::ffi::{c_int, c_short};
 use std::ptr::null;
 
 /// Sleeping and waking over words that processes share.
 pub(crate) struct Parking {
     /// The worker's own socket, watched for a hang-up.
-    pub(crate) fd: libc::c_int,
+    pub(crate) fd: c_int,
     /// The connection of the worker that sleeps, if a signal wakes it.
     pub(crate) by_signal: Option<Id>,
 }
@@ -78,14 +78,34 @@ fn wait_for_change(word: &Word, value: u32, until_ns: u64) -> SleepEnd {
 impl Parking {
     /// Whether the client has closed the connection.
     fn is_hung_up(&self) -> bool {
-        const GONE: c_short = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
-        let mut what = libc::pollfd { fd: self.fd, events: libc::POLLRDHUP, revents: 0 };
-        let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        let (at, now) = (&raw mut what, &raw const now);
-        let none: *const libc::sigset_t = null();
-        // A direct system call, since another library may have replaced `poll`, too.
-        // SAFETY: one pollfd that may be written, a time that is read, no signals.
-        let ready = unsafe { libc::syscall(libc::SYS_ppoll, at, 1, now, none, 0) };
-        ready > 0 && what.revents & GONE != 0
+        is_hung_up(self.fd)
+    }
+}
+
+/// Whether the client at the other end of a descriptor has closed it.
+pub(crate) fn is_hung_up(fd: c_int) -> bool {
+    const GONE: c_short = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+    let mut what = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let (at, now) = (&raw mut what, &raw const now);
+    let none: *const libc::sigset_t = null();
+    // A direct system call, since another library may have replaced `poll`, too.
+    // SAFETY: one pollfd that may be written, a time that is read, no signals.
+    let ready = unsafe { libc::syscall(libc::SYS_ppoll, at, 1, now, none, 0) };
+    ready > 0 && what.revents & GONE != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_client_that_has_closed_is_found_and_one_that_waits_is_not() {
+        let (client, server) = UnixStream::pair().unwrap();
+        assert!(!is_hung_up(server.as_raw_fd()));
+        drop(client);
+        assert!(is_hung_up(server.as_raw_fd()));
     }
 }

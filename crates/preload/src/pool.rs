@@ -185,6 +185,16 @@ pub(crate) fn find(epoll: c_int, event: &libc::epoll_event) -> Option<(Id, c_int
     is_once.then(|| (id, arming.fd.load(Ordering::Relaxed)))
 }
 
+/// Whether a connection is armed in this epoll descriptor.
+pub(crate) fn is_armed_at(id: Id, epoll: c_int) -> bool {
+    get(id).is_some_and(|arming| arming.epoll.load(Ordering::Acquire) == epoll)
+}
+
+/// Returns the descriptor with which a connection was armed.
+pub(crate) fn descriptor(id: Id) -> Option<c_int> {
+    get(id).map(|arming| arming.fd.load(Ordering::Relaxed))
+}
+
 fn is_armed(id: Id, epoll: c_int, data: u64) -> bool {
     let is_it = |arming: &Arming| {
         let is_there = arming.epoll.load(Ordering::Acquire) == epoll;
@@ -212,8 +222,9 @@ pub(crate) fn examine(id: Id) -> Option<bool> {
 
 /// Ends the examination: the server gets the event.
 pub(crate) fn show(id: Id) {
-    if let Some(arming) = get(id) {
-        arming.take_back();
+    if get(id).is_some_and(Arming::take_back) {
+        // Another thread has hidden it, since the server armed it in between.
+        unmark(id);
     }
 }
 
@@ -239,6 +250,10 @@ pub(crate) fn hide(id: Id) -> Hiding {
     }
     unmark(id);
     let word = arming.word();
+    if word & STATE_MASK == HIDDEN {
+        // Another thread has hidden it, since the server armed it in between.
+        mark(id);
+    }
     let is_called = word & STATE_MASK == CALLED && arming.step(word, EXAMINED).is_some();
     if is_called { Hiding::Admitted } else { Hiding::Gone }
 }
@@ -273,7 +288,10 @@ pub(crate) fn wake(id: Id) -> bool {
 
 /// Adds a connection to the hidden ones, and wakes the thread that looks after them.
 fn mark(id: Id) {
-    HIDDEN_SET[id.index() / 64].fetch_or(1 << (id.index() % 64), Ordering::AcqRel);
+    let bit = 1 << (id.index() % 64);
+    if HIDDEN_SET[id.index() / 64].fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+        return;
+    }
     if HIDDEN_COUNT.fetch_add(1, Ordering::AcqRel) == 0 {
         let at = HIDDEN_COUNT.as_ptr();
         // SAFETY: a static word; at most one thread is woken.
@@ -282,8 +300,10 @@ fn mark(id: Id) {
 }
 
 fn unmark(id: Id) {
-    HIDDEN_SET[id.index() / 64].fetch_and(!(1 << (id.index() % 64)), Ordering::AcqRel);
-    HIDDEN_COUNT.fetch_sub(1, Ordering::AcqRel);
+    let bit = 1 << (id.index() % 64);
+    if HIDDEN_SET[id.index() / 64].fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+        HIDDEN_COUNT.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Returns the connections whose events are hidden.

@@ -6,7 +6,7 @@
 //! another process has admitted. The first hidden event starts it; without hidden events it
 //! sleeps.
 
-use crate::parking::WAKER;
+use crate::parking::{self, WAKER};
 use crate::{clock, page, pool, thread};
 use lull_oncall::Page;
 use std::ffi::c_void;
@@ -17,6 +17,8 @@ const NONE: u32 = 0;
 const RUNNING: u32 = 1;
 /// The thread could not be started: no event is hidden.
 const FAILED: u32 = 2;
+/// A thread starts it now: until it runs, no event is hidden.
+const STARTING: u32 = 3;
 
 static STATE: AtomicU32 = AtomicU32::new(NONE);
 
@@ -24,6 +26,8 @@ static STATE: AtomicU32 = AtomicU32::new(NONE);
 const TICK_NS: u64 = 5_000_000;
 /// The same where the gate pauses between rounds for less.
 const TICK_MIN_NS: u64 = 500_000;
+/// The ticks in which each hidden connection is checked once for its client's end.
+const HANG_UP_TICKS: u32 = 16;
 
 /// Whether the thread runs; the first call starts it.
 #[inline]
@@ -37,13 +41,12 @@ pub(crate) fn is_running() -> bool {
 
 #[cold]
 fn start() -> bool {
-    // A thread that comes second finds the state of the first one's success, which is likely,
-    // and its event is hidden a little before the first one's thread runs.
-    let mine = STATE.compare_exchange(NONE, RUNNING, Ordering::AcqRel, Ordering::Relaxed);
-    let has_started = mine.is_err() || thread::spawn(serve);
-    if !has_started {
-        STATE.store(FAILED, Ordering::Release);
+    let mine = STATE.compare_exchange(NONE, STARTING, Ordering::AcqRel, Ordering::Relaxed);
+    if mine.is_err() {
+        return STATE.load(Ordering::Acquire) == RUNNING;
     }
+    let has_started = thread::spawn(serve);
+    STATE.store(if has_started { RUNNING } else { FAILED }, Ordering::Release);
     has_started
 }
 
@@ -55,11 +58,12 @@ pub(crate) fn after_fork() {
 extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     thread::set_name(c"lull-ticks");
     let Some(page) = page::get() else { return null_mut() };
-    loop {
+    for round in (0..HANG_UP_TICKS).cycle() {
         pool::sleep_until_hidden();
         sleep(tick_ns(page));
-        tick(page);
+        tick(page, round);
     }
+    null_mut()
 }
 
 fn tick_ns(page: &Page) -> u64 {
@@ -69,13 +73,20 @@ fn tick_ns(page: &Page) -> u64 {
     }
 }
 
-fn tick(page: &Page) {
+fn tick(page: &Page, round: u32) {
     let gate = page.gate();
+    // A process that died while it chose from the waiting connections may have lost one.
+    pool::hidden().for_each(|id| gate.requeue(id));
     gate.release_expired(clock::now_ns(), &WAKER);
-    // What was admitted by another process, and what was hidden after it had been admitted.
     for id in pool::hidden() {
         if gate.seat(id).is_none_or(|seat| !seat.is_waiting()) {
+            // Admitted by another process, or hidden after it had been admitted.
             pool::wake(id);
+        } else if id.0 % HANG_UP_TICKS == round
+            && pool::descriptor(id).is_some_and(parking::is_hung_up)
+        {
+            // A disarmed connection does not report that its client has gone.
+            gate.expel(id, &WAKER);
         }
     }
 }

@@ -17,6 +17,7 @@
 mod library;
 
 use crate::connection::Connection;
+use crate::pool::ServedBy;
 use crate::{page, session, traffic};
 use library::{Function, Library};
 use std::ffi::{c_int, c_void};
@@ -114,7 +115,9 @@ unsafe fn reading(call: Option<&Call>, to: *const c_void, read: impl FnOnce() ->
     session::set_drained(call.fd, done.bytes == 0);
     if done.bytes == 0 {
         session::end();
-        if let Some(connection) = &call.connection {
+        // In a pool the turn ends when the server arms the connection.
+        let connection = call.connection.as_ref();
+        if let Some(connection) = connection.filter(|one| one.served_by != ServedBy::Pool) {
             connection.found_nothing();
         }
     } else if let Some(connection) = call.end_with_bytes() {

@@ -237,6 +237,14 @@ impl Gate<'_> {
         }
     }
 
+    /// Adds a waiting connection to the ring again if a process that died has lost it. For
+    /// connections without a worker that checks the gate at its deadlines.
+    pub fn requeue(&self, id: Id) {
+        if self.seat(id).is_some_and(Seat::is_waiting) {
+            self.enqueue(id);
+        }
+    }
+
     /// Adds a connection to the waiting ones, if it is not there.
     pub(super) fn enqueue(&self, id: Id) {
         let Some((word, bit)) = self.bit(id) else { return };

@@ -95,6 +95,18 @@ fn waiting_workers_run_once_each_round_the_ring() {
 }
 
 #[test]
+fn a_waiting_connection_that_a_dead_process_has_lost_is_put_back_into_the_ring() {
+    let memory = Memory::new(3, &closed(1));
+    let (gate, woken) = (memory.gate(), Woken::default());
+    assert_eq!(all_arrive(&gate, 0..3, &woken), [0]);
+    // It took the second one out and died before it could give it the slot.
+    assert!(gate.dequeue(Id(1)));
+    (0..3).for_each(|id| gate.requeue(Id(id)));
+    assert_eq!(memory.control.waiters(), 2, "one that does not wait is not put in");
+    assert_eq!(run_out(&gate, vec![0], &woken), [0, 1, 2]);
+}
+
+#[test]
 fn a_transaction_keeps_its_slot_and_its_later_queries_pass() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());

@@ -70,6 +70,23 @@ impl Drop for Armed {
 }
 
 #[test]
+fn a_connection_is_armed_in_its_own_epoll_descriptor_only() {
+    let (one, other) = (Armed::new(108), Armed::new(109));
+    assert!(is_armed_at(one.id, one.epoll) && !is_armed_at(one.id, other.epoll));
+    assert_eq!(descriptor(one.id), Some(one.server.as_raw_fd()));
+    forget(one.id);
+    assert!(!is_armed_at(one.id, one.epoll));
+}
+
+#[test]
+fn a_thread_that_shows_what_another_has_hidden_leaves_none_counted() {
+    let armed = Armed::new(110);
+    armed.hide();
+    show(armed.id);
+    assert!(!armed.is_hidden());
+}
+
+#[test]
 fn a_hidden_event_is_reported_again_once_its_connection_is_admitted() {
     let armed = Armed::new(100);
     armed.hide();
