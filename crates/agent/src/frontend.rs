@@ -126,6 +126,8 @@ struct Supervisor {
     /// When the first request was made that is not answered yet.
     unanswered: Option<Instant>,
     pushed: Vec<(ClientId, Report)>,
+    /// Push messages beyond [`PUSHED_MAX`].
+    dropped: u64,
     notices: Vec<String>,
     orders: Vec<UncheckedOrder>,
     /// Servers that report tails, and where those go, by the number of the query.
@@ -162,6 +164,7 @@ impl Frontend {
             drained: 0,
             unanswered: None,
             pushed: Vec::new(),
+            dropped: 0,
             notices: Vec::new(),
             orders: Vec::new(),
             tails: Vec::new(),
@@ -296,14 +299,16 @@ impl Supervisor {
     fn take(&mut self, message: FromFrontend) {
         match message {
             FromFrontend::Ready(gaps) => self.gaps = Some(gaps),
-            FromFrontend::Drained(number) => self.drained = number,
+            // Possibly late, but it answers.
+            FromFrontend::Drained(number) => (self.drained, self.unanswered) = (number, None),
             FromFrontend::Notice(text) if self.notices.len() < NOTICES_MAX => {
                 self.notices.push(shorten(text));
             }
             FromFrontend::Pushed { client, pid, report } if self.pushed.len() < PUSHED_MAX => {
                 self.pushed.push((ClientId { number: client, pid }, report));
             }
-            FromFrontend::Notice(_) | FromFrontend::Pushed { .. } => {}
+            FromFrontend::Pushed { .. } => self.dropped += 1,
+            FromFrontend::Notice(_) => {}
             FromFrontend::Order { number, token, order } => {
                 if self.orders.len() < ORDERS_MAX {
                     self.orders.push(UncheckedOrder { number, token, command: order.into() });
@@ -326,7 +331,7 @@ impl Supervisor {
         if self.gaps.is_some() && self.child.is_some() {
             let deadline = Instant::now() + DRAIN_MAX;
             self.drains = self.drains.wrapping_add(1);
-            let since = *self.unanswered.get_or_insert_with(Instant::now);
+            self.unanswered.get_or_insert_with(Instant::now);
             self.send(&ToFrontend::Drain(self.drains));
             self.receive();
             while self.drained != self.drains && Instant::now() < deadline {
@@ -335,13 +340,17 @@ impl Supervisor {
                 }
                 self.receive();
             }
-            if self.drained == self.drains {
-                self.unanswered = None;
-            } else if since.elapsed() > SILENT_MAX {
+            if self.unanswered.is_some_and(|since| since.elapsed() > SILENT_MAX) {
                 self.lose(&Lost::Silent);
             }
         } else {
             self.receive();
+        }
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            self.notices.push(format!(
+                "{dropped} push messages are lost: more than {PUSHED_MAX} had come at once"
+            ));
         }
         std::mem::take(&mut self.pushed)
     }
@@ -449,6 +458,7 @@ mod tests {
             drained: 0,
             unanswered: None,
             pushed: Vec::new(),
+            dropped: 0,
             notices: Vec::new(),
             orders: Vec::new(),
             tails: Vec::new(),
@@ -483,6 +493,15 @@ mod tests {
         assert!(supervisor.notices[0].contains("did not answer for 10 s (signal: 9"));
         supervisor.drain();
         assert!(supervisor.child.is_some(), "the first new start is due at once");
+    }
+
+    #[test]
+    fn an_answer_that_is_late_shows_that_the_front_end_runs() {
+        let place = tempfile::tempdir().unwrap();
+        let mut supervisor = supervisor(&place);
+        (supervisor.drains, supervisor.unanswered) = (2, Some(Instant::now()));
+        supervisor.take(FromFrontend::Drained(1));
+        assert_eq!((supervisor.drained, supervisor.unanswered), (1, None));
     }
 
     #[test]
@@ -526,6 +545,7 @@ mod tests {
             supervisor.take(FromFrontend::Notice("x".repeat(10_000)));
         }
         assert_eq!(supervisor.pushed.len(), PUSHED_MAX);
+        assert_eq!(supervisor.dropped, 10_000 - PUSHED_MAX as u64);
         assert_eq!(supervisor.notices.len(), NOTICES_MAX);
         assert!(supervisor.notices.iter().all(|text| text.len() <= message::TEXT_MAX));
         let tail = |query, tail| FromFrontend::Tail { query, tail };

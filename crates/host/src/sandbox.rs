@@ -113,7 +113,8 @@ fn drop_user() -> Result<(), String> {
     set_no_new_privs(true).map_err(|error| failed("refuse new ones", error.into()))?;
     dropped.map_err(|error| {
         let what = "change its user, so that it stays root without capabilities";
-        format!("{}; CAP_SETUID and CAP_SETGID are needed", failed(what, error))
+        let needed = "CAP_SETUID, CAP_SETGID and, in a user namespace, a user 65534 are needed";
+        format!("{}; {needed}", failed(what, error))
     })
 }
 

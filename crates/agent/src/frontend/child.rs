@@ -147,26 +147,44 @@ impl FrontendChild {
     }
 
     /// Ends the process, and describes how it ended.
-    pub(super) fn end(mut self) -> String {
+    pub(super) fn end(self) -> String {
+        let Self { mut child, channel, .. } = self;
         // A front end ends by itself when its channel is closed.
-        drop(self.channel);
-        let begun = Instant::now();
-        loop {
-            match self.child.try_wait() {
-                Ok(Some(status)) => return status.to_string(),
-                Ok(None) if begun.elapsed() < END_TIMEOUT => std::thread::sleep(PAUSE),
-                Ok(None) => {
-                    let _ = self.child.kill().and_then(|()| self.child.wait());
-                    return "it did not end and was killed".to_owned();
-                }
-                Err(error) => return error.to_string(),
-            }
+        drop(channel);
+        match ended(&mut child) {
+            Some(status) => status,
+            None => format!("it did not end by itself; {}", kill(&mut child)),
         }
     }
 
     /// Kills the process, which is not trusted to end by itself, and describes how it ended.
-    pub(super) fn kill(mut self) -> String {
-        let _ = self.child.kill();
-        self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
+    pub(super) fn kill(self) -> String {
+        let Self { mut child, channel, .. } = self;
+        drop(channel);
+        kill(&mut child)
+    }
+}
+
+/// Kills a process and waits for its end, but no longer than [`END_TIMEOUT`]: root without
+/// `CAP_KILL` may not kill a process of another user.
+fn kill(child: &mut Child) -> String {
+    let killed = child.kill();
+    match (ended(child), killed) {
+        (Some(status), _) => status,
+        (None, Ok(())) => "it was killed and has not ended yet".to_owned(),
+        (None, Err(error)) => format!("it cannot be killed: {error}; CAP_KILL is needed"),
+    }
+}
+
+/// Waits for the end of a process, and describes it; `None` if it runs after [`END_TIMEOUT`].
+fn ended(child: &mut Child) -> Option<String> {
+    let begun = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status.to_string()),
+            Ok(None) if begun.elapsed() < END_TIMEOUT => std::thread::sleep(PAUSE),
+            Ok(None) => return None,
+            Err(error) => return Some(error.to_string()),
+        }
     }
 }
