@@ -3,11 +3,14 @@
 //! For policies of the library's callers, whose code may fail or never return. The thread that
 //! runs the epochs waits for a decision as long as the limit allows; afterwards the policy is at
 //! fault ([`Policy::fault`]) until it has returned and decides in time again. A thread that never
-//! returns stays until the process ends.
+//! returns stays until the process ends; with [`THREADS_MAX`] of them the policy is not built
+//! again.
 
 use lull_control::{AppSpec, Machine, Observation, Plan, Policy, PolicyError, Rng, Setting};
 use lull_lab::CustomPolicy;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,11 +19,18 @@ use std::time::{Duration, Instant};
 /// for a beat, because a policy may be built again between two epochs.
 const START_LIMIT: Duration = Duration::from_secs(3);
 
-/// Returns the policy with each decision limited to `limit`.
+/// The longest limit of a decision, for the same reason.
+const LIMIT_MAX: Duration = Duration::from_secs(1);
+/// Most threads of a policy at a time: all but the last one have not returned.
+const THREADS_MAX: u32 = 4;
+
+/// Returns the policy with each decision limited to `limit`, at most [`LIMIT_MAX`].
 pub(crate) fn limited(policy: &CustomPolicy, limit: Duration) -> CustomPolicy {
-    let inner = policy.clone();
+    let (inner, limit) = (policy.clone(), limit.min(LIMIT_MAX));
+    let threads = Arc::new(AtomicU32::new(0));
     CustomPolicy::new(policy.name(), move |machine, apps| {
-        let started = LimitedPolicy::start(&inner, (machine.clone(), apps.to_vec()), limit);
+        let target = (machine.clone(), apps.to_vec());
+        let started = LimitedPolicy::start(&inner, target, limit, &threads);
         started.map(|policy| Box::new(policy) as Box<dyn Policy>)
     })
 }
@@ -34,6 +44,24 @@ struct LimitedPolicy {
     /// When the policy got the observation on which it has not decided yet.
     busy_since: Option<Instant>,
     fault: Option<String>,
+}
+
+/// One of the threads of a policy, counted until it ends.
+struct Counted(Arc<AtomicU32>);
+
+impl Counted {
+    /// Counts one more, unless there are [`THREADS_MAX`].
+    fn new(threads: &Arc<AtomicU32>) -> Option<Self> {
+        let more = |count| (count < THREADS_MAX).then_some(count + 1);
+        let counted = threads.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        counted.ok().map(|_| Self(Arc::clone(threads)))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// What the thread is to do.
@@ -55,6 +83,7 @@ impl LimitedPolicy {
         policy: &CustomPolicy,
         target: (Machine, Vec<AppSpec>),
         limit: Duration,
+        threads: &Arc<AtomicU32>,
     ) -> Result<Self, PolicyError> {
         let (requests, orders) = channel();
         let (sender, answers) = channel();
@@ -62,13 +91,20 @@ impl LimitedPolicy {
         let (name, policy) = (policy.name().to_owned(), policy.clone());
         let failed = |message: String| PolicyError::Config { key: String::new(), message };
         let no_thread = |error: io::Error| failed(format!("`{name}` has no thread: {error}"));
-        let work = move || match policy.build(&target.0, &target.1) {
-            Ok(policy) => {
-                let _ = built.send(Ok(()));
-                serve(policy, &orders, &sender);
-            }
-            Err(error) => {
-                let _ = built.send(Err(error));
+        let Some(counted) = Counted::new(threads) else {
+            let message = format!("{THREADS_MAX} threads of `{name}` have not returned");
+            return Err(failed(message));
+        };
+        let work = move || {
+            let _counted = counted;
+            match policy.build(&target.0, &target.1) {
+                Ok(policy) => {
+                    let _ = built.send(Ok(()));
+                    serve(policy, &orders, &sender);
+                }
+                Err(error) => {
+                    let _ = built.send(Err(error));
+                }
             }
         };
         thread::Builder::new().name("lull-policy".to_owned()).spawn(work).map_err(no_thread)?;
@@ -229,6 +265,26 @@ mod tests {
         assert!(followed.entries.iter().any(|entry| entry.event == Event::SafeEnds));
         let wanted = Setting::Cores(AppId(0), CoreSet::first(1));
         assert_eq!(control.controller().state().get(&wanted.knob()), Some(&wanted));
+    }
+
+    #[test]
+    fn threads_that_do_not_return_are_bounded() {
+        let (end, waits) = channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        let policy = CustomPolicy::new("hangs", move |_, _| {
+            let _ = waits.lock().unwrap().recv();
+            Err(PolicyError::Config { key: String::new(), message: "ended".to_owned() })
+        });
+        let threads = Arc::new(AtomicU32::new(0));
+        let held: Vec<_> = (0..THREADS_MAX).map(|_| Counted::new(&threads).unwrap()).collect();
+        let target = (MemoryPlant::new(1, Vec::new()).machine().clone(), Vec::new());
+        let start = || {
+            let limit = Duration::from_secs(1);
+            LimitedPolicy::start(&policy, target.clone(), limit, &threads).err().unwrap()
+        };
+        assert_eq!(start().to_string(), "4 threads of `hangs` have not returned");
+        drop((held, end));
+        assert_eq!(start().to_string(), "ended", "threads that have returned count no more");
     }
 
     #[test]
