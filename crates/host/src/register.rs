@@ -28,9 +28,11 @@ use lull_measure::Nanos;
 use lull_measure::register::{Answer, Reason, Refusal};
 use newcomer::{Connection, Turn};
 use rustix::event::{Timespec, epoll};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -123,8 +125,7 @@ impl Registrar {
         };
         let templates = templates.iter().map(offer).collect::<Result<_, GlobError>>()?;
         let socket = PushSocket::bind(path)?;
-        let mode = std::fs::Permissions::from_mode(0o666);
-        std::fs::set_permissions(path, mode).map_err(failed)?;
+        admit_all(path).map_err(failed)?;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC);
         let events = events.map_err(|error| failed(error.into()))?;
         let registrar = Self {
@@ -299,6 +300,19 @@ impl Registrar {
             self.unsaid += 1;
         }
     }
+}
+
+/// Lets every user connect to the socket at `path`, which this process has made.
+fn admit_all(path: &Path) -> io::Result<()> {
+    // The owner of the directory may have put a link in its place since.
+    let file = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let found = fstat(&file)?;
+    let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+    if !is_socket || found.st_uid != geteuid().as_raw() {
+        return Err(io::Error::other("the socket was replaced by another file"));
+    }
+    let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::set_permissions(by_descriptor, std::fs::Permissions::from_mode(0o666))
 }
 
 /// Returns a refusal.

@@ -73,7 +73,7 @@ pub struct AgentSection {
     /// Unix socket at which processes register themselves, of users whom a `[[match]]` names
     /// by `register`; `register.sock` in the state directory if absent, which other users
     /// than the agent's cannot reach.
-    #[schemars(example = &"/run/lull-register.sock")]
+    #[schemars(example = &"/run/lull-register/socket")]
     pub register: Option<PathBuf>,
     /// Directory of records and of the logs of started apps.
     pub record: PathBuf,

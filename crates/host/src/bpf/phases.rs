@@ -232,7 +232,8 @@ mod tests {
         until("six answers", || watch.read(monotonic()).answered == 6);
         let spun = watch.read(monotonic());
         served.close();
-        assert!(spun.cpu.saturating_sub(slept.cpu) >= Nanos::from_millis(60), "{spun:?}");
+        // The thread's clock is not the kernel's monotonic one, by which the programs measure.
+        assert!(spun.cpu.saturating_sub(slept.cpu) >= Nanos::from_millis(50), "{spun:?}");
         assert!(slept.cpu < Nanos::from_millis(60), "sleep is no CPU time: {slept:?}");
     }
 

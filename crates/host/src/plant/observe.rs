@@ -107,6 +107,10 @@ impl HostPlant {
         if let Some(push) = &mut self.gauges.push {
             self.notices.borrow_mut().extend(push.take_notices());
         }
+        // Once an epoch: any user can have connections refused, at any rate.
+        if let Some(registrar) = &mut self.registrar {
+            self.notices.borrow_mut().extend(registrar.take_notices());
+        }
         let time = self.pace.last.saturating_sub(self.pace.begin);
         Observation {
             time,

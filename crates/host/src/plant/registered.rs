@@ -39,7 +39,6 @@ impl HostPlant {
             return;
         };
         registrar.serve(time, &|process| self.owner_of(process));
-        self.notices.borrow_mut().extend(registrar.take_notices());
         self.registrar = Some(registrar);
     }
 

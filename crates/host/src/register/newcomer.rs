@@ -2,10 +2,10 @@
 
 use super::LINES_MAX;
 use crate::apps::ProcessId;
+use crate::sys::peer::peer_credentials;
 use lull_measure::Nanos;
 use lull_measure::push::{Fill, LineReader};
 use lull_measure::register::{Answer, MAX_LINE_BYTES, Refusal, Request, parse};
-use rustix::net::sockopt::socket_peercred;
 use std::fmt;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,10 +57,10 @@ impl Connection {
     /// see, or has ended.
     pub(super) fn new(stream: UnixStream, since: Nanos) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
-        let peer = socket_peercred(&stream).ok()?;
+        let peer = peer_credentials(&stream)?;
         Some(Self {
-            pid: peer.pid.as_raw_nonzero().get(),
-            uid: peer.uid.as_raw(),
+            pid: peer.pid,
+            uid: peer.uid,
             stream,
             lines: LineReader::new(MAX_LINE_BYTES),
             lines_left: LINES_MAX,

@@ -4,7 +4,7 @@
 //! the number and start time read here are those of that process, however long ago it connected.
 //! Before, a process that has ended since the connection was made, and whose number another
 //! process has by now, would be taken for that other one; it must not have started after the
-//! connection was accepted.
+//! connection was accepted, and must be of the user who has connected.
 
 use super::newcomer::Connection;
 use super::refuse;
@@ -49,7 +49,7 @@ pub(super) fn identify(connection: &Connection, roots: &Roots) -> Result<Peer, R
     }
 }
 
-/// Opens a handle by number, if the process is older than the connection.
+/// Opens a handle by number, if the process is older than the connection and of its user.
 fn by_start_time(
     process: ProcessId,
     connection: &Connection,
@@ -60,10 +60,24 @@ fn by_start_time(
     if started(process) > accepted {
         return refuse(Reason::Process, "the process that has connected has ended");
     }
-    match handle(roots, process) {
-        Ok(handle) => Ok(Peer { process, handle }),
-        Err(error) => refuse(Reason::Process, format!("the process cannot be followed: {error}")),
+    let handle = handle(roots, process).map_err(|error| Refusal {
+        reason: Reason::Process,
+        message: format!("the process cannot be followed: {error}"),
+    })?;
+    if user_of(roots, process) != Some(connection.uid()) {
+        let message = "the process that has connected has ended, or has changed its user";
+        return refuse(Reason::Process, message);
     }
+    Ok(Peer { process, handle })
+}
+
+/// The effective user of a process.
+fn user_of(roots: &Roots, process: ProcessId) -> Option<u32> {
+    // Not the owner of its directory, which is root if the process keeps others from reading it.
+    let status = std::fs::read_to_string(roots.proc.join(format!("{}/status", process.pid)));
+    let status = status.ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// When a process started, since boot, to a clock tick.
@@ -89,5 +103,13 @@ mod tests {
         assert_eq!(accepted(now(ClockId::Monotonic)).unwrap().process, own);
         let refusal = accepted(Nanos::ZERO).unwrap_err();
         assert_eq!(refusal.reason, Reason::Process);
+    }
+
+    #[test]
+    fn the_user_of_a_process_is_its_effective_one() {
+        let roots = Roots::default();
+        let own = ProcessId::own(&roots).unwrap();
+        assert_eq!(user_of(&roots, own), Some(rustix::process::geteuid().as_raw()));
+        assert_eq!(user_of(&roots, ProcessId { pid: -1, ..own }), None);
     }
 }

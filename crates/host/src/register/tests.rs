@@ -4,6 +4,7 @@ use super::*;
 use crate::apps::Seats;
 use lull_measure::register::Request;
 use proptest::prelude::*;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{geteuid, getuid};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -40,7 +41,11 @@ impl Scene {
         self.serve_with(&|_| None);
     }
 
+    /// Serves once there is an event, or after the pause by which the time moves: a client that
+    /// is slow on a busy machine is not late.
     fn serve_with(&mut self, owner: OwnerOf<'_>) {
+        let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.0 as i64 };
+        poll(&mut [PollFd::new(self.registrar.events(), PollFlags::IN)], Some(&pause)).unwrap();
         self.time = self.time.saturating_add(PAUSE);
         assert!(self.registrar.is_due(self.time));
         self.registrar.serve(self.time, owner);
@@ -88,13 +93,13 @@ impl Other {
         loop {
             scene.serve_with(owner);
             let mut byte = [0; 1];
-            while let Ok(1) = output.read(&mut byte) {
+            while let Ok(count) = output.read(&mut byte) {
+                assert_eq!(count, 1, "the process ended without an answer");
                 line.push(byte[0]);
                 if byte[0] == b'\n' {
                     return Answer::parse(&line).unwrap();
                 }
             }
-            std::thread::yield_now();
         }
     }
 
@@ -245,6 +250,17 @@ fn this_process_itself_and_its_ancestors_are_refused() {
     assert_eq!(refusal.reason, Reason::Process);
     assert!(refusal.message.contains("Lull itself"), "{refusal}");
     assert_eq!(scene.taken(), 0);
+}
+
+#[test]
+fn a_link_in_the_place_of_the_socket_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (target, path) = (dir.path().join("shadow"), dir.path().join("register.sock"));
+    std::fs::write(&target, "").unwrap();
+    let before = std::fs::metadata(&target).unwrap().permissions();
+    std::os::unix::fs::symlink(&target, &path).unwrap();
+    assert!(admit_all(&path).unwrap_err().to_string().contains("replaced"));
+    assert_eq!(std::fs::metadata(&target).unwrap().permissions(), before);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! One connection of a client.
 
+use crate::sys::peer::peer_credentials;
 use lull_measure::push::{Fill, LineReader, MAX_LINE_BYTES, Message};
-use rustix::net::sockopt::socket_peercred;
 use std::fmt;
 use std::os::unix::net::UnixStream;
 
@@ -39,7 +39,7 @@ pub(super) enum Drained {
 impl PushClient {
     /// A client that has connected by a stream, which must not block.
     pub(super) fn new(number: u64, stream: UnixStream) -> Self {
-        let pid = socket_peercred(&stream).ok().map(|peer| peer.pid.as_raw_nonzero().get());
+        let pid = peer_credentials(&stream).map(|peer| peer.pid);
         Self { id: ClientId { number, pid }, stream, lines: LineReader::new(MAX_LINE_BYTES) }
     }
 
