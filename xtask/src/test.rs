@@ -1,9 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a change lands.
 //!
-//! The cheapest phases run first, one after the other; those that run tests and those that
-//! build documentation and boot kernels run beside each other. If a first phase fails, the run
-//! ends; of the others all run, so that one run shows every failure. A phase that fails prints
-//! the command that repeats it. The last line sums up every test.
+//! The cheapest phases run first, one after the other. Then those that run tests and those that
+//! lint, build documentation and boot kernels run beside each other. If a first phase fails, the
+//! run ends; of the others all run, so that one run shows every failure. A phase that fails
+//! prints the command that repeats it. The last line sums up every test.
 
 mod clock;
 mod failures;
@@ -163,12 +163,10 @@ fn test(options: &Options) -> Vec<&'static str> {
 
 /// The phases that run one after the other, before all others.
 fn front(options: &Options) -> Vec<Phase> {
-    let clippy = [&["clippy", "--all-targets"][..], &ALL, &["--", "-D", "warnings"]].concat();
     vec![
         Phase::new("format", &["fmt", "--all", "--check"], Step::Cargo),
         Phase::new("tidy", &["xtask", "tidy"], Step::Here(crate::tidy::run)),
         Phase::new("dependencies", &["xtask", "supply"], Step::Here(crate::supply::run)),
-        Phase::new("clippy", &clippy, Step::Cargo),
         Phase::new("build", &test(options), Step::Build),
     ]
 }
@@ -188,6 +186,7 @@ impl Phases {
         let slow = [&test[..], &["--", "--ignored"], &skips].concat();
         let doc_tests = [&["test", "--no-fail-fast", "--doc"][..], &ALL, profile].concat();
         let doc = [&["doc", "--no-deps"][..], &ALL].concat();
+        let clippy = [&["clippy", "--all-targets"][..], &ALL, &["--", "-D", "warnings"]].concat();
         let warnings = Step::Aside(Some(("RUSTDOCFLAGS", "-D warnings")));
         let loom = Step::Aside(Some(("RUSTFLAGS", "--cfg loom")));
 
@@ -201,6 +200,7 @@ impl Phases {
             programs.push(Phase::new("eBPF objects", &["xtask", "bpf", "--check"], objects));
         }
         let mut aside = vec![
+            Phase::new("clippy", &clippy, Step::Aside(None)),
             Phase::new("documentation's tests", &doc_tests, Step::Aside(None)),
             Phase::new("model check", &MODEL, loom),
             Phase::new("documentation", &doc, warnings),
