@@ -12,22 +12,15 @@
 
 use crate::parking::WAKER;
 use crate::real::errno;
-use crate::{clock, connection, page, process, thread};
+use crate::thread::{self, OnceThread};
+use crate::{clock, connection, page, process};
 use lull_oncall::{Id, Page};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-/// No worker has rested yet.
-const NONE: u32 = 0;
-/// A worker starts the thread.
-const STARTING: u32 = 1;
-const RUNNING: u32 = 2;
-/// The thread could not be started, or its descriptor was closed: no worker rests.
-const FAILED: u32 = 3;
-
-static STATE: AtomicU32 = AtomicU32::new(NONE);
+static THREAD: OnceThread = OnceThread::new();
 static EPOLL: AtomicI32 = AtomicI32::new(NO_EPOLL);
 /// The last time at which a worker began to rest.
 static RESTED_NS: AtomicU64 = AtomicU64::new(0);
@@ -48,30 +41,19 @@ const ONCE: u32 = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLONESHOT).cast_u
 
 /// Whether the thread runs; the first call starts it.
 pub(crate) fn is_running() -> bool {
-    match STATE.load(Ordering::Acquire) {
-        RUNNING => true,
-        NONE => start(),
-        _ => false,
-    }
+    THREAD.is_running(start)
 }
 
-#[cold]
 fn start() -> bool {
-    let mine = STATE.compare_exchange(NONE, STARTING, Ordering::AcqRel, Ordering::Relaxed);
-    if mine.is_err() {
-        return false;
-    }
     // SAFETY: the call only makes a descriptor.
     let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
     EPOLL.store(epoll, Ordering::Release);
-    let has_started = epoll >= 0 && thread::spawn(serve);
-    STATE.store(if has_started { RUNNING } else { FAILED }, Ordering::Release);
-    has_started
+    epoll >= 0 && thread::spawn(serve)
 }
 
 /// Forgets the thread in a child that `fork` made, which has none.
 pub(crate) fn after_fork() {
-    STATE.store(NONE, Ordering::Relaxed);
+    THREAD.after_fork();
     let epoll = EPOLL.swap(NO_EPOLL, Ordering::Relaxed);
     if epoll >= 0 {
         // A direct system call, since `close` is a hook of this library.
@@ -107,7 +89,7 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
             pauses.pause(settings.isr_delay_ns);
         }
     }
-    STATE.store(FAILED, Ordering::Release);
+    THREAD.fail();
     expel_all(page);
     null_mut()
 }

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Enough for a loop, its events, and the thread-local data of libc and the server.
 const STACK_BYTES: usize = 1 << 20;
@@ -53,4 +54,68 @@ fn spawn_detached(serve: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
 pub(crate) fn set_name(name: &std::ffi::CStr) {
     // SAFETY: the name ends with a zero.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+}
+
+/// No thread has been needed yet.
+const NONE: u32 = 0;
+/// A thread of the server starts it now.
+const STARTING: u32 = 1;
+const RUNNING: u32 = 2;
+/// It could not be started, or cannot do its work.
+const FAILED: u32 = 3;
+
+/// A thread that the first need starts, once in a process.
+pub(crate) struct OnceThread(AtomicU32);
+
+impl OnceThread {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(NONE))
+    }
+
+    /// Whether the thread runs; the first call starts it. `false` while another thread does.
+    #[inline]
+    pub(crate) fn is_running(&self, start: fn() -> bool) -> bool {
+        match self.0.load(Ordering::Acquire) {
+            RUNNING => true,
+            NONE => self.start(start),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn start(&self, start: fn() -> bool) -> bool {
+        let mine = self.0.compare_exchange(NONE, STARTING, Ordering::AcqRel, Ordering::Relaxed);
+        if mine.is_err() {
+            return self.0.load(Ordering::Acquire) == RUNNING;
+        }
+        let has_started = start();
+        self.0.store(if has_started { RUNNING } else { FAILED }, Ordering::Release);
+        has_started
+    }
+
+    /// Notes that the thread cannot do its work any more.
+    pub(crate) fn fail(&self) {
+        self.0.store(FAILED, Ordering::Release);
+    }
+
+    /// Forgets the thread in a child that `fork` made, which has none.
+    pub(crate) fn after_fork(&self) {
+        self.0.store(NONE, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_could_not_be_started_is_not_tried_again_but_after_a_fork() {
+        let thread = OnceThread::new();
+        assert!(!thread.is_running(|| false));
+        assert!(!thread.is_running(|| panic!("it was tried again")));
+        thread.after_fork();
+        assert!(thread.is_running(|| true));
+        thread.fail();
+        assert!(!thread.is_running(|| true));
+    }
 }

@@ -7,20 +7,13 @@
 //! sleeps.
 
 use crate::parking::{self, WAKER};
-use crate::{clock, page, pool, thread};
+use crate::thread::{self, OnceThread};
+use crate::{clock, page, pool};
 use lull_oncall::Page;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-const NONE: u32 = 0;
-const RUNNING: u32 = 1;
-/// The thread could not be started: no event is hidden.
-const FAILED: u32 = 2;
-/// A thread starts it now: until it runs, no event is hidden.
-const STARTING: u32 = 3;
-
-static STATE: AtomicU32 = AtomicU32::new(NONE);
+static THREAD: OnceThread = OnceThread::new();
 
 /// The time between two looks: a fifth of the shortest pause after which anybody would notice.
 const TICK_NS: u64 = 5_000_000;
@@ -29,30 +22,15 @@ const TICK_MIN_NS: u64 = 500_000;
 /// The ticks in which each hidden connection is checked once for its client's end.
 const HANG_UP_TICKS: u32 = 16;
 
-/// Whether the thread runs; the first call starts it.
+/// Whether the thread runs; the first call starts it. No event is hidden until it runs.
 #[inline]
 pub(crate) fn is_running() -> bool {
-    match STATE.load(Ordering::Acquire) {
-        RUNNING => true,
-        NONE => start(),
-        _ => false,
-    }
-}
-
-#[cold]
-fn start() -> bool {
-    let mine = STATE.compare_exchange(NONE, STARTING, Ordering::AcqRel, Ordering::Relaxed);
-    if mine.is_err() {
-        return STATE.load(Ordering::Acquire) == RUNNING;
-    }
-    let has_started = thread::spawn(serve);
-    STATE.store(if has_started { RUNNING } else { FAILED }, Ordering::Release);
-    has_started
+    THREAD.is_running(|| thread::spawn(serve))
 }
 
 /// Forgets the thread in a child that `fork` made, which has none.
 pub(crate) fn after_fork() {
-    STATE.store(NONE, Ordering::Relaxed);
+    THREAD.after_fork();
 }
 
 extern "C" fn serve(_: *mut c_void) -> *mut c_void {
