@@ -152,23 +152,8 @@ impl Frontend {
         let failed = |cause| FrontendError::Start { program: program.clone(), cause };
         let push = push.listener().try_clone().map_err(failed)?;
         let page = page.map(TcpListener::try_clone).transpose().map_err(failed)?;
-        let mut supervisor = Supervisor {
-            listeners: Listeners { push, page },
-            program: program.clone(),
-            apps,
-            page: None,
-            child: None,
-            restart: Restart::new(Instant::now()),
-            gaps: None,
-            drains: 0,
-            drained: 0,
-            unanswered: None,
-            pushed: Vec::new(),
-            dropped: 0,
-            notices: Vec::new(),
-            orders: Vec::new(),
-            tails: Vec::new(),
-        };
+        let listeners = Listeners { push, page };
+        let mut supervisor = Supervisor::new(program.clone(), listeners, apps);
         supervisor.start().map_err(failed)?;
         let deadline = Instant::now() + READY_TIMEOUT;
         while supervisor.gaps.is_none() {
@@ -236,6 +221,26 @@ impl Frontend {
 }
 
 impl Supervisor {
+    fn new(program: PathBuf, listeners: Listeners, apps: Vec<String>) -> Self {
+        Self {
+            program,
+            listeners,
+            apps,
+            page: None,
+            child: None,
+            restart: Restart::new(Instant::now()),
+            gaps: None,
+            drains: 0,
+            drained: 0,
+            unanswered: None,
+            pushed: Vec::new(),
+            dropped: 0,
+            notices: Vec::new(),
+            orders: Vec::new(),
+            tails: Vec::new(),
+        }
+    }
+
     fn start(&mut self) -> io::Result<()> {
         let mut child = FrontendChild::start(&self.program, &self.listeners)?;
         child.send(&ToFrontend::Begin {
@@ -446,23 +451,8 @@ mod tests {
 
     fn supervisor(place: &tempfile::TempDir) -> Supervisor {
         let push = UnixListener::bind(place.path().join("push")).unwrap();
-        Supervisor {
-            program: "/bin/true".into(),
-            listeners: Listeners { push, page: None },
-            apps: vec!["server".to_owned()],
-            page: None,
-            child: None,
-            restart: Restart::new(Instant::now()),
-            gaps: None,
-            drains: 0,
-            drained: 0,
-            unanswered: None,
-            pushed: Vec::new(),
-            dropped: 0,
-            notices: Vec::new(),
-            orders: Vec::new(),
-            tails: Vec::new(),
-        }
+        let listeners = Listeners { push, page: None };
+        Supervisor::new("/bin/true".into(), listeners, vec!["server".to_owned()])
     }
 
     #[test]
