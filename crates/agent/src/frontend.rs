@@ -119,6 +119,8 @@ struct Supervisor {
     page: Option<Serve>,
     child: Option<FrontendChild>,
     restart: Restart,
+    /// How many front ends there were before. Each numbers its clients and orders from 0.
+    generation: u32,
     /// The layers that do not confine it; `None` until it is ready.
     gaps: Option<Vec<Gap>>,
     drains: u32,
@@ -137,6 +139,7 @@ struct Supervisor {
 /// An order as it arrived, its token not yet checked.
 #[derive(Debug)]
 struct UncheckedOrder {
+    generation: u32,
     number: u32,
     token: String,
     command: Command,
@@ -229,6 +232,7 @@ impl Supervisor {
             page: None,
             child: None,
             restart: Restart::new(Instant::now()),
+            generation: 0,
             gaps: None,
             drains: 0,
             drained: 0,
@@ -289,6 +293,7 @@ impl Supervisor {
         let Some(child) = self.child.take() else { return };
         // Orders of the former process have lost those who wait for their answers.
         self.orders.clear();
+        self.generation = self.generation.wrapping_add(1);
         (self.drained, self.unanswered) = (self.drains, None);
         self.restart.ended(Instant::now());
         let status = match lost {
@@ -310,13 +315,15 @@ impl Supervisor {
                 self.notices.push(shorten(text));
             }
             FromFrontend::Pushed { client, pid, report } if self.pushed.len() < PUSHED_MAX => {
-                self.pushed.push((ClientId { number: client, pid }, report));
+                let number = self.number_of(client);
+                self.pushed.push((ClientId { number, pid }, report));
             }
             FromFrontend::Pushed { .. } => self.dropped += 1,
             FromFrontend::Notice(_) => {}
             FromFrontend::Order { number, token, order } => {
                 if self.orders.len() < ORDERS_MAX {
-                    self.orders.push(UncheckedOrder { number, token, command: order.into() });
+                    let (generation, command) = (self.generation, order.into());
+                    self.orders.push(UncheckedOrder { generation, number, token, command });
                 } else {
                     let answer = Err("too many orders wait already".to_owned());
                     self.send(&ToFrontend::Answer { order: number, answer });
@@ -327,6 +334,31 @@ impl Supervisor {
                     let _ = to.send(answer_of(server, tail));
                 }
             }
+        }
+    }
+
+    /// The number of a push client, which no client of another front end has.
+    fn number_of(&self, client: u64) -> u64 {
+        u64::from(self.generation) << 32 | client & u64::from(u32::MAX)
+    }
+
+    /// The number that the front end has given a push client; `None` if it has ended since.
+    fn client_of(&self, number: u64) -> Option<u64> {
+        let client = number & u64::from(u32::MAX);
+        (self.number_of(client) == number).then_some(client)
+    }
+
+    /// Disconnects a push client, unless its front end has ended.
+    fn disconnect(&mut self, number: u64) {
+        if let Some(client) = self.client_of(number) {
+            self.send(&ToFrontend::Disconnect(client));
+        }
+    }
+
+    /// Answers an order, unless its front end has ended.
+    fn answer(&mut self, generation: u32, order: u32, answer: Result<String, String>) {
+        if generation == self.generation {
+            self.send(&ToFrontend::Answer { order, answer });
         }
     }
 
@@ -405,8 +437,9 @@ impl Live {
         supervisor.receive();
         let all = std::mem::take(&mut supervisor.orders);
         drop(supervisor);
-        let with_token = |UncheckedOrder { number, token, command }: UncheckedOrder| {
-            let order = Order { command, number, frontend: self.frontend.clone() };
+        let with_token = |order: UncheckedOrder| {
+            let UncheckedOrder { generation, number, token, command } = order;
+            let order = Order { command, generation, number, frontend: self.frontend.clone() };
             if self.token.as_ref().is_some_and(|ours| ours.is(&token)) {
                 return Some(order);
             }
@@ -431,6 +464,7 @@ impl Drop for Live {
 pub struct Order {
     /// The command.
     pub command: Command,
+    generation: u32,
     number: u32,
     frontend: Frontend,
 }
@@ -438,7 +472,7 @@ pub struct Order {
 impl Order {
     /// Reports what was done, or why the order was refused.
     pub fn answer(self, answer: Result<String, String>) {
-        self.frontend.lock().send(&ToFrontend::Answer { order: self.number, answer });
+        self.frontend.lock().answer(self.generation, self.number, answer);
     }
 }
 
@@ -492,6 +526,24 @@ mod tests {
         (supervisor.drains, supervisor.unanswered) = (2, Some(Instant::now()));
         supervisor.take(FromFrontend::Drained(1));
         assert_eq!((supervisor.drained, supervisor.unanswered), (1, None));
+    }
+
+    #[test]
+    fn numbers_of_a_front_end_that_has_ended_are_no_others() {
+        let place = tempfile::tempdir().unwrap();
+        let mut supervisor = supervisor(&place);
+        let pushed = |supervisor: &mut Supervisor| {
+            let report = Report::Progress { app: 0, unit: "u".to_owned(), total: 1.0, time_ns: 7 };
+            supervisor.take(FromFrontend::Pushed { client: 3, pid: None, report });
+            supervisor.pushed.pop().unwrap().0.number
+        };
+        let first = pushed(&mut supervisor);
+        assert_eq!(supervisor.client_of(first), Some(3));
+        supervisor.start().unwrap();
+        supervisor.lose(&Lost::Silent);
+        let second = pushed(&mut supervisor);
+        assert_ne!(second, first);
+        assert_eq!((supervisor.client_of(first), supervisor.client_of(second)), (None, Some(3)));
     }
 
     #[test]

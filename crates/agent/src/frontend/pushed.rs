@@ -1,7 +1,6 @@
 //! What a front end has received at the push socket, as the plant's source of push messages.
 
 use super::Frontend;
-use super::message::ToFrontend;
 use lull_host::gauges::push::{ClientId, PushSocket, PushSource};
 use lull_measure::push::Message;
 use std::path::Path;
@@ -31,7 +30,7 @@ impl PushSource for Source {
             let message = report.check(&self.apps);
             if let Err(why) = message.and_then(|message| take(client, message)) {
                 notice(format!("{client} was dropped: {why}"));
-                self.frontend.lock().send(&ToFrontend::Disconnect(client.number));
+                self.frontend.lock().disconnect(client.number);
             }
         }
     }
