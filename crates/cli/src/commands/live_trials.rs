@@ -5,6 +5,7 @@
 //! trial.
 
 use super::UsageError;
+use crate::say::notice;
 use crate::text::number;
 use anyhow::{anyhow, bail};
 use lull_agent::session::{Session, TurnError};
@@ -213,4 +214,21 @@ fn refusal(event: &Event) -> Option<Refusal> {
     let why = decision.outcome.failure(decision.from.as_ref())?;
     let why = format!("{wanted} was refused: {why}");
     Some(Refusal::of_knob(wanted.knob().capability(), why))
+}
+
+/// Closes the session of trials that ended so, and reports what became of the knobs.
+///
+/// # Errors
+/// If a knob could not be restored, or else the error of the trials.
+pub(super) fn close<T>(session: Session, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
+    let say = |text: &str| notice(text);
+    let record = session.record().display().to_string();
+    let ended = outcome
+        .as_ref()
+        .map(|_| ())
+        .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
+    let closed = session.close()?;
+    closed.tell(&ended, &say)?;
+    say(&format!("{}; the record is {record}", closed.outcome()));
+    outcome
 }

@@ -11,7 +11,7 @@ mod rows;
 
 use crate::cli::SweepArgs;
 use crate::commands::UsageError;
-use crate::commands::live_trials::{Moved, Trials, check_length, describe_as_it_is};
+use crate::commands::live_trials::{Moved, Trials, check_length, close, describe_as_it_is};
 use crate::commands::save::{self, Destination};
 use crate::progress::parts;
 use crate::say::notice;
@@ -59,15 +59,7 @@ pub(super) fn run(source: Located, args: &SweepArgs) -> anyhow::Result<()> {
     let say = |text: &str| notice(text);
     let mut session = Agent::new(config).stop(stop_request()?).notify(&say).start()?;
     let swept = sweep(&mut session, args, &checksum);
-    let record = session.record().display().to_string();
-    let ended = swept
-        .as_ref()
-        .map(|_| ())
-        .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
-    let closed = session.close()?;
-    closed.tell(&ended, &say)?;
-    say(&format!("{}; the record is {record}", closed.outcome()));
-    let (swept, profile) = swept?;
+    let (swept, profile) = close(session, swept)?;
     save_all(&to, &swept, profile)?;
     swept.show(args.json)
 }

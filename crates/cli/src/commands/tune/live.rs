@@ -8,7 +8,7 @@ use super::picture::Picture;
 use super::{Hunt, STOPPED, Tuned, Useless};
 use crate::cli::TuneArgs;
 use crate::commands::UsageError;
-use crate::commands::live_trials::{Moved, Trials, check_length, describe_as_it_is};
+use crate::commands::live_trials::{Moved, Trials, check_length, close, describe_as_it_is};
 use crate::say::notice;
 use crate::signals::stop_request;
 use lull_agent::config::Config;
@@ -30,15 +30,7 @@ pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
     let mut picture = Picture::new(args.json);
     let tuned = search(&mut session, (&store, args.seed), &mut picture);
     picture.close();
-    let record = session.record().display().to_string();
-    let ended = tuned
-        .as_ref()
-        .map(|_| ())
-        .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
-    let closed = session.close()?;
-    closed.tell(&ended, &say)?;
-    say(&format!("{}; the record is {record}", closed.outcome()));
-    tuned
+    close(session, tuned)
 }
 
 /// Returns the config with the changes of the command line.
