@@ -30,6 +30,7 @@ pub use prior::PriorMean;
 pub use reading::Reading;
 pub use refusal::Refusal;
 pub use rules::{Method, Rules};
+pub(crate) use space::NUMERIC;
 pub use space::{Dimension, Place, Space, SpaceError};
 pub use trials::{Believed, Choice, FrontSetting, Next, Search, Trial, penalty};
 pub use tuning::Tuning;

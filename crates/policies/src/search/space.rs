@@ -57,7 +57,7 @@ pub enum SpaceError {
 }
 
 /// Knobs that can be searched, in the order in which they are looked for.
-const NUMERIC: [Capability; 7] = [
+pub(crate) const NUMERIC: [Capability; 7] = [
     Capability::Coalescing,
     Capability::Frequency,
     Capability::Cores,

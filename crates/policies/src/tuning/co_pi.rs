@@ -15,7 +15,7 @@
 use super::profile::{Profiled, check_profile};
 use crate::config::{config, positive_time, read, text};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
-use crate::search::first_tail;
+use crate::search::{NUMERIC, first_tail};
 use crate::toolkit::period::Period;
 use crate::toolkit::revise;
 use lull_control::{
@@ -34,15 +34,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     kind: PolicyKind {
         family: Family::Tuning,
         needs: &[Capability::TailLatency],
-        uses: &[
-            Capability::Coalescing,
-            Capability::Frequency,
-            Capability::Cores,
-            Capability::CacheWays,
-            Capability::GateCap,
-            Capability::GateBatch,
-            Capability::GateDelay,
-        ],
+        uses: &NUMERIC,
         dip: None,
         latency: LatencyDetail::EveryRequest,
         search: SettingSearch::Profiled,

@@ -7,6 +7,7 @@
 use super::profile::{Profiled, check_profile};
 use crate::config::{config, read, wrong};
 use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::search::NUMERIC;
 use lull_control::{
     AppSpec, Capability, Coalescing, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
     RosterChange, Setting,
@@ -21,15 +22,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     kind: PolicyKind {
         family: Family::Tuning,
         needs: &[],
-        uses: &[
-            Capability::Coalescing,
-            Capability::Frequency,
-            Capability::Cores,
-            Capability::CacheWays,
-            Capability::GateCap,
-            Capability::GateBatch,
-            Capability::GateDelay,
-        ],
+        uses: &NUMERIC,
         dip: None,
         latency: LatencyDetail::TailOnly,
         search: SettingSearch::Profiled,
