@@ -3,6 +3,7 @@
 //! Started apps end with the agent, however it ends: on a clean end it stops
 //! them, after a kill its guard does. Attached apps go on.
 
+mod assigned;
 mod attach;
 pub mod cgroup;
 mod described;
@@ -21,6 +22,7 @@ mod table;
 mod template;
 mod terminate;
 
+pub use assigned::Berths;
 pub use attach::{AttachError, Target, above_lull};
 pub use forks::Forks;
 pub use globs::{GlobError, check_glob};

@@ -1,11 +1,12 @@
 //! One app of a run, started by Lull or attached.
 
+use super::assigned::Berths;
 use super::attach::{AttachError, Target, scope_of, search_for};
 use super::identity::ProcessId;
 use super::launch::{Launch, StartError, Started, start};
 use super::members::{AppProcesses, Scope};
 use super::search::SearchError;
-use super::seat::{Seat, Seats};
+use super::seat::Seats;
 use super::signal::signal;
 use super::table::ProcessTable;
 use super::template::Slot;
@@ -105,6 +106,14 @@ impl AppHandle {
         each.map(handle).collect()
     }
 
+    /// Makes apps of the cgroups that a discovery assigns to these berths, one a name.
+    pub fn attach_assigned(names: &[String], berths: &Berths) -> Vec<Self> {
+        let each = names.iter().zip(berths.each());
+        let handle =
+            |(name, berth): (&String, _)| Self::new(name.clone(), Scope::Assigned(berth), None);
+        each.map(handle).collect()
+    }
+
     const fn new(name: String, scope: Scope, started: Option<Started>) -> Self {
         let processes = AppProcesses::new(scope);
         Self { name, processes, started, paused: Vec::new() }
@@ -146,13 +155,14 @@ impl AppHandle {
 
     /// Whether it is looked for within epochs while it is absent. What a template finds is
     /// looked for at their ends only, for some app of a template is nearly always free.
-    pub(crate) const fn is_looked_for(&self) -> bool {
+    pub(crate) fn is_looked_for(&self) -> bool {
         self.processes.is_searched()
     }
 
-    /// Whether another process has registered as this app, or none is registered any more.
+    /// Whether another process has registered as this app, or another cgroup is assigned to it,
+    /// or none is any more.
     pub(crate) fn has_registration_news(&self) -> bool {
-        self.processes.seat().is_some_and(Seat::has_news)
+        self.processes.has_news()
     }
 
     /// Whether the descendants of its processes belong to it.
@@ -167,8 +177,7 @@ impl AppHandle {
 
     /// Whether its absence says nothing: a template has further apps before it.
     pub(crate) fn is_spare(&self) -> bool {
-        self.processes.slot().is_some_and(Slot::is_spare)
-            || self.processes.seat().is_some_and(Seat::is_spare)
+        self.processes.is_spare()
     }
 
     /// What is wrong with the template that it is of, if it speaks for it.

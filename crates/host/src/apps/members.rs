@@ -1,12 +1,14 @@
 //! Which processes and threads belong to an app now.
 //!
 //! An app is a tree of processes (started by Lull, attached by pid, or registered by its first
-//! process) or whatever a search for a cgroup, a unit or a pattern finds. In a tree a process
+//! process), whatever a search for a cgroup, a unit or a pattern finds, or the processes of a cgroup
+//! that a discovery assigns. In a tree a process
 //! belongs if a member made it or it is in the process group of an app that Lull started, and it
 //! stays a member when its parent ends. A child that leaves its group and loses its parent between
 //! two refreshes is found where the kernel reports forks ([`Forks`](super::forks::Forks));
 //! elsewhere it is missed, and attaching by cgroup catches it.
 
+use super::assigned::Berth;
 use super::identity::{Facts, ProcessId, numbers};
 use super::search::{Search, SearchError};
 use super::seat::Seat;
@@ -31,6 +33,8 @@ pub(super) enum Scope {
     Slot(Slot),
     /// A process that has registered itself, and its descendants.
     Registered(Seat),
+    /// Every process of the cgroup that a discovery has assigned.
+    Assigned(Berth),
 }
 
 /// The processes and threads of one app at the last refresh.
@@ -41,7 +45,7 @@ pub struct AppProcesses {
     threads: Vec<LiveThread>,
     /// Processes that are found, too, but belong to another app or to none.
     left_out: BTreeSet<ProcessId>,
-    /// Processes that were members until their registration ended, and still run.
+    /// Processes that were members until their registration or assignment ended, and still run.
     left: Vec<ProcessId>,
 }
 
@@ -78,7 +82,9 @@ impl AppProcesses {
         let alive =
             |pid: &i32, start| table.facts(*pid).is_some_and(|facts| facts.start_ticks == start);
         self.members.retain(|pid, member| alive(pid, member.start_ticks));
+        self.note_assignment();
         let found = match &mut self.scope {
+            Scope::Assigned(berth) => Some(berth.processes(table)),
             Scope::Search(search) => Some(search.processes(table)),
             Scope::Slot(slot) => Some(slot.processes(table)),
             Scope::Tree { .. } | Scope::Registered(_) => None,
@@ -110,17 +116,30 @@ impl AppProcesses {
     fn root(&mut self) -> Option<(ProcessId, bool)> {
         let seat = match &mut self.scope {
             Scope::Tree { root, with_group } => return Some((*root, *with_group)),
-            Scope::Search(_) | Scope::Slot(_) => return None,
+            Scope::Search(_) | Scope::Slot(_) | Scope::Assigned(_) => return None,
             Scope::Registered(seat) => seat,
         };
         let (root, has_changed) = seat.look();
         if has_changed {
-            let left: Vec<ProcessId> = self.processes().collect();
-            self.left.extend(left);
-            self.members.clear();
-            self.left_out.clear();
+            self.leave_all();
         }
         root.map(|root| (root, false))
+    }
+
+    /// If a discovery has assigned another cgroup than before, what belonged to that one has left.
+    fn note_assignment(&mut self) {
+        if let Scope::Assigned(berth) = &mut self.scope
+            && berth.look()
+        {
+            self.leave_all();
+        }
+    }
+
+    fn leave_all(&mut self) {
+        let left: Vec<ProcessId> = self.processes().collect();
+        self.left.extend(left);
+        self.members.clear();
+        self.left_out.clear();
     }
 
     /// Returns, once, the processes that have left the app and still run.
@@ -160,12 +179,36 @@ impl AppProcesses {
 
     /// Whether processes may appear again after the last one has ended.
     pub(super) const fn can_return(&self) -> bool {
-        matches!(self.scope, Scope::Search(_) | Scope::Slot(_) | Scope::Registered(_))
+        !matches!(self.scope, Scope::Tree { .. })
     }
 
     /// Whether it has a search of its own, which finds it again within an epoch.
-    pub(super) const fn is_searched(&self) -> bool {
-        matches!(self.scope, Scope::Search(_))
+    pub(super) fn is_searched(&self) -> bool {
+        match &self.scope {
+            Scope::Search(_) => true,
+            Scope::Assigned(berth) => berth.is_taken(),
+            Scope::Tree { .. } | Scope::Slot(_) | Scope::Registered(_) => false,
+        }
+    }
+
+    /// Whether another process has registered as it, or another cgroup is assigned to it, than at
+    /// the last refresh.
+    pub(super) fn has_news(&self) -> bool {
+        match &self.scope {
+            Scope::Registered(seat) => seat.has_news(),
+            Scope::Assigned(berth) => berth.has_news(),
+            Scope::Tree { .. } | Scope::Search(_) | Scope::Slot(_) => false,
+        }
+    }
+
+    /// Whether its absence says nothing: its template has further apps before it.
+    pub(super) fn is_spare(&self) -> bool {
+        match &self.scope {
+            Scope::Slot(slot) => slot.is_spare(),
+            Scope::Registered(seat) => seat.is_spare(),
+            Scope::Assigned(berth) => berth.is_spare(),
+            Scope::Tree { .. } | Scope::Search(_) => false,
+        }
     }
 
     /// Whether the descendants of its processes belong to it.
@@ -173,20 +216,12 @@ impl AppProcesses {
         matches!(self.scope, Scope::Tree { .. } | Scope::Registered(_))
     }
 
-    /// The seat of its registration, if it is found by one.
-    pub(super) const fn seat(&self) -> Option<&Seat> {
-        match &self.scope {
-            Scope::Registered(seat) => Some(seat),
-            _ => None,
-        }
-    }
-
     /// Whether the table must have descriptions for it.
     pub(super) const fn goes_by_description(&self) -> bool {
         match &self.scope {
             Scope::Search(search) => matches!(search, Search::Pattern { .. }),
             Scope::Slot(slot) => slot.goes_by_description(),
-            Scope::Tree { .. } | Scope::Registered(_) => false,
+            Scope::Tree { .. } | Scope::Registered(_) | Scope::Assigned(_) => false,
         }
     }
 
@@ -194,6 +229,7 @@ impl AppProcesses {
     pub(super) fn may_have_returned(&mut self, roots: &Roots) -> bool {
         match &mut self.scope {
             Scope::Search(search) => search.may_have_processes(roots),
+            Scope::Assigned(berth) => berth.may_have_processes(roots),
             Scope::Tree { .. } | Scope::Slot(_) | Scope::Registered(_) => false,
         }
     }
@@ -213,6 +249,7 @@ impl AppProcesses {
             Scope::Slot(slot) => slot.describe(),
             Scope::Tree { root, .. } => format!("process {}", root.pid),
             Scope::Registered(seat) => seat.describe(),
+            Scope::Assigned(berth) => berth.describe(),
         }
     }
 
