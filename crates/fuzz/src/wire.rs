@@ -3,6 +3,7 @@
 use lull_control::{AppId, AppSpec};
 use lull_host::gauges::push::PushGauge;
 use lull_measure::{Nanos, Percentile};
+use lull_oncall::Names;
 use lull_oncall::protocol::{Protocol, Reader};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
@@ -58,10 +59,14 @@ pub(crate) fn protocol(bytes: &[u8]) {
         let (piece, next) = pieces.split_at(usize::from(head >> 1).min(pieces.len()));
         let mut unpacked = Reader::unpack(reader.pack());
         if head & 1 == 0 {
-            assert_eq!(unpacked.received(piece), reader.received(piece));
+            let (mut ours, mut theirs) = (Names::default(), Names::default());
+            assert_eq!(unpacked.received(piece, &mut ours), reader.received(piece, &mut theirs));
+            assert_eq!(ours, theirs);
         } else {
             assert_eq!(unpacked.begins_receive(), reader.begins_receive());
-            assert_eq!(unpacked.sent(piece), reader.sent(piece));
+            let (mut ours, mut theirs) = (Names::default(), Names::default());
+            assert_eq!(unpacked.sent(piece, &mut ours), reader.sent(piece, &mut theirs));
+            assert_eq!(ours, theirs);
         }
         assert_eq!(unpacked, reader);
         rest = next;

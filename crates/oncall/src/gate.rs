@@ -16,6 +16,9 @@
 //! once. An agent may also limit the queries until its next decision; they are counted here
 //! turn by turn ([`Seat::allow`]), since an agent decides less often than turns begin.
 //!
+//! A gate may have classes of clients (`classes`): then slots go to the class that is next, and
+//! within a class to the connection that waits longest, instead of round the ring.
+//!
 //! Differences: the unit of admission is the transaction; a slot is held on lease; without a
 //! pause and without waiting workers a free slot is taken at once; and by default a worker
 //! that arrives during a round has a turn in it.
@@ -24,10 +27,11 @@ mod ring;
 #[cfg(test)]
 mod tests;
 
+use crate::classes::{ClassQueues, ClientClasses};
 use crate::control::{Control, Mode, Settings, count};
 use crate::lease::{Lease, OWNERS_MAX};
 use crate::seat::{Id, SLOTS_MAX, Seat, State};
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU32, AtomicU64};
 use ring::Search;
 
 /// Wakes workers, which then look at their seats.
@@ -64,6 +68,8 @@ pub struct Gate<'a> {
     slots: &'a [Lease],
     waiting: &'a [AtomicU64],
     seats: &'a [Seat],
+    /// The queues of classes of clients, for a gate that may have them.
+    queues: Option<ClassQueues<'a>>,
 }
 
 impl<'a> Gate<'a> {
@@ -81,7 +87,24 @@ impl<'a> Gate<'a> {
         assert!(waiting.len() == seats.len().div_ceil(64), "a bit for each seat");
         assert!(seats.len() < OWNERS_MAX as usize, "a lease holds the number of a seat");
         assert!(slots.len() <= SLOTS_MAX, "a seat holds the number of a slot");
-        Self { control, slots, waiting, seats }
+        Self { control, slots, waiting, seats, queues: None }
+    }
+
+    /// Returns the gate with classes of clients, whose queues lie in `tickets`: two for each seat
+    /// and class suffice.
+    #[must_use]
+    pub const fn with_classes(
+        mut self,
+        classes: &'a ClientClasses,
+        tickets: &'a [AtomicU32],
+    ) -> Self {
+        self.queues = Some(ClassQueues::new(classes, tickets));
+        self
+    }
+
+    /// Returns the queues of its classes, if it has any now.
+    fn queues(&self) -> Option<ClassQueues<'a>> {
+        self.queues.filter(ClassQueues::are_used)
     }
 
     /// Returns the shared words of the gate.
@@ -135,6 +158,9 @@ impl<'a> Gate<'a> {
         if begins {
             seat.take(slot);
             count(&self.control.counts.admissions);
+            if let Some(queues) = self.queues() {
+                queues.classes.count_turn(seat);
+            }
         } else if let Some(lease) = self.slots.get(slot) {
             // The agent withdrew its queries meanwhile. It waits, and so pumps the gate,
             // which finds a worker for the slot.

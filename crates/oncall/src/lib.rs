@@ -29,6 +29,9 @@
 #[cfg(any(test, loom))]
 extern crate std;
 
+mod classes;
+#[cfg(not(loom))]
+mod client;
 mod control;
 mod gate;
 pub mod histogram;
@@ -43,6 +46,14 @@ mod record;
 mod seat;
 pub mod sync;
 
+pub use classes::{
+    CLIENT_CLASSES, CLIENT_ORDERS, CLIENT_TURN_WITHIN_MAX, CLIENT_WEIGHT_MAX, ClassShare,
+    ClientClasses,
+};
+#[cfg(not(loom))]
+pub use client::{
+    AddressPrefix, CLASS_NAME_BYTES, CLIENT_RULES, Client, ClientRule, ClientRules, NameHash, Names,
+};
 pub use control::{BREAK_EVEN_NS, Control, Counters, ISR_DELAY_MAX_NS, Mode, Settings, Waking};
 pub use gate::{Decision, Gate, Wake};
 pub use lease::{Lease, OWNERS_MAX};

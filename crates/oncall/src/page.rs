@@ -5,6 +5,8 @@
 //! names the layout; a program that was built with another one refuses the page and runs
 //! without it.
 
+use crate::classes::{CLIENT_CLASSES, ClientClasses};
+use crate::client::ClientRules;
 use crate::gate::Gate;
 use crate::histogram::{BUCKETS, Histogram};
 use crate::lease::Lease;
@@ -21,7 +23,7 @@ pub const PAGE_BYTES: usize = size_of::<Page>();
 /// The first word of a page: `lullpage`, least significant byte first.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
 /// The version of the layout, which changes with every change of size or meaning.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// The reason why memory is no page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +70,7 @@ pub struct Header {
     record_bytes: AtomicU32,
     control_bytes: AtomicU32,
     slots: AtomicU32,
+    classes_bytes: AtomicU32,
     /// The protocol that the agent names; 0 if servers determine it by their program.
     protocol: AtomicU32,
     /// 1 if connections over unix sockets may be gated.
@@ -88,6 +91,10 @@ pub struct Header {
 /// Histograms that the connections' transactions are spread over.
 const SHARDS: usize = 16;
 
+/// The places of the queues of all classes of clients: a power of two for each, so that tickets
+/// may wrap.
+const TICKETS: usize = CLIENT_CLASSES * CONNECTIONS.next_power_of_two();
+
 /// How many ports can be exempt.
 pub(crate) const EXEMPT_PORTS: usize = 4;
 
@@ -103,17 +110,23 @@ pub struct Page {
     waiting: [AtomicU64; CONNECTIONS.div_ceil(64)],
     /// Histograms of the durations of transactions; several, so that workers rarely contend.
     transactions: [Histogram; SHARDS],
+    client_rules: ClientRules,
+    client_classes: ClientClasses,
+    /// How long turns of each class waited, those that did.
+    class_waits: [Histogram; CLIENT_CLASSES],
+    tickets: [AtomicU32; TICKETS],
     seats: [Seat; CONNECTIONS],
     records: [Record; CONNECTIONS],
 }
 
-const fn parts() -> [u32; 5] {
+const fn parts() -> [u32; 6] {
     [
         CONNECTIONS as u32,
         size_of::<Seat>() as u32,
         size_of::<Record>() as u32,
         size_of::<Control>() as u32,
         CAP_MAX,
+        (size_of::<ClientRules>() + size_of::<ClientClasses>()) as u32,
     ]
 }
 
@@ -165,6 +178,31 @@ impl Page {
     /// Returns the gate over this page.
     pub const fn gate(&self) -> Gate<'_> {
         Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+            .with_classes(&self.client_classes, &self.tickets)
+    }
+
+    /// Returns the rules that put clients into classes.
+    #[inline]
+    pub const fn client_rules(&self) -> &ClientRules {
+        &self.client_rules
+    }
+
+    /// Returns the classes of clients.
+    pub const fn client_classes(&self) -> &ClientClasses {
+        &self.client_classes
+    }
+
+    /// Counts a turn of a connection that began after a wait by its class.
+    pub fn turn_waited(&self, id: Id, waited_ns: u64) {
+        let class = self.seats.get(id.index()).map_or(0, Seat::client_class);
+        let waits = self.class_waits.get(class).unwrap_or(&self.class_waits[0]);
+        waits.add(waited_ns);
+    }
+
+    /// Returns how long turns of a class have waited since the page was made; `None` beyond the
+    /// last class.
+    pub fn class_waits(&self, class: usize) -> Option<&Histogram> {
+        self.class_waits.get(class)
     }
 
     /// Returns a connection's statistics.
@@ -193,8 +231,15 @@ impl Page {
 }
 
 impl Header {
-    const fn parts(&self) -> [&AtomicU32; 5] {
-        [&self.connections, &self.seat_bytes, &self.record_bytes, &self.control_bytes, &self.slots]
+    const fn parts(&self) -> [&AtomicU32; 6] {
+        [
+            &self.connections,
+            &self.seat_bytes,
+            &self.record_bytes,
+            &self.control_bytes,
+            &self.slots,
+            &self.classes_bytes,
+        ]
     }
 
     /// Returns the number of the protocol that the agent names; 0 if it names none.
@@ -277,6 +322,10 @@ mod tests {
                 slots: core::array::from_fn(|_| Lease::default()),
                 waiting: core::array::from_fn(|_| AtomicU64::new(0)),
                 transactions: core::array::from_fn(|_| Histogram::default()),
+                client_rules: ClientRules::default(),
+                client_classes: ClientClasses::default(),
+                class_waits: core::array::from_fn(|_| Histogram::default()),
+                tickets: core::array::from_fn(|_| AtomicU32::new(0)),
                 seats: core::array::from_fn(|_| Seat::default()),
                 records: core::array::from_fn(|_| Record::default()),
             })

@@ -22,6 +22,7 @@ mod wire;
 
 pub use wire::Request;
 
+use crate::client::Names;
 use crate::record::Class;
 use crate::sync::{AtomicU64, Ordering};
 use wire::{HAS_REPLIED, Phase, State, WireProtocol};
@@ -58,13 +59,13 @@ macro_rules! protocols {
             }
 
             #[inline]
-            fn received(self, state: &mut State, bytes: &[u8]) -> Request {
-                match self { $(Self::$variant => <$wire>::received(state, bytes),)+ }
+            fn received(self, state: &mut State, bytes: &[u8], names: &mut Names) -> Request {
+                match self { $(Self::$variant => <$wire>::received(state, bytes, names),)+ }
             }
 
             #[inline]
-            fn sent(self, state: &mut State, bytes: &[u8]) -> bool {
-                match self { $(Self::$variant => <$wire>::sent(state, bytes),)+ }
+            fn sent(self, state: &mut State, bytes: &[u8], names: &mut Names) -> bool {
+                match self { $(Self::$variant => <$wire>::sent(state, bytes, names),)+ }
             }
 
             #[inline]
@@ -151,8 +152,9 @@ impl Reader {
         Self { protocol, state: State::new(protocol.row().first_phase) }
     }
 
-    /// Reads bytes that the worker received. Returns what they begin.
-    pub fn received(&mut self, bytes: &[u8]) -> Request {
+    /// Reads bytes that the worker received. Returns what they begin; `names` takes the names
+    /// that they give the client.
+    pub fn received(&mut self, bytes: &[u8], names: &mut Names) -> Request {
         if bytes.is_empty() {
             return Request::None;
         }
@@ -161,7 +163,7 @@ impl Reader {
             // Without framing, what is received before a reply belongs to one request.
             true if state.is_pending => Request::None,
             true => Request::Command,
-            false => self.protocol.received(state, bytes),
+            false => self.protocol.received(state, bytes, names),
         };
         if matches!(request, Request::Query | Request::Command) {
             (state.is_pending, state.has_replied) = (true, false);
@@ -169,12 +171,14 @@ impl Reader {
         request
     }
 
-    /// Reads bytes that the worker sent. Returns whether they end the reply to its request.
-    pub fn sent(&mut self, bytes: &[u8]) -> bool {
+    /// Reads bytes that the worker sent. Returns whether they end the reply to its request;
+    /// `names` takes the names that they give the client.
+    pub fn sent(&mut self, bytes: &[u8], names: &mut Names) -> bool {
         if bytes.is_empty() {
             return false;
         }
-        let is_end = self.state.phase.is_unread() || self.protocol.sent(&mut self.state, bytes);
+        let is_end =
+            self.state.phase.is_unread() || self.protocol.sent(&mut self.state, bytes, names);
         is_end && self.end_reply()
     }
 

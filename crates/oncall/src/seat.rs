@@ -77,6 +77,10 @@ pub struct Seat {
     first: AtomicU32,
     /// When it began to wait.
     waiting_since_ns: AtomicU64,
+    /// The number of its client's class.
+    client_class: AtomicU32,
+    /// Its place in the queue of that class, plus one; 0 if it has none.
+    ticket: AtomicU64,
 }
 
 impl Seat {
@@ -148,6 +152,25 @@ impl Seat {
         self.first.store(u32::from(first), Ordering::Relaxed);
     }
 
+    /// Returns the number of its client's class, which may be any.
+    pub fn client_class(&self) -> usize {
+        self.client_class.load(Ordering::Relaxed) as usize
+    }
+
+    /// Sets the class of its client, by its own worker. It counts from its next wait on.
+    pub fn set_client_class(&self, class: u32) {
+        self.client_class.store(class, Ordering::Relaxed);
+    }
+
+    /// Returns its ticket in the queue of its class, if it has drawn one in this wait.
+    pub(crate) fn ticket(&self) -> Option<u64> {
+        self.ticket.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    pub(crate) fn set_ticket(&self, ticket: u64) {
+        self.ticket.store(ticket.wrapping_add(1), Ordering::Release);
+    }
+
     pub(crate) fn state(&self) -> State {
         match self.word.load(Ordering::Acquire) {
             // Compared as a whole word: a state that no step matches would never end.
@@ -164,6 +187,7 @@ impl Seat {
     pub(crate) fn wait_from(&self, now_ns: u64, past_round: u32) {
         self.round.store(past_round, Ordering::Relaxed);
         self.waiting_since_ns.store(now_ns, Ordering::Relaxed);
+        self.ticket.store(0, Ordering::Relaxed);
         self.word.store(WAITING, Ordering::Release);
     }
 
@@ -201,6 +225,7 @@ impl Seat {
         }
         self.round.store(past_round, Ordering::Relaxed);
         self.waiting_since_ns.store(now_ns, Ordering::Relaxed);
+        self.ticket.store(0, Ordering::Relaxed);
         self.step(RESTING, WAITING)
     }
 
@@ -269,6 +294,7 @@ impl Seat {
         self.clear();
         self.allow(None, None);
         self.set_first(false);
+        self.set_client_class(0);
         self.tokens.store(0, Ordering::Relaxed);
     }
 }

@@ -7,7 +7,8 @@
 use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use lull_oncall::{
-    Control, Decision, Gate, Id, Lease, Mode, Park, Rest, Seat, Settings, Verdict, Wake,
+    CLIENT_CLASSES, ClassShare, ClientClasses, Control, Decision, Gate, Id, Lease, Mode, Park,
+    Rest, Seat, Settings, Verdict, Wake,
 };
 
 const NOW: u64 = 1_000_000_000_000;
@@ -18,6 +19,9 @@ struct Shared {
     slots: Vec<Lease>,
     waiting: Vec<AtomicU64>,
     seats: Vec<Seat>,
+    /// Classes of clients, and their queues; no room for queues is a gate without classes.
+    classes: ClientClasses,
+    tickets: Vec<AtomicU32>,
     asleep: Mutex<()>,
     changed: Condvar,
     running: AtomicUsize,
@@ -31,6 +35,17 @@ impl Shared {
         Self::in_mode(Mode::Post, cap, connections)
     }
 
+    /// A gate on which each connection is of a class of its own.
+    fn with_classes(cap: u32, connections: usize) -> Arc<Self> {
+        let mut shared = Arc::try_unwrap(Self::new(cap, connections)).ok().unwrap();
+        assert!(shared.classes.set(&vec![ClassShare::default(); connections]));
+        shared.tickets = (0..2 * CLIENT_CLASSES).map(|_| AtomicU32::new(0)).collect();
+        for (class, seat) in shared.seats.iter().enumerate() {
+            seat.set_client_class(class as u32);
+        }
+        Arc::new(shared)
+    }
+
     fn in_mode(mode: Mode, cap: u32, connections: usize) -> Arc<Self> {
         let control = Control::default();
         control.set(&Settings { mode, cap, ..Settings::default() });
@@ -40,6 +55,8 @@ impl Shared {
             slots: (0..cap).map(|_| Lease::default()).collect(),
             waiting: vec![AtomicU64::new(0)],
             seats: (0..connections).map(|_| Seat::default()).collect(),
+            classes: ClientClasses::default(),
+            tickets: Vec::new(),
             asleep: Mutex::new(()),
             changed: Condvar::new(),
             running: AtomicUsize::new(0),
@@ -49,7 +66,11 @@ impl Shared {
     }
 
     fn gate(&self) -> Gate<'_> {
-        Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+        let gate = Gate::new(&self.control, &self.slots, &self.waiting, &self.seats);
+        match self.tickets.as_slice() {
+            [] => gate,
+            tickets => gate.with_classes(&self.classes, tickets),
+        }
     }
 
     /// One query of a worker: it waits, runs and ends.
@@ -129,10 +150,13 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
 
 /// Threads that each do one query under a cap.
 fn workers(cap: u32, threads: u32) {
-    let shared = Shared::new(cap, threads as usize);
+    query_at_once(&Shared::new(cap, threads as usize), cap, threads);
+}
+
+fn query_at_once(shared: &Arc<Shared>, cap: u32, threads: u32) {
     let others: Vec<_> = (1..threads)
         .map(|id| {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(shared);
             loom::thread::spawn(move || shared.query(Id(id), cap as usize))
         })
         .collect();
@@ -156,6 +180,16 @@ fn of_three_workers_two_run_at_a_time_and_all_run() {
 #[test]
 fn of_three_workers_one_runs_at_a_time_and_all_run() {
     check(1, || workers(1, 3));
+}
+
+#[test]
+fn two_workers_of_two_classes_both_run() {
+    check(3, || query_at_once(&Shared::with_classes(1, 2), 1, 2));
+}
+
+#[test]
+fn of_three_workers_of_three_classes_one_runs_at_a_time_and_all_run() {
+    check(1, || query_at_once(&Shared::with_classes(1, 3), 1, 3));
 }
 
 #[test]

@@ -7,8 +7,8 @@
 
 use lull_oncall::sync::{AtomicU32, AtomicU64, Ordering};
 use lull_oncall::{
-    Control, Decision, Gate, Id, Lease, Mode, NOTE_BYTES, Note, Park, Peer, Record, Rest, Seat,
-    Settings, Verdict, Wake,
+    CLIENT_CLASSES, ClassShare, ClientClasses, Control, Decision, Gate, Id, Lease, Mode,
+    NOTE_BYTES, Note, Park, Peer, Record, Rest, Seat, Settings, Verdict, Wake,
 };
 use std::sync::{Condvar, Mutex};
 use std::thread::{scope, yield_now};
@@ -27,6 +27,9 @@ struct Shared {
     slots: Vec<Lease>,
     waiting: Vec<AtomicU64>,
     seats: Vec<Seat>,
+    /// Classes of clients, none at first, and their queues.
+    classes: ClientClasses,
+    tickets: Vec<AtomicU32>,
     asleep: Mutex<()>,
     changed: Condvar,
     running: AtomicU32,
@@ -44,6 +47,8 @@ impl Shared {
             slots: (0..WORKERS).map(|_| Lease::default()).collect(),
             waiting: vec![AtomicU64::new(0)],
             seats: (0..WORKERS).map(|_| Seat::default()).collect(),
+            classes: ClientClasses::default(),
+            tickets: (0..CLIENT_CLASSES as u32 * 2 * WORKERS).map(|_| AtomicU32::new(0)).collect(),
             asleep: Mutex::new(()),
             changed: Condvar::new(),
             running: AtomicU32::new(0),
@@ -53,6 +58,7 @@ impl Shared {
 
     fn gate(&self) -> Gate<'_> {
         Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+            .with_classes(&self.classes, &self.tickets)
     }
 
     /// Waits for a turn, calls `work` in it, and ends the query.
@@ -163,6 +169,34 @@ fn settings_that_change_meanwhile_stop_no_worker() {
         scope.spawn(|| {
             each_worker(|id| {
                 shared.work(id, WORKERS);
+                left.fetch_sub(1, Ordering::Relaxed);
+            });
+        });
+    });
+    shared.assert_clean();
+}
+
+#[test]
+fn classes_that_change_meanwhile_stop_no_worker() {
+    let shared = Shared::new(&closed(2));
+    let left = AtomicU32::new(WORKERS);
+    let sets = [vec![], vec![ClassShare::default()], vec![ClassShare::default(); 3]];
+    scope(|scope| {
+        scope.spawn(|| {
+            for set in sets.iter().cycle() {
+                assert!(shared.classes.set(set));
+                if left.load(Ordering::Relaxed) == 0 {
+                    break;
+                }
+                yield_now();
+            }
+        });
+        scope.spawn(|| {
+            each_worker(|id| {
+                for step in 0..QUERIES {
+                    shared.seats[id.index()].set_client_class((step % 4) as u32);
+                    shared.query(id, || {});
+                }
                 left.fetch_sub(1, Ordering::Relaxed);
             });
         });

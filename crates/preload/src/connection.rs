@@ -11,7 +11,7 @@ use crate::parking::WAKER;
 use crate::pool::{self, ServedBy};
 use crate::real::keeping_errno;
 use crate::{clock, page, process};
-use address::Ends;
+pub(crate) use address::Ends;
 use lull_oncall::protocol::{Reader, SharedReader};
 use lull_oncall::{CONNECTIONS, Class, Id, Mode, Page, Record};
 use std::ffi::c_int;
@@ -179,6 +179,7 @@ impl Connection {
         connection.restart_reader();
         pool::forget(id);
         page.gate().open_seat(id);
+        connection.begin_client(&ends);
         let (is_decrypted, served_by) = (false, ServedBy::Alone);
         descriptors::set(fd, Descriptor::Connection { id, is_exempt, is_decrypted, served_by });
         Some(connection)

@@ -47,7 +47,7 @@ impl Connection {
         let gate = self.page.gate();
         keeping_errno(|| {
             if gate.arrive(self.id, passes, now_ns, parking) == Decision::Park {
-                self.record.parked(gate.park(self.id, parking));
+                self.parked(gate.park(self.id, parking));
             }
         });
     }
@@ -95,7 +95,7 @@ impl Connection {
         let rest = gate.sleep(self.id, until_ns, &parking);
         match gate.seat(self.id).filter(|seat| rest == Rest::Called && seat.is_admitted()) {
             Some(seat) => {
-                self.record.parked(clock::now_ns().saturating_sub(seat.waiting_since_ns()));
+                self.parked(clock::now_ns().saturating_sub(seat.waiting_since_ns()));
             }
             // A worker that was let go was not called at any known time.
             None => self.local.forget_arrival(),
@@ -130,6 +130,7 @@ impl Connection {
             return true;
         }
         let Some(was_hidden) = pool::examine(self.id) else { return true };
+        self.follow_rules();
         let may_wait = may_wait && self.is_between_transactions(self.local.reader.load());
         let is_shown = !may_wait || self.has_turn(was_hidden, now_ns);
         if is_shown {
@@ -154,9 +155,15 @@ impl Connection {
             has_waited = true;
         }
         if has_waited && let Some(seat) = gate.seat(self.id) {
-            self.record.parked(clock::now_ns().saturating_sub(seat.waiting_since_ns()));
+            self.parked(clock::now_ns().saturating_sub(seat.waiting_since_ns()));
         }
         true
+    }
+
+    /// Notes how long its worker has waited, for the connection and for its client's class.
+    fn parked(&self, waited_ns: u64) {
+        self.record.parked(waited_ns);
+        self.page.turn_waited(self.id, waited_ns);
     }
 
     fn has_gate(&self) -> bool {

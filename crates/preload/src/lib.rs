@@ -35,6 +35,7 @@
 //! * It asserts its invariants in debug builds only: a server must not end because of it.
 
 mod answers;
+mod client;
 mod clock;
 mod connection;
 mod descriptors;

@@ -5,8 +5,8 @@
 use crate::connection::Connection;
 use crate::pool::ServedBy;
 use crate::{answers, clock, page, process, session};
-use lull_oncall::Class;
 use lull_oncall::protocol::{Reader, Request};
+use lull_oncall::{Class, Names};
 
 /// Whether the requests of this program's connections can be read. Only then may a worker
 /// be delayed, and only then does the call before a read carry information.
@@ -40,8 +40,12 @@ impl Connection {
         if reader.is_encrypted() && session::uses(self.fd) {
             return;
         }
-        let request = reader.received(bytes);
+        let mut names = Names::default();
+        let request = reader.received(bytes, &mut names);
         self.local.reader.store(reader);
+        if names.are_any() {
+            self.name_client(&names);
+        }
         match request {
             Request::None => {}
             Request::OneWay => self.record.query_dropped(),
@@ -63,6 +67,7 @@ impl Connection {
             self.record.set_class(class);
         }
         if may_wait && class == Class::Gated {
+            self.follow_rules();
             self.take_turn(reader.in_transaction(), now_ns);
         }
     }
@@ -85,8 +90,12 @@ impl Connection {
             return;
         }
         let was_pending = reader.is_pending();
-        let is_end = reader.sent(bytes);
+        let mut names = Names::default();
+        let is_end = reader.sent(bytes, &mut names);
         self.local.reader.store(reader);
+        if names.are_any() {
+            self.name_client(&names);
+        }
         if is_end {
             self.replied(reader);
         } else if was_pending && !reader.is_pending() {

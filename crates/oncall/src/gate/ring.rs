@@ -68,6 +68,9 @@ impl Gate<'_> {
                 self.control.ring.change(turn, turn.begun());
             }
             count(&self.control.counts.admissions);
+            if let Some(queues) = self.queues() {
+                queues.classes.charge(seat);
+            }
             wake.wake(id, seat);
         } else if let Some(lease) = self.slots.get(slot) {
             lease.free(held);
@@ -111,8 +114,8 @@ impl Gate<'_> {
         slots.iter().any(|slot| slot.read().is_over(now_ns, settings.slot_lease_ns))
     }
 
-    /// Returns the next waiting worker from the cursor on that has a turn. Where connections
-    /// are ranked, a prioritised one comes first.
+    /// Returns the next waiting worker that has a turn: by its class, or from the cursor on.
+    /// Where connections are ranked, a prioritised one comes first.
     fn next_waiter(&self, search: Search, turn: Turn, settings: &Settings) -> Option<Id> {
         let is_skipped = search == Search::Counted && self.control.waiters() == 0;
         if is_skipped || self.waiting.is_empty() {
@@ -121,7 +124,18 @@ impl Gate<'_> {
         let has_turn = |id: Id| self.has_turn(id, turn, settings);
         let first = |id: Id| self.goes_first(id, settings) && has_turn(id);
         let first = if settings.ranks { self.find_waiter(first) } else { None };
-        first.or_else(|| self.find_waiter(has_turn))
+        // A worker without a valid ticket is found in the ring, so that none waits for ever.
+        first.or_else(|| self.next_by_class(has_turn)).or_else(|| self.find_waiter(has_turn))
+    }
+
+    fn next_by_class(&self, has_turn: impl Fn(Id) -> bool) -> Option<Id> {
+        let is_valid = |id: Id, ticket: u64| {
+            let is_waiting =
+                |(word, bit): (&AtomicU64, u64)| word.load(Ordering::Acquire) & bit != 0;
+            self.seat(id).and_then(Seat::ticket) == Some(ticket)
+                && self.bit(id).is_some_and(is_waiting)
+        };
+        self.queues()?.next(is_valid, has_turn)
     }
 
     fn goes_first(&self, id: Id, settings: &Settings) -> bool {
@@ -252,6 +266,7 @@ impl Gate<'_> {
         // thread clears it, that thread finds the worker waiting.
         fence(Ordering::SeqCst);
         if word.load(Ordering::Relaxed) & bit != 0 {
+            self.push(id);
             return;
         }
         // The count rises before the bit is set, so that no thread finds the ring empty
@@ -259,6 +274,15 @@ impl Gate<'_> {
         self.control.ring.waiters.fetch_add(1, Ordering::Relaxed);
         if word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
             self.control.ring.waiters.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.push(id);
+    }
+
+    /// Adds a connection whose bit is set to the queue of its class, if it is not there: by now
+    /// each thread finds it in the ring at least.
+    fn push(&self, id: Id) {
+        if let (Some(queues), Some(seat)) = (self.queues(), self.seat(id)) {
+            queues.push(id, seat);
         }
     }
 

@@ -1,5 +1,7 @@
 //! The gate with one thread that acts as all workers, as a simulator does.
 
+mod classes;
+
 use super::*;
 use crate::{CAP_MAX, Mode};
 use proptest::prelude::*;

@@ -4,6 +4,7 @@
 //! transaction ends.
 
 use super::wire::{Phase, Request, State, WireProtocol};
+use crate::client::Names;
 
 /// Any protocol.
 pub(super) struct Generic;
@@ -12,11 +13,11 @@ impl WireProtocol for Generic {
     const NAME: &'static str = "generic";
     const FIRST_PHASE: Phase = Phase::Opaque;
 
-    fn received(_state: &mut State, _bytes: &[u8]) -> Request {
+    fn received(_state: &mut State, _bytes: &[u8], _names: &mut Names) -> Request {
         Request::Command
     }
 
-    fn sent(_state: &mut State, _bytes: &[u8]) -> bool {
+    fn sent(_state: &mut State, _bytes: &[u8], _names: &mut Names) -> bool {
         true
     }
 }

@@ -5,7 +5,10 @@
 //! transaction is open (dev.mysql.com, "OK_Packet", "EOF_Packet"; mariadb.com, "Server
 //! Response Packets").
 
+mod login;
+
 use super::wire::{Phase, Request, State, WireProtocol};
+use crate::client::Names;
 
 /// MySQL and MariaDB. `notes` holds the pending command and the flags of the login; the two
 /// words of framing are each a [`Framing`].
@@ -50,13 +53,13 @@ impl WireProtocol for Mysql {
     const NAME: &'static str = "mysql";
     const PROGRAMS: &'static [&'static [u8]] = &[b"mariadbd", b"mysqld", b"mysqld-debug"];
 
-    fn received(state: &mut State, bytes: &[u8]) -> Request {
+    fn received(state: &mut State, bytes: &[u8], names: &mut Names) -> Request {
         let mut request = Request::None;
         let mut framing = Framing::unpack(state.from_client);
         framing.each_packet(bytes, |packet| {
             let begun = match state.phase {
-                Phase::Login => read_login(state, packet),
-                Phase::Ready if packet.sequence == 0 => read_command(state, packet.head),
+                Phase::Login => read_login(state, packet, names),
+                Phase::Ready if packet.sequence == 0 => read_command(state, packet.head, names),
                 _ => Request::None,
             };
             if begun != Request::None {
@@ -67,7 +70,7 @@ impl WireProtocol for Mysql {
         request
     }
 
-    fn sent(state: &mut State, bytes: &[u8]) -> bool {
+    fn sent(state: &mut State, bytes: &[u8], _names: &mut Names) -> bool {
         let mut framing = Framing::unpack(state.to_client);
         framing.each_packet(bytes, |packet| match state.phase {
             Phase::Login => read_login_reply(state, packet),
@@ -153,7 +156,7 @@ impl Framing {
 }
 
 /// Reads the client's part of the login: its capabilities decide what can be read later.
-fn read_login(state: &mut State, packet: &Packet<'_>) -> Request {
+fn read_login(state: &mut State, packet: &Packet<'_>, names: &mut Names) -> Request {
     if state.notes[FLAGS] & LOGIN_READ != 0 {
         return Request::None;
     }
@@ -171,10 +174,13 @@ fn read_login(state: &mut State, packet: &Packet<'_>) -> Request {
     } else if capabilities & CLIENT_DEPRECATE_EOF != 0 {
         state.notes[FLAGS] |= NO_EOF;
     }
+    if !requests_tls {
+        *names = login::names_at_login(capabilities, packet.head);
+    }
     Request::None
 }
 
-fn read_command(state: &mut State, head: &[u8]) -> Request {
+fn read_command(state: &mut State, head: &[u8], names: &mut Names) -> Request {
     let command = head.first().copied().unwrap_or(COM_QUIT);
     match command {
         // These get no reply, and one may arrive while another command is pending.
@@ -182,7 +188,10 @@ fn read_command(state: &mut State, head: &[u8]) -> Request {
         // A client closes dozens of statements when it disconnects. Hundreds of these at
         // once would take the cores from the workers that hold a slot.
         COM_STMT_CLOSE => return Request::GatedOneWay,
-        COM_CHANGE_USER => state.phase = Phase::Login,
+        COM_CHANGE_USER => {
+            state.phase = Phase::Login;
+            *names = login::names_at_change(head);
+        }
         COM_BINLOG_DUMP | COM_REGISTER_SLAVE | COM_BINLOG_DUMP_GTID => {
             state.phase = Phase::Exempt;
         }

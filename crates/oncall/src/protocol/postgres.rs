@@ -4,7 +4,10 @@
 //! idle, `T` in a transaction, `E` in a failed one (postgresql.org, "Message Formats"). It
 //! is the last message of what is sent, so that only the last six bytes are read.
 
+mod names;
+
 use super::wire::{Phase, Request, State, WireProtocol};
+use crate::client::Names;
 
 /// PostgreSQL. `to_client` holds the last five bytes that were sent.
 pub(super) struct Postgres;
@@ -12,6 +15,9 @@ pub(super) struct Postgres;
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
+/// The first version of the protocol's third generation, and that of the next one.
+const VERSION_3: u32 = 3 << 16;
+const VERSION_4: u32 = 4 << 16;
 /// Part of a replica's startup message.
 const REPLICATION: &[u8] = b"replication\0";
 
@@ -27,9 +33,9 @@ impl WireProtocol for Postgres {
     const PROGRAMS: &'static [&'static [u8]] = &[b"postgres", b"postmaster"];
     const WORKERS_ARE_PROCESSES: bool = true;
 
-    fn received(state: &mut State, bytes: &[u8]) -> Request {
+    fn received(state: &mut State, bytes: &[u8], names: &mut Names) -> Request {
         if state.phase != Phase::Ready {
-            read_startup(state, bytes);
+            read_startup(state, bytes, names);
             return Request::None;
         }
         match bytes.first() {
@@ -41,7 +47,7 @@ impl WireProtocol for Postgres {
         }
     }
 
-    fn sent(state: &mut State, bytes: &[u8]) -> bool {
+    fn sent(state: &mut State, bytes: &[u8], names: &mut Names) -> bool {
         if state.phase == Phase::EncryptionRequested {
             // The reply is one letter: N refuses encryption, S begins TLS, G begins GSSAPI.
             state.phase = match bytes {
@@ -52,8 +58,9 @@ impl WireProtocol for Postgres {
             return false;
         }
         let Some(status) = ready_status(state, bytes) else { return false };
-        if state.phase == Phase::Login {
-            state.phase = Phase::Ready;
+        match state.phase {
+            Phase::Login => state.phase = Phase::Ready,
+            _ => names::read_reply(bytes, names),
         }
         state.in_transaction = status != b'I';
         true
@@ -62,7 +69,7 @@ impl WireProtocol for Postgres {
 
 /// Reads a startup packet: its length, and a number that says what it is. Since version 17
 /// TLS may begin without one.
-fn read_startup(state: &mut State, bytes: &[u8]) {
+fn read_startup(state: &mut State, bytes: &[u8], names: &mut Names) {
     if bytes.starts_with(&TLS_HANDSHAKE) {
         state.phase = Phase::Encrypted;
         return;
@@ -76,6 +83,7 @@ fn read_startup(state: &mut State, bytes: &[u8]) {
         _ if bytes.windows(REPLICATION.len()).any(|part| part == REPLICATION) => {
             state.phase = Phase::Exempt;
         }
+        Some(VERSION_3..VERSION_4) => names::read_startup(&bytes[8..], names),
         _ => {}
     }
 }

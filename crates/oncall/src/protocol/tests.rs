@@ -38,11 +38,16 @@ pub(super) fn play_pieces(
         match turn {
             Turn::Client(bytes) => {
                 replies += usize::from(reader.begins_receive());
-                let all = bytes.chunks(clients).map(|piece| reader.received(piece));
+                let all = bytes
+                    .chunks(clients)
+                    .map(|piece| reader.received(piece, &mut Names::default()));
                 requests.extend(all.filter(|request| *request != Request::None));
             }
             Turn::Server(bytes) => {
-                replies += bytes.chunks(servers).filter(|piece| reader.sent(piece)).count();
+                replies += bytes
+                    .chunks(servers)
+                    .filter(|piece| reader.sent(piece, &mut Names::default()))
+                    .count();
             }
         }
     }
@@ -96,9 +101,9 @@ proptest! {
             for (is_clients, bytes) in &pieces {
                 if *is_clients {
                     reader.begins_receive();
-                    reader.received(bytes);
+                    reader.received(bytes, &mut Names::default());
                 } else {
-                    reader.sent(bytes);
+                    reader.sent(bytes, &mut Names::default());
                 }
                 prop_assert_eq!(Reader::unpack(reader.pack()), reader);
             }

@@ -1,5 +1,6 @@
 //! The trait that every wire protocol implements, and the state of one connection.
 
+use crate::client::Names;
 use crate::record::Class;
 
 /// A wire protocol: which programs speak it, and how its bytes are read.
@@ -21,12 +22,13 @@ pub(super) trait WireProtocol {
     /// read, and then its connections are never gated.
     const FIRST_PHASE: Phase = Phase::Login;
 
-    /// Reads bytes that the worker received; `bytes` is not empty.
-    fn received(state: &mut State, bytes: &[u8]) -> Request;
+    /// Reads bytes that the worker received; `bytes` is not empty. `names` takes the names that
+    /// they give the client.
+    fn received(state: &mut State, bytes: &[u8], names: &mut Names) -> Request;
 
     /// Reads bytes that the worker sent; `bytes` is not empty. Returns whether they end the
-    /// reply to the pending request.
-    fn sent(state: &mut State, bytes: &[u8]) -> bool;
+    /// reply to the pending request. `names` takes the names that they give the client.
+    fn sent(state: &mut State, bytes: &[u8], names: &mut Names) -> bool;
 
     /// Whether the reply that the server has begun is complete when the worker calls
     /// `recv` again. It is called only for protocols that set [`State::has_replied`].
