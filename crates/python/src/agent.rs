@@ -91,7 +91,7 @@ pub(crate) fn agent_start(
     }
     let shared = Arc::new(Shared::default());
     // A decision delays the next epoch.
-    let half_epoch = config.agent.epoch.as_secs_f64() / 2.0;
+    let half_epoch = config.epoch_rule().longest().as_secs_f64() / 2.0;
     let limit = Duration::from_secs_f64(time_limit_s.unwrap_or(half_epoch.min(1.0)));
     let own = policy.map(|(name, template)| OwnPolicy {
         policy: policy::custom(name, template, &shared, OnError::Report),

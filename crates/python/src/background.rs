@@ -3,14 +3,23 @@
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Time between two looks for signals while a computation runs.
 const SIGNALS: Duration = Duration::from_millis(20);
+
+/// How long the end of the interpreter waits for the calls of policies.
+const LAST_CALLS: Duration = Duration::from_secs(2);
+
+/// Calls into the interpreter that are under way on threads of computations.
+static CALLS: AtomicIsize = AtomicIsize::new(0);
+
+/// Whether the interpreter is about to end.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// What a computation and the policies in it share: the request to stop, and the exception that
 /// a policy has raised.
@@ -44,10 +53,53 @@ impl Shared {
     }
 }
 
-/// Makes a pool of threads of its own, because those of the global one do not survive a fork.
+/// Calls `work` with the interpreter's lock, or returns `None` if the interpreter ends.
 ///
-/// The threads are unknown to the interpreter until a policy is called: one that returned from
-/// `detach` while the interpreter ends would abort the process.
+/// The interpreter ends a thread that wants its lock after that, and that would abort the
+/// process: the thread has frames that must not be unwound.
+pub(crate) fn attach<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    let _under_way = Call::begin();
+    match ENDING.load(Ordering::SeqCst) {
+        true => None,
+        false => Python::try_attach(work),
+    }
+}
+
+/// A call that is under way, counted until it is dropped.
+struct Call;
+
+impl Call {
+    fn begin() -> Self {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        Self
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        CALLS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Lets no further call of [`attach`] begin, and waits for those under way.
+#[pyfunction]
+pub(crate) fn end_calls(py: Python<'_>) {
+    ENDING.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    py.detach(|| {
+        while CALLS.load(Ordering::SeqCst) > 0 && begun.elapsed() < LAST_CALLS {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// Forgets the calls under way: the threads of the parent are not in a forked process.
+#[pyfunction]
+pub(crate) fn forget_calls() {
+    CALLS.store(0, Ordering::SeqCst);
+}
+
+/// Makes a pool of threads of its own, because those of the global one do not survive a fork.
 ///
 /// # Errors
 /// If there are too many threads.

@@ -37,6 +37,8 @@ mod _lull {
     #[pymodule_export]
     use crate::agent::{AgentObservation, AgentRun, agent_start};
     #[pymodule_export]
+    use crate::background::{end_calls, forget_calls};
+    #[pymodule_export]
     use crate::environment::Environment;
     #[pymodule_export]
     use crate::lab::{LabReport, lab_claims, lab_experiments, lab_run, lab_run_cells};

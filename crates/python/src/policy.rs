@@ -1,6 +1,6 @@
 //! Policies that are written in Python, as policies of the simulator.
 
-use crate::background::Shared;
+use crate::background::{Shared, attach};
 use crate::error::plan_error;
 use crate::machine::{App, Machine};
 use crate::observation::{Numbers, Observation, Roster};
@@ -12,6 +12,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
+
+/// Why a policy is not asked any more.
+const INTERPRETER_ENDS: &str = "the interpreter has ended";
 
 /// The random numbers of a run, which follow from its seed.
 ///
@@ -61,7 +64,7 @@ pub(crate) fn custom(
     let shared = Arc::clone(shared);
     CustomPolicy::new(name.clone(), move |machine, apps| {
         let label = name.clone();
-        let made = Python::attach(|py| -> PyResult<Box<dyn Policy>> {
+        let made = attach(|py| -> PyResult<Box<dyn Policy>> {
             let object = start(py, &template, Target { machine, apps })?;
             let rng = Py::new(py, PolicyRng(Rng::seed_from_u64(0)))?;
             Ok(Box::new(PythonPolicy {
@@ -76,14 +79,16 @@ pub(crate) fn custom(
                 fault: None,
             }))
         });
-        match made {
-            Ok(policy) => Ok(policy),
-            Err(error) => {
+        let message = match made {
+            Some(Ok(policy)) => return Ok(policy),
+            Some(Err(error)) => {
                 let message = error.to_string();
                 shared.raise(error);
-                Err(PolicyError::Config { key: String::new(), message })
+                message
             }
-        }
+            None => INTERPRETER_ENDS.to_owned(),
+        };
+        Err(PolicyError::Config { key: String::new(), message })
     })
 }
 
@@ -186,7 +191,7 @@ impl Policy for PythonPolicy {
             return lull_control::Plan::keep();
         }
         self.fault = None;
-        let decided = Python::try_attach(|py| match self.ask(py, seen, rng) {
+        let decided = attach(|py| match self.ask(py, seen, rng) {
             Ok(plan) => plan,
             Err(error) => {
                 self.fail(py, error);
@@ -194,7 +199,7 @@ impl Policy for PythonPolicy {
             }
         });
         decided.unwrap_or_else(|| {
-            self.fault = Some(format!("policy `{}`: the interpreter has ended", self.label));
+            self.fault = Some(format!("policy `{}`: {INTERPRETER_ENDS}", self.label));
             lull_control::Plan::keep()
         })
     }
@@ -210,7 +215,7 @@ impl Policy for PythonPolicy {
             return;
         };
         let message = format!("policy `{}` wants {setting}, which is refused: {why}", self.label);
-        if let Some(error) = Python::try_attach(|py| plan_error(py, message)) {
+        if let Some(error) = attach(|py| plan_error(py, message)) {
             self.shared.raise(error);
         }
     }

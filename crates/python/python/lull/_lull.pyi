@@ -25,9 +25,11 @@ __all__ = [
     "Table",
     "VERSION",
     "agent_start",
+    "end_calls",
     "entropy",
     "equivalence",
     "estimate",
+    "forget_calls",
     "holm",
     "lab_claims",
     "lab_experiments",
@@ -483,6 +485,8 @@ def simulate(
     replications: int | None,
     threads: int | None,
 ) -> Results: ...
+def end_calls() -> None: ...
+def forget_calls() -> None: ...
 def lab_claims() -> Table: ...
 def lab_experiments() -> Table: ...
 def lab_run(name: str, options: dict[str, Any]) -> LabReport: ...

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Iterable, Sequence
 from typing import Union
 
 from . import _lull
 from ._lull import App, Machine, Observation, Plan, PolicyRng, Results, Scenario
+
+# A thread that calls a policy while the interpreter ends would abort the process. Exit functions
+# run in reverse: the agents of `lull.agent`, which is imported later, have stopped by then.
+atexit.register(_lull.end_calls)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lull.forget_calls)
 
 
 class Policy:
