@@ -87,6 +87,11 @@ impl<P: Plant> ControlLoop<P> {
         restored
     }
 
+    /// Goes on with epochs of another length; does nothing if the rule is the same.
+    pub fn set_epoch(&mut self, epoch: EpochRule) {
+        self.pace.set_rule(epoch);
+    }
+
     /// Sets how the policy is rebuilt when the roster of apps changes.
     pub fn set_rebuild(&mut self, rebuild: RebuildPolicy) {
         self.controller.set_rebuild(rebuild);

@@ -25,6 +25,7 @@ use crate::{Observation, Rhythm, RhythmError, RhythmRule};
 use lull_measure::Nanos;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// How the control loop chooses the length of its epochs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,7 +61,26 @@ impl From<Nanos> for EpochRule {
     }
 }
 
+impl fmt::Display for EpochRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(epoch) => epoch.fmt(f),
+            Self::Adaptive(AdaptiveEpoch { rhythm, .. }) => {
+                write!(f, "{} to {}", rhythm.shortest, rhythm.longest)
+            }
+        }
+    }
+}
+
 impl EpochRule {
+    /// The longest epoch that the rule gives.
+    pub fn longest(&self) -> Nanos {
+        match self {
+            Self::Fixed(epoch) => *epoch,
+            Self::Adaptive(rule) => rule.rhythm.longest,
+        }
+    }
+
     /// Checks the rule's constants.
     ///
     /// # Errors
@@ -98,6 +118,13 @@ impl Pace {
             EpochRule::Adaptive(adaptive) => (adaptive.rhythm.longest, Pulse::new(adaptive)),
         };
         Self { rule, epoch, apps: Vec::new(), machine: pulse }
+    }
+
+    /// Follows another rule from the next epoch on; the same rule keeps what it has seen.
+    pub fn set_rule(&mut self, rule: EpochRule) {
+        if rule != self.rule {
+            *self = Self::new(rule);
+        }
     }
 
     /// The length of the next epoch.

@@ -9,6 +9,7 @@ use crate::config::{self, Config, Key};
 use crate::dip::Dip;
 use crate::search::Tuning;
 use lull_control::{AppSpec, Capability, Machine, Policy, PolicyError, require};
+use lull_measure::Nanos;
 use serde::Serialize;
 
 /// One entry of a registry.
@@ -60,10 +61,31 @@ pub struct PolicyKind {
     pub dip: Option<Dip>,
     /// How much of each latency window it reads.
     pub latency: LatencyDetail,
+    /// How long an epoch is unless the user chooses it.
+    #[serde(skip)]
+    pub epoch: NaturalEpoch,
     /// Whether and how it searches for settings.
     #[serde(skip)]
     pub search: SettingSearch,
 }
+
+/// How often a policy observes and decides unless the user chooses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NaturalEpoch {
+    /// Always this long.
+    Fixed(Nanos),
+    /// As long as the time under this key of the policy's config.
+    Key(&'static str),
+}
+
+impl NaturalEpoch {
+    /// The epoch of policies without a period of their own, and of policies that merge epochs
+    /// until a longer period has passed: 500 ms, that of PARTIES and Ah-Q.
+    pub const USUAL: Self = Self::Fixed(USUAL_EPOCH);
+}
+
+/// See [`NaturalEpoch::USUAL`].
+pub const USUAL_EPOCH: Nanos = Nanos::from_millis(500);
 
 /// How much of a latency window a policy reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -133,7 +155,12 @@ impl Kind for PolicyKind {
     fn facts(&self) -> Vec<(&'static str, String)> {
         let uses = (!self.uses.is_empty()).then(|| ("Uses where it can", join_names(self.uses)));
         let dip = self.dip.map(|class| ("DIP class", class.name().to_owned()));
-        uses.into_iter().chain(dip).collect()
+        let epoch = match self.epoch {
+            NaturalEpoch::Fixed(epoch) => epoch.to_string(),
+            NaturalEpoch::Key(key) => format!("its `{key}`"),
+        };
+        let epoch = ("Epoch unless another is given", epoch);
+        uses.into_iter().chain(dip).chain([epoch]).collect()
     }
 }
 
@@ -235,6 +262,19 @@ impl<K: Kind> Entry<K> {
 }
 
 impl Entry<PolicyKind> {
+    /// How often it observes and decides under this config unless the user chooses it.
+    ///
+    /// A config that the policy refuses has the epoch of its defaults.
+    pub fn natural_epoch(&self, config: &toml::Table) -> Nanos {
+        let key = match self.kind.epoch {
+            NaturalEpoch::Fixed(epoch) => return epoch,
+            NaturalEpoch::Key(key) => key,
+        };
+        let time = |table: &toml::Table| table.get(key)?.as_str()?.parse::<Nanos>().ok();
+        let given = time(config).filter(|epoch| *epoch > Nanos::ZERO);
+        given.or_else(|| time(&self.defaults())).unwrap_or(USUAL_EPOCH)
+    }
+
     /// Builds the policy for a machine and its apps.
     ///
     /// `config` holds the keys of `[policy]` without `name`.

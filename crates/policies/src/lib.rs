@@ -28,7 +28,7 @@ mod tuning;
 pub use config::Key;
 pub use dip::{Ability, Dip, DipError, ResourceDip, TLT, by_resource};
 pub use entry::{
-    Description, Entry, Family, Kind, LatencyDetail, MakePolicy, PolicyKind, ReadTuning, Registry,
-    SettingSearch,
+    Description, Entry, Family, Kind, LatencyDetail, MakePolicy, NaturalEpoch, PolicyKind,
+    ReadTuning, Registry, SettingSearch, USUAL_EPOCH,
 };
 pub use registry::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};

@@ -36,7 +36,9 @@
 //! tests, and by `lull lab run ahq-load ahq-fluctuating`.
 
 use crate::config::{config, fraction, positive_time, read, text, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::period::Period;
 use crate::toolkit::regions::{Kind, Move, Region, Regions};
 use crate::toolkit::slack::check_apps;
@@ -65,6 +67,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth, Capability::Scheduling],
         dip: Some(crate::Dip::DIP),
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::Key("period"),
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

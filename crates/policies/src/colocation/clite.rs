@@ -35,7 +35,9 @@
 //! bootstrap, the constraints, and a plant whose optimum is known by trying all divisions.
 
 use crate::config::{at_least_one, config, fraction, positive_time, read, text};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::lattice::{Lattice, Point, Search};
 use crate::toolkit::partition::Partition;
 use crate::toolkit::period::Period;
@@ -68,6 +70,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::Internal,
     },
     config: ConfigSchema::new::<Config>(),

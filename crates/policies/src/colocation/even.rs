@@ -15,7 +15,9 @@
 //! is shared).
 
 use crate::config::{accept_any, config, read};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::regions::{Kind, Regions};
 use crate::toolkit::revise;
 use lull_control::{
@@ -34,6 +36,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::CacheWays],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

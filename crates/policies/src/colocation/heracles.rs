@@ -36,7 +36,9 @@
 //! both modes.
 
 use crate::config::{config, fraction, positive_time, read, text, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::partition::Partition;
 use crate::toolkit::regions::Kind;
 use crate::toolkit::slack::{check_apps, slacks};
@@ -67,6 +69,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth, Capability::Scheduling],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

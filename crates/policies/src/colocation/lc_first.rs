@@ -18,7 +18,9 @@
 //! and E_BE rises (section IX, on the in-memory plant).
 
 use crate::config::{config, read, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::{for_the_living, throttle};
 use lull_control::{
     AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
@@ -36,6 +38,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::RealTimeThrottle],
         dip: Some(crate::Dip::DP),
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

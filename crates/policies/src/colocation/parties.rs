@@ -33,7 +33,9 @@
 //! baseline of Ah-Q (Liu et al. 2024). Checked line by line in the tests.
 
 use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::partition::{Partition, Party, best_effort_together};
 use crate::toolkit::period::Period;
 use crate::toolkit::regions::Kind;
@@ -67,6 +69,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::Key("period"),
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

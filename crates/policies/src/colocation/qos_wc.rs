@@ -32,7 +32,9 @@
 //! Algorithm 1 by hand, and by `lull lab run reef-qoswc` (Figs. 18 to 20).
 
 use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::clusters::clusters;
 use crate::toolkit::compliance::ComplianceMonitor;
 use crate::toolkit::period::Period;
@@ -63,6 +65,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::TailLatency, Capability::Progress],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::Key("period"),
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

@@ -12,7 +12,9 @@
 //! Checked against: section VIII's rule for pairs.
 
 use crate::config::{accept_any, config, read, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::{for_the_living, throttle};
 use lull_control::{
     AppId, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
@@ -30,6 +32,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::RealTimeThrottle],
         dip: Some(crate::Dip::DP),
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

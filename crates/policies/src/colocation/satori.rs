@@ -35,7 +35,9 @@
 //! Checked against the weights by hand, and a plant whose fair division is known.
 
 use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::lattice::{Lattice, Point, Search};
 use crate::toolkit::partition::Partition;
 use crate::toolkit::period::Period;
@@ -66,6 +68,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth, Capability::Instructions],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::Key("sample"),
         search: SettingSearch::Internal,
     },
     config: ConfigSchema::new::<Config>(),

@@ -31,7 +31,9 @@
 //! `lull lab run ahq-load ahq-fluctuating`. What did not work: `docs/design/tide.md`.
 
 use crate::config::read;
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::period::Period;
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
@@ -84,6 +86,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         ],
         dip: Some(crate::Dip::DIP),
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::Key("period"),
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

@@ -6,7 +6,9 @@
 //! does by itself, which is what every other policy is compared with.
 
 use crate::config::{accept_any, config, read};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use lull_control::{Observation, Plan, Policy, Rng, RosterChange};
 
 /// The registry's entry.
@@ -21,6 +23,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         // The kernel knows whose thread runs; the paper still counts it as no ability.
         dip: Some(crate::Dip::None),
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

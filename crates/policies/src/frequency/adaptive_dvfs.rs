@@ -24,7 +24,9 @@
 
 use super::step_dvfs::{self, Down, Start, Stepper, Windows};
 use crate::config::{config, read, text, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, PolicyError, Rhythm, RhythmRule};
 use lull_measure::Nanos;
@@ -40,6 +42,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[],
         dip: None,
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::Key("window"),
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

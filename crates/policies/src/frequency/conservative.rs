@@ -18,7 +18,9 @@
 //! Checked against: the kernel's source, line by line.
 
 use crate::config::{config, fraction, positive_time, read, text, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, PolicyError, Reason};
 use lull_measure::catalogue::CORE_UTILISATION;
@@ -35,6 +37,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[],
         dip: None,
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::Key("sampling_period"),
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

@@ -39,7 +39,9 @@
 //! beside those of Fig. 19, whose axis cannot be read.
 
 use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::compliance::ComplianceMonitor;
 use crate::toolkit::domains::Table;
 use crate::toolkit::period::Period;
@@ -66,6 +68,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::TailLatency, Capability::Progress],
         dip: None,
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

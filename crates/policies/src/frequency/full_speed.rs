@@ -6,7 +6,9 @@
 //! its table has.
 
 use crate::config::{accept_any, config, read};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::domains::{Constant, PerDomain, Table};
 use lull_control::Capability;
 
@@ -21,6 +23,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[],
         dip: None,
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

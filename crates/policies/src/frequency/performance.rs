@@ -4,7 +4,9 @@
 //! not a mode of a driver. The upper end of what frequency costs.
 
 use crate::config::{accept_any, config, read};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::domains::{Constant, PerDomain, Table};
 use lull_control::Capability;
 
@@ -19,6 +21,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[],
         dip: None,
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

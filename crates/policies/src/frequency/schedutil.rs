@@ -27,7 +27,9 @@
 //! Checked against: the kernel's formulas; PELT against its closed form.
 
 use crate::config::{accept_any, config, read, text};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, Reason};
 use lull_measure::catalogue::CORE_UTILISATION;
@@ -44,6 +46,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[],
         dip: None,
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::Key("rate_limit"),
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

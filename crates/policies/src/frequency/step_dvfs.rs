@@ -31,7 +31,9 @@
 //! section 4.2, and figure 8's worst burst cycle on a fluid model and by `lull lab`.
 
 use crate::config::{config, fraction, positive_time, read, text, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, PolicyError, Reason};
 use lull_measure::catalogue::CORE_UTILISATION;
@@ -54,6 +56,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[],
         dip: None,
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::Key("window"),
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

@@ -1,10 +1,11 @@
 //! What holds for every policy of the registry.
 
 use super::*;
+use crate::entry::NaturalEpoch;
 use lull_control::Plant;
 use lull_control::conformance::MemoryPlant;
 use lull_control::{Capability, Machine, PolicyError};
-use lull_measure::Missing;
+use lull_measure::{Missing, Nanos};
 use std::collections::BTreeSet;
 
 /// A machine that has everything.
@@ -51,6 +52,24 @@ fn every_policy_builds_from_its_own_defaults_and_refuses_strange_keys() {
             Some(PolicyError::Config { key, .. }) if key == "no_such_key");
         assert!(named, "{}: {refused:?}", entry.name);
     }
+}
+
+#[test]
+fn a_natural_epoch_is_a_time_of_the_policy_or_follows_its_key() {
+    for entry in POLICIES.iter() {
+        let usual = entry.natural_epoch(&toml::Table::new());
+        assert!((1..=500_000_000).contains(&usual.0), "{}: {usual}", entry.name);
+        let NaturalEpoch::Key(key) = entry.kind.epoch else { continue };
+        assert_eq!(entry.defaults()[key].as_str(), Some(usual.to_string().as_str()));
+        let of = |time: &str| {
+            entry.natural_epoch(&toml::Table::from_iter([(key.to_owned(), time.into())]))
+        };
+        assert_eq!(of("70ms"), Nanos::from_millis(70), "{}", entry.name);
+        // A config that is refused anyway has some epoch, and never one without length.
+        assert_eq!((of("0s"), of("often")), (usual, usual), "{}", entry.name);
+    }
+    let schedutil = POLICIES.find("schedutil").unwrap();
+    assert_eq!(schedutil.natural_epoch(&toml::Table::new()), Nanos::from_millis(2));
 }
 
 #[test]

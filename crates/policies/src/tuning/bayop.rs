@@ -46,7 +46,9 @@ mod settings;
 mod stages;
 
 use crate::config::{read, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::search::{
     Choice, Gather, Gathered, Place, Protocol, Refusal, Rules, Search, Space, Tuning,
 };
@@ -82,6 +84,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         ],
         dip: None,
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::Reusable(tuning),
     },
     config: ConfigSchema::new::<Config>(),

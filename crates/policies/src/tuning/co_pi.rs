@@ -14,7 +14,9 @@
 
 use super::profile::{Profiled, check_profile};
 use crate::config::{config, positive_time, read, text};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::search::{NUMERIC, first_tail};
 use crate::toolkit::period::Period;
 use crate::toolkit::revise;
@@ -37,6 +39,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &NUMERIC,
         dip: None,
         latency: LatencyDetail::EveryRequest,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::Profiled,
     },
     config: ConfigSchema::new::<Config>(),

@@ -6,7 +6,9 @@
 //! is given back to the driver.
 
 use crate::config::{accept_any, config, read};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use lull_control::{
     Capability, Coalescing, Machine, Observation, Plan, Policy, Reason, Rng, RosterChange, Setting,
 };
@@ -22,6 +24,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &[Capability::Coalescing],
         dip: None,
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::None,
     },
     config: ConfigSchema::new::<Config>(),

@@ -6,7 +6,9 @@
 
 use super::profile::{Profiled, check_profile};
 use crate::config::{config, read, wrong};
-use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
+use crate::entry::{
+    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
+};
 use crate::search::NUMERIC;
 use lull_control::{
     AppSpec, Capability, Coalescing, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
@@ -25,6 +27,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         uses: &NUMERIC,
         dip: None,
         latency: LatencyDetail::TailOnly,
+        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::Profiled,
     },
     config: ConfigSchema::new::<Config>(),
