@@ -2,23 +2,26 @@
 
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
-use crate::trial::rules;
 use lull_control::{
     AppId, AppSpec, ControlLoop, Controller, Epoch, EpochRule, Plant, PlantError, PolicyError, Rng,
+    Rules,
 };
-use lull_measure::entropy::{
-    BeReading, LcReading, RelativeImportance, SystemEntropy, system_entropy,
-};
+use lull_measure::entropy::{BeReading, LcReading, SystemEntropy, system_entropy};
 use lull_measure::{Latency, Nanos};
 use lull_sim::node::{NodeModel, NodePlant};
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
+
+/// Most unanswered requests of an app: some 70 bytes each, in each thread.
+const BACKLOG_MAX: u64 = 4_000_000;
 
 /// One machine, the apps on it with their load, and their objectives.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene {
     pub(crate) model: NodeModel,
     pub(crate) apps: Vec<AppSpec>,
+    /// What holds under every policy.
+    pub(crate) rules: Rules,
 }
 
 /// A policy with its config and the epochs at whose ends it decides.
@@ -138,14 +141,34 @@ impl Scene {
         if keeps_log {
             (0..self.apps.len()).for_each(|app| plant.node_mut().keep_log(app));
         }
-        let (machine, steered) = (plant.machine().clone(), steering.clone());
+        let (mut machine, steered) = (plant.machine().clone(), steering.clone());
+        if let Some(allowed) = &self.rules.limits.cores {
+            machine = machine.restricted_to(allowed);
+        }
         let build = move |apps: &[AppSpec]| steered.policy.build(&steered.config, &machine, apps);
         let policy = build(plant.apps())?;
-        let mut controller = Controller::new(policy, rules(), &plant).map_err(Failure::from)?;
+        let mut controller =
+            Controller::new(policy, self.rules.clone(), &plant).map_err(Failure::from)?;
         controller
             .set_rebuild(Box::new(move |apps| build(apps).map_err(|error| error.to_string())));
         let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));
         Ok(ControlLoop::new(plant, controller, steering.epoch.clone(), rng))
+    }
+
+    /// Ends a replication whose unanswered requests would fill the memory.
+    fn check_backlog(&self, epoch: &Epoch) -> Result<(), Failure> {
+        for (app, seen) in self.apps.iter().zip(&epoch.seen.apps) {
+            let waiting = seen.latency.as_ref().map_or(0, |latency| latency.outstanding);
+            if waiting > BACKLOG_MAX {
+                return Err(Failure::Setup(format!(
+                    "{waiting} requests of app `{}` were unanswered at {}, more than the \
+                     {BACKLOG_MAX} that are kept: the machine does not keep up; send less, or run \
+                     shorter",
+                    app.name, epoch.seen.time
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Runs one replication; epochs that begin within the warm-up do not count.
@@ -164,7 +187,9 @@ impl Scene {
         let mut now = Nanos::ZERO;
         while now < span.warmup {
             progress.check()?;
-            now = control.turn().map_err(lost)?.seen.time;
+            let epoch = control.turn().map_err(lost)?;
+            self.check_backlog(&epoch)?;
+            now = epoch.seen.time;
         }
         let mut recorder = Recorder::new(self);
         let begun = control.plant().node().totals();
@@ -174,6 +199,7 @@ impl Scene {
             let epoch = control.turn().map_err(lost)?;
             now = epoch.seen.time;
             recorder.note(self, &epoch, control.plant());
+            self.check_backlog(&epoch)?;
         }
         let ended = control.plant().node().totals();
         let numbers = self.apps.iter().map(|app| self.model.app_named(&app.name));
@@ -282,7 +308,7 @@ impl Recorder {
             tails_ms: lc.iter().map(|(tail, _)| tail.as_secs_f64() * 1e3).collect(),
             typical_ms,
             progress: be.iter().map(|it| it.real / it.solo).collect(),
-            entropy: system_entropy(&readings, &be, RelativeImportance::default()),
+            entropy: system_entropy(&readings, &be, scene.rules.importance),
             epochs: self.epochs,
             utilisation: self.busy / count,
             left: left.collect(),

@@ -1,6 +1,7 @@
 //! Where a simulation takes a policy from: the registry, or the caller.
 
 use lull_control::{AppSpec, Machine, Policy, PolicyError};
+use lull_measure::Nanos;
 use lull_policies::POLICIES;
 use std::fmt;
 use std::sync::Arc;
@@ -72,6 +73,17 @@ impl PolicySource {
         match self {
             Self::Registered(name) => name,
             Self::Custom(custom) => &custom.name,
+        }
+    }
+
+    /// How often it decides under this config unless the user chooses it; a policy of the
+    /// caller has no epoch of its own.
+    pub fn natural_epoch(&self, config: &toml::Table) -> Option<Nanos> {
+        match self {
+            Self::Registered(name) => {
+                POLICIES.find(name).ok().map(|entry| entry.natural_epoch(config))
+            }
+            Self::Custom(_) => None,
         }
     }
 

@@ -28,9 +28,9 @@ mod stored;
 mod worst;
 
 pub use choice::Choice;
-pub use colocated::{Colocated, ColocatedFile};
+pub use colocated::{Colocated, ColocatedFile, NodeScene};
 pub use dispatch::{DispatchFile, DispatchScenario};
-pub use file::ScenarioFile;
+pub use file::{RunSection, ScenarioFile};
 pub use gated::{Gated, GatedFile};
 pub use kind::{AnyFile, AnyScenario, Kind};
 pub use net_server::{NetServerFile, NetServerScenario};
@@ -44,8 +44,8 @@ pub use worst::{Search, Sweep, WorstCycles};
 use crate::policy_source::PolicySource;
 use crate::trial::{Control, Trial};
 use choice::Labelled;
-use file::{AppSection, EPOCH, PolicySection};
-use lull_control::AppSpec;
+use file::{AppSection, PolicySection, epoch_of};
+use lull_control::{AppSpec, EpochRule};
 use lull_measure::Nanos;
 use lull_sim::model::{Limits, Model};
 use std::path::Path;
@@ -203,15 +203,15 @@ fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Ve
         let section = PolicySection::read(table.clone(), &key)?;
         written.push(variant(section, model, key)?);
     }
-    // A policy that only the command line names has the tiers and epochs of the file's first.
-    let (tiers, epoch) = match written.first().map(|first| first.control.clone()) {
-        Some(control) => (control.tiers, control.epoch),
-        None => (steerable(model), EPOCH.into()),
+    // A policy that only the command line names has the tiers of the file's first.
+    let (tiers, first) = match written.first().map(|first| first.control.clone()) {
+        Some(control) => (control.tiers, Some(control.epoch)),
+        None => (steerable(model), None),
     };
     choice.choose(written, |name| {
-        let policy = choice.source(name)?;
-        let (tiers, epoch) = (tiers.clone(), epoch.clone());
-        let control = Control { policy, config: toml::Table::new(), tiers, epoch };
+        let (policy, config) = (choice.source(name)?, toml::Table::new());
+        let epoch = epoch_of(None, &policy, &config, first.as_ref());
+        let control = Control { policy, config, tiers: tiers.clone(), epoch };
         Ok(Variant { label: name.to_owned(), control, key: "--policy".to_owned() })
     })
 }
@@ -228,6 +228,10 @@ impl Labelled for Variant {
     fn key(&self) -> &str {
         &self.key
     }
+
+    fn epoch(&self) -> Option<EpochRule> {
+        Some(self.control.epoch.clone())
+    }
 }
 
 fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant, Wrong> {
@@ -242,6 +246,7 @@ fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant
         }
     };
     let label = label.unwrap_or(name);
+    let epoch = epoch_of(epoch, &policy, &config, None);
     Ok(Variant { label, control: Control { policy, config, tiers, epoch }, key })
 }
 

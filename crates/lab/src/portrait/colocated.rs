@@ -25,7 +25,7 @@ fn config(policy: &str) -> &'static str {
 pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
     let file: ColocatedFile = toml::from_str(include_str!("colocated.toml"))
         .map_err(|error| PortraitError::Scene(error.to_string()))?;
-    let scene = Colocated::new(file, &Choice::default())
+    let scene = Colocated::new(file.into(), &Choice::default())
         .map_err(|error| PortraitError::Scene(error.to_string()))?
         .into_scene();
     let plant = NodePlant::new(&scene.model, &scene.apps, SEED, 0)

@@ -125,6 +125,7 @@ mod tests {
         PolicyOutcome {
             label: "any".to_owned(),
             policy: "any".to_owned(),
+            epoch: None,
             values: vec![vec![mean; 3]],
             otherwise: otherwise.map(|mean| vec![vec![mean; 2]]).to_vec(),
         }

@@ -103,7 +103,8 @@ impl Replay<'_> {
         };
         let outcome = |steered: &Steered, label: String, values| -> Result<_, ReplayError> {
             let (policy, otherwise) = (steered.policy.name().to_owned(), otherwise(steered)?);
-            Ok(PolicyOutcome { label, policy, values, otherwise })
+            let epoch = Some(self.recording.epoch.clone());
+            Ok(PolicyOutcome { label, policy, epoch, values, otherwise })
         };
         let label = format!("{} (recorded)", self.recorded.policy.name());
         let mut policies = vec![outcome(&self.recorded, label, reproduction.values.clone())?];

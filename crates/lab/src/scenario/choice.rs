@@ -2,6 +2,7 @@
 
 use super::Wrong;
 use crate::policy_source::{CustomPolicy, PolicySource};
+use lull_control::EpochRule;
 
 /// Parts of a scenario that the command line or a program replaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +29,9 @@ pub(super) trait Labelled: Clone {
 
     /// Its key in the file; `--policy` if it is only on the command line.
     fn key(&self) -> &str;
+
+    /// How often it decides; `None` of what decides for each request.
+    fn epoch(&self) -> Option<EpochRule>;
 
     /// The path of one of its keys in the file, or the flag that names it.
     fn key_of(&self, key: &str) -> String {

@@ -1,10 +1,15 @@
-//! Scenarios of one machine that apps share: `[node]` instead of tiers.
+//! Scenarios of one machine that apps share: `[node]` instead of tiers, or the config of an
+//! agent with a simulated machine under it.
 //!
 //! A policy needs the ideal latency of each latency-critical app and the progress of
 //! best-effort work alone. The simulator measures them where the scenario does not state them.
 
+mod written;
+
+pub use written::ColocatedFile;
+
 use super::choice::Labelled;
-use super::file::{PolicySection, RunSection};
+use super::file::{PolicySection, RunSection, epoch_of};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
@@ -14,72 +19,42 @@ use crate::colocation::{PlayError, Played, Scene, Span, Steering};
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::report::number_text;
-use lull_control::{AppSpec, Class, PolicyError, RosterEvent, WrittenObjective};
-use lull_measure::{Hertz, Nanos};
-use lull_sim::node::{
-    Activity, Cache, Memory, MemoryUse, NodeApp, NodeModel, NodeScheduler, NodeSimulation, Presence,
-};
+use lull_control::{AppSpec, EpochRule, PolicyError, RosterEvent, Rules};
+use lull_measure::Nanos;
+use lull_sim::node::{Activity, NodeApp, NodeModel, NodeSimulation, Presence};
 use lull_sim::stats::Failure;
-use serde::Deserialize;
 
 /// Warm-up and counted time of a run of an app alone, to measure its ideal or its progress.
 const ALONE: Nanos = Nanos::from_secs(20);
 /// Default warm-up: ours.
 const WARMUP: Nanos = Nanos::from_secs(20);
+/// Most requests of an app in a replication: about half an hour of simulation, so that a wrong
+/// unit ends the run with an error.
+const REQUESTS: f64 = 1e9;
 
-/// A scenario of a node as it is written, before it is checked.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ColocatedFile {
-    title: String,
-    #[serde(default)]
-    run: RunSection,
-    node: NodeSection,
-    app: Vec<NodeAppSection>,
-    #[serde(default)]
-    policy: Vec<toml::Table>,
+/// A machine that apps share, the apps, and the policies to compare, in whatever file they are
+/// written.
+#[derive(Debug, Clone)]
+pub struct NodeScene {
+    /// The title of the result.
+    pub title: String,
+    /// How long and how often.
+    pub run: RunSection,
+    /// The machine and what runs on it.
+    pub model: NodeModel,
+    /// The apps that policies watch: the first ones of the model, in its order.
+    pub apps: Vec<AppSpec>,
+    /// What holds under every policy.
+    pub rules: Rules,
+    /// The policies to compare, each a table of its own keys and the policy's.
+    pub policies: Vec<toml::Table>,
+    /// The epoch of policies that state none; that of each policy if there is none here.
+    pub epoch: Option<EpochRule>,
+    /// No policy's own epoch is shorter.
+    pub shortest_epoch: Nanos,
+    /// Notices about how far the figures are valid.
+    pub notices: Vec<String>,
 }
-
-/// `[node]`: the machine.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodeSection {
-    cores: u16,
-    frequency: Hertz,
-    #[serde(default)]
-    scheduler: NodeScheduler,
-    cache: Option<Cache>,
-    memory: Option<Memory>,
-    refresh: Option<Nanos>,
-}
-
-/// `[[app]]`: its work in the simulator, and its description for policies.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodeAppSection {
-    name: String,
-    threads: u32,
-    activity: Activity,
-    #[serde(default)]
-    memory: MemoryUse,
-    ipc: Option<f64>,
-    class: Class,
-    #[serde(default)]
-    objectives: Vec<WrittenObjective>,
-    ideal: Option<Nanos>,
-    max_load: Option<f64>,
-    solo: Option<f64>,
-    #[serde(default)]
-    arrives: Times,
-    #[serde(default)]
-    leaves: Times,
-    #[serde(default)]
-    restarts: Times,
-}
-
-/// One time or several.
-#[derive(Debug, Clone, Default)]
-struct Times(Vec<Nanos>);
 
 /// A checked scenario of a node.
 #[derive(Debug, Clone)]
@@ -110,6 +85,24 @@ pub(super) enum NodeFigure {
     Utilisation,
 }
 
+impl NodeScene {
+    /// The epoch of a policy: the given one, else that of the scene, else its own.
+    fn epoch_of(
+        &self,
+        given: Option<EpochRule>,
+        policy: &PolicySource,
+        config: &toml::Table,
+        first: Option<&EpochRule>,
+    ) -> EpochRule {
+        let given = given.or_else(|| self.epoch.clone());
+        let is_own = given.is_none();
+        match epoch_of(given, policy, config, first) {
+            EpochRule::Fixed(epoch) if is_own => epoch.max(self.shortest_epoch).into(),
+            other => other,
+        }
+    }
+}
+
 impl Colocated {
     /// The machine and the apps.
     pub(crate) fn scene(&self) -> &Scene {
@@ -128,10 +121,13 @@ impl Colocated {
 
     /// Checks a scenario and measures alone what it leaves out.
     ///
+    /// Errors name the keys of a scenario with `[node]`: `node.cores`, `app[0].activity`,
+    /// `policy[0].name`.
+    ///
     /// # Errors
     /// The first key that cannot be simulated.
-    pub fn new(file: ColocatedFile, choice: &Choice) -> Result<Self, Wrong> {
-        let model = file.model();
+    pub fn new(scene: NodeScene, choice: &Choice) -> Result<Self, Wrong> {
+        let NodeScene { title, run, model, mut apps, rules, mut notices, .. } = scene.clone();
         model.check().map_err(|error| {
             let of_app = error.key.starts_with("app[");
             let key = if of_app {
@@ -141,21 +137,20 @@ impl Colocated {
             };
             Wrong::at(key, error.problem.to_string())
         })?;
-        let seed = choice.seed.unwrap_or(file.run.seed);
-        let mut notices = Vec::new();
-        let mut apps = Vec::new();
-        for (at, app) in file.app.iter().enumerate() {
-            apps.push(app.spec(&format!("app[{at}]"), &model, seed, &mut notices)?);
+        let seed = choice.seed.unwrap_or(run.seed);
+        check_amount(&model, run.length, run.warmup.given().unwrap_or(WARMUP))?;
+        for (at, spec) in apps.iter_mut().enumerate() {
+            complete(spec, &format!("app[{at}]"), &model, seed, &mut notices)?;
         }
         let contents = Contents {
-            title: file.title,
+            title,
             notices,
-            variants: variants(&file.policy, choice)?,
+            variants: variants(&scene, choice)?,
             figures: figures(&apps, &model),
         };
-        let frame = Frame::new(contents, &file.run, choice, WARMUP)?;
+        let frame = Frame::new(contents, &run, choice, WARMUP)?;
         check_presence(&model, &frame)?;
-        let scenario = Self { frame, scene: Scene { model, apps } };
+        let scenario = Self { frame, scene: Scene { model, apps, rules } };
         let mut all = scenario.frame.contents.variants.iter();
         all.try_for_each(|variant| scenario.check_policy(variant))?;
         Ok(scenario)
@@ -229,132 +224,92 @@ impl Colocated {
     }
 }
 
-impl ColocatedFile {
-    fn model(&self) -> NodeModel {
-        let app = |app: &NodeAppSection| NodeApp {
-            name: app.name.clone(),
-            threads: app.threads,
-            activity: app.activity.clone(),
-            memory: app.memory,
-            ipc: app.ipc.unwrap_or(1.0),
-            presence: Presence {
-                arrives: app.arrives.0.clone(),
-                leaves: app.leaves.0.clone(),
-                restarts: app.restarts.0.clone(),
-            },
-        };
-        NodeModel {
-            name: self.title.clone(),
-            cores: self.node.cores,
-            frequency: self.node.frequency,
-            scheduler: self.node.scheduler,
-            cache: self.node.cache,
-            memory: self.node.memory,
-            refresh: self.node.refresh.unwrap_or(lull_sim::node::REFRESH),
-            app: self.app.iter().map(app).collect(),
-        }
+/// Completes the description of an app: checks it, and measures its ideal latency or its
+/// progress alone where the scenario does not state it.
+fn complete(
+    spec: &mut AppSpec,
+    key: &str,
+    model: &NodeModel,
+    seed: u64,
+    notices: &mut Vec<String>,
+) -> Result<(), Wrong> {
+    let wrong =
+        |error: lull_control::AppError| Wrong::at(format!("{key}.{}", error.key), error.message);
+    spec.check().map_err(wrong)?;
+    let app = model.app.iter().find(|app| app.name == spec.name);
+    if spec.is_latency_critical() && !app.is_some_and(NodeApp::serves) {
+        let message = "is not `requests`: nothing is answered, so there is no latency; write \
+                       class = \"best-effort\", or what its requests are";
+        return Err(Wrong::at(format!("{key}.activity"), message));
     }
+    measure_alone(spec, model, seed, notices)
+        .map_err(|failure| Wrong::at(key, failure.to_string()))?;
+    spec.check().map_err(wrong)
 }
 
-impl NodeAppSection {
-    /// The description of the app for policies.
-    fn spec(
-        &self,
-        key: &str,
-        model: &NodeModel,
-        seed: u64,
-        notices: &mut Vec<String>,
-    ) -> Result<AppSpec, Wrong> {
-        let mut spec = AppSpec {
-            name: self.name.clone(),
-            class: self.class,
-            objectives: self.objectives.iter().map(|written| written.0).collect(),
-            threads: Some(self.threads),
-            ideal: self.ideal,
-            max_load_per_s: self.max_load,
-            solo_per_s: self.solo,
-        };
-        let wrong = |error: lull_control::AppError| {
-            Wrong::at(format!("{key}.{}", error.key), error.message)
-        };
-        spec.check().map_err(wrong)?;
-        let serves = matches!(self.activity, Activity::Requests { .. });
-        if spec.is_latency_critical() && !serves {
-            let message = "is not `requests`: nothing is answered, so there is no latency; write \
-                           class = \"best-effort\", or what its requests are";
-            return Err(Wrong::at(format!("{key}.activity"), message));
-        }
-        self.measure_alone(&mut spec, model, seed, notices)
-            .map_err(|failure| Wrong::at(key, failure.to_string()))?;
-        spec.check().map_err(wrong)?;
-        Ok(spec)
+/// Measures the ideal latency or the progress alone where the scenario does not state it.
+fn measure_alone(
+    spec: &mut AppSpec,
+    model: &NodeModel,
+    seed: u64,
+    notices: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let name = &spec.name;
+    let objective = spec.tail().filter(|_| spec.is_latency_critical());
+    let known = if objective.is_some() { spec.ideal.is_some() } else { spec.solo_per_s.is_some() };
+    if known {
+        return Ok(());
     }
-
-    /// Measures the ideal latency or the progress alone where the scenario does not state it.
-    fn measure_alone(
-        &self,
-        spec: &mut AppSpec,
-        model: &NodeModel,
-        seed: u64,
-        notices: &mut Vec<String>,
-    ) -> Result<(), Failure> {
-        let objective = spec.tail().filter(|_| spec.is_latency_critical());
-        let known =
-            if objective.is_some() { spec.ideal.is_some() } else { spec.solo_per_s.is_some() };
-        if known {
-            return Ok(());
-        }
-        let mut alone = model.clone();
-        alone.app.retain(|app| app.name == self.name);
-        alone.app.iter_mut().for_each(|app| app.presence = Presence::default());
-        let mut node = NodeSimulation::new(&alone, seed, 0)?;
-        node.run_until(ALONE);
-        node.forget();
-        node.run_until(ALONE.saturating_add(ALONE));
-        let totals = &node.totals().apps[0];
-        let Some((percentile, bound)) = objective else {
-            spec.solo_per_s = Some(totals.work_per_s);
-            let pace = number_text(totals.work_per_s);
-            notices.push(format!(
-                "`{}` does {pace} seconds of work a second alone (measured; `solo` sets it)",
-                self.name
-            ));
-            return Ok(());
-        };
-        // Without an answer there is no ideal; policies then use the best latency they observe.
-        if let Some(ideal) = totals.latency.quantile(percentile) {
-            spec.ideal = Some(ideal);
-            notices.push(format!(
-                "`{}` alone has a {percentile} of {ideal} under a bound of {bound} (measured; \
-                 `ideal` sets it)",
-                self.name
-            ));
-        }
-        Ok(())
+    let mut alone = model.clone();
+    let of_app = model.app.iter().filter(|app| app.name == *name);
+    let client = of_app.filter_map(NodeApp::client).next().map(str::to_owned);
+    alone.app.retain(|app| app.name == *name || Some(&app.name) == client.as_ref());
+    alone.app.iter_mut().for_each(|app| app.presence = Presence::default());
+    let number = alone.app_named(name).unwrap_or_default();
+    let mut node = NodeSimulation::new(&alone, seed, 0)?;
+    node.run_until(ALONE);
+    node.forget();
+    node.run_until(ALONE.saturating_add(ALONE));
+    let totals = &node.totals().apps[number];
+    let Some((percentile, bound)) = objective else {
+        let pace = number_text(totals.work_per_s);
+        notices.push(format!(
+            "`{name}` does {pace} seconds of work a second alone (measured; `solo` sets it)"
+        ));
+        spec.solo_per_s = Some(totals.work_per_s);
+        return Ok(());
+    };
+    // Without an answer there is no ideal; policies then use the best latency they observe.
+    if let Some(ideal) = totals.latency.quantile(percentile) {
+        notices.push(format!(
+            "`{name}` alone has a {percentile} of {ideal} under a bound of {bound} (measured; \
+             `ideal` sets it)"
+        ));
+        spec.ideal = Some(ideal);
     }
+    Ok(())
 }
 
-impl<'de> Deserialize<'de> for Times {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> serde::de::Visitor<'de> for Either {
-            type Value = Times;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a time such as \"20s\", or a list of times")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Times, E> {
-                text.parse().map(|time| Times(vec![time])).map_err(E::custom)
-            }
-
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, list: A) -> Result<Times, A::Error> {
-                Deserialize::deserialize(serde::de::value::SeqAccessDeserializer::new(list))
-                    .map(Times)
-            }
+/// Rejects a replication of more requests than can be simulated in half an hour.
+fn check_amount(model: &NodeModel, length: Nanos, warmup: Nanos) -> Result<(), Wrong> {
+    let span = warmup.saturating_add(length);
+    for (at, app) in model.app.iter().enumerate() {
+        let Activity::Requests { load, .. } = &app.activity else { continue };
+        let ends = load.iter().skip(1).map(|step| step.from).chain([Nanos::MAX]);
+        let requests = load.iter().zip(ends).map(|(step, end)| {
+            let time = end.min(span).0.saturating_sub(step.from.min(span).0);
+            step.rate_per_s * Nanos(time).as_secs_f64()
+        });
+        let requests: f64 = requests.sum();
+        if requests > REQUESTS {
+            let message = format!(
+                "a replication of {span} would take about {requests:.1e} requests, at most \
+                 {REQUESTS:.0e} are simulated: send less, or run shorter (run.length)"
+            );
+            return Err(Wrong::at(format!("app[{at}].activity.requests.load"), message));
         }
-        from.deserialize_any(Either)
     }
+    Ok(())
 }
 
 /// Refuses changes after the end of a replication, which would never happen, and apps that are
@@ -418,9 +373,9 @@ fn figures(specs: &[AppSpec], model: &NodeModel) -> Vec<(Quantity, NodeFigure)> 
 }
 
 /// The policies of the file, or those that the command line names.
-fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<NodeVariant>, Wrong> {
+fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wrong> {
     let mut written: Vec<NodeVariant> = Vec::new();
-    for (at, table) in tables.iter().enumerate() {
+    for (at, table) in scene.policies.iter().enumerate() {
         let key = format!("policy[{at}]");
         let section = PolicySection::read(table.clone(), &key)?;
         if section.tiers.is_some() {
@@ -430,22 +385,21 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<NodeVariant>,
         let PolicySection { name, label, epoch, config, .. } = section;
         let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
         let policy = PolicySource::registered(&name).map_err(wrong)?;
+        let epoch = scene.epoch_of(epoch, &policy, &config, None);
         written.push(NodeVariant {
             label: label.unwrap_or(name),
             steering: Steering { policy, config, epoch },
             key,
         });
     }
-    let epoch = written.first().map(|first| first.steering.epoch.clone());
-    let like_first = |name: &str| {
-        let steering = Steering {
-            policy: choice.source(name)?,
-            config: toml::Table::new(),
-            epoch: epoch.clone().unwrap_or_else(|| super::file::EPOCH.into()),
-        };
+    let first = written.first().map(|first| first.steering.epoch.clone());
+    let named = |name: &str| {
+        let (policy, config) = (choice.source(name)?, toml::Table::new());
+        let epoch = scene.epoch_of(None, &policy, &config, first.as_ref());
+        let steering = Steering { policy, config, epoch };
         Ok(NodeVariant { label: name.to_owned(), steering, key: "--policy".to_owned() })
     };
-    choice.choose(written, like_first)
+    choice.choose(written, named)
 }
 
 impl Labelled for NodeVariant {
@@ -459,5 +413,9 @@ impl Labelled for NodeVariant {
 
     fn key(&self) -> &str {
         &self.key
+    }
+
+    fn epoch(&self) -> Option<EpochRule> {
+        Some(self.steering.epoch.clone())
     }
 }

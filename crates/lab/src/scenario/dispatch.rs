@@ -10,7 +10,7 @@ use super::{Choice, Outcome, Wrong};
 use crate::cells::Sample;
 use crate::progress::Progress;
 use lull_control::dispatcher::{DispatcherError, Ladder};
-use lull_control::{Objective, PolicyError, WrittenObjective};
+use lull_control::{EpochRule, Objective, PolicyError, WrittenObjective};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
@@ -182,6 +182,10 @@ impl Labelled for DispatchVariant {
 
     fn key(&self) -> &str {
         &self.key
+    }
+
+    fn epoch(&self) -> Option<EpochRule> {
+        None
     }
 }
 

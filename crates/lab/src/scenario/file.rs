@@ -1,8 +1,10 @@
 //! The scenario file: its sections and keys. Unknown keys are refused by serde.
 
 use super::Wrong;
+use crate::policy_source::PolicySource;
 use lull_control::{AppSpec, Class, EpochRule, WrittenObjective};
 use lull_measure::Nanos;
+use lull_policies::USUAL_EPOCH;
 use lull_sim::model::{
     App, Closed, Distribution, MachineModel, Open, Phase, Pool, Schedule, Shape, Source, Step, Tier,
 };
@@ -37,7 +39,7 @@ pub struct ScenarioFile {
 /// `[run]`: how long and how often.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct RunSection {
+pub struct RunSection {
     pub(super) seed: u64,
     pub(super) warmup: WarmupRule,
     pub(super) length: Nanos,
@@ -289,12 +291,22 @@ pub(super) struct PolicySection {
     pub(super) name: String,
     pub(super) label: Option<String>,
     pub(super) tiers: Option<Vec<String>>,
-    pub(super) epoch: EpochRule,
+    /// The epoch that the file gives it.
+    pub(super) epoch: Option<EpochRule>,
     pub(super) config: toml::Table,
 }
 
-/// The epoch where none is given: the agent's.
-pub(super) const EPOCH: Nanos = Nanos::from_millis(500);
+/// The epoch of a policy: the given one, else the policy's own. A policy of the caller that has
+/// none takes that of `first`, the first policy of the file.
+pub(super) fn epoch_of(
+    given: Option<EpochRule>,
+    policy: &PolicySource,
+    config: &toml::Table,
+    first: Option<&EpochRule>,
+) -> EpochRule {
+    let natural = || policy.natural_epoch(config).map(EpochRule::from);
+    given.or_else(natural).or_else(|| first.cloned()).unwrap_or_else(|| USUAL_EPOCH.into())
+}
 
 impl PolicySection {
     pub(super) fn read(mut config: toml::Table, key: &str) -> Result<Self, Wrong> {
@@ -308,10 +320,12 @@ impl PolicySection {
                 let message = "cannot be combined with `epoch`: keep one";
                 return Err(Wrong::at(format!("{key}.adaptive_epoch"), message));
             }
-            (_, Some(rule)) => (EpochRule::Adaptive(rule), "adaptive_epoch"),
-            (fixed, None) => (EpochRule::Fixed(fixed.unwrap_or(EPOCH)), "epoch"),
+            (_, Some(rule)) => (Some(EpochRule::Adaptive(rule)), "adaptive_epoch"),
+            (fixed, None) => (fixed.map(EpochRule::Fixed), "epoch"),
         };
-        epoch.check().map_err(|error| Wrong::at(format!("{key}.{at}"), error.to_string()))?;
+        if let Some(epoch) = &epoch {
+            epoch.check().map_err(|error| Wrong::at(format!("{key}.{at}"), error.to_string()))?;
+        }
         Ok(Self { name, label, tiers, epoch, config })
     }
 }

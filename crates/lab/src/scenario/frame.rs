@@ -127,8 +127,7 @@ impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
         let mut notices = self.contents.notices.clone();
         notices.extend(replications.notices(&samples, apps));
         let policies = variants.iter().zip(samples);
-        let policies =
-            policies.map(|(one, samples)| policy_outcome(one.label(), one.name(), samples));
+        let policies = policies.map(|(one, samples)| policy_outcome(one, samples));
         Ok(Outcome {
             title: self.contents.title.clone(),
             seed: self.seed,

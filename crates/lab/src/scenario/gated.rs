@@ -10,7 +10,7 @@ use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::cells::Sample;
 use crate::progress::Progress;
-use lull_control::{Objective, Plant, Policy, PolicyError, Rng};
+use lull_control::{EpochRule, Objective, Plant, Policy, PolicyError, Rng};
 use lull_measure::Nanos;
 use lull_policies::admission::Site;
 use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
@@ -208,6 +208,10 @@ impl Labelled for GateScheme {
 
     fn key(&self) -> &str {
         &self.key
+    }
+
+    fn epoch(&self) -> Option<EpochRule> {
+        self.policy.as_ref().map(|_| EPOCH.into())
     }
 }
 

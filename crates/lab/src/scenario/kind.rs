@@ -84,7 +84,7 @@ impl AnyScenario {
         }
         Ok(match file {
             AnyFile::Tiers(file) => Self::Tiers(Box::new(Scenario::new(file, base, choice)?)),
-            AnyFile::Node(file) => Self::Node(Box::new(Colocated::new(file, choice)?)),
+            AnyFile::Node(file) => Self::Node(Box::new(Colocated::new(file.into(), choice)?)),
             AnyFile::Dispatch(file) => {
                 Self::Dispatch(Box::new(DispatchScenario::new(file, choice)?))
             }

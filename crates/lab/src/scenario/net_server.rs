@@ -15,8 +15,8 @@ use crate::cells::Sample;
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use lull_control::{
-    AppSpec, Objective, Observation, Plant, PlantError, Policy, PolicyError, Reason, Rng,
-    WrittenObjective,
+    AppSpec, EpochRule, Objective, Observation, Plant, PlantError, Policy, PolicyError, Reason,
+    Rng, WrittenObjective,
 };
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_sim::netserver::{NetServerModel, NetServerPlant, Traffic};
@@ -82,6 +82,7 @@ pub(super) struct NetServerVariant {
     label: String,
     policy: PolicySource,
     config: toml::Table,
+    epoch: Nanos,
     key: String,
 }
 
@@ -120,7 +121,7 @@ impl NetServerScenario {
         let contents = Contents {
             title: file.title,
             notices: Vec::new(),
-            variants: variants(&file.policy, choice)?,
+            variants: variants(&file.policy, file.epoch, choice)?,
             figures: figures(&model.app.name, (percentile, bound), file.day.is_some()),
         };
         let scenario = Self {
@@ -333,6 +334,10 @@ impl Labelled for NetServerVariant {
     fn key(&self) -> &str {
         &self.key
     }
+
+    fn epoch(&self) -> Option<EpochRule> {
+        Some(self.epoch.into())
+    }
 }
 
 impl NetServerVariant {
@@ -345,7 +350,11 @@ impl NetServerVariant {
 }
 
 /// The policies of the file, or those that the command line names.
-fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<NetServerVariant>, Wrong> {
+fn variants(
+    tables: &[toml::Table],
+    epoch: Nanos,
+    choice: &Choice,
+) -> Result<Vec<NetServerVariant>, Wrong> {
     let mut written = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let key = format!("policy[{at}]");
@@ -362,12 +371,13 @@ fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<NetServerVari
         let PolicySection { name, label, config, .. } = PolicySection::read(table.clone(), &key)?;
         let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
         let policy = PolicySource::registered(&name).map_err(wrong)?;
-        written.push(NetServerVariant { label: label.unwrap_or(name), policy, config, key });
+        let label = label.unwrap_or(name);
+        written.push(NetServerVariant { label, policy, config, epoch, key });
     }
     choice.choose(written, |name| {
         let policy = choice.source(name)?;
         let (config, key) = (toml::Table::new(), "--policy".to_owned());
-        Ok(NetServerVariant { label: name.to_owned(), policy, config, key })
+        Ok(NetServerVariant { label: name.to_owned(), policy, config, epoch, key })
     })
 }
 

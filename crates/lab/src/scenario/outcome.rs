@@ -2,6 +2,7 @@
 
 use super::Quantity;
 use crate::trial::estimate_of;
+use lull_control::EpochRule;
 use lull_measure::Nanos;
 use lull_sim::stats::{Estimate, paired_difference};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
@@ -32,6 +33,8 @@ pub struct PolicyOutcome {
     pub label: String,
     /// Its name in the registry.
     pub policy: String,
+    /// How often it observes and decides; `None` of what decides for each request.
+    pub epoch: Option<EpochRule>,
     /// By quantity, then by replication; NaN where there is no value.
     pub values: Vec<Vec<f64>>,
     /// Values of the first replications under other assumptions within their uncertainty: by
@@ -171,6 +174,8 @@ pub(super) fn interval(estimate: &Estimate) -> Option<[f64; 2]> {
 struct PolicyJson<'a> {
     label: &'a str,
     policy: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<String>,
     figures: Vec<FigureJson<'a>>,
 }
 
@@ -188,6 +193,7 @@ impl Serialize for Outcome {
         let policies = self.policies.iter().enumerate().map(|(at, policy)| PolicyJson {
             label: label(at),
             policy: &policy.policy,
+            epoch: policy.epoch.as_ref().map(ToString::to_string),
             figures: self.figures(at),
         });
         let differences = (1..self.policies.len()).map(|at| DifferenceJson {
@@ -216,6 +222,7 @@ mod tests {
         PolicyOutcome {
             label: "any".to_owned(),
             policy: "any".to_owned(),
+            epoch: None,
             values: vec![values.to_vec()],
             otherwise: otherwise.iter().map(|values| vec![values.to_vec()]).collect(),
         }

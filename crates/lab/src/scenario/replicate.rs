@@ -1,5 +1,6 @@
 //! Replications of every policy, until the wanted precision is reached.
 
+use super::choice::Labelled;
 use super::stored::StoredRound;
 use super::{PolicyOutcome, Quantity, Wanted};
 use crate::cells::{ReplicationCell, Sample, StoreError};
@@ -125,10 +126,15 @@ impl Replications<'_> {
     }
 }
 
-/// A policy's label, its name in the registry, and what was measured.
-pub(super) fn policy_outcome(label: &str, policy: &str, samples: Samples) -> PolicyOutcome {
-    let (label, policy) = (label.to_owned(), policy.to_owned());
-    PolicyOutcome { label, policy, values: samples.values, otherwise: Vec::new() }
+/// A policy and what was measured of it.
+pub(super) fn policy_outcome(policy: &impl Labelled, samples: Samples) -> PolicyOutcome {
+    PolicyOutcome {
+        label: policy.label().to_owned(),
+        policy: policy.name().to_owned(),
+        epoch: policy.epoch(),
+        values: samples.values,
+        otherwise: Vec::new(),
+    }
 }
 
 impl Samples {

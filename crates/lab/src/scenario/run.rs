@@ -54,9 +54,11 @@ impl Scenario {
             self.model.app.iter().map(|app| (app.name.as_str(), open(app))).collect();
         let mut notices = self.notices.clone();
         notices.extend(replications.notices(&samples, &apps));
-        let policies = self.variants.iter().zip(samples).map(|(variant, samples)| {
-            policy_outcome(&variant.label, variant.control.policy.name(), samples)
-        });
+        let policies = self
+            .variants
+            .iter()
+            .zip(samples)
+            .map(|(variant, samples)| policy_outcome(variant, samples));
         Ok(Outcome {
             title: self.title.clone(),
             seed: self.seed,

@@ -232,6 +232,14 @@ impl Activity {
 }
 
 impl NodeApp {
+    /// The name of the app whose threads send its requests, if they run on the node too.
+    pub fn client(&self) -> Option<&str> {
+        match &self.activity {
+            Activity::Requests { client, .. } => client.as_ref().map(|it| it.app.as_str()),
+            Activity::Clients | Activity::Endless | Activity::Phases { .. } => None,
+        }
+    }
+
     /// Whether it serves requests.
     pub fn serves(&self) -> bool {
         matches!(self.activity, Activity::Requests { .. })

@@ -6,6 +6,7 @@ use super::platform::Scene;
 use super::play::{Played, Span, Strategy, play, play_all};
 use super::sourced::{self, Parameter};
 use crate::prelude::*;
+use crate::trial::rules;
 use lull_control::AppSpec;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::node::{NodeModel, NodeSimulation};
@@ -315,7 +316,7 @@ fn scene(model: &NodeModel, specs: &[AppSpec], pair: &Pair) -> Scene {
     let both = [pair.first, pair.second];
     let mut model = model.clone();
     model.app = both.iter().map(|app| model.app[*app].clone()).collect();
-    Scene { model, apps: both.iter().map(|app| specs[*app].clone()).collect() }
+    Scene { model, rules: rules(), apps: both.iter().map(|app| specs[*app].clone()).collect() }
 }
 
 /// Under RR the first app goes first: the policy ranks apps as listed.

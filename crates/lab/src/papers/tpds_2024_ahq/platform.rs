@@ -3,6 +3,7 @@
 use super::paper::{Paper, ms, paper};
 use super::sourced::{Parameter, read};
 pub(super) use crate::colocation::Scene;
+use crate::trial::rules;
 use lull_control::AppSpec;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::node::{Activity, LoadStep, NodeModel, NodeSimulation};
@@ -78,7 +79,7 @@ impl Platform {
             spec.max_load_per_s = Some(printed.max_load);
             apps.push(spec);
         }
-        Ok(Scene { model, apps })
+        Ok(Scene { model, apps, rules: rules() })
     }
 
     /// A best-effort app, with its progress alone on the whole machine.
