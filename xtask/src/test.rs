@@ -7,6 +7,7 @@
 
 mod clock;
 mod failures;
+mod follow;
 mod needs;
 mod phase;
 mod programs;

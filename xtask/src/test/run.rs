@@ -7,14 +7,13 @@
 
 use super::clock::{self, Ended};
 use super::failures::{Failure, Failures};
+use super::follow::{Show, follow};
 use super::phase::{Phase, Step};
 use super::programs::{self, Program};
-use super::signals;
 use super::tally::{Counts, Round, Tally};
 use anyhow::{Context, Result};
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -34,13 +33,6 @@ pub(super) struct Runner<'a> {
     programs: Mutex<Vec<(Program, usize)>>,
     /// How many lanes are busy.
     lanes: AtomicUsize,
-}
-
-/// When the lines of a command are shown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Show {
-    AsTheyCome,
-    AtTheEnd,
 }
 
 impl<'a> Runner<'a> {
@@ -215,30 +207,6 @@ fn threads(lanes: usize) -> usize {
     (crate::here::cores() / lanes.max(1)).max(1)
 }
 
-/// Runs a command to its end and passes on each line that it prints, with its time from the
-/// start on; whether the command succeeded.
-fn follow(command: &mut Command, show: Show, mut see: impl FnMut(&str, Duration)) -> Result<bool> {
-    let (reader, writer) = std::io::pipe()?;
-    signals::survive_hangup(command);
-    command.stdout(writer.try_clone()?).stderr(writer);
-    let began = Instant::now();
-    let child = command.spawn().with_context(|| format!("cannot start {command:?}"));
-    // The command keeps the writing end, and the pipe would never end.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let (mut child, mut kept) = (child?, String::new());
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = line.context("cannot read what a program prints")?;
-        let line = String::from_utf8_lossy(&line);
-        match show {
-            Show::AsTheyCome => println!("{line}"),
-            Show::AtTheEnd => kept += &format!("{line}\n"),
-        }
-        see(&line, began.elapsed());
-    }
-    print!("{kept}");
-    Ok(child.wait()?.success())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,17 +237,6 @@ mod tests {
         let runner = Runner::new(&root, &[]).unwrap();
         runner.run_beside(&phases(), &phases()[..1]).unwrap();
         assert_eq!(runner.lock().to_string(), "0 passed, 2 failed");
-    }
-
-    #[test]
-    fn lines_of_both_outputs_arrive_with_growing_times() {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "echo a; echo b >&2; exit 3"]);
-        let mut lines = Vec::new();
-        let see = |line: &str, at| lines.push((line.to_owned(), at));
-        assert!(!follow(&mut shell, Show::AtTheEnd, see).unwrap());
-        assert_eq!([&lines[0].0, &lines[1].0], ["a", "b"]);
-        assert!(lines[0].1 <= lines[1].1);
     }
 
     #[test]
