@@ -15,7 +15,8 @@ pub use gate::{Concurrency, GateSection};
 pub use place::{MatchSection, RegisterAs, SlotOf, Where};
 pub use power::PowerSection;
 pub use schema::{
-    AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, ProgressSource, Reference,
+    AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, OtlpSection, ProgressSource,
+    Reference,
 };
 pub use template::TemplateSection;
 
@@ -255,6 +256,11 @@ impl Config {
         app.spec().check().or_else(|error| fail(error.key, error.message))
     }
 
+        let has_otlp = self.apps.iter().any(|app| app.latency == LatencySource::Otlp);
+        if self.agent.otlp.is_some() && !has_otlp {
+            let message = "needs an app whose latency it receives: write latency = \"otlp\" there";
+            return Err(self.source.error("agent.otlp", message));
+        }
     /// Rejects invalid gates, and admission controllers that do not fit their gate.
     fn check_gate(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
         let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
@@ -358,3 +364,12 @@ impl Config {
 
 #[cfg(test)]
 mod tests;
+        if app.otlp.is_some() && app.latency != LatencySource::Otlp {
+            return fail("otlp", "is for latency = \"otlp\" only");
+        }
+            (LatencySource::Otlp, None) if self.agent.otlp.is_none() => {
+                let message = "needs an address to receive at: write otlp = \"127.0.0.1:4318\" \
+                               under [agent]";
+                return fail("latency", message);
+            }
+            (LatencySource::Otlp, None) => {}

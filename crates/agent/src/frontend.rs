@@ -1,7 +1,7 @@
 //! The front end: the process that parses what comes from outside, apart from the one that
 //! writes knobs.
 //!
-//! The agent opens the listening sockets (push socket, page) and never accepts from them. It
+//! The agent opens the listening sockets (push socket, page, OTLP) and never accepts from them. It
 //! starts the `lull` program once more (`lull frontend`), hands the sockets over by a socket
 //! pair, and the new process gives up its rights ([`lull_host::sandbox`]) before it accepts its
 //! first connection. From then on:
@@ -32,6 +32,7 @@ pub use process::run;
 
 use crate::VERSION;
 use crate::live::{Command, Moment, Page, Serve, Token};
+use crate::otlp::OtlpSource;
 use child::{FrontendChild, Lost};
 use handover::Listeners;
 use lull_host::gauges::push::{ClientId, PushSocket, PushSource};
@@ -102,6 +103,19 @@ pub struct Setup<'a> {
     pub page: Option<&'a TcpListener>,
     /// Names of the apps.
     pub apps: Vec<String>,
+    /// What is received by OTLP, if something is.
+    pub(crate) otlp: Option<OtlpSetup<'a>>,
+}
+
+/// What a receiver of OTLP begins with.
+#[derive(Debug)]
+pub(crate) struct OtlpSetup<'a> {
+    /// Its address.
+    pub(crate) listener: &'a TcpListener,
+    /// What the apps read.
+    pub(crate) sources: Vec<OtlpSource>,
+    /// Host names under which it may be requested, beside addresses.
+    pub(crate) names: Vec<String>,
 }
 
 /// The agent's handle of its front end. Clones share it; the last one ends it.
@@ -115,6 +129,8 @@ struct Supervisor {
     program: PathBuf,
     listeners: Listeners,
     apps: Vec<String>,
+    /// What apps read by OTLP, and the host names of the receiver.
+    otlp: (Vec<OtlpSource>, Vec<String>),
     /// What the page serves, once it is known.
     page: Option<Serve>,
     child: Option<FrontendChild>,
@@ -151,12 +167,14 @@ impl Frontend {
     /// # Errors
     /// If the program is not `lull` of this version, or the kernel refuses to start it.
     pub fn start(setup: Setup<'_>) -> Result<Self, FrontendError> {
-        let Setup { program, push, page, apps } = setup;
+        let Setup { program, push, page, apps, otlp } = setup;
         let failed = |cause| FrontendError::Start { program: program.clone(), cause };
         let push = push.listener().try_clone().map_err(failed)?;
         let page = page.map(TcpListener::try_clone).transpose().map_err(failed)?;
-        let listeners = Listeners { push, page };
+        let receiver = otlp.as_ref().map(|otlp| otlp.listener.try_clone()).transpose();
+        let listeners = Listeners { push, page, otlp: receiver.map_err(failed)? };
         let mut supervisor = Supervisor::new(program.clone(), listeners, apps);
+        supervisor.otlp = otlp.map(|otlp| (otlp.sources, otlp.names)).unwrap_or_default();
         supervisor.start().map_err(failed)?;
         let deadline = Instant::now() + READY_TIMEOUT;
         while supervisor.gaps.is_none() {
@@ -229,6 +247,7 @@ impl Supervisor {
             program,
             listeners,
             apps,
+            otlp: (Vec::new(), Vec::new()),
             page: None,
             child: None,
             restart: Restart::new(Instant::now()),
@@ -250,6 +269,8 @@ impl Supervisor {
         child.send(&ToFrontend::Begin {
             version: VERSION.to_owned(),
             apps: self.apps.clone(),
+            otlp: self.otlp.0.clone(),
+            names: self.otlp.1.clone(),
             ends_with_thread: rustix::thread::gettid() == rustix::process::getpid(),
         });
         if let Some(page) = &self.page {
@@ -485,7 +506,7 @@ mod tests {
 
     fn supervisor(place: &tempfile::TempDir) -> Supervisor {
         let push = UnixListener::bind(place.path().join("push")).unwrap();
-        let listeners = Listeners { push, page: None };
+        let listeners = Listeners { push, page: None, otlp: None };
         Supervisor::new("/bin/true".into(), listeners, vec!["server".to_owned()])
     }
 
@@ -495,7 +516,8 @@ mod tests {
         let push = PushSocket::bind(&place.path().join("push")).unwrap();
         for (program, words) in [("/bin/true", "it ended"), ("/nowhere/lull", "No such file")] {
             let apps = Vec::new();
-            let setup = Setup { program: program.into(), push: &push, page: None, apps };
+            let setup =
+                Setup { program: program.into(), push: &push, page: None, apps, otlp: None };
             let refused = Frontend::start(setup).unwrap_err().to_string();
             assert!(refused.contains(words) && refused.contains(program), "{refused}");
         }

@@ -29,6 +29,8 @@ mod limited;
 pub mod live;
 pub mod located;
 pub mod power_file;
+#[doc(hidden)]
+pub mod otlp;
 pub mod profile;
 mod prometheus;
 pub mod proof;

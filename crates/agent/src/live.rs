@@ -22,7 +22,7 @@ pub use checks::is_hostname;
 pub use facts::{Facts, Head};
 pub use moment::{Moment, Scene};
 pub use operator::Command;
-pub(crate) use server::{OrderRequest, Server};
+pub(crate) use server::{OrderRequest, Server, Serving, serve_routes};
 pub(crate) use token::{Token, TokenDigest};
 
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,9 @@
 
 use crate::{AppId, Knob, Readings, Setting};
 use lull_measure::catalogue::Metric;
-use lull_measure::{Gauge, Hertz, Joules, Latency, Nanos, Percentile, RequestSample};
+use lull_measure::{
+    Buckets, Gauge, Hertz, Joules, Latency, Nanos, Percentile, QuantileRange, RequestSample,
+};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -91,6 +93,9 @@ impl AppSeen {
 pub struct LatencySeen {
     /// Latencies of the requests answered in the epoch, from their intended start.
     pub window: Latency,
+    /// The buckets that `window` was made from, if the source reports buckets: each latency is
+    /// known only as well as its bucket is narrow.
+    pub buckets: Buckets,
     /// Requests that were due per second, answered or not.
     pub offered_per_s: f64,
     /// Requests answered per second.
@@ -147,6 +152,12 @@ impl LatencySeen {
             Some(_) => None,
             None => self.window.quantile(at),
         }
+    }
+
+    /// The range in which the tail of this epoch lies, if the source reports buckets; `None`
+    /// without requests, and where each latency is known.
+    pub fn tail_range(&self, at: Percentile) -> Option<QuantileRange> {
+        self.buckets.quantile_range(at)
     }
 }
 

@@ -74,6 +74,7 @@ fn seconds(span: Nanos) -> f64 {
 fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
     if spec.is_latency_critical() {
         latency_samples(sink, &seen.latency);
+        sink.put(metrics::TAIL_RESOLUTION, tail_resolution(spec, &seen.latency));
     } else {
         let progress = seen.progress.as_ref().map(|progress| progress.per_s);
         sink.put(metrics::PROGRESS, progress.map_err(Clone::clone));
@@ -114,6 +115,16 @@ fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
     sink.put(metrics::OFFERED, rate(|seen| seen.offered_per_s));
     sink.put(metrics::COMPLETED, rate(|seen| seen.completed_per_s));
     sink.put(metrics::OUTSTANDING, rate(|seen| seen.outstanding as f64));
+}
+
+/// How far the tail of the epoch may be off, if its source reports buckets.
+fn tail_resolution(spec: &AppSpec, latency: &Gauge<LatencySeen>) -> Gauge<f64> {
+    let seen = latency.as_ref().map_err(Clone::clone)?;
+    let because = |why: &'static str| Missing::because(why);
+    let (at, _) = spec.tail().ok_or_else(|| because("the app has no tail objective"))?;
+    let range = seen.tail_range(at).ok_or_else(|| because("no buckets came in the epoch"))?;
+    let width = range.width().map(seconds);
+    width.ok_or_else(|| because("the tail lies beyond the last bucket"))
 }
 
 fn standing_samples(sink: &mut Sink<'_>, spec: &AppSpec, stand: &AppStanding) {

@@ -178,6 +178,10 @@ metrics! {
         "the app's latency source (client push)";
     TAIL_BOUND = "tail_bound", Seconds, App,
         "Bound of the app's first tail objective.", "config";
+    TAIL_RESOLUTION = "tail_resolution", Seconds, App,
+        "Width of the range in which the tail latency lies, where the latency source reports \
+         buckets.",
+        "the bucket of an OTLP histogram";
     LATENCY_P50 = "latency_p50", Seconds, App,
         "Median latency.", "the app's latency source (client push)";
     LATENCY_P95 = "latency_p95", Seconds, App,
@@ -304,6 +308,10 @@ metrics! {
         "eBPF at sched_wakeup and sched_switch";
     EPOCH = "epoch", Seconds, Machine,
         "Length of the epoch as it really was.", "the plant's clock";
+    DISCOVERY_SILENCE = "discovery_silence", Seconds, Machine,
+        "Time since the source of `agent.discover` last answered; the agent goes on with what it \
+         knows meanwhile.",
+        "the watch of the API server";
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Units, measures and the metric catalogue of Lull.
 //!
 //! Units ([`Nanos`], [`Watts`], [`Joules`], [`Hertz`]), request latency over
-//! HDR histograms ([`Latency`]), samples of single requests ([`RequestSample`]),
+//! HDR histograms ([`Latency`]) and by buckets of others ([`Buckets`]), samples of single requests ([`RequestSample`]),
 //! the entropy family of Ah-Q ([`entropy`]), what a policy is worth in resources
 //! ([`equivalence`]), energy efficiency ([`efficiency`]), how long cores can
 //! sleep between batches ([`ideal_batch`]), how users and service-level
@@ -13,6 +13,7 @@
 //!
 //! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
 
+mod buckets;
 pub mod catalogue;
 pub mod compliance;
 pub mod efficiency;
@@ -30,6 +31,7 @@ pub mod statistics;
 pub mod tlt;
 mod units;
 
+pub use buckets::{Buckets, QuantileRange};
 pub use gauge::{Gauge, Missing};
 pub use latency::{Latency, LatencyError};
 pub use percentile::{Percentile, PercentileError};

@@ -39,7 +39,7 @@ mod lines;
 pub use bounds::{COUNT_MAX, LENGTH_MAX, LENGTH_MIN, SPAN_MAX, TOTAL_MAX};
 pub use lines::{Fill, LineReader, LineTooLong};
 
-use crate::{Latency, Nanos, RequestSample};
+use crate::{Buckets, Latency, Nanos, RequestSample};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The version of the protocol written in `v`.
@@ -94,6 +94,10 @@ pub struct LatencyWindow {
     /// [`SAMPLE_MAX`]. Instants are `CLOCK_MONOTONIC` as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<RequestSample>,
+    /// The buckets that `histogram` was made from, if the source reports buckets. Not part of
+    /// the line: clients push each latency.
+    #[serde(skip)]
+    pub buckets: Buckets,
 }
 
 /// A running total of work done.

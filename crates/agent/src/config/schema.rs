@@ -9,6 +9,7 @@ use crate::prometheus::Server;
 use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, HostObjective, LatencyOf, Limits};
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
+use crate::otlp::{OtlpSource, USUAL_METRIC};
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use lull_oncall::Settings;
 use lull_workload::arrivals::{Process, Rate};
@@ -88,7 +89,8 @@ pub struct AgentSection {
     /// Address of the page, its JSON and `/metrics` ([page.md](page.md)); nowhere if absent.
     #[schemars(with = "Option<String>", example = &"127.0.0.1:7077")]
     pub http: Option<SocketAddr>,
-    /// Host names under which the page may be requested, beside addresses and `localhost`.
+    /// Host names under which the page and the OTLP receiver may be requested, beside addresses
+    /// and `localhost`.
     #[schemars(example = ["lull.example"])]
     pub http_names: Vec<String>,
     /// Whether orders are accepted over HTTP from clients that present the token.
@@ -115,6 +117,10 @@ pub struct AgentSection {
     /// RI, the weight of latency-critical apps in E_S, in 0 to 1.
     #[schemars(extend("x-unit" = "share"))]
     pub importance: RelativeImportance,
+    /// Address at which services export histograms by OTLP (`POST /v1/metrics`), for apps with
+    /// `latency = "otlp"` ([opentelemetry.md](opentelemetry.md)); nowhere if absent.
+    #[schemars(with = "Option<String>", example = &"127.0.0.1:4318")]
+    pub otlp: Option<SocketAddr>,
     /// Whether to set a knob again that another program changed.
     pub override_foreign: bool,
     /// Whether to count sleeps of cores and waits of threads by programs in the
@@ -163,6 +169,7 @@ impl AgentSection {
         match &self.adaptive_epoch {
             Some(rule) => EpochRule::Adaptive(rule.clone()),
             None => EpochRule::Fixed(self.epoch),
+            otlp: None,
         }
     }
 }
@@ -228,7 +235,8 @@ pub struct AppSection {
     /// `ebpf`: the kernel sees its queries, at the TCP ports that it listens at
     /// ([on-call.md](on-call.md#servers-that-cannot-be-preloaded)); Linux 6.3.
     /// `prometheus:http://HOST:PORT`: the tail is queried from this Prometheus server
-    /// ([config.md](config.md#latency-from-prometheus)).
+    /// ([config.md](config.md#latency-from-prometheus)). `otlp`: the service exports histograms
+    /// to `otlp` of `[agent]` ([opentelemetry.md](opentelemetry.md)).
     #[serde(default)]
     #[schemars(with = "String", example = &"push", extend("default" = "push"))]
     pub latency: LatencySource,
@@ -276,6 +284,8 @@ pub enum Reference<T> {
     /// `"measure"`.
     Measure(MeasureWord),
     /// The value.
+    /// Which histogram its latency is read from, with `latency = "otlp"`; each key optional.
+    pub otlp: Option<OtlpSection>,
     Known(T),
 }
 
@@ -311,10 +321,25 @@ impl TryFrom<String> for LatencySource {
             None if text == "push" => Ok(Self::Push),
             None if text == "preload" => Ok(Self::Preload),
             None if text == "ebpf" => Ok(Self::Ebpf),
+/// `[app.otlp]`: the histogram that an app's latency is read from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct OtlpSection {
+    /// The value of the resource's `service.name`; the app's name if absent.
+    #[schemars(example = &"checkout")]
+    pub service: Option<String>,
+    /// The value of the attribute `http.route`; all routes together if absent.
+    #[schemars(example = &"/api/cart/{id}")]
+    pub route: Option<String>,
+    /// The histogram's name.
+    #[schemars(example = &USUAL_METRIC, extend("default" = USUAL_METRIC))]
+    pub metric: Option<String>,
+}
+
             Some(("prometheus", address)) => Server::parse(address).map(Self::Prometheus),
             _ => Err(format!(
-                "`{text}` is no source of latency: write \"push\", \"preload\", \"ebpf\" or \
-                 \"prometheus:http://127.0.0.1:9090\""
+                "`{text}` is no source of latency: write \"push\", \"preload\", \"ebpf\", \
+                 \"otlp\" or \"prometheus:http://127.0.0.1:9090\""
             )),
         }
     }
@@ -322,6 +347,8 @@ impl TryFrom<String> for LatencySource {
 
 /// Where an app's progress comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+    /// Its service exports histograms by OTLP.
+    Otlp,
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 pub enum ProgressSource {
@@ -334,6 +361,7 @@ pub enum ProgressSource {
     Instructions,
     /// CPU time.
     CpuTime,
+            None if text == "otlp" => Ok(Self::Otlp),
 }
 
 /// `[[load]]`: a load client that runs as long as the agent does.
@@ -453,6 +481,16 @@ impl AppSection {
             solo_per_s: self.solo.and_then(Reference::known),
         }
     }
+    /// Returns the histogram that its latency is read from, as the app with this number, if it
+    /// comes by OTLP.
+    pub(crate) fn otlp_source(&self, app: u16) -> Option<OtlpSource> {
+        let OtlpSection { service, route, metric } = self.otlp.clone().unwrap_or_default();
+        let service = service.unwrap_or_else(|| self.name.clone());
+        let metric = metric.unwrap_or_else(|| USUAL_METRIC.to_owned());
+        let source = OtlpSource { app, service, route, metric };
+        (self.latency == LatencySource::Otlp).then_some(source)
+    }
+
 }
 
 impl<T> Reference<T> {

@@ -90,3 +90,4 @@ impl TemplateSection {
 fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '{'])
 }
+            otlp: None,

@@ -10,8 +10,12 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-/// Most descriptors: both sockets.
-const SOCKETS_MAX: usize = 2;
+/// Most descriptors: all sockets.
+const SOCKETS_MAX: usize = 3;
+
+/// Bits of the byte that comes with the descriptors: which optional sockets follow the first.
+const HAS_PAGE: u8 = 1;
+const HAS_OTLP: u8 = 2;
 
 /// What a front end accepts connections from.
 #[derive(Debug)]
@@ -20,17 +24,21 @@ pub(super) struct Listeners {
     pub(super) push: UnixListener,
     /// The page's address.
     pub(super) page: Option<TcpListener>,
+    /// The address of the OTLP receiver.
+    pub(super) otlp: Option<TcpListener>,
 }
 
 impl Listeners {
-    /// Sends both to the other end of a channel that blocks.
+    /// Sends them to the other end of a channel that blocks.
     pub(super) fn send(&self, channel: &UnixStream) -> io::Result<()> {
         let mut all: Vec<BorrowedFd<'_>> = vec![self.push.as_fd()];
-        all.extend(self.page.as_ref().map(AsFd::as_fd));
+        all.extend([&self.page, &self.otlp].into_iter().flatten().map(AsFd::as_fd));
+        let has = |socket: &Option<TcpListener>, bit| if socket.is_some() { bit } else { 0 };
+        let which = has(&self.page, HAS_PAGE) | has(&self.otlp, HAS_OTLP);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&all));
-        sendmsg(channel, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
+        sendmsg(channel, &[IoSlice::new(&[which])], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
@@ -38,7 +46,7 @@ impl Listeners {
     pub(super) fn receive(channel: &UnixStream) -> io::Result<Self> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut byte = [1];
+        let mut byte = [0];
         let mut parts = [IoSliceMut::new(&mut byte)];
         recvmsg(channel, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
         let mut sockets = control.drain().flat_map(|message| match message {
@@ -46,6 +54,11 @@ impl Listeners {
             _ => Vec::new(),
         });
         let push = sockets.next().ok_or_else(|| io::Error::other("no socket was handed over"))?;
-        Ok(Self { push: push.into(), page: sockets.next().map(Into::into) })
+        let [which] = byte;
+        let mut next_if = |bit| {
+            let socket = if which & bit == 0 { None } else { sockets.next() };
+            socket.map(TcpListener::from)
+        };
+        Ok(Self { push: push.into(), page: next_if(HAS_PAGE), otlp: next_if(HAS_OTLP) })
     }
 }

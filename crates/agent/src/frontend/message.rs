@@ -1,9 +1,10 @@
 //! The messages between the agent and its front end: typed, bounded, and never a text to parse.
 
 use crate::live::{Command, Moment, Serve};
+use crate::otlp::OtlpSource;
 use lull_host::sandbox::Gap;
 use lull_measure::push::{LatencyWindow, Message, Progress};
-use lull_measure::{Latency, Nanos, RequestSample, SampledRequest};
+use lull_measure::{Buckets, Nanos, RequestSample, SampledRequest};
 use serde::{Deserialize, Serialize};
 
 /// Most bytes of a message to the front end: an epoch of a few hundred apps.
@@ -12,6 +13,8 @@ pub(super) const TO_MAX: usize = 4 << 20;
 pub(super) const FROM_MAX: usize = 512 << 10;
 /// Most bytes of a text from the front end.
 pub(super) const TEXT_MAX: usize = 512;
+/// Set in the number of a client that is a sender of OTLP, and not of a push client.
+pub(super) const OTLP_CLIENT: u64 = 1 << 31;
 /// Most buckets of a histogram: there are no more that differ.
 const BUCKETS_MAX: usize = 32_768;
 
@@ -24,6 +27,10 @@ pub(super) enum ToFrontend {
         version: String,
         /// Names of the apps, whose places are their numbers.
         apps: Vec<String>,
+        /// What apps read by OTLP.
+        otlp: Vec<OtlpSource>,
+        /// Host names under which the OTLP receiver may be requested.
+        names: Vec<String>,
         /// Whether the thread that has started the front end lives as long as the agent.
         ends_with_thread: bool,
     },
@@ -140,8 +147,10 @@ pub(super) struct Window {
     outstanding: u64,
     oldest_ns: u64,
     lag_p99_ns: u64,
-    /// Latencies with their counts.
+    /// Latencies with their counts; empty if there are buckets.
     histogram: Vec<(u64, u64)>,
+    /// Lower bound, upper bound if there is one, and count of each bucket.
+    buckets: Vec<(u64, Option<u64>, u64)>,
     /// One in how many.
     sample: Option<(u64, Vec<RequestTimes>)>,
 }
@@ -184,6 +193,8 @@ impl Window {
     fn new(app: u16, window: &LatencyWindow) -> Self {
         let request = |one: &SampledRequest| (one.due_ns.0, one.wait_ns.0, one.latency_ns.0);
         let sample = window.sample.as_ref();
+        let has_buckets = !window.buckets.is_empty();
+        let each = window.histogram.buckets().filter(|_| !has_buckets);
         Self {
             app,
             start_ns: window.start_ns.0,
@@ -195,7 +206,8 @@ impl Window {
             outstanding: window.outstanding,
             oldest_ns: window.oldest_ns.0,
             lag_p99_ns: window.lag_p99_ns.0,
-            histogram: window.histogram.buckets().map(|(at, count)| (at.0, count)).collect(),
+            histogram: each.map(|(at, count)| (at.0, count)).collect(),
+            buckets: window.buckets.iter().map(bucket_in_numbers).collect(),
             sample: sample.map(|all| (all.one_in, all.requests.iter().map(request).collect())),
         }
     }
@@ -204,7 +216,14 @@ impl Window {
         if self.histogram.len() > BUCKETS_MAX {
             return Err(format!("a histogram of {} buckets", self.histogram.len()));
         }
-        let mut histogram = Latency::default();
+        if self.buckets.len() > BUCKETS_MAX {
+            return Err(format!("a histogram of {} buckets", self.buckets.len()));
+        }
+        let mut buckets = Buckets::default();
+        for (low, high, count) in self.buckets {
+            buckets.add(Nanos(low), high.map(Nanos), count);
+        }
+        let mut histogram = buckets.to_latency();
         for (at, count) in self.histogram {
             histogram.record_many(Nanos(at), count);
         }
@@ -230,8 +249,14 @@ impl Window {
             lag_p99_ns: Nanos(self.lag_p99_ns),
             histogram,
             sample,
+            buckets,
         })
     }
+}
+
+/// A bucket in numbers: nanoseconds, and the count.
+fn bucket_in_numbers((low, high, count): (Nanos, Option<Nanos>, u64)) -> (u64, Option<u64>, u64) {
+    (low.0, high.map(|high| high.0), count)
 }
 
 /// Shortens a text from the front end to [`TEXT_MAX`] bytes.

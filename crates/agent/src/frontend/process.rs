@@ -5,9 +5,10 @@
 
 use super::frames::{Frames, encode};
 use super::handover::Listeners;
-use super::message::{FROM_MAX, FromFrontend, Ordered, Report, TO_MAX, ToFrontend};
+use super::message::{FROM_MAX, FromFrontend, OTLP_CLIENT, Ordered, Report, TO_MAX, ToFrontend};
 use crate::VERSION;
 use crate::live::{OrderRequest, Server};
+use crate::otlp::{OtlpSource, Receiver};
 use crate::prometheus;
 use anyhow::Context;
 use lull_host::gauges::push::Intake;
@@ -34,6 +35,8 @@ const CHUNK: usize = 64 << 10;
 /// The first message to a front end.
 struct Begin {
     apps: Vec<String>,
+    otlp: Vec<OtlpSource>,
+    names: Vec<String>,
     ends_with_thread: bool,
 }
 
@@ -47,7 +50,7 @@ struct Begin {
 pub fn run() -> anyhow::Result<()> {
     let by_agent = "this command is for the agent, which starts it";
     let mut channel = StdUnixStream::from(stdin().as_fd().try_clone_to_owned()?);
-    let Listeners { push, page } = Listeners::receive(&channel).context(by_agent)?;
+    let Listeners { push, page, otlp } = Listeners::receive(&channel).context(by_agent)?;
     let mut frames = Frames::new(TO_MAX);
     let begin = first(&mut channel, &mut frames)?;
     // Signals of the agent's terminal are not for it. Refused only to the leader of a group.
@@ -57,21 +60,26 @@ pub fn run() -> anyhow::Result<()> {
     let _ = rustix::thread::set_name(c"lull-frontend");
     push.set_nonblocking(true)?;
     channel.set_nonblocking(true)?;
-    page.iter().try_for_each(|page| page.set_nonblocking(true))?;
+    let addresses = [&page, &otlp].into_iter().flatten();
+    addresses.into_iter().try_for_each(|address| address.set_nonblocking(true))?;
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_io().enable_time().build();
     let runtime = runtime.context("cannot start the async runtime")?;
     let inside = runtime.enter();
     let channel = Rc::new(UnixStream::from_std(channel)?);
     let page = page.map(TcpListener::from_std).transpose()?;
+    let otlp = otlp.map(TcpListener::from_std).transpose()?;
     drop(inside);
     let gaps = confine(&begin);
     let (out, waiting) = mpsc::channel(WAITING_MAX);
     let (orders, asked) = mpsc::channel(ORDERS_MAX);
+    let Begin { apps, otlp: sources, names, .. } = begin;
     let front = FrontProcess {
         page,
+        otlp: otlp.map(|listener| (listener, sources, names)),
+        receiver: None,
         intake: Intake::accepting(push),
-        apps: begin.apps,
+        apps,
         server: None,
         orders,
         answers: Answers::default(),
@@ -88,7 +96,7 @@ fn first(channel: &mut StdUnixStream, frames: &mut Frames) -> anyhow::Result<Beg
     let mut bytes = [0; 4096];
     loop {
         if let Some(message) = frames.next()? {
-            let ToFrontend::Begin { version, apps, ends_with_thread } = message else {
+            let ToFrontend::Begin { version, apps, otlp, names, ends_with_thread } = message else {
                 anyhow::bail!("the agent did not begin");
             };
             anyhow::ensure!(
@@ -96,7 +104,7 @@ fn first(channel: &mut StdUnixStream, frames: &mut Frames) -> anyhow::Result<Beg
                 "the agent is of version {version}, and this program of {VERSION}: let the agent \
                  start the `lull` of its own version"
             );
-            return Ok(Begin { apps, ends_with_thread });
+            return Ok(Begin { apps, otlp, names, ends_with_thread });
         }
         let count = channel.read(&mut bytes)?;
         anyhow::ensure!(count > 0, "the agent has ended");
@@ -137,6 +145,9 @@ async fn write(channel: Rc<UnixStream>, mut waiting: mpsc::Receiver<Vec<u8>>) {
 /// The state of the process.
 struct FrontProcess {
     page: Option<TcpListener>,
+    /// What the receiver of OTLP begins with, until it is started.
+    otlp: Option<(TcpListener, Vec<OtlpSource>, Vec<String>)>,
+    receiver: Option<Receiver>,
     intake: Intake,
     apps: Vec<String>,
     server: Option<Server>,
@@ -155,6 +166,9 @@ impl FrontProcess {
         mut frames: Frames,
         gaps: Vec<Gap>,
     ) -> anyhow::Result<()> {
+        let otlp = self.otlp.take();
+        self.receiver =
+            otlp.map(|(listener, sources, names)| Receiver::start(listener, sources, names));
         send(&self.out, &[FromFrontend::Ready(gaps)]).await;
         let mut bytes = vec![0; CHUNK];
         loop {
@@ -202,9 +216,9 @@ impl FrontProcess {
         }
     }
 
-    /// Reads what push clients have sent, and passes it on.
+    /// Reads what push clients have sent, and passes it on with what came by OTLP.
     async fn drain(&mut self, number: u32) {
-        let Self { intake, apps, .. } = self;
+        let Self { intake, apps, receiver, .. } = self;
         let (mut chunks, mut notices) = (vec![Vec::new()], Vec::new());
         let mut pass = |message: &FromFrontend| {
             if chunks.last().is_none_or(|chunk: &Vec<u8>| chunk.len() >= CHUNK) {
@@ -226,6 +240,16 @@ impl FrontProcess {
             },
             &mut |text| notices.push(FromFrontend::Notice(text)),
         );
+        if let Some(receiver) = receiver {
+            let (windows, texts) = receiver.drain();
+            for window in &windows {
+                let report = Report::new(window.app, &window.to_message());
+                let client = OTLP_CLIENT | u64::from(window.sender);
+                // A window has fewer buckets than a message can hold.
+                let _ = pass(&FromFrontend::Pushed { client, pid: None, report });
+            }
+            notices.extend(texts.into_iter().map(FromFrontend::Notice));
+        }
         notices.push(FromFrontend::Drained(number));
         for chunk in chunks {
             let _ = self.out.send(chunk).await;

@@ -41,7 +41,7 @@ type Here = State<Arc<Shared>>;
 
 /// All of them, behind the checks.
 pub(super) fn all(names: Arc<[String]>, shared: Arc<Shared>) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/api/run", get(facts))
         .route("/api/history", get(history))
         .route("/api/epoch", get(epoch))
@@ -52,8 +52,13 @@ pub(super) fn all(names: Arc<[String]>, shared: Arc<Shared>) -> Router {
         .route("/healthz", get(health))
         .fallback(get(asset))
         .layer(Extension(Streams::default()))
-        .layer(middleware::from_fn_with_state(names, checks::host))
-        .with_state(shared)
+        .with_state(shared);
+    check_hosts(routes, names)
+}
+
+/// Lets routes answer only requests whose `Host` names this machine.
+pub(super) fn check_hosts(routes: Router, names: Arc<[String]>) -> Router {
+    routes.layer(middleware::from_fn_with_state(names, checks::host))
 }
 
 fn json(text: String) -> Response {

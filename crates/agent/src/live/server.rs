@@ -94,11 +94,33 @@ pub(crate) struct OrderRequest {
     pub(crate) answer: oneshot::Sender<Result<String, String>>,
 }
 
+/// Routes that are served. Dropping it closes every connection.
+pub(crate) struct Serving {
+    accepting: JoinHandle<()>,
+    connections: Arc<Connections>,
+}
+
+impl Serving {
+    fn start(listener: TcpListener, routes: axum::Router) -> Self {
+        let connections = Arc::new(Connections::default());
+        let accepting = tokio::spawn(accept(listener, routes, Arc::clone(&connections)));
+        Self { accepting, connections }
+    }
+}
+
+/// Serves routes that are not of the page, to clients that request one of the host names.
+pub(crate) fn serve_routes(
+    listener: TcpListener,
+    routes: axum::Router,
+    names: Vec<String>,
+) -> Serving {
+    Serving::start(listener, routes::check_hosts(routes, names.into()))
+}
+
 /// A running server. Dropping it closes every connection.
 pub(crate) struct Server {
     shared: Arc<Shared>,
-    accepting: JoinHandle<()>,
-    connections: Arc<Connections>,
+    _serving: Serving,
 }
 
 impl Server {
@@ -113,10 +135,9 @@ impl Server {
         let (backoff, seen) = (Mutex::default(), Mutex::default());
         let room = Semaphore::new(ORDERS_MAX);
         let shared = Shared { run, facts, token, backoff, room, orders, viewers, seen };
-        let (shared, connections) = (Arc::new(shared), Arc::new(Connections::default()));
+        let shared = Arc::new(shared);
         let routes = routes::all(names.into(), Arc::clone(&shared));
-        let accepting = tokio::spawn(accept(listener, routes, Arc::clone(&connections)));
-        Self { shared, accepting, connections }
+        Self { shared, _serving: Serving::start(listener, routes) }
     }
 
     /// Shows an epoch.
@@ -125,7 +146,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for Serving {
     fn drop(&mut self) {
         self.accepting.abort();
         self.connections.close_all();

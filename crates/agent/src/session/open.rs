@@ -35,6 +35,7 @@ use rand::SeedableRng;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::net::TcpListener;
 use std::time::{Duration, SystemTime};
 
 /// An agent that is not started yet: a config, and what its caller hands in.
@@ -159,8 +160,8 @@ impl<'a> Agent<'a> {
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
         let power = self.config.power_model()?;
-        let started = self.start_apps(place, &roots, &socket, &stop, server.as_ref())?;
-        let Started { ledger, guard, push, frontend, apps, library, registrar } = started;
+        let started = self.start_apps(place, &roots, &socket, &stop, (server.as_ref(), otlp.as_ref()))?;
+        let Started { ledger, guard, push, frontend, apps, library, registrar, berths } = started;
         let posts = self.posts(&apps);
         let plant = HostPlant::new(HostConfig {
             apps: self.host_apps(apps, &machine, &roots, &frontend),
@@ -177,6 +178,7 @@ impl<'a> Agent<'a> {
         plant.waiting().iter().for_each(|text| (self.say)(text));
         if self.config.agent.events {
             plant.watch_events(self.config.agent.break_even);
+        let otlp = self.bind_otlp()?;
         }
         let loads = match self.prepare(&mut plant, &roots, &socket) {
             Ok(loads) => loads,
@@ -313,7 +315,7 @@ impl<'a> Agent<'a> {
         roots: &Roots,
         socket: &Path,
         stop: &Stop,
-        page: Option<&BoundServer>,
+        (page, otlp): (Option<&BoundServer>, Option<&TcpListener>),
     ) -> anyhow::Result<Started> {
         let state = place.path().to_owned();
         let (mut ledger, guard) = guarded::open_ledger(place, roots, self.guard(), self.say)?;
@@ -321,7 +323,7 @@ impl<'a> Agent<'a> {
         ledger.forks().subscribe();
         // The socket must exist before any app starts, so that no pushed latency is lost.
         let push = PushSocket::bind(socket)?;
-        let frontend = self.start_frontend(&push, page)?;
+        let frontend = self.start_frontend(&push, page, otlp)?;
         let push = PushGauge::fed_by(frontend.push_source(push), &self.config.specs());
         let library = self.library()?;
         let mut started: Vec<(AppHandle, Option<Watch>)> = Vec::new();

@@ -26,6 +26,8 @@ pub enum LatencyFrom {
     OnCall(Watch),
     /// The kernel sees it at its sockets.
     Sockets(Queries),
+    /// Its service exports histograms, which this text names, as windows at the agent's socket.
+    Otlp(String),
     /// Another program computes its tail.
     Reported(Reported),
     /// The kernel sees how long its threads wait for a core.
@@ -125,6 +127,10 @@ impl RunningApp {
     ) -> Gauge<LatencySeen> {
         match &mut self.latency {
             LatencyFrom::Push => push.ok_or_else(no_socket)?.latency(id, deadline),
+            LatencyFrom::Otlp(what) => {
+                let exported = push.ok_or_else(no_socket)?.latency(id, deadline);
+                exported.map_err(|why| Missing::because(format!("{what}, by OTLP: {why}")))
+            }
             LatencyFrom::OnCall(watch) => watch.latency(),
             LatencyFrom::Sockets(queries) => {
                 let threads = self.handle.threads();

@@ -99,6 +99,7 @@ fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: SpanWeights) {
 
 fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: SpanWeights) {
     old.window.merge(&new.window);
+    old.buckets.merge(&new.buckets);
     old.offered_per_s = weights.mean(old.offered_per_s, new.offered_per_s);
     old.completed_per_s = weights.mean(old.completed_per_s, new.completed_per_s);
     old.errors_per_s = weights.mean(old.errors_per_s, new.errors_per_s);

@@ -7,7 +7,7 @@ use super::ledger::Window;
 use super::report::{Pushed, WindowReport, Windows};
 use crate::push::{PushConfig, Pusher};
 use lull_measure::push::{LENGTH_MIN, LatencyWindow, Message};
-use lull_measure::{Latency, Percentile};
+use lull_measure::{Buckets, Latency, Percentile};
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -172,6 +172,7 @@ fn push_window(pusher: &mut Pusher, window: &mut Window, app: &str) {
         lag_p99_ns: window.lag.quantile(Percentile::P99).unwrap_or_default(),
         histogram: std::mem::take(&mut window.latency),
         sample: Some(std::mem::take(&mut window.sample)).filter(|sample| !sample.is_empty()),
+        buckets: Buckets::default(),
     }));
     pusher.push(&message);
     // Move the histogram back, so that its memory is reused.

@@ -2,15 +2,17 @@
 
 use super::Agent;
 use crate::config::Config;
-use crate::frontend::{Frontend, Setup};
+use crate::frontend::{Frontend, OtlpSetup, Setup};
 use crate::live::{self, BoundServer, Facts};
 use crate::record::Recorder;
 use crate::session::policy::policy_of;
+use anyhow::Context;
 use lull_control::Plant;
 use lull_host::gauges::push::PushSocket;
 use lull_host::guard::StateDir;
 use lull_host::plant::HostPlant;
 use lull_host::sandbox::Gap;
+use std::net::TcpListener;
 
 impl Agent<'_> {
     /// Binds the address of the page, before anything is started.
@@ -22,17 +24,40 @@ impl Agent<'_> {
         Ok(Some(BoundServer::bind(options)?))
     }
 
+    /// Binds the address of the OTLP receiver, if there is one.
+    pub(super) fn bind_otlp(&self) -> anyhow::Result<Option<TcpListener>> {
+        let Some(address) = self.config.agent.otlp else { return Ok(None) };
+        let listener = TcpListener::bind(address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            (self.say)(&format!(
+                "receiver of OTLP at http://{}/v1/metrics",
+                listener.local_addr()?
+            ));
+            Ok(listener)
+        });
+        let failed = || format!("cannot receive OTLP at {address}: choose another `agent.otlp`");
+        listener.map(Some).with_context(failed)
+    }
+
     /// Starts the process that serves push socket and page, and reports what does not confine it.
     pub(super) fn start_frontend(
         &self,
         push: &PushSocket,
         page: Option<&BoundServer>,
+        otlp: Option<&TcpListener>,
     ) -> anyhow::Result<Frontend> {
+        let sources = (0..).zip(&self.config.apps).filter_map(|(id, app)| app.otlp_source(id));
+        let otlp = otlp.map(|listener| OtlpSetup {
+            listener,
+            sources: sources.collect(),
+            names: self.config.agent.http_names.clone(),
+        });
         let frontend = Frontend::start(Setup {
             program: self.guard().program,
             push,
             page: page.map(BoundServer::listener),
             apps: self.config.apps.iter().map(|app| app.name.clone()).collect(),
+            otlp,
         })?;
         for Gap { layer, why } in frontend.gaps() {
             (self.say)(&format!(

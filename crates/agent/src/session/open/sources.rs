@@ -1,6 +1,7 @@
 //! Where the latency and the progress of an app are read.
 
 use crate::config::{AppSection, LatencySource, ProgressSource};
+use crate::otlp::OtlpSource;
 use crate::prometheus::Server;
 use lull_control::LatencyOf;
 use lull_host::Roots;
@@ -29,8 +30,18 @@ pub(super) fn latency_from(
             let query = app.query.clone().unwrap_or_default();
             LatencyFrom::Reported(follow(server, query, at))
         }
+        (LatencySource::Otlp, _) => LatencyFrom::Otlp(describe_otlp(app)),
         _ => watch.map_or(LatencyFrom::Push, LatencyFrom::OnCall),
     }
+}
+
+/// Describes what an app's latency is read from.
+fn describe_otlp(app: &AppSection) -> String {
+    let Some(OtlpSource { service, route, metric, .. }) = app.otlp_source(0) else {
+        return String::new();
+    };
+    let route = route.map(|route| format!(" of route `{route}`")).unwrap_or_default();
+    format!("histogram `{metric}`{route} of service `{service}`")
 }
 
 /// Returns the source of an app's progress.

@@ -3,7 +3,7 @@
 use super::check_room;
 use lull_control::LatencySeen;
 use lull_measure::push::LatencyWindow;
-use lull_measure::{Gauge, Latency, Missing, Nanos, RequestSample};
+use lull_measure::{Buckets, Gauge, Latency, Missing, Nanos, RequestSample};
 use std::collections::BTreeMap;
 
 /// A window is overdue this many of its lengths after the last one ended.
@@ -32,6 +32,7 @@ struct Batch {
     /// A histogram takes 200 kB: there is none before the first window, whose
     /// own becomes the sum.
     merged: Option<Latency>,
+    buckets: Buckets,
     sample: RequestSample,
     sums: BTreeMap<u64, Sums>,
 }
@@ -78,6 +79,7 @@ impl Windows {
             batch.sample.merge(sample);
             batch.sample.thin(SAMPLE_MAX);
         }
+        batch.buckets.merge(&window.buckets);
         match &mut batch.merged {
             Some(merged) => merged.merge(&window.histogram),
             None => batch.merged = Some(window.histogram),
@@ -89,7 +91,7 @@ impl Windows {
     /// What was seen in the epoch that ended at `deadline`.
     pub(super) fn harvest(&mut self, deadline: Nanos) -> Gauge<LatencySeen> {
         self.pushers.retain(|_, pusher| deadline < pusher.overdue);
-        let Batch { merged, sample, sums } =
+        let Batch { merged, buckets, sample, sums } =
             std::mem::replace(&mut self.current, std::mem::take(&mut self.next));
         self.pushers.extend(sums.into_iter().map(|(client, sums)| (client, sums.close())));
         if self.pushers.is_empty() {
@@ -99,6 +101,7 @@ impl Windows {
         let oldest = self.pushers.values().map(|one| one.oldest).max();
         Ok(LatencySeen {
             window: merged.unwrap_or_default(),
+            buckets,
             offered_per_s: sum(|one| one.offered_per_s),
             completed_per_s: sum(|one| one.completed_per_s),
             errors_per_s: sum(|one| one.errors_per_s),

@@ -1,0 +1,244 @@
+//! Whole exports: which app they are of, senders, idle services, late exports.
+
+use super::super::wire::{ExplicitPoint, ExponentialBuckets, ExponentialPoint};
+use super::*;
+use crate::otlp::USUAL_METRIC;
+use lull_measure::Percentile;
+use prost::Message;
+
+const SECOND: u64 = 1_000_000_000;
+const BEGIN: u64 = 1_800_000_000;
+
+/// A field that holds a message or text.
+fn field(tag: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut field = Vec::new();
+    prost::encoding::encode_key(tag, prost::encoding::WireType::LengthDelimited, &mut field);
+    prost::encoding::encode_varint(bytes.len() as u64, &mut field);
+    field.extend_from_slice(bytes);
+    field
+}
+
+fn attribute(key: &str, value: &str) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: field(1, value.as_bytes()) }
+}
+
+/// An export of one service's instance with this one metric.
+fn export(service: &str, instance: &str, metric: &[u8]) -> Vec<u8> {
+    let resource = [attribute("service.name", service), attribute("service.instance.id", instance)];
+    let resource: Vec<u8> = resource.iter().flat_map(|it| field(1, &it.encode_to_vec())).collect();
+    let scope = [field(1, b"scope"), field(2, metric)].concat();
+    field(1, &[field(1, &resource), field(2, &scope)].concat())
+}
+
+/// A histogram in seconds; `temporality` is 1 for delta and 2 for cumulative.
+fn metric(name: &str, kind: u32, temporality: u8, points: &[Vec<u8>]) -> Vec<u8> {
+    let points: Vec<u8> = points.iter().flat_map(|point| field(1, point)).collect();
+    let data = [points, vec![2 << 3, temporality]].concat();
+    [field(1, name.as_bytes()), field(3, b"s"), field(kind, &data)].concat()
+}
+
+/// Requests of at most 0.1 s, of at most 1 s, and longer ones.
+fn point(times_s: (u64, u64), counts: [u64; 3], attributes: &[(&str, &str)]) -> Vec<u8> {
+    let of = |(key, value): &(&str, &str)| attribute(key, value);
+    ExplicitPoint {
+        attributes: attributes.iter().map(of).collect(),
+        start_time_unix_nano: (BEGIN + times_s.0) * SECOND,
+        time_unix_nano: (BEGIN + times_s.1) * SECOND,
+        count: counts.iter().sum(),
+        bucket_counts: counts.to_vec(),
+        explicit_bounds: vec![0.1, 1.0],
+        ..ExplicitPoint::default()
+    }
+    .encode_to_vec()
+}
+
+fn cumulative(times_s: (u64, u64), counts: [u64; 3]) -> Vec<u8> {
+    metric(USUAL_METRIC, 9, 2, &[point(times_s, counts, &[])])
+}
+
+fn intake() -> Intake {
+    let source = |app, route: Option<&str>| OtlpSource {
+        app,
+        service: "shop".to_owned(),
+        route: route.map(str::to_owned),
+        metric: USUAL_METRIC.to_owned(),
+    };
+    Intake::new(vec![source(0, None), source(1, Some("/cart"))])
+}
+
+/// An export that arrives at this second.
+fn take(intake: &mut Intake, at_s: u64, bytes: &[u8]) -> Outcome {
+    let arrival =
+        Arrival { monotonic: Nanos::from_secs(at_s), unix: Nanos((BEGIN + at_s) * SECOND) };
+    intake.take(bytes, arrival).unwrap()
+}
+
+/// App, requests, errors and length in seconds of each window.
+fn windows(intake: &mut Intake) -> Vec<(u16, u64, u64, u64)> {
+    let short = |it: &Window| (it.app, it.buckets.count(), it.errors, it.length.0 / SECOND);
+    intake.drain().iter().map(short).collect()
+}
+
+#[test]
+fn the_requests_of_two_instances_are_those_of_one_app_each_in_its_own_windows() {
+    let mut intake = intake();
+    for (at, counts) in [(1_000, [9, 0, 0]), (1_010, [29, 1, 0])] {
+        for instance in ["a", "b"] {
+            take(&mut intake, at, &export("shop", instance, &cumulative((10, at), counts)));
+        }
+        if at == 1_000 {
+            assert_eq!(windows(&mut intake), [], "what was before is of the past");
+        }
+    }
+    let drained = intake.drain();
+    let of_all: Vec<&Window> = drained.iter().filter(|it| it.app == 0).collect();
+    assert_eq!(of_all.len(), 2);
+    assert_ne!(of_all[0].sender, of_all[1].sender);
+    assert_eq!((of_all[0].buckets.count(), of_all[0].length), (21, Nanos::from_secs(10)));
+    assert_eq!(of_all[0].end, Nanos::from_secs(1_010));
+    let range = of_all[0].buckets.quantile_range(Percentile::P50).unwrap();
+    assert_eq!(range.high, Some(Nanos::from_millis(100)));
+}
+
+#[test]
+fn routes_and_errors_are_told_apart_by_attributes() {
+    let mut intake = intake();
+    let points = |at, cart, failed| {
+        let points = [
+            point((10, at), [cart, 0, 0], &[("http.route", "/cart")]),
+            point((10, at), [50, 0, 0], &[("http.route", "/")]),
+            point((10, at), [0, 0, failed], &[("http.route", "/cart"), ("error.type", "500")]),
+        ];
+        export("shop", "a", &metric(USUAL_METRIC, 9, 2, &points))
+    };
+    take(&mut intake, 1_000, &points(1_000, 7, 1));
+    take(&mut intake, 1_010, &points(1_010, 12, 3));
+    assert_eq!(windows(&mut intake), [(0, 7, 2, 10), (1, 7, 2, 10)]);
+    assert_eq!(intake.series(), 3);
+}
+
+#[test]
+fn exponential_histograms_of_delta_temporality_are_counted() {
+    let mut intake = intake();
+    let point = |from: u64, to: u64| {
+        ExponentialPoint {
+            start_time_unix_nano: (BEGIN + from) * SECOND,
+            time_unix_nano: (BEGIN + to) * SECOND,
+            count: 12,
+            scale: 3,
+            zero_count: 2,
+            positive: Some(ExponentialBuckets { offset: -40, bucket_counts: vec![4, 6] }),
+            ..ExponentialPoint::default()
+        }
+        .encode_to_vec()
+    };
+    for at in [1_000, 1_010] {
+        let metric = metric(USUAL_METRIC, 10, 1, &[point(at - 10, at)]);
+        assert_eq!(take(&mut intake, at, &export("shop", "a", &metric)), Outcome::default());
+        assert_eq!(windows(&mut intake), [(0, 12, 0, 10)]);
+    }
+}
+
+#[test]
+fn a_service_that_exports_without_requests_is_idle_and_one_that_does_not_export_is_silent() {
+    let mut intake = intake();
+    let delta = |from, to| metric(USUAL_METRIC, 9, 1, &[point((from, to), [5, 0, 0], &[])]);
+    let other = metric("process.cpu.time", 9, 2, &[]);
+    take(&mut intake, 980, &export("shop", "a", &other));
+    assert_eq!(windows(&mut intake), [], "nothing is known of the histogram yet");
+    take(&mut intake, 1_000, &export("shop", "a", &delta(990, 1_000)));
+    take(&mut intake, 1_010, &export("shop", "a", &other));
+    assert_eq!(windows(&mut intake), [(0, 5, 0, 20)]);
+    take(&mut intake, 1_020, &export("shop", "a", &other));
+    assert_eq!(windows(&mut intake), [(0, 0, 0, 10)]);
+    assert_eq!(windows(&mut intake), [], "it is silent");
+    let notices = intake.take_notices();
+    assert!(notices[0].contains("not yet twice a histogram"), "{notices:?}");
+}
+
+#[test]
+fn an_export_that_comes_in_parts_covers_its_time_once() {
+    let mut intake = intake();
+    let part = |at, counts, route| {
+        let point = point((10, at), counts, &[("http.route", route)]);
+        export("shop", "a", &metric(USUAL_METRIC, 9, 2, &[point]))
+    };
+    for (at, count) in [(1_000, 10), (1_010, 20), (1_020, 40)] {
+        take(&mut intake, at, &part(at, [count, 0, 0], "/"));
+        take(&mut intake, at, &part(at, [count, 0, 0], "/pay"));
+    }
+    assert_eq!(windows(&mut intake), [(0, 60, 0, 20)]);
+}
+
+#[test]
+fn exports_that_were_kept_on_their_way_count_nothing_as_now() {
+    let mut intake = intake();
+    let send = |intake: &mut Intake, time, arrived, count| {
+        let bytes = export("shop", "a", &cumulative((10, time), [count, 0, 0]));
+        take(intake, arrived, &bytes);
+    };
+    send(&mut intake, 1_000, 1_000, 100);
+    send(&mut intake, 1_010, 1_010, 110);
+    assert_eq!(windows(&mut intake), [(0, 10, 0, 10)]);
+    for (time, count) in [(1_020, 120), (1_030, 130), (1_040, 140)] {
+        send(&mut intake, time, 1_060, count);
+        assert_eq!(windows(&mut intake), []);
+    }
+    send(&mut intake, 1_060, 1_060, 160);
+    assert_eq!(windows(&mut intake), [(0, 20, 0, 20)], "since the last that was late");
+    assert!(intake.take_notices().iter().any(|text| text.contains("on its way")));
+}
+
+#[test]
+fn what_cannot_be_counted_is_refused_with_its_reason() {
+    let mut intake = intake();
+    let mut why = |metric: &[u8]| {
+        let outcome = take(&mut intake, 1_000, &export("shop", "a", metric));
+        assert_eq!(outcome.rejected, 1);
+        outcome.why.unwrap()
+    };
+    let one = [point((10, 1_000), [1, 0, 0], &[])];
+    assert!(why(&metric(USUAL_METRIC, 9, 0, &one)).contains("temporality"));
+    assert!(why(&metric(USUAL_METRIC, 7, 2, &one)).contains("no histogram"));
+    let in_bytes = [field(1, USUAL_METRIC.as_bytes()), field(3, b"By"), field(9, &[2 << 3, 2])];
+    assert!(why(&in_bytes.concat()).contains("unit `By`"));
+    let foreign = take(&mut intake, 1_000, &export("other", "a", &cumulative((10, 1_000), [1; 3])));
+    assert_eq!(foreign, Outcome::default(), "others may export to the same receiver");
+    let notices = intake.take_notices();
+    assert!(notices.iter().any(|text| text.contains("`other`")), "{notices:?}");
+}
+
+#[test]
+fn a_service_that_is_restarted_counts_on_under_its_new_start() {
+    let mut intake = intake();
+    for (start, at, count) in [(10, 1_000, 500), (10, 1_010, 520), (1_012, 1_020, 3)] {
+        let bytes = export("shop", "a", &cumulative((start, at), [count, 0, 0]));
+        take(&mut intake, at, &bytes);
+    }
+    assert_eq!(windows(&mut intake), [(0, 23, 0, 20)]);
+}
+
+#[test]
+fn senders_are_bounded() {
+    let mut intake = intake();
+    let mut rejected = 0;
+    for number in 0..SENDERS_MAX + 5 {
+        let bytes = export("shop", &number.to_string(), &cumulative((990, 1_000), [1, 0, 0]));
+        rejected += take(&mut intake, 1_000, &bytes).rejected;
+    }
+    assert_eq!((rejected, intake.senders.len()), (5, SENDERS_MAX));
+    let bytes = export("shop", "late", &cumulative((1_390, 1_400), [1, 0, 0]));
+    assert_eq!(take(&mut intake, 1_400, &bytes), Outcome::default());
+    assert_eq!(intake.senders.len(), 1, "those that have ended make room");
+}
+
+#[test]
+fn any_cut_of_an_export_is_an_export_or_an_error() {
+    let whole = export("shop", "a", &cumulative((990, 1_000), [1, 2, 3]));
+    for end in 0..whole.len() {
+        let mut intake = intake();
+        let arrival = Arrival { monotonic: Nanos::from_secs(1), unix: Nanos::from_secs(BEGIN) };
+        let taken = intake.take(&whole[..end], arrival);
+        assert!(taken.is_err() || end == 0, "{end}");
+    }
+}

@@ -1,0 +1,207 @@
+//! The series of histograms, and what each data point adds to its series.
+//!
+//! A cumulative point counts from the start of its series: what it adds is the difference to the
+//! point before. A counter that goes back, or another start, is a restart, after which the whole
+//! point is new. The first point of a series that began long ago is only where counting starts,
+//! because its requests are of the past.
+
+use super::export::Temporality;
+use super::histogram::Histogram;
+use lull_measure::Nanos;
+use std::collections::BTreeMap;
+
+/// Most series of all senders.
+pub(super) const SERIES_MAX: usize = 100_000;
+/// Most counters of all series, 8 bytes each.
+const COUNTERS_MAX: usize = 4_000_000;
+/// A series without a point for so long is forgotten if there is no room.
+const FORGET_AFTER: Nanos = Nanos::from_secs(300);
+/// Between two searches for series to forget.
+const SWEEP_PAUSE: Nanos = Nanos::from_secs(10);
+/// The requests of a series that began at most so long before its first point are of now.
+const FIRST_MAX: Nanos = Nanos::from_secs(120);
+/// How often a counter may fall, with fewer than [`STEADY_AFTER`] points between.
+const FALLS_MAX: u8 = 3;
+const STEADY_AFTER: u8 = 10;
+
+/// Identifies a series: a digest of sender, scope, metric, attributes and start.
+pub(super) type Key = [u8; 16];
+
+/// A data point of a series, with its context.
+pub(super) struct NewPoint {
+    pub(super) histogram: Histogram,
+    pub(super) temporality: Temporality,
+    /// Nanoseconds since 1970 by the sender's clock; 0 if it is not known.
+    pub(super) start: u64,
+    pub(super) time: u64,
+    /// When it arrived, `CLOCK_MONOTONIC`.
+    pub(super) arrived_at: Nanos,
+    /// The time of the sender's first export of the metric, by its clock.
+    pub(super) first_export: u64,
+}
+
+/// What a point adds to its series.
+#[derive(Debug, PartialEq)]
+pub(super) struct Added {
+    pub(super) histogram: Histogram,
+    /// The time in which it was added, by the sender's clock; 0 if it is not known.
+    pub(super) span: Nanos,
+}
+
+#[derive(Debug)]
+struct Series {
+    start: u64,
+    time: u64,
+    /// Of cumulative series.
+    histogram: Option<Histogram>,
+    arrived_at: Nanos,
+    falls: u8,
+    steady: u8,
+}
+
+/// All series.
+#[derive(Debug, Default)]
+pub(super) struct SeriesTable {
+    series: BTreeMap<Key, Series>,
+    counters: usize,
+    swept_at: Nanos,
+}
+
+impl SeriesTable {
+    /// Number of series.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Returns what a point adds; `None` if it is the first of an older series, or was received
+    /// before.
+    ///
+    /// # Errors
+    /// If there is no room, or the series contradicts its temporality.
+    pub(super) fn take(&mut self, key: Key, point: NewPoint) -> Result<Option<Added>, String> {
+        let Some(series) = self.series.get_mut(&key) else { return self.begin(key, point) };
+        if point.arrived_at > series.arrived_at {
+            series.arrived_at = point.arrived_at;
+        }
+        match point.temporality {
+            Temporality::Delta => series.add_delta(point).map(Some).or_else(|why| match why {
+                Some(why) => Err(why),
+                None => Ok(None),
+            }),
+            Temporality::Cumulative => {
+                let before = series.counters();
+                let added = series.add_cumulative(point);
+                self.counters = self.counters + series.counters() - before;
+                added
+            }
+        }
+    }
+
+    fn begin(&mut self, key: Key, point: NewPoint) -> Result<Option<Added>, String> {
+        let counters = match point.temporality {
+            Temporality::Cumulative => point.histogram.len(),
+            Temporality::Delta => 0,
+        };
+        self.make_room(point.arrived_at, counters)?;
+        self.counters += counters;
+        let NewPoint { histogram, temporality, start, time, arrived_at, first_export } = point;
+        let age = if start == 0 { Nanos(u64::MAX) } else { Nanos(time.saturating_sub(start)) };
+        let is_cumulative = temporality == Temporality::Cumulative;
+        // A series that the sender's last export did not have is new since then.
+        let since_export = Nanos(time.saturating_sub(first_export));
+        let is_new = first_export > 0 && since_export > Nanos::ZERO;
+        let span = if is_new { age.min(since_export) } else { age };
+        let added = (!is_cumulative || is_new || age <= FIRST_MAX).then(|| Added {
+            histogram: histogram.clone(),
+            span: if span == Nanos(u64::MAX) { Nanos::ZERO } else { span },
+        });
+        let histogram = is_cumulative.then_some(histogram);
+        let series = Series { start, time, histogram, arrived_at, falls: 0, steady: 0 };
+        self.series.insert(key, series);
+        Ok(added)
+    }
+
+    fn make_room(&mut self, now: Nanos, counters: usize) -> Result<(), String> {
+        let is_full = |table: &Self| {
+            table.series.len() >= SERIES_MAX || table.counters + counters > COUNTERS_MAX
+        };
+        if is_full(self) && now >= self.swept_at.saturating_add(SWEEP_PAUSE) {
+            self.swept_at = now;
+            self.series.retain(|_, it| now.saturating_sub(it.arrived_at) < FORGET_AFTER);
+            self.counters = self.series.values().map(Series::counters).sum();
+        }
+        if is_full(self) {
+            return Err(format!(
+                "{} series with {} buckets are counted already, and {SERIES_MAX} with \
+                 {COUNTERS_MAX} are the most: drop attributes by a view",
+                self.series.len(),
+                self.counters
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Series {
+    fn counters(&self) -> usize {
+        self.histogram.as_ref().map_or(0, Histogram::len)
+    }
+
+    /// Takes a delta point; `Err(None)` if it was received before.
+    fn add_delta(&mut self, point: NewPoint) -> Result<Added, Option<String>> {
+        let NewPoint { histogram, start, time, .. } = point;
+        if (start, time) == (self.start, self.time) && time > 0 {
+            return Err(None);
+        }
+        let is_same_start = start > 0 && start == self.start && time > self.time;
+        (self.start, self.time) = (start, time);
+        if is_same_start {
+            let why = "it is marked as delta, and its start does not move: it is cumulative";
+            return Err(Some(why.to_owned()));
+        }
+        let span = if start == 0 { 0 } else { time.saturating_sub(start) };
+        Ok(Added { histogram, span: Nanos(span) })
+    }
+
+    /// Takes a cumulative point. Points are in the order of their counts, since a sender's clock
+    /// may be set back and an export may be repeated.
+    fn add_cumulative(&mut self, point: NewPoint) -> Result<Option<Added>, String> {
+        let NewPoint { histogram, start, time, .. } = point;
+        let before = self.histogram.take().unwrap_or_else(|| histogram.clone());
+        let added = histogram.since(&before);
+        let is_repeated = time <= self.time && added.as_ref().is_none_or(|it| it.count() == 0);
+        if is_repeated {
+            self.histogram = Some(before);
+            return Ok(None);
+        }
+        let span = Nanos(time.saturating_sub(self.time));
+        (self.start, self.time) = (start, time);
+        let Some(added) = added else {
+            self.histogram = Some(histogram.clone());
+            return self.fall(Added { histogram, span }).map(Some);
+        };
+        self.histogram = Some(histogram);
+        self.steady = self.steady.saturating_add(1);
+        if self.steady >= STEADY_AFTER {
+            self.falls = 0;
+        }
+        Ok(Some(Added { histogram: added, span }))
+    }
+
+    /// Notes that a counter has fallen: the series began anew, unless that happens all the time.
+    fn fall(&mut self, added: Added) -> Result<Added, String> {
+        self.steady = 0;
+        self.falls = self.falls.saturating_add(1);
+        if self.falls > FALLS_MAX {
+            return Err("its counters fall again and again: two senders have the same \
+                        attributes (set service.instance.id), or it is marked as cumulative and \
+                        is delta"
+                .to_owned());
+        }
+        Ok(added)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Restarts, repeated points, wrong temporality, bounds.
+
+use super::super::wire::ExplicitPoint;
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+const KEY: Key = [7; 16];
+
+fn histogram(counts: [u64; 3]) -> Histogram {
+    Histogram::explicit(ExplicitPoint {
+        count: counts.iter().sum(),
+        bucket_counts: counts.to_vec(),
+        explicit_bounds: vec![0.1, 1.0],
+        ..ExplicitPoint::default()
+    })
+    .unwrap()
+}
+
+/// A point at this second of a series that began at another, the sender's first export at 1000.
+fn point(temporality: Temporality, (start_s, time_s): (u64, u64), counts: [u64; 3]) -> NewPoint {
+    NewPoint {
+        histogram: histogram(counts),
+        temporality,
+        start: start_s * SECOND,
+        time: time_s * SECOND,
+        arrived_at: Nanos::from_secs(time_s),
+        first_export: 1_000 * SECOND,
+    }
+}
+
+fn cumulative(times: (u64, u64), counts: [u64; 3]) -> NewPoint {
+    point(Temporality::Cumulative, times, counts)
+}
+
+fn delta(times: (u64, u64), counts: [u64; 3]) -> NewPoint {
+    point(Temporality::Delta, times, counts)
+}
+
+fn added(taken: Result<Option<Added>, String>) -> Option<(u64, u64)> {
+    taken.unwrap().map(|added| (added.histogram.count(), added.span.0 / SECOND))
+}
+
+#[test]
+fn a_cumulative_point_adds_what_is_new_in_it() {
+    let mut table = SeriesTable::default();
+    let mut take = |time, counts| added(table.take(KEY, cumulative((10, time), counts)));
+    assert_eq!(take(1_000, [500, 20, 1]), None, "of the past");
+    assert_eq!(take(1_010, [510, 22, 1]), Some((12, 10)));
+    assert_eq!(take(1_010, [510, 22, 1]), None, "received before");
+    assert_eq!(take(1_020, [510, 22, 1]), Some((0, 10)), "no request");
+    assert_eq!(take(1_015, [510, 22, 1]), None, "out of order");
+    assert_eq!(take(1_030, [511, 22, 1]), Some((1, 10)));
+}
+
+#[test]
+fn a_young_series_counts_from_its_start_and_so_does_one_that_appears_later() {
+    let mut table = SeriesTable::default();
+    let mut take = |key, times, counts| added(table.take([key; 16], cumulative(times, counts)));
+    assert_eq!(take(1, (995, 1_000), [5, 0, 0]), Some((5, 5)), "the service has just started");
+    assert_eq!(take(2, (10, 1_000), [9, 0, 0]), None, "in the first export, of long ago");
+    assert_eq!(take(3, (10, 1_500), [0, 0, 2]), Some((2, 500)), "the first request that failed");
+}
+
+#[test]
+fn a_counter_that_falls_is_a_restart_and_many_are_a_contradiction() {
+    let mut table = SeriesTable::default();
+    let mut take = |time, counts| table.take(KEY, cumulative((0, time), counts));
+    assert_eq!(added(take(1_000, [500, 20, 1])), None);
+    assert_eq!(added(take(1_010, [3, 0, 0])), Some((3, 10)));
+    assert_eq!(added(take(1_020, [5, 0, 0])), Some((2, 10)));
+    // Two senders with the same attributes.
+    let mut refused = 0;
+    for at in 0..10 {
+        let counts = if at % 2 == 0 { [600, 20, 1] } else { [at, 0, 0] };
+        refused += u32::from(take(1_030 + at, counts).is_err());
+    }
+    assert!(refused >= 1, "{refused}");
+    let mut steady = (0..30).map(|at| take(1_100 + at, [700 + at, 20, 1]));
+    assert!(steady.all(|taken| taken.is_ok()), "only one of them is left");
+    assert_eq!(added(take(1_200, [4, 0, 0])), Some((4, 71)), "a restart again");
+}
+
+#[test]
+fn delta_points_count_whole_and_once() {
+    let mut table = SeriesTable::default();
+    let mut take = |times, counts| table.take(KEY, delta(times, counts));
+    assert_eq!(added(take((990, 1_000), [4, 0, 0])), Some((4, 10)));
+    assert_eq!(added(take((1_000, 1_010), [6, 0, 0])), Some((6, 10)));
+    assert_eq!(added(take((1_000, 1_010), [6, 0, 0])), None, "sent again");
+    let why = take((1_000, 1_020), [7, 0, 0]).unwrap_err();
+    assert!(why.contains("cumulative"), "{why}");
+}
+
+#[test]
+fn another_bound_begins_the_series_anew() {
+    let mut table = SeriesTable::default();
+    assert_eq!(added(table.take(KEY, cumulative((10, 1_000), [500, 20, 1]))), None);
+    let mut other = cumulative((10, 1_010), [500, 20, 2]);
+    let counts = ExplicitPoint {
+        count: 8,
+        bucket_counts: vec![7, 1],
+        explicit_bounds: vec![0.5],
+        ..ExplicitPoint::default()
+    };
+    other.histogram = Histogram::explicit(counts).unwrap();
+    let taken = table.take(KEY, other).unwrap().unwrap();
+    let mut buckets = lull_measure::Buckets::default();
+    taken.histogram.add_to(&mut buckets, super::super::histogram::Unit::parse("s").unwrap());
+    assert_eq!(buckets.count(), 8);
+}
+
+#[test]
+fn series_are_bounded_and_those_that_have_ended_make_room() {
+    let mut table = SeriesTable::default();
+    let key = |number: u32| {
+        let mut key = Key::default();
+        key[..4].copy_from_slice(&number.to_le_bytes());
+        key
+    };
+    for number in 0..SERIES_MAX as u32 {
+        table.take(key(number), cumulative((10, 1_000), [1, 0, 0])).unwrap();
+    }
+    let more = key(SERIES_MAX as u32);
+    let why = table.take(more, cumulative((10, 1_010), [1, 0, 0])).unwrap_err();
+    assert!(why.contains("100000 are the most") || why.contains("100000 with"), "{why}");
+    assert!(table.take(key(5), cumulative((10, 1_010), [2, 0, 0])).unwrap().is_some());
+    table.take(more, cumulative((10, 1_400), [1, 0, 0])).unwrap();
+    assert_eq!(table.len(), 1, "all others have been silent for five minutes");
+    assert_eq!(table.counters, 3);
+}
