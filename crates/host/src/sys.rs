@@ -4,6 +4,7 @@ pub mod bpf;
 pub mod clock;
 #[cfg(feature = "rig")]
 pub mod device_memory;
+pub mod memory;
 pub mod netlink;
 pub mod page;
 pub mod peer;

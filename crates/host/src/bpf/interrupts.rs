@@ -6,7 +6,7 @@
 //! no more memory than the buffer, and reports what it lacks.
 
 use super::BpfError;
-use super::object::Object;
+use super::object::{FreesTypes, Object};
 use crate::sys::bpf::MappedWords;
 use aya::EbpfLoader;
 use aya::maps::{MapData, RingBuf};
@@ -94,6 +94,7 @@ impl InterruptLog {
     /// What the kernel refuses, and what is needed.
     pub fn begin(only: Option<CoreId>) -> Result<Self, BpfError> {
         let only = only.map_or(-1, |core| i32::from(core.0));
+        let _freed = FreesTypes;
         let mut loader = EbpfLoader::new();
         loader.btf(None).override_global("only_core", &only, true);
         let mut object = Object::load(&mut loader, PROGRAMS)?;

@@ -10,7 +10,7 @@
 
 use super::BpfError;
 use super::filter;
-use super::object::{Object, kernel_types};
+use super::object::{FreesTypes, Object, kernel_types};
 use crate::sys::bpf::MappedWords;
 use aya::EbpfLoader;
 use lull_measure::Nanos;
@@ -85,6 +85,7 @@ impl PhaseWatch {
     /// # Errors
     /// What the kernel refuses, and what is needed.
     pub fn begin(cores: usize, namespace: u32, ports: &BTreeSet<u16>) -> Result<Self, BpfError> {
+        let _freed = FreesTypes;
         let kernel = kernel_types()?;
         let mut loader = EbpfLoader::new();
         loader.btf(Some(&kernel)).map_max_entries("records", cores as u32);

@@ -15,7 +15,7 @@
 use super::BpfError;
 use super::buckets::{self, Histogram};
 use super::filter;
-use super::object::{Object, kernel_types};
+use super::object::{FreesTypes, Object, kernel_types};
 use crate::sys::bpf::MappedWords;
 use aya::EbpfLoader;
 use lull_measure::Nanos;
@@ -69,6 +69,7 @@ impl QueryWatch {
     /// # Errors
     /// What the kernel refuses, and what is needed.
     pub fn begin(cores: usize) -> Result<Self, BpfError> {
+        let _freed = FreesTypes;
         let kernel = kernel_types()?;
         let mut loader = EbpfLoader::new();
         loader.btf(Some(&kernel)).map_max_entries("records", cores as u32);

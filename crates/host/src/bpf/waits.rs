@@ -10,7 +10,7 @@
 
 use super::BpfError;
 use super::buckets::{self, Histogram};
-use super::object::{Object, kernel_types};
+use super::object::{FreesTypes, Object, kernel_types};
 use crate::sys::bpf::MappedWords;
 use aya::EbpfLoader;
 use aya::maps::{HashMap, MapData};
@@ -54,6 +54,7 @@ impl WaitWatch {
     /// # Errors
     /// What the kernel refuses, and what is needed.
     pub fn begin(apps: usize) -> Result<Self, BpfError> {
+        let _freed = FreesTypes;
         let kernel = kernel_types()?;
         let mut loader = EbpfLoader::new();
         loader.btf(Some(&kernel)).map_max_entries("records", apps.max(1) as u32);

@@ -4,7 +4,7 @@
 use super::BpfError;
 use super::buckets::{self, Histogram};
 use super::core_time::CoreTime;
-use super::object::Object;
+use super::object::{FreesTypes, Object};
 use crate::monotonic;
 use crate::sys::bpf::MappedWords;
 use aya::EbpfLoader;
@@ -59,6 +59,7 @@ impl Watch {
     /// # Errors
     /// What the kernel refuses, and what is needed.
     pub fn begin(cores: usize) -> Result<Self, BpfError> {
+        let _freed = FreesTypes;
         let mut loader = EbpfLoader::new();
         let mut object =
             Object::load(loader.btf(None).map_max_entries("records", cores as u32), PROGRAMS)?;
