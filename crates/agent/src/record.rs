@@ -346,16 +346,17 @@ fn utc_stamp(unix_s: u64) -> String {
     time.strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// Versions that stand in every record.
-fn versions() -> [(&'static str, String); 3] {
-    let kernel = rustix::system::uname();
+/// The host and the versions that stand in every record.
+fn host_and_versions() -> [(&'static str, String); 4] {
+    let system = rustix::system::uname();
     let kernel = format!(
         "{} {} {}",
-        kernel.sysname().to_string_lossy(),
-        kernel.release().to_string_lossy(),
-        kernel.machine().to_string_lossy()
+        system.sysname().to_string_lossy(),
+        system.release().to_string_lossy(),
+        system.machine().to_string_lossy()
     );
     [
+        ("host", system.nodename().to_string_lossy().into_owned()),
         ("lull_version", VERSION.to_owned()),
         ("schema", schema::VERSION.to_string()),
         ("kernel", kernel),

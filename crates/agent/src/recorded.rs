@@ -5,6 +5,7 @@ mod part;
 mod replayed;
 mod run;
 mod series;
+mod sums;
 mod tables;
 
 pub use database::{Database, open};
@@ -12,4 +13,5 @@ pub use part::{Found, Part, Phase, Whole};
 pub use replayed::{Recorded, Wanted};
 pub use run::Run;
 pub use series::Series;
+pub use sums::{AppMinuteSums, Counts, DaySums, MinuteSums, RunLabel, SummedApp, Sums};
 pub use tables::ColumnKind;

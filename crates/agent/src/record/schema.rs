@@ -1,6 +1,6 @@
 //! The tables of a record. Epoch columns derive from the metric catalogue.
 
-use super::{Head, versions};
+use super::{Head, host_and_versions};
 use lull_control::AppSpec;
 use lull_measure::catalogue::{ALL, Metric, Scope};
 use rusqlite::{Connection, OpenFlags, params};
@@ -96,7 +96,7 @@ pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connectio
         ("seed", head.seed.to_string()),
         ("started_unix_ns", head.started_unix_ns.to_string()),
     ];
-    for (key, value) in facts.into_iter().chain(versions()) {
+    for (key, value) in facts.into_iter().chain(host_and_versions()) {
         transaction.execute("INSERT INTO run VALUES (?1, ?2)", params![key, value])?;
     }
     transaction.commit()?;

@@ -110,20 +110,34 @@ impl Database {
         &self,
         mut take: impl FnMut(Vec<Value>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
+        self.each_histogram(i64::MIN, |epoch, app, latency| {
+            for (value, count) in latency.buckets() {
+                take(numbers(epoch, app, [value.0, count]))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Calls `take` with epoch, app and histogram of each row of `latencies` whose epoch is
+    /// `from` or later.
+    pub(super) fn each_histogram(
+        &self,
+        from: i64,
+        mut take: impl FnMut(i64, &str, Latency) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
         let is_text = self.version < 2;
         let column = if is_text { "hdr_v2_base64" } else { "hdr_v2_deflate" };
-        let sql = format!("SELECT epoch, app, {column} FROM latencies ORDER BY rowid");
+        let sql =
+            format!("SELECT epoch, app, {column} FROM latencies WHERE epoch >= ?1 ORDER BY rowid");
         let mut query = self.database.prepare(&sql)?;
-        let mut rows = query.query([])?;
+        let mut rows = query.query([from])?;
         while let Some(row) = rows.next()? {
             let (epoch, app): (i64, String) = (row.get(0)?, row.get(1)?);
             let latency = match is_text {
                 true => Latency::from_base64(&row.get::<_, String>(2)?)?,
                 false => Latency::from_deflated(&row.get::<_, Vec<u8>>(2)?)?,
             };
-            for (value, count) in latency.buckets() {
-                take(numbers(epoch, &app, [value.0, count]))?;
-            }
+            take(epoch, &app, latency)?;
         }
         Ok(())
     }
