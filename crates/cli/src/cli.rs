@@ -34,7 +34,7 @@ pub(crate) use exec::{
 pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use records::{
-    CompareArgs, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
+    CompareArgs, Days, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
 };
 pub(crate) use register::RegisterArgs;
 pub(crate) use state::{ReloadArgs, RestoreArgs};

@@ -3,6 +3,7 @@
 use clap::{Args, ValueEnum};
 use lull_measure::Nanos;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// `lull compare`.
 #[derive(Debug, Args)]
@@ -75,17 +76,43 @@ pub(crate) struct ReportArgs {
 /// `lull export`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// The record
-    pub(crate) run: PathBuf,
+    /// The record; several for --dataset
+    #[arg(value_name = "RUN", required_unless_present = "dataset")]
+    pub(crate) runs: Vec<PathBuf>,
     /// Directory to make; by default the record's name without `.db`
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "dataset")]
     pub(crate) to: Option<PathBuf>,
     /// Only this format
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, conflicts_with = "dataset")]
     pub(crate) format: Option<ExportFormat>,
+    /// Add the sums of the records to a dataset of many hosts: a directory, or
+    /// s3://BUCKET/PREFIX
+    #[arg(long, value_name = "PLACE")]
+    pub(crate) dataset: Option<String>,
+    /// The host of the records, instead of the one that they name
+    #[arg(long, requires = "dataset")]
+    pub(crate) host: Option<String>,
+    /// Remove days from the dataset that are older, such as 90d: of the hosts of these records,
+    /// or of all hosts without records
+    #[arg(long, value_name = "DAYS", requires = "dataset")]
+    pub(crate) keep: Option<Days>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A number of days, written `90d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Days(pub(crate) u32);
+
+impl FromStr for Days {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix('d').and_then(|number| number.parse().ok());
+        let number = number.filter(|number| (1..=36_500).contains(number));
+        number.map(Self).ok_or_else(|| "write days from 1d to 36500d, such as 90d".to_owned())
+    }
 }
 
 /// A format of exported tables.

@@ -3,8 +3,9 @@
 //! Each table becomes one file. Packed columns are unpacked: `latencies` has a row for each
 //! histogram bucket, `requests` a row for each sampled request. Rows are written as they are
 //! read, so that memory does not grow with the length of a run. The directory appears only
-//! when all files are complete.
+//! when all files are complete. `--dataset` adds up minutes and days instead ([`dataset`]).
 
+mod dataset;
 mod file;
 
 use crate::cli::{ExportArgs, ExportFormat};
@@ -24,9 +25,16 @@ struct Exported {
 }
 
 pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
-    let to = args.to.clone().unwrap_or_else(|| args.run.with_extension(""));
+    if let Some(place) = &args.dataset {
+        return dataset::run(args, place);
+    }
+    let [run] = args.runs.as_slice() else {
+        let what = "lull export takes one record, and several with --dataset";
+        return Err(UsageError(what.to_owned()).into());
+    };
+    let to = args.to.clone().unwrap_or_else(|| run.with_extension(""));
     check_free(&to)?;
-    let record = open(&args.run)?;
+    let record = open(run)?;
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     let cannot = || format!("cannot write {}", to.display());

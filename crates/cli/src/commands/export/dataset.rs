@@ -1,0 +1,232 @@
+//! `lull export --dataset`: the sums of many hosts' records in one dataset, for DuckDB and other
+//! readers of Parquet.
+//!
+//! ```text
+//! _lull.json                                            what the dataset is, and its version
+//! TABLE/host=HOST/day=YYYY-MM-DD/RUN-FIRST-LAST.parquet
+//! ```
+//!
+//! A file has the sums of the epochs FIRST to LAST of a run that ended on a day (UTC, by the
+//! clock of the host). It is never changed: an export adds the epochs that the dataset does
+//! not have yet. The file of the table `runs` is written last and says that those of the other
+//! tables are whole; others that an interrupted export has left are removed by the next export
+//! of the run, and left out by the views of `examples/fleet/views.sql`.
+
+mod names;
+mod retention;
+mod store;
+mod tables;
+
+use crate::cli::ExportArgs;
+use crate::commands::UsageError;
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use lull_agent::error::describe;
+use lull_agent::recorded::{RunLabel, Sums, open};
+use lull_lab::parquet_table::check_built;
+use lull_measure::escape::visible_line;
+use names::{DayFile, TABLES};
+use retention::Removed;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+use store::Store;
+use tables::DayTables;
+
+/// The file that marks a dataset.
+const MARKER: &str = "_lull.json";
+/// Raised when a query would misread what a later version adds.
+const VERSION: u32 = 1;
+/// The table whose files say that those of the others are whole.
+const RUNS: &str = "runs";
+/// A run that begins later than this by the clock of this machine had a wrong clock.
+const AHEAD_MAX_H: i64 = 24;
+/// Before this no Lull has written a record (seconds since 1970): the clock was not set yet.
+const EARLIEST_UNIX_S: i64 = 1_577_836_800;
+
+/// The contents of [`MARKER`].
+#[derive(Debug, Serialize, Deserialize)]
+struct Marker {
+    lull_dataset: u32,
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Done {
+    dataset: String,
+    records: Vec<Added>,
+    /// Records that could not be exported, with the reasons.
+    failed: Vec<(String, String)>,
+    removed: Option<Removed>,
+}
+
+/// What was added of a record.
+#[derive(Debug, Serialize)]
+struct Added {
+    record: String,
+    host: String,
+    run: String,
+    /// Epochs that the dataset did not have.
+    epochs: u64,
+    days: Vec<String>,
+}
+
+/// Adds the records to the dataset and removes old days from it.
+pub(super) fn run(args: &ExportArgs, place: &str) -> anyhow::Result<()> {
+    check_built()?;
+    if args.runs.is_empty() && args.keep.is_none() {
+        let what = "lull export --dataset takes records, or --keep to remove old days";
+        return Err(UsageError(what.to_owned()).into());
+    }
+    if let Some(host) = &args.host {
+        names::check_host(host).map_err(UsageError)?;
+    }
+    let store = store::open(place)?;
+    check_marker(&*store, place)?;
+    let dataset = Dataset { store: &*store, host: args.host.as_deref(), now: Timestamp::now() };
+    let (mut records, mut failed) = (Vec::new(), Vec::new());
+    for file in &args.runs {
+        match dataset.add(file) {
+            Ok(added) => records.push(added),
+            // One damaged record of a thousand must not keep the others out.
+            Err(error) => failed.push((file.display().to_string(), describe(&error))),
+        }
+    }
+    let hosts: BTreeSet<String> = records.iter().map(|added| added.host.clone()).collect();
+    let hosts = (!args.runs.is_empty()).then_some(hosts);
+    let removed = args.keep.map(|keep| retention::remove_old(&*store, hosts, keep, dataset.now));
+    let removed = removed.transpose()?;
+    let done = Done { dataset: place.to_owned(), records, failed, removed };
+    if args.json {
+        super::super::print_json(&done)?
+    } else {
+        print(&done)
+    }
+    for (file, why) in &done.failed {
+        eprintln!("{}: {}", visible_line(file), visible_line(why));
+    }
+    match done.failed.len() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} records were not exported", args.runs.len()),
+    }
+}
+
+fn print(done: &Done) {
+    for added in &done.records {
+        let what = match added.epochs {
+            0 => "nothing new".to_owned(),
+            epochs => format!("{epochs} epochs of {}", added.days.join(", ")),
+        };
+        println!("{}: {what} ({} {})", added.record, added.host, added.run);
+    }
+    if let Some(removed) = &done.removed {
+        println!("{removed}");
+    }
+}
+
+/// Creates the marker of an empty place, and refuses a place that holds anything else.
+fn check_marker(store: &dyn Store, place: &str) -> anyhow::Result<()> {
+    let Some(bytes) = store.read(MARKER)? else {
+        if !store.is_empty()? {
+            let what = format!("{place} holds other files and no {MARKER}: name an empty place");
+            return Err(UsageError(what).into());
+        }
+        let marker = serde_json::to_vec(&Marker { lull_dataset: VERSION })?;
+        return store.write(MARKER, marker);
+    };
+    let marker: Marker = serde_json::from_slice(&bytes)
+        .with_context(|| format!("{place}/{MARKER} is of no dataset of Lull"))?;
+    if marker.lull_dataset != VERSION {
+        let version = marker.lull_dataset;
+        bail!("{place} is a dataset of version {version}; this lull writes version {VERSION}");
+    }
+    Ok(())
+}
+
+/// A dataset that records are added to.
+struct Dataset<'a> {
+    store: &'a dyn Store,
+    /// The host of the records, if they are not those of the hosts that they name.
+    host: Option<&'a str>,
+    now: Timestamp,
+}
+
+impl Dataset<'_> {
+    /// Adds the epochs of a record that the dataset does not have.
+    fn add(&self, file: &Path) -> anyhow::Result<Added> {
+        // Two exports of a record would both add its new epochs. The lock ends with the file,
+        // which is closed after the database: closing it earlier would end SQLite's locks.
+        let lock = File::open(file).with_context(|| format!("cannot read {}", file.display()))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .with_context(|| format!("{} is being exported already", file.display()))?;
+        let record = open(file)?;
+        let label = RunLabel::read(&record)?;
+        self.check_clock(&label)?;
+        let host = self.host.map(str::to_owned).or_else(|| label.host.clone());
+        let host = host.context("the record does not name its host: use --host")?;
+        names::check_host(&host).map_err(UsageError)?;
+        let committed = self.tidy(&host, &label.run)?;
+        let from = committed.iter().map(|file| file.last + 1).max().unwrap_or(i64::MIN);
+        let sums = Sums::read(&record, &label, from)?;
+        let (mut epochs, mut days) = (0, Vec::new());
+        for (date, day) in &sums.days {
+            // Rows of an epoch that has no row itself are of no day.
+            if day.minutes.is_empty() {
+                continue;
+            }
+            let (first, last) = day.epochs;
+            let name = DayFile { host: &host, date: *date, run: &label.run, first, last };
+            let tables = DayTables { record: &record, label: &label, apps: &sums.apps, day };
+            for table in TABLES {
+                self.store.write(&name.in_table(table), tables.to_parquet(table)?)?;
+            }
+            epochs += day.minutes.values().map(|sums| sums.epochs).sum::<u64>();
+            days.push(date.to_string());
+        }
+        drop(record);
+        drop(lock);
+        Ok(Added { record: file.display().to_string(), host, run: label.run, epochs, days })
+    }
+
+    /// A day that is wrong would be removed too early or never.
+    fn check_clock(&self, label: &RunLabel) -> anyhow::Result<()> {
+        let ahead_s = label.started.as_second() - self.now.as_second();
+        if label.started.as_second() >= EARLIEST_UNIX_S && ahead_s <= AHEAD_MAX_H * 3600 {
+            return Ok(());
+        }
+        bail!(
+            "the run began at {} by the clock of its host, and it is {} here: one of them is \
+             wrong, and the days of the dataset would be; export the record by itself instead",
+            label.started.strftime("%Y-%m-%d %H:%M UTC"),
+            self.now.strftime("%Y-%m-%d %H:%M UTC")
+        )
+    }
+
+    /// Returns the files of a run that are whole, as those of the table `runs`, and removes
+    /// files of other tables that are not.
+    fn tidy(&self, host: &str, run: &str) -> anyhow::Result<Vec<CommittedFile>> {
+        let mut committed = BTreeSet::new();
+        // `runs` comes last in the table of names and first here.
+        for table in TABLES.into_iter().rev() {
+            for path in self.store.list(&names::host_folder(table, host))? {
+                let Some(file) = names::parse(&path).filter(|file| file.run == run) else {
+                    continue;
+                };
+                let key = (file.date, file.first, file.last);
+                if table == RUNS {
+                    committed.insert(key);
+                } else if !committed.contains(&key) {
+                    self.store.remove(&path)?;
+                }
+            }
+        }
+        Ok(committed.into_iter().map(|(_, _, last)| CommittedFile { last }).collect())
+    }
+}
+
+/// A part of a run that the dataset has.
+struct CommittedFile {
+    last: i64,
+}
