@@ -55,7 +55,7 @@ mod schedule;
 mod totals;
 
 pub use model::{
-    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel, NodeScheduler,
+    Activity, Cache, ClosedClients, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel, NodeScheduler,
     REFRESH, Throttle,
 };
 pub use plant::{NodePlant, NodePlantError};

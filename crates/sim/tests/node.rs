@@ -8,8 +8,8 @@ use lull_measure::compliance::late_share;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::model::{Distribution, Shape};
 use lull_sim::node::{
-    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel, NodePlant,
-    NodeScheduler, NodeSimulation, NodeTotals, Presence, Throttle,
+    Activity, Cache, ClosedClients, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel,
+    NodePlant, NodeScheduler, NodeSimulation, NodeTotals, Presence, Throttle,
 };
 use proptest::prelude::*;
 use rayon::prelude::*;
@@ -518,12 +518,77 @@ proptest! {
     }
 }
 
+/// One core, one app, and clients that wait for their answers.
+fn closed(clients: u32, think_ms: u64) -> NodeModel {
+    let activity = Activity::Requests {
+        work: Distribution::exponential(Nanos::from_millis(1)),
+        load: Vec::new(),
+        closed: Some(ClosedClients {
+            clients,
+            think: Distribution::exponential(Nanos::from_millis(think_ms)),
+        }),
+        arrivals: "poisson".parse().unwrap(),
+        delay: None,
+        client: None,
+    };
+    let app = NodeApp { memory: MemoryUse::default(), ..batch("a", 1, activity) };
+    NodeModel {
+        scheduler: NodeScheduler { switch_cost: Nanos::ZERO, ..NodeScheduler::default() },
+        ..bare(1, vec![app])
+    }
+}
+
+#[test]
+fn clients_that_wait_for_answers_make_the_throughput_of_a_closed_queue() {
+    // M/M/1//N (Kleinrock 1975, section 3.8): the share of time without a request.
+    let (clients, ratio) = (8u32, 1.0 / 10.0);
+    let terms = (0..=clients).scan(1.0, |term, waiting| {
+        let now = *term;
+        *term *= f64::from(clients - waiting) * ratio;
+        Some(now)
+    });
+    let utilisation = 1.0 - 1.0 / terms.sum::<f64>();
+    let mut node = NodeSimulation::new(&closed(clients, 10), 1, 0).unwrap();
+    node.run_until(SECOND * 10);
+    node.forget();
+    node.run_until(SECOND * 310);
+    let app = &node.totals().apps[0];
+    let per_s = app.answered as f64 / 300.0;
+    assert!((per_s / (1e3 * utilisation) - 1.0).abs() < 0.01, "{per_s} {utilisation}");
+    // Little's law over the whole loop: each client either thinks or waits.
+    let loop_s = app.latency.mean().unwrap().as_secs_f64() + 0.01;
+    assert!((per_s * loop_s / f64::from(clients) - 1.0).abs() < 0.01, "{loop_s}");
+}
+
+#[test]
+fn clients_that_wait_are_refused_beside_a_rate_or_where_their_app_departs() {
+    let key = |change: fn(&mut NodeApp)| {
+        let mut model = closed(2, 1);
+        change(&mut model.app[0]);
+        model.check().unwrap_err().key
+    };
+    let with_rate = |app: &mut NodeApp| {
+        let Activity::Requests { load, .. } = &mut app.activity else { unreachable!() };
+        load.push(LoadStep { from: Nanos::ZERO, rate_per_s: 1.0 });
+    };
+    assert_eq!(key(with_rate), "app[0].activity.requests.load");
+    assert_eq!(key(|app| app.presence.leaves = vec![SECOND]), "app[0].activity.requests.closed");
+    let none = |app: &mut NodeApp| {
+        let Activity::Requests { closed: Some(closed), .. } = &mut app.activity else {
+            unreachable!()
+        };
+        closed.clients = 0;
+    };
+    assert_eq!(key(none), "app[0].activity.requests.closed.clients");
+}
+
 /// One app of constant work whose clients run here too, hardly loaded.
 fn with_client(client: &str) -> NodeModel {
     let constant = |us| Distribution::constant(Nanos::from_micros(us));
     let activity = Activity::Requests {
         work: constant(300),
         load: vec![LoadStep { from: Nanos::ZERO, rate_per_s: 1.0 }],
+        closed: None,
         arrivals: "constant".parse().unwrap(),
         delay: Some(constant(1_000)),
         client: Some(NodeClient { app: client.to_owned(), work: constant(50) }),

@@ -1,8 +1,10 @@
 //! Checks of a node's model; errors name the key.
 
 use super::model::{
-    Activity, Cache, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel, NodeScheduler,
+    Activity, Cache, ClosedClients, LoadStep, Memory, MemoryUse, NodeApp, NodeClient, NodeModel,
+    NodeScheduler,
 };
+use super::presence::Presence;
 use crate::model::{Checked, Distribution, Problem, above_0, at_least_one, at_most, fail, range};
 use lull_measure::Nanos;
 use lull_workload::arrivals::{Schedule, ScheduleError};
@@ -13,6 +15,8 @@ const MOST_CORES: u64 = 64;
 const MOST_WAYS: u64 = 64;
 /// Most threads of one app and of all.
 const MOST_THREADS: u64 = 1 << 14;
+/// Most clients of an app that wait for answers.
+const MOST_CLIENTS: u64 = 1 << 20;
 
 impl NodeModel {
     /// Checks everything that can be checked without running the model.
@@ -109,7 +113,7 @@ fn check_app(app: &NodeApp, key: &str) -> Checked {
     match &app.activity {
         Activity::Endless | Activity::Clients => Ok(()),
         Activity::Phases { work } => check_work(work, &format!("{key}.activity.phases.work")),
-        Activity::Requests { work, load, delay, client, .. } => {
+        Activity::Requests { work, load, closed, delay, client, .. } => {
             check_work(work, &format!("{key}.activity.requests.work"))?;
             let client = client.as_ref().map(|client| &client.work);
             for (what, work) in [("delay", delay.as_ref()), ("client.work", client)] {
@@ -117,12 +121,35 @@ fn check_app(app: &NodeApp, key: &str) -> Checked {
                     check_work(work, &format!("{key}.activity.requests.{what}"))
                 })?;
             }
+            if let Some(closed) = closed {
+                return check_closed(closed, app, &format!("{key}.activity.requests"));
+            }
             match schedule(load) {
                 Ok(_) => Ok(()),
                 Err(error) => fail(format!("{key}.activity.requests.load"), problem(error)),
             }
         }
     }
+}
+
+/// Clients that wait have no rate, and go on for the whole run.
+fn check_closed(closed: &ClosedClients, app: &NodeApp, key: &str) -> Checked {
+    let clients = u64::from(closed.clients);
+    at_least_one(clients, "clients", &format!("{key}.closed.clients"))?;
+    at_most(clients, MOST_CLIENTS, "clients", &format!("{key}.closed.clients"))?;
+    check_work(&closed.think, &format!("{key}.closed.think"))?;
+    if let Activity::Requests { load, .. } = &app.activity
+        && !load.is_empty()
+    {
+        let problem = "clients that wait for answers have no rate: leave one of both out";
+        return fail(format!("{key}.load"), Problem::Conflict(problem));
+    }
+    if app.presence != Presence::default() {
+        let problem = "clients that wait for answers would wait for ever where their app departs: \
+                       give it a rate instead";
+        return fail(format!("{key}.closed"), Problem::Conflict(problem));
+    }
+    Ok(())
 }
 
 /// The arrival rate over time that load steps mean.

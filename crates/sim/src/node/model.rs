@@ -128,8 +128,12 @@ pub enum Activity {
     Requests {
         /// Work of a request: time on a core alone with all resources.
         work: Distribution,
-        /// Arrival rate over time.
+        /// Arrival rate over time; empty if clients send them one after another.
+        #[serde(default)]
         load: Vec<LoadStep>,
+        /// Clients that each wait for the answer before they send again, instead of a rate.
+        #[serde(default)]
+        closed: Option<ClosedClients>,
         /// How their gaps vary.
         #[serde(default)]
         arrivals: Process,
@@ -150,6 +154,16 @@ pub enum Activity {
         /// Work of one thread in one phase.
         work: Distribution,
     },
+}
+
+/// Clients that each think, send a request, and wait for its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ClosedClients {
+    /// How many.
+    pub clients: u32,
+    /// From an answer to the next request, and before the first one.
+    pub think: Distribution,
 }
 
 /// The client of an app's requests, as one that runs on the node itself.
@@ -227,7 +241,8 @@ impl NodeModel {
 impl Activity {
     /// Serves Poisson arrivals whose clients run on another machine.
     pub fn requests(work: Distribution, load: Vec<LoadStep>) -> Self {
-        Self::Requests { work, load, arrivals: Process::Poisson, delay: None, client: None }
+        let arrivals = Process::Poisson;
+        Self::Requests { work, load, closed: None, arrivals, delay: None, client: None }
     }
 }
 

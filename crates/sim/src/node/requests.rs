@@ -1,7 +1,7 @@
 //! Requests on their way: due, sent by a client that may run here too, served,
 //! answered.
 
-use super::model::{Activity, NodeClient, NodeModel};
+use super::model::{Activity, ClosedClients, NodeClient, NodeModel};
 use super::queue::{Pass, State, Task, TaskQueue};
 use super::{NodeSimulation, Work, check};
 use crate::model::Draw;
@@ -9,16 +9,61 @@ use crate::order::NEVER_NS;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_measure::Nanos;
 use lull_workload::arrivals::Arrivals;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Requests of an app, and the workers that have none.
 #[derive(Debug, Clone)]
 pub(super) struct Requests {
-    arrivals: Arrivals<Stream>,
+    source: RequestSource,
     work: (Draw, Stream),
     delay: Option<(Draw, Stream)>,
     /// The client's app, and what a pass through it costs.
     client: Option<(usize, Draw, Stream)>,
     desk: TaskQueue,
+}
+
+/// When requests are due.
+#[derive(Debug, Clone)]
+enum RequestSource {
+    /// At a rate, whatever is answered.
+    Open(Box<Arrivals<Stream>>),
+    /// As long after an answer as its client thinks.
+    Closed {
+        think: (Draw, Stream),
+        /// When each client that thinks sends next.
+        due_ns: BinaryHeap<Reverse<u64>>,
+    },
+}
+
+impl RequestSource {
+    fn closed(closed: &ClosedClients, mut stream: Stream) -> Self {
+        let draw = closed.think.draw();
+        let due_ns = (0..closed.clients).map(|_| Reverse(draw.sample(&mut stream) as u64));
+        Self::Closed { due_ns: due_ns.collect(), think: (draw, stream) }
+    }
+
+    /// When the next one is due; an open source goes on by it.
+    fn next_ns(&mut self) -> u64 {
+        match self {
+            Self::Open(arrivals) => arrivals.next().map_or(NEVER_NS, |at: Nanos| at.0),
+            Self::Closed { due_ns, .. } => due_ns.peek().map_or(NEVER_NS, |Reverse(at)| *at),
+        }
+    }
+
+    /// The request that was due is sent.
+    fn sent(&mut self) {
+        if let Self::Closed { due_ns, .. } = self {
+            due_ns.pop();
+        }
+    }
+
+    /// A client has the answer at this instant; whether it will send again.
+    fn answered(&mut self, at_ns: u64) -> bool {
+        let Self::Closed { think: (draw, stream), due_ns } = self else { return false };
+        due_ns.push(Reverse(at_ns + draw.sample(stream) as u64));
+        true
+    }
 }
 
 impl Requests {
@@ -30,29 +75,31 @@ impl Requests {
         threads: std::ops::Range<usize>,
         streams: Replication,
     ) -> Option<Self> {
-        let Activity::Requests { work, load, arrivals, delay, client } =
+        let Activity::Requests { work, load, closed, arrivals, delay, client } =
             &model.app[number].activity
         else {
             return None;
         };
         let stream = |purpose| streams.stream(purpose, number);
-        let schedule = check::schedule(load).expect("the model is checked");
+        let gaps = stream(StreamPurpose::Arrivals);
+        let source = match closed {
+            Some(closed) => RequestSource::closed(closed, gaps),
+            None => {
+                let schedule = check::schedule(load).expect("the model is checked");
+                RequestSource::Open(Box::new(Arrivals::new(*arrivals, schedule, gaps)))
+            }
+        };
         let client = client.as_ref().map(|NodeClient { app, work }| {
             let app = model.app_named(app).expect("the model is checked");
             (app, work.draw(), stream(StreamPurpose::Client))
         });
         Some(Self {
-            arrivals: Arrivals::new(*arrivals, schedule, stream(StreamPurpose::Arrivals)),
+            source,
             work: (work.draw(), stream(StreamPurpose::Work)),
             delay: delay.map(|delay| (delay.draw(), stream(StreamPurpose::Delay))),
             client,
             desk: TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() },
         })
-    }
-
-    /// When the next one is due.
-    fn next_ns(&mut self) -> u64 {
-        self.arrivals.next().map_or(NEVER_NS, |at: Nanos| at.0)
     }
 
     /// Draws all demands of a request when it is due, so that every policy receives the
@@ -94,10 +141,10 @@ impl NodeSimulation {
 
     pub(super) fn expect_arrival(&mut self, app: usize) {
         let Work::Requests(requests) = &mut self.apps[app].work else { return };
-        let mut next = requests.next_ns();
-        // Requests that were due while the app was absent.
+        let mut next = requests.source.next_ns();
+        // Requests that were due while the app was absent, which a closed source never has.
         while next < self.now_ns {
-            next = requests.next_ns();
+            next = requests.source.next_ns();
         }
         self.set_clock(self.cores.len() + app, next);
     }
@@ -109,6 +156,7 @@ impl NodeSimulation {
         state.arrived += 1;
         state.outstanding.rise(now_ns);
         let Work::Requests(requests) = &mut state.work else { return };
+        requests.source.sent();
         let (first, task) = requests.draw((app, state.life), now_ns);
         self.submit(first, task);
         self.expect_arrival(app);
@@ -140,6 +188,7 @@ impl NodeSimulation {
         let is_awaited = self.is_awaited(&done);
         if is_awaited && self.is_last(done) {
             self.apps[done.owner].answer(self.now_ns, done);
+            self.send_again(done);
         }
         match next {
             Some(task) => {
@@ -151,6 +200,15 @@ impl NodeSimulation {
         }
         if is_awaited {
             self.pass_on(done);
+        }
+    }
+
+    /// The client of an answered request thinks, if it is one that waits for answers.
+    fn send_again(&mut self, done: Task) {
+        let at_ns = self.now_ns + done.delay_ns as u64;
+        let Work::Requests(requests) = &mut self.apps[done.owner].work else { return };
+        if requests.source.answered(at_ns) {
+            self.expect_arrival(done.owner);
         }
     }
 
