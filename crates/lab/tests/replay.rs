@@ -46,6 +46,7 @@ fn truth(times: f64) -> NodeModel {
     let server = Activity::Requests {
         work: lognormal(400, 1.5),
         load: vec![step(0, 800.0), step(10, 1600.0), step(20, 800.0), step(30, 1200.0)],
+        closed: None,
         arrivals: Process::Poisson,
         delay: Some(lognormal(150, 0.5)),
         client: Some(NodeClient {

@@ -215,6 +215,7 @@ impl Fit {
         Activity::Requests {
             work: spread(fit.work_ns, fit.cv2),
             load,
+            closed: None,
             arrivals,
             delay: (fit.delay_ns >= 1.0).then(|| spread(fit.delay_ns, fit.cv2)),
             client: client.map(|app| NodeClient { app, work: pass }),

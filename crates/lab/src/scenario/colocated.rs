@@ -9,7 +9,7 @@ mod written;
 pub use written::ColocatedFile;
 
 use super::choice::Labelled;
-use super::file::{PolicySection, RunSection, epoch_of};
+use super::file::{NODE_WARMUP, PolicySection, RunSection, epoch_of};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
@@ -26,8 +26,6 @@ use lull_sim::stats::Failure;
 
 /// Warm-up and counted time of a run of an app alone, to measure its ideal or its progress.
 const ALONE: Nanos = Nanos::from_secs(20);
-/// Default warm-up: ours.
-const WARMUP: Nanos = Nanos::from_secs(20);
 /// Most requests of an app in a replication: about half an hour of simulation, so that a wrong
 /// unit ends the run with an error.
 const REQUESTS: f64 = 1e9;
@@ -138,7 +136,7 @@ impl Colocated {
             Wrong::at(key, error.problem.to_string())
         })?;
         let seed = choice.seed.unwrap_or(run.seed);
-        check_amount(&model, run.length, run.warmup.given().unwrap_or(WARMUP))?;
+        check_amount(&model, run.node_span())?;
         for (at, spec) in apps.iter_mut().enumerate() {
             complete(spec, &format!("app[{at}]"), &model, seed, &mut notices)?;
         }
@@ -148,7 +146,7 @@ impl Colocated {
             variants: variants(&scene, choice)?,
             figures: figures(&apps, &model),
         };
-        let frame = Frame::new(contents, &run, choice, WARMUP)?;
+        let frame = Frame::new(contents, &run, choice, NODE_WARMUP)?;
         check_presence(&model, &frame)?;
         let scenario = Self { frame, scene: Scene { model, apps, rules } };
         let mut all = scenario.frame.contents.variants.iter();
@@ -291,8 +289,7 @@ fn measure_alone(
 }
 
 /// Rejects a replication of more requests than can be simulated in half an hour.
-fn check_amount(model: &NodeModel, length: Nanos, warmup: Nanos) -> Result<(), Wrong> {
-    let span = warmup.saturating_add(length);
+fn check_amount(model: &NodeModel, span: Nanos) -> Result<(), Wrong> {
     for (at, app) in model.app.iter().enumerate() {
         let Activity::Requests { load, .. } = &app.activity else { continue };
         let ends = load.iter().skip(1).map(|step| step.from).chain([Nanos::MAX]);

@@ -9,8 +9,9 @@ use lull_sim::model::{
     App, Closed, Distribution, MachineModel, Open, Phase, Pool, Schedule, Shape, Source, Step, Tier,
 };
 use lull_workload::arrivals::{Rate, Steps};
-use serde::Deserialize;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -36,15 +37,34 @@ pub struct ScenarioFile {
     pub(super) limits: LimitsSection,
 }
 
-/// `[run]`: how long and how often.
-#[derive(Debug, Clone, Deserialize)]
+/// Default warm-up of apps that share a machine: ours.
+pub(super) const NODE_WARMUP: Nanos = Nanos::from_secs(20);
+
+/// `[run]`: how long and how often a scenario is simulated.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunSection {
+    /// Seed of all random numbers; the same seed gives the same figures.
+    #[schemars(extend("x-unit" = "none"))]
     pub(super) seed: u64,
+    /// Forgotten at the start of each replication: a time, or `"mser"`, which finds it for
+    /// tiers and is 20 s for apps that share a machine.
+    #[schemars(with = "String")]
     pub(super) warmup: WarmupRule,
+    /// Counted time of a replication.
     pub(super) length: Nanos,
+    /// Independent replications of each policy.
+    #[schemars(extend("x-unit" = "replications"))]
     pub(super) replications: u64,
+    /// Goes on until a figure is known well enough under every policy.
     pub(super) precision: Option<PrecisionSection>,
+}
+
+impl RunSection {
+    /// Simulated time of a replication of apps that share a machine.
+    pub fn node_span(&self) -> Nanos {
+        self.warmup.given().unwrap_or(NODE_WARMUP).saturating_add(self.length)
+    }
 }
 
 impl Default for RunSection {
@@ -61,7 +81,7 @@ impl Default for RunSection {
 }
 
 /// The warm-up of each replication.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(untagged, expecting = "expected a time such as \"20s\", or \"mser\"")]
 pub(super) enum WarmupRule {
     /// `"mser"`.
@@ -71,7 +91,7 @@ pub(super) enum WarmupRule {
 }
 
 /// The word `mser`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum MserWord {
     /// The only one.
@@ -79,12 +99,18 @@ pub(super) enum MserWord {
 }
 
 /// `run.precision`: replications until a figure is known well enough.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PrecisionSection {
+    /// Its name as in the CSV; `[app]` may be left out where one app has it.
+    #[schemars(example = &"p95[cache]")]
     pub(super) figure: String,
+    /// Half a 95 % interval over the mean.
+    #[schemars(example = 0.02, extend("x-unit" = "share"))]
     pub(super) relative: f64,
+    /// Replications after which it gives up and says so.
     #[serde(default = "hundred")]
+    #[schemars(extend("x-unit" = "replications"))]
     pub(super) most: u64,
 }
 
