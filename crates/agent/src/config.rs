@@ -4,6 +4,7 @@
 //! error names file, line and key.
 
 mod gate;
+mod kubernetes;
 mod place;
 mod power;
 pub mod reference;
@@ -12,7 +13,8 @@ mod slots;
 mod template;
 
 pub use gate::{Concurrency, GateSection};
-pub use place::{MatchSection, RegisterAs, SlotOf, Where};
+pub use kubernetes::{CpuManager, Discover, KubernetesSection};
+pub use place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 pub use power::PowerSection;
 pub use schema::{
     AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, OtlpSection, ProgressSource,
@@ -42,6 +44,8 @@ pub struct Config {
     pub source: Located,
     /// `[agent]`.
     pub agent: AgentSection,
+    /// `[kubernetes]`.
+    pub kubernetes: KubernetesSection,
     /// `[limits]`.
     pub limits: Limits,
     /// `[power]`.
@@ -102,7 +106,7 @@ impl Config {
 
     /// Parses and checks a text that was read already.
     pub fn from_located(source: Located) -> Result<Self, InputError> {
-        let File { mut agent, limits, power, mut policy, mut app, templates, load } =
+        let File { mut agent, kubernetes, limits, power, mut policy, mut app, templates, load } =
             source.parse()?;
         // The keys of a hash map are random in each process. Half of the bits are exact in JSON.
         agent.seed.get_or_insert_with(|| RandomState::new().hash_one(0) >> 32);
@@ -120,6 +124,7 @@ impl Config {
         let config = Self {
             source,
             agent,
+            kubernetes,
             limits,
             power,
             policy: name,
@@ -208,6 +213,7 @@ impl Config {
             let message = "needs a [[match]] whose `register` names the users who may register";
             return Err(self.source.error("agent.register", message));
         }
+        self.check_discovery()?;
         let (mut names, mut pages) = (BTreeSet::new(), BTreeSet::new());
         for (index, app) in self.apps.iter().enumerate() {
             let at = |key: &str| format!("{}.{key}", app.entry(index));
@@ -229,6 +235,24 @@ impl Config {
             }
         }
         Ok(())
+    }
+
+    /// Rejects a discovery without a template for what it finds, and such a template without one.
+    fn check_discovery(&self) -> Result<(), InputError> {
+        let mut pods = self.apps.iter().filter(|app| app.pods.is_some());
+        match (self.agent.discover, pods.next()) {
+            (Some(Discover::Kubernetes), None) => {
+                let message = "needs a [[match]] with `pods`, the label selector of what it finds: \
+                               pods = \"\" for all";
+                Err(self.source.error("agent.discover", message))
+            }
+            (None, Some(app)) => {
+                let template = app.slot.map_or(0, |slot| slot.template);
+                let message = "needs agent.discover = \"kubernetes\"";
+                Err(self.source.error(&format!("match[{template}].pods"), message))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_app(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {

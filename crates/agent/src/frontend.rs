@@ -21,7 +21,7 @@
 //! Meanwhile clients are queued by the kernel, and no knob is written because of it.
 
 mod child;
-mod frames;
+pub mod frames;
 mod handover;
 mod message;
 mod process;

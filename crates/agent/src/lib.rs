@@ -20,6 +20,7 @@ pub mod advice;
 pub mod blocks;
 pub mod cells;
 pub mod config;
+pub mod discovery;
 pub mod dispatched;
 pub mod error;
 pub mod frontend;

@@ -3,6 +3,7 @@
 //! `run` and `demo` open a session, run its epochs and close it. Closing restores the knobs. If
 //! the session ends in any other way, its guard restores them.
 
+mod discovered;
 mod keeper;
 mod open;
 mod policy;
@@ -22,6 +23,7 @@ use crate::library::Library;
 use crate::live;
 use crate::record::{Moment, RecordError, Recorder};
 use crate::status;
+use discovered::Discovered;
 use keeper::Keeper;
 use lull_control::journal::{Entry, Event};
 use lull_control::{
@@ -53,6 +55,8 @@ pub struct Session {
     /// Stores the policy's findings.
     keeper: Keeper,
     shadow: Option<Shadow>,
+    /// What finds apps while the session runs.
+    discovered: Option<Discovered>,
     /// The shadow policy's decisions after the last epoch.
     shadowed: Vec<Entry>,
     /// The admission controllers of the apps' gates.
@@ -104,15 +108,18 @@ impl Session {
     /// Call it again at once, or [`Session::hold`]: a process that holds knobs and does not run
     /// epochs for a minute is regarded as stuck, and its guard kills it and restores the knobs.
     pub fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
+        self.discover();
         let mut epoch = self.control.turn()?;
         // The record may wait for its disk, and the caller for its terminal.
         self.guard.beat(Patience::Long)?;
         epoch.entries.extend(self.gate_changes(epoch.seen.time));
+        self.note_discovered(&mut epoch);
         let found = self.control.discoveries();
         self.keeper.take(found, &epoch, self.control.controller().yielded());
         let apps = self.control.plant().apps();
         let state = self.control.controller().state();
-        let samples = samples(apps, state, &epoch.seen, &epoch.standing);
+        let mut samples = samples(apps, state, &epoch.seen, &epoch.standing);
+        samples.extend(self.discovery_sample());
         let phase = self.steered.phase(phase);
         let shadow = self.shadow.as_mut().map(|shadow| shadow.turn(&epoch.seen));
         self.shadowed = shadow.unwrap_or_default();
@@ -171,6 +178,11 @@ impl Session {
         let rebuild = rebuild_of(&self.config.under(name), self.plant().machine());
         self.control.set_rebuild(rebuild);
         refusals(&self.control.switch(policy))
+    }
+
+    /// Goes on with the epochs that the config has under this policy.
+    pub fn pace_by(&mut self, policy: &str) {
+        self.control.set_epoch(self.config.under(policy).epoch_rule());
     }
 
     /// Returns the notices since the last call.

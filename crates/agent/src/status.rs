@@ -104,6 +104,7 @@ pub fn describe_event(apps: &[AppSpec], event: &Event) -> String {
             format!("the policy cannot be rebuilt after a change of {apps}, and goes on: {why}")
         }
         Event::GateChanged { app, admission, gate } => format!("{app}: {gate}: by {admission}"),
+        Event::Discovery { text } => text.clone(),
         Event::Operator(act) => operator(act),
     }
 }

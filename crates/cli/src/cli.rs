@@ -186,6 +186,10 @@ pub(crate) enum Command {
     /// Serves the page and the push socket of its agent, without rights; started by the agent
     #[command(hide = true)]
     Frontend,
+    /// Watches the pods of a Kubernetes node, without rights; started by the agent
+    #[cfg(feature = "fleet")]
+    #[command(hide = true)]
+    Pods,
 }
 
 /// `lull check`.

@@ -82,6 +82,11 @@ pub enum Event {
         /// What the gate does now, in words.
         gate: String,
     },
+    /// A discovery has found an app, or lost one, or cannot reach its source.
+    Discovery {
+        /// What happened, in words.
+        text: String,
+    },
     /// The operator took a hand in the run.
     Operator(OperatorAct),
 }

@@ -40,6 +40,7 @@ use rustix::time::ClockId;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -112,6 +113,8 @@ pub struct HostPlant {
     stop: Stop,
     /// Where processes register, if they may.
     registrar: Option<Registrar>,
+    /// Readable while a discovery has news.
+    discovery: Option<OwnedFd>,
     pace: Pace,
     owners: Owners,
     /// Whether an arrival ended the last epoch early.
@@ -194,6 +197,7 @@ impl HostPlant {
             touched: BTreeSet::new(),
             stop,
             registrar: None,
+            discovery: None,
             pace: Pace { begin: now, last: now, deadline: now },
             owners: Owners::default(),
             was_cut: false,
@@ -265,6 +269,12 @@ impl HostPlant {
         self.guard.as_ref().map_or(Ok(()), |guard| guard.beat(patience)).map_err(|error| {
             format!("the guard, which restores knobs, has ended and cannot be started: {error}")
         })
+    }
+
+    /// Ends an epoch early, as an arrival does, once this descriptor is readable: what it stands
+    /// for is taken in between epochs.
+    pub fn set_discovery(&mut self, wakes: Option<OwnedFd>) {
+        self.discovery = wakes;
     }
 
     /// Where old values are saved, for what is started during a run.

@@ -15,7 +15,9 @@ mod system_calls;
 
 use crate::Roots;
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath,
+    PathFd, Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus,
+    Scope,
 };
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{
@@ -25,6 +27,7 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// The user and the group that own nothing, on every distribution.
 const NOBODY: u32 = 65_534;
@@ -74,12 +77,35 @@ pub fn confine(layers: &[Layer]) -> Vec<Gap> {
     for layer in layers {
         let applied = match layer {
             Layer::User => drop_user(),
-            Layer::Files => forbid_files(),
+            Layer::Files => forbid_files(&ClientRights::default()),
             Layer::SystemCalls => system_calls::forbid(),
         };
         gaps.extend(applied.err().map(|why| Gap { layer: *layer, why }));
     }
     gaps
+}
+
+/// What a process keeps that connects to servers itself.
+#[derive(Debug, Clone, Default)]
+pub struct ClientRights {
+    /// Files, and directories with all below them, that it may read. What does not exist is left
+    /// out.
+    pub files: Vec<PathBuf>,
+    /// TCP ports, of any address, that it may connect to.
+    pub ports: Vec<u16>,
+}
+
+/// As [`confine`] with the last two layers, for a process that keeps these rights: it may start
+/// threads, open sockets, connect to the ports and read the files, and nothing else of what the
+/// layers forbid.
+pub fn confine_client(rights: &ClientRights) -> Vec<Gap> {
+    let layers = [
+        (Layer::Files, forbid_files(rights)),
+        (Layer::SystemCalls, system_calls::forbid_for_client()),
+    ];
+    let gap =
+        |(layer, applied): (Layer, Result<(), String>)| applied.err().map(|why| Gap { layer, why });
+    layers.into_iter().filter_map(gap).collect()
 }
 
 /// Returns the layers that this kernel offers, by how, or why not.
@@ -98,7 +124,7 @@ pub fn offers(roots: &Roots) -> [(Layer, Result<String, String>); 2] {
 
 /// Tries Landlock on a thread, which ends with its rules.
 fn landlock_offer() -> Result<String, String> {
-    let trial = std::thread::Builder::new().spawn(forbid_files);
+    let trial = std::thread::Builder::new().spawn(|| forbid_files(&ClientRights::default()));
     let trial = trial.map_err(|error| format!("cannot try it: {error}"))?;
     let tried = trial.join().map_err(|_| "cannot try it: the trial panicked".to_owned())?;
     tried.map(|()| "Landlock".to_owned())
@@ -125,14 +151,14 @@ fn change_user() -> io::Result<()> {
     Ok(set_thread_res_uid(user, user, user)?)
 }
 
-/// Handles every right that Landlock knows, without a rule that would grant one.
-fn forbid_files() -> Result<(), String> {
+/// Handles every right that Landlock knows, and grants these.
+fn forbid_files(rights: &ClientRights) -> Result<(), String> {
     let restrict = || -> Result<RulesetStatus, RulesetError> {
         let ruleset = Ruleset::default()
             .handle_access(AccessFs::from_all(ABI::V5))?
             .handle_access(AccessNet::from_all(ABI::V5))?
             .scope(Scope::from_all(ABI::V6))?;
-        Ok(ruleset.create()?.restrict_self()?.ruleset)
+        Ok(grant(ruleset.create()?, rights)?.restrict_self()?.ruleset)
     };
     match restrict() {
         // An older kernel knows fewer rights; those of files are known to all.
@@ -142,4 +168,24 @@ fn forbid_files() -> Result<(), String> {
         }
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn grant(
+    mut ruleset: RulesetCreated,
+    rights: &ClientRights,
+) -> Result<RulesetCreated, RulesetError> {
+    for path in &rights.files {
+        let Ok(file) = PathFd::new(path) else { continue };
+        let access: BitFlags<AccessFs> = match path.is_dir() {
+            true => AccessFs::ReadFile | AccessFs::ReadDir,
+            false => AccessFs::ReadFile.into(),
+        };
+        ruleset = ruleset.add_rule(PathBeneath::new(file, access))?;
+    }
+    // A kernel that does not know ports restricts none.
+    ruleset = ruleset.set_compatibility(CompatLevel::BestEffort);
+    for port in &rights.ports {
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+    }
+    Ok(ruleset)
 }

@@ -20,6 +20,8 @@ pub enum Where {
     Match(ProcessPattern),
     /// A process that registers itself.
     Register(RegisterAs),
+    /// A pod of the node.
+    Pods(PodsAs),
 }
 
 /// As what processes register themselves, and whose.
@@ -29,6 +31,15 @@ pub struct RegisterAs {
     pub template: String,
     /// A glob for the users who may.
     pub users: String,
+}
+
+/// Which pods of a node are apps of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodsAs {
+    /// The name of the template.
+    pub template: String,
+    /// The label selector of the pods.
+    pub selector: String,
 }
 
 /// The app of a template that an app is.
@@ -81,7 +92,7 @@ impl Where {
                 (format!("match{dot}{field}"), message)
             }),
             Self::Register(one) => glob("register", &one.users),
-            Self::Start(_) | Self::Pid(_) => Ok(()),
+            Self::Start(_) | Self::Pid(_) | Self::Pods(_) => Ok(()),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
 use super::gate::{AdmissionSection, Concurrency, GateSection};
-use super::place::{MatchSection, RegisterAs, SlotOf, Where};
+use super::kubernetes::{Discover, KubernetesSection};
+use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 use super::power::PowerSection;
 use super::template::TemplateSection;
 use crate::admission::{Post, Promise};
@@ -28,6 +29,9 @@ pub(super) struct File {
     /// The agent itself (optional).
     #[serde(default)]
     pub(super) agent: AgentSection,
+    /// How the pods of this node are found, with `agent.discover = "kubernetes"` (optional).
+    #[serde(default)]
+    pub(super) kubernetes: KubernetesSection,
     /// Which policy, and beside its name the keys of that policy:
     /// [policies.md](policies.md) or `lull policies` has them.
     #[schemars(with = "PolicySection")]
@@ -76,6 +80,10 @@ pub struct AgentSection {
     /// than the agent's cannot reach.
     #[schemars(example = &"/run/lull-register/socket")]
     pub register: Option<PathBuf>,
+    /// What finds apps while the agent runs: `kubernetes`, the pods of this node, in a program
+    /// that was built with it ([kubernetes.md](kubernetes.md)).
+    #[schemars(with = "Option<String>", example = &"kubernetes")]
+    pub discover: Option<Discover>,
     /// Directory of records and of the logs of started apps.
     pub record: PathBuf,
     /// Keep only about the last so long in the record, at least 10 s; its file
@@ -139,6 +147,7 @@ impl Default for AgentSection {
             adaptive_epoch: None,
             socket: None,
             register: None,
+            discover: None,
             record: PathBuf::from("runs"),
             keep: Nanos::from_secs(24 * 3_600),
             state: None,
@@ -274,6 +283,9 @@ pub struct AppSection {
     /// As what its processes register themselves, if they do.
     #[serde(skip)]
     pub register: Option<RegisterAs>,
+    /// Which pods are such apps, if they are pods.
+    #[serde(skip)]
+    pub pods: Option<PodsAs>,
 }
 
 /// A reference value: known, or to be measured before control begins.
@@ -407,6 +419,7 @@ impl AppSection {
         places.extend(self.unit.clone().map(Where::Unit));
         places.extend(self.matching.as_ref().map(|section| Where::Match(section.pattern())));
         places.extend(self.register.clone().map(Where::Register));
+        places.extend(self.pods.clone().map(Where::Pods));
         let count = places.len();
         match (places.pop(), count) {
             (Some(place), 1) => Ok(place),

@@ -1,6 +1,6 @@
 //! The apps of a template.
 
-use super::place::{MatchSection, RegisterAs, SlotOf, Where};
+use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 use super::schema::{AppSection, LatencySource, ProgressSource, Reference};
 use super::template::TemplateSection;
 use lull_control::LatencyOf;
@@ -20,10 +20,15 @@ impl TemplateSection {
         }
         let app = self.app(SlotOf { template: 0, index: 0 });
         let is_process = app.matching.is_some();
-        let others = [self.unit.is_some(), self.cgroup.is_some(), self.register.is_some()];
+        let others = [
+            self.unit.is_some(),
+            self.cgroup.is_some(),
+            self.register.is_some(),
+            self.pods.is_some(),
+        ];
         if others.into_iter().chain([is_process]).filter(|given| *given).count() != 1 {
             let message = "needs what matches: exe, args and user (one or more), or unit, or \
-                           cgroup, or register";
+                           cgroup, or register, or pods";
             return Err(("name".to_owned(), message.to_owned()));
         }
         let place = app.place().map_err(|message| ("name".to_owned(), message))?;
@@ -41,7 +46,16 @@ impl TemplateSection {
                 format!("names one {key}: write an [[app]] for it, or a glob such as {example}");
             return Err((key.to_owned(), message));
         }
-        if self.objectives.iter().any(|one| one.of == LatencyOf::Requests) {
+        if self
+            .latency
+            .as_ref()
+            .is_some_and(|it| !self.pods.is_some() || *it != LatencySource::Ebpf)
+        {
+            let message = "is for `pods` only, and may be \"ebpf\" only";
+            return Err(("latency".to_owned(), message.to_owned()));
+        }
+        let reports = self.latency.is_some();
+        if !reports && self.objectives.iter().any(|one| one.of == LatencyOf::Requests) {
             let message = "is of requests, and the apps of a template report none: bound the \
                            waits of their threads, { run_queue_p99 = \"1ms\" } or \
                            { memory_pressure = \"2%\" }, or write an [[app]] with a source of \
@@ -57,7 +71,7 @@ impl TemplateSection {
     }
 
     fn app(&self, slot: SlotOf) -> AppSection {
-        let Self { exe, args, user, register, .. } = self.clone();
+        let Self { exe, args, user, register, pods, .. } = self.clone();
         let template = self.name.clone();
         let is_process = exe.is_some() || args.is_some() || user.is_some();
         AppSection {
@@ -74,7 +88,7 @@ impl TemplateSection {
             unit: self.unit.clone(),
             matching: is_process.then_some(MatchSection { exe, args, user }),
             ready: None,
-            latency: LatencySource::Push,
+            latency: self.latency.clone().unwrap_or_default(),
             page: None,
             concurrency: None,
             gate: None,
@@ -82,7 +96,8 @@ impl TemplateSection {
             query: None,
             progress: ProgressSource::Auto,
             slot: Some(slot),
-            register: register.map(|users| RegisterAs { template, users }),
+            register: register.map(|users| RegisterAs { template: template.clone(), users }),
+            pods: pods.map(|selector| PodsAs { template, selector }),
         }
     }
 }

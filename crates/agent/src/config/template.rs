@@ -1,5 +1,6 @@
 //! `[[match]]`: apps by template, one for each process, unit or cgroup that matches.
 
+use super::schema::LatencySource;
 use lull_control::{Class, HostObjective};
 use lull_measure::Nanos;
 use schemars::JsonSchema;
@@ -21,12 +22,13 @@ pub struct TemplateSection {
     pub class: Class,
     /// Bounds of run-queue latency (`run_queue_pN`) or of memory pressure (`memory_pressure`),
     /// as of `[[app]]`, for each app alone. Its apps report no requests, so that no other
-    /// objective is possible.
+    /// objective is possible but of `pods` with `latency = "ebpf"`.
     #[serde(default)]
     #[schemars(example = [BTreeMap::from([("run_queue_p99", "1ms")])])]
     pub(super) objectives: Vec<HostObjective>,
     /// What matches: a glob for the path of the program; without `/` for the last part of it.
-    /// `exe`, `args` and `user` may be given together, `unit`, `cgroup` and `register` only alone.
+    /// `exe`, `args` and `user` may be given together, `unit`, `cgroup`, `register` and `pods` only
+    /// alone.
     #[schemars(example = &"ffmpeg")]
     pub exe: Option<String>,
     /// Or a glob for the command line, its arguments joined by blanks.
@@ -46,6 +48,15 @@ pub struct TemplateSection {
     /// descendants, over the socket `agent.register`.
     #[schemars(example = &"{alice,batch-*}")]
     pub register: Option<String>,
+    /// Or a label selector of Kubernetes (`tier=web,env!=test`; `""` for all): the pods of this
+    /// node that it selects, each an app, with `agent.discover = "kubernetes"`
+    /// ([kubernetes.md](kubernetes.md)).
+    #[schemars(example = &"tier=web")]
+    pub pods: Option<String>,
+    /// Where the latency of its apps comes from, of `pods` only: `ebpf`, the kernel sees their
+    /// queries at the TCP ports at which they listen.
+    #[schemars(with = "Option<String>", example = &"ebpf")]
+    pub latency: Option<LatencySource>,
     /// How many of them are apps at a time, 1 to 256. What matches beyond it is not managed
     /// until one of the others has ended.
     #[serde(default = "most")]

@@ -11,7 +11,7 @@ const HEAD: usize = 4;
 
 /// Why bytes are no message.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FrameError {
+pub enum FrameError {
     /// A message is longer than its direction allows.
     #[error("a message of {length} bytes, where {most} are the most")]
     TooLong {
@@ -32,7 +32,7 @@ pub(super) enum FrameError {
 ///
 /// # Errors
 /// If it is longer than `most`; `out` is unchanged then.
-pub(super) fn encode(
+pub fn encode(
     message: &impl Serialize,
     most: usize,
     out: &mut Vec<u8>,
@@ -47,7 +47,7 @@ pub(super) fn encode(
 
 /// Splits a stream of bytes into messages.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub struct Frames {
     bytes: Vec<u8>,
     /// `bytes[..start]` has been returned.
     start: usize,
@@ -56,12 +56,12 @@ pub(super) struct Frames {
 
 impl Frames {
     /// A stream of messages of at most `most` bytes each.
-    pub(super) const fn new(most: usize) -> Self {
+    pub const fn new(most: usize) -> Self {
         Self { bytes: Vec::new(), start: 0, most }
     }
 
     /// Adds bytes that have come. Take all messages before the next call.
-    pub(super) fn add(&mut self, bytes: &[u8]) {
+    pub fn add(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.start);
         self.start = 0;
         self.bytes.extend_from_slice(bytes);
@@ -71,7 +71,7 @@ impl Frames {
     ///
     /// # Errors
     /// If the bytes are no message; the stream is of no use then.
-    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = &self.bytes[self.start..];
         let Some((head, rest)) = rest.split_first_chunk::<HEAD>() else { return Ok(None) };
         let length = u32::from_le_bytes(*head) as usize;

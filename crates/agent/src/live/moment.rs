@@ -217,7 +217,8 @@ fn line(apps: &[AppSpec], entry: &Entry) -> Line {
         | Event::AppWaiting { .. }
         | Event::AppArrived { .. }
         | Event::AppRestarted { .. }
-        | Event::PolicyRebuilt { .. } => LineKind::App,
+        | Event::PolicyRebuilt { .. }
+        | Event::Discovery { .. } => LineKind::App,
         Event::GateChanged { .. } => LineKind::Decision,
         Event::Operator(_) => LineKind::Operator,
     };

@@ -5,11 +5,13 @@ mod launch;
 mod outside;
 mod sources;
 
+use super::discovered::{AllBerths, Discovered, berths_of};
 use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
 use crate::admission::{Post, Threads};
 use crate::config::{AppSection, Config, GateSection, LatencySource, OwnPolicy, PolicyRole};
+use crate::discovery::Discovery;
 use crate::frontend::Frontend;
 use crate::guarded;
 use crate::library::Library;
@@ -19,7 +21,7 @@ use crate::prometheus::{self, Server};
 use crate::record::{Head, Recorder};
 use anyhow::Context;
 use checks::check_own;
-use launch::{Surroundings, registrar_of};
+use launch::{FoundBy, Surroundings, registrar_of};
 use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
 use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE};
@@ -59,6 +61,7 @@ pub struct Agent<'a> {
     stop: Option<Stop>,
     say: &'a dyn Fn(&str),
     adjust: &'a dyn Fn(&mut HostPlant),
+    discovery: Option<Box<dyn Discovery>>,
 }
 
 /// Everything that is started before the plant exists.
@@ -70,6 +73,7 @@ struct Started {
     apps: Vec<(AppHandle, Option<Watch>)>,
     library: Option<Library>,
     registrar: Option<Registrar>,
+    berths: AllBerths,
 }
 
 /// The parts of a session besides its plant.
@@ -82,12 +86,21 @@ struct Around {
     frontend: Frontend,
     library: Option<Library>,
     posts: Vec<(String, Post, Arc<Runtime>)>,
+    berths: AllBerths,
 }
 
 impl<'a> Agent<'a> {
     /// An agent for this config, which applies its plans and reports nothing.
     pub fn new(config: Config) -> Self {
-        Self { config, dry_run: false, program: None, stop: None, say: &|_| {}, adjust: &|_| {} }
+        Self {
+            config,
+            dry_run: false,
+            program: None,
+            stop: None,
+            say: &|_| {},
+            adjust: &|_| {},
+            discovery: None,
+        }
     }
 
     /// Whether plans are only recorded and no knob is written.
@@ -132,6 +145,13 @@ impl<'a> Agent<'a> {
         Self { adjust, ..self }
     }
 
+    /// What finds the apps of `[[match]]` with `pods`; needed if the config has
+    /// `agent.discover`.
+    #[must_use]
+    pub fn discovery(self, discovery: Box<dyn Discovery>) -> Self {
+        Self { discovery: Some(discovery), ..self }
+    }
+
     /// Checks the config against the machine, starts the apps, measures references, and
     /// takes the knobs.
     ///
@@ -140,6 +160,7 @@ impl<'a> Agent<'a> {
     /// knob is written in this case, and all processes that were started are ended again.
     pub fn start(self) -> anyhow::Result<Session> {
         check_own(&self.config)?;
+        self.check_discovery()?;
         let roots = Roots::default();
         let machine = probe::machine(&roots)?.with_gates(self.config.gates(), GATE_MEANS);
         policy_of(&self.config, &machine, &self.config.specs())?;
@@ -175,6 +196,7 @@ impl<'a> Agent<'a> {
         let mut plant = plant.map_err(|error| self.shared_process(error))?;
         plant.set_guard(guard.clone());
         plant.set_registrar(registrar);
+        plant.set_discovery(self.discovery.as_ref().and_then(|discovery| discovery.wakes()));
         plant.waiting().iter().for_each(|text| (self.say)(text));
         if self.config.agent.events {
             plant.watch_events(self.config.agent.break_even);
@@ -187,7 +209,8 @@ impl<'a> Agent<'a> {
                 return Err(with_stop_context(error));
             }
         };
-        let around = Around { roots, recorder, guard, loads, server, frontend, library, posts };
+        let around =
+            Around { roots, recorder, guard, loads, server, frontend, library, posts, berths };
         self.control(plant, around)
     }
 
@@ -237,10 +260,12 @@ impl<'a> Agent<'a> {
     }
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
-        let Around { roots, mut recorder, guard, loads, server, frontend, library, posts } = around;
+        let Around { roots, mut recorder, guard, loads, server, frontend, library, posts, berths } =
+            around;
         guard.beat(Patience::Long)?;
         let admission_controllers = self.start_admission(posts)?;
-        let mut config = self.config;
+        let (mut config, discovery) = (self.config, self.discovery);
+        let discovered = discovery.map(|it| Discovered::new(it, berths, &config));
         let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
         // A dry run applies no settings, so its measurements must not be stored as findings.
         let keeper = Keeper::new(place.filter(|_| !self.dry_run));
@@ -276,6 +301,7 @@ impl<'a> Agent<'a> {
             keeper,
             shadow,
             shadowed: Vec::new(),
+            discovered,
             admission_controllers,
             _library: library,
         })
@@ -326,12 +352,14 @@ impl<'a> Agent<'a> {
         let frontend = self.start_frontend(&push, page, otlp)?;
         let push = PushGauge::fed_by(frontend.push_source(push), &self.config.specs());
         let library = self.library()?;
+        let berths = berths_of(&self.config);
+        let found_by = FoundBy { registrar: registrar.as_ref(), berths: &berths };
         let mut started: Vec<(AppHandle, Option<Watch>)> = Vec::new();
         let mut slots = VecDeque::new();
         for app in &self.config.apps {
             let surroundings = Surroundings { roots, socket, stop, library: library.as_ref() };
             let one = match app.slot {
-                Some(slot) => self.attach_slot(slot, roots, registrar.as_ref(), &mut slots),
+                Some(slot) => self.attach_slot(slot, roots, found_by, &mut slots),
                 None => self.start_app(app, &surroundings, &mut ledger),
             };
             match one {
@@ -344,7 +372,7 @@ impl<'a> Agent<'a> {
                 }
             }
         }
-        Ok(Started { ledger, guard, push, frontend, apps: started, library, registrar })
+        Ok(Started { ledger, guard, push, frontend, apps: started, library, registrar, berths })
     }
 
     /// Writes the preloaded library to a file, if an app needs it.

@@ -50,6 +50,7 @@ impl Session {
         if concerns("policy") {
             let name = self.config.policy.clone();
             self.switch(&name, policy);
+            self.pace_by(&name);
         } else if !adapted || concerns("limits.cores") {
             self.control.replace_policy(policy);
         }
@@ -93,7 +94,12 @@ impl Session {
             solo_per_s: spec.solo_per_s.or(now.solo_per_s),
             ..spec
         };
-        new.specs().into_iter().zip(self.apps()).map(with_measured).collect()
+        let mut specs: Vec<AppSpec> =
+            new.specs().into_iter().zip(self.apps()).map(with_measured).collect();
+        if let Some(discovered) = &self.discovered {
+            discovered.respecify(&mut specs);
+        }
+        specs
     }
 }
 

@@ -51,6 +51,8 @@ impl HostPlant {
             let (registrations, pause) = self.registrations(now(ClockId::Monotonic));
             let mut awaited = self.leaders();
             awaited.extend(registrations);
+            let awaits_discovery = may_cut && !self.was_cut;
+            awaited.extend(self.discovery.as_ref().filter(|_| awaits_discovery));
             awaited.extend((!is_nudged).then(|| self.stop.nudged()));
             let stop = self.stop.wait_beside(left.min(nap).min(pause), &awaited);
             if stop.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))? {
@@ -67,6 +69,10 @@ impl HostPlant {
             }
             if !is_nudged && apps::has_ended(self.stop.nudged()) {
                 is_nudged = true;
+                self.cut_epoch();
+            }
+            if awaits_discovery && self.discovery.as_ref().is_some_and(apps::has_ended) {
+                self.was_cut = true;
                 self.cut_epoch();
             }
             let time = now(ClockId::Monotonic);

@@ -58,13 +58,51 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_poll,
 ];
 
+/// Calls that a process needs besides that connects to servers itself: sockets, files (which
+/// Landlock restricts), and threads, on which the C library resolves names.
+const FOR_CLIENTS: &[c_long] = &[
+    libc::SYS_bind,
+    libc::SYS_clone3,
+    libc::SYS_connect,
+    libc::SYS_eventfd2,
+    libc::SYS_fstat,
+    libc::SYS_getdents64,
+    libc::SYS_lseek,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_readlinkat,
+    libc::SYS_rseq,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sendmmsg,
+    libc::SYS_set_robust_list,
+    libc::SYS_setsockopt,
+    libc::SYS_socket,
+    libc::SYS_statx,
+    libc::SYS_uname,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_open,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+];
+
 /// Installs the filter on the calling thread.
 pub(super) fn forbid() -> Result<(), String> {
-    let program = filter().map_err(|error| error.to_string())?;
+    install(&[])
+}
+
+/// Installs the filter of a process that connects to servers itself.
+pub(super) fn forbid_for_client() -> Result<(), String> {
+    install(FOR_CLIENTS)
+}
+
+fn install(more: &[c_long]) -> Result<(), String> {
+    let program = filter(more).map_err(|error| error.to_string())?;
     seccompiler::apply_filter(&program).map_err(|error| error.to_string())
 }
 
-fn filter() -> Result<BpfProgram, BackendError> {
+fn filter(more: &[c_long]) -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
         ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
     // Memory may be mapped and protected, but never so that it can be executed.
@@ -84,6 +122,14 @@ fn filter() -> Result<BpfProgram, BackendError> {
     rules.insert(libc::SYS_fcntl, one_of(1, &flags)?);
     rules.insert(libc::SYS_ioctl, one_of(1, &[libc::FIONBIO.try_into().unwrap_or_default()])?);
     rules.insert(libc::SYS_setsockopt, one_of(1, &[libc::IPPROTO_TCP])?);
+    if !more.is_empty() {
+        // Musl and older C libraries make threads by it; processes are made by the same call
+        // without this flag.
+        let thread = libc::CLONE_THREAD.cast_unsigned().into();
+        let is_thread = is(0, SeccompCmpOp::MaskedEq(thread), thread)?;
+        rules.insert(libc::SYS_clone, vec![SeccompRule::new(vec![is_thread])?]);
+    }
+    rules.extend(more.iter().map(|call| (*call, Vec::new())));
     let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let arch = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(rules, refuse, SeccompAction::Allow, arch)?.try_into()
@@ -120,6 +166,9 @@ mod tests {
             libc::SYS_io_uring_setup,
         ];
         assert!(forbidden.iter().all(|call| !ALLOWED.contains(call)));
-        assert!(filter().is_ok());
+        let of_clients = [libc::SYS_openat, libc::SYS_socket, libc::SYS_connect, libc::SYS_clone3];
+        let by_nobody = forbidden.iter().filter(|call| !of_clients.contains(call));
+        assert!(by_nobody.clone().all(|call| !FOR_CLIENTS.contains(call)));
+        assert!(filter(&[]).is_ok() && filter(FOR_CLIENTS).is_ok());
     }
 }

@@ -13,6 +13,16 @@ use lull_host::gauges::queries::Queries;
 use lull_host::gauges::run_queue::RunQueue;
 
 impl Agent<'_> {
+    /// Rejects a config that needs a discovery if none was handed in.
+    pub(super) fn check_discovery(&self) -> Result<(), InputError> {
+        if self.config.agent.discover.is_none() || self.discovery.is_some() {
+            return Ok(());
+        }
+        let message = "is for `lull run` only, and for a program that was built with it: \
+                       cargo build --release --features fleet, or the image of the Helm chart";
+        Err(self.config.source.error("agent.discover", message))
+    }
+
     /// Rejects apps whose processes would include Lull itself.
     pub(super) fn check_pids(&self, roots: &Roots) -> Result<(), InputError> {
         for (index, app) in self.config.apps.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! Starting and attaching the apps and load clients of a config.
 
 use super::{Agent, watch_of};
-use crate::config::{AppSection, Config, LoadSection, RegisterAs, SlotOf, Where};
+use crate::config::{AppSection, Config, LoadSection, PodsAs, RegisterAs, SlotOf, Where};
 use crate::library::Library;
+use crate::session::discovered::AllBerths;
 use anyhow::Context;
 use lull_host::Roots;
 use lull_host::apps::{AppHandle, Endpoint, Launch, Output, Ready, Target};
@@ -25,6 +26,13 @@ pub(super) struct Surroundings<'a> {
     pub(super) socket: &'a Path,
     pub(super) stop: &'a Stop,
     pub(super) library: Option<&'a Library>,
+}
+
+/// Where the apps of templates are found, besides among all processes.
+#[derive(Clone, Copy)]
+pub(super) struct FoundBy<'a> {
+    pub(super) registrar: Option<&'a Registrar>,
+    pub(super) berths: &'a AllBerths,
 }
 
 impl Agent<'_> {
@@ -58,7 +66,7 @@ impl Agent<'_> {
         &self,
         slot: SlotOf,
         roots: &Roots,
-        registrar: Option<&Registrar>,
+        found_by: FoundBy<'_>,
         slots: &mut VecDeque<AppHandle>,
     ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
         if slot.index == 0 {
@@ -68,9 +76,15 @@ impl Agent<'_> {
             let place = all.first().context("a template has an app")?.place();
             let handles = match place.map_err(anyhow::Error::msg)? {
                 Where::Register(one) => {
-                    let seats = registrar.and_then(|registrar| registrar.seats(&one.template));
+                    let seats =
+                        found_by.registrar.and_then(|registrar| registrar.seats(&one.template));
                     let seats = seats.context("a template of registrations has seats")?;
                     AppHandle::attach_registered(&names, seats)
+                }
+                Where::Pods(_) => {
+                    let berths = found_by.berths.get(&slot.template);
+                    let berths = berths.context("a template of pods has berths")?;
+                    AppHandle::attach_assigned(&names, berths)
                 }
                 place => AppHandle::attach_each(&names, &target_of(place)?, roots)
                     .with_context(|| format!("`{}` cannot be looked for", names[0]))?,
@@ -153,7 +167,9 @@ fn target_of(place: Where) -> anyhow::Result<Target> {
         Where::Unit(unit) => Target::Unit(unit),
         Where::Match(pattern) => Target::Pattern(pattern),
         Where::Start(argv) => anyhow::bail!("{argv:?} is started, not looked for"),
-        Where::Register(one) => anyhow::bail!("`{}` is not looked for", one.template),
+        Where::Register(RegisterAs { template, .. }) | Where::Pods(PodsAs { template, .. }) => {
+            anyhow::bail!("`{template}` is not looked for")
+        }
     })
 }
 

@@ -93,6 +93,7 @@ impl Chooser<'_> {
             | Event::AppRestarted { .. }
             | Event::PolicyRebuilt { .. }
             | Event::GateChanged { .. }
+            | Event::Discovery { .. }
             | Event::Operator(_) => {
                 self.lines.push(Line { time: entry.time, text, weight: None });
             }

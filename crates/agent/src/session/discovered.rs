@@ -1,0 +1,263 @@
+//! Apps that a discovery finds: each workload has a berth of its template while it is there.
+//!
+//! A workload for which no berth is free waits for one. Its objectives replace those of its
+//! template while it has the berth.
+
+use super::Session;
+use super::policy::{policy_of, shadow_of};
+use crate::config::Config;
+use crate::discovery::{Discovery, Finding, Report, ReportKind, Workload};
+use lull_control::journal::{Entry, Event};
+use lull_control::{AppId, AppSpec, Epoch, Knob, Objective, Plant};
+use lull_host::apps::Berths;
+use lull_measure::catalogue::{DISCOVERY_SILENCE, Sample};
+use std::collections::BTreeMap;
+
+/// The berths of the templates that a discovery fills, by the template's number.
+pub(super) type AllBerths = BTreeMap<usize, Berths>;
+
+/// The berths that a config has for what a discovery finds.
+pub(super) fn berths_of(config: &Config) -> AllBerths {
+    let mut counts: BTreeMap<usize, (String, usize)> = BTreeMap::new();
+    for app in &config.apps {
+        if let Some((pods, slot)) = app.pods.as_ref().zip(app.slot) {
+            counts.entry(slot.template).or_insert_with(|| (pods.template.clone(), 0)).1 += 1;
+        }
+    }
+    let berths =
+        |(template, (name, count)): (usize, (String, usize))| (template, Berths::new(&name, count));
+    counts.into_iter().map(berths).collect()
+}
+
+/// A discovery and what it has found.
+pub(super) struct Discovered {
+    discovery: Box<dyn Discovery>,
+    /// For each template its first app and its berths.
+    templates: BTreeMap<usize, (usize, Berths)>,
+    /// Workloads that have a berth, by number.
+    placed: BTreeMap<u64, Placed>,
+    /// Workloads that wait for one, by number.
+    waiting: BTreeMap<u64, Workload>,
+    entries: Vec<String>,
+    is_safe: bool,
+}
+
+struct Placed {
+    workload: Workload,
+    berth: usize,
+    app: AppId,
+}
+
+/// Apps whose objectives are others from now on; `None` for those of the template.
+type Changed = BTreeMap<AppId, Option<Vec<Objective>>>;
+
+impl Discovered {
+    pub(super) fn new(discovery: Box<dyn Discovery>, berths: AllBerths, config: &Config) -> Self {
+        let first = |template| {
+            let is_of = |slot: crate::config::SlotOf| slot.template == template;
+            config.apps.iter().position(|app| app.slot.is_some_and(is_of))
+        };
+        let each = berths.into_iter();
+        let templates =
+            each.filter_map(|(template, berths)| Some((template, (first(template)?, berths))));
+        Self {
+            discovery,
+            templates: templates.collect(),
+            placed: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            entries: Vec::new(),
+            is_safe: false,
+        }
+    }
+
+    /// Takes in what has changed.
+    fn poll(&mut self) -> Changed {
+        let mut changed = Changed::new();
+        for finding in self.discovery.poll() {
+            match finding {
+                Finding::Present(workload) => self.accept(workload, &mut changed),
+                Finding::Gone(id) => self.remove(id, &mut changed),
+                Finding::Notice(text) => self.entries.push(text),
+            }
+        }
+        for (_, workload) in std::mem::take(&mut self.waiting) {
+            self.place(workload, &mut changed);
+        }
+        changed
+    }
+
+    fn accept(&mut self, workload: Workload, changed: &mut Changed) {
+        let Some(placed) = self.placed.get_mut(&workload.id) else {
+            return self.place(workload, changed);
+        };
+        let has_moved = placed.workload.template != workload.template
+            || placed.workload.cgroup != workload.cgroup;
+        if has_moved {
+            self.remove(workload.id, changed);
+            return self.place(workload, changed);
+        }
+        if placed.workload.objectives != workload.objectives {
+            changed.insert(placed.app, workload.objectives.clone());
+            self.entries.push(format!("{} has other objectives", workload.name));
+        }
+        placed.workload = workload;
+    }
+
+    /// Gives a workload a berth, or lets it wait for one.
+    fn place(&mut self, workload: Workload, changed: &mut Changed) {
+        let Some((first, berths)) = self.templates.get(&workload.template) else { return };
+        let was_waiting = self.waiting.remove(&workload.id).is_some();
+        let Some(berth) = berths.take(&workload.cgroup) else {
+            if !was_waiting {
+                let most = berths.count();
+                let text = format!("all {most} apps of its [[match]] are taken: raise `most`");
+                self.leave(&workload, text);
+            }
+            self.waiting.insert(workload.id, workload);
+            return;
+        };
+        let app = AppId(u16::try_from(first + berth).unwrap_or(u16::MAX));
+        changed.insert(app, workload.objectives.clone());
+        self.placed.insert(workload.id, Placed { workload, berth, app });
+    }
+
+    fn remove(&mut self, id: u64, changed: &mut Changed) {
+        self.waiting.remove(&id);
+        let Some(Placed { workload, berth, app }) = self.placed.remove(&id) else { return };
+        if let Some((_, berths)) = self.templates.get(&workload.template) {
+            berths.free(berth);
+        }
+        self.entries.push(format!("{} is no longer managed", workload.name));
+        changed.insert(app, None);
+    }
+
+    /// Reports that a workload is not managed.
+    fn leave(&mut self, workload: &Workload, why: String) {
+        self.entries.push(format!("{} is not managed: {why}", workload.name));
+        self.report(workload.id, ReportKind::Unmanaged, why);
+    }
+
+    fn report(&mut self, workload: u64, kind: ReportKind, text: String) {
+        self.discovery.report(Report { workload, kind, text });
+    }
+
+    /// Reports what concerns workloads in an epoch.
+    fn report_epoch(&mut self, epoch: &Epoch) {
+        for entry in &epoch.entries {
+            match &entry.event {
+                Event::SafeBegins { cause } if !std::mem::replace(&mut self.is_safe, true) => {
+                    let ids: Vec<u64> = self.placed.keys().copied().collect();
+                    for id in ids {
+                        self.report(id, ReportKind::SafeState, cause.clone());
+                    }
+                }
+                Event::SafeEnds => self.is_safe = false,
+                Event::Foreign { change, .. } => {
+                    let text = format!("{} was changed by another program", change.whom);
+                    self.report_knob(&change.knob, ReportKind::ForeignWriter, text);
+                }
+                Event::Decision(decision) => {
+                    if let Some(why) = decision.outcome.failure(decision.from.as_ref()) {
+                        let wanted = &decision.outcome.wanted;
+                        let text = format!("{wanted} was refused: {why}");
+                        self.report_knob(&wanted.knob(), ReportKind::KnobRefused, text);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn report_knob(&mut self, knob: &Knob, kind: ReportKind, text: String) {
+        let of = |(id, placed): (&u64, &Placed)| (knob.app() == Some(placed.app)).then_some(*id);
+        if let Some(id) = self.placed.iter().find_map(of) {
+            self.report(id, kind, text);
+        }
+    }
+
+    /// Replaces the objectives of apps by those of the workloads that have them.
+    pub(super) fn respecify(&self, specs: &mut [AppSpec]) {
+        for Placed { workload, app, .. } in self.placed.values() {
+            if let (Some(own), Some(spec)) = (&workload.objectives, specs.get_mut(app.index())) {
+                spec.objectives.clone_from(own);
+            }
+        }
+    }
+
+    /// The name of the workload that has an app.
+    fn workload_of(&self, app: AppId) -> Option<&Workload> {
+        self.placed.values().find(|placed| placed.app == app).map(|placed| &placed.workload)
+    }
+}
+
+impl Session {
+    /// Takes in what the discovery has found since the last epoch.
+    pub(super) fn discover(&mut self) {
+        let Some(discovered) = &mut self.discovered else { return };
+        let changed = discovered.poll();
+        if changed.is_empty() {
+            return;
+        }
+        let mut is_other = false;
+        for (app, own) in changed {
+            let name = &self.config.apps[app.index()].name;
+            if let Some(workload) = discovered.workload_of(app).cloned() {
+                let text = format!("{} is {name}", workload.name);
+                discovered.report(workload.id, ReportKind::Managed, format!("as app `{name}`"));
+                discovered.entries.push(text);
+            }
+            let usual = self.config.apps[app.index()].spec().objectives;
+            let objectives = own.unwrap_or(usual);
+            self.control.plant_mut().update_spec(app, |spec| {
+                is_other |= spec.objectives != objectives;
+                spec.objectives = objectives;
+            });
+        }
+        if is_other {
+            self.follow_objectives();
+        }
+    }
+
+    /// Lets policy and shadow go on with the objectives that the apps have now.
+    fn follow_objectives(&mut self) {
+        let rules = self.config.rules(self.dry_run);
+        let specs = self.control.plant().apps().to_vec();
+        if !self.control.reconfigure(rules.clone(), &specs) {
+            let config = self.config.under(self.steered.policy());
+            match policy_of(&config, self.plant().machine(), &specs) {
+                Ok(policy) => self.control.replace_policy(policy),
+                Err(error) => self.note_discovery(format!(
+                    "the policy cannot be built for other objectives, and goes on: {error}"
+                )),
+            }
+        }
+        if self.shadow.is_some() {
+            match shadow_of(&self.config, &rules, self.plant()) {
+                Ok(shadow) => self.shadow = shadow,
+                Err(error) => self.note_discovery(format!("the shadow policy goes on: {error}")),
+            }
+        }
+    }
+
+    fn note_discovery(&mut self, text: String) {
+        if let Some(discovered) = &mut self.discovered {
+            discovered.entries.push(text);
+        }
+    }
+
+    /// Adds what was found to the journal of an epoch, and reports the epoch to the workloads.
+    pub(super) fn note_discovered(&mut self, epoch: &mut Epoch) {
+        let Some(discovered) = &mut self.discovered else { return };
+        let time = epoch.seen.time;
+        let entry = |text| Entry { time, event: Event::Discovery { text } };
+        epoch.entries.extend(std::mem::take(&mut discovered.entries).into_iter().map(entry));
+        discovered.report_epoch(epoch);
+    }
+
+    /// How long the source of the discovery has been silent, as a metric.
+    pub(super) fn discovery_sample(&self) -> Option<Sample> {
+        let silence = self.discovered.as_ref()?.discovery.silence();
+        let value = silence.map(|silence| silence.as_secs_f64());
+        Some(Sample { metric: DISCOVERY_SILENCE, label: String::new(), value })
+    }
+}
