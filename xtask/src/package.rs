@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode};
 
 const ARCHITECTURE: &str = std::env::consts::ARCH;
 /// Of `lull` in packages: those that a build from the tree leaves out.
-const FEATURES: [&str; 2] = ["--features", "parquet"];
+const FEATURES: [&str; 2] = ["--features", "parquet,tls"];
 
 /// Makes the static program and the Debian package, and an RPM if that is requested.
 ///

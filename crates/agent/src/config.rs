@@ -18,7 +18,7 @@ pub use place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 pub use power::PowerSection;
 pub use schema::{
     AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, OtlpSection, ProgressSource,
-    Reference,
+    PrometheusSection, Reference,
 };
 pub use template::TemplateSection;
 
@@ -208,6 +208,11 @@ impl Config {
         if let Err(error) = self.agent.epoch_rule().check() {
             return Err(self.source.error("agent.adaptive_epoch", error.to_string()));
         }
+        let has_otlp = self.apps.iter().any(|app| app.latency == LatencySource::Otlp);
+        if self.agent.otlp.is_some() && !has_otlp {
+            let message = "needs an app whose latency it receives: write latency = \"otlp\" there";
+            return Err(self.source.error("agent.otlp", message));
+        }
         let registers = |app: &AppSection| app.register.is_some();
         if self.agent.register.is_some() && !self.apps.iter().any(registers) {
             let message = "needs a [[match]] whose `register` names the users who may register";
@@ -280,11 +285,6 @@ impl Config {
         app.spec().check().or_else(|error| fail(error.key, error.message))
     }
 
-        let has_otlp = self.apps.iter().any(|app| app.latency == LatencySource::Otlp);
-        if self.agent.otlp.is_some() && !has_otlp {
-            let message = "needs an app whose latency it receives: write latency = \"otlp\" there";
-            return Err(self.source.error("agent.otlp", message));
-        }
     /// Rejects invalid gates, and admission controllers that do not fit their gate.
     fn check_gate(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
         let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
@@ -338,7 +338,7 @@ impl Config {
         Err(self.source.error(&format!("app[{index}].latency"), message))
     }
 
-    /// Checks the requirements and limits of a tail from Prometheus.
+    /// Checks the requirements and limits of latency that is not pushed.
     fn check_latency(
         &self,
         app: &AppSection,
@@ -353,6 +353,17 @@ impl Config {
         if let Some(of) = measured.filter(|_| app.latency != LatencySource::Push) {
             return fail("latency", &format!("is not read for an objective of {}", of.name()));
         }
+        if app.otlp.is_some() && app.latency != LatencySource::Otlp {
+            return fail("otlp", "is for latency = \"otlp\" only");
+        }
+        match (&app.prometheus, &app.latency) {
+            (Some(section), LatencySource::Prometheus(server)) => {
+                let of = |(key, why): (&str, &str)| fail(&format!("prometheus.{key}"), why);
+                section.check(server).or_else(of)?;
+            }
+            (Some(_), _) => return fail("prometheus", "is for latency = \"prometheus:URL\" only"),
+            (None, _) => {}
+        }
         let query = app.query.as_ref().map(|query| query.trim());
         match (&app.latency, query) {
             (LatencySource::Preload, _) if app.start.is_none() && app.page.is_none() => {
@@ -361,10 +372,16 @@ impl Config {
                                attach DIR --environment` prints";
                 return fail("latency", message);
             }
+            (LatencySource::Otlp, None) if self.agent.otlp.is_none() => {
+                let message = "needs an address to receive at: write otlp = \"127.0.0.1:4318\" \
+                               under [agent]";
+                return fail("latency", message);
+            }
+            (LatencySource::Otlp, None) => {}
             (LatencySource::Push | LatencySource::Preload | LatencySource::Ebpf, None) => {
                 return Ok(());
             }
-            (LatencySource::Push | LatencySource::Preload | LatencySource::Ebpf, Some(_)) => {
+            (_, Some(_)) if !matches!(app.latency, LatencySource::Prometheus(_)) => {
                 return fail("query", "is for latency = \"prometheus:URL\" only");
             }
             (LatencySource::Prometheus(_), None | Some("")) => {
@@ -372,7 +389,7 @@ impl Config {
                                sum by (le) (rate(NAME_bucket[10s])))\"";
                 return fail("latency", message);
             }
-            (LatencySource::Prometheus(_), Some(_)) => {}
+            (_, Some(_)) => {}
         }
         let spec = app.spec();
         if !spec.is_latency_critical() || spec.tail().is_none() {
@@ -388,12 +405,3 @@ impl Config {
 
 #[cfg(test)]
 mod tests;
-        if app.otlp.is_some() && app.latency != LatencySource::Otlp {
-            return fail("otlp", "is for latency = \"otlp\" only");
-        }
-            (LatencySource::Otlp, None) if self.agent.otlp.is_none() => {
-                let message = "needs an address to receive at: write otlp = \"127.0.0.1:4318\" \
-                               under [agent]";
-                return fail("latency", message);
-            }
-            (LatencySource::Otlp, None) => {}

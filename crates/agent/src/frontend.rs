@@ -36,6 +36,7 @@ use crate::otlp::OtlpSource;
 use child::{FrontendChild, Lost};
 use handover::Listeners;
 use lull_host::gauges::push::{ClientId, PushSocket, PushSource};
+use crate::prometheus::Wanted;
 use lull_host::gauges::reported::Answer;
 use lull_host::sandbox::Gap;
 use lull_measure::{Missing, Nanos};
@@ -148,8 +149,17 @@ struct Supervisor {
     dropped: u64,
     notices: Vec<String>,
     orders: Vec<UncheckedOrder>,
-    /// Servers that report tails, and where those go, by the number of the query.
-    tails: Vec<(String, Sender<Answer>)>,
+    /// Queries of Prometheus servers, by their numbers.
+    queries: Vec<Query>,
+}
+
+/// A query of a Prometheus server.
+#[derive(Debug)]
+struct Query {
+    server: String,
+    wanted: Wanted,
+    /// Where replies go.
+    to: Sender<Answer>,
 }
 
 /// An order as it arrived, its token not yet checked.
@@ -218,16 +228,16 @@ impl Frontend {
         Box::new(pushed::Source { frontend: self.clone(), socket, apps })
     }
 
-    /// Returns a function that has a reply of a Prometheus server parsed, whose tail then goes to
+    /// Returns a function that has a reply of a Prometheus server parsed, whose number then goes to
     /// `to`. The function returns `false` once the front end is no longer needed.
-    pub(crate) fn tail_parser(
+    pub(crate) fn reply_parser(
         &self,
         server: String,
         to: Sender<Answer>,
     ) -> impl Fn(Vec<u8>) -> bool + Send + use<> {
         let mut supervisor = self.lock();
-        let query = u32::try_from(supervisor.tails.len()).unwrap_or(u32::MAX);
-        supervisor.tails.push((server, to));
+        let query = u32::try_from(supervisor.queries.len()).unwrap_or(u32::MAX);
+        supervisor.queries.push(Query { server, wanted, to });
         let shared = Arc::downgrade(&self.shared);
         move |bytes| {
             let Some(shared) = shared.upgrade() else { return false };
@@ -260,7 +270,7 @@ impl Supervisor {
             dropped: 0,
             notices: Vec::new(),
             orders: Vec::new(),
-            tails: Vec::new(),
+            queries: Vec::new(),
         }
     }
 
@@ -350,9 +360,9 @@ impl Supervisor {
                     self.send(&ToFrontend::Answer { order: number, answer });
                 }
             }
-            FromFrontend::Tail { query, tail } => {
-                if let Some((server, to)) = self.tails.get(query as usize) {
-                    let _ = to.send(answer_of(server, tail));
+            FromFrontend::Number { query, number } => {
+                if let Some(query) = self.queries.get(query as usize) {
+                    let _ = query.to.send(answer_to(query, number));
                 }
             }
         }
@@ -600,8 +610,9 @@ mod tests {
     fn what_a_front_end_sends_is_bounded() {
         let place = tempfile::tempdir().unwrap();
         let mut supervisor = supervisor(&place);
-        let (sender, tails) = mpsc::channel();
-        supervisor.tails.push(("http://p:9090".to_owned(), sender));
+        let (to, tails) = mpsc::channel();
+        let server = "http://p:9090".to_owned();
+        supervisor.queries.push(Query { server, wanted: Wanted::Tail, to });
         for client in 0..10_000 {
             let unit = "u".to_owned();
             let report = Report::Progress { app: 9, unit, total: 1.0, time_ns: 7 };
@@ -612,11 +623,18 @@ mod tests {
         assert_eq!(supervisor.dropped, 10_000 - PUSHED_MAX as u64);
         assert_eq!(supervisor.notices.len(), NOTICES_MAX);
         assert!(supervisor.notices.iter().all(|text| text.len() <= message::TEXT_MAX));
-        let tail = |query, tail| FromFrontend::Tail { query, tail };
-        supervisor.take(tail(0, Ok(Some(7))));
-        supervisor.take(tail(0, Ok(Some(u64::MAX))));
-        supervisor.take(tail(1, Ok(Some(7))));
-        let tails: Vec<_> = tails.try_iter().map(|answer| answer.tail).collect();
+        let number = |query, number| FromFrontend::Number { query, number };
+        supervisor.take(number(0, Ok(Some(7e-9))));
+        supervisor.take(number(0, Ok(Some(1e300))));
+        supervisor.take(number(0, Err("why".to_owned())));
+        supervisor.take(number(1, Ok(Some(7.0))));
+        let tails: Vec<_> = tails
+            .try_iter()
+            .map(|answer| match answer.reply {
+                Reply::Tail(tail) => tail,
+                other => panic!("{other:?}"),
+            })
+            .collect();
         assert_eq!(tails[0], Ok(Some(Nanos(7))));
         assert!(tails[1].as_ref().unwrap_err().reason.starts_with("http://p:9090: "));
         assert_eq!(tails.len(), 2, "no query has number 1");

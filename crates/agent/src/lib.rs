@@ -32,6 +32,7 @@ pub mod located;
 pub mod power_file;
 #[doc(hidden)]
 pub mod otlp;
+pub mod power_file;
 pub mod profile;
 mod prometheus;
 pub mod proof;

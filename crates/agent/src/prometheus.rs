@@ -1,172 +1,147 @@
-//! An app's tail latency, queried from a Prometheus server.
+//! An app's tail latency, its load and the age of both, queried from a Prometheus server.
 //!
-//! A thread sends the query once an epoch and takes the bytes that come back; it does not look
-//! into them. They are parsed in the front end ([`crate::frontend`]), whose results the control
-//! loop takes without waiting. The result must be one number of seconds:
+//! A thread sends the queries once an epoch and takes the bytes that come back; it does not look
+//! into them, but for the records of TLS. They are parsed in the front end ([`crate::frontend`]),
+//! whose results the control loop takes without waiting. The result must be one number:
 //! <https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries>.
 
-use lull_host::gauges::reported::{Answer, Reported};
+mod address;
+mod client;
+#[cfg(feature = "tls")]
+mod tls;
+
+pub(crate) use address::Access;
+pub use address::Server;
+
+use client::{Client, TIMEOUT};
+use lull_host::gauges::reported::{Answer, Expected, Reply, Reported};
 use lull_host::monotonic as now;
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
 use serde::Deserialize;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
 
-/// Longest wait for an answer.
-const TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Shortest period of the queries.
 const PERIOD_MIN: Nanos = Nanos::from_millis(200);
 /// Largest difference between now and the time of an answer; beyond it the answer is rejected.
 const APART_MAX_S: f64 = 10.0;
-/// Longest answer that is read, in bytes.
-const BYTES_MAX: usize = 64 * 1024;
 /// Most header lines of an answer.
 const HEADERS_MAX: usize = 64;
-/// Largest plausible latency; a larger value is not in seconds.
-const LATENCY_MAX_S: f64 = 1e6;
+/// Largest plausible latency or age; a larger value is not in seconds.
+const SPAN_MAX_S: f64 = 1e6;
+/// Largest plausible load.
+const LOAD_MAX_PER_S: f64 = 1e12;
 
-/// The address of a Prometheus server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Server {
-    base: String,
+/// What is queried for an app.
+#[derive(Debug, Clone)]
+pub(crate) struct Queries {
+    pub(crate) server: Server,
+    pub(crate) access: Access,
+    /// The tail, in seconds, at this percentile.
+    pub(crate) tail: String,
+    pub(crate) at: Percentile,
+    /// Requests per second.
+    pub(crate) load: Option<String>,
+    /// Seconds since the newest sample, and how many are the most.
+    pub(crate) age: Option<(String, Nanos)>,
 }
 
-impl Server {
-    /// Parses `http://HOST:PORT`, with a path if it is served under one.
-    pub fn parse(address: &str) -> Result<Self, String> {
-        let refuse = |why: &str| Err(format!("`{address}` {why}"));
-        let Some(rest) = address.strip_prefix("http://") else {
-            return match address.starts_with("https://") {
-                true => {
-                    refuse("is encrypted (TLS), which is not supported yet: use a tunnel (ssh -L)")
-                }
-                false => refuse("is no address: write \"prometheus:http://127.0.0.1:9090\""),
-            };
-        };
-        if rest.contains(['?', '#']) {
-            return refuse("has a query: write it in `query`");
-        }
-        let is_odd = |letter: char| letter.is_whitespace() || letter.is_control();
-        if rest.is_empty() || rest.starts_with(['/', ':']) || rest.contains(is_odd) {
-            return refuse("names no host: write \"prometheus:http://127.0.0.1:9090\"");
-        }
-        Ok(Self { base: address.trim_end_matches('/').to_owned() })
-    }
+/// What a query is for, which its number in a reply means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Tail,
+    Load,
+    Age,
+}
 
-    /// Sends a query and returns all that comes back until the server closes.
-    ///
-    /// HTTP/1.0 has no transfer in pieces, and its answers end with the connection, so that
-    /// nothing of them need be understood here.
-    fn fetch(&self, query: &str) -> io::Result<Vec<u8>> {
-        let deadline = Instant::now() + Duration::from(TIMEOUT);
-        let left = || {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() { Err(io::Error::from(ErrorKind::TimedOut)) } else { Ok(left) }
-        };
-        let mut stream = self.connect(left)?;
-        stream.set_write_timeout(Some(left()?))?;
-        stream.write_all(self.request(query).as_bytes())?;
-        let (mut all, mut part) = (Vec::new(), [0; 4096]);
-        loop {
-            stream.set_read_timeout(Some(left()?))?;
-            match stream.read(&mut part) {
-                Ok(0) => return Ok(all),
-                Ok(count) => all.extend_from_slice(&part[..count]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // A server may answer and keep the connection.
-                Err(_) if !all.is_empty() => return Ok(all),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    return Err(ErrorKind::TimedOut.into());
-                }
-                Err(error) => return Err(error),
-            }
-            if all.len() > BYTES_MAX {
-                return Err(io::Error::other("the answer exceeds the limit of 64 KiB"));
-            }
+impl Wanted {
+    /// Checks a number that a front end has parsed, or says why there is none.
+    pub(crate) fn reply(self, number: Gauge<Option<f64>>) -> Reply {
+        match self {
+            Self::Tail => Reply::Tail(number.and_then(|it| it.map(tail_of).transpose())),
+            Self::Load => Reply::Load(number.and_then(|it| it.map(load_of).transpose())),
+            Self::Age => Reply::Age(number.and_then(|it| it.map(age_of).transpose())),
         }
-    }
-
-    fn connect(&self, left: impl Fn() -> io::Result<Duration>) -> io::Result<TcpStream> {
-        let host = self.host();
-        let has_port = host.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok());
-        let host = if has_port { host.to_owned() } else { format!("{host}:80") };
-        let mut failed = io::Error::other("the name has no address");
-        for address in host.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, left()?) {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
-    }
-
-    /// Host and port, if there is one.
-    fn host(&self) -> &str {
-        let rest = self.base.trim_start_matches("http://");
-        rest.split_once('/').map_or(rest, |(host, _)| host)
-    }
-
-    fn request(&self, query: &str) -> String {
-        let rest = self.base.trim_start_matches("http://");
-        let path = rest.split_once('/').map_or(String::new(), |(_, path)| format!("/{path}"));
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-        let encoded: String = query
-            .bytes()
-            .map(|byte| match is_plain(byte) {
-                true => char::from(byte).to_string(),
-                false => format!("%{byte:02X}"),
-            })
-            .collect();
-        let host = self.host();
-        format!(
-            "GET {path}/api/v1/query?query={encoded} HTTP/1.0\r\nHost: {host}\r\n\
-             Accept: application/json\r\nConnection: close\r\n\r\n"
-        )
     }
 }
 
-/// Starts a thread that sends the query once an epoch, until the receiver is dropped.
+fn tail_of(seconds: f64) -> Gauge<Nanos> {
+    if seconds == f64::INFINITY {
+        return Err(Missing::because("the tail is +Inf: it lies beyond the last bucket"));
+    }
+    nanos_of(seconds).ok_or_else(|| no_number(seconds, "latency in seconds"))
+}
+
+fn age_of(seconds: f64) -> Gauge<Nanos> {
+    // The server's clock and that of what it scrapes may differ.
+    nanos_of(seconds.max(0.0)).ok_or_else(|| no_number(seconds, "age in seconds"))
+}
+
+fn load_of(per_s: f64) -> Gauge<f64> {
+    let is_load = (0.0..=LOAD_MAX_PER_S).contains(&per_s);
+    if is_load { Ok(per_s) } else { Err(no_number(per_s, "number of requests per second")) }
+}
+
+fn nanos_of(seconds: f64) -> Option<Nanos> {
+    let is_span = (0.0..=SPAN_MAX_S).contains(&seconds);
+    is_span.then(|| Nanos((seconds * 1e9).round() as u64))
+}
+
+fn no_number(number: f64, what: &str) -> Missing {
+    Missing::because(format!("`{number}` is no {what}"))
+}
+
+/// Starts a thread that sends the queries once an epoch, until the receiver is dropped.
 ///
-/// `parser` gets the address of the server, for reasons, and where tails go, and returns what
-/// has an answer parsed; that returns `false` once no tail is needed any more.
+/// `parser` gets the address of the server, for reasons, what a query is for, and where replies
+/// go, and returns what has a reply parsed; that returns `false` once none is needed any more.
 pub(crate) fn follow<P>(
-    server: Server,
-    query: String,
-    at: Percentile,
+    queries: Queries,
     epoch: Nanos,
-    parser: impl FnOnce(String, Sender<Answer>) -> P,
+    mut parser: impl FnMut(String, Wanted, Sender<Answer>) -> P,
 ) -> Reported
 where
     P: Fn(Vec<u8>) -> bool + Send + 'static,
 {
+    let Queries { server, access, tail, at, load, age } = queries;
     let period = epoch.max(PERIOD_MIN);
-    let (sender, reported) = Reported::new(at, period * 2 + TIMEOUT);
-    let have_parsed = parser(server.base.clone(), sender.clone());
+    // Each query may take its time.
+    let count = 1 + u64::from(load.is_some()) + u64::from(age.is_some());
+    let patience = period * 2 + TIMEOUT * count;
+    let age_max = age.as_ref().map(|(_, most)| *most);
+    let (sender, reported) = Reported::new(Expected { at, patience, age_max });
+    let age = age.map(|(query, _)| (Wanted::Age, query));
+    let load = load.map(|query| (Wanted::Load, query));
+    let all = age.into_iter().chain([(Wanted::Tail, tail)]).chain(load);
+    let base = server.base.clone();
+    let all: Vec<(Wanted, String, P)> = all
+        .map(|(wanted, query)| (wanted, query, parser(base.clone(), wanted, sender.clone())))
+        .collect();
     std::thread::spawn(move || {
+        let mut client = Client::new(server, access);
         loop {
             let begun = now();
-            let fetched = server.fetch(&query);
-            let came = now();
-            let is_needed = match fetched {
-                Ok(bytes) => have_parsed(bytes),
-                Err(error) => {
-                    let tail = Err(Missing::because(format!("{}: {error}", server.base)));
-                    sender.send(Answer { received_at: came, tail }).is_ok()
+            for (wanted, query, have_parsed) in &all {
+                let is_needed = match client.fetch(query) {
+                    Ok(bytes) => have_parsed(bytes),
+                    Err(error) => {
+                        let why = Missing::because(format!("{base}: {error}"));
+                        let reply = wanted.reply(Err(why));
+                        sender.send(Answer { received_at: now(), reply }).is_ok()
+                    }
+                };
+                if !is_needed {
+                    return;
                 }
-            };
-            if !is_needed {
-                return;
             }
-            std::thread::sleep(period.saturating_sub(came.saturating_sub(begun)).into());
+            let taken = now().saturating_sub(begun);
+            std::thread::sleep(period.saturating_sub(taken).into());
         }
     });
     reported
 }
 
-/// Parses all that a server has sent: the tail, `None` for the quantile of no request.
-pub(crate) fn parse(bytes: &[u8], now_unix_s: f64) -> Gauge<Option<Nanos>> {
+/// Parses all that a server has sent: the number, `None` for NaN, the quantile of no request.
+pub(crate) fn parse(bytes: &[u8], now_unix_s: f64) -> Gauge<Option<f64>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let refuse = |why: String| Missing::because(why);
@@ -189,7 +164,7 @@ pub(crate) fn parse(bytes: &[u8], now_unix_s: f64) -> Gauge<Option<Nanos>> {
 /// A response of the Prometheus API.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
-enum Reply {
+enum Response {
     Success { data: Data },
     Error { error: String },
 }
@@ -213,13 +188,13 @@ struct Series {
 #[derive(Debug, Deserialize)]
 struct Sample(f64, String);
 
-/// Parses the tail from an answer's text; `None` for NaN, which is the quantile of no request.
-fn parse_reply(text: &str, now_unix_s: f64) -> Gauge<Option<Nanos>> {
+/// Parses the number from an answer's text; `None` for NaN, which is the quantile of no request.
+fn parse_reply(text: &str, now_unix_s: f64) -> Gauge<Option<f64>> {
     let refuse = |why: String| Err(Missing::because(why));
     let read = serde_json::from_str(text);
     let data = match read {
-        Ok(Reply::Success { data }) => data,
-        Ok(Reply::Error { error }) => return refuse(error),
+        Ok(Response::Success { data }) => data,
+        Ok(Response::Error { error }) => return refuse(error),
         Err(error) => return refuse(format!("no answer of a Prometheus ({error})")),
     };
     let Sample(time_s, value) = match data {
@@ -243,14 +218,9 @@ fn parse_reply(text: &str, now_unix_s: f64) -> Gauge<Option<Nanos>> {
         return refuse(format!("the answer is of {age_s:.0} s ago: is its clock right?"));
     }
     match value.parse::<f64>() {
-        Ok(seconds) if seconds.is_nan() => Ok(None),
-        Ok(seconds) if seconds.is_infinite() => {
-            refuse(format!("the tail is {value}: it lies beyond the last bucket"))
-        }
-        Ok(seconds) if (0.0..=LATENCY_MAX_S).contains(&seconds) => {
-            Ok(Some(Nanos((seconds * 1e9).round() as u64)))
-        }
-        _ => refuse(format!("`{value}` is no latency in seconds")),
+        Ok(number) if number.is_nan() => Ok(None),
+        Ok(number) => Ok(Some(number)),
+        Err(_) => refuse(format!("`{value}` is no number")),
     }
 }
 

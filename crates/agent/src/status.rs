@@ -45,9 +45,8 @@ fn app(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> String {
         return match (stand.tail, &seen.latency) {
             (Some(tail), Ok(latency)) => {
                 let old = if tail.stale { " (old)" } else { "" };
-                // A source that reports only a tail does not report the number of requests.
-                let is_known = latency.reported.is_none();
-                let rate = is_known.then(|| format!(", {}/s", number(latency.completed_per_s)));
+                let rate =
+                    latency.has_rates().then(|| format!(", {}/s", number(latency.completed_per_s)));
                 let rate = rate.unwrap_or_default();
                 format!("{percentile} {:.2}{old} of {bound}{rate}", tail.latency)
             }

@@ -109,8 +109,8 @@ pub struct LatencySeen {
     /// Some of the answered requests one by one; due instants count as
     /// [`Observation::time`] does.
     pub sample: RequestSample,
-    /// Set if the source reports a tail only. The window is then empty, and the
-    /// fields for rates and counts have no meaning.
+    /// Set if the source reports a tail, and no single requests. The window is then empty, counts
+    /// have no meaning, and rates have one only if [`LatencySeen::has_rates`].
     pub reported: Option<ReportedTail>,
 }
 
@@ -121,6 +121,8 @@ pub struct ReportedTail {
     pub at: Percentile,
     /// The tail; `None` if no request was answered, or nothing new was reported.
     pub tail: Option<Nanos>,
+    /// Requests per second, if that is reported, too.
+    pub per_s: Option<f64>,
 }
 
 impl LatencySeen {
@@ -143,6 +145,11 @@ impl LatencySeen {
             window,
             ..Self::default()
         }
+    }
+
+    /// Whether the rates of requests offered and completed are known.
+    pub fn has_rates(&self) -> bool {
+        self.reported.is_none_or(|reported| reported.per_s.is_some())
     }
 
     /// The tail of this epoch alone; `None` if no request was answered.

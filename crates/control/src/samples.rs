@@ -89,7 +89,7 @@ fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
 fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
     let no_answer = || Missing::because("no request was answered in the epoch");
     let only_tail = || Missing::because("the app's latency source reports a tail only");
-    let has_more = |seen: &LatencySeen| seen.reported.is_none();
+    let has_more: fn(&LatencySeen) -> bool = |seen| seen.reported.is_none();
     let read = |value: &dyn Fn(&LatencySeen) -> Option<Nanos>| match latency {
         Ok(seen) => {
             let why = if has_more(seen) { no_answer } else { only_tail };
@@ -107,14 +107,14 @@ fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
         sink.put(metric, read(&|seen| seen.tail(at)));
     }
     sink.put(metrics::LATENCY_MEAN, read(&|seen| seen.window.mean()));
-    let rate = |value: fn(&LatencySeen) -> f64| match latency {
-        Ok(seen) if has_more(seen) => Ok(value(seen)),
+    let known = |is_known: fn(&LatencySeen) -> bool, value: fn(&LatencySeen) -> f64| match latency {
+        Ok(seen) if is_known(seen) => Ok(value(seen)),
         Ok(_) => Err(only_tail()),
         Err(why) => Err(why.clone()),
     };
-    sink.put(metrics::OFFERED, rate(|seen| seen.offered_per_s));
-    sink.put(metrics::COMPLETED, rate(|seen| seen.completed_per_s));
-    sink.put(metrics::OUTSTANDING, rate(|seen| seen.outstanding as f64));
+    sink.put(metrics::OFFERED, known(LatencySeen::has_rates, |seen| seen.offered_per_s));
+    sink.put(metrics::COMPLETED, known(LatencySeen::has_rates, |seen| seen.completed_per_s));
+    sink.put(metrics::OUTSTANDING, known(has_more, |seen| seen.outstanding as f64));
 }
 
 /// How far the tail of the epoch may be off, if its source reports buckets.

@@ -6,11 +6,13 @@ use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 use super::power::PowerSection;
 use super::template::TemplateSection;
 use crate::admission::{Post, Promise};
-use crate::prometheus::Server;
-use lull_control::{AdaptiveEpoch, AppSpec, Class, EpochRule, HostObjective, LatencyOf, Limits};
+use crate::otlp::{OtlpSource, USUAL_METRIC};
+use crate::prometheus::{Access, Queries, Server};
+use lull_control::{AdaptiveEpoch, AppSpec, Class, HostObjective, LatencyOf, Limits};
+use lull_host::oncall::Rules;
+use lull_lab::scenario::RunSection;
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
-use crate::otlp::{OtlpSource, USUAL_METRIC};
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use lull_oncall::Settings;
 use lull_workload::arrivals::{Process, Rate};
@@ -101,6 +103,10 @@ pub struct AgentSection {
     /// and `localhost`.
     #[schemars(example = ["lull.example"])]
     pub http_names: Vec<String>,
+    /// Address at which services export histograms by OTLP (`POST /v1/metrics`), for apps with
+    /// `latency = "otlp"` ([opentelemetry.md](opentelemetry.md)); nowhere if absent.
+    #[schemars(with = "Option<String>", example = &"127.0.0.1:4318")]
+    pub otlp: Option<SocketAddr>,
     /// Whether orders are accepted over HTTP from clients that present the token.
     pub control: bool,
     /// A policy that decides beside the acting one and changes no knob: its decisions
@@ -125,10 +131,6 @@ pub struct AgentSection {
     /// RI, the weight of latency-critical apps in E_S, in 0 to 1.
     #[schemars(extend("x-unit" = "share"))]
     pub importance: RelativeImportance,
-    /// Address at which services export histograms by OTLP (`POST /v1/metrics`), for apps with
-    /// `latency = "otlp"` ([opentelemetry.md](opentelemetry.md)); nowhere if absent.
-    #[schemars(with = "Option<String>", example = &"127.0.0.1:4318")]
-    pub otlp: Option<SocketAddr>,
     /// Whether to set a knob again that another program changed.
     pub override_foreign: bool,
     /// Whether to count sleeps of cores and waits of threads by programs in the
@@ -153,6 +155,7 @@ impl Default for AgentSection {
             state: None,
             http: None,
             http_names: Vec::new(),
+            otlp: None,
             control: false,
             shadow: None,
             spots: None,
@@ -171,15 +174,6 @@ impl AgentSection {
     /// The seed of the policy's random numbers; a config that was read from a text has one.
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or_default()
-    }
-
-    /// How the loop chooses the length of its epochs.
-    pub fn epoch_rule(&self) -> EpochRule {
-        match &self.adaptive_epoch {
-            Some(rule) => EpochRule::Adaptive(rule.clone()),
-            None => EpochRule::Fixed(self.epoch),
-            otlp: None,
-        }
     }
 }
 
@@ -273,6 +267,10 @@ pub struct AppSection {
         example = &"histogram_quantile(0.95, sum by (le) (rate(http_seconds_bucket[5s])))"
     )]
     pub query: Option<String>,
+    /// Beside `query`: load, the age of the data, and how the server is reached; each key optional.
+    pub prometheus: Option<PrometheusSection>,
+    /// Which histogram its latency is read from, with `latency = "otlp"`; each key optional.
+    pub otlp: Option<OtlpSection>,
     /// Where its progress comes from (best-effort apps).
     #[serde(default)]
     #[schemars(extend("default" = "auto"))]
@@ -296,8 +294,6 @@ pub enum Reference<T> {
     /// `"measure"`.
     Measure(MeasureWord),
     /// The value.
-    /// Which histogram its latency is read from, with `latency = "otlp"`; each key optional.
-    pub otlp: Option<OtlpSection>,
     Known(T),
 }
 
@@ -310,29 +306,67 @@ pub enum MeasureWord {
     Measure,
 }
 
-/// Where an app's latency comes from.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum LatencySource {
-    /// Clients push it to the agent's socket (`lull load` does).
-    #[default]
-    Push,
-    /// The library that the app is started with sees its queries.
-    Preload,
-    /// Programs in the kernel see its queries.
-    Ebpf,
-    /// The tail is queried from the Prometheus server at this address.
-    Prometheus(Server),
+/// `[app.prometheus]`: what is queried beside the tail, and how the server is reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PrometheusSection {
+    /// A PromQL query whose result is the load.
+    #[schemars(
+        example = &"sum(rate(http_seconds_count[5s]))",
+        extend("x-unit" = "requests/s")
+    )]
+    pub load: Option<String>,
+    /// A PromQL query whose result is the age of the newest sample in seconds. It tells data that
+    /// has stopped from an app without requests.
+    #[schemars(example = &"time() - max(timestamp(http_seconds_count))")]
+    pub age: Option<String>,
+    /// How old the newest sample may be before latency is missing.
+    #[schemars(extend("default" = "30s"))]
+    pub age_max: Option<Nanos>,
+    /// PEM file of the authorities that a server over `https` may be certified by; those of the
+    /// system if absent.
+    #[schemars(example = &"/etc/lull/ca.pem")]
+    pub ca: Option<PathBuf>,
+    /// PEM file of the certificate that the agent shows, with `key`.
+    #[schemars(example = &"/etc/lull/client.pem")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file of its private key.
+    #[schemars(example = &"/etc/lull/client.key")]
+    pub key: Option<PathBuf>,
+    /// File with a bearer token, read for each query; over `https` only.
+    #[schemars(example = &"/var/run/secrets/kubernetes.io/serviceaccount/token")]
+    pub token: Option<PathBuf>,
 }
 
-impl TryFrom<String> for LatencySource {
-    type Error = String;
+impl PrometheusSection {
+    /// How old the newest sample may be.
+    const AGE_MAX: Nanos = Nanos::from_secs(30);
 
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "push" => Ok(Self::Push),
-            None if text == "preload" => Ok(Self::Preload),
-            None if text == "ebpf" => Ok(Self::Ebpf),
+    /// Returns the first key that does not fit the others, and why.
+    pub(super) fn check(&self, server: &Server) -> Result<(), (&'static str, &'static str)> {
+        let is_blank = |query: &Option<String>| query.as_ref().is_some_and(|it| it.trim().is_empty());
+        let files = [("ca", &self.ca), ("certificate", &self.certificate), ("token", &self.token)];
+        if is_blank(&self.load) {
+            return Err(("load", "is an empty query"));
+        }
+        if is_blank(&self.age) {
+            return Err(("age", "is an empty query"));
+        }
+        if self.age_max.is_some() && self.age.is_none() {
+            return Err(("age_max", "needs `age`, the query for the age of the data"));
+        }
+        if self.certificate.is_some() != self.key.is_some() {
+            return Err(("certificate", "and `key` belong together: give both"));
+        }
+        match files.into_iter().find(|(_, file)| file.is_some()) {
+            Some((key, _)) if !server.is_encrypted() => {
+                Err((key, "needs an encrypted connection: write latency = \"prometheus:https://...\""))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// `[app.otlp]`: the histogram that an app's latency is read from.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -348,6 +382,32 @@ pub struct OtlpSection {
     pub metric: Option<String>,
 }
 
+/// Where an app's latency comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub enum LatencySource {
+    /// Clients push it to the agent's socket (`lull load` does).
+    #[default]
+    Push,
+    /// The library that the app is started with sees its queries.
+    Preload,
+    /// Programs in the kernel see its queries.
+    Ebpf,
+    /// Its service exports histograms by OTLP.
+    Otlp,
+    /// The tail is queried from the Prometheus server at this address.
+    Prometheus(Server),
+}
+
+impl TryFrom<String> for LatencySource {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "push" => Ok(Self::Push),
+            None if text == "preload" => Ok(Self::Preload),
+            None if text == "ebpf" => Ok(Self::Ebpf),
+            None if text == "otlp" => Ok(Self::Otlp),
             Some(("prometheus", address)) => Server::parse(address).map(Self::Prometheus),
             _ => Err(format!(
                 "`{text}` is no source of latency: write \"push\", \"preload\", \"ebpf\", \
@@ -359,8 +419,6 @@ pub struct OtlpSection {
 
 /// Where an app's progress comes from.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-    /// Its service exports histograms by OTLP.
-    Otlp,
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 pub enum ProgressSource {
@@ -373,7 +431,6 @@ pub enum ProgressSource {
     Instructions,
     /// CPU time.
     CpuTime,
-            None if text == "otlp" => Ok(Self::Otlp),
 }
 
 /// `[[load]]`: a load client that runs as long as the agent does.
@@ -459,6 +516,33 @@ impl AppSection {
         self.gate.clone().unwrap_or_default().settings(limit).map(Some)
     }
 
+    /// Returns what is queried from a Prometheus server, if its latency comes from one.
+    pub(crate) fn prometheus_queries(&self) -> Option<Queries> {
+        let LatencySource::Prometheus(server) = &self.latency else { return None };
+        let (at, _) = self.spec().tail()?;
+        let section = self.prometheus.clone().unwrap_or_default();
+        let PrometheusSection { load, age, age_max, ca, certificate, key, token } = section;
+        let age_max = age_max.unwrap_or(PrometheusSection::AGE_MAX);
+        Some(Queries {
+            server: server.clone(),
+            access: Access { ca, certificate: certificate.zip(key), token },
+            tail: self.query.clone().unwrap_or_default(),
+            at,
+            load,
+            age: age.map(|query| (query, age_max)),
+        })
+    }
+
+    /// Returns the histogram that its latency is read from, as the app with this number, if it
+    /// comes by OTLP.
+    pub(crate) fn otlp_source(&self, app: u16) -> Option<OtlpSource> {
+        let OtlpSection { service, route, metric } = self.otlp.clone().unwrap_or_default();
+        let service = service.unwrap_or_else(|| self.name.clone());
+        let metric = metric.unwrap_or_else(|| USUAL_METRIC.to_owned());
+        let source = OtlpSource { app, service, route, metric };
+        (self.latency == LatencySource::Otlp).then_some(source)
+    }
+
     /// Returns the entry of the file that it comes from, as errors name it; `index` is its
     /// number among all apps.
     pub fn entry(&self, index: usize) -> String {
@@ -494,16 +578,6 @@ impl AppSection {
             solo_per_s: self.solo.and_then(Reference::known),
         }
     }
-    /// Returns the histogram that its latency is read from, as the app with this number, if it
-    /// comes by OTLP.
-    pub(crate) fn otlp_source(&self, app: u16) -> Option<OtlpSource> {
-        let OtlpSection { service, route, metric } = self.otlp.clone().unwrap_or_default();
-        let service = service.unwrap_or_else(|| self.name.clone());
-        let metric = metric.unwrap_or_else(|| USUAL_METRIC.to_owned());
-        let source = OtlpSource { app, service, route, metric };
-        (self.latency == LatencySource::Otlp).then_some(source)
-    }
-
 }
 
 impl<T> Reference<T> {

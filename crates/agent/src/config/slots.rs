@@ -94,6 +94,8 @@ impl TemplateSection {
             gate: None,
             promise: Vec::new(),
             query: None,
+            prometheus: None,
+            otlp: None,
             progress: ProgressSource::Auto,
             slot: Some(slot),
             register: register.map(|users| RegisterAs { template: template.clone(), users }),
@@ -105,4 +107,3 @@ impl TemplateSection {
 fn is_glob(text: &str) -> bool {
     text.contains(['*', '?', '[', '{'])
 }
-            otlp: None,

@@ -307,7 +307,15 @@ fn a_tail_from_prometheus_needs_a_query_and_a_policy_that_goes_by_it() {
     let cases = [
         (with(address), "app[0].latency: needs query"),
         (with("query = \"up\""), "app[0].query: is for latency"),
-        (with("latency = \"prometheus:https://x\"\nquery = \"up\""), "encrypted"),
+        (
+            with(&format!("{address}\nquery = \"up\"\nprometheus = {{ token = \"/t\" }}")),
+            "app[0].prometheus.token: needs an encrypted connection",
+        ),
+        (
+            with(&format!("{address}\nquery = \"up\"\nprometheus = {{ age_max = \"3s\" }}")),
+            "app[0].prometheus.age_max: needs `age`",
+        ),
+        (with("prometheus = { load = \"up\" }"), "app[0].prometheus: is for latency"),
         (with("latency = \"pull\""), "`pull` is no source of latency"),
         (format!("ideal = \"measure\"\n{address}\nquery = \"up\""), "app[0].ideal: cannot"),
     ];
@@ -397,4 +405,27 @@ fn the_config_in_the_daemonset_is_a_good_one() {
     let indented = rest.lines().take_while(|line| line.starts_with("    "));
     let text: String = indented.map(|line| format!("{}\n", line.trim_start())).collect();
     assert_eq!(load(&text).unwrap().policy, "unmanaged");
+}
+
+#[test]
+fn latency_by_otlp_needs_an_address_and_has_the_apps_name_as_its_service() {
+    let with = |lines: &str| format!("ideal = \"2.8ms\"\n{lines}");
+    let of = |lines: &str| GOOD.replacen("ideal = \"2.8ms\"", &with(lines), 1);
+    let address = "[agent]\notlp = \"[::1]:0\"\n";
+    let received = format!("{address}{}", of("latency = \"otlp\""));
+    let config = load(&received).unwrap();
+    let source = config.apps[0].otlp_source(3).unwrap();
+    assert_eq!((source.app, source.service.as_str()), (3, config.apps[0].name.as_str()));
+    assert_eq!((source.metric.as_str(), source.route), ("http.server.request.duration", None));
+    assert_eq!(config.apps[1].otlp_source(4), None);
+    let cases = [
+        ("latency = \"otlp\"", "app[0].latency: needs an address to receive at"),
+        ("otlp = { route = \"/\" }", "app[0].otlp: is for latency"),
+    ];
+    for (to, want) in cases {
+        let got = refusal("ideal = \"2.8ms\"", &with(to));
+        assert!(got.contains(want), "{to}\n  got:  {got}\n  want: {want}");
+    }
+    let got = load(&format!("{address}{GOOD}")).unwrap_err().to_string();
+    assert!(got.contains("agent.otlp: needs an app"), "{got}");
 }

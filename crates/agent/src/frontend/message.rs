@@ -88,7 +88,7 @@ pub(super) enum FromFrontend {
         order: Ordered,
     },
     /// The result of a query of a Prometheus server.
-    Tail {
+    Number {
         /// The number of the query.
         query: u32,
         /// Nanoseconds, `None` without requests, or why it is not known.

@@ -209,9 +209,9 @@ impl FrontProcess {
             }
             ToFrontend::Reply { query, bytes } => {
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-                let tail = prometheus::parse(&bytes, now.unwrap_or_default().as_secs_f64());
-                let tail = tail.map(|tail| tail.map(|tail| tail.0)).map_err(|why| why.to_string());
-                send(&self.out, &[FromFrontend::Tail { query, tail }]).await;
+                let number = prometheus::parse(&bytes, now.unwrap_or_default().as_secs_f64());
+                let number = number.map_err(|why| why.to_string());
+                send(&self.out, &[FromFrontend::Number { query, number }]).await;
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::*;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 const NOW: f64 = 1_700_000_000.0;
 
@@ -14,21 +14,29 @@ fn vector(values: &[&str]) -> String {
     format!(r#"{{"status":"success","data":{{"resultType":"vector","result":[{result}]}}}}"#)
 }
 
+/// The tail in a reply, as it reaches the loop.
+fn tail(text: &str) -> Gauge<Option<Nanos>> {
+    match Wanted::Tail.reply(parse_reply(text, NOW)) {
+        Reply::Tail(tail) => tail,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn why(text: &str) -> String {
-    parse_reply(text, NOW).unwrap_err().to_string()
+    tail(text).unwrap_err().to_string()
 }
 
 #[test]
 fn one_number_of_seconds_is_the_tail() {
-    assert_eq!(parse_reply(&vector(&["0.0042"]), NOW), Ok(Some(Nanos::from_micros(4200))));
-    assert_eq!(parse_reply(&vector(&["0"]), NOW), Ok(Some(Nanos::ZERO)));
+    assert_eq!(tail(&vector(&["0.0042"])), Ok(Some(Nanos::from_micros(4200))));
+    assert_eq!(tail(&vector(&["0"])), Ok(Some(Nanos::ZERO)));
     let scalar = r#"{"status":"success","data":{"resultType":"scalar","result":[1700000000,"2"]}}"#;
-    assert_eq!(parse_reply(scalar, NOW), Ok(Some(Nanos::from_secs(2))));
+    assert_eq!(tail(scalar), Ok(Some(Nanos::from_secs(2))));
 }
 
 #[test]
 fn the_quantile_of_no_request_is_no_request() {
-    assert_eq!(parse_reply(&vector(&["NaN"]), NOW), Ok(None));
+    assert_eq!(tail(&vector(&["NaN"])), Ok(None));
 }
 
 #[test]
@@ -39,7 +47,7 @@ fn whatever_else_is_said_is_missing_with_its_reason() {
         (vector(&["+Inf"]), "beyond the last bucket"),
         (vector(&["-1"]), "no latency in seconds"),
         (vector(&["4200000000"]), "no latency in seconds"),
-        (vector(&["soon"]), "no latency in seconds"),
+        (vector(&["soon"]), "no number"),
         (
             r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#.into(),
             "parse error",
@@ -65,8 +73,13 @@ fn an_answer_of_another_time_is_none() {
 #[test]
 fn an_address_is_http_without_a_query() {
     assert_eq!(Server::parse("http://[::1]:9090/prom/").unwrap().base, "http://[::1]:9090/prom");
+    let encrypted = Server::parse("https://x:9090/prom");
+    match cfg!(feature = "tls") {
+        true => assert!(encrypted.unwrap().is_encrypted()),
+        false => assert!(encrypted.unwrap_err().contains("--features tls")),
+    }
     let cases = [
-        ("https://x:9090", "encrypted"),
+        ("ftp://x:9090", "is no address"),
         ("x:9090", "is no address"),
         ("http://", "names no host"),
         ("http://:9090", "names no host"),
@@ -115,7 +128,7 @@ fn http(status: &str, body: &str) -> Option<String> {
 /// request that it sent.
 fn first(answer: Option<String>, query: &str) -> (Gauge<lull_control::LatencySeen>, String) {
     let (server, asked) = serving(answer);
-    let mut reported = follow(server, query.to_owned(), Percentile::P95, PERIOD_MIN, in_process);
+    let mut reported = follow(queries(server, query), PERIOD_MIN, in_process);
     let asked = asked.recv().unwrap();
     loop {
         let seen = reported_now(&mut reported);
@@ -128,13 +141,22 @@ fn first(answer: Option<String>, query: &str) -> (Gauge<lull_control::LatencySee
     }
 }
 
-/// Parses answers as the front end does, and sends the tails where it does.
-fn in_process(base: String, to: Sender<Answer>) -> impl Fn(Vec<u8>) -> bool + Send + 'static {
+fn queries(server: Server, tail: &str) -> Queries {
+    let (access, tail, at) = (Access::default(), tail.to_owned(), Percentile::P95);
+    Queries { server, access, tail, at, load: None, age: None }
+}
+
+/// Parses answers as the front end does, and sends the replies where it does.
+fn in_process(
+    base: String,
+    wanted: Wanted,
+    to: Sender<Answer>,
+) -> impl Fn(Vec<u8>) -> bool + Send + 'static {
     move |bytes| {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-        let tail = parse(&bytes, time.as_secs_f64());
-        let tail = tail.map_err(|why| Missing::because(format!("{base}: {why}")));
-        to.send(Answer { received_at: now(), tail }).is_ok()
+        let number = parse(&bytes, time.as_secs_f64());
+        let number = number.map_err(|why| Missing::because(format!("{base}: {why}")));
+        to.send(Answer { received_at: now(), reply: wanted.reply(number) }).is_ok()
     }
 }
 
@@ -173,14 +195,38 @@ fn a_server_that_fails_stalls_or_floods_is_a_reason() {
 fn nobody_there_is_a_reason_too() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = Server::parse(&format!("http://127.0.0.1:{port}")).unwrap();
-    assert!(server.fetch("up").is_err());
+    assert!(Client::new(server, Access::default()).fetch("up").is_err());
 }
 
 #[test]
 fn any_bytes_of_a_server_are_an_answer_or_a_reason() {
     let answer = http("200 OK", &vector(&["0.25"])).unwrap();
-    assert_eq!(parse(answer.as_bytes(), NOW), Ok(Some(Nanos::from_millis(250))));
+    assert_eq!(parse(answer.as_bytes(), NOW), Ok(Some(0.25)));
     for end in 0..answer.len() {
         assert!(parse(&answer.as_bytes()[..end], NOW).is_err(), "{end}");
+    }
+}
+
+#[test]
+fn tail_load_and_age_are_queried_of_one_server_each_under_its_own_bound() {
+    let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+    let body = vector(&["0.25"]).replace(&NOW.to_string(), &time.to_string());
+    let (server, asked) = serving(http("200 OK", &body));
+    let all = Queries {
+        load: Some("load".to_owned()),
+        age: Some(("age".to_owned(), Nanos::from_secs(1))),
+        ..queries(server, "tail")
+    };
+    let mut reported = follow(all, PERIOD_MIN, in_process);
+    let asked: Vec<String> = (0..4).map(|_| asked.recv().unwrap()).collect();
+    for (request, name) in asked.iter().zip(["age", "tail", "load", "age"]) {
+        assert!(request.contains(&format!("query={name} ")), "{request}");
+    }
+    let seen = reported_now(&mut reported).unwrap();
+    assert_eq!((seen.offered_per_s, seen.has_rates()), (0.25, true));
+    let loads = [(1_000.0, true), (-1.0, false), (f64::INFINITY, false)];
+    for (number, is_load) in loads {
+        let reply = Wanted::Load.reply(Ok(Some(number)));
+        assert!(matches!(reply, Reply::Load(load) if load.is_ok() == is_load), "{number}");
     }
 }

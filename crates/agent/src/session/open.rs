@@ -17,7 +17,7 @@ use crate::guarded;
 use crate::library::Library;
 use crate::limited::limited;
 use crate::live::BoundServer;
-use crate::prometheus::{self, Server};
+use crate::prometheus;
 use crate::record::{Head, Recorder};
 use anyhow::Context;
 use checks::check_own;
@@ -35,9 +35,9 @@ use lull_lab::CustomPolicy;
 use lull_oncall::{Mode, Settings};
 use rand::SeedableRng;
 use std::collections::VecDeque;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::net::TcpListener;
 use std::time::{Duration, SystemTime};
 
 /// An agent that is not started yet: a config, and what its caller hands in.
@@ -178,6 +178,7 @@ impl<'a> Agent<'a> {
         let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
         let server = self.bind_page(&place)?;
+        let otlp = self.bind_otlp()?;
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
         let power = self.config.power_model()?;
@@ -200,7 +201,6 @@ impl<'a> Agent<'a> {
         plant.waiting().iter().for_each(|text| (self.say)(text));
         if self.config.agent.events {
             plant.watch_events(self.config.agent.break_even);
-        let otlp = self.bind_otlp()?;
         }
         let loads = match self.prepare(&mut plant, &roots, &socket) {
             Ok(loads) => loads,
@@ -398,9 +398,10 @@ impl<'a> Agent<'a> {
         roots: &Roots,
         frontend: &Frontend,
     ) -> Vec<HostApp> {
-        let follow = |server: &Server, query: String, at| {
-            let parser = |name, to| frontend.tail_parser(name, to);
-            prometheus::follow(server.clone(), query, at, self.config.agent.epoch, parser)
+        let epoch = self.config.epoch_rule().longest();
+        let follow = |queries| {
+            let parser = |server, wanted, to| frontend.reply_parser(server, wanted, to);
+            prometheus::follow(queries, epoch, parser)
         };
         let counters = machine.capabilities.has(Capability::Instructions);
         let each = self.config.apps.iter().zip(started);

@@ -1,57 +1,118 @@
 //! Tails that another program computes and that a thread of the agent requests.
 //!
-//! The control loop never waits for that program: it takes the answers that have
-//! arrived by the end of an epoch. If no new answer is due yet, the epoch has no
-//! request of its own and is not treated as silent. After `patience` without an
-//! answer, latency is missing.
+//! The control loop never waits for that program: it takes the replies that have
+//! arrived by the end of an epoch. If no new tail is due yet, the epoch has no
+//! request of its own and is not treated as silent. After `patience` without a
+//! tail, latency is missing.
+//!
+//! A program that computes from old data still replies, with a tail that does not change or is
+//! none. So the age of the data may be requested beside the tail: without it, data that has
+//! stopped cannot be told from an app without requests.
 
 use lull_control::{LatencySeen, ReportedTail};
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// One answer.
+/// One reply.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// When it arrived, `CLOCK_MONOTONIC`.
     pub received_at: Nanos,
-    /// The tail, `None` if no request was answered lately; or why it is not known.
-    pub tail: Gauge<Option<Nanos>>,
+    /// What it replies to, and its value.
+    pub reply: Reply,
+}
+
+/// The value of a reply; each may be unknown for a reason.
+#[derive(Debug, Clone)]
+pub enum Reply {
+    /// The tail; `None` if no request was answered lately.
+    Tail(Gauge<Option<Nanos>>),
+    /// Requests per second; `None` if no number results.
+    Load(Gauge<Option<f64>>),
+    /// Age of the newest sample that the tail is computed from.
+    Age(Gauge<Option<Nanos>>),
+}
+
+/// What is requested, and how long the loop waits for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected {
+    /// The percentile of the tails.
+    pub at: Percentile,
+    /// Longest time between two tails.
+    pub patience: Nanos,
+    /// Largest age of the data, if its age is requested.
+    pub age_max: Option<Nanos>,
 }
 
 /// The loop's end.
 #[derive(Debug)]
 pub struct Reported {
-    at: Percentile,
-    patience: Nanos,
+    expected: Expected,
     answers: Receiver<Answer>,
-    last: Option<Answer>,
+    /// The last tail, and when it came.
+    tail: Option<(Nanos, Gauge<Option<Nanos>>)>,
+    load_per_s: Option<f64>,
+    age: Gauge<Option<Nanos>>,
 }
 
 impl Reported {
-    /// Creates a gauge of tails at a percentile; answers must be sent through the sender
-    /// at least every `patience`.
-    pub fn new(at: Percentile, patience: Nanos) -> (Sender<Answer>, Self) {
+    /// Creates a gauge; replies must be sent through the sender.
+    pub fn new(expected: Expected) -> (Sender<Answer>, Self) {
         let (sender, answers) = channel();
-        (sender, Self { at, patience, answers, last: None })
+        let age = Err(Missing::because("it has not been answered yet"));
+        (sender, Self { expected, answers, tail: None, load_per_s: None, age })
     }
 
     /// Returns what was reported by the end of the epoch, `now`; starts the next.
     pub fn harvest(&mut self, now: Nanos) -> Gauge<LatencySeen> {
-        let newest = self.answers.try_iter().last();
-        let is_new = newest.is_some();
-        self.last = newest.or(self.last.take());
-        let Some(last) = &self.last else {
+        let is_new = self.take_answers();
+        let Some((received_at, tail)) = &self.tail else {
             return Err(Missing::because("the source of the tail has not answered yet"));
         };
-        let tail = last.tail.clone()?;
-        let age = now.saturating_sub(last.received_at);
-        if !is_new && age > self.patience {
+        let tail = tail.clone()?;
+        let age = now.saturating_sub(*received_at);
+        if !is_new && age > self.expected.patience {
             let why = format!("the source of the tail has not answered for {age:.1}");
             return Err(Missing::because(why));
         }
+        self.check_age()?;
         let tail = tail.filter(|_| is_new);
-        let reported = Some(ReportedTail { at: self.at, tail });
-        Ok(LatencySeen { reported, ..LatencySeen::default() })
+        let per_s = self.load_per_s;
+        let rate_per_s = per_s.unwrap_or_default();
+        Ok(LatencySeen {
+            offered_per_s: rate_per_s,
+            completed_per_s: rate_per_s,
+            reported: Some(ReportedTail { at: self.expected.at, tail, per_s }),
+            ..LatencySeen::default()
+        })
+    }
+
+    /// Takes the replies that have arrived; `true` if a tail is among them.
+    fn take_answers(&mut self) -> bool {
+        let mut is_new = false;
+        for Answer { received_at, reply } in self.answers.try_iter() {
+            match reply {
+                Reply::Tail(tail) => (self.tail, is_new) = (Some((received_at, tail)), true),
+                Reply::Load(load) => self.load_per_s = load.ok().flatten(),
+                Reply::Age(age) => self.age = age,
+            }
+        }
+        is_new
+    }
+
+    /// Checks that the tail is of now, if the age of its data is requested.
+    fn check_age(&self) -> Gauge<()> {
+        let Some(most) = self.expected.age_max else { return Ok(()) };
+        let because = |why: String| Err(Missing::because(why));
+        match &self.age {
+            Ok(Some(age)) if *age <= most => Ok(()),
+            Ok(Some(age)) => because(format!(
+                "the newest sample is {age:.1} old, and {most} is the most: is the app scraped, \
+                 and up?"
+            )),
+            Ok(None) => because("the query for the age of the data has no number".to_owned()),
+            Err(why) => because(format!("the age of the data is not known: {why}")),
+        }
     }
 }
 
@@ -61,8 +122,13 @@ mod tests {
 
     const SECOND: Nanos = Nanos::from_secs(1);
 
+    fn reported() -> (Sender<Answer>, Reported) {
+        let expected = Expected { at: Percentile::P95, patience: SECOND * 2, age_max: None };
+        Reported::new(expected)
+    }
+
     fn answer(came_s: u64, tail: Gauge<Option<Nanos>>) -> Answer {
-        Answer { received_at: Nanos::from_secs(came_s), tail }
+        Answer { received_at: Nanos::from_secs(came_s), reply: Reply::Tail(tail) }
     }
 
     fn millis(count: u64) -> Gauge<Option<Nanos>> {
@@ -75,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_newest_answer_is_the_tail_and_of_one_percentile_only() {
-        let (sender, mut reported) = Reported::new(Percentile::P95, SECOND * 2);
+        let (sender, mut reported) = reported();
         assert!(reported.harvest(SECOND).is_err(), "nothing was told yet");
         sender.send(answer(1, millis(7))).unwrap();
         sender.send(answer(2, millis(9))).unwrap();
@@ -86,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_epoch_between_two_answers_is_no_silence_and_a_long_one_is() {
-        let (sender, mut reported) = Reported::new(Percentile::P95, SECOND * 2);
+        let (sender, mut reported) = reported();
         sender.send(answer(1, millis(7))).unwrap();
         assert!(tail(&reported.harvest(SECOND)).is_some());
         assert_eq!(tail(&reported.harvest(SECOND * 2)), None);
@@ -99,12 +165,45 @@ mod tests {
 
     #[test]
     fn a_reason_stands_until_something_else_is_told() {
-        let (sender, mut reported) = Reported::new(Percentile::P95, SECOND * 2);
+        let (sender, mut reported) = reported();
         sender.send(answer(1, Err(Missing::because("status 503")))).unwrap();
         for _ in 0..2 {
             assert_eq!(reported.harvest(SECOND).unwrap_err().to_string(), "status 503");
         }
         sender.send(answer(2, Ok(None))).unwrap();
         assert_eq!(tail(&reported.harvest(SECOND * 2)), None, "idle is not silent");
+    }
+
+    #[test]
+    fn old_data_is_missing_and_an_idle_app_is_not() {
+        let expected =
+            Expected { at: Percentile::P95, patience: SECOND * 2, age_max: Some(SECOND * 15) };
+        let (sender, mut reported) = Reported::new(expected);
+        let mut harvest = |age: Gauge<Option<Nanos>>| {
+            sender.send(answer(1, Ok(None))).unwrap();
+            sender.send(Answer { received_at: SECOND, reply: Reply::Age(age) }).unwrap();
+            reported.harvest(SECOND)
+        };
+        assert_eq!(tail(&harvest(Ok(Some(SECOND * 3)))), None, "no requests, by new data");
+        let why = harvest(Ok(Some(SECOND * 40))).unwrap_err().to_string();
+        assert!(why.contains("40.0s old") && why.contains("15"), "{why}");
+        assert!(harvest(Ok(None)).is_err());
+        let why = harvest(Err(Missing::because("status 503"))).unwrap_err().to_string();
+        assert!(why.contains("age of the data is not known: status 503"), "{why}");
+        assert!(harvest(Ok(Some(SECOND))).is_ok());
+    }
+
+    #[test]
+    fn a_load_gives_rates_and_none_gives_none() {
+        let (sender, mut reported) = reported();
+        let mut harvest = |load: Gauge<Option<f64>>| {
+            sender.send(answer(1, millis(7))).unwrap();
+            sender.send(Answer { received_at: SECOND, reply: Reply::Load(load) }).unwrap();
+            reported.harvest(SECOND).unwrap()
+        };
+        let seen = harvest(Ok(Some(1_250.0)));
+        assert!(seen.has_rates());
+        assert_eq!((seen.offered_per_s, seen.completed_per_s), (1_250.0, 1_250.0));
+        assert!(!harvest(Err(Missing::because("status 503"))).has_rates());
     }
 }

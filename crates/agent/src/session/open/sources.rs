@@ -2,7 +2,7 @@
 
 use crate::config::{AppSection, LatencySource, ProgressSource};
 use crate::otlp::OtlpSource;
-use crate::prometheus::Server;
+use crate::prometheus::Queries as PrometheusQueries;
 use lull_control::LatencyOf;
 use lull_host::Roots;
 use lull_host::gauges::queries::Queries;
@@ -11,26 +11,25 @@ use lull_host::oncall::Watch;
 use lull_host::plant::{LatencyFrom, ProgressFrom};
 use lull_measure::Percentile;
 
-/// Returns the source of an app's latency. `follow` starts a thread that sends a query to a
+/// Returns the source of an app's latency. `follow` starts a thread that sends queries to a
 /// Prometheus server once an epoch.
 pub(super) fn latency_from(
     app: &AppSection,
     watch: Option<Watch>,
     roots: &Roots,
-    follow: impl FnOnce(&Server, String, Percentile) -> Reported,
+    follow: impl FnOnce(PrometheusQueries) -> Reported,
 ) -> LatencyFrom {
     match app.latency_of() {
         Some(LatencyOf::RunQueue) => return LatencyFrom::RunQueue,
         Some(LatencyOf::MemoryPressure) => return LatencyFrom::MemoryPressure,
         Some(LatencyOf::Requests) | None => {}
     }
-    match (&app.latency, app.spec().tail()) {
-        (LatencySource::Ebpf, _) => LatencyFrom::Sockets(Queries::new(roots)),
-        (LatencySource::Prometheus(server), Some((at, _))) => {
-            let query = app.query.clone().unwrap_or_default();
-            LatencyFrom::Reported(follow(server, query, at))
-        }
-        (LatencySource::Otlp, _) => LatencyFrom::Otlp(describe_otlp(app)),
+    if let Some(queries) = app.prometheus_queries() {
+        return LatencyFrom::Reported(follow(queries));
+    }
+    match &app.latency {
+        LatencySource::Ebpf => LatencyFrom::Sockets(Queries::new(roots)),
+        LatencySource::Otlp => LatencyFrom::Otlp(describe_otlp(app)),
         _ => watch.map_or(LatencyFrom::Push, LatencyFrom::OnCall),
     }
 }

@@ -1,0 +1,99 @@
+//! TLS of connections to a Prometheus server, by rustls with ring.
+
+use super::address::Access;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Where distributions keep the certificates of authorities, one of them on each.
+const SYSTEM_AUTHORITIES: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// A connection over TLS.
+pub(super) type Encrypted = StreamOwned<ClientConnection, TcpStream>;
+
+/// What connections begin with, read again when one of its files changes.
+#[derive(Default)]
+pub(super) struct Tls {
+    config: Option<(Vec<Option<SystemTime>>, Arc<ClientConfig>)>,
+}
+
+impl Tls {
+    /// Begins TLS over a connection to this host.
+    pub(super) fn wrap(
+        &mut self,
+        socket: TcpStream,
+        host: &str,
+        access: &Access,
+    ) -> io::Result<Encrypted> {
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+        let config = self.config(access)?;
+        let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
+        Ok(StreamOwned::new(connection, socket))
+    }
+
+    fn config(&mut self, access: &Access) -> io::Result<Arc<ClientConfig>> {
+        let changed = access.files().map(changed_at).collect();
+        match &self.config {
+            Some((before, config)) if *before == changed => Ok(Arc::clone(config)),
+            _ => {
+                let config = Arc::new(read_config(access)?);
+                self.config = Some((changed, Arc::clone(&config)));
+                Ok(config)
+            }
+        }
+    }
+}
+
+impl Access {
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let own = self.certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
+        self.ca.iter().chain(own).map(PathBuf::as_path)
+    }
+}
+
+fn changed_at(path: &Path) -> Option<SystemTime> {
+    path.metadata().and_then(|file| file.modified()).ok()
+}
+
+fn read_config(access: &Access) -> io::Result<ClientConfig> {
+    let system = || SYSTEM_AUTHORITIES.iter().map(PathBuf::from).find(|path| path.exists());
+    let ca = access.ca.clone().or_else(system);
+    let ca = ca.ok_or_else(|| io::Error::other("no authorities are known: give `ca`"))?;
+    let mut authorities = RootCertStore::empty();
+    let (known, _) = authorities.add_parsable_certificates(certificates(&ca)?);
+    if known == 0 {
+        return Err(failed(&ca, "it has no certificate"));
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
+    let builder = builder.with_root_certificates(authorities);
+    let Some((certificate, key)) = &access.certificate else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let own = certificates(certificate)?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, error))?;
+    builder.with_client_auth_cert(own, secret).map_err(|error| failed(certificate, error))
+}
+
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let all = CertificateDer::pem_file_iter(path).map_err(|error| failed(path, error))?;
+    all.collect::<Result<_, _>>().map_err(|error| failed(path, error))
+}
+
+fn failed(path: &Path, why: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;

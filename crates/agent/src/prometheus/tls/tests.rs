@@ -1,0 +1,111 @@
+//! A server over TLS that demands a client's certificate and a token.
+
+/// Certificates are made by `openssl`.
+mod needs_openssl {
+    use super::super::super::address::{Access, Server};
+    use super::super::super::client::Client;
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::server::WebPkiClientVerifier;
+    use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+    use std::sync::Arc;
+
+    /// Runs openssl in a directory.
+    fn openssl(place: &Path, arguments: &str) {
+        let mut command = Command::new("openssl");
+        let output = command.current_dir(place).args(arguments.split(' ')).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Makes an authority and a certificate by it: `NAME.pem`, `NAME-leaf.pem`, `NAME-leaf.key`.
+    fn certify(place: &Path, name: &str) {
+        let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+        openssl(
+            place,
+            &format!("req -x509 {key} -subj /CN={name} -keyout {name}.key -out {name}.pem"),
+        );
+        std::fs::write(place.join("names"), "subjectAltName=IP:127.0.0.1\n").unwrap();
+        openssl(
+            place,
+            &format!("req -new {key} -subj /CN=leaf -keyout {name}-leaf.key -out {name}.csr"),
+        );
+        openssl(
+            place,
+            &format!(
+                "x509 -req -in {name}.csr -CA {name}.pem -CAkey {name}.key -CAcreateserial \
+                 -days 2 -extfile names -out {name}-leaf.pem"
+            ),
+        );
+    }
+
+    fn certificates(file: &Path) -> Vec<CertificateDer<'static>> {
+        CertificateDer::pem_file_iter(file).unwrap().map(Result::unwrap).collect()
+    }
+
+    /// Starts a server that answers every request with the request.
+    fn serve(place: &Path) -> Server {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut clients = RootCertStore::empty();
+        clients.add(certificates(&place.join("clients.pem")).remove(0)).unwrap();
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(clients.into(), provider.clone());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_client_cert_verifier(verifier.build().unwrap())
+            .with_single_cert(
+                certificates(&place.join("servers-leaf.pem")),
+                PrivateKeyDer::from_pem_file(place.join("servers-leaf.key")).unwrap(),
+            );
+        let config = Arc::new(config.unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let base = format!("https://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for socket in listener.incoming() {
+                let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+                let mut stream = StreamOwned::new(connection, socket.unwrap());
+                let mut bytes = [0; 4096];
+                // A handshake that fails is the client's to report.
+                let Ok(count) = stream.read(&mut bytes) else { continue };
+                stream.write_all(&bytes[..count]).unwrap();
+                stream.conn.send_close_notify();
+                stream.flush().unwrap();
+            }
+        });
+        Server::parse(&base).unwrap()
+    }
+
+    #[test]
+    fn both_ends_are_certified_and_the_token_is_read_for_each_query() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| -> PathBuf { place.path().join(name) };
+        certify(place.path(), "servers");
+        certify(place.path(), "clients");
+        let server = serve(place.path());
+        std::fs::write(at("token"), "first\n").unwrap();
+        let access = Access {
+            ca: Some(at("servers.pem")),
+            certificate: Some((at("clients-leaf.pem"), at("clients-leaf.key"))),
+            token: Some(at("token")),
+        };
+        let mut client = Client::new(server.clone(), access.clone());
+        let mut ask = || String::from_utf8(client.fetch("up").unwrap()).unwrap();
+        assert!(ask().contains("Authorization: Bearer first\r\n"));
+        std::fs::write(at("token"), "second\n").unwrap();
+        assert!(ask().contains("Authorization: Bearer second\r\n"));
+        let refused = [
+            Access { ca: Some(at("clients.pem")), ..access.clone() },
+            Access { certificate: None, ..access.clone() },
+            Access { ca: Some(at("nothing")), ..access.clone() },
+            Access { token: Some(at("nothing")), ..access },
+        ];
+        for access in refused {
+            let failed = Client::new(server.clone(), access.clone()).fetch("up");
+            assert!(failed.is_err(), "{access:?}: {failed:?}");
+        }
+    }
+}
