@@ -11,7 +11,7 @@
 //! register, may write `LINES_MAX` lines, and is closed if it does not read its answers. The
 //! socket is served at most every `PAUSE`, and then up to `ACCEPTS_MAX` connections and
 //! `EVENTS_MAX` events are attended to, so that a flood delays other processes and not the
-//! agent.
+//! agent. A user may register 64 times at once and four times a second from then on.
 
 mod client;
 mod decide;

@@ -12,13 +12,20 @@ use std::os::fd::OwnedFd;
 
 /// How long the templates of a user are known before `/etc/passwd` is read again.
 const USERS_AGE_MAX: Nanos = Nanos::from_secs(10);
+/// Average time between two registrations of one user: each makes the agent look for the
+/// process's threads and children among all processes.
+const INTERVAL: Nanos = Nanos::from_millis(250);
+/// How far a user may be ahead of that: 64 registrations at once.
+const AHEAD_MAX: Nanos = Nanos::from_secs(16);
 
 /// Which templates each user may name, so that a flood of connections does not read
-/// `/etc/passwd` each time.
+/// `/etc/passwd` each time, and how often the user registers.
 #[derive(Debug, Default)]
 pub(super) struct Users {
     of: BTreeMap<u32, Vec<usize>>,
     read: Nanos,
+    /// When the registrations of each user would be over at one an `INTERVAL`.
+    paid_until: BTreeMap<u32, Nanos>,
 }
 
 impl Users {
@@ -27,11 +34,23 @@ impl Users {
         if time >= self.read.saturating_add(USERS_AGE_MAX) {
             self.read = time;
             self.of.clear();
+            self.paid_until.retain(|_, until| *until > time);
         }
         self.of.entry(uid).or_insert_with(|| {
             let all = templates.iter().enumerate();
             all.filter(|(_, offer)| offer.users.is_match(uid)).map(|(number, _)| number).collect()
         })
+    }
+
+    /// Counts one registration of a user; false if the user registers too often.
+    fn count(&mut self, uid: u32, time: Nanos) -> bool {
+        let until = self.paid_until.entry(uid).or_insert(time);
+        let next = (*until).max(time).saturating_add(INTERVAL);
+        if next > time.saturating_add(AHEAD_MAX) {
+            return false;
+        }
+        *until = next;
+        true
     }
 }
 
@@ -83,6 +102,10 @@ impl Registrar {
             let message = format!("the process belongs to app `{app}`, or an ancestor of it does");
             return refuse(Reason::Owned, message);
         }
+        if !self.users.count(connection.uid(), self.served) {
+            let message = format!("user {} registers too often: try again later", connection.uid());
+            return refuse(Reason::Busy, message);
+        }
         let seats = &self.templates[number].seats;
         let Some(index) = seats.take(peer.process) else {
             let (count, template) = (seats.count(), seats.template());
@@ -132,5 +155,32 @@ impl Registrar {
             return refuse(Reason::Process, message);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_registers_64_times_at_once_then_four_times_a_second_and_others_as_before() {
+        let (mut users, start) = (Users::default(), Nanos::from_secs(100));
+        let at_once = (0..100).filter(|_| users.count(1000, start)).count();
+        assert_eq!(at_once, 64);
+        assert!(users.count(1001, start));
+        let mut time = start;
+        let later = (0..100).filter(|_| {
+            time = time.saturating_add(Nanos::from_millis(50));
+            users.count(1000, time)
+        });
+        assert_eq!(later.count(), 20);
+    }
+
+    #[test]
+    fn users_that_have_not_registered_for_long_are_forgotten() {
+        let mut users = Users::default();
+        assert!(users.count(1000, Nanos::from_secs(100)));
+        users.offers(1000, Nanos::from_secs(200), &[]);
+        assert!(users.paid_until.is_empty());
     }
 }
