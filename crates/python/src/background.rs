@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between two looks for signals while a computation runs.
 const SIGNALS: Duration = Duration::from_millis(20);
 
-/// How long the end of the interpreter waits for the calls of policies.
-const LAST_CALLS: Duration = Duration::from_secs(2);
+/// How many milliseconds the end of the interpreter waits for the calls of policies.
+const LAST_CALLS_MS: u32 = 2000;
 
 /// Calls into the interpreter that are under way on threads of computations.
 static CALLS: AtomicIsize = AtomicIsize::new(0);
@@ -85,9 +85,11 @@ impl Drop for Call {
 #[pyfunction]
 pub(crate) fn end_calls(py: Python<'_>) {
     ENDING.store(true, Ordering::SeqCst);
-    let begun = Instant::now();
     py.detach(|| {
-        while CALLS.load(Ordering::SeqCst) > 0 && begun.elapsed() < LAST_CALLS {
+        for _ in 0..LAST_CALLS_MS {
+            if CALLS.load(Ordering::SeqCst) <= 0 {
+                return;
+            }
             thread::sleep(Duration::from_millis(1));
         }
     });

@@ -13,7 +13,7 @@ use pyo3::types::{PyTuple, PyType};
 use rand::{RngExt, SeedableRng};
 use std::sync::Arc;
 
-/// Why a policy is not asked any more.
+/// Why a policy is not called any more.
 const INTERPRETER_ENDS: &str = "the interpreter has ended";
 
 /// The random numbers of a run, which follow from its seed.
