@@ -41,10 +41,10 @@ impl Directory {
         let path = self.root.join(path);
         let folder = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(folder)?;
-        // Others who read the directory are to read the file, too.
+        // The group of a directory may be that of those who analyse it.
         let mut file = tempfile::Builder::new()
             .prefix(".lull-")
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640))
             .tempfile_in(folder)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;

@@ -1,0 +1,56 @@
+-- E_S, E_LC and E_BE by host, day and policy (Ah-Q, Liu et al. 2024, equations 14 to 17), as
+-- `lull entropy` computes them of one record. Needs views.sql.
+--
+-- Q of a latency-critical app is 1 - bound/tail where its tail over all requests of the day is
+-- above the bound; E_LC is the mean of Q. E_BE is one minus the harmonic mean of the progress
+-- of best-effort apps over their progress alone. E_S = 0.8 E_LC + 0.2 E_BE.
+
+WITH tails AS (
+    SELECT host, day, policy, app, any_value(bound_ns) AS bound_ns, min(latency_ns) AS tail_ns
+    FROM day_latencies
+    JOIN day_objectives USING (host, day, app)
+    JOIN day_apps USING (host, day, app)
+    WHERE is_first AND is_latency_critical AND bound_ns > 0
+        AND requests_to >= greatest(1, ceil(percentile / 100 * requests_all))
+    GROUP BY ALL
+),
+critical AS (
+    SELECT host, day, policy, avg(greatest(0, 1 - bound_ns / tail_ns)) AS e_lc
+    FROM tails
+    GROUP BY ALL
+),
+progress AS (
+    SELECT
+        host, day, policy, app, any_value(solo_per_s) AS solo_per_s,
+        sum(progress_per_s_sum) / sum(progress_epochs) AS progress_per_s
+    FROM app_minutes
+    JOIN day_apps USING (host, day, app)
+    WHERE NOT is_latency_critical AND solo_per_s > 0
+    GROUP BY host, day, policy, app
+    HAVING sum(progress_epochs) > 0
+),
+best_effort AS (
+    SELECT
+        host, day, policy,
+        -- An app that makes no progress makes E_BE 1.
+        CASE
+            WHEN min(progress_per_s) <= 0 THEN 1
+            ELSE 1 - 1 / avg(greatest(1, solo_per_s / progress_per_s))
+        END AS e_be
+    FROM progress
+    GROUP BY ALL
+),
+judged AS (
+    SELECT
+        host, day, policy, sum(epochs)::BIGINT AS epochs,
+        sum(missed_epochs) / nullif(sum(judged_epochs), 0) AS missed_ratio
+    FROM minutes
+    GROUP BY ALL
+)
+SELECT
+    host, day, policy,
+    coalesce(0.8 * e_lc + 0.2 * e_be, e_lc, e_be) AS e_s, e_lc, e_be, missed_ratio, epochs
+FROM judged
+LEFT JOIN critical USING (host, day, policy)
+LEFT JOIN best_effort USING (host, day, policy)
+ORDER BY ALL;

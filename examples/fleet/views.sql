@@ -1,0 +1,86 @@
+-- The tables of a dataset that `lull export --dataset` writes, as views for the other files.
+--
+--     duckdb -cmd "SET VARIABLE dataset = '/srv/lull'" -cmd ".read views.sql" < entropy.sql
+--
+-- A file is read once the table `runs` has it, so that an export that is going on, or was
+-- interrupted, is not counted in part. Files of other names are not Lull's. Days are those of
+-- the hosts' clocks, in UTC.
+
+CREATE OR REPLACE VIEW runs AS
+SELECT * FROM read_parquet(
+    getvariable('dataset') || '/runs/host=*/day=*/????????-??????-????????-*-*.parquet',
+    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE});
+
+CREATE OR REPLACE VIEW apps AS
+SELECT * FROM read_parquet(
+    getvariable('dataset') || '/apps/host=*/day=*/????????-??????-????????-*-*.parquet',
+    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
+SEMI JOIN runs USING (host, day, run, first_epoch);
+
+CREATE OR REPLACE VIEW objectives AS
+SELECT * FROM read_parquet(
+    getvariable('dataset') || '/objectives/host=*/day=*/????????-??????-????????-*-*.parquet',
+    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
+SEMI JOIN runs USING (host, day, run, first_epoch);
+
+CREATE OR REPLACE VIEW minutes AS
+SELECT * FROM read_parquet(
+    getvariable('dataset') || '/minutes/host=*/day=*/????????-??????-????????-*-*.parquet',
+    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
+SEMI JOIN runs USING (host, day, run, first_epoch);
+
+CREATE OR REPLACE VIEW app_minutes AS
+SELECT * FROM read_parquet(
+    getvariable('dataset') || '/app_minutes/host=*/day=*/????????-??????-????????-*-*.parquet',
+    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
+SEMI JOIN runs USING (host, day, run, first_epoch);
+
+CREATE OR REPLACE VIEW latencies AS
+SELECT * FROM read_parquet(
+    getvariable('dataset') || '/latencies/host=*/day=*/????????-??????-????????-*-*.parquet',
+    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
+SEMI JOIN runs USING (host, day, run, first_epoch);
+
+-- Requests of a day by latency, all runs together, with those up to each latency.
+CREATE OR REPLACE VIEW day_latencies AS
+SELECT
+    *,
+    sum(requests) OVER (PARTITION BY host, day, policy, app ORDER BY latency_ns) AS requests_to,
+    sum(requests) OVER (PARTITION BY host, day, policy, app) AS requests_all
+FROM (
+    SELECT host, day, policy, app, latency_ns, sum(count) AS requests
+    FROM latencies
+    GROUP BY ALL
+);
+
+-- What an app promises on a day. Where its config was changed, the last one counts.
+CREATE OR REPLACE VIEW day_objectives AS
+SELECT host, day, app, percentile, bound_ns, is_first
+FROM objectives
+QUALIFY rank() OVER (PARTITION BY host, day, app ORDER BY run DESC, first_epoch DESC) = 1;
+
+-- Class and progress alone of an app on a day. Where no config states that, it is the best
+-- that was seen.
+CREATE OR REPLACE VIEW day_apps AS
+SELECT
+    host, day, app,
+    arg_max(is_latency_critical, run) AS is_latency_critical,
+    coalesce(max(solo_per_s) FILTER (is_solo_given), max(solo_per_s)) AS solo_per_s
+FROM apps
+GROUP BY ALL;
+
+-- Energy of a machine by minute. Agents that run beside each other on one machine measure the
+-- same energy: where their epochs are longer than the minute, their mean counts.
+CREATE OR REPLACE VIEW machine_minutes AS
+SELECT
+    host, day, minute_unix_s,
+    least(sum(seconds), greatest(60, max(seconds))) AS measured_seconds,
+    sum(joules) / sum(seconds) * measured_seconds AS joules
+FROM (
+    SELECT
+        host, day, minute_unix_s, run, sum(joules) AS joules, sum(measured_seconds) AS seconds
+    FROM minutes
+    WHERE measured_seconds > 0
+    GROUP BY ALL
+)
+GROUP BY ALL;
