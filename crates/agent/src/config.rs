@@ -7,6 +7,7 @@ mod gate;
 mod kubernetes;
 mod place;
 mod power;
+mod machine;
 pub mod reference;
 mod schema;
 mod slots;
@@ -18,19 +19,24 @@ pub use place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 pub use power::PowerSection;
 pub use schema::{
     AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, OtlpSection, ProgressSource,
+pub use machine::{
+    BandwidthSection, CacheSection, CoreGroup, IdleSection, MachineSection, MeasuredPower,
+    NicSection, SchedulerSection,
+};
     PrometheusSection, Reference,
 };
 pub use template::TemplateSection;
 
 use crate::located::{InputError, Located};
-use lull_control::{AppId, AppSpec, GateControl, LatencyOf, Limits, PolicyError, Rules};
+use lull_control::{AppId, AppSpec, EpochRule, GateControl, LatencyOf, Limits, PolicyError, Rules};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::oncall::gate_control;
 use lull_lab::CustomPolicy;
 use lull_measure::Nanos;
-use lull_policies::{Entry, LatencyDetail, POLICIES, PolicyKind};
+use lull_policies::{Entry, LatencyDetail, POLICIES, PolicyKind, USUAL_EPOCH};
 use schema::File;
 use std::collections::BTreeSet;
+use lull_lab::scenario::RunSection;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
@@ -40,6 +46,8 @@ const KEEP_MIN: Nanos = Nanos::from_secs(10);
 /// A checked config.
 #[derive(Debug, Clone)]
 pub struct Config {
+/// Shortest epoch: a host's counters say little about less.
+pub(crate) const EPOCH_MIN: Nanos = Nanos::from_millis(10);
     /// The text of the file, for records and for later errors.
     pub source: Located,
     /// `[agent]`.
@@ -62,6 +70,12 @@ pub struct Config {
     pub(crate) own: Option<OwnPolicy>,
 }
 
+    /// `[machine]`, on which the config is simulated.
+    pub machine: Option<MachineSection>,
+    /// `[[client]]`, in order: what apps have to do where it is simulated.
+    pub clients: Vec<ClientSection>,
+    /// `[run]`: how long and how often it is simulated.
+    pub run: Option<RunSection>,
 /// A policy that the caller of the library hands in, and what it does.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnPolicy {
@@ -97,6 +111,21 @@ impl Config {
     pub fn rules(&self, dry_run: bool) -> Rules {
         Rules {
             limits: self.limits.clone(),
+    /// How the loop chooses the length of its epochs: as the config says, else as the policy
+    /// does, but never below the shortest epoch in which a host can be measured.
+    pub fn epoch_rule(&self) -> EpochRule {
+        if let Some(rule) = &self.agent.adaptive_epoch {
+            return EpochRule::Adaptive(rule.clone());
+        }
+        let natural = || match self.own_policy() {
+            Some(_) => USUAL_EPOCH,
+            None => POLICIES
+                .find(&self.policy)
+                .map_or(USUAL_EPOCH, |entry| entry.natural_epoch(&self.policy_keys)),
+        };
+        EpochRule::Fixed(self.agent.epoch.unwrap_or_else(|| natural().max(EPOCH_MIN)))
+    }
+
             importance: self.agent.importance,
             silence_max: self.agent.silence,
             override_foreign: self.agent.override_foreign,
@@ -106,8 +135,19 @@ impl Config {
 
     /// Parses and checks a text that was read already.
     pub fn from_located(source: Located) -> Result<Self, InputError> {
-        let File { mut agent, kubernetes, limits, power, mut policy, mut app, templates, load } =
-            source.parse()?;
+        let File {
+            mut agent,
+            kubernetes,
+            limits,
+            power,
+            mut policy,
+            mut app,
+            templates,
+            load,
+            machine,
+            client,
+            run,
+        } = source.parse()?;
         // The keys of a hash map are random in each process. Half of the bits are exact in JSON.
         agent.seed.get_or_insert_with(|| RandomState::new().hash_one(0) >> 32);
         for (index, template) in templates.iter().enumerate() {
@@ -135,6 +175,9 @@ impl Config {
         };
         config.check()?;
         Ok(config)
+            machine,
+            clients: client,
+            run,
     }
 
     /// Lets a policy of the caller act or decide beside the acting one.
@@ -189,8 +232,9 @@ impl Config {
                 .source
                 .error("", "has no [[app]] and no [[match]]: name at least one app"));
         }
-        if self.agent.epoch.0 < 10_000_000 {
-            return Err(self.source.error("agent.epoch", "is below 10ms, too short to measure in"));
+        if self.agent.epoch.is_some_and(|epoch| epoch < EPOCH_MIN) {
+            let message = format!("is below {EPOCH_MIN}, too short to measure in");
+            return Err(self.source.error("agent.epoch", message));
         }
         if self.agent.keep < KEEP_MIN {
             let message = format!("is below {KEEP_MIN}: leave it out to keep a day");
@@ -205,7 +249,7 @@ impl Config {
             let message = "needs http, over which orders come: write http = \"127.0.0.1:7077\"";
             return Err(self.source.error("agent.control", message));
         }
-        if let Err(error) = self.agent.epoch_rule().check() {
+        if let Err(error) = self.epoch_rule().check() {
             return Err(self.source.error("agent.adaptive_epoch", error.to_string()));
         }
         let has_otlp = self.apps.iter().any(|app| app.latency == LatencySource::Otlp);

@@ -29,7 +29,7 @@ pub mod library;
 mod limited;
 pub mod live;
 pub mod located;
-pub mod power_file;
+pub mod machine_file;
 #[doc(hidden)]
 pub mod otlp;
 pub mod power_file;
@@ -42,6 +42,7 @@ mod renamed;
 pub mod scenario_file;
 pub mod scratch;
 pub mod session;
+pub mod simulated;
 pub mod status;
 pub mod sweep;
 pub mod text;

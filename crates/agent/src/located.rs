@@ -85,6 +85,11 @@ impl Located {
         Self { path: PathBuf::from(name), text: text.to_owned() }
     }
 
+    /// The name of the file, as errors show it.
+    pub fn name(&self) -> std::path::Display<'_> {
+        self.path.display()
+    }
+
     /// The text.
     pub fn text(&self) -> &str {
         &self.text

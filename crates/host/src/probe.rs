@@ -2,11 +2,13 @@
 
 mod capabilities;
 mod cpus;
+mod facts;
 mod frequencies;
 mod shares;
 
 pub(crate) use crate::drivers::cpufreq::policies;
 pub use capabilities::{Rights, capabilities};
+pub use facts::{MachineFacts, Stated};
 
 use crate::Roots;
 use crate::knobs;

@@ -185,9 +185,9 @@ impl GateSection {
         workers(self.mode.map(|mode| mode == GateMode::Epoll), asked)
     }
 
-    /// Returns which connections are gated and which are exempt.
+    /// Returns which connections are gated and which are exempt, without classes of clients.
     pub fn rules(&self) -> Rules {
-        Rules { protocol: None, gates_unix: self.unix, exempt_ports: self.exempt_ports.clone() }
+        Rules { gates_unix: self.unix, exempt_ports: self.exempt_ports.clone(), ..Rules::default() }
     }
 }
 

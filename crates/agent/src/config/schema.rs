@@ -4,6 +4,7 @@ use super::gate::{AdmissionSection, Concurrency, GateSection};
 use super::kubernetes::{Discover, KubernetesSection};
 use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 use super::power::PowerSection;
+use super::machine::MachineSection;
 use super::template::TemplateSection;
 use crate::admission::{Post, Promise};
 use crate::otlp::{OtlpSource, USUAL_METRIC};
@@ -56,6 +57,15 @@ pub(super) struct File {
     pub(super) load: Vec<LoadSection>,
 }
 
+    /// The machine on which `lull sim` plays the config (optional, [scenario.md](scenario.md)); an
+    /// agent does not read it.
+    pub(super) machine: Option<MachineSection>,
+    /// What an app has to do when `lull sim` plays the config (optional,
+    /// [scenario.md](scenario.md)); an agent does not read it.
+    #[serde(default)]
+    pub(super) client: Vec<ClientSection>,
+    /// How long and how often `lull sim` plays the config (optional); an agent does not read it.
+    pub(super) run: Option<RunSection>,
 /// `[policy]`, as far as it is the same for all policies.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "read key by key, since the others are the policy's")]
@@ -69,8 +79,10 @@ struct PolicySection {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentSection {
-    /// Length of an epoch, the control interval; at least 10 ms.
-    pub epoch: Nanos,
+    /// Length of an epoch, the control interval; at least 10 ms. If absent that of the policy
+    /// ([policies.md](policies.md)), which is 500 ms for most and never below 10 ms here.
+    #[schemars(example = &"500ms")]
+    pub epoch: Option<Nanos>,
     /// Lets the rhythm of the load's bursts choose the epoch instead; each key optional.
     pub adaptive_epoch: Option<AdaptiveEpoch>,
     /// Unix socket for pushed latency and progress; `push.sock` in the state
@@ -142,10 +154,10 @@ pub struct AgentSection {
 }
 
 impl Default for AgentSection {
-    /// 500 ms epochs, records in `runs/`, 2 s of silence, RI 0.8.
+    /// The policy's epoch, records in `runs/`, 2 s of silence, RI 0.8.
     fn default() -> Self {
         Self {
-            epoch: Nanos::from_millis(500),
+            epoch: None,
             adaptive_epoch: None,
             socket: None,
             register: None,

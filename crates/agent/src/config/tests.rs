@@ -387,7 +387,7 @@ fn an_epoch_may_follow_the_load_and_its_constants_are_checked() {
         format!("[agent.adaptive_epoch]\nrhythm = {{ longest = \"{longest}\" }}\n{GOOD}")
     };
     let config = load(&text("400ms")).unwrap();
-    assert!(matches!(config.agent.epoch_rule(), EpochRule::Adaptive(_)));
+    assert!(matches!(config.epoch_rule(), EpochRule::Adaptive(_)));
     let error = load(&text("1ms")).unwrap_err().to_string();
     assert!(error.starts_with("lull.toml:1: agent.adaptive_epoch:"), "{error}");
 }

@@ -96,7 +96,7 @@ impl Recorded {
             notices.push(what.to_owned());
         }
         let rules = config.rules(false);
-        let epoch = config.agent.epoch_rule();
+        let epoch = config.epoch_rule();
         let recording = Recording { machine, apps, rules, epoch, blocks, skip, clients };
         Ok(Self { recording, config, policy, notices })
     }

@@ -152,17 +152,18 @@ impl<'a> Agent<'a> {
         Self { discovery: Some(discovery), ..self }
     }
 
-    /// Checks the config against the machine, starts the apps, measures references, and
-    /// takes the knobs.
+    /// Checks the config against this machine as a start does, and starts nothing.
     ///
     /// # Errors
-    /// If a key of the config, a program, a gauge, the ledger or the record cannot be used. No
-    /// knob is written in this case, and all processes that were started are ended again.
-    pub fn start(self) -> anyhow::Result<Session> {
+    /// The first key of the config that cannot be used here.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.checked(&Roots::default()).map(drop)
+    }
+
+    fn checked(&self, roots: &Roots) -> anyhow::Result<Machine> {
         check_own(&self.config)?;
         self.check_discovery()?;
-        let roots = Roots::default();
-        let machine = probe::machine(&roots)?.with_gates(self.config.gates(), GATE_MEANS);
+        let machine = probe::machine(roots)?.with_gates(self.config.gates(), GATE_MEANS);
         policy_of(&self.config, &machine, &self.config.specs())?;
         if let Some(name) = &self.config.agent.shadow {
             shadow_policy(&self.config, name, &machine, &self.config.specs())?;
@@ -172,9 +173,21 @@ impl<'a> Agent<'a> {
         // Check the store before starting anything, so that a broken file fails early.
         remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
         reference::check(&self.config)?;
-        self.check_pids(&roots)?;
+        self.check_pids(roots)?;
         self.check_programs()?;
-        self.check_kernel(&roots)?;
+        self.check_kernel(roots)?;
+        Ok(machine)
+    }
+
+    /// Checks the config against the machine, starts the apps, measures references, and
+    /// takes the knobs.
+    ///
+    /// # Errors
+    /// If a key of the config, a program, a gauge, the ledger or the record cannot be used. No
+    /// knob is written in this case, and all processes that were started are ended again.
+    pub fn start(self) -> anyhow::Result<Session> {
+        let roots = Roots::default();
+        let machine = self.checked(&roots)?;
         let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
         let server = self.bind_page(&place)?;
@@ -285,7 +298,7 @@ impl<'a> Agent<'a> {
         let page = server.zip(facts).map(|(server, facts)| server.open(&facts)).transpose()?;
         let live = page.map(|page| frontend.serve(page));
         let rng = Rng::seed_from_u64(config.agent.seed());
-        let control = ControlLoop::new(plant, controller, config.agent.epoch_rule(), rng);
+        let control = ControlLoop::new(plant, controller, config.epoch_rule(), rng);
         let steered = Steered::new(&config.policy);
         guard.report(&format!("READY=1\nSTATUS=policy {}", config.policy));
         Ok(Session {

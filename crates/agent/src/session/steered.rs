@@ -97,6 +97,7 @@ impl Session {
         let policy = policy_of(&config, plant.machine(), plant.apps());
         let policy = policy.map_err(|error| error.to_string())?;
         let left = self.switch(name, policy);
+        self.pace_by(name);
         let told = but(&format!("{name} is followed"), &left);
         self.control.note(OperatorAct::Switched { to: name.to_owned(), left });
         if self.control.controller().is_paused() {

@@ -1,9 +1,12 @@
 //! `lull check`: the gauges and knobs of this machine, and why others are missing.
 
+use super::UsageError;
 use crate::cli::CheckArgs;
 use crate::say::notice;
 use crate::text::table;
-use lull_agent::guarded;
+use lull_agent::config::Config;
+use lull_agent::power_file::PowerFile;
+use lull_agent::{Agent, guarded, machine_file};
 use lull_control::{Capability, Machine};
 use lull_host::guard::{GuardCommand, StateDir};
 use lull_host::knobs::hold::{self, Found, Offered};
@@ -13,6 +16,7 @@ use lull_host::{Roots, probe};
 use lull_policies::POLICIES;
 use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource};
 use serde::Serialize;
+use std::path::Path;
 
 /// The result as JSON.
 #[derive(Debug, Serialize)]
@@ -52,6 +56,12 @@ struct PolicyHere {
 
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let roots = Roots::default();
+    if args.machine {
+        return write_machine(args, &roots);
+    }
+    if let Some(path) = &args.config {
+        return check_config(path, args.json);
+    }
     let mut machine = probe::machine(&roots)?;
     prove(&mut machine, &roots);
     let report = Report {
@@ -70,6 +80,39 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
         return super::print_json(&report);
     }
     print(&report);
+    Ok(())
+}
+
+/// Writes the machine down (`--machine`).
+fn write_machine(args: &CheckArgs, roots: &Roots) -> anyhow::Result<()> {
+    let power = args.power.as_deref().map(PowerFile::read).transpose();
+    let power = power.map_err(|why| UsageError(format!("--power: {why}")))?;
+    print!("{}", machine_file::describe(roots, power.as_ref())?);
+    Ok(())
+}
+
+/// Checks that a config can run on this machine, and starts nothing.
+fn check_config(path: &Path, json: bool) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Checked<'a> {
+        config: String,
+        policy: &'a str,
+        epoch: String,
+        apps: Vec<&'a str>,
+    }
+    let config = Config::load(path)?;
+    Agent::new(config.clone()).check()?;
+    let checked = Checked {
+        config: path.display().to_string(),
+        policy: &config.policy,
+        epoch: config.epoch_rule().to_string(),
+        apps: config.apps.iter().map(|app| app.name.as_str()).collect(),
+    };
+    if json {
+        return super::print_json(&checked);
+    }
+    let Checked { config, policy, epoch, apps } = checked;
+    println!("{config}: can run here; policy {policy} every {epoch}; apps: {}", apps.join(", "));
     Ok(())
 }
 

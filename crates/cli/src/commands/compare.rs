@@ -69,7 +69,9 @@ fn check(args: &CompareArgs, config: &Config) -> anyhow::Result<()> {
     if let Some(at) = (0..args.policies.len()).find(twice) {
         return Err(UsageError(format!("--policies names `{}` twice", args.policies[at])).into());
     }
-    if args.block < config.agent.epoch * 4 {
+    let epoch = |policy: &String| config.under(policy).epoch_rule().longest();
+    let longest = args.policies.iter().map(epoch).max().unwrap_or_default();
+    if args.block < longest * 4 {
         let problem = format!("--block {} has less than four epochs", args.block);
         return Err(UsageError(problem).into());
     }
@@ -121,6 +123,7 @@ fn alternate(
             bar.set_message(format!("round {} of {}, {policy}", round + 1, args.rounds));
             let built = policy_for(config, policy, session)?;
             session.switch(policy, built);
+            session.pace_by(policy);
             one_block(args.block, &format!("{policy}-{round}"), session, &bar)?;
         }
     }

@@ -10,8 +10,9 @@ use crate::progress::parts;
 use crate::say::notice;
 use cells::SimParts;
 use indicatif::ProgressBar;
-use lull_agent::located::Located;
-use lull_agent::scenario_file::read_scenario;
+use lull_agent::located::{InputError, Located};
+use lull_agent::scenario_file::read_with;
+use lull_agent::simulated::Beside;
 use lull_lab::figure::{Figure, svg};
 use lull_lab::progress::Progress;
 use lull_lab::scenario::{AnyScenario, Choice, RecordError, Scenario, Search};
@@ -20,7 +21,8 @@ use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let source = Located::read(&args.scenario)?;
-    let scenario = read(&source, args)?;
+    let beside = beside(args)?;
+    let scenario = read(&source, &beside, args)?;
     let bursty = match search(args) {
         None => None,
         Some(search) => Some(bursty(&source, &scenario, search)?),
@@ -29,7 +31,8 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
         return checked(&scenario, args.json);
     }
     let destinations = Destinations::from_args(args)?;
-    let parts = SimParts::from_args(&source, &scenario, args)?;
+    let texts = [Some(&source), beside.machine.as_ref(), beside.load.as_ref()];
+    let parts = SimParts::from_args(&texts, &scenario, args)?;
     scenario.notices().iter().for_each(notice);
     match bursty {
         None => compare(&scenario, args, &destinations, parts.as_ref()),
@@ -53,7 +56,13 @@ fn bursty<'s>(
     Ok((tiers, app, search))
 }
 
-fn read(source: &Located, args: &SimArgs) -> anyhow::Result<AnyScenario> {
+/// The files that stand beside the config of an agent.
+fn beside(args: &SimArgs) -> Result<Beside, InputError> {
+    let read = |path: &Option<PathBuf>| path.as_deref().map(Located::read).transpose();
+    Ok(Beside { machine: read(&args.machine)?, load: read(&args.load)? })
+}
+
+fn read(source: &Located, beside: &Beside, args: &SimArgs) -> anyhow::Result<AnyScenario> {
     let base = args.scenario.parent().unwrap_or(Path::new("."));
     let choice = Choice {
         policies: args.policy.clone(),
@@ -61,7 +70,7 @@ fn read(source: &Located, args: &SimArgs) -> anyhow::Result<AnyScenario> {
         seed: args.seed,
         custom: Vec::new(),
     };
-    Ok(read_scenario(source, base, &choice)?)
+    Ok(read_with(source, beside, base, &choice)?)
 }
 
 /// Returns the search that the arguments request, if any.

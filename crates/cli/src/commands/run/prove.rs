@@ -44,8 +44,7 @@ impl Plan {
                 args.config.display()
             ));
         };
-        let longest = config.agent.adaptive_epoch.as_ref().map(|rule| rule.rhythm.longest);
-        let least = longest.unwrap_or(config.agent.epoch) * EPOCHS_MIN;
+        let least = config.epoch_rule().longest() * EPOCHS_MIN;
         if args.block < least {
             let block = args.block;
             return refuse(format!(

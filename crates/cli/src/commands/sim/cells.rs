@@ -26,7 +26,7 @@ pub(super) struct SimParts {
 impl SimParts {
     /// Opens the directory of the arguments; `None` without `--parts`.
     pub(super) fn from_args(
-        source: &Located,
+        texts: &[Option<&Located>],
         scenario: &AnyScenario,
         args: &SimArgs,
     ) -> anyhow::Result<Option<Self>> {
@@ -42,7 +42,8 @@ impl SimParts {
         let policies = labels.len() as u64;
         let base = args.scenario.parent().unwrap_or(Path::new("."));
         let further: Vec<&str> = ["sim"].into_iter().chain(labels).collect();
-        let scenario_hash = scenario_hash(source.text(), base, &further);
+        let text: String = texts.iter().flatten().map(|text| text.text()).collect();
+        let scenario_hash = scenario_hash(&text, base, &further);
         let key = Key { scenario: scenario_hash, seed: scenario.seed() };
         let total = policies * replications;
         let Some(directory) = &args.cells.parts else { return Ok(None) };

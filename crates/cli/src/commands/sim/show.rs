@@ -1,6 +1,7 @@
 //! Results of a scenario as tables for people.
 
 use crate::text::{estimate, number, table};
+use lull_control::EpochRule;
 use lull_lab::cycles::{BACKLOG, Cycle, LARGEST};
 use lull_lab::scenario::{Comparison, Outcome, Sweep, WorstCycles};
 use lull_sim::stats::Estimate;
@@ -67,7 +68,16 @@ fn figures(outcome: &Outcome) -> String {
         let cells = policies.map(|policy| figure(outcome, policy, at));
         [quantity.name.clone(), quantity.unit.to_owned()].into_iter().chain(cells).collect()
     });
-    table(&header, rows)
+    table(&header, epochs(outcome).into_iter().chain(rows))
+}
+
+/// The row that says how often each policy decides; `None` if all decide for each request.
+fn epochs(outcome: &Outcome) -> Option<Vec<String>> {
+    let all = || outcome.policies.iter().map(|policy| policy.epoch.as_ref());
+    let text = |epoch: Option<&EpochRule>| epoch.map_or("-".to_owned(), ToString::to_string);
+    let first = ["decides every", ""].map(str::to_owned);
+    let is_known = all().any(|epoch| epoch.is_some());
+    is_known.then(|| first.into_iter().chain(all().map(text)).collect())
 }
 
 fn differences(outcome: &Outcome) -> String {

@@ -1,0 +1,239 @@
+//! The described machine as the simulator has it, and what of it is assumed or left out.
+
+use crate::config::{CoreGroup, IdleSection, MachineSection, MeasuredPower, SchedulerSection};
+use lull_measure::{Hertz, Nanos, Watts};
+use lull_sim::idle::IdleState;
+use lull_sim::machine::{
+    Cache, Governor, LinuxScheduler, MachineModel, Memory, Power, Scaling, Throttle,
+};
+
+/// Most cores of a simulated machine: a set of cores is a word.
+const CORES_MAX: u32 = 64;
+/// The frequency where it is unknown, which then only scales counts of cycles.
+const FREQUENCY: Hertz = Hertz(1_000_000_000);
+/// The step between frequencies of which only the ends are known.
+const STEP: Hertz = Hertz(100_000_000);
+
+/// A key below `machine`, and what to say of it.
+pub(super) type Note = (String, String);
+
+/// A machine without apps, with notes about what it assumes.
+pub(super) struct Described {
+    pub(super) model: MachineModel,
+    pub(super) notes: Vec<Note>,
+}
+
+/// Describes a machine to the simulator.
+///
+/// # Errors
+/// The key below `machine` that the simulated machine cannot have, and why.
+pub(super) fn described(machine: &MachineSection) -> Result<Described, Note> {
+    let cores = machine.core_count();
+    if cores > CORES_MAX {
+        let why = format!(
+            "has {cores} in all, and the simulated machine has {CORES_MAX} at most: describe one \
+             socket"
+        );
+        return Err(("cores".to_owned(), why));
+    }
+    let first = &machine.cores[0];
+    let differs = |at: &usize| machine.cores[*at].speed != first.speed;
+    if let Some(at) = (0..machine.cores.len()).find(differs) {
+        let why = "the simulated machine of a config has cores of one speed: keep one group, or \
+                   write a scenario with [dispatch] or tiers";
+        return Err((format!("cores[{at}].speed"), why.to_owned()));
+    }
+    let name = if machine.name.is_empty() { "a machine" } else { &machine.name };
+    let frequency = highest(first).unwrap_or(FREQUENCY);
+    let mut notes = Vec::new();
+    let mut model = MachineModel {
+        scaling: scaling(first, cores as u16, &mut notes),
+        idle: idle(&machine.idle, &mut notes),
+        scheduler: scheduler(&machine.scheduler, &mut notes),
+        memory: memory(machine, &mut notes),
+        cache: machine.cache.map(|cache| Cache {
+            ways: cache.ways,
+            reference_ways: cache.reference_ways,
+            way_bytes: cache.way_bytes.unwrap_or_default(),
+        }),
+        ..MachineModel::plain(name, cores as u16, frequency)
+    };
+    model.power = machine.power.as_ref().and_then(|power| power_of(power, machine, &mut notes));
+    let mut note = |key: &str, why: &str| notes.push((key.to_owned(), why.to_owned()));
+    if machine.cores.iter().any(|group| group.threads_per_core > 1) {
+        note("cores[0].threads_per_core", "cores that share a physical core count as whole ones");
+    }
+    if !machine.nic.is_empty() {
+        note("nic", "is left out: the simulated machine has no network card");
+    }
+    if machine.transition.is_some() && model.scaling.is_some() {
+        note("transition", "is left out: a change of frequency takes no time");
+    }
+    Ok(Described { model, notes })
+}
+
+fn highest(group: &CoreGroup) -> Option<Hertz> {
+    group.highest.or_else(|| group.steps.last().copied())
+}
+
+/// Frequencies in even steps; `None` where there is one, or none is known.
+fn scaling(group: &CoreGroup, cores: u16, notes: &mut Vec<Note>) -> Option<Scaling> {
+    let mut note = |key: &str, why: String| notes.push((format!("cores[0]{key}"), why));
+    let lowest = group.lowest.or_else(|| group.steps.first().copied());
+    let (Some(lowest), Some(highest)) = (lowest, highest(group)) else {
+        note(
+            "",
+            "states no frequencies: cores have one, and cycles are counted at 1GHz".to_owned(),
+        );
+        return None;
+    };
+    if lowest >= highest {
+        return None;
+    }
+    let gaps = || group.steps.windows(2).map(|pair| pair[1].0 - pair[0].0);
+    let step = gaps().min().map_or(STEP, Hertz);
+    if gaps().next().is_none() {
+        note(".highest", format!("assumed: frequencies in steps of {step}, none being listed"));
+    } else if gaps().any(|gap| gap != step.0) {
+        note(".steps", format!("are not even: simulated in steps of {step}"));
+    }
+    let stated = group.domain.unwrap_or(u32::from(cores)).min(u32::from(cores)) as u16;
+    let domain = if cores.is_multiple_of(stated) { stated } else { cores };
+    if domain != stated {
+        note(".domain", format!("does not divide {cores} cores evenly: all share one frequency"));
+    }
+    note(".highest", "a frequency that no policy sets is the highest".to_owned());
+    Some(Scaling { lowest, step, governor: Governor::Performance, domain })
+}
+
+/// Idle states. The simulator orders them by power; where that is unknown any falling numbers
+/// do, since energy is not measured then.
+fn idle(sections: &[IdleSection], notes: &mut Vec<Note>) -> Vec<IdleState> {
+    if sections.is_empty() {
+        return Vec::new();
+    }
+    if sections.iter().any(|state| state.watts.is_none()) {
+        let why = "without the watts of each state, only the time to leave them is simulated";
+        notes.push(("idle".to_owned(), why.to_owned()));
+    }
+    let count = sections.len();
+    let are_known = sections.iter().all(|state| state.watts.is_some());
+    let state = |(at, section): (usize, &IdleSection)| {
+        let rank = (count - at) as f64;
+        let watts = section.watts.filter(|_| are_known).unwrap_or(rank);
+        let residency = section.residency.unwrap_or(section.exit);
+        IdleState::new(&section.name, residency, section.exit, Watts(watts))
+    };
+    sections.iter().enumerate().map(state).collect()
+}
+
+/// The power model, if the power of every idle state is known, too.
+fn power_of(
+    measured: &MeasuredPower,
+    machine: &MachineSection,
+    notes: &mut Vec<Note>,
+) -> Option<Power> {
+    let is_known = |state: &IdleSection| state.watts.is_some();
+    if machine.idle.is_empty() || !machine.idle.iter().all(is_known) {
+        let why = "is left out: it needs [[machine.idle]] with the watts of each state";
+        notes.push(("power".to_owned(), why.to_owned()));
+        return None;
+    }
+    let why = "a busy core takes the same at every frequency: how it scales is not stated";
+    notes.push(("power.busy_core_watts".to_owned(), why.to_owned()));
+    Some(Power {
+        active_base: Watts(measured.busy_core_watts),
+        active_dynamic: Watts(0.0),
+        voltage_ratio: 1.0,
+        fixed: Watts(measured.base_watts),
+    })
+}
+
+/// Memory whose peak is known; otherwise its latency does not depend on its load.
+fn memory(machine: &MachineSection, notes: &mut Vec<Note>) -> Option<Memory> {
+    let bandwidth = machine.bandwidth?;
+    let throttle = bandwidth.min_percent.map(|min_percent| Throttle {
+        min_percent,
+        step_percent: bandwidth.step_percent.unwrap_or(min_percent),
+    });
+    let Some(peak_bytes_per_s) = bandwidth.peak_bytes_per_s else {
+        let why = "without peak_bytes_per_s memory is endless and its bandwidth no knob";
+        notes.push(("bandwidth".to_owned(), why.to_owned()));
+        return None;
+    };
+    Some(Memory { peak_bytes_per_s, queueing: bandwidth.queueing, throttle })
+}
+
+/// Linux's fair class as replays have it, with what the machine states.
+fn scheduler(stated: &SchedulerSection, notes: &mut Vec<Note>) -> LinuxScheduler {
+    let usual = LinuxScheduler::default();
+    let mut assumed = Vec::new();
+    let mut or = |stated: Option<Nanos>, usual: Nanos, what: &str| {
+        stated.unwrap_or_else(|| {
+            assumed.push(format!("{what} of {usual}"));
+            usual
+        })
+    };
+    let scheduler = LinuxScheduler {
+        slice: or(stated.slice, Nanos::from_millis(3), "slice"),
+        real_time_slice: or(stated.real_time_slice, usual.real_time_slice, "real_time_slice"),
+        switch_cost: or(stated.switch_cost, Nanos::from_micros(2), "switch_cost"),
+        wakeup_lead: Some(Nanos::ZERO),
+        ..usual
+    };
+    if !assumed.is_empty() {
+        let why = format!("assumed, since not stated: {}", assumed.join(", "));
+        notes.push(("scheduler".to_owned(), why));
+    }
+    scheduler
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Result<Described, Note> {
+        let machine: MachineSection = toml::from_str(text).unwrap();
+        assert_eq!(machine.check(), Ok(()));
+        described(&machine)
+    }
+
+    #[test]
+    fn what_is_stated_is_simulated_and_what_is_not_is_noted() {
+        let text = "[[cores]]\ncount = 4\ndomain = 2\nsteps = [\"1GHz\", \"1.5GHz\", \"2GHz\"]\n\
+                    [scheduler]\nslice = \"3ms\"\nreal_time_slice = \"100ms\"\n\
+                    switch_cost = \"1us\"\n[cache]\nways = 8\n[bandwidth]\nmin_percent = 10\n";
+        let Described { model, notes } = of(text).unwrap();
+        let scaling = model.scaling.unwrap();
+        assert_eq!((scaling.domain, scaling.step), (2, Hertz(500_000_000)));
+        assert_eq!((model.cores, model.frequency), (4, Hertz(2_000_000_000)));
+        assert_eq!(model.scheduler.switch_cost, Nanos::from_micros(1));
+        let keys: Vec<&str> = notes.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["cores[0].highest", "bandwidth"]);
+        assert_eq!((model.memory, model.power), (None, None));
+    }
+
+    #[test]
+    fn power_is_simulated_only_if_all_of_it_is_known() {
+        let text = |deep: &str| {
+            format!(
+                "[[cores]]\ncount = 2\nhighest = \"1GHz\"\n\
+                 [[idle]]\nname = \"C1\"\nexit = \"2us\"\nwatts = 1.0\n\
+                 [[idle]]\nname = \"C6\"\nexit = \"100us\"\n{deep}\n\
+                 [power]\nbase_watts = 10.0\nbusy_core_watts = 4.0\n"
+            )
+        };
+        let known = of(&text("watts = 0.2")).unwrap().model;
+        assert_eq!(known.power.unwrap().active_base, Watts(4.0));
+        let unknown = of(&text("")).unwrap();
+        assert_eq!((unknown.model.power, unknown.model.idle.len()), (None, 2));
+        assert!(unknown.notes.iter().any(|(key, _)| key == "power"), "{:?}", unknown.notes);
+    }
+
+    #[test]
+    fn a_machine_beyond_the_simulator_is_refused_by_key() {
+        assert_eq!(of("[[cores]]\ncount = 65\n").err().unwrap().0, "cores");
+        let two = "cores = [{ count = 1 }, { count = 1, speed = 2.0 }]\n";
+        assert_eq!(of(two).err().unwrap().0, "cores[1].speed");
+    }
+}

@@ -1,0 +1,267 @@
+//! Apps and clients as the simulator's apps, and errors of the simulator as keys of the files.
+
+use super::demand::{self, Demand};
+use super::{Simulated, left_out, load, machine};
+use crate::config::{AppSection, ClientSection, EPOCH_MIN};
+use crate::located::InputError;
+use lull_control::{AppSpec, EpochRule, LatencyOf};
+use lull_lab::scenario::{NodeScene, Wrong};
+use lull_measure::Nanos;
+use lull_sim::machine::{Activity, ClosedClients, LoadStep, MachineApp, MachineModel};
+use lull_sim::model::Distribution;
+use lull_workload::arrivals::{Process, Rate};
+use std::path::Path;
+
+/// The policy that every other is compared with.
+const REFERENCE: &str = "unmanaged";
+/// The least think time: none, in the clock of the simulator.
+const NO_TIME: Nanos = Nanos(1);
+
+/// The apps of a simulated config.
+pub(super) struct Scene<'a> {
+    simulated: &'a Simulated,
+    model: MachineModel,
+    apps: Vec<AppSpec>,
+    /// The number in the config of each app.
+    numbers: Vec<usize>,
+    notices: Vec<String>,
+}
+
+impl<'a> Scene<'a> {
+    /// Describes the machine and its apps to the simulator.
+    ///
+    /// # Errors
+    /// The first key that cannot be simulated.
+    pub(super) fn new(simulated: &'a Simulated, base: &Path) -> Result<Self, InputError> {
+        let described = machine::described(&simulated.machine)
+            .map_err(|(key, why)| simulated.machine_text.error(&format!("machine.{key}"), why))?;
+        let notices = left_out::left_out(simulated, &described);
+        let model = described.model;
+        let mut scene = Self { simulated, model, apps: Vec::new(), numbers: Vec::new(), notices };
+        for (number, app) in simulated.config.apps.iter().enumerate() {
+            scene.add(number, app, base)?;
+        }
+        Ok(scene)
+    }
+
+    /// The scene with the policies to compare: the config's against doing nothing.
+    pub(super) fn node_scene(&self) -> NodeScene {
+        let config = &self.simulated.config;
+        let mut policy = config.policy_keys.clone();
+        policy.insert("name".to_owned(), config.policy.clone().into());
+        let reference = || toml::Table::from_iter([("name".to_owned(), REFERENCE.into())]);
+        let is_reference = config.policy == REFERENCE;
+        let agent = &config.agent;
+        let adaptive = agent.adaptive_epoch.clone().map(EpochRule::Adaptive);
+        NodeScene {
+            title: format!("{} on {}", config.source.name(), self.model.name),
+            run: self.simulated.run.clone(),
+            model: self.model.clone(),
+            apps: self.apps.clone(),
+            rules: config.rules(false),
+            policies: (!is_reference).then(reference).into_iter().chain([policy]).collect(),
+            epoch: adaptive.or_else(|| agent.epoch.map(EpochRule::Fixed)),
+            shortest_epoch: EPOCH_MIN,
+            notices: self.notices.clone(),
+        }
+    }
+
+    fn add(&mut self, number: usize, app: &AppSection, base: &Path) -> Result<(), InputError> {
+        let client = self.client_of(app).map(|(_, client)| client);
+        if client.is_none() && app.slot.is_some() {
+            let why = format!("`{}` is absent throughout: no [[client]] describes it", app.name);
+            self.note(&app.entry(number), why);
+            return Ok(());
+        }
+        if let Some(of) = app.latency_of().filter(|of| *of != LatencyOf::Requests) {
+            let why = format!(
+                "bounds {}, which the simulator does not measure: bound a percentile of requests",
+                of.name()
+            );
+            return Err(self.error(number, "objectives", why));
+        }
+        let threads = self.threads(number, app, client)?;
+        let activity = match client.filter(|client| client.work.is_some()) {
+            Some(client) => self.requests(app, client, base)?,
+            None => self.endless(number, app)?,
+        };
+        let memory = client.and_then(|client| client.memory).map(|memory| memory.usage());
+        self.model.app.push(MachineApp {
+            memory: memory.unwrap_or_default(),
+            ..MachineApp::new(&app.name, threads, activity)
+        });
+        self.apps.push(AppSpec { threads: Some(threads), solo_per_s: None, ..app.spec() });
+        self.numbers.push(number);
+        Ok(())
+    }
+
+    fn threads(
+        &mut self,
+        number: usize,
+        app: &AppSection,
+        client: Option<&ClientSection>,
+    ) -> Result<u32, InputError> {
+        let stated = client.and_then(|client| client.threads).or(app.threads);
+        let cores = u32::from(self.model.cores);
+        match stated {
+            Some(threads) => Ok(threads),
+            None if app.spec().is_latency_critical() => {
+                let why = "is missing: a process that does not run has no threads to count; write \
+                           how many serve requests, here or in its [[client]]";
+                Err(self.error(number, "threads", why.to_owned()))
+            }
+            None => {
+                let why = format!("assumed, since not stated: {cores} threads, one a core");
+                self.note(&format!("{}.threads", app.entry(number)), why);
+                Ok(cores)
+            }
+        }
+    }
+
+    /// Work without end, of an app that nothing is known of.
+    fn endless(&mut self, number: usize, app: &AppSection) -> Result<Activity, InputError> {
+        if !app.spec().is_latency_critical() {
+            return Ok(Activity::Endless);
+        }
+        let why = format!(
+            "nothing describes its requests: write [[client]] with app = \"{}\", a rate and work = \
+             {{ mean = \"1ms\" }} or work = {{ record = \"runs/RUN.sqlite\" }}",
+            app.name
+        );
+        Err(self.simulated.config.source.error(&app.entry(number), why))
+    }
+
+    fn requests(
+        &mut self,
+        app: &AppSection,
+        client: &ClientSection,
+        base: &Path,
+    ) -> Result<Activity, InputError> {
+        let Demand { work, delay } = self.demand(app, client, base)?;
+        let (load, arrivals, closed) = match client.clients {
+            None => {
+                let (load, arrivals) = self.open(app, client, base)?;
+                (load, arrivals, None)
+            }
+            Some(clients) => {
+                let think = client.think.unwrap_or(Distribution::constant(NO_TIME));
+                (Vec::new(), Process::Poisson, Some(ClosedClients { clients, think }))
+            }
+        };
+        Ok(Activity::Requests { work, load, closed, arrivals, delay, client: None })
+    }
+
+    /// Rate and gaps of clients that do not wait: the client's, else those of `[[load]]`.
+    fn open(
+        &self,
+        app: &AppSection,
+        client: &ClientSection,
+        base: &Path,
+    ) -> Result<(Vec<LoadStep>, Process), InputError> {
+        let loads = &self.simulated.config.loads;
+        let load = loads.iter().position(|load| load.app == app.name);
+        let of_load = load.map(|at| &loads[at]);
+        let end = self.simulated.run.node_span();
+        let arrivals = client.arrivals.or(of_load.map(|load| load.arrivals)).unwrap_or_default();
+        let steps = |rate: &Rate, base: &Path| load::steps(rate, base, end);
+        if let Some(rate) = &client.rate {
+            let steps = steps(rate, base).map_err(|why| self.client_error(app, "rate", why))?;
+            return Ok((steps, arrivals));
+        }
+        let (Some(at), Some(of_load)) = (load, of_load) else {
+            let why = "has neither rate nor clients, and the app has no [[load]]: write rate = \
+                       \"100/s\", or clients and think"
+                .to_owned();
+            return Err(self.client_error(app, "rate", why));
+        };
+        let error = |why| self.simulated.config.source.error(&format!("load[{at}].rate"), why);
+        Ok((steps(&of_load.rate, Path::new(".")).map_err(error)?, arrivals))
+    }
+
+    fn demand(
+        &mut self,
+        app: &AppSection,
+        client: &ClientSection,
+        base: &Path,
+    ) -> Result<Demand, InputError> {
+        let work = client.work.clone().unwrap_or_default();
+        if let Some(mean) = work.mean {
+            let work = Distribution { mean, shape: work.shape.unwrap_or_default() };
+            return Ok(Demand { work, delay: client.delay });
+        }
+        let record = base.join(work.record.unwrap_or_default());
+        let demand = demand::fitted(&record, &app.name)
+            .map_err(|why| self.client_error(app, "work.record", why))?;
+        let delay = demand.delay.map_or(Nanos::ZERO, |delay| delay.mean);
+        let mean = demand.work.mean;
+        let cv2 = demand.work.shape.cv2();
+        let why = format!("fitted to the record: {mean} of work, cv2 {cv2:.2}, {delay} of delay");
+        let key = self.client_key(app, "work.record");
+        self.notices.push(self.simulated.load_text.error(&key, why).to_string());
+        Ok(demand)
+    }
+
+    fn client_of(&self, app: &AppSection) -> Option<(usize, &'a ClientSection)> {
+        self.simulated.clients.iter().enumerate().find(|(_, client)| client.app == app.name)
+    }
+
+    fn client_key(&self, app: &AppSection, key: &str) -> String {
+        let at = self.client_of(app).map_or(0, |(at, _)| at);
+        format!("client[{at}].{key}")
+    }
+
+    fn client_error(&self, app: &AppSection, key: &str, why: String) -> InputError {
+        self.simulated.load_text.error(&self.client_key(app, key), why)
+    }
+
+    fn note(&mut self, key: &str, why: String) {
+        self.notices.push(self.simulated.config.source.error(key, why).to_string());
+    }
+
+    fn error(&self, number: usize, key: &str, why: String) -> InputError {
+        let source = &self.simulated.config.source;
+        source.error(&format!("{}.{key}", self.simulated.config.apps[number].entry(number)), why)
+    }
+
+    /// An error of the simulator at the key of the file that it comes from.
+    pub(super) fn locate(&self, wrong: &Wrong) -> InputError {
+        let simulated = self.simulated;
+        let why = wrong.message.clone();
+        let key = wrong.key.as_str();
+        let (head, rest) = key.split_once('.').unwrap_or((key, ""));
+        match head.split('[').next() {
+            Some("node") => simulated.machine_text.error(&format!("machine.{rest}"), why),
+            Some("run") => simulated.run_text.error(key, why),
+            Some("policy") if rest.is_empty() => simulated.config.source.error("policy", why),
+            Some("policy") => simulated.config.source.error(&format!("policy.{rest}"), why),
+            Some("app") => self.locate_app(index_of(head), rest, why),
+            _ => simulated.config.source.error(key, why),
+        }
+    }
+
+    fn locate_app(&self, at: Option<usize>, rest: &str, why: String) -> InputError {
+        let simulated = self.simulated;
+        let number = at.and_then(|at| self.numbers.get(at).copied());
+        let Some(number) = number else { return simulated.config.source.error("app", why) };
+        let app = &simulated.config.apps[number];
+        let of_client = rest
+            .strip_prefix("activity.requests.closed.")
+            .or_else(|| rest.strip_prefix("activity.requests."))
+            .or_else(|| rest.starts_with("memory").then_some(rest))
+            .or_else(|| {
+                let stated = self.client_of(app).and_then(|(_, client)| client.threads);
+                (rest == "threads" && stated.is_some()).then_some(rest)
+            });
+        match of_client {
+            Some("load") => self.client_error(app, "rate", why),
+            Some(key) => self.client_error(app, &key.replace('-', "_"), why),
+            None if rest.is_empty() => simulated.config.source.error(&app.entry(number), why),
+            None => self.error(number, rest, why),
+        }
+    }
+}
+
+/// The number in `app[3]`.
+fn index_of(head: &str) -> Option<usize> {
+    head.split_once('[')?.1.strip_suffix(']')?.parse().ok()
+}
