@@ -26,8 +26,6 @@ mod man;
 mod metrics;
 mod mix;
 mod place;
-#[cfg(feature = "fleet")]
-mod pods;
 mod policies;
 mod register;
 mod reload;
@@ -87,8 +85,6 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Man { directory } => report(|| man::run(&directory)),
         Command::Guard(args) => operate(|| guard::run(&args)),
         Command::Frontend => operate(frontend::run),
-        #[cfg(feature = "fleet")]
-        Command::Pods => operate(pods::run),
     }
 }
 

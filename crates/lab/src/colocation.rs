@@ -8,7 +8,7 @@ use lull_control::{
 };
 use lull_measure::entropy::{BeReading, LcReading, SystemEntropy, system_entropy};
 use lull_measure::{Latency, Nanos};
-use lull_sim::node::{NodeModel, NodePlant};
+use lull_sim::machine::{MachineModel, MachinePlant};
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
 
@@ -18,7 +18,7 @@ const BACKLOG_MAX: u64 = 4_000_000;
 /// One machine, the apps on it with their load, and their objectives.
 #[derive(Debug, Clone)]
 pub(crate) struct Scene {
-    pub(crate) model: NodeModel,
+    pub(crate) model: MachineModel,
     pub(crate) apps: Vec<AppSpec>,
     /// What holds under every policy.
     pub(crate) rules: Rules,
@@ -95,7 +95,10 @@ impl Played {
 
     /// Epochs in which some tail was above this many times its bound.
     pub(crate) fn beyond(&self, factor: f64) -> f64 {
-        self.epochs.iter().filter(|epoch| epoch.worst > factor).count() as f64
+        self.epochs
+            .iter()
+            .filter(|epoch| epoch.worst > factor)
+            .count() as f64
     }
 
     /// Mean E_S of the epochs.
@@ -105,8 +108,11 @@ impl Played {
 
     /// Mean of a part of entropy over the epochs that have it.
     pub(crate) fn mean_of(&self, part: impl Fn(&SystemEntropy) -> Option<f64>) -> f64 {
-        let values: Vec<f64> =
-            self.epochs.iter().filter_map(|epoch| part(&epoch.entropy)).collect();
+        let values: Vec<f64> = self
+            .epochs
+            .iter()
+            .filter_map(|epoch| part(&epoch.entropy))
+            .collect();
         values.iter().sum::<f64>() / values.len() as f64
     }
 }
@@ -121,7 +127,7 @@ impl Scene {
         steering: &Steering,
         seed: u64,
         replication: u64,
-    ) -> Result<ControlLoop<NodePlant>, PlayError> {
+    ) -> Result<ControlLoop<MachinePlant>, PlayError> {
         self.start_logged(steering, seed, replication, false)
     }
 
@@ -135,11 +141,11 @@ impl Scene {
         seed: u64,
         replication: u64,
         keeps_log: bool,
-    ) -> Result<ControlLoop<NodePlant>, PlayError> {
-        let mut plant = NodePlant::new(&self.model, &self.apps, seed, replication)
+    ) -> Result<ControlLoop<MachinePlant>, PlayError> {
+        let mut plant = MachinePlant::new(&self.model, &self.apps, seed, replication)
             .map_err(|error| Failure::Setup(error.to_string()))?;
         if keeps_log {
-            (0..self.apps.len()).for_each(|app| plant.node_mut().keep_log(app));
+            (0..self.apps.len()).for_each(|app| plant.simulation_mut().keep_log(app));
         }
         let (mut machine, steered) = (plant.machine().clone(), steering.clone());
         if let Some(allowed) = &self.rules.limits.cores {
@@ -149,16 +155,25 @@ impl Scene {
         let policy = build(plant.apps())?;
         let mut controller =
             Controller::new(policy, self.rules.clone(), &plant).map_err(Failure::from)?;
-        controller
-            .set_rebuild(Box::new(move |apps| build(apps).map_err(|error| error.to_string())));
+        controller.set_rebuild(Box::new(move |apps| {
+            build(apps).map_err(|error| error.to_string())
+        }));
         let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));
-        Ok(ControlLoop::new(plant, controller, steering.epoch.clone(), rng))
+        Ok(ControlLoop::new(
+            plant,
+            controller,
+            steering.epoch.clone(),
+            rng,
+        ))
     }
 
     /// Ends a replication whose unanswered requests would fill the memory.
     fn check_backlog(&self, epoch: &Epoch) -> Result<(), Failure> {
         for (app, seen) in self.apps.iter().zip(&epoch.seen.apps) {
-            let waiting = seen.latency.as_ref().map_or(0, |latency| latency.outstanding);
+            let waiting = seen
+                .latency
+                .as_ref()
+                .map_or(0, |latency| latency.outstanding);
             if waiting > BACKLOG_MAX {
                 return Err(Failure::Setup(format!(
                     "{waiting} requests of app `{}` were unanswered at {}, more than the \
@@ -192,7 +207,7 @@ impl Scene {
             now = epoch.seen.time;
         }
         let mut recorder = Recorder::new(self);
-        let begun = control.plant().node().totals();
+        let begun = control.plant().simulation().totals();
         let end = span.warmup.saturating_add(span.length);
         while now < end {
             progress.check()?;
@@ -201,13 +216,16 @@ impl Scene {
             recorder.note(self, &epoch, control.plant());
             self.check_backlog(&epoch)?;
         }
-        let ended = control.plant().node().totals();
+        let ended = control.plant().simulation().totals();
         let numbers = self.apps.iter().map(|app| self.model.app_named(&app.name));
         let lost = numbers.flatten().map(|app| {
             let (now, then) = (&ended.apps[app], &begun.apps[app]);
             (now.lost - then.lost) as f64 / (now.arrived - then.arrived) as f64
         });
-        Ok(Played { lost: lost.collect(), ..recorder.finish(self) })
+        Ok(Played {
+            lost: lost.collect(),
+            ..recorder.finish(self)
+        })
     }
 }
 
@@ -241,7 +259,7 @@ impl Recorder {
         }
     }
 
-    fn note(&mut self, scene: &Scene, epoch: &Epoch, plant: &NodePlant) {
+    fn note(&mut self, scene: &Scene, epoch: &Epoch, plant: &MachinePlant) {
         let Epoch { seen, standing, .. } = epoch;
         let mut worst: f64 = 0.0;
         for (number, app) in seen.apps.iter().enumerate() {
@@ -265,17 +283,27 @@ impl Recorder {
             worst = worst.max(tail.zip(bound).map_or(0.0, ratio));
             self.tails[number].extend(tail);
         }
-        let used: f64 = seen.cores.iter().filter_map(|core| core.utilisation.as_ref().ok()).sum();
+        let used: f64 = seen
+            .cores
+            .iter()
+            .filter_map(|core| core.utilisation.as_ref().ok())
+            .sum();
         self.busy += used / seen.cores.len() as f64;
         self.span = self.span.saturating_add(seen.epoch);
         let (time_s, entropy) = (seen.time.as_secs_f64(), standing.entropy);
-        self.epochs.push(EpochMeasures { time_s, entropy, worst });
+        self.epochs.push(EpochMeasures {
+            time_s,
+            entropy,
+            worst,
+        });
     }
 
     fn finish(mut self, scene: &Scene) -> Played {
         let typical = self.tails.iter_mut().filter_map(|tails| {
             tails.sort_unstable();
-            tails.get(tails.len() / 2).map(|tail| tail.as_secs_f64() * 1e3)
+            tails
+                .get(tails.len() / 2)
+                .map(|tail| tail.as_secs_f64() * 1e3)
         });
         let typical_ms = typical.collect();
         let count = self.epochs.len() as f64;
@@ -305,7 +333,10 @@ impl Recorder {
         });
         let readings: Vec<_> = lc.iter().map(|(_, reading)| *reading).collect();
         Played {
-            tails_ms: lc.iter().map(|(tail, _)| tail.as_secs_f64() * 1e3).collect(),
+            tails_ms: lc
+                .iter()
+                .map(|(tail, _)| tail.as_secs_f64() * 1e3)
+                .collect(),
             typical_ms,
             progress: be.iter().map(|it| it.real / it.solo).collect(),
             entropy: system_entropy(&readings, &be, scene.rules.importance),

@@ -11,13 +11,13 @@ use lull_control::{
     Setting, Standing,
 };
 use lull_measure::Nanos;
-use lull_sim::node::NodePlant;
+use lull_sim::machine::MachinePlant;
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
 
 /// A simulated machine between two epochs.
 pub struct Environment {
-    plant: NodePlant,
+    plant: MachinePlant,
     /// Assesses observations; its policy decides nothing.
     controller: Controller,
     rng: Rng,
@@ -56,7 +56,7 @@ impl Environment {
             return Err(Failure::Setup(message.to_owned()));
         };
         let (scene, seed) = (scenario.scene(), scenario.seed());
-        let plant = NodePlant::new(&scene.model, &scene.apps, seed, replication)
+        let plant = MachinePlant::new(&scene.model, &scene.apps, seed, replication)
             .map_err(|error| Failure::Setup(error.to_string()))?;
         let controller = Controller::new(Box::new(Keep), rules(), &plant)?;
         let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));

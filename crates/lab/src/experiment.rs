@@ -7,8 +7,9 @@ use crate::progress::Progress;
 use crate::report::Report;
 use lull_control::PolicyError;
 use lull_control::dispatcher::DispatcherError;
+use lull_sim::ModelError;
 use lull_sim::dispatch::DispatchModelError;
-use lull_sim::oversubscribed::OversubscribedModelError;
+use lull_sim::machine::MachinePlantError;
 use lull_sim::stats::Failure;
 use serde::Serialize;
 
@@ -63,6 +64,9 @@ pub enum LabError {
         /// All seeds that parameters were fitted on.
         known: Vec<u64>,
     },
+    /// A simulation would take too long, or too much memory.
+    #[error("{0}")]
+    Bound(String),
     /// A simulation failed.
     #[error(transparent)]
     Simulation(#[from] Failure),
@@ -77,7 +81,10 @@ pub enum LabError {
     Node(#[from] DispatchModelError),
     /// An oversubscribed server cannot be built.
     #[error(transparent)]
-    Server(#[from] OversubscribedModelError),
+    Server(#[from] ModelError),
+    /// A machine cannot be put under a policy.
+    #[error(transparent)]
+    Machine(#[from] MachinePlantError),
     /// A figure could not be drawn.
     #[error(transparent)]
     Figure(#[from] DrawError),

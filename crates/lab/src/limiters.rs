@@ -12,8 +12,7 @@ use lull_policies::ADMISSION_CONTROLLERS;
 use lull_policies::admission::Site;
 use lull_sim::model::{Distribution, Shape};
 use lull_sim::oversubscribed::{
-    Contention, Costs, Device, Order, OversubscribedModel, OversubscribedServer,
-    OversubscribedTotals, Query,
+    Contention, Costs, Device, GatedTotals, Order, OversubscribedModel, Query,
 };
 use lull_sim::stats::Estimate;
 use lull_sim::{Replication, RunLength};
@@ -75,13 +74,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 }
 
 /// Throughput and p99 of one controller over those of the open gate.
-fn rows(
-    server: &str,
-    name: &str,
-    runs: &[OversubscribedTotals],
-    open: &[OversubscribedTotals],
-) -> [Row; 2] {
-    let throughput = over(runs, open, OversubscribedTotals::throughput_per_s);
+fn rows(server: &str, name: &str, runs: &[GatedTotals], open: &[GatedTotals]) -> [Row; 2] {
+    let throughput = over(runs, open, GatedTotals::throughput_per_s);
     let tail = over(runs, open, p99_s);
     let row = |what: &str| format!("{server}, {name}: {what} over the open gate's");
     // What `auto` promises: nothing is lost where no limit helps, and a gain is found.
@@ -105,16 +99,12 @@ fn rows(
 
 const WHY: &str = "no paper compares these limiters at one gate";
 
-fn over(
-    ours: &[OversubscribedTotals],
-    theirs: &[OversubscribedTotals],
-    value: fn(&OversubscribedTotals) -> f64,
-) -> Estimate {
+fn over(ours: &[GatedTotals], theirs: &[GatedTotals], value: fn(&GatedTotals) -> f64) -> Estimate {
     let pairs = ours.iter().zip(theirs);
     estimate_of(&pairs.map(|(one, other)| value(one) / value(other)).collect::<Vec<_>>())
 }
 
-fn p99_s(served: &OversubscribedTotals) -> f64 {
+fn p99_s(served: &GatedTotals) -> f64 {
     served.latency().quantile(Percentile::P99).map_or(f64::NAN, Nanos::as_secs_f64)
 }
 
@@ -123,7 +113,7 @@ fn cell(
     model: &OversubscribedModel,
     controller: &str,
     config: &str,
-) -> Result<Vec<OversubscribedTotals>, LabError> {
+) -> Result<Vec<GatedTotals>, LabError> {
     let objectives = model.objectives();
     let config: toml::Table = config.parse().expect("configs of experiments are TOML");
     let (warmup, counted) = setup.either((90, 30), (2, 2));
@@ -134,7 +124,7 @@ fn cell(
         let site = Site { seed: setup.seed + number, ..Site::new(&objectives, model.cores) };
         let admission = ADMISSION_CONTROLLERS.build(controller, &config, &site)?;
         let streams = Replication { seed: setup.seed, number };
-        let served = OversubscribedServer::measure(model, admission, streams, length)?;
+        let served = model.measure(admission, streams, length)?;
         setup.progress.step();
         Ok(served)
     };

@@ -21,7 +21,6 @@ use lull_policies::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};
 
 use lull_sim::dispatch::DispatchModelError;
 use lull_sim::model::ModelError;
-use lull_sim::oversubscribed::OversubscribedModelError;
 use lull_sim::plant::PlantSpecError;
 
 /// Seed of all random numbers.
@@ -55,14 +54,7 @@ macro_rules! of_scene {
     };
 }
 
-of_scene!(
-    ModelError,
-    OversubscribedModelError,
-    DispatchModelError,
-    PlantSpecError,
-    PlantError,
-    LimitsError
-);
+of_scene!(ModelError, DispatchModelError, PlantSpecError, PlantError, LimitsError);
 
 /// All that have a picture: policies, dispatchers, admission controllers.
 pub fn names() -> Vec<&'static str> {

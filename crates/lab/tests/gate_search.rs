@@ -6,7 +6,7 @@ use lull_lab::scenario::{AnyFile, AnyScenario, Choice};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::admission::Site;
 use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
-use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedPlant};
+use lull_sim::oversubscribed::{MachinePlant, OversubscribedModel};
 use rand::SeedableRng;
 use std::path::Path;
 
@@ -36,12 +36,12 @@ load_change = 1.0
 "#;
 
 /// The server behind a gate of this admission controller.
-fn behind(admission: &str, keys: &str) -> OversubscribedPlant {
+fn behind(admission: &str, keys: &str) -> MachinePlant {
     let model: OversubscribedModel = toml::Value::Table(server()).try_into().unwrap();
     let objectives = model.objectives();
     let site = Site::new(&objectives, model.cores);
     let gate = ADMISSION_CONTROLLERS.build(admission, &keys.parse().unwrap(), &site).unwrap();
-    OversubscribedPlant::new(&model, gate, 1, 0).unwrap()
+    model.plant(gate, 1, 0).unwrap()
 }
 
 /// What the policy finds on a server whose gate begins as good as open.
@@ -66,7 +66,7 @@ fn search(keys: &str) -> Discovery {
 }
 
 /// The p99 and the power of four seconds.
-fn measure(mut plant: OversubscribedPlant) -> (Nanos, f64) {
+fn measure(mut plant: MachinePlant) -> (Nanos, f64) {
     plant.observe(Nanos::from_millis(500)).unwrap();
     let seen = plant.observe(Nanos::from_secs(4)).unwrap();
     let latency = seen.apps[0].latency.as_ref().unwrap();

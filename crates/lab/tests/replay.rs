@@ -11,17 +11,17 @@ use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::POLICIES;
 
-use lull_sim::model::{Distribution, Shape};
-use lull_sim::node::{
-    Activity, LoadStep, NodeApp, NodeClient, NodeModel, NodePlant, NodeScheduler,
+use lull_sim::machine::{
+    Activity, LinuxScheduler, LoadStep, LocalClient, MachineApp, MachineModel, MachinePlant,
 };
+use lull_sim::model::{Distribution, Shape};
 use lull_workload::arrivals::Process;
 use rand::SeedableRng;
 
 const EPOCH: Nanos = Nanos::from_millis(500);
 
-fn app(name: &str, threads: u32, activity: Activity) -> NodeApp {
-    NodeApp {
+fn app(name: &str, threads: u32, activity: Activity) -> MachineApp {
+    MachineApp {
         name: name.to_owned(),
         threads,
         activity,
@@ -34,7 +34,7 @@ fn app(name: &str, threads: u32, activity: Activity) -> NodeApp {
 /// A server whose load jumps, its client, and endless work beside them; its
 /// rates are this many times those of an ordinary load, at which two cores of
 /// its own are a third busy at most.
-fn truth(times: f64) -> NodeModel {
+fn truth(times: f64) -> MachineModel {
     let lognormal = |us: u64, cv2: f64| Distribution {
         mean: Nanos::from_micros(us),
         shape: Shape::Lognormal { cv2 },
@@ -49,25 +49,20 @@ fn truth(times: f64) -> NodeModel {
         closed: None,
         arrivals: Process::Poisson,
         delay: Some(lognormal(150, 0.5)),
-        client: Some(NodeClient {
+        client: Some(LocalClient {
             app: "client".to_owned(),
             work: Distribution::constant(Nanos::from_micros(20)),
         }),
     };
     let switch_cost = Nanos::from_micros(4);
-    NodeModel {
-        name: "truth".to_owned(),
-        cores: 3,
-        frequency: "2GHz".parse().unwrap(),
-        scheduler: NodeScheduler { wakeup_lead: None, switch_cost, ..NodeScheduler::default() },
-        cache: None,
-        memory: None,
-        refresh: Nanos::from_millis(10),
+    MachineModel {
+        scheduler: LinuxScheduler { wakeup_lead: None, switch_cost, ..LinuxScheduler::default() },
         app: vec![
             app("server", 4, server),
             app("batch", 2, Activity::Endless),
             app("client", 1, Activity::Clients),
         ],
+        ..MachineModel::plain("truth", 3, "2GHz".parse().unwrap())
     }
 }
 
@@ -100,7 +95,7 @@ fn moment(epoch: &Epoch) -> Moment {
 
 /// The true run under a policy: 40 s.
 fn run(policy: &str, seed: u64, times: f64) -> (Machine, Vec<Moment>) {
-    let plant = NodePlant::new(&truth(times), &specs(), seed, 0).unwrap();
+    let plant = MachinePlant::new(&truth(times), &specs(), seed, 0).unwrap();
     let built = POLICIES.build(policy, &toml::Table::new(), plant.machine(), plant.apps()).unwrap();
     let controller = Controller::new(built, Rules::default(), &plant).unwrap();
     let machine = plant.machine().clone();

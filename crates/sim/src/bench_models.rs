@@ -7,8 +7,8 @@
 //! (TRIOS 2013) under DVFS controllers.
 
 use crate::model::{
-    App, Cores, Discipline, Distribution, MachineModel, Model, PState, Pool, Routing, Source, Step,
-    Tier,
+    App, Cores, Discipline, Distribution, HardwareModel, Model, PState, Pool, Routing, Source,
+    Step, Tier,
 };
 use crate::plant::{PlantSpec, System};
 use crate::stats::Failure;
@@ -169,11 +169,11 @@ pub fn ntier([web, app_servers, middle, data]: [u32; 4], clients_each: u32) -> M
 }
 
 /// One core with the P-states P0, P4 and P8 of the paper's Xeon; starts in P8.
-pub fn dvfs_machine() -> MachineModel {
+pub fn dvfs_machine() -> HardwareModel {
     let states = [(2_260_000, 1.35), (1_729_000, 1.05), (1_197_000, 0.75)];
     let pstate = |(khz, volts)| PState { frequency: Hertz::from_khz(khz), volts };
     let cores = Cores { pstates: states.map(pstate).to_vec(), start: 2, ..Cores::default() };
-    MachineModel { cores: vec![cores], static_watts: Watts(0.0), transition: Nanos::ZERO }
+    HardwareModel { cores: vec![cores], static_watts: Watts(0.0), transition: Nanos::ZERO }
 }
 
 fn app(name: &str, source: Source, steps: Vec<Step>) -> App {

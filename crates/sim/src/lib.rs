@@ -33,11 +33,12 @@
 //! [`model`] is plain data, readable from TOML and checked before anything is
 //! built. [`Engine`] is one replication of it. [`plant`] shows servers of an
 //! engine to policies through the `Plant` trait that hosts implement, and drives many
-//! of them on one clock. [`dispatch`] is a machine whose requests are dispatched one
-//! by one to cores of several speeds. [`oversubscribed`] is a server with more threads
-//! than cores, behind a gate. [`idle`] has the idle states of cores and their
-//! governor. [`stats`] runs replications in parallel and computes means with
-//! confidence intervals. [`theory`] has exact results of queueing theory.
+//! of them on one clock. [`machine`] is one machine of the parts that its model names: run
+//! queues, frequencies, idle states, cache, memory, a gate. [`oversubscribed`] is a
+//! configuration of it, a server with more threads than cores. [`dispatch`] is a machine
+//! whose requests are dispatched one by one to cores of several speeds. [`idle`] has the idle
+//! states of cores and their governor. [`stats`] runs replications in parallel and computes
+//! means with confidence intervals. [`theory`] has exact results of queueing theory.
 //!
 //! # How time passes
 //!
@@ -73,18 +74,17 @@
 //! modulated sources. Tiers have no idle states, network cards or gates; a plant
 //! reports each as a missing capability or gauge, with the reason.
 //!
-//! A tier's server does not model threads on cores. [`node`] does, for one machine:
-//! run queues with slices and affinity, cache ways, memory bandwidth. [`netserver`]
-//! is a server behind a network card, with interrupts, idle states and power.
+//! A tier's server does not model threads on cores; [`machine`] does. [`netserver`] is a
+//! server behind a network card, with interrupts, idle states and power.
 
 pub mod bench_models;
 pub mod dispatch;
 mod engine;
 mod heap;
 pub mod idle;
+pub mod machine;
 pub mod model;
 pub mod netserver;
-pub mod node;
 mod order;
 pub mod oversubscribed;
 pub mod plant;

@@ -48,7 +48,7 @@ pub use distribution::{Distribution, Shape};
 pub(crate) use distribution::{Draw, Unit};
 pub(crate) use error::{Checked, above_0, at_least_0, at_least_one, at_most, fail, range};
 pub use error::{ModelError, Problem};
-pub use hardware::{Cores, MachineModel, PState};
+pub use hardware::{Cores, HardwareModel, PState};
 pub use source::{Closed, Open, Phase, Schedule, Source, Spans};
 
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ use std::collections::BTreeMap;
 pub struct Model {
     /// Kinds of machine by name; a tier refers to them.
     #[serde(default)]
-    pub machine: BTreeMap<String, MachineModel>,
+    pub machine: BTreeMap<String, HardwareModel>,
     /// Groups of equal servers.
     pub tier: Vec<Tier>,
     /// Named pools of connections or tokens.

@@ -14,29 +14,20 @@
 //! service.
 //!
 //! Apps that only compute ([`CoRunner`]) may share its cores, under a scheduler with
-//! time slices. A policy may set cores and frequencies ([`OversubscribedPlant`]),
+//! time slices. A policy may set cores and frequencies ([`OversubscribedModel::plant`]),
 //! independently of the admission controller.
+//!
+//! It is a configuration of [`crate::machine`], which [`OversubscribedModel::machine`] gives.
 //!
 //! Not modelled: migration costs, caches, the network's and the client's queues.
 
-mod cores;
-mod counts;
-mod device;
-mod gate;
 mod model;
-mod plant;
-mod schedule;
-mod server;
 
 #[cfg(test)]
 mod tests;
 
-pub use counts::{
-    ClassTotals, CoreTime, EnergyParts, GateTotals, MeanThreads, OversubscribedTotals,
+pub use crate::machine::{
+    ClassTotals, Contention, CoreTime, Device, EnergyParts, GateTotals, GatedTotals, Governor,
+    MachinePlant, MeanThreads, Order, Power, Query, RunQueues,
 };
-pub use model::{
-    CoRunner, ConnectionClass, Contention, Costs, Device, Frequency, Governor, Order,
-    OversubscribedModel, OversubscribedModelError, Power, Query, ThreadScheduler,
-};
-pub use plant::OversubscribedPlant;
-pub use server::OversubscribedServer;
+pub use model::{CoRunner, ConnectionClass, Costs, Frequency, OversubscribedModel};

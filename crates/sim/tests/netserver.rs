@@ -2,11 +2,11 @@
 
 use lull_control::{AppSpec, Capability, Coalescing, DomainId, NicId, Plant, Setting, conformance};
 use lull_measure::{Hertz, Nanos, Percentile};
+use lull_sim::machine::LoadStep;
 use lull_sim::netserver::{
     FrequencyGovernor, Moderation, NetServer, NetServerModel, NetServerPlant, NetServerTotals,
     PingPong, Traffic,
 };
-use lull_sim::node::LoadStep;
 
 const GHZ: fn(u64) -> Hertz = |tenths| Hertz(tenths * 100_000_000);
 

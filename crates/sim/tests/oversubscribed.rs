@@ -9,8 +9,7 @@ use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::model::Distribution;
 use lull_sim::oversubscribed::{
-    CoRunner, OversubscribedModel, OversubscribedPlant, OversubscribedServer, OversubscribedTotals,
-    ThreadScheduler,
+    CoRunner, GatedTotals, MachinePlant, OversubscribedModel, RunQueues,
 };
 use lull_sim::{Replication, RunLength};
 use proptest::prelude::*;
@@ -43,18 +42,18 @@ impl Admission for FixedLimits {
 }
 
 /// Returns a plant with a gate of these limits before its workers.
-fn gated_plant(cap: u32, batch: u32, delay: Nanos) -> OversubscribedPlant {
+fn gated_plant(cap: u32, batch: u32, delay: Nanos) -> MachinePlant {
     let gate = FixedLimits(Numbers { cap, batch, delay });
-    OversubscribedPlant::new(&model(), Box::new(gate), 1, 0).unwrap()
+    model().plant(Box::new(gate), 1, 0).unwrap()
 }
 
-const FAIR: ThreadScheduler = ThreadScheduler::Fair {
+const FAIR: RunQueues = RunQueues::Fair {
     slice: Nanos::from_millis(3),
     credit: Nanos::from_millis(12),
     preempt: Nanos::from_millis(4),
 };
-const SOL: ThreadScheduler =
-    ThreadScheduler::Central { slice: Nanos::from_millis(1), dispatch: Nanos::from_micros(2) };
+const SOL: RunQueues =
+    RunQueues::Central { slice: Nanos::from_millis(1), dispatch: Nanos::from_micros(2) };
 
 /// 4 cores, 8 promised connections and 24 others, and a device that is quick enough.
 fn model() -> OversubscribedModel {
@@ -96,7 +95,7 @@ fn model() -> OversubscribedModel {
     toml::from_str(text).unwrap()
 }
 
-fn contended_model(scheduler: ThreadScheduler, co_runners: &[u32]) -> OversubscribedModel {
+fn contended_model(scheduler: RunQueues, co_runners: &[u32]) -> OversubscribedModel {
     let co_runner = |(index, threads): (usize, &u32)| CoRunner {
         name: format!("runner {index}"),
         threads: *threads,
@@ -105,14 +104,14 @@ fn contended_model(scheduler: ThreadScheduler, co_runners: &[u32]) -> Oversubscr
     OversubscribedModel { scheduler, co_runner, ..model() }
 }
 
-fn plant(model: &OversubscribedModel) -> OversubscribedPlant {
-    OversubscribedPlant::new(model, Box::new(Open), 1, 0).unwrap()
+fn plant(model: &OversubscribedModel) -> MachinePlant {
+    model.plant(Box::new(Open), 1, 0).unwrap()
 }
 
-fn measure(model: &OversubscribedModel) -> OversubscribedTotals {
+fn measure(model: &OversubscribedModel) -> GatedTotals {
     let lengths = RunLength { warmup: Nanos::from_millis(200), counted: Nanos::from_secs(2) };
     let streams = Replication { seed: 1, number: 0 };
-    OversubscribedServer::measure(model, Box::new(Open), streams, lengths).unwrap()
+    model.measure(Box::new(Open), streams, lengths).unwrap()
 }
 
 fn rate(seen: &Observation, app: usize) -> f64 {
@@ -127,7 +126,7 @@ fn rate(seen: &Observation, app: usize) -> f64 {
 #[test]
 fn it_conforms_with_and_without_co_runners_and_under_every_scheduler() {
     for model in [
-        contended_model(ThreadScheduler::Queues, &[]),
+        contended_model(RunQueues::Queues, &[]),
         contended_model(FAIR, &[3, 2]),
         contended_model(SOL, &[2]),
     ] {
@@ -158,7 +157,7 @@ fn a_gate_that_was_set_serves_as_one_that_began_so() {
         let outcomes = set.apply(&wanted).outcomes;
         assert!(outcomes.iter().all(|one| one.in_force().is_some()), "{outcomes:?}");
         let mut begun = gated_plant(cap, batch, delay);
-        let answered = |plant: &mut OversubscribedPlant| {
+        let answered = |plant: &mut MachinePlant| {
             // Turns of the numbers before have ended by then.
             plant.observe(Nanos::from_millis(200)).unwrap();
             let seen = plant.observe(Nanos::from_secs(2)).unwrap();
@@ -183,7 +182,7 @@ fn an_admission_controller_that_chooses_its_numbers_lends_none() {
 
 #[test]
 fn an_app_runs_on_its_cores_and_nowhere_else() {
-    for scheduler in [ThreadScheduler::Queues, FAIR, SOL] {
+    for scheduler in [RunQueues::Queues, FAIR, SOL] {
         let mut plant = plant(&contended_model(scheduler, &[]));
         plant.observe(Nanos::from_millis(50)).unwrap();
         for app in [AppId(0), AppId(1)] {
@@ -196,7 +195,7 @@ fn an_app_runs_on_its_cores_and_nowhere_else() {
             seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap()).collect();
         assert!(busy[0] > 0.9 && busy[1] > 0.9, "{scheduler:?}: {busy:?}");
         assert_eq!(busy[2], 0.0, "{scheduler:?}: {busy:?}");
-        let agent = matches!(scheduler, ThreadScheduler::Central { .. });
+        let agent = matches!(scheduler, RunQueues::Central { .. });
         assert_eq!(busy[3], f64::from(u8::from(agent)), "{scheduler:?}: {busy:?}");
     }
 }
@@ -212,7 +211,7 @@ fn the_opportunity_of_an_epoch_is_that_of_a_run_as_long() {
     plant.observe(Nanos::from_millis(50)).unwrap();
     plant.forget();
     let seen = plant.observe(Nanos::from_secs(1)).unwrap();
-    let served = plant.server().served();
+    let served = plant.gated_totals();
     let share = seen.c6_opportunity.unwrap();
     assert_eq!(Some(share), served.c6_opportunity(C6_BREAK_EVEN));
     assert!(share > 0.1 && share < 0.95, "{share}");
@@ -279,16 +278,10 @@ fn a_thread_that_sleeps_a_lot_is_not_held_up_by_those_who_never_do() {
 
 #[test]
 fn a_co_runner_needs_a_scheduler_with_slices() {
-    let refused = OversubscribedServer::new(
-        &contended_model(ThreadScheduler::Queues, &[1]),
-        Box::new(Open),
-        1,
-        0,
-    )
-    .err();
-    assert!(refused.unwrap().to_string().contains("scheduler with time slices"));
+    let refused = contended_model(RunQueues::Queues, &[1]).check().unwrap_err().to_string();
+    assert!(refused.starts_with("scheduler: ") && refused.contains("time slices"), "{refused}");
     let one = OversubscribedModel { cores: 1, ..contended_model(SOL, &[]) };
-    let refused = OversubscribedServer::new(&one, Box::new(Open), 1, 0).err().unwrap().to_string();
+    let refused = one.check().unwrap_err().to_string();
     assert!(refused.contains("the agent has one to itself"), "{refused}");
 }
 
@@ -304,7 +297,8 @@ fn a_central_queue_serves_in_order_of_waking() {
 
 #[test]
 fn other_promises_reach_an_admission_controller_or_make_a_new_one() {
-    let mut plant = plant(&model());
+    let mut model = model();
+    let mut plant = plant(&model);
     let bound = Nanos::from_millis(5);
     let tight = Some(Objective::Tail { percentile: Percentile::P99, bound });
     let mut made = false;
@@ -312,7 +306,8 @@ fn other_promises_reach_an_admission_controller_or_make_a_new_one() {
         made = true;
         Ok::<_, std::convert::Infallible>(Box::new(Open) as Box<dyn Admission>)
     };
-    plant.retarget(&[tight, None], rebuild).unwrap();
+    model.class[0].objective = tight;
+    plant.retarget(model.specs(), &model.objectives(), rebuild).unwrap();
     assert!(made, "an admission controller that cannot change its objectives is rebuilt");
     assert_eq!(plant.apps()[0].tail(), Some((Percentile::P99, bound)));
 }
@@ -334,7 +329,7 @@ proptest! {
             let _ = plant.apply(&[Setting::Cores(AppId(app), cores)]);
             plant.observe(Nanos::from_millis(7)).unwrap();
         }
-        let served = plant.server().served();
+        let served = plant.gated_totals();
         let idle: Nanos = served.residency.iter().copied().sum();
         prop_assert_eq!(served.busy + idle, served.span * 4);
         let cpu: Nanos = served.spent.iter().map(|spent| spent.cpu).sum();

@@ -3,7 +3,7 @@
 use lull_measure::Nanos;
 use lull_sim::Engine;
 use lull_sim::model::{
-    App, Closed, Cores, Discipline, Distribution, MachineModel, Model, Open, PState, Phase, Pool,
+    App, Closed, Cores, Discipline, Distribution, HardwareModel, Model, Open, PState, Phase, Pool,
     Routing, Schedule, Shape, Source, Spans, Step, Tier, WhenFull,
 };
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn work() -> impl Strategy<Value = Distribution> {
         .prop_map(|(micros, shape)| Distribution { mean: Nanos::from_micros(micros), shape })
 }
 
-fn machine() -> impl Strategy<Value = MachineModel> {
+fn machine() -> impl Strategy<Value = HardwareModel> {
     let group = (1u32..5, 0u32..3, prop_oneof![Just(1.0), Just(0.5), Just(1.7)]).prop_map(
         |(count, domain, speed)| Cores {
             name: format!("speed {speed}"),
@@ -43,7 +43,7 @@ fn machine() -> impl Strategy<Value = MachineModel> {
         },
     );
     (prop::collection::vec(group, 1..3), prop_oneof![Just(0u64), Just(50_000)]).prop_map(
-        |(cores, transition)| MachineModel {
+        |(cores, transition)| HardwareModel {
             cores,
             static_watts: lull_measure::Watts(3.0),
             transition: Nanos(transition),
@@ -51,7 +51,7 @@ fn machine() -> impl Strategy<Value = MachineModel> {
     )
 }
 
-fn tier() -> impl Strategy<Value = (MachineModel, Tier)> {
+fn tier() -> impl Strategy<Value = (HardwareModel, Tier)> {
     let discipline = prop_oneof![
         Just(Discipline::Fcfs),
         Just(Discipline::Sharing),
@@ -231,7 +231,7 @@ proptest! {
         let states = [(2_000_000, 1.2), (1_000_000, 1.0), (500_000, 0.8)]
             .map(|(khz, volts)| PState { frequency: lull_measure::Hertz::from_khz(khz), volts });
         let group = Cores { count: cores, pstates: states.to_vec(), ..Cores::default() };
-        let machine = MachineModel { cores: vec![group], ..MachineModel::default() };
+        let machine = HardwareModel { cores: vec![group], ..HardwareModel::default() };
         let mut model = Model::default();
         model.machine.insert("m".to_owned(), machine);
         let tier = Tier { machine: Some("m".to_owned()), discipline, ..Tier::named("tier") };

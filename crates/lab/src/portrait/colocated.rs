@@ -7,7 +7,7 @@ use crate::figure::{Axis, Figure, Look};
 use crate::scenario::{Choice, Colocated, ColocatedFile};
 use lull_measure::Nanos;
 use lull_measure::catalogue::{APP_CORES, Metric, PROGRESS, TAIL_LATENCY};
-use lull_sim::node::NodePlant;
+use lull_sim::machine::MachinePlant;
 
 const EPOCH: Nanos = Nanos::from_millis(500);
 const EPOCHS: usize = 360;
@@ -28,7 +28,7 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
     let scene = Colocated::new(file.into(), &Choice::default())
         .map_err(|error| PortraitError::Scene(error.to_string()))?
         .into_scene();
-    let plant = NodePlant::new(&scene.model, &scene.apps, SEED, 0)
+    let plant = MachinePlant::new(&scene.model, &scene.apps, SEED, 0)
         .map_err(|error| PortraitError::Scene(error.to_string()))?;
     let trace = follow(plant, policy, config(policy), EPOCH, EPOCHS)?;
     let time = || Axis::linear("time (s)");

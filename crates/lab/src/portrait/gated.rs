@@ -9,9 +9,7 @@ use lull_measure::compliance::Patience;
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::ADMISSION_CONTROLLERS;
 use lull_policies::admission::Site;
-use lull_sim::oversubscribed::{
-    ConnectionClass, OversubscribedModel, OversubscribedServer, OversubscribedTotals,
-};
+use lull_sim::oversubscribed::{ConnectionClass, GatedTotals, OversubscribedModel};
 use lull_sim::{Replication, RunLength};
 use rayon::prelude::*;
 
@@ -65,7 +63,7 @@ fn scene(promise: Option<Objective>, connections: u32) -> OversubscribedModel {
 }
 
 /// One curve of a panel: its value of one run.
-type Value = fn(&OversubscribedTotals) -> f64;
+type Value = fn(&GatedTotals) -> f64;
 
 /// Panels with the axis and the value of each.
 fn views(admission: &str) -> [(String, Axis, Value); 3] {
@@ -74,7 +72,7 @@ fn views(admission: &str) -> [(String, Axis, Value); 3] {
     let Some(promise) = promise(admission) else {
         let title =
             format!("{admission}: p99 latency over the connections, each a thread of the server");
-        let all: Value = OversubscribedTotals::throughput_per_s;
+        let all: Value = GatedTotals::throughput_per_s;
         let rate = ("Throughput".to_owned(), Axis::linear("queries/s"), all);
         return [(title, Axis::log("p99 (ms)"), |served| p99_ms(&served.latency())), power, rate];
     };
@@ -119,7 +117,7 @@ pub(super) fn panels(admission: &str) -> Result<Vec<Figure>, PortraitError> {
 fn over_connections(
     admission: &str,
     promise: Option<Objective>,
-) -> Result<Vec<(f64, OversubscribedTotals)>, PortraitError> {
+) -> Result<Vec<(f64, GatedTotals)>, PortraitError> {
     let one = |connections: &u32| {
         let model = scene(promise, *connections);
         Ok((f64::from(*connections), measured(admission, &model)?))
@@ -128,18 +126,14 @@ fn over_connections(
     all.into_iter().collect()
 }
 
-fn measured(
-    admission: &str,
-    model: &OversubscribedModel,
-) -> Result<OversubscribedTotals, PortraitError> {
+fn measured(admission: &str, model: &OversubscribedModel) -> Result<GatedTotals, PortraitError> {
     let objectives = model.objectives();
     // One core is left to the system.
     let site = Site::new(&objectives, model.cores.max(2) - 1);
     let config: toml::Table = config(admission).parse().expect("configs of portraits are TOML");
     let built = ADMISSION_CONTROLLERS.build(admission, &config, &site)?;
     let warmup = if admission == "auto" { SURVEYS } else { WARMUP };
-    Ok(OversubscribedServer::measure(
-        model,
+    Ok(model.measure(
         built,
         Replication { seed: SEED, number: 0 },
         RunLength { warmup, counted: LENGTH },

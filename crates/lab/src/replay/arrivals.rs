@@ -2,7 +2,7 @@
 
 use super::recording::Moment;
 use lull_measure::{Nanos, RequestSample};
-use lull_sim::node::LoadStep;
+use lull_sim::machine::LoadStep;
 use lull_workload::arrivals::Process;
 
 /// Range of the squared coefficient of variation that is accepted from a sample: the range

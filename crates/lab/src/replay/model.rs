@@ -11,10 +11,10 @@ use super::recording::{Moment, Recording};
 use super::tally::Tally;
 use lull_control::AppSpec;
 use lull_measure::{Hertz, Nanos};
-use lull_sim::model::{Distribution, Shape};
-use lull_sim::node::{
-    Activity, LoadStep, MemoryUse, NodeApp, NodeClient, NodeModel, NodeScheduler, REFRESH,
+use lull_sim::machine::{
+    Activity, LinuxScheduler, LoadStep, LocalClient, MachineApp, MachineModel, MemoryUse,
 };
+use lull_sim::model::{Distribution, Shape};
 use lull_workload::arrivals::Process;
 use serde::Serialize;
 
@@ -154,7 +154,7 @@ impl Fit {
         recording: &Recording,
         known: &Known,
         epochs: &(impl Iterator<Item = &'a Moment> + Clone),
-    ) -> (NodeModel, Nanos) {
+    ) -> (MachineModel, Nanos) {
         let mut end = Nanos::ZERO;
         let mut app = Vec::new();
         let mut clients = Vec::new();
@@ -180,23 +180,16 @@ impl Fit {
             let threads = u32::from(known.cores);
             app.push(node_app("the rest of the machine", threads, Activity::requests(work, load)));
         }
-        let scheduler = NodeScheduler {
+        let scheduler = LinuxScheduler {
             slice: self.slice,
             wakeup_lead: Some(Nanos::ZERO),
             wakeup_chance: self.wakeup_chance,
             switch_cost: SWITCH,
-            ..NodeScheduler::default()
+            ..LinuxScheduler::default()
         };
-        let model = NodeModel {
-            name: recording.machine.name.clone(),
-            cores: known.cores,
-            frequency: Hertz(1_000_000_000),
-            scheduler,
-            cache: None,
-            memory: None,
-            refresh: REFRESH,
-            app,
-        };
+        let (name, frequency) = (&recording.machine.name, Hertz(1_000_000_000));
+        let plain = MachineModel::plain(name, known.cores, frequency);
+        let model = MachineModel { scheduler, app, ..plain };
         (model, end)
     }
 
@@ -218,7 +211,7 @@ impl Fit {
             closed: None,
             arrivals,
             delay: (fit.delay_ns >= 1.0).then(|| spread(fit.delay_ns, fit.cv2)),
-            client: client.map(|app| NodeClient { app, work: pass }),
+            client: client.map(|app| LocalClient { app, work: pass }),
         }
     }
 }
@@ -231,8 +224,8 @@ fn legal(mut steps: Vec<LoadStep>) -> Vec<LoadStep> {
     steps
 }
 
-fn node_app(name: &str, threads: u32, activity: Activity) -> NodeApp {
-    NodeApp {
+fn node_app(name: &str, threads: u32, activity: Activity) -> MachineApp {
+    MachineApp {
         name: name.to_owned(),
         threads,
         activity,

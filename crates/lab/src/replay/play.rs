@@ -12,7 +12,7 @@ use lull_control::{
 };
 use lull_measure::Nanos;
 use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
-use lull_sim::node::NodePlant;
+use lull_sim::machine::MachinePlant;
 use rand::SeedableRng;
 
 /// A policy and its keys.
@@ -132,11 +132,11 @@ impl<'a> Replay<'a> {
 
     fn start(
         &self,
-        plant: NodePlant,
+        plant: MachinePlant,
         steered: &Steered,
         seed: u64,
         replication: u64,
-    ) -> Result<ControlLoop<NodePlant>, ReplayError> {
+    ) -> Result<ControlLoop<MachinePlant>, ReplayError> {
         let policy = self.build(steered).map_err(ReplayError::Policy)?;
         let rules = Rules {
             limits: Limits { cores: None, ..self.recording.rules.limits.clone() },
@@ -169,12 +169,12 @@ fn epochs_of<'r>(
 }
 
 fn plant(
-    model: &lull_sim::node::NodeModel,
+    model: &lull_sim::machine::MachineModel,
     specs: &[AppSpec],
     seed: u64,
     replication: u64,
-) -> Result<NodePlant, ReplayError> {
-    NodePlant::new(model, specs, seed, replication)
+) -> Result<MachinePlant, ReplayError> {
+    MachinePlant::new(model, specs, seed, replication)
         .map_err(|error| ReplayError::Model(error.to_string()))
 }
 

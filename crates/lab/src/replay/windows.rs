@@ -93,7 +93,7 @@ mod tests {
     use crate::trial::rules;
     use lull_control::{AppSpec, EpochRule, Plant};
     use lull_measure::Nanos;
-    use lull_sim::node::{Activity, NodeApp, NodeModel, NodePlant, NodeScheduler};
+    use lull_sim::machine::{Activity, MachineApp, MachineModel, MachinePlant};
     use std::collections::BTreeMap;
 
     const EPOCH: Nanos = Nanos::from_millis(500);
@@ -102,25 +102,12 @@ mod tests {
     fn recording(blocks: &[usize]) -> Recording {
         let app = AppMoment { offered_per_s: Some(200.0), ..AppMoment::default() };
         let moment = Moment { length: EPOCH, apps: vec![app], busy_cores: None };
-        let model = NodeModel {
-            name: "any".to_owned(),
-            cores: 1,
-            frequency: lull_measure::Hertz(1),
-            scheduler: NodeScheduler::default(),
-            cache: None,
-            memory: None,
-            refresh: EPOCH,
-            app: vec![NodeApp {
-                name: "any".to_owned(),
-                threads: 1,
-                activity: Activity::Endless,
-                memory: Default::default(),
-                ipc: 1.0,
-                presence: Default::default(),
-            }],
+        let model = MachineModel {
+            app: vec![MachineApp::new("any", 1, Activity::Endless)],
+            ..MachineModel::plain("any", 1, lull_measure::Hertz(1))
         };
         Recording {
-            machine: NodePlant::new(&model, &[], 1, 0).unwrap().machine().clone(),
+            machine: MachinePlant::new(&model, &[], 1, 0).unwrap().machine().clone(),
             apps: vec![AppSpec::best_effort("any")],
             rules: rules(),
             epoch: EpochRule::Fixed(EPOCH),

@@ -21,7 +21,7 @@ use crate::progress::Progress;
 use crate::report::number_text;
 use lull_control::{AppSpec, EpochRule, PolicyError, RosterEvent, Rules};
 use lull_measure::Nanos;
-use lull_sim::node::{Activity, NodeApp, NodeModel, NodeSimulation, Presence};
+use lull_sim::machine::{Activity, MachineApp, MachineModel, MachineSimulation, Presence};
 use lull_sim::stats::Failure;
 
 /// Warm-up and counted time of a run of an app alone, to measure its ideal or its progress.
@@ -39,7 +39,7 @@ pub struct NodeScene {
     /// How long and how often.
     pub run: RunSection,
     /// The machine and what runs on it.
-    pub model: NodeModel,
+    pub model: MachineModel,
     /// The apps that policies watch: the first ones of the model, in its order.
     pub apps: Vec<AppSpec>,
     /// What holds under every policy.
@@ -125,7 +125,15 @@ impl Colocated {
     /// # Errors
     /// The first key that cannot be simulated.
     pub fn new(scene: NodeScene, choice: &Choice) -> Result<Self, Wrong> {
-        let NodeScene { title, run, model, mut apps, rules, mut notices, .. } = scene.clone();
+        let NodeScene {
+            title,
+            run,
+            model,
+            mut apps,
+            rules,
+            mut notices,
+            ..
+        } = scene.clone();
         model.check().map_err(|error| {
             let of_app = error.key.starts_with("app[");
             let key = if of_app {
@@ -148,7 +156,10 @@ impl Colocated {
         };
         let frame = Frame::new(contents, &run, choice, NODE_WARMUP)?;
         check_presence(&model, &frame)?;
-        let scenario = Self { frame, scene: Scene { model, apps, rules } };
+        let scenario = Self {
+            frame,
+            scene: Scene { model, apps, rules },
+        };
         let mut all = scenario.frame.contents.variants.iter();
         all.try_for_each(|variant| scenario.check_policy(variant))?;
         Ok(scenario)
@@ -171,12 +182,23 @@ impl Colocated {
     /// # Errors
     /// The first simulation that fails.
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
-        let Frame { seed, warmup, length, .. } = self.frame;
-        let span = Span { warmup, length, seed };
+        let Frame {
+            seed,
+            warmup,
+            length,
+            ..
+        } = self.frame;
+        let span = Span {
+            warmup,
+            length,
+            seed,
+        };
         let name = |app: usize| (self.scene.apps[app].name.as_str(), true);
         let apps: Vec<_> = self.critical().map(name).collect();
         self.frame.run(&apps, progress, |variant, replication| {
-            let played = self.scene.play(&variant.steering, span, replication, progress);
+            let played = self
+                .scene
+                .play(&variant.steering, span, replication, progress);
             played.map(|played| self.sample(&played))
         })
     }
@@ -184,16 +206,23 @@ impl Colocated {
     fn sample(&self, played: &Played) -> Sample {
         let requests = self.critical().map(|app| {
             let answered = played.answers[app].count();
-            (answered.saturating_add_signed(played.left[app]), played.left[app])
+            (
+                answered.saturating_add_signed(played.left[app]),
+                played.left[app],
+            )
         });
         let values = self.frame.figures().map(|what| self.value(what, played));
-        Sample { values: values.collect(), requests: requests.collect() }
+        Sample {
+            values: values.collect(),
+            requests: requests.collect(),
+        }
     }
 
     /// The latency-critical apps by number.
     fn critical(&self) -> impl Iterator<Item = usize> + '_ {
         let apps = self.scene.apps.iter().enumerate();
-        apps.filter(|(_, app)| app.is_latency_critical()).map(|(at, _)| at)
+        apps.filter(|(_, app)| app.is_latency_critical())
+            .map(|(at, _)| at)
     }
 
     fn value(&self, what: NodeFigure, played: &Played) -> f64 {
@@ -227,7 +256,7 @@ impl Colocated {
 fn complete(
     spec: &mut AppSpec,
     key: &str,
-    model: &NodeModel,
+    model: &MachineModel,
     seed: u64,
     notices: &mut Vec<String>,
 ) -> Result<(), Wrong> {
@@ -235,7 +264,7 @@ fn complete(
         |error: lull_control::AppError| Wrong::at(format!("{key}.{}", error.key), error.message);
     spec.check().map_err(wrong)?;
     let app = model.app.iter().find(|app| app.name == spec.name);
-    if spec.is_latency_critical() && !app.is_some_and(NodeApp::serves) {
+    if spec.is_latency_critical() && !app.is_some_and(MachineApp::serves) {
         let message = "is not `requests`: nothing is answered, so there is no latency; write \
                        class = \"best-effort\", or what its requests are";
         return Err(Wrong::at(format!("{key}.activity"), message));
@@ -248,23 +277,35 @@ fn complete(
 /// Measures the ideal latency or the progress alone where the scenario does not state it.
 fn measure_alone(
     spec: &mut AppSpec,
-    model: &NodeModel,
+    model: &MachineModel,
     seed: u64,
     notices: &mut Vec<String>,
 ) -> Result<(), Failure> {
     let name = &spec.name;
     let objective = spec.tail().filter(|_| spec.is_latency_critical());
-    let known = if objective.is_some() { spec.ideal.is_some() } else { spec.solo_per_s.is_some() };
+    let known = if objective.is_some() {
+        spec.ideal.is_some()
+    } else {
+        spec.solo_per_s.is_some()
+    };
     if known {
         return Ok(());
     }
     let mut alone = model.clone();
     let of_app = model.app.iter().filter(|app| app.name == *name);
-    let client = of_app.filter_map(NodeApp::client).next().map(str::to_owned);
-    alone.app.retain(|app| app.name == *name || Some(&app.name) == client.as_ref());
-    alone.app.iter_mut().for_each(|app| app.presence = Presence::default());
+    let client = of_app
+        .filter_map(MachineApp::client)
+        .next()
+        .map(str::to_owned);
+    alone
+        .app
+        .retain(|app| app.name == *name || Some(&app.name) == client.as_ref());
+    alone
+        .app
+        .iter_mut()
+        .for_each(|app| app.presence = Presence::default());
     let number = alone.app_named(name).unwrap_or_default();
-    let mut node = NodeSimulation::new(&alone, seed, 0)?;
+    let mut node = MachineSimulation::new(&alone, seed, 0)?;
     node.run_until(ALONE);
     node.forget();
     node.run_until(ALONE.saturating_add(ALONE));
@@ -289,10 +330,16 @@ fn measure_alone(
 }
 
 /// Rejects a replication of more requests than can be simulated in half an hour.
-fn check_amount(model: &NodeModel, span: Nanos) -> Result<(), Wrong> {
+fn check_amount(model: &MachineModel, span: Nanos) -> Result<(), Wrong> {
     for (at, app) in model.app.iter().enumerate() {
-        let Activity::Requests { load, .. } = &app.activity else { continue };
-        let ends = load.iter().skip(1).map(|step| step.from).chain([Nanos::MAX]);
+        let Activity::Requests { load, .. } = &app.activity else {
+            continue;
+        };
+        let ends = load
+            .iter()
+            .skip(1)
+            .map(|step| step.from)
+            .chain([Nanos::MAX]);
         let requests = load.iter().zip(ends).map(|(step, end)| {
             let time = end.min(span).0.saturating_sub(step.from.min(span).0);
             step.rate_per_s * Nanos(time).as_secs_f64()
@@ -303,7 +350,10 @@ fn check_amount(model: &NodeModel, span: Nanos) -> Result<(), Wrong> {
                 "a replication of {span} would take about {requests:.1e} requests, at most \
                  {REQUESTS:.0e} are simulated: send less, or run shorter (run.length)"
             );
-            return Err(Wrong::at(format!("app[{at}].activity.requests.load"), message));
+            return Err(Wrong::at(
+                format!("app[{at}].activity.requests.load"),
+                message,
+            ));
         }
     }
     Ok(())
@@ -311,7 +361,10 @@ fn check_amount(model: &NodeModel, span: Nanos) -> Result<(), Wrong> {
 
 /// Refuses changes after the end of a replication, which would never happen, and apps that are
 /// absent for all of the counted time, which would have no figures.
-fn check_presence(model: &NodeModel, frame: &Frame<NodeVariant, NodeFigure>) -> Result<(), Wrong> {
+fn check_presence(
+    model: &MachineModel,
+    frame: &Frame<NodeVariant, NodeFigure>,
+) -> Result<(), Wrong> {
     let end = frame.warmup.saturating_add(frame.length);
     for (at, app) in model.app.iter().enumerate() {
         let changes = app.presence.changes();
@@ -324,8 +377,9 @@ fn check_presence(model: &NodeModel, frame: &Frame<NodeVariant, NodeFigure>) -> 
         }
         let counted = |(time, ..): &&(Nanos, RosterEvent, &str)| *time <= frame.warmup;
         let before = changes.iter().rfind(counted).map(|(_, event, _)| *event);
-        let is_present =
-            before.map_or(app.presence.begins_present(), |event| event != RosterEvent::Departed);
+        let is_present = before.map_or(app.presence.begins_present(), |event| {
+            event != RosterEvent::Departed
+        });
         let later = &changes[changes.iter().filter(counted).count()..];
         if !is_present && later.is_empty() {
             let message = format!("the app is absent after the warm-up of {}", frame.warmup);
@@ -336,7 +390,7 @@ fn check_presence(model: &NodeModel, frame: &Frame<NodeVariant, NodeFigure>) -> 
 }
 
 /// All figures: app by app, then entropy with its parts, then the machine.
-fn figures(specs: &[AppSpec], model: &NodeModel) -> Vec<(Quantity, NodeFigure)> {
+fn figures(specs: &[AppSpec], model: &MachineModel) -> Vec<(Quantity, NodeFigure)> {
     let mut all = Vec::new();
     for (at, spec) in specs.iter().enumerate() {
         if spec.is_latency_critical() {
@@ -346,7 +400,10 @@ fn figures(specs: &[AppSpec], model: &NodeModel) -> Vec<(Quantity, NodeFigure)> 
             );
             if model.app[at].presence != Presence::default() {
                 let words = "requests lost as it left";
-                all.push((quantity("lost", Some(&spec.name), words, "%"), NodeFigure::Lost(at)));
+                all.push((
+                    quantity("lost", Some(&spec.name), words, "%"),
+                    NodeFigure::Lost(at),
+                ));
             }
         } else {
             let words = "progress, of that alone";
@@ -360,7 +417,12 @@ fn figures(specs: &[AppSpec], model: &NodeModel) -> Vec<(Quantity, NodeFigure)> 
     add("entropy", "E_S", "1", NodeFigure::System);
     if specs.iter().any(AppSpec::is_latency_critical) {
         add("lc-entropy", "E_LC", "1", NodeFigure::Critical);
-        add("violating", "epochs with a missed objective", "%", NodeFigure::Violating);
+        add(
+            "violating",
+            "epochs with a missed objective",
+            "%",
+            NodeFigure::Violating,
+        );
     }
     if !specs.iter().all(AppSpec::is_latency_critical) {
         add("be-entropy", "E_BE", "1", NodeFigure::BestEffort);
@@ -379,13 +441,23 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
             let message = "a node has no tiers: leave the key out";
             return Err(Wrong::at(format!("{key}.tiers"), message));
         }
-        let PolicySection { name, label, epoch, config, .. } = section;
+        let PolicySection {
+            name,
+            label,
+            epoch,
+            config,
+            ..
+        } = section;
         let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
         let policy = PolicySource::registered(&name).map_err(wrong)?;
         let epoch = scene.epoch_of(epoch, &policy, &config, None);
         written.push(NodeVariant {
             label: label.unwrap_or(name),
-            steering: Steering { policy, config, epoch },
+            steering: Steering {
+                policy,
+                config,
+                epoch,
+            },
             key,
         });
     }
@@ -393,8 +465,16 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
     let named = |name: &str| {
         let (policy, config) = (choice.source(name)?, toml::Table::new());
         let epoch = scene.epoch_of(None, &policy, &config, first.as_ref());
-        let steering = Steering { policy, config, epoch };
-        Ok(NodeVariant { label: name.to_owned(), steering, key: "--policy".to_owned() })
+        let steering = Steering {
+            policy,
+            config,
+            epoch,
+        };
+        Ok(NodeVariant {
+            label: name.to_owned(),
+            steering,
+            key: "--policy".to_owned(),
+        })
     };
     choice.choose(written, named)
 }

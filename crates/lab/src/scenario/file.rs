@@ -6,7 +6,8 @@ use lull_control::{AppSpec, Class, EpochRule, WrittenObjective};
 use lull_measure::Nanos;
 use lull_policies::USUAL_EPOCH;
 use lull_sim::model::{
-    App, Closed, Distribution, MachineModel, Open, Phase, Pool, Schedule, Shape, Source, Step, Tier,
+    App, Closed, Distribution, HardwareModel, Open, Phase, Pool, Schedule, Shape, Source, Step,
+    Tier,
 };
 use lull_workload::arrivals::{Rate, Steps};
 use schemars::JsonSchema;
@@ -28,7 +29,7 @@ pub struct ScenarioFile {
     #[serde(default)]
     pub(super) policy: Vec<toml::Table>,
     #[serde(default)]
-    pub(super) machine: BTreeMap<String, MachineModel>,
+    pub(super) machine: BTreeMap<String, HardwareModel>,
     pub(super) tier: Vec<Tier>,
     #[serde(default)]
     pub(super) pool: Vec<Pool>,

@@ -14,7 +14,7 @@ use lull_control::{EpochRule, Objective, Plant, Policy, PolicyError, Rng};
 use lull_measure::Nanos;
 use lull_policies::admission::Site;
 use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
-use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedPlant, OversubscribedTotals};
+use lull_sim::oversubscribed::{GatedTotals, MachinePlant, OversubscribedModel};
 use rand::SeedableRng;
 use serde::Deserialize;
 
@@ -114,7 +114,9 @@ impl Gated {
         let gate = ADMISSION_CONTROLLERS
             .build(name, config, &site)
             .map_err(|error| variant.wrong("admission", error))?;
-        let plant = OversubscribedPlant::new(&self.model, gate, self.frame.seed, replication)
+        let plant = self
+            .model
+            .plant(gate, self.frame.seed, replication)
             .map_err(|error| Wrong::at("gated", error.to_string()))?;
         let build = |Named { name, config }: &Named| {
             POLICIES
@@ -144,13 +146,13 @@ impl Gated {
         run.pass(self.frame.warmup).map_err(failed)?;
         run.plant.forget();
         run.pass(self.frame.length).map_err(failed)?;
-        let served = run.plant.server().served();
+        let served = run.plant.gated_totals();
         let values = self.frame.figures().map(|what| self.value(what, &served));
         let answered = served.classes.iter().map(|class| (class.latency.count(), 0));
         Ok(Sample { values: values.collect(), requests: answered.collect() })
     }
 
-    fn value(&self, what: GateFigure, served: &OversubscribedTotals) -> f64 {
+    fn value(&self, what: GateFigure, served: &GatedTotals) -> f64 {
         let cores_s = served.span.as_secs_f64() * f64::from(self.model.cores);
         match what {
             GateFigure::Response(class, response) => {
@@ -173,7 +175,7 @@ impl Gated {
 
 /// One replication under way.
 struct Replication {
-    plant: OversubscribedPlant,
+    plant: MachinePlant,
     policy: Option<Box<dyn Policy>>,
     rng: Rng,
 }

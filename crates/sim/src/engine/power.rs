@@ -1,6 +1,6 @@
 //! Frequency domains: P-states, energy, residency.
 
-use crate::model::{Cores, MachineModel, PState};
+use crate::model::{Cores, HardwareModel, PState};
 use lull_measure::{Joules, Watts};
 
 /// All kinds of core group of a model.
@@ -40,7 +40,7 @@ pub(crate) struct Domain {
 
 impl MachineParts {
     /// Adds a machine and returns the indices of it and of its first group.
-    pub(crate) fn add(&mut self, machine: &MachineModel) -> (u32, u32) {
+    pub(crate) fn add(&mut self, machine: &HardwareModel) -> (u32, u32) {
         let first = self.groups.len() as u32;
         self.groups.extend(machine.cores.iter().cloned());
         let modelled = machine.cores.iter().all(|group| !group.pstates.is_empty());

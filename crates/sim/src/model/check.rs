@@ -1,7 +1,7 @@
 //! Checks of a model; errors name the key.
 
 use super::{
-    App, Checked, Cores, Discipline, Distribution, MachineModel, Model, Pool, Problem, Routing,
+    App, Checked, Cores, Discipline, Distribution, HardwareModel, Model, Pool, Problem, Routing,
     Schedule, Shape, Source, Step, Tier, WhenFull, at_least_one, at_most, fail, range,
 };
 use crate::order::{MOST_EVENTS, MOST_OWNERS};
@@ -262,7 +262,7 @@ fn works(steps: &[Step]) -> bool {
     })
 }
 
-fn check_machine(machine: &MachineModel, key: &str) -> Checked {
+fn check_machine(machine: &HardwareModel, key: &str) -> Checked {
     some(&machine.cores, &format!("{key}.cores"), "a machine needs cores")?;
     at_most(u64::from(machine.core_count()), MOST_CORES, "cores", key)?;
     let watts = machine.static_watts.0;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// A kind of machine: its cores, and the power it draws whatever they do.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MachineModel {
+pub struct HardwareModel {
     /// Groups of equal cores, such as big and small ones.
     pub cores: Vec<Cores>,
     /// Power of everything but the cores.
@@ -72,7 +72,7 @@ impl PState {
     }
 }
 
-impl MachineModel {
+impl HardwareModel {
     /// A machine of `count` equal cores of speed 1, without power model.
     pub fn plain(count: u32) -> Self {
         let cores = Cores { count, ..Cores::default() };

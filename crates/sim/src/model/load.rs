@@ -1,13 +1,13 @@
 //! Offered load and service demands of a model, computed without simulating it.
 
-use super::{MachineModel, Model, Source, Step, Tier};
+use super::{HardwareModel, Model, Source, Step, Tier};
 use std::collections::BTreeMap;
 
 impl Model {
     /// The machine of a tier's servers.
-    pub fn machine_of(&self, tier: &Tier) -> MachineModel {
+    pub fn machine_of(&self, tier: &Tier) -> HardwareModel {
         let named = tier.machine.as_ref().and_then(|name| self.machine.get(name));
-        named.cloned().unwrap_or_else(|| MachineModel::plain(1))
+        named.cloned().unwrap_or_else(|| HardwareModel::plain(1))
     }
 
     /// Load that open apps offer to each tier at its highest frequency, as a

@@ -1,8 +1,8 @@
 //! A network server as plain data.
 
 use crate::idle::{IdleRule, IdleState};
+use crate::machine::LoadStep;
 use crate::model::Shape;
-use crate::node::LoadStep;
 use lull_measure::{Hertz, Nanos, Watts};
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,16 @@
 //! The model of an oversubscribed server and its load: plain data.
 
-use crate::idle::{self, IdleError, IdleRule, IdleState};
-use crate::model::{Distribution, Shape};
-use lull_control::Objective;
-use lull_measure::{Hertz, Nanos, Watts};
+use crate::idle::{IdleRule, IdleState};
+use crate::machine::{
+    Activity, Contention, Device, GateModel, GatedTotals, Governor, LinuxScheduler, MachineApp,
+    MachineModel, MachinePlant, MachinePlantError, MachineSimulation, Power, Query, RunQueues,
+    Scaling, lease,
+};
+use crate::model::{Checked, ModelError, at_least_one, at_most, range};
+use crate::replication::{Replication, RunLength};
+use lull_control::admission::Admission;
+use lull_control::{AppSpec, Class, Objective};
+use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// A server, its machine and its connections.
@@ -36,45 +43,12 @@ pub struct OversubscribedModel {
     pub lease: Nanos,
     /// The scheduler of threads.
     #[serde(default)]
-    pub scheduler: ThreadScheduler,
+    pub scheduler: RunQueues,
     /// The connections.
     pub class: Vec<ConnectionClass>,
     /// Apps beside the server that only compute, on the same cores.
     #[serde(default)]
     pub co_runner: Vec<CoRunner>,
-}
-
-/// Long enough for a client's round trip, short against a lock's time-out.
-const fn lease() -> Nanos {
-    Nanos::from_millis(50)
-}
-
-/// A scheduler of threads.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum ThreadScheduler {
-    /// A queue a core, in order of waking, and no time slices: enough where
-    /// work between two blockings is far shorter than a slice.
-    #[default]
-    Queues,
-    /// A queue for each core; the thread that has run least goes first: Linux's CFS with each
-    /// thread in a cgroup of its own and equal weights.
-    Fair {
-        /// Longest time that a thread runs while another waits.
-        slice: Nanos,
-        /// How far one that has slept is behind the others at most when it wakes.
-        credit: Nanos,
-        /// How far it must be behind the running one to take its place at once.
-        preempt: Nanos,
-    },
-    /// One queue for all, in order of waking: ghOSt's `sol`, whose agent spins
-    /// on the last core.
-    Central {
-        /// Longest time that a thread runs while another waits.
-        slice: Nanos,
-        /// Time from the agent's decision to the thread's start.
-        dispatch: Nanos,
-    },
 }
 
 /// An app that computes without end.
@@ -101,91 +75,6 @@ pub struct Frequency {
     pub governor: Governor,
 }
 
-/// A frequency governor.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Governor {
-    /// Always the highest.
-    Performance,
-    /// Always the lowest.
-    Powersave,
-    /// Linux's ondemand: the highest above `up`, else in proportion to the load.
-    Ondemand {
-        /// How often it looks.
-        period: Nanos,
-        /// Load above which it chooses the highest.
-        up: f64,
-        /// Whether time in which a core is idle but one of its threads waits
-        /// for I/O is load (`io_is_busy`, the default on Intel).
-        io_is_busy: bool,
-    },
-}
-
-/// Power at the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Power {
-    /// Of a running core, whatever its frequency.
-    pub active_base: Watts,
-    /// Of a running core at its highest frequency, beyond that.
-    pub active_dynamic: Watts,
-    /// Voltage at the lowest frequency over that at the highest.
-    pub voltage_ratio: f64,
-    /// Of all that is not a core: uncore, memory, storage.
-    pub fixed: Watts,
-}
-
-/// A storage device behind a limit on its rate.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Device {
-    /// I/Os in service at a time.
-    pub channels: u32,
-    /// I/Os per second that it starts in the long run.
-    pub rate_per_s: f64,
-    /// I/Os that it starts at once after a rest.
-    pub burst: f64,
-    /// Order in which waiting I/Os start.
-    pub order: Order,
-}
-
-/// Order of service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// In order of arrival.
-    Fifo,
-    /// Any, with equal chances: what queues inside a saturated SSD look like.
-    Random,
-}
-
-/// Universal scalability law on instructions: `n` queries in service each take
-/// `1 + sigma (n - 1) + kappa n (n - 1)` times the instructions of one alone.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Contention {
-    /// Contention.
-    pub sigma: f64,
-    /// Coherence.
-    pub kappa: f64,
-    /// Queries beyond which it does not grow (tickets of the storage engine).
-    pub most: u32,
-}
-
-impl Default for Contention {
-    fn default() -> Self {
-        Self { sigma: 0.0, kappa: 0.0, most: u32::MAX }
-    }
-}
-
-impl Contention {
-    /// Instructions a query, relative to one alone (IPQ).
-    pub fn instructions(&self, in_service: u32) -> f64 {
-        let count = f64::from(in_service.min(self.most).max(1));
-        1.0 + self.sigma * (count - 1.0) + self.kappa * count * (count - 1.0)
-    }
-}
-
 /// Time of a core that is no work of queries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -196,20 +85,6 @@ pub struct Costs {
     pub wake: Nanos,
     /// All intercepted calls of a query, behind a gate.
     pub intercept: Nanos,
-}
-
-/// Demands of a query: core, device, core.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Query {
-    /// Work before the I/O, at the highest frequency.
-    pub before: Distribution,
-    /// Time on the device, in service.
-    pub io: Distribution,
-    /// Work after it.
-    pub after: Distribution,
-    /// From an answer to the connection's next query, network included.
-    pub round_trip: Distribution,
 }
 
 /// Connections that are alike.
@@ -225,34 +100,8 @@ pub struct ConnectionClass {
     pub objective: Option<Objective>,
 }
 
-/// A model that cannot be simulated.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum OversubscribedModelError {
-    /// The idle states.
-    #[error("idle{0}")]
-    Idle(#[from] IdleError),
-    /// A number out of its range.
-    #[error("{key} is {value}, must be {wanted}")]
-    Range {
-        /// Which.
-        key: &'static str,
-        /// What it is.
-        value: f64,
-        /// What it may be.
-        wanted: &'static str,
-    },
-    /// Two classes of one name.
-    #[error("class.name `{0}` is used twice: each class needs a name of its own")]
-    Twice(String),
-    /// Apps that never block, and nothing that stops them.
-    #[error("co_runner needs a scheduler with time slices: write scheduler = {{ fair = ... }}")]
-    NoSlices,
-}
-
-/// Most connections, so that they fit the events' owners.
-const MOST_CONNECTIONS: u32 = 1 << 20;
-/// Most cores.
-const MOST_CORES: u32 = 4096;
+/// Most cores of one machine.
+const MOST_CORES: u64 = 64;
 
 impl OversubscribedModel {
     /// Connections of all classes.
@@ -260,170 +109,168 @@ impl OversubscribedModel {
         self.class.iter().map(|class| class.connections).sum()
     }
 
-    /// The class of each connection, in order.
-    pub fn classes(&self) -> Vec<usize> {
-        let each = self.class.iter().enumerate();
-        each.flat_map(|(index, class)| vec![index; class.connections as usize]).collect()
-    }
-
-    /// The party of each thread, in order: a connection's is its class, and
-    /// co-runners come after the classes.
-    pub(super) fn parties(&self) -> Vec<usize> {
-        let runners = self.co_runner.iter().enumerate();
-        let runners =
-            runners.flat_map(|(index, app)| vec![self.class.len() + index; app.threads as usize]);
-        self.classes().into_iter().chain(runners).collect()
-    }
-
     /// Returns the objective of each connection, in order.
     pub fn objectives(&self) -> Vec<Option<Objective>> {
-        self.classes().into_iter().map(|class| self.class[class].objective).collect()
+        let each = self.class.iter();
+        each.flat_map(|class| vec![class.objective; class.connections as usize]).collect()
+    }
+
+    /// The machine that it describes: its apps are the classes, then the co-runners.
+    pub fn machine(&self) -> MachineModel {
+        let Frequency { lowest, highest, step, governor } = self.frequency;
+        let Costs { switch, wake, intercept } = self.costs;
+        let app = |name: &str, threads, activity| MachineApp::new(name, threads, activity);
+        let classes = self.class.iter();
+        let classes = classes.map(|it| app(&it.name, it.connections, Activity::Connections));
+        let runners = self.co_runner.iter();
+        let runners = runners.map(|it| app(&it.name, it.threads, Activity::Endless));
+        MachineModel {
+            scaling: Some(Scaling { lowest, step, governor, domain: 1 }),
+            idle: self.idle.clone(),
+            idle_rule: self.idle_rule,
+            power: Some(self.power),
+            scheduler: LinuxScheduler { switch_cost: switch, ..LinuxScheduler::default() },
+            run_queues: Some(self.scheduler),
+            gate: Some(GateModel {
+                query: self.query,
+                device: self.device,
+                contention: self.contention,
+                wake,
+                intercept,
+                lease: self.lease,
+            }),
+            app: classes.chain(runners).collect(),
+            ..MachineModel::plain("oversubscribed server", self.cores as u16, highest)
+        }
+    }
+
+    /// The apps as policies know them: classes, then co-runners.
+    pub fn specs(&self) -> Vec<AppSpec> {
+        let class = |class: &ConnectionClass| AppSpec {
+            class: match class.objective {
+                Some(objective) if objective.minds_latency() => Class::LatencyCritical,
+                _ => Class::BestEffort,
+            },
+            objectives: class.objective.map(|one| of_all(one, class)).into_iter().collect(),
+            threads: Some(class.connections),
+            ..AppSpec::best_effort(&class.name)
+        };
+        let co_runner = self.co_runner.iter().map(|app| AppSpec {
+            threads: Some(app.threads),
+            solo_per_s: Some(f64::from(app.threads.min(self.cores))),
+            ..AppSpec::best_effort(&app.name)
+        });
+        self.class.iter().map(class).chain(co_runner).collect()
+    }
+
+    /// A fresh replication whose connections all send their first query within one round
+    /// trip.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn start(
+        &self,
+        admission: Box<dyn Admission>,
+        streams: Replication,
+    ) -> Result<MachineSimulation, ModelError> {
+        self.check()?;
+        MachineSimulation::behind(&self.machine(), Some(admission), streams)
+    }
+
+    /// A fresh replication under a policy and an admission controller.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn plant(
+        &self,
+        admission: Box<dyn Admission>,
+        seed: u64,
+        replication: u64,
+    ) -> Result<MachinePlant, MachinePlantError> {
+        self.check()?;
+        let streams = Replication { seed, number: replication };
+        MachinePlant::behind(&self.machine(), &self.specs(), Some(admission), streams)
+    }
+
+    /// Runs a server for a warm-up, then for a length that is counted.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub fn measure(
+        &self,
+        admission: Box<dyn Admission>,
+        streams: Replication,
+        RunLength { warmup, counted }: RunLength<Nanos>,
+    ) -> Result<GatedTotals, ModelError> {
+        let mut server = self.start(admission, streams)?;
+        server.run_until(warmup);
+        server.forget();
+        server.run_until(warmup + counted);
+        Ok(server.gated_totals())
     }
 
     /// Checks everything.
     ///
     /// # Errors
     /// The first fault, by its key.
-    pub fn check(&self) -> Result<(), OversubscribedModelError> {
-        within("cores", f64::from(self.cores), (1.0, f64::from(MOST_CORES)), "from 1 to 4096")?;
-        idle::check(&self.idle)?;
-        self.check_frequency()?;
-        self.check_power()?;
-        self.check_device()?;
-        self.check_query()?;
-        self.check_classes()?;
-        self.check_scheduler()
+    pub fn check(&self) -> Checked {
+        at_least_one(u64::from(self.cores), "cores", "cores")?;
+        at_most(u64::from(self.cores), MOST_CORES, "cores", "cores")?;
+        at_least_one(self.class.len() as u64, "classes", "class")?;
+        let renamed = |error: ModelError| ModelError { key: self.key_of(&error.key), ..error };
+        self.machine().check().map_err(renamed)?;
+        self.class.iter().enumerate().try_for_each(|(at, class)| check_objective(at, class))
     }
 
-    fn check_scheduler(&self) -> Result<(), OversubscribedModelError> {
-        let slice =
-            |key, slice: Nanos| within(key, slice.0 as f64, (1e3, f64::MAX), "at least 1 us");
-        match self.scheduler {
-            ThreadScheduler::Queues if !self.co_runner.is_empty() => {
-                return Err(OversubscribedModelError::NoSlices);
-            }
-            ThreadScheduler::Queues => {}
-            ThreadScheduler::Fair { slice: length, .. } => slice("scheduler.fair.slice", length)?,
-            ThreadScheduler::Central { slice: length, .. } => {
-                slice("scheduler.central.slice", length)?;
-                let cores = f64::from(self.cores);
-                let wanted = "2 or more: the agent has one to itself";
-                within("cores", cores, (2.0, f64::from(MOST_CORES)), wanted)?;
-            }
+    /// Converts a key of the machine to that of this model.
+    fn key_of(&self, key: &str) -> String {
+        let number = |rest: &str| rest.split(']').next().and_then(|it| it.parse::<usize>().ok());
+        if let Some(app) = key.strip_prefix("app[").and_then(number) {
+            let rest = key.split("].").nth(1).unwrap_or_default();
+            return match app.checked_sub(self.class.len()) {
+                None => format!("class[{app}].{}", rest.replace("threads", "connections")),
+                Some(runner) => format!("co_runner[{runner}].{rest}"),
+            };
         }
-        let threads: u64 = self.co_runner.iter().map(|app| u64::from(app.threads)).sum();
-        let wanted = "at most 65536 in all";
-        within("co_runner.threads", threads as f64, (0.0, 65536.0), wanted)?;
-        for (index, app) in self.co_runner.iter().enumerate() {
-            let before = self.co_runner[..index].iter().map(|other| &other.name);
-            if before
-                .chain(self.class.iter().map(|class| &class.name))
-                .any(|name| *name == app.name)
-            {
-                return Err(OversubscribedModelError::Twice(app.name.clone()));
-            }
+        if key == "frequency" {
+            return "frequency.highest".to_owned();
         }
-        Ok(())
-    }
-
-    fn check_frequency(&self) -> Result<(), OversubscribedModelError> {
-        let Frequency { lowest, highest, step, governor } = self.frequency;
-        let top = highest.0 as f64;
-        within("frequency.highest", top, (1.0, f64::MAX), "above 0 Hz")?;
-        within("frequency.lowest", lowest.0 as f64, (1.0, top), "above 0 and at most `highest`")?;
-        within("frequency.step", step.0 as f64, (1.0, f64::MAX), "above 0 Hz")?;
-        if let Governor::Ondemand { period, up, .. } = governor {
-            let key = "frequency.governor.ondemand.period";
-            within(key, period.0 as f64, (1e3, f64::MAX), "at least 1 us")?;
-            within("frequency.governor.ondemand.up", up, (f64::MIN_POSITIVE, 1.0), "in (0, 1]")?;
-        }
-        Ok(())
-    }
-
-    fn check_power(&self) -> Result<(), OversubscribedModelError> {
-        let power = &self.power;
-        let any = (0.0, f64::MAX);
-        within("power.active_base", power.active_base.0, any, "0 W or more")?;
-        within("power.active_dynamic", power.active_dynamic.0, any, "0 W or more")?;
-        within("power.fixed", power.fixed.0, any, "0 W or more")?;
-        within("power.voltage_ratio", power.voltage_ratio, (0.01, 1.0), "from 0.01 to 1")
-    }
-
-    fn check_device(&self) -> Result<(), OversubscribedModelError> {
-        let device = &self.device;
-        let channels = f64::from(device.channels);
-        within("device.channels", channels, (1.0, f64::MAX), "1 or more")?;
-        within("device.rate_per_s", device.rate_per_s, (1e-3, 1e9), "from 0.001 to 1e9")?;
-        within("device.burst", device.burst, (1.0, f64::MAX), "1 or more")?;
-        let Contention { sigma, kappa, most } = self.contention;
-        within("contention.sigma", sigma, (0.0, 1e3), "from 0 to 1000")?;
-        within("contention.kappa", kappa, (0.0, 1e3), "from 0 to 1000")?;
-        within("contention.most", f64::from(most), (1.0, f64::MAX), "1 or more")
-    }
-
-    fn check_query(&self) -> Result<(), OversubscribedModelError> {
-        let Query { before, io, after, round_trip } = self.query;
-        spread("query.before", before)?;
-        spread("query.io", io)?;
-        spread("query.after", after)?;
-        spread("query.round_trip", round_trip)?;
-        // A query that takes no time at all would be answered for ever at one instant.
-        let mean = (before.mean + io.mean + after.mean + round_trip.mean).0 as f64;
-        within("query", mean, (1e3, f64::MAX), "at least 1 us from answer to answer")
-    }
-
-    fn check_classes(&self) -> Result<(), OversubscribedModelError> {
-        let sum: u64 = self.class.iter().map(|class| u64::from(class.connections)).sum();
-        let most = f64::from(MOST_CONNECTIONS);
-        within("class.connections", sum as f64, (1.0, most), "from 1 to 1048576 in all")?;
-        for (index, class) in self.class.iter().enumerate() {
-            if self.class[..index].iter().any(|other| other.name == class.name) {
-                return Err(OversubscribedModelError::Twice(class.name.clone()));
-            }
-            match class.objective {
-                Some(Objective::Throughput { floor_per_s }) => {
-                    let key = "class.objective.throughput.floor_per_s";
-                    within(key, floor_per_s, (f64::MIN_POSITIVE, f64::MAX), "above 0")?;
-                }
-                Some(Objective::Disengagement { ratio }) => {
-                    let key = "class.objective.disengagement.ratio";
-                    within(key, ratio, (f64::MIN_POSITIVE, 1.0), "in (0, 1]")?;
-                }
-                Some(Objective::Tail { bound, .. }) => {
-                    let key = "class.objective.tail.bound";
-                    within(key, bound.0 as f64, (1.0, f64::MAX), "above 0")?;
-                }
-                None => {}
-            }
-        }
-        Ok(())
+        let renamed = [
+            ("scaling.", "frequency."),
+            ("gate.", ""),
+            ("run-queues", "scheduler"),
+            ("scheduler.switch-cost", "costs.switch"),
+        ];
+        let found = renamed.iter().find_map(|(theirs, ours)| {
+            key.strip_prefix(theirs).map(|rest| format!("{ours}{rest}"))
+        });
+        found.unwrap_or_else(|| key.to_owned())
     }
 }
 
-/// Refuses what is not between two numbers, NaN included.
-fn within(
-    key: &'static str,
-    value: f64,
-    (low, high): (f64, f64),
-    wanted: &'static str,
-) -> Result<(), OversubscribedModelError> {
-    if value >= low && value <= high {
-        return Ok(());
+/// Converts the objective of one connection to that of its class: floors add up.
+fn of_all(objective: Objective, class: &ConnectionClass) -> Objective {
+    match objective {
+        Objective::Throughput { floor_per_s } => {
+            Objective::Throughput { floor_per_s: floor_per_s * f64::from(class.connections) }
+        }
+        Objective::Tail { .. } | Objective::Disengagement { .. } => objective,
     }
-    Err(OversubscribedModelError::Range { key, value, wanted })
 }
 
-/// Refuses shapes that do not exist.
-fn spread(key: &'static str, distribution: Distribution) -> Result<(), OversubscribedModelError> {
-    let cv2 = distribution.shape.cv2();
-    let holds = match distribution.shape {
-        Shape::Constant => true,
-        Shape::HyperExponential { .. } => (1.0..1e6).contains(&cv2),
-        _ => cv2 > 0.0 && cv2 < 1e6,
-    };
-    if holds {
-        return Ok(());
+fn check_objective(at: usize, class: &ConnectionClass) -> Checked {
+    let key = |rest: &str| format!("class[{at}].objective.{rest}");
+    match class.objective {
+        Some(Objective::Throughput { floor_per_s }) => {
+            let holds = floor_per_s > 0.0 && floor_per_s.is_finite();
+            range(floor_per_s, holds, "above 0", &key("throughput.floor_per_s"))
+        }
+        Some(Objective::Disengagement { ratio }) => {
+            range(ratio, ratio > 0.0 && ratio <= 1.0, "in (0, 1]", &key("disengagement.ratio"))
+        }
+        Some(Objective::Tail { bound, .. }) => {
+            range(bound.0 as f64, bound.0 > 0, "above 0", &key("tail.bound"))
+        }
+        None => Ok(()),
     }
-    let wanted = "of cv2 above 0, at least 1 if hyper-exponential";
-    Err(OversubscribedModelError::Range { key, value: cv2, wanted })
 }

@@ -84,11 +84,10 @@ fn measure(
     model: &OversubscribedModel,
     admission: Box<dyn Admission>,
     length_ms: u64,
-) -> OversubscribedTotals {
+) -> GatedTotals {
     let lengths =
         RunLength { warmup: Nanos::from_millis(500), counted: Nanos::from_millis(length_ms) };
-    OversubscribedServer::measure(model, admission, Replication { seed: 1, number: 0 }, lengths)
-        .unwrap()
+    model.measure(admission, Replication { seed: 1, number: 0 }, lengths).unwrap()
 }
 
 #[test]
@@ -96,13 +95,8 @@ fn the_same_seed_gives_the_same_figures() {
     let run = |seed| {
         let lengths =
             RunLength { warmup: Nanos::from_millis(100), counted: Nanos::from_millis(500) };
-        OversubscribedServer::measure(
-            &model(64),
-            gate(64, 3, 2, rounds(3, 500)),
-            Replication { seed, number: 0 },
-            lengths,
-        )
-        .unwrap()
+        let admission = gate(64, 3, 2, rounds(3, 500));
+        model(64).measure(admission, Replication { seed, number: 0 }, lengths).unwrap()
     };
     assert_eq!(run(1), run(1));
     assert_ne!(run(1).answers, run(2).answers);
@@ -156,7 +150,7 @@ fn rests_between_rounds_let_cores_sleep() {
     let no_rest = measure(&model(64), gate(64, 3, 2, rounds(3, 0)), 4000);
     let rest = measure(&model(64), gate(64, 3, 2, rounds(3, 3000)), 4000);
     let threshold = Nanos::from_millis(1);
-    let slept = |served: &OversubscribedTotals| served.c6_opportunity(threshold).unwrap();
+    let slept = |served: &GatedTotals| served.c6_opportunity(threshold).unwrap();
     assert!(slept(&rest) > slept(&no_rest) + 0.2, "{} {}", slept(&rest), slept(&no_rest));
     assert!(rest.residency_share(1) > no_rest.residency_share(1));
     assert!(rest.power() < no_rest.power());
@@ -197,13 +191,13 @@ fn a_model_that_cannot_be_is_refused_by_its_key() {
     let refused = |change: &dyn Fn(&mut OversubscribedModel)| {
         let mut model = model(4);
         change(&mut model);
-        OversubscribedServer::new(&model, open(4), 1, 0).err().expect("refused").to_string()
+        model.check().expect_err("refused").to_string()
     };
-    assert!(refused(&|model| model.cores = 0).starts_with("cores is 0"));
+    assert!(refused(&|model| model.cores = 0).starts_with("cores: "));
     assert!(refused(&|model| model.device.rate_per_s = f64::NAN).contains("device.rate_per_s"));
     assert!(refused(&|model| model.device.burst = 0.5).contains("device.burst"));
     assert!(refused(&|model| model.power.voltage_ratio = 2.0).contains("power.voltage_ratio"));
-    assert!(refused(&|model| model.class[0].connections = 0).contains("class.connections"));
+    assert!(refused(&|model| model.class[0].connections = 0).contains("class[0].connections"));
     assert!(refused(&|model| model.idle.reverse()).contains("idle[1].residency"));
     assert!(refused(&|model| model.class.push(model.class[0].clone())).contains("`all`"));
     assert!(
@@ -238,17 +232,17 @@ proptest! {
             _ => gate(count, cap, batch, Pace::Rounds { turns, pause: Nanos::ZERO, every }),
         };
         let model = model(connections);
-        let mut server = OversubscribedServer::new(&model, admission, seed, 0).unwrap();
+        let mut server = model.start(admission, Replication { seed, number: 0 }).unwrap();
         server.run_until(Nanos::from_millis(50));
         server.forget();
-        let before = server.served().threads;
+        let before = server.gated_totals().threads;
         prop_assert_eq!(before, MeanThreads { sleeping: f64::from(connections), ..before });
         let mut wasted = false;
         for step in 51..=250 {
             server.run_until(Nanos::from_millis(step));
             wasted |= server.wastes();
         }
-        let served = server.served();
+        let served = server.gated_totals();
         prop_assert!(!wasted, "a core rested while a thread waited for one");
 
         // Each connection has one query at most, so all but one of those that arrived are answered.
@@ -287,7 +281,7 @@ proptest! {
         let lengths = RunLength { warmup: Nanos::from_millis(300), counted: Nanos::from_secs(4) };
         let streams = Replication { seed, number: 0 };
         let model = model(connections);
-        let served = OversubscribedServer::measure(&model, admission, streams, lengths).unwrap();
+        let served = model.measure(admission, streams, lengths).unwrap();
         let mean_s = served.classes[0].sum_s / served.classes[0].latency.count() as f64;
         let queries = served.throughput_per_s() * mean_s;
         // What was in the system at either end is counted on one side only.

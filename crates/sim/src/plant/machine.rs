@@ -2,7 +2,7 @@
 
 use super::PlantSpec;
 use crate::engine::Engine;
-use crate::model::MachineModel;
+use crate::model::HardwareModel;
 use lull_control::{
     Capabilities, Capability, Core, CoreId, CoreSet, CoreType, DomainId, FrequencyDomain, Got,
     Machine, Setting,
@@ -10,7 +10,7 @@ use lull_control::{
 use lull_measure::{Hertz, Missing};
 
 /// The machine of a plant.
-pub(super) fn machine_of(model: &MachineModel, spec: &PlantSpec) -> Machine {
+pub(super) fn machine_of(model: &HardwareModel, spec: &PlantSpec) -> Machine {
     let core_types = core_types(model);
     let (mut cores, mut domains) = (Vec::new(), Vec::new());
     for group in &model.cores {
@@ -45,7 +45,7 @@ pub(super) fn machine_of(model: &MachineModel, spec: &PlantSpec) -> Machine {
 }
 
 /// Core types, slowest first, with speeds relative to the slowest.
-fn core_types(model: &MachineModel) -> Vec<CoreType> {
+fn core_types(model: &HardwareModel) -> Vec<CoreType> {
     let mut groups: Vec<_> = model.cores.iter().collect();
     groups.sort_by(|a, b| a.speed.total_cmp(&b.speed).then_with(|| a.name.cmp(&b.name)));
     groups.dedup_by(|a, b| a.name == b.name);
@@ -54,7 +54,7 @@ fn core_types(model: &MachineModel) -> Vec<CoreType> {
     groups.into_iter().map(|group| kind(&group.name, group.speed)).collect()
 }
 
-fn capabilities(model: &MachineModel, spec: &PlantSpec) -> Capabilities {
+fn capabilities(model: &HardwareModel, spec: &PlantSpec) -> Capabilities {
     let mut all = Capabilities::default();
     for absent in [
         Capability::Cores,

@@ -3,7 +3,7 @@
 use super::{ClosedNetwork, erlang_b, mg1, mm1, mm1_priority, mmc, mmck, mva};
 use crate::engine::Totals;
 use crate::model::{
-    App, Cores, Discipline, Distribution, MachineModel, Model, Pool, Shape, Source, Step, Tier,
+    App, Cores, Discipline, Distribution, HardwareModel, Model, Pool, Shape, Source, Step, Tier,
 };
 use lull_measure::Nanos;
 
@@ -237,7 +237,7 @@ fn queue(load: f64, cores: u32, discipline: Discipline, shape: Shape) -> Model {
 fn add_tier(model: &mut Model, name: &str, cores: u32, discipline: Discipline) {
     let machine = format!("of {cores}");
     let group = Cores { count: cores, ..Cores::default() };
-    let kind = MachineModel { cores: vec![group], ..MachineModel::default() };
+    let kind = HardwareModel { cores: vec![group], ..HardwareModel::default() };
     model.machine.insert(machine.clone(), kind);
     model.tier.push(Tier { machine: Some(machine), discipline, ..Tier::named(name) });
 }

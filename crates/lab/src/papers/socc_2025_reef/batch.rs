@@ -6,7 +6,7 @@ use super::system::{
     p999_over_mean, throughput, tpp, watts,
 };
 use crate::prelude::*;
-use lull_sim::oversubscribed::OversubscribedTotals;
+use lull_sim::oversubscribed::GatedTotals;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -99,7 +99,7 @@ fn others(one: &GateCell, two: &GateCell, eight: &GateCell) -> Vec<Row> {
 }
 
 fn figures(cells: &[GateCell]) -> [Figure; 2] {
-    let points = |value: fn(&OversubscribedTotals) -> f64| -> Vec<Point> {
+    let points = |value: fn(&GatedTotals) -> f64| -> Vec<Point> {
         let each = BATCHES.into_iter().zip(cells);
         each.map(|(batch, cell)| Point::at(f64::from(batch), cell.mean(value).mean)).collect()
     };

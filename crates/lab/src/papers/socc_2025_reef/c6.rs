@@ -7,7 +7,7 @@ use lull_measure::ideal_batch::{Overhead, batch_idle, smallest_batch};
 use lull_measure::{Hertz, Nanos, Percentile, Watts};
 use lull_sim::idle::{EntryCost, IdleState};
 use lull_sim::model::Distribution;
-use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedTotals};
+use lull_sim::oversubscribed::{GatedTotals, OversubscribedModel};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -117,8 +117,7 @@ fn simulated(setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
     let bench = GateBench::settled(setup);
     let model = calm();
     let open = bench.cell(&model, "open", "")?;
-    let slept =
-        |served: &OversubscribedTotals| served.c6_opportunity(BREAK_EVEN).unwrap_or(f64::NAN);
+    let slept = |served: &GatedTotals| served.c6_opportunity(BREAK_EVEN).unwrap_or(f64::NAN);
     let why = "the paper shows equation 2 and no value of it; on 2 cores, 2000 queries/s";
     let mut rows = vec![Row::reported(
         "C6 opportunity of 1 ms, no gate",

@@ -6,7 +6,7 @@ use super::steered::{Course, Scheme, Times, courses};
 use super::system::{choices, hertz, in_c6, mysql, tail_ms, throughput, watts};
 use crate::prelude::*;
 use lull_measure::Percentile;
-use lull_sim::oversubscribed::{CoRunner, OversubscribedModel, OversubscribedTotals};
+use lull_sim::oversubscribed::{CoRunner, GatedTotals, OversubscribedModel};
 use lull_sim::stats::Estimate;
 
 /// The experiment.
@@ -43,12 +43,12 @@ fn schemes() -> [Scheme; 4] {
 }
 
 /// Mean speed of the co-runners, over their threads' alone.
-fn co_runners(served: &OversubscribedTotals) -> f64 {
+fn co_runners(served: &GatedTotals) -> f64 {
     let each = (0..CO_RUNNERS.len()).map(|index| served.co_runner_cores(index));
     each.sum::<f64>() / f64::from(THREADS) / CO_RUNNERS.len() as f64
 }
 
-fn instructions(served: &OversubscribedTotals) -> f64 {
+fn instructions(served: &GatedTotals) -> f64 {
     served.instructions
 }
 
@@ -75,34 +75,30 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-fn ratio(ours: &[Course], theirs: &[Course], value: fn(&OversubscribedTotals) -> f64) -> Estimate {
+fn ratio(ours: &[Course], theirs: &[Course], value: fn(&GatedTotals) -> f64) -> Estimate {
     let pairs = ours.iter().zip(theirs);
     let each = pairs.map(|(ours, theirs)| value(&ours.before) / value(&theirs.before));
     estimate_of(&each.collect::<Vec<_>>())
 }
 
-fn percent(
-    ours: &[Course],
-    theirs: &[Course],
-    value: fn(&OversubscribedTotals) -> f64,
-) -> Estimate {
+fn percent(ours: &[Course], theirs: &[Course], value: fn(&GatedTotals) -> f64) -> Estimate {
     let ratio = ratio(ours, theirs, value);
     let mean = 100.0 * (ratio.mean - 1.0);
     Estimate { mean, half_width: 100.0 * ratio.half_width, ..ratio }
 }
 
-fn p99(served: &OversubscribedTotals) -> f64 {
+fn p99(served: &GatedTotals) -> f64 {
     tail_ms(served, Percentile::P99)
 }
 
-fn p999(served: &OversubscribedTotals) -> f64 {
+fn p999(served: &GatedTotals) -> f64 {
     tail_ms(served, Percentile::P999)
 }
 
 /// MySQL itself.
 fn server(all: &[Vec<Course>; 4]) -> Vec<Row> {
     let [satori, apples, reef, both] = all;
-    let held = |what: &str, printed, value: fn(&OversubscribedTotals) -> f64, tolerance| {
+    let held = |what: &str, printed, value: fn(&GatedTotals) -> f64, tolerance| {
         let row = format!("MySQL: {what}, REEF against SATORI");
         Row::held(row, "%", printed, percent(reef, satori, value), tolerance)
     };

@@ -3,7 +3,7 @@
 use super::SEED_FILE;
 use super::system::{GateBench, choices, mongo, mysql, set_connections, throughput};
 use crate::prelude::*;
-use lull_sim::oversubscribed::OversubscribedTotals;
+use lull_sim::oversubscribed::GatedTotals;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -21,7 +21,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let mut report = EXPERIMENT.report("REEF, Fig. 3", setup);
     report.choices = choices(&parameters);
     report.choices.extend(crate::sourced::choices(&others));
-    let instructions = |served: &OversubscribedTotals| served.instructions;
+    let instructions = |served: &GatedTotals| served.instructions;
     for (threads, printed) in [(64, 1.05), (128, 1.27), (512, 1.27)] {
         let cell = bench.cell(&set_connections(&mongo, threads), "open", "")?;
         let row = format!("MongoDB, {threads} threads");

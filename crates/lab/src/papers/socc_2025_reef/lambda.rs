@@ -3,7 +3,7 @@
 use super::SEED_FILE;
 use super::system::{GateBench, GateCell, choices, ee_p99, ee_p999, mongo, p99_over_mean, tpp};
 use crate::prelude::*;
-use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedTotals};
+use lull_sim::oversubscribed::{GatedTotals, OversubscribedModel};
 use lull_sim::stats::Estimate;
 
 /// The experiment.
@@ -71,7 +71,7 @@ fn knee(cells: &[GateCell]) -> Estimate {
 }
 
 fn rows(loose: &[GateCell], capped: &[GateCell]) -> Vec<Row> {
-    let over = |one: usize, other: usize, value: fn(&OversubscribedTotals) -> f64| {
+    let over = |one: usize, other: usize, value: fn(&GatedTotals) -> f64| {
         loose[one].over(&loose[other], value)
     };
     let held = |text: &str, claim, ours, tolerance| Row::held(text, "1", claim, ours, tolerance);
@@ -116,7 +116,7 @@ fn rows(loose: &[GateCell], capped: &[GateCell]) -> Vec<Row> {
 }
 
 fn figures(loose: &[GateCell], capped: &[GateCell]) -> [Figure; 2] {
-    let points = |cells: &[GateCell], value: fn(&OversubscribedTotals) -> f64| -> Vec<Point> {
+    let points = |cells: &[GateCell], value: fn(&GatedTotals) -> f64| -> Vec<Point> {
         let each = LIMITS.into_iter().zip(cells);
         each.map(|(limit, cell)| Point::at(limit, cell.mean(value).mean)).collect()
     };

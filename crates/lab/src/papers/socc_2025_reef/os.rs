@@ -7,7 +7,7 @@ use super::system::{
 };
 use crate::prelude::*;
 use lull_measure::{Nanos, Percentile};
-use lull_sim::oversubscribed::{Costs, OversubscribedModel, OversubscribedTotals, ThreadScheduler};
+use lull_sim::oversubscribed::{Costs, GatedTotals, OversubscribedModel, RunQueues};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -19,10 +19,10 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 /// ghOSt's sol with the paper's quantum of 1 ms.
-const SOL: ThreadScheduler =
-    ThreadScheduler::Central { slice: Nanos::from_millis(1), dispatch: Nanos::from_micros(2) };
+const SOL: RunQueues =
+    RunQueues::Central { slice: Nanos::from_millis(1), dispatch: Nanos::from_micros(2) };
 /// Linux's CFS on eight CPUs and more: 3 ms, half of 24 ms, 4 ms.
-pub(super) const FAIR: ThreadScheduler = ThreadScheduler::Fair {
+pub(super) const FAIR: RunQueues = RunQueues::Fair {
     slice: Nanos::from_millis(3),
     credit: Nanos::from_millis(12),
     preempt: Nanos::from_millis(4),
@@ -31,7 +31,7 @@ pub(super) const FAIR: ThreadScheduler = ThreadScheduler::Fair {
 /// What is printed of one scheduler.
 struct Print {
     name: &'static str,
-    scheduler: ThreadScheduler,
+    scheduler: RunQueues,
     switch: Nanos,
     tpp: f64,
     throughput: f64,
@@ -151,10 +151,10 @@ const WHY: &str = "the paper's AppleS is not published; ours with turns of 4 kee
 /// What the paper compares: both gates under the same scheduler.
 fn like_for_like(print: &Print, reef: &GateCell, apples: &GateCell) -> Vec<Row> {
     let row = |what: &str| format!("{}: {what}, REEF against AppleS", print.name);
-    let percent = |what: &str, printed, value: &dyn Fn(&OversubscribedTotals) -> f64| {
+    let percent = |what: &str, printed, value: &dyn Fn(&GatedTotals) -> f64| {
         Row::change(row(what), "%", printed, reef.change_percent(apples, value)).because(WHY)
     };
-    let tail = |at: Percentile| move |served: &OversubscribedTotals| tail_ms(served, at);
+    let tail = |at: Percentile| move |served: &GatedTotals| tail_ms(served, at);
     let mut rows = vec![
         percent("EE(TPP)", print.tpp, &tpp),
         Row::ratio(row("EE(P99.9)"), print.ee_p999, reef.over(apples, ee_p999)).because(WHY),

@@ -4,7 +4,7 @@ use super::SEED_FILE;
 use super::system::{GateBench, GateCell, choices, in_c6, mongo, watts};
 use crate::prelude::*;
 use lull_measure::Nanos;
-use lull_sim::oversubscribed::{Costs, OversubscribedModel, OversubscribedTotals};
+use lull_sim::oversubscribed::{Costs, GatedTotals, OversubscribedModel};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -35,7 +35,7 @@ fn sweep(bench: &GateBench<'_>, model: &OversubscribedModel) -> Result<Vec<GateC
 
 /// Time a query that is let in waits for a core or for one to wake up, with
 /// the signal's share, in us.
-fn cost_us(model: &OversubscribedModel) -> impl Fn(&OversubscribedTotals) -> f64 {
+fn cost_us(model: &OversubscribedModel) -> impl Fn(&GatedTotals) -> f64 {
     let Costs { wake, switch, .. } = model.costs;
     move |served| {
         let start_us = served.start_delay().as_micros_f64() + switch.as_micros_f64();
@@ -109,7 +109,7 @@ fn interception(with: &GateCell, without: &GateCell) -> Row {
 }
 
 fn figures(model: &OversubscribedModel, cells: &[GateCell]) -> [Figure; 2] {
-    let points = |value: &dyn Fn(&OversubscribedTotals) -> f64| -> Vec<Point> {
+    let points = |value: &dyn Fn(&GatedTotals) -> f64| -> Vec<Point> {
         let each = RESTS_US.into_iter().zip(cells);
         each.map(|(us, cell)| Point::at(us as f64 / 1e3, cell.mean(value).mean)).collect()
     };

@@ -6,7 +6,7 @@ use super::system::{
 };
 use crate::prelude::*;
 use lull_measure::Watts;
-use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedTotals};
+use lull_sim::oversubscribed::{GatedTotals, OversubscribedModel};
 use lull_sim::stats::Estimate;
 
 /// The experiment.
@@ -76,7 +76,7 @@ fn knee(cells: &[GateCell]) -> Estimate {
 }
 
 /// Reads one value of a simulated run.
-type Value = fn(&OversubscribedTotals) -> f64;
+type Value = fn(&GatedTotals) -> f64;
 /// A claim on the ratio of a value at two numbers of cores: text, claim, both cores as indices
 /// of [`CORES`], value, tolerance.
 type Claim = (&'static str, &'static str, usize, usize, Value, Tolerance);
@@ -125,8 +125,8 @@ fn rows(open: &[GateCell]) -> Vec<Row> {
 
 /// Power and thread states by cores, and the effect of REEF.
 fn states(open: &[GateCell], reef: &[GateCell]) -> Vec<Row> {
-    let disk = |served: &OversubscribedTotals| served.threads.disk;
-    let running = |served: &OversubscribedTotals| served.threads.running;
+    let disk = |served: &GatedTotals| served.threads.disk;
+    let running = |served: &GatedTotals| served.threads.running;
     let r_name = "threads that run or want to (R), 8 cores over 2";
     let mut rows = ratio_rows(
         open,
@@ -149,12 +149,12 @@ fn states(open: &[GateCell], reef: &[GateCell]) -> Vec<Row> {
 }
 
 fn figures(open: &[GateCell], reef: &[GateCell]) -> [Figure; 3] {
-    let points = |cells: &[GateCell], value: fn(&OversubscribedTotals) -> f64| -> Vec<Point> {
+    let points = |cells: &[GateCell], value: fn(&GatedTotals) -> f64| -> Vec<Point> {
         let each = CORES.into_iter().zip(cells);
         each.map(|(cores, cell)| Point::at(f64::from(cores), cell.mean(value).mean)).collect()
     };
     let axis = || Axis::linear("cores");
-    let both = |title: &str, label: &str, value: fn(&OversubscribedTotals) -> f64| {
+    let both = |title: &str, label: &str, value: fn(&GatedTotals) -> f64| {
         Figure::new(title, axis(), Axis::linear(label))
             .with_curve("self-serving", Look::Line, points(open, value))
             .with_curve("REEF", Look::Line, points(reef, value))

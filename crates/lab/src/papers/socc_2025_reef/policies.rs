@@ -9,7 +9,7 @@ use crate::prelude::*;
 use lull_control::Objective;
 use lull_measure::compliance::{Patience, compliance, late_share};
 use lull_measure::{Nanos, Percentile};
-use lull_sim::oversubscribed::{ConnectionClass, OversubscribedModel, OversubscribedTotals};
+use lull_sim::oversubscribed::{ConnectionClass, GatedTotals, OversubscribedModel};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -53,7 +53,7 @@ fn alike(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
         apples.over(&open, throughput),
         AtLeast(0.98),
     ));
-    let fair = |served: &OversubscribedTotals| served.fairness().unwrap_or(f64::NAN);
+    let fair = |served: &GatedTotals| served.fairness().unwrap_or(f64::NAN);
     rows.push(Row::held(
         "AppleS: Jain's index of the connections",
         "1",
@@ -71,10 +71,10 @@ const TURNS: &str = "turns of N have a p99 of N means: REEF's 2 against AppleS' 
 
 /// REEF against self-serving threads, held to what the mechanism gives.
 fn against_alone(reef: &GateCell, open: &GateCell) -> Vec<Row> {
-    let percent = |text: &str, value: fn(&OversubscribedTotals) -> f64, held| {
+    let percent = |text: &str, value: fn(&GatedTotals) -> f64, held| {
         Row::held(text, "%", Printed::Nothing, reef.change_percent(open, value), held)
     };
-    let ratio = |text: &str, value: fn(&OversubscribedTotals) -> f64, held| {
+    let ratio = |text: &str, value: fn(&GatedTotals) -> f64, held| {
         Row::held(text, "1", Printed::Nothing, reef.over(open, value), held)
     };
     let c6 = reef.minus(open, 100.0, in_c6);
@@ -91,11 +91,11 @@ fn against_alone(reef: &GateCell, open: &GateCell) -> Vec<Row> {
 
 /// Fig. 14 and section 5.2: REEF against AppleS.
 fn against_apples(reef: &GateCell, apples: &GateCell) -> Vec<Row> {
-    let percent = |what: &str, printed, value: fn(&OversubscribedTotals) -> f64| {
+    let percent = |what: &str, printed, value: fn(&GatedTotals) -> f64| {
         let row = format!("{what}, REEF against AppleS");
         Row::change(row, "%", printed, reef.change_percent(apples, value)).because(TURNS)
     };
-    let better = |what: &str, value: fn(&OversubscribedTotals) -> f64| {
+    let better = |what: &str, value: fn(&GatedTotals) -> f64| {
         let row = format!("{what}, REEF against AppleS");
         let ours = reef.over(apples, value);
         Row::compared(row, "1", "improved", ours, AtLeast(1.0)).because(TURNS)
@@ -148,7 +148,7 @@ pub(super) fn latency_sensitive(model: &OversubscribedModel) -> OversubscribedMo
 }
 
 /// The worst compliance of the classes with objectives.
-fn worst(model: &OversubscribedModel) -> impl Fn(&OversubscribedTotals) -> f64 {
+fn worst(model: &OversubscribedModel) -> impl Fn(&GatedTotals) -> f64 {
     let promised: Vec<_> = model.class.iter().map(|class| class.objective).collect();
     move |served| {
         let each =
@@ -177,12 +177,12 @@ pub(super) fn short_rounds(policy: &str) -> String {
 }
 
 /// Throughput of the last class, best effort.
-fn best_effort(served: &OversubscribedTotals) -> f64 {
+fn best_effort(served: &GatedTotals) -> f64 {
     served.class_per_s(served.classes.len() - 1)
 }
 
 /// Throughput of the classes with objectives.
-fn promised_per_s(served: &OversubscribedTotals) -> f64 {
+fn promised_per_s(served: &GatedTotals) -> f64 {
     served.throughput_per_s() - best_effort(served)
 }
 
@@ -213,7 +213,7 @@ fn promised(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, 
 }
 
 /// Reads one value of a simulated run.
-type Value = fn(&OversubscribedTotals) -> f64;
+type Value = fn(&GatedTotals) -> f64;
 
 const OURS: &str = "the controllers of PSLO and UTSLO are ours, and REEF makes rounds that end \
                     with their slowest turn";
@@ -221,8 +221,8 @@ const OURS: &str = "the controllers of PSLO and UTSLO are ours, and REEF makes r
 /// REEF with a policy over the policy alone: the changes that section 5.2 prints, of EE(TPP),
 /// throughput, P99, P99.9, EE(P99) and EE(P99.9).
 fn like_for_like(name: &str, alone: &GateCell, reef: &GateCell, printed: [f64; 6]) -> Vec<Row> {
-    let p99_ms = |served: &OversubscribedTotals| tail_ms(served, Percentile::P99);
-    let p999_ms = |served: &OversubscribedTotals| tail_ms(served, Percentile::P999);
+    let p99_ms = |served: &GatedTotals| tail_ms(served, Percentile::P99);
+    let p999_ms = |served: &GatedTotals| tail_ms(served, Percentile::P999);
     let figures: [(&str, Value); 6] = [
         ("EE(TPP)", tpp),
         ("throughput", throughput),
@@ -248,7 +248,7 @@ fn promise_rows(
     [promised, best]: [f64; 2],
 ) -> Vec<Row> {
     let held = |text: String, ours| Row::held(text, "1", "kept", ours, AtMost(1.0));
-    let change = |what: &str, printed, value: fn(&OversubscribedTotals) -> f64| {
+    let change = |what: &str, printed, value: fn(&GatedTotals) -> f64| {
         let row = format!("{what} throughput, {name}+REEF against {name}");
         Row::change(row, "%", printed, reef.change_percent(alone, value)).because(OURS)
     };

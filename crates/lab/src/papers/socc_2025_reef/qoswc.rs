@@ -9,7 +9,7 @@ use super::system::{
 use crate::prelude::*;
 use lull_control::Objective;
 use lull_measure::{Nanos, Percentile};
-use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedTotals};
+use lull_sim::oversubscribed::{GatedTotals, OversubscribedModel};
 use lull_sim::stats::Estimate;
 
 /// The experiment.
@@ -116,21 +116,13 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 }
 
 /// A figure of one scheme over that of another, before the change.
-fn over(
-    ours: &[Course],
-    theirs: &[Course],
-    value: impl Fn(&OversubscribedTotals) -> f64,
-) -> Estimate {
+fn over(ours: &[Course], theirs: &[Course], value: impl Fn(&GatedTotals) -> f64) -> Estimate {
     let pairs = ours.iter().zip(theirs);
     let each = pairs.map(|(ours, theirs)| value(&ours.before) / value(&theirs.before));
     estimate_of(&each.collect::<Vec<_>>())
 }
 
-fn percent(
-    ours: &[Course],
-    theirs: &[Course],
-    value: impl Fn(&OversubscribedTotals) -> f64,
-) -> Estimate {
+fn percent(ours: &[Course], theirs: &[Course], value: impl Fn(&GatedTotals) -> f64) -> Estimate {
     let ratio = over(ours, theirs, value);
     let mean = 100.0 * (ratio.mean - 1.0);
     Estimate { mean, half_width: 100.0 * ratio.half_width, ..ratio }
@@ -145,13 +137,13 @@ const ROUNDS: &str = "a round of turns ends with its slowest, which costs this s
 /// Fig. 18: REEF under Demeter against PSLO under Demeter.
 fn compared(all: &[Vec<Course>]) -> Vec<Row> {
     let [plain, reef, areas] = all else { return Vec::new() };
-    let change = |what: &str, printed, value: &dyn Fn(&OversubscribedTotals) -> f64| {
+    let change = |what: &str, printed, value: &dyn Fn(&GatedTotals) -> f64| {
         let row = format!("{what}, REEF under Demeter against PSLO under it");
         let ours = percent(reef, plain, value);
         Row::change(row, "%", printed, ours).because(DEMETER)
     };
-    let tail = |at: Percentile| move |served: &OversubscribedTotals| tail_ms(served, at);
-    let best_effort = |served: &OversubscribedTotals| served.class_per_s(served.classes.len() - 1);
+    let tail = |at: Percentile| move |served: &GatedTotals| tail_ms(served, at);
+    let best_effort = |served: &GatedTotals| served.class_per_s(served.classes.len() - 1);
     let c6 = reef.iter().zip(plain);
     let c6 = c6.map(|(ours, theirs)| 100.0 * (in_c6(&ours.before) - in_c6(&theirs.before)));
     let c6 = estimate_of(&c6.collect::<Vec<_>>());

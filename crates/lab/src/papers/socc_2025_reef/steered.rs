@@ -7,7 +7,7 @@ use lull_control::{CoreSet, Objective, Plant, Policy, PolicyError, Rng, Setting}
 use lull_measure::Nanos;
 use lull_policies::admission::Site;
 use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
-use lull_sim::oversubscribed::{OversubscribedModel, OversubscribedPlant, OversubscribedTotals};
+use lull_sim::oversubscribed::{GatedTotals, MachinePlant, OversubscribedModel};
 use rand::SeedableRng;
 use rayon::prelude::*;
 
@@ -52,9 +52,9 @@ pub(crate) struct ObservedSecond {
 /// One replication.
 pub(super) struct Course {
     /// From when it was settled until promises changed.
-    pub(super) before: OversubscribedTotals,
+    pub(super) before: GatedTotals,
     /// From then on.
-    pub(super) after: OversubscribedTotals,
+    pub(super) after: GatedTotals,
     pub(super) looks: Vec<ObservedSecond>,
 }
 
@@ -81,10 +81,10 @@ pub(super) fn courses(
 /// A replication under way.
 struct SteeredRun<'a> {
     scheme: &'a Scheme,
-    plant: OversubscribedPlant,
+    plant: MachinePlant,
+    model: OversubscribedModel,
     policy: Option<Box<dyn Policy>>,
     rng: Rng,
-    cores: u32,
 }
 
 impl<'a> SteeredRun<'a> {
@@ -96,10 +96,10 @@ impl<'a> SteeredRun<'a> {
     ) -> Result<Self, LabError> {
         let (name, config) = &scheme.gate;
         let gate = admission(name, config, &model.objectives(), model.cores)?;
-        let plant = OversubscribedPlant::new(model, gate, seed, replication)?;
+        let plant = model.plant(gate, seed, replication)?;
         let policy = policy(scheme, &plant)?;
         let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
-        Ok(Self { scheme, plant, policy, rng, cores: model.cores })
+        Ok(Self { scheme, plant, model: model.clone(), policy, rng })
     }
 
     fn course(mut self, later: &[Option<Objective>], times: Times) -> Result<Course, LabError> {
@@ -107,11 +107,11 @@ impl<'a> SteeredRun<'a> {
         self.pass(times.settled, &mut looks);
         self.plant.forget();
         self.pass(times.change - times.settled, &mut looks);
-        let before = self.plant.server().served();
+        let before = self.plant.gated_totals();
         self.change(later)?;
         self.plant.forget();
         self.pass(times.end - times.change, &mut looks);
-        let after = self.plant.server().served();
+        let after = self.plant.gated_totals();
         Ok(Course { before, after, looks })
     }
 
@@ -160,7 +160,7 @@ impl<'a> SteeredRun<'a> {
             second: end,
             hot: hot.len() as f64,
             warm: last.difference(&hot).len() as f64,
-            cold: f64::from(self.cores) - used.len() as f64,
+            cold: f64::from(self.model.cores) - used.len() as f64,
             best_effort: rates.sum::<f64>() / second.len().max(1) as f64,
             worst: worst.fold(0.0, f64::max),
         }
@@ -170,15 +170,12 @@ impl<'a> SteeredRun<'a> {
     /// have learnt if they can.
     fn change(&mut self, later: &[Option<Objective>]) -> Result<(), LabError> {
         let (name, config) = &self.scheme.gate;
-        let cores = self.cores;
-        let each = self
-            .plant
-            .apps()
-            .iter()
-            .zip(later)
-            .flat_map(|(app, objective)| vec![*objective; app.threads.unwrap_or(0) as usize]);
-        let objectives: Vec<_> = each.collect();
-        self.plant.retarget(later, || admission(name, config, &objectives, cores))?;
+        for (class, objective) in self.model.class.iter_mut().zip(later) {
+            class.objective = *objective;
+        }
+        let (objectives, cores) = (self.model.objectives(), self.model.cores);
+        let rebuild = || admission(name, config, &objectives, cores);
+        self.plant.retarget(self.model.specs(), &objectives, rebuild)?;
         let Some(held) = &mut self.policy else { return Ok(()) };
         if !held.retarget(self.plant.apps()) {
             self.policy = policy(self.scheme, &self.plant)?;
@@ -199,10 +196,7 @@ fn admission(
     ADMISSION_CONTROLLERS.build(name, &config, &site)
 }
 
-fn policy(
-    scheme: &Scheme,
-    plant: &OversubscribedPlant,
-) -> Result<Option<Box<dyn Policy>>, PolicyError> {
+fn policy(scheme: &Scheme, plant: &MachinePlant) -> Result<Option<Box<dyn Policy>>, PolicyError> {
     let Some((name, config)) = &scheme.policy else { return Ok(None) };
     let config: toml::Table = config.parse().expect("configs of experiments are TOML");
     POLICIES.build(name, &config, plant.machine(), plant.apps()).map(Some)

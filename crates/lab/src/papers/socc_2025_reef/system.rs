@@ -6,8 +6,7 @@ use lull_measure::{Nanos, Percentile};
 use lull_policies::ADMISSION_CONTROLLERS;
 use lull_policies::admission::Site;
 use lull_sim::oversubscribed::{
-    ConnectionClass, Contention, Device, OversubscribedModel, OversubscribedServer,
-    OversubscribedTotals,
+    ConnectionClass, Contention, Device, GatedTotals, OversubscribedModel,
 };
 use lull_sim::stats::Estimate;
 use lull_sim::{Replication, RunLength};
@@ -58,7 +57,7 @@ pub(super) struct GateBench<'a> {
 
 /// One admission controller on one server, a run a replication.
 pub(super) struct GateCell {
-    pub(super) runs: Vec<OversubscribedTotals>,
+    pub(super) runs: Vec<GatedTotals>,
 }
 
 impl<'a> GateBench<'a> {
@@ -95,11 +94,11 @@ impl<'a> GateBench<'a> {
             let admission = ADMISSION_CONTROLLERS.build(name, &config, &site)?;
             let streams = Replication { seed: self.setup.seed, number: replication };
             let length = RunLength { warmup: self.warmup, counted: self.length };
-            let served = OversubscribedServer::measure(model, admission, streams, length)?;
+            let served = model.measure(admission, streams, length)?;
             self.setup.progress.step();
             Ok(served)
         };
-        let runs: Vec<Result<OversubscribedTotals, LabError>> =
+        let runs: Vec<Result<GatedTotals, LabError>> =
             (0..self.replications()).into_par_iter().map(run).collect();
         Ok(GateCell { runs: runs.into_iter().collect::<Result<_, _>>()? })
     }
@@ -107,16 +106,12 @@ impl<'a> GateBench<'a> {
 
 impl GateCell {
     /// The mean of a figure.
-    pub(super) fn mean(&self, value: impl Fn(&OversubscribedTotals) -> f64) -> Estimate {
+    pub(super) fn mean(&self, value: impl Fn(&GatedTotals) -> f64) -> Estimate {
         estimate_of(&self.runs.iter().map(value).collect::<Vec<_>>())
     }
 
     /// A figure over that of another cell that met the same queries.
-    pub(super) fn over(
-        &self,
-        other: &Self,
-        value: impl Fn(&OversubscribedTotals) -> f64,
-    ) -> Estimate {
+    pub(super) fn over(&self, other: &Self, value: impl Fn(&GatedTotals) -> f64) -> Estimate {
         let pairs = self.runs.iter().zip(&other.runs);
         estimate_of(&pairs.map(|(ours, theirs)| value(ours) / value(theirs)).collect::<Vec<_>>())
     }
@@ -125,7 +120,7 @@ impl GateCell {
     pub(super) fn change_percent(
         &self,
         other: &Self,
-        value: impl Fn(&OversubscribedTotals) -> f64,
+        value: impl Fn(&GatedTotals) -> f64,
     ) -> Estimate {
         let ratio = self.over(other, value);
         let mean = 100.0 * (ratio.mean - 1.0);
@@ -137,7 +132,7 @@ impl GateCell {
         &self,
         other: &Self,
         factor: f64,
-        value: impl Fn(&OversubscribedTotals) -> f64,
+        value: impl Fn(&GatedTotals) -> f64,
     ) -> Estimate {
         let pairs = self.runs.iter().zip(&other.runs);
         let differences = pairs.map(|(ours, theirs)| factor * (value(ours) - value(theirs)));
@@ -158,52 +153,52 @@ pub(super) fn choices(parameters: &[Parameter]) -> Vec<String> {
 }
 
 /// Queries per second.
-pub(super) fn throughput(served: &OversubscribedTotals) -> f64 {
+pub(super) fn throughput(served: &GatedTotals) -> f64 {
     served.throughput_per_s()
 }
 
 /// Mean power, in watts.
-pub(super) fn watts(served: &OversubscribedTotals) -> f64 {
+pub(super) fn watts(served: &GatedTotals) -> f64 {
     served.power().0
 }
 
 /// EE(TPP).
-pub(super) fn tpp(served: &OversubscribedTotals) -> f64 {
+pub(super) fn tpp(served: &GatedTotals) -> f64 {
     served.efficiency().unwrap_or(f64::NAN)
 }
 
 /// EE(P99).
-pub(super) fn ee_p99(served: &OversubscribedTotals) -> f64 {
+pub(super) fn ee_p99(served: &GatedTotals) -> f64 {
     served.tail_efficiency(Percentile::P99).unwrap_or(f64::NAN)
 }
 
 /// EE(P99.9).
-pub(super) fn ee_p999(served: &OversubscribedTotals) -> f64 {
+pub(super) fn ee_p999(served: &GatedTotals) -> f64 {
     served.tail_efficiency(Percentile::P999).unwrap_or(f64::NAN)
 }
 
 /// The p99 over the mean latency.
-pub(super) fn p99_over_mean(served: &OversubscribedTotals) -> f64 {
+pub(super) fn p99_over_mean(served: &GatedTotals) -> f64 {
     served.tail_over_mean(Percentile::P99).unwrap_or(f64::NAN)
 }
 
 /// The p99.9 over the mean latency.
-pub(super) fn p999_over_mean(served: &OversubscribedTotals) -> f64 {
+pub(super) fn p999_over_mean(served: &GatedTotals) -> f64 {
     served.tail_over_mean(Percentile::P999).unwrap_or(f64::NAN)
 }
 
 /// Share of core time in C6.
-pub(super) fn in_c6(served: &OversubscribedTotals) -> f64 {
+pub(super) fn in_c6(served: &GatedTotals) -> f64 {
     served.residency_share(C6)
 }
 
 /// Mean frequency of the cores.
-pub(super) fn hertz(served: &OversubscribedTotals) -> f64 {
+pub(super) fn hertz(served: &GatedTotals) -> f64 {
     served.mean_hertz
 }
 
 /// A latency percentile, in ms.
-pub(super) fn tail_ms(served: &OversubscribedTotals, at: Percentile) -> f64 {
+pub(super) fn tail_ms(served: &GatedTotals, at: Percentile) -> f64 {
     served.latency().quantile(at).map_or(f64::NAN, Nanos::as_millis_f64)
 }
 

@@ -9,7 +9,7 @@ use crate::prelude::*;
 use crate::trial::rules;
 use lull_control::AppSpec;
 use lull_measure::{Nanos, Percentile};
-use lull_sim::node::{NodeModel, NodeSimulation};
+use lull_sim::machine::{MachineModel, MachineSimulation};
 use lull_sim::stats::Failure;
 
 /// The experiment.
@@ -44,14 +44,14 @@ struct PairOutcome {
 
 /// All pairs under all strategies.
 struct Study {
-    model: NodeModel,
+    model: MachineModel,
     pairs: Vec<Pair>,
     /// By strategy, then pair.
     outcomes: Vec<Vec<PairOutcome>>,
 }
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
-    let (model, parameters) = sourced::read::<NodeModel>(include_str!("platform-b.toml"));
+    let (model, parameters) = sourced::read::<MachineModel>(include_str!("platform-b.toml"));
     let study = Study::run(model, setup)?;
     let paper = paper();
     let mut report = EXPERIMENT.report(paper.titled("Figs. 13 to 15"), setup);
@@ -82,7 +82,7 @@ fn pairs(apps: usize) -> Vec<Pair> {
 }
 
 impl Study {
-    fn run(model: NodeModel, setup: &Setup<'_>) -> Result<Self, LabError> {
+    fn run(model: MachineModel, setup: &Setup<'_>) -> Result<Self, LabError> {
         let pairs = pairs(model.app.len());
         let specs = specs(&model)?;
         let second = Nanos::from_secs(1);
@@ -295,7 +295,7 @@ impl Study {
 }
 
 /// The apps as policies see them.
-fn specs(model: &NodeModel) -> Result<Vec<AppSpec>, Failure> {
+fn specs(model: &MachineModel) -> Result<Vec<AppSpec>, Failure> {
     let spec = |app: usize| {
         let app = &model.app[app];
         if app.serves() {
@@ -303,7 +303,7 @@ fn specs(model: &NodeModel) -> Result<Vec<AppSpec>, Failure> {
         }
         let mut alone = model.clone();
         alone.app.retain(|other| other.name == app.name);
-        let mut node = NodeSimulation::new(&alone, 0, 0)?;
+        let mut node = MachineSimulation::new(&alone, 0, 0)?;
         node.run_until(Nanos::from_secs(10));
         let mut spec = AppSpec::best_effort(&app.name);
         spec.solo_per_s = Some(node.totals().apps[0].work_per_s);
@@ -312,7 +312,7 @@ fn specs(model: &NodeModel) -> Result<Vec<AppSpec>, Failure> {
     (0..model.app.len()).map(spec).collect()
 }
 
-fn scene(model: &NodeModel, specs: &[AppSpec], pair: &Pair) -> Scene {
+fn scene(model: &MachineModel, specs: &[AppSpec], pair: &Pair) -> Scene {
     let both = [pair.first, pair.second];
     let mut model = model.clone();
     model.app = both.iter().map(|app| model.app[*app].clone()).collect();
@@ -329,7 +329,7 @@ fn strategy_of(strategy: usize) -> Strategy {
     Strategy { name: STRATEGIES[strategy], policy, config }
 }
 
-fn outcome(model: &NodeModel, pair: &Pair, played: &Played, worst_ms: f64) -> PairOutcome {
+fn outcome(model: &MachineModel, pair: &Pair, played: &Played, worst_ms: f64) -> PairOutcome {
     let (mut tails, mut progress) = (played.tails_ms.iter(), played.progress.iter());
     let performance = [pair.first, pair.second].map(|app| {
         let next = if model.app[app].serves() {

@@ -6,7 +6,7 @@ use super::{SEED_FILE, platform};
 use crate::prelude::*;
 use lull_measure::{Nanos, Percentile};
 use lull_sim::ModelError;
-use lull_sim::node::{Activity, LoadStep, NodeModel, NodeSimulation};
+use lull_sim::machine::{Activity, LoadStep, MachineModel, MachineSimulation};
 use lull_sim::stats::Failure;
 use rayon::prelude::*;
 
@@ -41,7 +41,7 @@ struct KneeCurve {
 
 /// The apps, and how long each point is measured.
 struct KneeBench {
-    model: NodeModel,
+    model: MachineModel,
     requests: f64,
     seed: u64,
 }
@@ -74,9 +74,9 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 }
 
 /// The apps of platform A with those that only Table IV has.
-fn apps() -> (NodeModel, Vec<Parameter>) {
-    let (mut model, mut parameters) = sourced::read::<NodeModel>(platform::TEXT);
-    let (more, others): (NodeModel, _) = sourced::read(include_str!("table4.toml"));
+fn apps() -> (MachineModel, Vec<Parameter>) {
+    let (mut model, mut parameters) = sourced::read::<MachineModel>(platform::TEXT);
+    let (more, others): (MachineModel, _) = sourced::read(include_str!("table4.toml"));
     model.app.extend(more.app);
     parameters.extend(others);
     (model, parameters)
@@ -98,7 +98,7 @@ fn choices(parameters: &[Parameter]) -> Vec<String> {
 }
 
 /// Mean work of an app's requests.
-fn work_of(model: &NodeModel, app: &str) -> Nanos {
+fn work_of(model: &MachineModel, app: &str) -> Nanos {
     let work = model.app.iter().find_map(|it| match &it.activity {
         Activity::Requests { work, .. } if it.name == app => Some(work.mean),
         _ => None,
@@ -129,7 +129,7 @@ impl KneeBench {
         let scale = work_of(&model, app) * 4;
         model.refresh = model.refresh.max(scale);
         model.scheduler.balance = model.scheduler.balance.max(scale);
-        let mut node = NodeSimulation::new(&model, self.seed + seed_offset, 0)?;
+        let mut node = MachineSimulation::new(&model, self.seed + seed_offset, 0)?;
         let span = Nanos::from_secs_f64(times * self.requests / rate_per_s);
         node.run_until(span.scale(0.1));
         node.forget();

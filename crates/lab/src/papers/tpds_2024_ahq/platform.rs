@@ -6,7 +6,7 @@ pub(super) use crate::colocation::Scene;
 use crate::trial::rules;
 use lull_control::AppSpec;
 use lull_measure::{Nanos, Percentile};
-use lull_sim::node::{Activity, LoadStep, NodeModel, NodeSimulation};
+use lull_sim::machine::{Activity, LoadStep, MachineModel, MachineSimulation};
 use lull_sim::stats::Failure;
 
 /// Platform A with its apps; see the file for what is printed and what is not.
@@ -18,7 +18,7 @@ const ALONE: Nanos = Nanos::from_secs(10);
 
 /// A machine with all its apps.
 pub(super) struct Platform {
-    model: NodeModel,
+    model: MachineModel,
     pub(super) parameters: Vec<Parameter>,
     paper: Paper,
 }
@@ -86,7 +86,7 @@ impl Platform {
     fn best_effort(&self, name: &str, threads: u32) -> Result<AppSpec, Failure> {
         let mut alone = self.model.clone();
         alone.app.retain(|app| app.name == name);
-        let mut node = NodeSimulation::new(&alone, 0, 0)?;
+        let mut node = MachineSimulation::new(&alone, 0, 0)?;
         node.run_until(ALONE);
         let mut spec = AppSpec::best_effort(name);
         spec.threads = Some(threads);

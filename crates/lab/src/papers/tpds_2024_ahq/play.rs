@@ -9,7 +9,7 @@ use lull_control::ControlLoop;
 use lull_measure::Nanos;
 use lull_policies::POLICIES;
 
-use lull_sim::node::NodePlant;
+use lull_sim::machine::MachinePlant;
 use lull_sim::stats::Failure;
 use rayon::prelude::*;
 
@@ -110,7 +110,7 @@ pub(super) fn start(
     seed: u64,
     replication: u64,
     keeps_log: bool,
-) -> Result<ControlLoop<NodePlant>, LabError> {
+) -> Result<ControlLoop<MachinePlant>, LabError> {
     Ok(scene.start_logged(&strategy.steering()?, seed, replication, keeps_log)?)
 }
 

@@ -120,7 +120,7 @@ fn of_scene(
     for _ in 0..setup.either(500, 60) {
         control.turn().map_err(|error| Failure::Setup(error.to_string()))?;
     }
-    let node = control.plant().node();
+    let node = control.plant().simulation();
     let totals = node.totals();
     let mut records = Vec::new();
     for (number, app) in totals.apps.iter().enumerate() {

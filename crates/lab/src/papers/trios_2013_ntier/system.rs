@@ -10,7 +10,7 @@ use crate::policy_source::PolicySource;
 use crate::trial::{Control, Trial};
 use lull_measure::Nanos;
 use lull_sim::model::{
-    App, Closed, Cores, Discipline, Distribution, MachineModel, Model, Pool, Routing, Schedule,
+    App, Closed, Cores, Discipline, Distribution, HardwareModel, Model, Pool, Routing, Schedule,
     Source, Step, Tier,
 };
 
@@ -157,10 +157,10 @@ fn call(tier: &str, steps: Vec<Step>) -> Step {
 
 /// One core with P0, P4 and P8, which starts in P8; power by eq. 3 with C = 1
 /// and no static part.
-fn dvfs_machine() -> MachineModel {
+fn dvfs_machine() -> HardwareModel {
     let pstates = paper().pstate.into_iter().map(|named| named.state).collect();
     let cores = Cores { pstates, start: 2, ..Cores::default() };
-    MachineModel { cores: vec![cores], ..MachineModel::default() }
+    HardwareModel { cores: vec![cores], ..HardwareModel::default() }
 }
 
 /// How the servers' clocks are run.

@@ -5,8 +5,8 @@ use crate::scenario::file::RunSection;
 use crate::trial::rules;
 use lull_control::{AppSpec, Class, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
-use lull_sim::node::{
-    Activity, Cache, Memory, MemoryUse, NodeApp, NodeModel, NodeScheduler, Presence,
+use lull_sim::machine::{
+    Activity, Cache, LinuxScheduler, MachineApp, MachineModel, Memory, MemoryUse, Presence,
 };
 use serde::Deserialize;
 
@@ -30,7 +30,7 @@ struct NodeSection {
     cores: u16,
     frequency: Hertz,
     #[serde(default)]
-    scheduler: NodeScheduler,
+    scheduler: LinuxScheduler,
     cache: Option<Cache>,
     memory: Option<Memory>,
     refresh: Option<Nanos>,
@@ -81,8 +81,8 @@ impl From<ColocatedFile> for NodeScene {
 }
 
 impl ColocatedFile {
-    fn model(&self) -> NodeModel {
-        let app = |app: &NodeAppSection| NodeApp {
+    fn model(&self) -> MachineModel {
+        let app = |app: &NodeAppSection| MachineApp {
             name: app.name.clone(),
             threads: app.threads,
             activity: app.activity.clone(),
@@ -94,15 +94,13 @@ impl ColocatedFile {
                 restarts: app.restarts.0.clone(),
             },
         };
-        NodeModel {
-            name: self.title.clone(),
-            cores: self.node.cores,
-            frequency: self.node.frequency,
+        MachineModel {
             scheduler: self.node.scheduler,
             cache: self.node.cache,
             memory: self.node.memory,
-            refresh: self.node.refresh.unwrap_or(lull_sim::node::REFRESH),
+            refresh: self.node.refresh.unwrap_or(lull_sim::machine::REFRESH),
             app: self.app.iter().map(app).collect(),
+            ..MachineModel::plain(&self.title, self.node.cores, self.node.frequency)
         }
     }
 }

@@ -1,0 +1,339 @@
+//! One simulated machine, made of the parts that a model names.
+//!
+//! Cores have run queues. Under Linux's rules they have weights, real-time priorities,
+//! affinity, slices, stealing and a cost of switching; other rules stand for other schedulers
+//! ([`RunQueues`]). Everything else is optional:
+//!
+//! - frequencies with a governor ([`Scaling`]), idle states ([`crate::idle`]), power;
+//! - a last-level cache divided by ways, and memory with a bandwidth ([`Cache`], [`Memory`]);
+//! - a server with a worker for each connection behind the on-call gate, and its storage
+//!   device ([`GateModel`]).
+//!
+//! Apps serve requests with a few threads, serve connections behind the gate, send requests
+//! as clients, or compute, with or without barriers. They slow each other down through cores,
+//! cache and memory. Policies reach the machine as [`MachinePlant`], through the interface
+//! that hosts have.
+//!
+//! ```
+//! use lull_measure::Nanos;
+//! use lull_sim::machine::{MachineModel, MachineSimulation};
+//!
+//! let model: MachineModel = toml::from_str(r#"
+//!     name = "two cores"
+//!     cores = 2
+//!     frequency = "2GHz"
+//!
+//!     [[app]]
+//!     name = "search"
+//!     threads = 2
+//!     [app.activity.requests]
+//!     work = { mean = "1ms" }
+//!     load = [{ from = "0s", rate-per-s = 800.0 }]
+//!
+//!     [[app]]
+//!     name = "batch"
+//!     threads = 2
+//!     activity = "endless"
+//! "#)?;
+//! let mut machine = MachineSimulation::new(&model, 1, 0)?;
+//! machine.run_until(Nanos::from_secs(10));
+//! let totals = machine.totals();
+//! assert!(totals.apps[0].answered > 7000);
+//! let busy: f64 = totals.apps.iter().map(|app| app.busy_cores).sum();
+//! assert!((busy - 2.0).abs() < 1e-9, "some thread always wants to run");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Work is drawn when a request arrives, from a stream of its own for each
+//! app, so that all policies receive the same requests with the same work.
+//! Simultaneous multithreading and sockets are not modelled.
+
+mod app;
+mod check;
+mod connections;
+mod contention;
+mod device;
+mod events;
+mod gate;
+mod gated;
+mod gated_totals;
+mod level;
+mod model;
+mod pace;
+mod parts;
+mod per_thread;
+mod plant;
+mod presence;
+mod queue;
+mod requests;
+mod roster;
+mod schedule;
+mod source;
+mod supply;
+mod totals;
+
+pub use gated_totals::{ClassTotals, CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
+pub use model::{
+    Activity, Cache, ClosedClients, LinuxScheduler, LoadStep, LocalClient, MachineApp,
+    MachineModel, Memory, MemoryUse, REFRESH, Throttle,
+};
+pub(crate) use parts::lease;
+pub use parts::{Contention, Device, GateModel, Governor, Order, Power, Query, RunQueues, Scaling};
+pub use plant::{MachinePlant, MachinePlantError};
+pub use presence::Presence;
+pub use totals::{MachineAppTotals, MachineTotals};
+
+use crate::heap::MinHeap;
+use crate::model::ModelError;
+use crate::order::{Key, NEVER_NS};
+use crate::replication::{Replication, Stream, StreamPurpose};
+use crate::tree::WinnerTree;
+use app::{AppState, Work};
+use contention::MemorySystem;
+use gated::GatedServer;
+use level::TimeWeightedCount;
+use lull_control::admission::Admission;
+use lull_measure::Nanos;
+use per_thread::PerThreadRule;
+use presence::DueChange;
+use queue::{CoreState, NO_TASK, State, TaskQueue, Thread};
+use source::Requests;
+use std::collections::VecDeque;
+use std::fmt;
+use supply::Hardware;
+use totals::MachineBaseline;
+
+/// What a timer is about; with an index it is a key's owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Timer {
+    /// The frequency governor samples.
+    Tick,
+    /// An I/O of a connection ends.
+    Io,
+    /// A connection's next query arrives.
+    Arrival,
+    /// The storage device has a token.
+    Device,
+    /// The gate's next decision.
+    Gate,
+    /// A turn ends for want of a query.
+    Lease,
+}
+
+/// Bits of the index in a timer's owner.
+const INDEX_BITS: u32 = 20;
+
+/// One replication of a machine.
+pub struct MachineSimulation {
+    now_ns: u64,
+    sequence: u64,
+    events: u64,
+    /// One leaf a core, one an app's arrivals, the refresh, the balance, the roster.
+    clocks: WinnerTree,
+    /// Everything that is scheduled once.
+    timers: MinHeap<Key>,
+    hardware: Hardware,
+    cores: Vec<CoreState>,
+    threads: Vec<Thread>,
+    apps: Vec<AppState>,
+    scheduler: LinuxScheduler,
+    /// The rule in place of Linux's.
+    per_thread: Option<PerThreadRule>,
+    gated: Option<Box<GatedServer>>,
+    wakeups: Stream,
+    contention: MemorySystem,
+    refresh_ns: u64,
+    /// Changes of the roster to come.
+    roster: VecDeque<DueChange>,
+    /// Cores without anything to run that no thread has woken, a bit each.
+    idle: u64,
+    /// Threads that wait, by class.
+    queued: [usize; 3],
+    /// Whether any thread waits.
+    pressure: TimeWeightedCount,
+    baseline: MachineBaseline,
+}
+
+impl fmt::Debug for MachineSimulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (now, events) = (self.now(), self.events);
+        f.debug_struct("MachineSimulation").field("now", &now).field("events", &events).finish()
+    }
+}
+
+impl MachineSimulation {
+    /// A fresh replication of a machine without a gate.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated.
+    pub fn new(model: &MachineModel, seed: u64, replication: u64) -> Result<Self, ModelError> {
+        Self::behind(model, None, Replication { seed, number: replication })
+    }
+
+    /// A fresh replication, with an admission controller at the gate if the model has one.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated, or lacks a gate for its controller or a controller
+    /// for its gate.
+    pub fn behind(
+        model: &MachineModel,
+        admission: Option<Box<dyn Admission>>,
+        streams: Replication,
+    ) -> Result<Self, ModelError> {
+        model.check()?;
+        let gated = match (model.gate, admission) {
+            (Some(gate), Some(admission)) => {
+                Some(Box::new(GatedServer::new(model, gate, admission, streams)))
+            }
+            (None, None) => None,
+            (Some(_), None) => return Err(check::no_controller()),
+            (None, Some(_)) => return Err(check::no_gate()),
+        };
+        let mut node = Self::without_apps(model, gated, streams);
+        for number in 0..model.app.len() {
+            node.add_app(model, number, streams);
+        }
+        node.start(model);
+        Ok(node)
+    }
+
+    fn without_apps(
+        model: &MachineModel,
+        gated: Option<Box<GatedServer>>,
+        streams: Replication,
+    ) -> Self {
+        let cores = usize::from(model.cores);
+        let hardware = Hardware::new(model);
+        let parties = if model.run_queues.is_some() { model.app.len() } else { 0 };
+        let mut new = Self {
+            now_ns: 0,
+            sequence: 0,
+            events: 0,
+            clocks: WinnerTree::new(cores + model.app.len() + 3),
+            timers: MinHeap::new(),
+            cores: vec![CoreState::new(&hardware, parties); cores],
+            hardware,
+            threads: Vec::new(),
+            apps: Vec::new(),
+            scheduler: model.scheduler,
+            per_thread: model.run_queues.map(|rule| PerThreadRule::new(rule, cores)),
+            gated,
+            wakeups: streams.stream(StreamPurpose::Wakeups, 0),
+            contention: MemorySystem::new(model),
+            refresh_ns: model.refresh.0,
+            roster: presence::due_changes(model.app.iter().map(|app| &app.presence)),
+            idle: u64::MAX >> (64 - cores),
+            queued: [0; 3],
+            pressure: TimeWeightedCount::default(),
+            baseline: MachineBaseline::default(),
+        };
+        if let Some(agent) = new.agent() {
+            new.cores[agent].supply.phase = supply::CorePhase::Busy;
+            new.idle &= !(1 << agent);
+        }
+        new
+    }
+
+    fn start(&mut self, model: &MachineModel) {
+        self.start_connections();
+        if let Some(period) = self.hardware.period() {
+            self.set_timer(period.0, Timer::Tick, 0);
+        }
+        for (app, described) in model.app.iter().enumerate() {
+            match described.presence.begins_present() {
+                true => self.start_app(app),
+                false => self.withhold(app),
+            }
+        }
+        if self.gated.is_some() {
+            self.gate_timer(0);
+        }
+        let is_linux = self.per_thread.is_none();
+        if is_linux || model.cache.is_some() || model.memory.is_some() {
+            self.set_clock(self.refresh_leaf(), self.refresh_ns);
+        }
+        if is_linux {
+            self.set_clock(self.refresh_leaf() + 1, self.scheduler.balance.0);
+        }
+        self.expect_change();
+        self.forget();
+    }
+
+    /// The core on which the scheduler itself spins.
+    fn agent(&self) -> Option<usize> {
+        self.per_thread.as_ref().and_then(PerThreadRule::agent)
+    }
+
+    fn add_app(&mut self, model: &MachineModel, number: usize, streams: Replication) {
+        let app = &model.app[number];
+        let first = self.threads.len();
+        let threads = first..first + app.threads as usize;
+        self.threads.extend(threads.clone().map(|thread| Thread {
+            app: number,
+            state: State::Sleeping,
+            core: thread % self.cores.len(),
+            left_ns: 0.0,
+            virtual_ns: 0.0,
+            task: NO_TASK,
+            ready_ns: 0,
+        }));
+        let work = match &app.activity {
+            Activity::Connections => Work::Connections,
+            Activity::Endless => Work::Endless,
+            Activity::Phases { work } => Work::Phases {
+                draw: work.draw(),
+                stream: streams.stream(StreamPurpose::Work, number),
+                threads: threads.collect(),
+                waiting: app.threads as usize,
+            },
+            Activity::Clients => {
+                Work::Clients(TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() })
+            }
+            Activity::Requests { .. } => {
+                let requests = Requests::new(model, number, threads, streams);
+                Work::Requests(Box::new(requests.expect("the activity is requests")))
+            }
+        };
+        let pace = 1.0 / self.contention.slowdown(number);
+        let treatment = queue::neutral(self.cores.len(), self.agent());
+        self.apps.push(AppState::new(work, app.ipc, pace, treatment));
+    }
+
+    fn start_app(&mut self, app: usize) {
+        match &self.apps[app].work {
+            Work::Requests(_) => self.expect_arrival(app),
+            Work::Clients(_) | Work::Connections => {}
+            Work::Phases { .. } => self.next_phase(app, None),
+            Work::Endless => {
+                for thread in 0..self.threads.len() {
+                    if self.threads[thread].app == app {
+                        self.threads[thread].left_ns = f64::INFINITY;
+                        self.place(thread, true);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Now, since the start.
+    pub fn now(&self) -> Nanos {
+        Nanos(self.now_ns)
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    fn refresh_leaf(&self) -> usize {
+        self.cores.len() + self.apps.len()
+    }
+
+    fn set_clock(&mut self, leaf: usize, time_ns: u64) {
+        if time_ns == NEVER_NS {
+            return self.clocks.set(leaf, Key::NEVER);
+        }
+        self.sequence += 1;
+        self.clocks.set(leaf, Key::new(time_ns, self.sequence, leaf as u32));
+    }
+}

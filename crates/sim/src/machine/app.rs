@@ -1,0 +1,98 @@
+//! The state of an app on a machine.
+
+use super::level::TimeWeightedCount;
+use super::queue::{Task, TaskQueue, ThreadScheduling};
+use super::source::Requests;
+use crate::model::Draw;
+use crate::order::round_ns;
+use crate::replication::Stream;
+use lull_measure::{Latency, Nanos};
+
+/// One app.
+#[derive(Debug, Clone)]
+pub(super) struct AppState {
+    pub(super) treatment: ThreadScheduling,
+    pub(super) work: Work,
+    pub(super) ipc: f64,
+    /// Work done per time on a core.
+    pub(super) pace: f64,
+    pub(super) running: TimeWeightedCount,
+    pub(super) queued: TimeWeightedCount,
+    pub(super) outstanding: TimeWeightedCount,
+    /// 1 while it is on the machine.
+    pub(super) present: TimeWeightedCount,
+    /// How often it has departed.
+    pub(super) life: u32,
+    /// `running` at the last refresh.
+    pub(super) ran_ns: u128,
+    pub(super) arrived: u64,
+    pub(super) answered: u64,
+    /// Requests that it left unanswered when it departed.
+    pub(super) lost: u64,
+    pub(super) switches: u64,
+    pub(super) work_ns: f64,
+    /// Since the window was last taken.
+    pub(super) window: Latency,
+    /// Since the start of what is counted.
+    pub(super) latency: Latency,
+    /// Sum of those latencies, and of their squares, in s and s².
+    pub(super) sum_s: f64,
+    pub(super) sum_s2: f64,
+    /// Every latency, if `keep_log` was called.
+    pub(super) log: Option<Vec<Nanos>>,
+}
+
+/// The work of an app's threads.
+#[derive(Debug, Clone)]
+pub(super) enum Work {
+    Requests(Box<Requests>),
+    Clients(TaskQueue),
+    Connections,
+    Endless,
+    Phases { draw: Draw, stream: Stream, threads: Vec<usize>, waiting: usize },
+}
+
+impl AppState {
+    pub(super) fn new(work: Work, ipc: f64, pace: f64, treatment: ThreadScheduling) -> Self {
+        Self {
+            treatment,
+            work,
+            ipc,
+            pace,
+            running: TimeWeightedCount::default(),
+            queued: TimeWeightedCount::default(),
+            outstanding: TimeWeightedCount::default(),
+            present: TimeWeightedCount::at_start(1),
+            life: 0,
+            ran_ns: 0,
+            arrived: 0,
+            answered: 0,
+            lost: 0,
+            switches: 0,
+            work_ns: 0.0,
+            window: Latency::default(),
+            latency: Latency::default(),
+            sum_s: 0.0,
+            sum_s2: 0.0,
+            log: None,
+        }
+    }
+
+    pub(super) fn answer(&mut self, now_ns: u64, task: Task) {
+        self.record(now_ns, Nanos(now_ns - task.arrived_ns + round_ns(task.delay_ns)));
+    }
+
+    /// A request or query was answered.
+    pub(super) fn record(&mut self, now_ns: u64, latency: Nanos) {
+        self.answered += 1;
+        self.outstanding.fall(now_ns);
+        self.window.record(latency);
+        self.latency.record(latency);
+        let seconds = latency.as_secs_f64();
+        self.sum_s += seconds;
+        self.sum_s2 += seconds * seconds;
+        if let Some(log) = &mut self.log {
+            log.push(latency);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Checks of a machine's model; errors name the key.
+
+use super::model::{
+    Activity, Cache, ClosedClients, LinuxScheduler, LocalClient, MachineApp, MachineModel, Memory,
+    MemoryUse,
+};
+use super::parts::{Contention, Device, GateModel, Governor, Power, Query, RunQueues, Scaling};
+use super::presence::Presence;
+use super::source;
+use crate::idle::{self, IdleError, IdleState};
+use crate::model::{
+    Checked, Distribution, ModelError, Problem, Shape, above_0, at_least_0, at_least_one, at_most,
+    fail, range,
+};
+use lull_measure::{Hertz, Nanos};
+use lull_workload::arrivals::ScheduleError;
+use std::collections::BTreeSet;
+
+/// Cores and ways are bits of a word.
+const MOST_CORES: u64 = 64;
+const MOST_WAYS: u64 = 64;
+/// Most threads of all apps: a timer's owner has so many bits for its connection.
+const MOST_THREADS: u64 = 1 << super::INDEX_BITS;
+/// Most steps of frequency.
+const MOST_STEPS: u64 = 1000;
+/// Most clients of an app that wait for answers.
+const MOST_CLIENTS: u64 = 1 << 20;
+
+impl MachineModel {
+    /// Checks everything that can be checked without running the model.
+    ///
+    /// # Errors
+    /// The first thing found that cannot be simulated, with its key.
+    pub fn check(&self) -> Checked {
+        at_least_one(u64::from(self.cores), "cores", "cores")?;
+        at_most(u64::from(self.cores), MOST_CORES, "cores", "cores")?;
+        above_0(self.frequency.0 as f64, "frequency")?;
+        span_above_0(self.refresh, "refresh")?;
+        check_scheduler(&self.scheduler)?;
+        self.check_parts()?;
+        self.cache.as_ref().map_or(Ok(()), check_cache)?;
+        self.memory.as_ref().map_or(Ok(()), check_memory)?;
+        if self.app.is_empty() {
+            let wanted = "a machine needs at least one `[[app]]`";
+            return fail("app", Problem::Empty { wanted });
+        }
+        let mut names = BTreeSet::new();
+        for (at, app) in self.app.iter().enumerate() {
+            let key = format!("app[{at}]");
+            if !names.insert(app.name.as_str()) {
+                let name = app.name.clone();
+                return fail(format!("{key}.name"), Problem::Duplicate { name });
+            }
+            check_app(app, &key)?;
+            self.check_client(app, &key)?;
+            self.check_activity(app, &key)?;
+            check_presence(app, &key)?;
+        }
+        let threads = self.app.iter().map(|app| u64::from(app.threads)).sum();
+        at_most(threads, MOST_THREADS, "threads of all apps", "app")
+    }
+
+    /// Frequencies, idle states, power, other run queues and the gate.
+    fn check_parts(&self) -> Checked {
+        self.scaling.as_ref().map_or(Ok(()), |scaling| self.check_scaling(scaling))?;
+        if !self.idle.is_empty() {
+            check_idle(&self.idle, self.frequency)?;
+        }
+        if let Some(power) = &self.power {
+            check_power(power)?;
+            self.needs_idle("power")?;
+        }
+        if let Some(Scaling { governor: Governor::Ondemand { .. }, .. }) = self.scaling {
+            self.needs_idle("scaling.governor.ondemand")?;
+        }
+        if let Some(rule) = &self.run_queues {
+            self.needs_idle("run-queues")?;
+            self.check_run_queues(rule)?;
+        }
+        let Some(gate) = &self.gate else { return Ok(()) };
+        if self.connected().next().is_none() {
+            let problem = "nothing is behind it: give an app whose activity is `connections`";
+            return fail("gate", Problem::Conflict(problem));
+        }
+        check_gate(gate)
+    }
+
+    fn needs_idle(&self, key: &str) -> Checked {
+        if !self.idle.is_empty() {
+            return Ok(());
+        }
+        let problem = "needs idle states, in which time without work is counted: give at least \
+                       one `[[idle]]`";
+        fail(key, Problem::Conflict(problem))
+    }
+
+    fn check_scaling(&self, scaling: &Scaling) -> Checked {
+        let (low, high) = (scaling.lowest.0 as f64, self.frequency.0 as f64);
+        let wanted = "above 0 and at most the highest frequency";
+        range(low, low >= 1.0 && low <= high, wanted, "scaling.lowest")?;
+        above_0(scaling.step.0 as f64, "scaling.step")?;
+        let steps = (self.frequency.0 - scaling.lowest.0) / scaling.step.0;
+        at_most(steps, MOST_STEPS, "steps of frequency", "scaling.step")?;
+        at_least_one(u64::from(scaling.domain), "cores", "scaling.domain")?;
+        if !self.cores.is_multiple_of(scaling.domain) {
+            let problem = "frequency domains must share the cores evenly";
+            return fail("scaling.domain", Problem::Conflict(problem));
+        }
+        let Governor::Ondemand { period, up, .. } = scaling.governor else { return Ok(()) };
+        let key = "scaling.governor.ondemand.period";
+        range(period.0 as f64, period.0 >= 1000, "at least 1 us", key)?;
+        range(up, up > 0.0 && up <= 1.0, "in (0, 1]", "scaling.governor.ondemand.up")
+    }
+
+    fn check_run_queues(&self, rule: &RunQueues) -> Checked {
+        let slice =
+            |key, slice: Nanos| range(slice.0 as f64, slice.0 >= 1000, "at least 1 us", key);
+        match *rule {
+            RunQueues::Queues => {
+                let endless = |app: &MachineApp| matches!(app.activity, Activity::Endless);
+                match self.app.iter().any(endless) {
+                    true => fail(
+                        "run-queues",
+                        Problem::Conflict(
+                            "an app that never blocks needs time slices: write `fair`",
+                        ),
+                    ),
+                    false => Ok(()),
+                }
+            }
+            RunQueues::Fair { slice: length, .. } => slice("run-queues.fair.slice", length),
+            RunQueues::Central { slice: length, .. } => {
+                slice("run-queues.central.slice", length)?;
+                let wanted = "2 or more: the agent has one to itself";
+                range(f64::from(self.cores), self.cores >= 2, wanted, "cores")
+            }
+        }
+    }
+
+    /// What an app does needs the parts that it is made for.
+    fn check_activity(&self, app: &MachineApp, key: &str) -> Checked {
+        let conflict =
+            |what: &str, problem| fail(format!("{key}.{what}"), Problem::Conflict(problem));
+        let connects = matches!(app.activity, Activity::Connections);
+        if connects && self.gate.is_none() {
+            return conflict(
+                "activity",
+                "connections are served behind a gate: give the machine a `[gate]`",
+            );
+        }
+        let comes_and_goes = !app.presence.changes().is_empty();
+        if connects && comes_and_goes {
+            return conflict("presence", "a server with connections is present for the whole run");
+        }
+        let blocks = !connects && !matches!(app.activity, Activity::Endless);
+        if self.run_queues.is_some() && (blocks || comes_and_goes) {
+            return conflict(
+                "activity",
+                "only `connections` and `endless` apps, always present, run under `run-queues`: \
+                 leave it out for Linux's rules",
+            );
+        }
+        Ok(())
+    }
+
+    /// The client of an app's requests is one of the node's, and is a client.
+    fn check_client(&self, app: &MachineApp, key: &str) -> Checked {
+        let Activity::Requests { client: Some(LocalClient { app: name, .. }), .. } = &app.activity
+        else {
+            return Ok(());
+        };
+        let found = self.app_named(name).map(|at| &self.app[at].activity);
+        if matches!(found, Some(Activity::Clients)) {
+            return Ok(());
+        }
+        let problem = "it names no app of this node whose activity is `clients`";
+        fail(format!("{key}.activity.requests.client.app"), Problem::Conflict(problem))
+    }
+}
+
+fn check_scheduler(scheduler: &LinuxScheduler) -> Checked {
+    span_above_0(scheduler.slice, "scheduler.slice")?;
+    span_above_0(scheduler.real_time_slice, "scheduler.real-time-slice")?;
+    span_above_0(scheduler.balance, "scheduler.balance")?;
+    let chance = scheduler.wakeup_chance;
+    range(chance, (0.0..=1.0).contains(&chance), "0 to 1", "scheduler.wakeup-chance")?;
+    if scheduler.switch_cost.saturating_add(scheduler.cold_cost) >= scheduler.slice {
+        let problem = "a switch that costs a whole slice leaves no time for work: \
+                       make `switch-cost` and `cold-cost` less than `slice`";
+        return fail("scheduler.switch-cost", Problem::Conflict(problem));
+    }
+    Ok(())
+}
+
+/// The states are sound, and each deeper one saves energy from some stay on.
+fn check_idle(states: &[IdleState], at: Hertz) -> Checked {
+    match idle::check(states) {
+        Ok(()) => {}
+        Err(IdleError::None) => return Ok(()),
+        Err(IdleError::Range { index, key, value, wanted }) => {
+            return range(value, false, wanted, &format!("idle[{index}].{key}"));
+        }
+        Err(IdleError::Order { index, key }) => {
+            let problem = "is below that of the state before: order the states from shallow to \
+                           deep";
+            return fail(format!("idle[{index}].{key}"), Problem::Conflict(problem));
+        }
+    }
+    for (before, pair) in states.windows(2).enumerate() {
+        if pair[1].break_even(pair[0].power(at), at).is_none() {
+            let problem = "the state never pays: it must draw less than the one before";
+            return fail(format!("idle[{}].watts", before + 1), Problem::Conflict(problem));
+        }
+    }
+    Ok(())
+}
+
+fn check_power(power: &Power) -> Checked {
+    at_least_0(power.active_base.0, "power.active_base")?;
+    at_least_0(power.active_dynamic.0, "power.active_dynamic")?;
+    at_least_0(power.fixed.0, "power.fixed")?;
+    let ratio = power.voltage_ratio;
+    range(ratio, (0.01..=1.0).contains(&ratio), "from 0.01 to 1", "power.voltage_ratio")
+}
+
+fn check_gate(gate: &GateModel) -> Checked {
+    let Device { channels, rate_per_s, burst, .. } = gate.device;
+    at_least_one(u64::from(channels), "channels", "gate.device.channels")?;
+    let rate = (1e-3..=1e9).contains(&rate_per_s);
+    range(rate_per_s, rate, "from 0.001 to 1e9", "gate.device.rate_per_s")?;
+    range(burst, burst >= 1.0 && burst.is_finite(), "1 or more", "gate.device.burst")?;
+    let Contention { sigma, kappa, most } = gate.contention;
+    for (value, key) in [(sigma, "gate.contention.sigma"), (kappa, "gate.contention.kappa")] {
+        range(value, (0.0..=1e3).contains(&value), "from 0 to 1000", key)?;
+    }
+    at_least_one(u64::from(most), "queries", "gate.contention.most")?;
+    let Query { before, io, after, round_trip } = gate.query;
+    for (part, key) in
+        [(before, "before"), (io, "io"), (after, "after"), (round_trip, "round_trip")]
+    {
+        check_shape(&part, &format!("gate.query.{key}"))?;
+    }
+    // A query that takes no time at all would be answered for ever at one instant.
+    let mean = (before.mean + io.mean + after.mean + round_trip.mean).0 as f64;
+    range(mean, mean >= 1e3, "at least 1 us from answer to answer", "gate.query")
+}
+
+/// Refuses shapes that do not exist.
+fn check_shape(distribution: &Distribution, key: &str) -> Checked {
+    let cv2 = distribution.shape.cv2();
+    let holds = match distribution.shape {
+        Shape::Constant => true,
+        Shape::HyperExponential { .. } => (1.0..1e6).contains(&cv2),
+        _ => cv2 > 0.0 && cv2 < 1e6,
+    };
+    range(cv2, holds, "of cv2 above 0, at least 1 if hyper-exponential", key)
+}
+
+/// A gate has a controller that decides whom it admits.
+pub(super) fn no_controller() -> ModelError {
+    let problem = "the gate has no admission controller: give one, such as `open`";
+    ModelError { key: "gate".to_owned(), problem: Problem::Conflict(problem) }
+}
+
+/// An admission controller needs a gate.
+pub(super) fn no_gate() -> ModelError {
+    let problem = "an admission controller needs a gate before workers: give the machine a \
+                   `[gate]` and an app whose activity is `connections`";
+    ModelError { key: "gate".to_owned(), problem: Problem::Conflict(problem) }
+}
+
+fn check_cache(cache: &Cache) -> Checked {
+    at_least_one(u64::from(cache.ways), "ways", "cache.ways")?;
+    at_most(u64::from(cache.ways), MOST_WAYS, "ways", "cache.ways")?;
+    at_least_one(u64::from(cache.reference_ways.unwrap_or(1)), "ways", "cache.reference-ways")
+}
+
+fn check_memory(memory: &Memory) -> Checked {
+    above_0(memory.peak_bytes_per_s, "memory.peak-bytes-per-s")?;
+    let queueing = memory.queueing;
+    range(queueing, (0.0..=1e3).contains(&queueing), "0 to 1000", "memory.queueing")?;
+    let Some(throttle) = memory.throttle else { return Ok(()) };
+    let [min, step] = [throttle.min_percent, throttle.step_percent].map(f64::from);
+    range(min, (1.0..=100.0).contains(&min), "1 to 100", "memory.throttle.min-percent")?;
+    range(step, (1.0..=100.0).contains(&step), "1 to 100", "memory.throttle.step-percent")
+}
+
+/// Changes happen when they are due. Clients that come and go are refused, for they would leave
+/// requests without a sender.
+fn check_presence(app: &MachineApp, key: &str) -> Checked {
+    let first = app.presence.changes().first().map(|(.., key)| *key);
+    if let (Activity::Clients, Some(which)) = (&app.activity, first) {
+        let problem = "an app of clients must be present for the whole run: let the app that \
+                       serves its requests come and go instead";
+        return fail(format!("{key}.presence.{which}"), Problem::Conflict(problem));
+    }
+    app.presence.check(key)
+}
+
+fn check_app(app: &MachineApp, key: &str) -> Checked {
+    at_least_one(u64::from(app.threads), "threads", &format!("{key}.threads"))?;
+    above_0(app.ipc, &format!("{key}.ipc"))?;
+    check_use(&app.memory, &format!("{key}.memory"))?;
+    match &app.activity {
+        Activity::Endless | Activity::Clients | Activity::Connections => Ok(()),
+        Activity::Phases { work } => check_work(work, &format!("{key}.activity.phases.work")),
+        Activity::Requests { work, load, closed, delay, client, .. } => {
+            check_work(work, &format!("{key}.activity.requests.work"))?;
+            let client = client.as_ref().map(|client| &client.work);
+            for (what, work) in [("delay", delay.as_ref()), ("client.work", client)] {
+                work.map_or(Ok(()), |work| {
+                    check_work(work, &format!("{key}.activity.requests.{what}"))
+                })?;
+            }
+            if let Some(closed) = closed {
+                return check_closed(closed, app, &format!("{key}.activity.requests"));
+            }
+            match source::schedule(load) {
+                Ok(_) => Ok(()),
+                Err(error) => fail(format!("{key}.activity.requests.load"), problem(error)),
+            }
+        }
+    }
+}
+
+/// Clients that wait have no rate, and go on for the whole run.
+fn check_closed(closed: &ClosedClients, app: &MachineApp, key: &str) -> Checked {
+    let clients = u64::from(closed.clients);
+    at_least_one(clients, "clients", &format!("{key}.closed.clients"))?;
+    at_most(clients, MOST_CLIENTS, "clients", &format!("{key}.closed.clients"))?;
+    check_work(&closed.think, &format!("{key}.closed.think"))?;
+    if let Activity::Requests { load, .. } = &app.activity
+        && !load.is_empty()
+    {
+        let problem = "clients that wait for answers have no rate: leave one of both out";
+        return fail(format!("{key}.load"), Problem::Conflict(problem));
+    }
+    if app.presence != Presence::default() {
+        let problem = "clients that wait for answers would wait for ever where their app departs: \
+                       give it a rate instead";
+        return fail(format!("{key}.closed"), Problem::Conflict(problem));
+    }
+    Ok(())
+}
+
+fn problem(error: ScheduleError) -> Problem {
+    Problem::Conflict(match error {
+        ScheduleError::Rate => "a rate must lie between 0 and 1e9 requests/s",
+        ScheduleError::Time => "the first step begins at 0s, and each later than the one before",
+        ScheduleError::Idle => "no request would ever come: give a rate above 0",
+    })
+}
+
+fn check_work(work: &Distribution, key: &str) -> Checked {
+    span_above_0(work.mean, &format!("{key}.mean"))?;
+    let cv2 = work.shape.cv2();
+    range(cv2, cv2.is_finite() && cv2 >= 0.0, "at least 0", &format!("{key}.shape.cv2"))
+}
+
+fn check_use(memory: &MemoryUse, key: &str) -> Checked {
+    let MemoryUse { share, bytes_per_s, floor, ways } = *memory;
+    range(share, (0.0..=1.0).contains(&share), "0 to 1", &format!("{key}.share"))?;
+    let traffic = bytes_per_s.is_finite() && bytes_per_s >= 0.0;
+    range(bytes_per_s, traffic, "at least 0", &format!("{key}.bytes-per-s"))?;
+    range(floor, floor > 0.0 && floor <= 1.0, "above 0, at most 1", &format!("{key}.floor"))?;
+    above_0(ways, &format!("{key}.ways"))?;
+    if bytes_per_s > 0.0 && share == 0.0 {
+        let what = "an app with memory traffic waits for it: give a `share` above 0";
+        return fail(format!("{key}.share"), Problem::Conflict(what));
+    }
+    Ok(())
+}
+
+fn span_above_0(span: Nanos, key: &str) -> Checked {
+    above_0(span.as_secs_f64(), key)
+}

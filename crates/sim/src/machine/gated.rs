@@ -1,0 +1,259 @@
+//! The state of the gated server: its connections, their queries and the gate's rounds.
+
+use super::device::Storage;
+use super::gate::Gate;
+use super::gated_totals::GateTotals;
+use super::model::MachineModel;
+use super::parts::{GateModel, Query};
+use crate::model::Draw;
+use crate::replication::{Replication, Stream, StreamPurpose};
+use lull_control::Objective;
+use lull_control::admission::{Admission, Answered, Numbers, RoundSeen, Seen};
+use lull_measure::{Missing, Nanos};
+
+/// Where a connection's query is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// No query, or one at the gate.
+    Outside,
+    /// Its first work.
+    Before,
+    /// On the device or waiting for it.
+    Io,
+    /// Its second work.
+    After,
+}
+
+/// One connection and its query.
+pub(super) struct Connection {
+    /// The app whose connection it is, and its worker.
+    pub(super) app: usize,
+    pub(super) thread: usize,
+    pub(super) works: Stream,
+    pub(super) stage: Stage,
+    pub(super) arrived_ns: u64,
+    pub(super) before: f64,
+    pub(super) io: f64,
+    pub(super) after: f64,
+    /// The valid event that ends its turn for want of a query.
+    pub(super) lease: u64,
+}
+
+/// Samplers of a query's parts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct QueryDraws {
+    pub(super) before: Draw,
+    pub(super) io: Draw,
+    pub(super) after: Draw,
+    pub(super) round_trip: Draw,
+}
+
+/// Where the gate's rounds are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// A timer will start the next round or decision.
+    Rest,
+    /// A round is under way since a time.
+    Round(u64),
+    /// A round is due, and starts with the next query.
+    Starved,
+}
+
+/// Sums since the warm-up.
+#[derive(Debug, Clone, Default)]
+pub(super) struct GatedSums {
+    pub(super) answers: Vec<u64>,
+    pub(super) came: Vec<u64>,
+    /// Thread time in R and D, and query time, in ns, up to `passed_ns`.
+    pub(super) running_ns: f64,
+    pub(super) disk_ns: f64,
+    pub(super) query_ns: f64,
+    pub(super) work: f64,
+    pub(super) instructions: f64,
+    pub(super) started: u64,
+    pub(super) gate: GateTotals,
+}
+
+/// The state of the gated server.
+pub(super) struct GatedServer {
+    pub(super) model: GateModel,
+    pub(super) draws: QueryDraws,
+    pub(super) admission: Box<dyn Admission>,
+    pub(super) gate: Gate,
+    pub(super) gate_due: u64,
+    pub(super) phase: Phase,
+    pub(super) round: Option<RoundSeen>,
+    pub(super) answered: Vec<Answered>,
+    pub(super) storage: Storage,
+    pub(super) device_due: u64,
+    /// Device starts and time at the last decision.
+    decided: (u64, u64),
+    pub(super) connections: Vec<Connection>,
+    /// The connection of each thread of the machine.
+    pub(super) of_thread: Vec<u32>,
+    /// Queries in service, threads that run or want to, threads in I/O, queries in all.
+    pub(super) in_service: u32,
+    pub(super) runnable: u32,
+    pub(super) in_io: u32,
+    pub(super) queries: u32,
+    passed_ns: u64,
+    pub(super) sums: GatedSums,
+}
+
+impl GatedServer {
+    /// The gated server of a checked model, whose apps' threads are numbered in order.
+    pub(super) fn new(
+        model: &MachineModel,
+        gate: GateModel,
+        admission: Box<dyn Admission>,
+        streams: Replication,
+    ) -> Self {
+        let mut connections = Vec::new();
+        let mut of_thread = Vec::new();
+        for (app, described) in model.app.iter().enumerate() {
+            let serves = model.connected().any(|(number, _)| number == app);
+            for _ in 0..described.threads {
+                of_thread.push(if serves { connections.len() as u32 } else { u32::MAX });
+                if serves {
+                    let works = streams.stream(StreamPurpose::Work, connections.len());
+                    connections.push(Connection::new(app, of_thread.len() - 1, works));
+                }
+            }
+        }
+        let Query { before, io, after, round_trip } = gate.query;
+        let draws = QueryDraws {
+            before: before.draw(),
+            io: io.draw(),
+            after: after.draw(),
+            round_trip: round_trip.draw(),
+        };
+        let order = streams.stream(StreamPurpose::Device, 0);
+        let mut new = Self {
+            draws,
+            admission,
+            gate: Gate::new(connections.len()),
+            gate_due: u64::MAX,
+            phase: Phase::Rest,
+            round: None,
+            answered: Vec::new(),
+            storage: Storage::new(gate.device, order),
+            device_due: u64::MAX,
+            decided: (0, 0),
+            connections,
+            of_thread,
+            in_service: 0,
+            runnable: 0,
+            in_io: 0,
+            queries: 0,
+            passed_ns: 0,
+            sums: GatedSums::default(),
+            model: gate,
+        };
+        new.forget(0);
+        new
+    }
+
+    /// Restarts all counts.
+    pub(super) fn forget(&mut self, now_ns: u64) {
+        self.passed_ns = now_ns;
+        self.gate.most_running = self.gate.running;
+        self.sums = GatedSums {
+            answers: vec![0; self.connections.len()],
+            came: vec![0; self.connections.len()],
+            started: self.storage.started(),
+            ..GatedSums::default()
+        };
+    }
+
+    /// Brings the integrals of the counts up to date.
+    pub(super) fn pass(&mut self, to_ns: u64) {
+        debug_assert!(self.in_service <= self.queries, "a query in service is a query");
+        let span_ns = (to_ns - self.passed_ns) as f64;
+        self.sums.running_ns += span_ns * f64::from(self.runnable);
+        self.sums.disk_ns += span_ns * f64::from(self.in_io);
+        self.sums.query_ns += span_ns * f64::from(self.queries);
+        self.passed_ns = to_ns;
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// When the oldest unanswered query of an app arrived.
+    pub(super) fn oldest_ns(&self, app: usize) -> Option<u64> {
+        let pending = |index: &usize| {
+            let connection = &self.connections[*index];
+            let waits = connection.stage != Stage::Outside || self.gate.waiting[*index] > 0;
+            connection.app == app && waits
+        };
+        let all = (0..self.connections.len()).filter(pending);
+        all.map(|index| self.connections[index].arrived_ns).min()
+    }
+
+    /// The numbers that the admission controller keeps, if it only keeps them.
+    pub(super) fn numbers(&mut self) -> Option<Numbers> {
+        self.admission.numbers().copied()
+    }
+
+    /// Changes the objectives of the connections. `rebuild` creates an admission
+    /// controller for them if the present one cannot continue.
+    ///
+    /// # Errors
+    /// The error of `rebuild`.
+    pub(super) fn retarget<E>(
+        &mut self,
+        objectives: &[Option<Objective>],
+        rebuild: impl FnOnce() -> Result<Box<dyn Admission>, E>,
+    ) -> Result<(), E> {
+        if !self.admission.retarget(objectives) {
+            self.admission = rebuild()?;
+        }
+        Ok(())
+    }
+
+    /// Draws the demands of a connection's next query.
+    pub(super) fn draw(&mut self, index: usize, now_ns: u64) {
+        let (draws, connection) = (&mut self.draws, &mut self.connections[index]);
+        let works = &mut connection.works;
+        connection.before = draws.before.sample(works);
+        connection.io = draws.io.sample(works);
+        connection.after = draws.after.sample(works);
+        connection.arrived_ns = now_ns;
+        connection.lease = u64::MAX;
+        self.queries += 1;
+        self.sums.came[index] += 1;
+    }
+
+    /// What the admission controller sees at a decision.
+    pub(super) fn decision(&mut self, now_ns: u64) {
+        let (starts, then_ns) = self.decided;
+        let span_s = Nanos(now_ns - then_ns).as_secs_f64();
+        let device = if span_s > 0.0 {
+            Ok(self.storage.share(self.storage.started() - starts, span_s))
+        } else {
+            Err(Missing::because("no time has passed since the last decision"))
+        };
+        let seen = Seen {
+            now: Nanos(now_ns),
+            answered: &self.answered,
+            waiting: &self.gate.waiting,
+            device,
+            round: self.round.take(),
+            rested: Err(Missing::because("workers of this model wait at the gate and never rest")),
+        };
+        self.admission.decide(&seen, &mut self.gate.admission);
+        self.gate.admission.pace = self.gate.admission.pace.of_waiting();
+        self.answered.clear();
+        self.decided = (self.storage.started(), now_ns);
+        self.sums.gate.decisions += 1;
+        self.gate.decided();
+        self.gate_due = u64::MAX;
+    }
+}
+
+impl Connection {
+    fn new(app: usize, thread: usize, works: Stream) -> Self {
+        let (stage, lease) = (Stage::Outside, u64::MAX);
+        Self { app, thread, works, stage, arrived_ns: 0, before: 0.0, io: 0.0, after: 0.0, lease }
+    }
+}

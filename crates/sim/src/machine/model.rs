@@ -1,0 +1,335 @@
+//! One machine and its apps as plain data.
+
+use super::parts::{GateModel, Power, RunQueues, Scaling};
+use super::presence::Presence;
+use crate::idle::{IdleRule, IdleState};
+use crate::model::Distribution;
+use lull_measure::{Hertz, Nanos};
+use lull_workload::arrivals::Process;
+use serde::{Deserialize, Serialize};
+
+/// How often cache shares and memory latency are brought up to date where a
+/// model does not say.
+pub const REFRESH: Nanos = Nanos::from_millis(10);
+
+/// A machine on which apps run side by side. Every part but cores, run queues and apps is
+/// optional.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MachineModel {
+    /// A name for people.
+    pub name: String,
+    /// Number of cores, at most 64.
+    pub cores: u16,
+    /// Highest frequency of the cores, at which work is measured.
+    pub frequency: Hertz,
+    /// The lower frequencies and their governor; without them the frequency is fixed.
+    #[serde(default)]
+    pub scaling: Option<Scaling>,
+    /// Idle states of a core, shallowest first; without any a core wakes at once.
+    #[serde(default)]
+    pub idle: Vec<IdleState>,
+    /// How a core chooses its idle state.
+    #[serde(default)]
+    pub idle_rule: IdleRule,
+    /// Power; without it, energy is not measured.
+    #[serde(default)]
+    pub power: Option<Power>,
+    /// How threads share cores.
+    #[serde(default)]
+    pub scheduler: LinuxScheduler,
+    /// Rules of the run queues in place of Linux's; of `scheduler` only the cost of a
+    /// switch remains.
+    #[serde(default)]
+    pub run_queues: Option<RunQueues>,
+    /// The last-level cache; without one, work does not depend on ways.
+    #[serde(default)]
+    pub cache: Option<Cache>,
+    /// Main memory; without it, bandwidth is endless.
+    #[serde(default)]
+    pub memory: Option<Memory>,
+    /// How often cache shares and memory latency are brought up to date.
+    #[serde(default = "refresh")]
+    pub refresh: Nanos,
+    /// The server behind a gate whose workers are the threads of all `connections` apps.
+    #[serde(default)]
+    pub gate: Option<GateModel>,
+    /// The apps.
+    pub app: Vec<MachineApp>,
+}
+
+/// How threads share cores: run queues as Linux's fair and real-time classes
+/// have them, in a few numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct LinuxScheduler {
+    /// How long a thread runs before a waiting one of its class gets the core.
+    pub slice: Nanos,
+    /// The same among real-time threads of one priority (Linux: 100 ms).
+    pub real_time_slice: Nanos,
+    /// Time of a switch to another thread than the core's last one.
+    pub switch_cost: Nanos,
+    /// Additional time of a switch to a thread of another app, which finds the core's
+    /// own caches cold.
+    pub cold_cost: Nanos,
+    /// How far the running thread must be ahead in virtual time for a waking
+    /// one of its class to take the core at once; never if absent.
+    pub wakeup_lead: Option<Nanos>,
+    /// Probability that such a wake-up takes the core. Linux's fair class decides by
+    /// rules that depend on a core's whole history (eligibility, protected slices); this
+    /// model replaces them by a probability.
+    pub wakeup_chance: f64,
+    /// How much virtual time a sleeper may lag behind, so that it soon runs.
+    pub sleeper_credit: Nanos,
+    /// Interval between two balancings of run queues. Idle cores pull threads at once.
+    pub balance: Nanos,
+}
+
+/// A last-level cache divided by ways.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Cache {
+    /// Ways that there are, at most 64.
+    pub ways: u32,
+    /// Ways of the machine on which work was measured; `ways` if absent.
+    #[serde(default)]
+    pub reference_ways: Option<u32>,
+    /// Size of one way.
+    pub way_bytes: u64,
+}
+
+/// Main memory as one server whose latency rises with its load.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Memory {
+    /// Most bytes per second.
+    pub peak_bytes_per_s: f64,
+    /// `q` of the latency factor `1 + q u²/(1 - u)` at utilisation `u`.
+    pub queueing: f64,
+    /// How apps can be throttled; not at all if absent (Intel's parts before 2017).
+    #[serde(default)]
+    pub throttle: Option<Throttle>,
+}
+
+/// A throttle on the memory traffic of apps, in percent of the peak.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Throttle {
+    /// Least share that an app can be throttled to.
+    pub min_percent: u8,
+    /// Granularity.
+    pub step_percent: u8,
+}
+
+/// An app of a node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MachineApp {
+    /// Unique name.
+    pub name: String,
+    /// Its threads.
+    pub threads: u32,
+    /// What they do.
+    pub activity: Activity,
+    /// What they want of cache and memory.
+    #[serde(default)]
+    pub memory: MemoryUse,
+    /// Instructions per cycle, alone with all resources.
+    #[serde(default = "one")]
+    pub ipc: f64,
+    /// When it is on the node; always by default.
+    #[serde(default)]
+    pub presence: Presence,
+}
+
+/// What an app's threads do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub enum Activity {
+    /// They serve requests in order of arrival, one each at a time.
+    Requests {
+        /// Work of a request: time on a core alone with all resources.
+        work: Distribution,
+        /// Arrival rate over time; empty if clients send them one after another.
+        #[serde(default)]
+        load: Vec<LoadStep>,
+        /// Clients that each wait for the answer before they send again, instead of a rate.
+        #[serde(default)]
+        closed: Option<ClosedClients>,
+        /// How their gaps vary.
+        #[serde(default)]
+        arrivals: Process,
+        /// What a request takes besides queueing and work: links, devices. It
+        /// occupies nothing of the node.
+        #[serde(default)]
+        delay: Option<Distribution>,
+        /// The client that sends the requests, if it runs on this node too.
+        #[serde(default)]
+        client: Option<LocalClient>,
+    },
+    /// They send the requests of other apps and take their answers.
+    Clients,
+    /// Each serves one connection of the gated server ([`MachineModel::gate`]).
+    Connections,
+    /// They compute without end.
+    Endless,
+    /// Each works through a phase, then waits for all others at a barrier.
+    Phases {
+        /// Work of one thread in one phase.
+        work: Distribution,
+    },
+}
+
+/// Clients that each think, send a request, and wait for its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ClosedClients {
+    /// How many.
+    pub clients: u32,
+    /// From an answer to the next request, and before the first one.
+    pub think: Distribution,
+}
+
+/// The client of an app's requests, as one that runs on the node itself.
+///
+/// A request is due, is sent when a thread of the client has done its work, is
+/// served, and is answered when the client has done as much work again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LocalClient {
+    /// An app whose activity is `clients`.
+    pub app: String,
+    /// Work of sending a request, and again of taking its answer.
+    pub work: Distribution,
+}
+
+/// From `from` on, arrivals at this rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LoadStep {
+    /// Since the start; the first step begins at zero.
+    pub from: Nanos,
+    /// Requests per second.
+    pub rate_per_s: f64,
+}
+
+/// What a thread's work needs of the memory system, measured alone.
+///
+/// Of the time that work takes alone, `share` waits for memory. With `w` ways
+/// the misses are `m(w) = floor + (1 - floor) exp(-w / ways)`, and that share
+/// grows with `m(w)` and with memory latency.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MemoryUse {
+    /// Share of its time that waits for memory, in [0, 1].
+    pub share: f64,
+    /// Bytes per second of one running thread.
+    pub bytes_per_s: f64,
+    /// Misses that no cache avoids, relative to those without cache, in (0, 1].
+    pub floor: f64,
+    /// Ways by which the avoidable misses fall to 1/e.
+    pub ways: f64,
+}
+
+impl Default for LinuxScheduler {
+    /// Linux's fair class on eight cores in round numbers, no wake-up
+    /// preemption; 10 us for a switch with its cold caches.
+    fn default() -> Self {
+        Self {
+            slice: Nanos::from_millis(4),
+            real_time_slice: Nanos::from_millis(100),
+            switch_cost: Nanos::from_micros(10),
+            cold_cost: Nanos::ZERO,
+            wakeup_lead: None,
+            wakeup_chance: 1.0,
+            sleeper_credit: Nanos::from_millis(12),
+            balance: Nanos::from_millis(4),
+        }
+    }
+}
+
+impl Default for MemoryUse {
+    /// Work that never leaves its core.
+    fn default() -> Self {
+        Self { share: 0.0, bytes_per_s: 0.0, floor: 1.0, ways: 1.0 }
+    }
+}
+
+impl MachineModel {
+    /// A machine of these cores under Linux's scheduler, without any other part or app.
+    pub fn plain(name: &str, cores: u16, frequency: Hertz) -> Self {
+        Self {
+            name: name.to_owned(),
+            cores,
+            frequency,
+            scaling: None,
+            idle: Vec::new(),
+            idle_rule: IdleRule::default(),
+            power: None,
+            scheduler: LinuxScheduler::default(),
+            run_queues: None,
+            cache: None,
+            memory: None,
+            refresh: REFRESH,
+            gate: None,
+            app: Vec::new(),
+        }
+    }
+
+    /// The apps whose threads serve connections, in order.
+    pub(super) fn connected(&self) -> impl Iterator<Item = (usize, &MachineApp)> {
+        let apps = self.app.iter().enumerate();
+        apps.filter(|(_, app)| matches!(app.activity, Activity::Connections))
+    }
+
+    /// Number of the app of this name.
+    pub fn app_named(&self, name: &str) -> Option<usize> {
+        self.app.iter().position(|app| app.name == name)
+    }
+}
+
+impl Activity {
+    /// Serves Poisson arrivals whose clients run on another machine.
+    pub fn requests(work: Distribution, load: Vec<LoadStep>) -> Self {
+        let arrivals = Process::Poisson;
+        Self::Requests { work, load, closed: None, arrivals, delay: None, client: None }
+    }
+}
+
+impl MachineApp {
+    /// An app whose work never leaves its core, always present.
+    pub fn new(name: &str, threads: u32, activity: Activity) -> Self {
+        Self {
+            name: name.to_owned(),
+            threads,
+            activity,
+            memory: MemoryUse::default(),
+            ipc: one(),
+            presence: Presence::default(),
+        }
+    }
+
+    /// The name of the app whose threads send its requests, if they run on the machine too.
+    pub fn client(&self) -> Option<&str> {
+        match &self.activity {
+            Activity::Requests { client, .. } => client.as_ref().map(|it| it.app.as_str()),
+            Activity::Clients
+            | Activity::Connections
+            | Activity::Endless
+            | Activity::Phases { .. } => None,
+        }
+    }
+
+    /// Whether it serves requests or queries.
+    pub fn serves(&self) -> bool {
+        matches!(self.activity, Activity::Requests { .. } | Activity::Connections)
+    }
+}
+
+const fn refresh() -> Nanos {
+    REFRESH
+}
+
+const fn one() -> f64 {
+    1.0
+}

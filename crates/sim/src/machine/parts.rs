@@ -1,0 +1,183 @@
+//! Optional parts of a machine as plain data: frequencies and their governor, power, other
+//! rules of the run queues, and the gated server with its storage device.
+
+use crate::model::Distribution;
+use lull_measure::{Hertz, Nanos, Watts};
+use serde::{Deserialize, Serialize};
+
+/// Frequencies of the cores below the machine's highest.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Scaling {
+    /// The lowest.
+    pub lowest: Hertz,
+    /// Between two of them.
+    pub step: Hertz,
+    /// The governor that chooses the frequency of a domain that no policy sets.
+    pub governor: Governor,
+    /// Cores that share one frequency.
+    #[serde(default = "one_core")]
+    pub domain: u16,
+}
+
+const fn one_core() -> u16 {
+    1
+}
+
+/// A frequency governor.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Governor {
+    /// Always the highest.
+    Performance,
+    /// Always the lowest.
+    Powersave,
+    /// Linux's ondemand: the highest above `up`, else in proportion to the load.
+    Ondemand {
+        /// How often it looks.
+        period: Nanos,
+        /// Load above which it chooses the highest.
+        up: f64,
+        /// Whether time in which a core is idle but one of its threads waits
+        /// for I/O is load (`io_is_busy`, the default on Intel).
+        io_is_busy: bool,
+    },
+}
+
+/// Power at the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Power {
+    /// Of a running core, whatever its frequency.
+    pub active_base: Watts,
+    /// Of a running core at its highest frequency, beyond that.
+    pub active_dynamic: Watts,
+    /// Voltage at the lowest frequency over that at the highest.
+    pub voltage_ratio: f64,
+    /// Of all that is not a core: uncore, memory, storage.
+    pub fixed: Watts,
+}
+
+/// A scheduler of threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RunQueues {
+    /// A queue a core, in order of waking, and no time slices: enough where
+    /// work between two blockings is far shorter than a slice.
+    #[default]
+    Queues,
+    /// A queue for each core; the thread that has run least goes first: Linux's CFS with each
+    /// thread in a cgroup of its own and equal weights.
+    Fair {
+        /// Longest time that a thread runs while another waits.
+        slice: Nanos,
+        /// How far one that has slept is behind the others at most when it wakes.
+        credit: Nanos,
+        /// How far it must be behind the running one to take its place at once.
+        preempt: Nanos,
+    },
+    /// One queue for all, in order of waking: ghOSt's `sol`, whose agent spins
+    /// on the last core.
+    Central {
+        /// Longest time that a thread runs while another waits.
+        slice: Nanos,
+        /// Time from the agent's decision to the thread's start.
+        dispatch: Nanos,
+    },
+}
+
+/// A server with a worker thread for each connection and a gate before the workers.
+///
+/// Connections are synchronous: each sends a query, waits for its answer, and sends the
+/// next one after a round trip. A query computes, waits for the storage device, and
+/// computes again.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GateModel {
+    /// Demands of a query.
+    pub query: Query,
+    /// What all workers share for storage.
+    pub device: Device,
+    /// How workers slow each other down.
+    #[serde(default)]
+    pub contention: Contention,
+    /// Core time with which the gate wakes a worker for a turn.
+    #[serde(default)]
+    pub wake: Nanos,
+    /// Core time of all intercepted calls of a query, behind a gate.
+    #[serde(default)]
+    pub intercept: Nanos,
+    /// How long a turn outlasts its last answer without another query.
+    #[serde(default = "lease")]
+    pub lease: Nanos,
+}
+
+/// Long enough for a client's round trip, short against a lock's time-out.
+pub(crate) const fn lease() -> Nanos {
+    Nanos::from_millis(50)
+}
+
+/// Demands of a query: core, device, core.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Query {
+    /// Work before the I/O, at the highest frequency.
+    pub before: Distribution,
+    /// Time on the device, in service.
+    pub io: Distribution,
+    /// Work after it.
+    pub after: Distribution,
+    /// From an answer to the connection's next query, network included.
+    pub round_trip: Distribution,
+}
+
+/// A storage device behind a limit on its rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Device {
+    /// I/Os in service at a time.
+    pub channels: u32,
+    /// I/Os per second that it starts in the long run.
+    pub rate_per_s: f64,
+    /// I/Os that it starts at once after a rest.
+    pub burst: f64,
+    /// Order in which waiting I/Os start.
+    pub order: Order,
+}
+
+/// Order of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// In order of arrival.
+    Fifo,
+    /// Any, with equal chances: what queues inside a saturated SSD look like.
+    Random,
+}
+
+/// Universal scalability law on instructions: `n` queries in service each take
+/// `1 + sigma (n - 1) + kappa n (n - 1)` times the instructions of one alone.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contention {
+    /// Contention.
+    pub sigma: f64,
+    /// Coherence.
+    pub kappa: f64,
+    /// Queries beyond which it does not grow (tickets of the storage engine).
+    pub most: u32,
+}
+
+impl Default for Contention {
+    fn default() -> Self {
+        Self { sigma: 0.0, kappa: 0.0, most: u32::MAX }
+    }
+}
+
+impl Contention {
+    /// Instructions a query, relative to one alone (IPQ).
+    pub fn instructions(&self, in_service: u32) -> f64 {
+        let count = f64::from(in_service.min(self.most).max(1));
+        1.0 + self.sigma * (count - 1.0) + self.kappa * count * (count - 1.0)
+    }
+}

@@ -1,0 +1,126 @@
+//! What a machine offers to policies: cores, domains, controls, capabilities.
+
+use crate::machine::{MachineModel, Throttle};
+use lull_control::{
+    AppId, AppSpec, BandwidthControl, CacheControl, Capabilities, Capability, Core, CoreId,
+    CoreSet, CoreType, DomainId, FrequencyDomain, GateControl, Machine,
+};
+use lull_measure::{Hertz, Missing, Nanos};
+use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
+
+/// Why no gate's numbers can be set.
+const NO_GATE: &str = "the model gives the machine no gate";
+const GATE_NOT_MANUAL: &str = "the admission controller at the gate chooses its numbers itself: \
+                               write admission = { name = \"manual\" } to leave them to a policy";
+
+/// The machine of a plant that watches these apps, whose numbers in the model are given.
+pub(super) fn describe(
+    model: &MachineModel,
+    apps: &[AppSpec],
+    numbers: &[usize],
+    is_manual: bool,
+) -> Machine {
+    let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
+    let cache = model.cache.map(|cache| CacheControl {
+        ways: cache.ways,
+        contiguous: true,
+        size_bytes: u64::from(cache.ways) * cache.way_bytes,
+    });
+    let bandwidth = throttle_of(model).map(|throttle| BandwidthControl {
+        min_percent: throttle.min_percent,
+        step_percent: throttle.step_percent,
+    });
+    let gate = is_manual.then(|| gate_of(model, apps, numbers));
+    Machine {
+        name: format!("simulated {}", model.name),
+        cores: (0..model.cores).map(core).collect(),
+        core_types: vec![CoreType { name: "core".to_owned(), speed: 1.0 }],
+        domains: domains(model),
+        capabilities: capabilities(model, apps),
+        cache,
+        bandwidth,
+        nics: Vec::new(),
+        dials: Vec::new(),
+        gates: Vec::new(),
+    }
+    .with_gates(gate.into_iter().collect(), "simulated")
+}
+
+/// The frequency domains; one without steps if the frequency is fixed.
+fn domains(model: &MachineModel) -> Vec<FrequencyDomain> {
+    let Some(scaling) = &model.scaling else {
+        return vec![FrequencyDomain {
+            id: DomainId(0),
+            cores: CoreSet::first(model.cores),
+            steps: Vec::new(),
+            continuous: false,
+        }];
+    };
+    let lower = (scaling.lowest.0..model.frequency.0).step_by(scaling.step.0 as usize);
+    let steps: Vec<_> = lower.map(Hertz).chain([model.frequency]).collect();
+    let each = scaling.domain;
+    let domain = |id: u16| FrequencyDomain {
+        id: DomainId(id),
+        cores: (id * each..(id + 1) * each).map(CoreId).collect(),
+        steps: steps.clone(),
+        continuous: false,
+    };
+    (0..model.cores / each).map(domain).collect()
+}
+
+fn throttle_of(model: &MachineModel) -> Option<Throttle> {
+    model.memory.and_then(|memory| memory.throttle)
+}
+
+/// Returns the one gate of all connections. It is listed under the first of their apps with a
+/// latency objective, because a search uses that objective.
+fn gate_of(model: &MachineModel, apps: &[AppSpec], numbers: &[usize]) -> GateControl {
+    let connected: Vec<usize> = model.connected().map(|(number, _)| number).collect();
+    let is_behind = |at: &usize| connected.contains(&numbers[*at]);
+    let mut behind = (0..apps.len()).filter(is_behind);
+    let first = behind.clone().find(|at| apps[*at].is_latency_critical());
+    let app = first.or_else(|| behind.next()).unwrap_or(0);
+    let connections = model.connected().map(|(_, app)| app.threads).sum();
+    GateControl {
+        app: AppId(app as u16),
+        workers: Some(connections),
+        cap_max: connections.max(CAP_MAX),
+        batch_max: BATCH_MAX,
+        delay_max: Nanos(ISR_DELAY_MAX_NS),
+    }
+}
+
+fn capabilities(model: &MachineModel, apps: &[AppSpec]) -> Capabilities {
+    let critical = |wanted: bool| apps.iter().any(|app| app.is_latency_critical() == wanted);
+    let no_gate = if model.gate.is_some() { GATE_NOT_MANUAL } else { NO_GATE };
+    let sleeps = !model.idle.is_empty();
+    let is_linux = model.run_queues.is_none();
+    let found = [
+        (Capability::Cores, true, ""),
+        (Capability::Scheduling, is_linux, "threads under `run-queues` are all alike"),
+        (Capability::CpuTime, true, ""),
+        (Capability::Utilisation, true, ""),
+        (Capability::Instructions, true, ""),
+        (Capability::CacheWays, model.cache.is_some(), "the model gives the machine no cache"),
+        (
+            Capability::MemoryBandwidth,
+            throttle_of(model).is_some(),
+            "the model gives memory no throttle",
+        ),
+        (Capability::TailLatency, critical(true), "no latency-critical app is watched"),
+        (Capability::Progress, critical(false), "no best-effort app is watched"),
+        (Capability::RealTimeThrottle, false, "the simulated scheduler never throttles"),
+        (Capability::Frequency, model.scaling.is_some(), "the model gives one frequency"),
+        (Capability::Coalescing, false, "the simulated machine has no network card"),
+        (Capability::GateCap, false, no_gate),
+        (Capability::GateBatch, false, no_gate),
+        (Capability::GateDelay, false, no_gate),
+        (Capability::IdleResidency, sleeps, "the model gives the cores no idle states"),
+        (Capability::SchedulerEvents, false, "the simulated machine counts waits in sums only"),
+        (Capability::Energy, model.power.is_some(), "the model gives no power"),
+    ];
+    found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
+        true => all.with_capability(what, "simulated"),
+        false => all.without(what, Missing::because(why)),
+    })
+}

@@ -1,0 +1,223 @@
+//! The knobs of a machine.
+
+use super::MachinePlant;
+use crate::machine::MachineSimulation;
+use crate::machine::queue::{
+    IDLE, IDLE_WEIGHT, NICE_0_WEIGHT, NORMAL, ThreadScheduling, cores_of, weight_of_nice,
+};
+use lull_control::admission::Numbers;
+use lull_control::{
+    AppId, Capability, CoreId, CoreSet, DomainId, GateControl, Got, Machine, Scheduling, Setting,
+    WayMask,
+};
+use lull_measure::Hertz;
+
+/// Lowest and highest nice value.
+const NICE: std::ops::RangeInclusive<i8> = -20..=19;
+/// Lowest and highest SCHED_RR priority.
+const PRIORITY: std::ops::RangeInclusive<u8> = 1..=99;
+
+/// Result of checking a setting.
+enum SettingCheck {
+    /// It is legal, or this legal setting replaces it for the reason given.
+    Set(Setting, Option<String>),
+    /// It is refused for this reason.
+    Refuse(String),
+}
+
+impl MachineSimulation {
+    /// Cores that threads may run on: not the scheduler's own.
+    pub(super) fn usable_cores(&self) -> CoreSet {
+        let agent = self.agent();
+        (0..self.cores.len())
+            .filter(|core| Some(*core) != agent)
+            .map(|core| CoreId(core as u16))
+            .collect()
+    }
+
+    /// Returns the frequency that a policy has set for a core.
+    pub(super) fn held(&self, core: usize) -> Option<Hertz> {
+        self.cores[core].supply.held
+    }
+
+    /// Sets a core's frequency, or returns it to the governor.
+    pub(super) fn hold(&mut self, core: usize, held: Option<Hertz>) {
+        self.cores[core].supply.held = held;
+        let to = self.cores[core].supply.wanted(&self.hardware);
+        self.change_frequency(core, to);
+    }
+
+    /// Applies a legal setting of an app.
+    fn put(&mut self, app: usize, setting: &Setting) {
+        let treatment = self.apps[app].treatment;
+        match setting {
+            Setting::Cores(_, cores) => {
+                let mask = cores.iter().fold(0, |mask, core| mask | 1 << core.0);
+                self.treat(app, ThreadScheduling { mask, ..treatment });
+            }
+            Setting::Scheduling(_, class) => {
+                let (rank, weight) = match class {
+                    Scheduling::Idle => (IDLE, IDLE_WEIGHT),
+                    Scheduling::Normal { nice } => (NORMAL, weight_of_nice(*nice)),
+                    Scheduling::RoundRobin { priority } => (NORMAL + priority, NICE_0_WEIGHT),
+                };
+                self.treat(app, ThreadScheduling { rank, weight, ..treatment });
+            }
+            Setting::CacheWays(_, ways) => self.contention.set_mask(app, ways.0),
+            Setting::MemoryBandwidth(_, percent) => self.contention.set_percent(app, *percent),
+            // Apps have no other knob, and `check_setting` refuses what the machine lacks.
+            _ => {}
+        }
+    }
+}
+
+impl MachinePlant {
+    /// The knobs of an app as they are.
+    pub(super) fn settings_of(&self, id: AppId) -> Vec<Setting> {
+        let number = self.numbers[id.index()];
+        let mask = self.simulation.apps[number].treatment.mask;
+        let cores: CoreSet = cores_of(mask).map(|core| CoreId(core as u16)).collect();
+        let mut all = vec![Setting::Cores(id, cores)];
+        if self.machine.capabilities.has(Capability::Scheduling) {
+            all.push(Setting::Scheduling(id, self.classes[id.index()]));
+        }
+        if self.machine.cache.is_some() {
+            all.push(Setting::CacheWays(id, WayMask(self.simulation.contention.mask(number))));
+        }
+        if self.machine.bandwidth.is_some() {
+            all.push(Setting::MemoryBandwidth(id, self.simulation.contention.percent(number)));
+        }
+        all
+    }
+
+    /// Sets a knob of an app, if that is legal.
+    pub(super) fn set_app(&mut self, wanted: &Setting) -> Got {
+        let app = wanted.knob().app().filter(|app| app.index() < self.apps.len());
+        let Some(app) = app else {
+            return Got::Refused { why: "the machine has no such app".to_owned() };
+        };
+        let number = self.numbers[app.index()];
+        if !self.simulation.is_present(number) {
+            return Got::Refused { why: super::absent().to_string() };
+        }
+        let usable = self.simulation.usable_cores();
+        let (to, clamped) = match check_setting(wanted, &self.machine, &usable) {
+            SettingCheck::Refuse(why) => return Got::Refused { why },
+            SettingCheck::Set(to, clamped) => (to, clamped),
+        };
+        let already = self.settings_of(app).contains(&to);
+        if !already {
+            self.simulation.put(number, &to);
+        }
+        answer(to, clamped, already)
+    }
+
+    pub(super) fn set_frequency(&mut self, id: DomainId, wanted: Hertz) -> Got {
+        let Some(domain) = self.machine.domain(id) else {
+            return Got::Refused { why: format!("there is no frequency domain {}", id.0) };
+        };
+        let Some(to) = domain.nearest(wanted) else {
+            return Got::Refused { why: "the model gives one frequency".to_owned() };
+        };
+        let cores: Vec<usize> = domain.cores.iter().map(|core| usize::from(core.0)).collect();
+        let already = cores.iter().all(|core| self.simulation.held(*core) == Some(to));
+        cores.into_iter().for_each(|core| self.simulation.hold(core, Some(to)));
+        let clamped = (to != wanted).then(|| format!("{wanted} is no step"));
+        answer(Setting::Frequency(id, to), clamped, already)
+    }
+
+    pub(super) fn set_gate(&mut self, app: AppId, wanted: &Setting) -> Got {
+        let (Some(gate), Some(before)) = (self.machine.gate(app), self.gate) else {
+            return Got::Refused { why: format!("app {} has no gate of its own", app.0) };
+        };
+        let now = match *wanted {
+            Setting::GateCap(_, cap) => Numbers { cap, ..before },
+            Setting::GateBatch(_, batch) => Numbers { batch, ..before },
+            Setting::GateDelay(_, delay) => Numbers { delay, ..before },
+            _ => before,
+        };
+        if now == before {
+            return Got::Already;
+        }
+        if let Err(why) = gate.check(wanted) {
+            return Got::Refused { why };
+        }
+        self.simulation.set_numbers(now);
+        self.gate = Some(now);
+        Got::Done
+    }
+
+    /// Settings of these numbers of the gate.
+    pub(super) fn gate_settings(&self, numbers: Option<Numbers>) -> Vec<Setting> {
+        let Some(Numbers { cap, batch, delay }) = numbers else { return Vec::new() };
+        let of = |gate: &GateControl| {
+            let app = gate.app;
+            [
+                Setting::GateCap(app, cap),
+                Setting::GateBatch(app, batch),
+                Setting::GateDelay(app, delay),
+            ]
+        };
+        self.machine.gates.iter().flat_map(of).collect()
+    }
+}
+
+/// Returns the result of a setting.
+fn answer(to: Setting, clamped: Option<String>, already: bool) -> Got {
+    match clamped {
+        Some(why) => Got::Clamped { to, why },
+        None if already => Got::Already,
+        None => Got::Done,
+    }
+}
+
+fn check_setting(wanted: &Setting, machine: &Machine, usable: &CoreSet) -> SettingCheck {
+    let legal = || SettingCheck::Set(wanted.clone(), None);
+    match wanted {
+        Setting::Cores(app, cores) => check_cores(*app, cores, usable),
+        Setting::Scheduling(_, Scheduling::Normal { nice }) if !NICE.contains(nice) => {
+            SettingCheck::Refuse(format!("nice {nice} is outside -20 to 19"))
+        }
+        Setting::Scheduling(_, Scheduling::RoundRobin { priority })
+            if !PRIORITY.contains(priority) =>
+        {
+            SettingCheck::Refuse(format!("priority {priority} is outside 1 to 99"))
+        }
+        Setting::CacheWays(_, ways) => check_ways(*ways, wanted, machine),
+        Setting::MemoryBandwidth(app, percent) => check_percent(*app, *percent, machine),
+        _ => legal(),
+    }
+}
+
+fn check_cores(app: AppId, cores: &CoreSet, usable: &CoreSet) -> SettingCheck {
+    let to: CoreSet = cores.iter().filter(|core| usable.contains(*core)).collect();
+    if to.is_empty() {
+        let why = format!("there is no core of {cores} to run on: apps may use {usable}");
+        return SettingCheck::Refuse(why);
+    }
+    let why = "some of them are not there, or the scheduler's own".to_owned();
+    let clamped = (to != *cores).then_some(why);
+    SettingCheck::Set(Setting::Cores(app, to), clamped)
+}
+
+fn check_ways(mask: WayMask, wanted: &Setting, machine: &Machine) -> SettingCheck {
+    let ways = machine.cache.as_ref().map_or(0, |cache| cache.ways);
+    if mask.0 == 0 || mask.0 & !WayMask::run(0, ways).0 != 0 {
+        return SettingCheck::Refuse(format!("{mask} is no part of the cache's {ways} ways"));
+    }
+    if !mask.is_contiguous() {
+        return SettingCheck::Refuse(format!("{mask} is not one run of ways"));
+    }
+    SettingCheck::Set(wanted.clone(), None)
+}
+
+fn check_percent(app: AppId, percent: u8, machine: &Machine) -> SettingCheck {
+    let Some(control) = &machine.bandwidth else {
+        return SettingCheck::Refuse("the machine's bandwidth cannot be divided".to_owned());
+    };
+    let step = u32::from(control.step_percent);
+    let stepped = (u32::from(percent).div_ceil(step) * step).min(100) as u8;
+    let to = stepped.max(control.min_percent);
+    let why = format!("shares are steps of {step} % from {} % on", control.min_percent);
+    SettingCheck::Set(Setting::MemoryBandwidth(app, to), (to != percent).then_some(why))
+}

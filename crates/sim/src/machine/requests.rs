@@ -1,0 +1,148 @@
+//! Requests on their way: due, sent by a client that may run here too, served,
+//! answered.
+
+use super::MachineSimulation;
+use super::app::Work;
+use super::queue::{Pass, State, Task, TaskQueue};
+
+impl MachineSimulation {
+    /// The tasks and threads of an app that has tasks.
+    pub(super) fn desk_mut(&mut self, app: usize) -> Option<&mut TaskQueue> {
+        match &mut self.apps[app].work {
+            Work::Requests(requests) => Some(&mut requests.desk),
+            Work::Clients(desk) => Some(desk),
+            Work::Connections | Work::Endless | Work::Phases { .. } => None,
+        }
+    }
+
+    pub(super) fn expect_arrival(&mut self, app: usize) {
+        let Work::Requests(requests) = &mut self.apps[app].work else { return };
+        let mut next = requests.source.next_ns();
+        // Requests that were due while the app was absent, which a closed source never has.
+        while next < self.now_ns {
+            next = requests.source.next_ns();
+        }
+        self.set_clock(self.cores.len() + app, next);
+    }
+
+    /// A request of this app is due.
+    pub(super) fn arrival(&mut self, app: usize) {
+        let now_ns = self.now_ns;
+        let state = &mut self.apps[app];
+        state.arrived += 1;
+        state.outstanding.rise(now_ns);
+        let Work::Requests(requests) = &mut state.work else { return };
+        requests.source.sent();
+        let (first, task) = requests.draw((app, state.life), now_ns);
+        self.submit(first, task);
+        self.expect_arrival(app);
+    }
+
+    /// A task for an app: a free thread wakes for it, or it waits.
+    fn submit(&mut self, app: usize, task: Task) {
+        let Some(desk) = self.desk_mut(app) else { return };
+        match desk.free.pop() {
+            Some(thread) => {
+                self.threads[thread].task = task;
+                self.threads[thread].left_ns = task.work_ns;
+                self.place(thread, true);
+            }
+            None => desk.queue.push_back(task),
+        }
+    }
+
+    /// A thread has done its task: the next of its app, or sleep; and its
+    /// request goes on.
+    pub(super) fn finish_task(&mut self, core: usize, thread: usize) {
+        let app = self.threads[thread].app;
+        let done = self.threads[thread].task;
+        let Some(desk) = self.desk_mut(app) else { return };
+        let next = desk.queue.pop_front();
+        if next.is_none() {
+            desk.free.push(thread);
+        }
+        let is_awaited = self.is_awaited(&done);
+        if is_awaited && self.is_last(done) {
+            self.apps[done.owner].answer(self.now_ns, done);
+            self.send_again(done);
+        }
+        match next {
+            Some(task) => {
+                self.threads[thread].task = task;
+                self.threads[thread].left_ns = task.work_ns;
+                self.retime(core);
+            }
+            None => self.sleep(core, thread),
+        }
+        if is_awaited {
+            self.pass_on(done);
+        }
+    }
+
+    /// The client of an answered request thinks, if it is one that waits for answers.
+    fn send_again(&mut self, done: Task) {
+        let at_ns = self.now_ns + done.delay_ns as u64;
+        let Work::Requests(requests) = &mut self.apps[done.owner].work else { return };
+        if requests.source.answered(at_ns) {
+            self.expect_arrival(done.owner);
+        }
+    }
+
+    /// Whether the app whose request it is has not departed since the request was due.
+    fn is_awaited(&self, task: &Task) -> bool {
+        self.apps[task.owner].life == task.life
+    }
+
+    /// Whether a request is answered when this task is done.
+    fn is_last(&self, done: Task) -> bool {
+        match done.pass {
+            Pass::Send => false,
+            Pass::Serve => self.client_of(done.owner).is_none(),
+            Pass::Take => true,
+        }
+    }
+
+    pub(super) fn client_of(&self, app: usize) -> Option<usize> {
+        let Work::Requests(requests) = &self.apps[app].work else { return None };
+        requests.client.as_ref().map(|(client, _, _)| *client)
+    }
+
+    fn pass_on(&mut self, done: Task) {
+        let next = match done.pass {
+            Pass::Send => {
+                let pass = Pass::Serve;
+                Some((done.owner, Task { pass, work_ns: done.served_ns, ..done }))
+            }
+            Pass::Serve => self
+                .client_of(done.owner)
+                .map(|client| (client, Task { pass: Pass::Take, work_ns: done.client_ns, ..done })),
+            Pass::Take => None,
+        };
+        if let Some((app, task)) = next {
+            self.submit(app, task);
+        }
+    }
+
+    /// When the oldest unanswered request of an app was due.
+    pub(super) fn oldest_ns(&self, app: usize) -> Option<u64> {
+        if let (Work::Connections, Some(gated)) = (&self.apps[app].work, &self.gated) {
+            return gated.oldest_ns(app);
+        }
+        let Work::Requests(requests) = &self.apps[app].work else { return None };
+        let clients = requests.client.as_ref().map(|(client, _, _)| *client);
+        let served = self.threads.iter().filter(|thread| {
+            let works = thread.app == app || Some(thread.app) == clients;
+            works && thread.state != State::Sleeping
+        });
+        let at_clients = clients.and_then(|client| match &self.apps[client].work {
+            Work::Clients(desk) => Some(&desk.queue),
+            _ => None,
+        });
+        let queued = requests.desk.queue.iter().chain(at_clients.into_iter().flatten());
+        let tasks = served.map(|thread| &thread.task).chain(queued);
+        tasks
+            .filter(|task| task.owner == app && self.is_awaited(task))
+            .map(|task| task.arrived_ns)
+            .min()
+    }
+}

@@ -1,0 +1,142 @@
+//! Requests of an app: when they are due, and what they demand.
+
+use super::model::{Activity, ClosedClients, LoadStep, LocalClient, MachineModel};
+use super::queue::{Pass, Task, TaskQueue};
+use crate::model::Draw;
+use crate::order::NEVER_NS;
+use crate::replication::{Replication, Stream, StreamPurpose};
+use lull_measure::Nanos;
+use lull_workload::arrivals::{Arrivals, Schedule, ScheduleError};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Requests of an app, and the workers that have none.
+#[derive(Debug, Clone)]
+pub(super) struct Requests {
+    pub(super) source: RequestSource,
+    pub(super) work: (Draw, Stream),
+    pub(super) delay: Option<(Draw, Stream)>,
+    /// The client's app, and what a pass through it costs.
+    pub(super) client: Option<(usize, Draw, Stream)>,
+    pub(super) desk: TaskQueue,
+}
+
+/// When requests are due.
+#[derive(Debug, Clone)]
+pub(super) enum RequestSource {
+    /// At a rate, whatever is answered.
+    Open(Box<Arrivals<Stream>>),
+    /// As long after an answer as its client thinks.
+    Closed {
+        think: (Draw, Stream),
+        /// When each client that thinks sends next.
+        due_ns: BinaryHeap<Reverse<u64>>,
+    },
+}
+
+impl RequestSource {
+    fn closed(closed: &ClosedClients, mut stream: Stream) -> Self {
+        let draw = closed.think.draw();
+        let due_ns = (0..closed.clients).map(|_| Reverse(draw.sample(&mut stream) as u64));
+        Self::Closed { due_ns: due_ns.collect(), think: (draw, stream) }
+    }
+
+    /// When the next one is due; an open source goes on by it.
+    pub(super) fn next_ns(&mut self) -> u64 {
+        match self {
+            Self::Open(arrivals) => arrivals.next().map_or(NEVER_NS, |at: Nanos| at.0),
+            Self::Closed { due_ns, .. } => due_ns.peek().map_or(NEVER_NS, |Reverse(at)| *at),
+        }
+    }
+
+    /// The request that was due is sent.
+    pub(super) fn sent(&mut self) {
+        if let Self::Closed { due_ns, .. } = self {
+            due_ns.pop();
+        }
+    }
+
+    /// A client has the answer at this instant; whether it will send again.
+    pub(super) fn answered(&mut self, at_ns: u64) -> bool {
+        let Self::Closed { think: (draw, stream), due_ns } = self else { return false };
+        due_ns.push(Reverse(at_ns + draw.sample(stream) as u64));
+        true
+    }
+}
+
+impl Requests {
+    /// Creates the requests of a checked model's app with this number; `None` if the app
+    /// serves none.
+    pub(super) fn new(
+        model: &MachineModel,
+        number: usize,
+        threads: std::ops::Range<usize>,
+        streams: Replication,
+    ) -> Option<Self> {
+        let Activity::Requests { work, load, closed, arrivals, delay, client } =
+            &model.app[number].activity
+        else {
+            return None;
+        };
+        // Connections have streams of the same purposes, by their number.
+        let connections = model.connected().map(|(_, app)| app.threads as usize).sum::<usize>();
+        let stream = |purpose| streams.stream(purpose, connections + number);
+        let gaps = stream(StreamPurpose::Arrivals);
+        let source = match closed {
+            Some(closed) => RequestSource::closed(closed, gaps),
+            None => {
+                let schedule = schedule(load).expect("the model is checked");
+                RequestSource::Open(Box::new(Arrivals::new(*arrivals, schedule, gaps)))
+            }
+        };
+        let client = client.as_ref().map(|LocalClient { app, work }| {
+            let app = model.app_named(app).expect("the model is checked");
+            (app, work.draw(), stream(StreamPurpose::Client))
+        });
+        Some(Self {
+            source,
+            work: (work.draw(), stream(StreamPurpose::Work)),
+            delay: delay.map(|delay| (delay.draw(), stream(StreamPurpose::Delay))),
+            client,
+            desk: TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() },
+        })
+    }
+
+    /// Draws all demands of a request when it is due, so that every policy receives the
+    /// same requests.
+    pub(super) fn draw(&mut self, (owner, life): (usize, u32), now_ns: u64) -> (usize, Task) {
+        let served_ns = self.work.0.sample(&mut self.work.1);
+        let delay_ns = self.delay.as_mut().map_or(0.0, |(draw, stream)| draw.sample(stream));
+        let mut task = Task {
+            owner,
+            life,
+            pass: Pass::Serve,
+            arrived_ns: now_ns,
+            work_ns: served_ns,
+            client_ns: 0.0,
+            served_ns,
+            delay_ns,
+        };
+        match &mut self.client {
+            None => (owner, task),
+            Some((app, draw, stream)) => {
+                task.pass = Pass::Send;
+                task.work_ns = draw.sample(stream);
+                task.client_ns = draw.sample(stream);
+                (*app, task)
+            }
+        }
+    }
+}
+
+/// The arrival rate over time that load steps mean.
+pub(super) fn schedule(load: &[LoadStep]) -> Result<Schedule, ScheduleError> {
+    let begins = load.first().is_none_or(|first| first.from == Nanos::ZERO);
+    let ascends = load.is_sorted_by(|a, b| a.from < b.from);
+    if !begins || !ascends {
+        return Err(ScheduleError::Time);
+    }
+    let points: Vec<_> =
+        load.iter().map(|step| (step.from.as_secs_f64(), step.rate_per_s)).collect();
+    Schedule::steps(&points)
+}

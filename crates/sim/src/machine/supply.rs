@@ -1,0 +1,261 @@
+//! What a core is besides its run queue: its frequency, its idle states and its energy.
+//!
+//! Counts are brought up to date by [`Supply::account`] before anything changes that they
+//! depend on. A core that is woken counts as idle until its exit latency is over.
+
+use super::model::MachineModel;
+use super::parts::{Governor, Power, Scaling};
+use crate::idle::{IdleGovernor, IdleRule, IdleState, IdleTotals};
+use crate::order::NEVER_NS;
+use lull_measure::{Hertz, Joules, Nanos, Watts};
+
+/// The parts of a machine that its cores share.
+#[derive(Debug, Clone)]
+pub(super) struct Hardware {
+    pub(super) highest: Hertz,
+    pub(super) scaling: Option<Scaling>,
+    pub(super) idle: Vec<IdleState>,
+    pub(super) power: Option<Power>,
+    rule: IdleRule,
+}
+
+/// What a core does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum CorePhase {
+    /// It is awake.
+    Busy,
+    /// Idle in a state since a time, until its exit latency is over if it is on its way out.
+    Idle { state: usize, since_ns: u64, wakes_ns: u64 },
+}
+
+/// Frequency, idle state and counts of a core.
+#[derive(Debug, Clone)]
+pub(super) struct Supply {
+    pub(super) phase: CorePhase,
+    pub(super) frequency: Hertz,
+    /// Work per time at `frequency`, relative to that at the highest.
+    pub(super) speed: f64,
+    /// The frequency that a policy has set, which overrides the governor.
+    pub(super) held: Option<Hertz>,
+    governor: IdleGovernor,
+    /// Threads that ran here last and wait for I/O.
+    io_waiters: u32,
+    /// Everything below is up to date as of this time.
+    accounted_ns: u64,
+    pub(super) counts: SupplyCounts,
+    /// Load since the governor last looked.
+    load_ns: u64,
+}
+
+/// What a core counted.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SupplyCounts {
+    pub(super) busy: Nanos,
+    pub(super) active: Joules,
+    pub(super) idle: IdleTotals,
+    /// Hertz times nanoseconds.
+    pub(super) hertz_ns: f64,
+    pub(super) busy_hertz_ns: f64,
+    /// Idle intervals that have ended.
+    pub(super) intervals: Vec<Nanos>,
+}
+
+impl Hardware {
+    pub(super) fn new(model: &MachineModel) -> Self {
+        Self {
+            highest: model.frequency,
+            scaling: model.scaling,
+            idle: model.idle.clone(),
+            power: model.power,
+            rule: model.idle_rule,
+        }
+    }
+
+    /// Whether its cores have idle states; without them nothing of a core is counted.
+    pub(super) fn sleeps(&self) -> bool {
+        !self.idle.is_empty()
+    }
+
+    /// The frequency of a core that neither a policy nor a sampling governor steers.
+    fn free(&self, now: Hertz) -> Hertz {
+        match self.scaling {
+            Some(Scaling { governor: Governor::Powersave, lowest, .. }) => lowest,
+            Some(Scaling { governor: Governor::Ondemand { .. }, .. }) => now,
+            _ => self.highest,
+        }
+    }
+
+    /// How often the frequency governor samples the load, if it does.
+    pub(super) fn period(&self) -> Option<Nanos> {
+        match self.scaling?.governor {
+            Governor::Ondemand { period, .. } => Some(period),
+            Governor::Performance | Governor::Powersave => None,
+        }
+    }
+
+    /// Linux's proportional rule, rounded up to a step.
+    fn ondemand(&self, load: f64) -> Hertz {
+        let Some(Scaling { lowest, step, governor: Governor::Ondemand { up, .. }, .. }) =
+            self.scaling
+        else {
+            return self.highest;
+        };
+        if load > up {
+            return self.highest;
+        }
+        let range = (self.highest.0 - lowest.0) as f64;
+        let steps = (load * range / step.0 as f64).ceil() as u64;
+        self.highest.min(Hertz(lowest.0 + steps * step.0))
+    }
+
+    fn io_is_busy(&self) -> bool {
+        let governor = self.scaling.map(|scaling| scaling.governor);
+        matches!(governor, Some(Governor::Ondemand { io_is_busy: true, .. }))
+    }
+
+    /// Power of a running core: `base + dynamic (f / highest) (V / highest V)^2`,
+    /// the voltage linear in the frequency.
+    fn active_power(&self, at: Hertz) -> Watts {
+        let Some(power) = &self.power else { return Watts(0.0) };
+        let lowest = self.scaling.map_or(self.highest, |scaling| scaling.lowest);
+        let (low, high) = (lowest.0 as f64, self.highest.0 as f64);
+        let above = if high > low { (at.0 as f64 - low) / (high - low) } else { 1.0 };
+        let volts = power.voltage_ratio + (1.0 - power.voltage_ratio) * above;
+        let dynamic = power.active_dynamic.0 * at.0 as f64 / high * volts * volts;
+        Watts(power.active_base.0 + dynamic)
+    }
+}
+
+impl SupplyCounts {
+    pub(super) fn new(states: usize) -> Self {
+        Self {
+            busy: Nanos::ZERO,
+            active: Joules(0.0),
+            idle: IdleTotals::new(states),
+            hertz_ns: 0.0,
+            busy_hertz_ns: 0.0,
+            intervals: Vec::new(),
+        }
+    }
+}
+
+impl Supply {
+    /// A core that is idle at time 0.
+    pub(super) fn new(hardware: &Hardware) -> Self {
+        let lowest = hardware.scaling.map_or(hardware.highest, |scaling| scaling.lowest);
+        let frequency = hardware.free(lowest);
+        Self {
+            phase: CorePhase::Idle { state: 0, since_ns: 0, wakes_ns: NEVER_NS },
+            frequency,
+            speed: frequency.0 as f64 / hardware.highest.0 as f64,
+            held: None,
+            governor: IdleGovernor::new(hardware.rule),
+            io_waiters: 0,
+            accounted_ns: 0,
+            counts: SupplyCounts::new(hardware.idle.len()),
+            load_ns: 0,
+        }
+    }
+
+    /// The frequency that it has unless the governor samples the load.
+    pub(super) fn wanted(&self, hardware: &Hardware) -> Hertz {
+        self.held.unwrap_or_else(|| hardware.free(self.frequency))
+    }
+
+    /// Changes the frequency, after what depends on it has been brought up to date.
+    pub(super) fn set_frequency(&mut self, hardware: &Hardware, to: Hertz) {
+        self.frequency = to;
+        self.speed = to.0 as f64 / hardware.highest.0 as f64;
+    }
+
+    /// Takes the load of the span since the governor last looked, as a share.
+    pub(super) fn take_load(&mut self, period: Nanos) -> f64 {
+        std::mem::take(&mut self.load_ns) as f64 / period.0 as f64
+    }
+
+    /// The frequency that the sampling governor wants for cores with this load.
+    pub(super) fn sampled(&self, hardware: &Hardware, load: f64) -> Hertz {
+        self.held.unwrap_or_else(|| hardware.ondemand(load))
+    }
+
+    /// A thread that ran here last begins or ends to wait for I/O.
+    pub(super) fn io(&mut self, begins: bool) {
+        if begins {
+            self.io_waiters += 1;
+        } else {
+            debug_assert!(self.io_waiters > 0, "a thread of this core waited for I/O");
+            self.io_waiters -= 1;
+        }
+    }
+
+    /// Wakes an idle core. Returns when its exit latency is over.
+    pub(super) fn rouse(&mut self, hardware: &Hardware, now_ns: u64) -> u64 {
+        self.account(hardware, now_ns);
+        match &mut self.phase {
+            CorePhase::Busy => now_ns,
+            CorePhase::Idle { state, wakes_ns, .. } => {
+                if *wakes_ns == NEVER_NS {
+                    *wakes_ns = now_ns + hardware.idle[*state].exit.0;
+                }
+                *wakes_ns
+            }
+        }
+    }
+
+    /// The core is awake at `at_ns`.
+    pub(super) fn wake_up(&mut self, at_ns: u64) {
+        if let CorePhase::Idle { since_ns, .. } = self.phase {
+            let stay = Nanos(at_ns - since_ns);
+            self.governor.woke(stay);
+            self.counts.intervals.push(stay);
+            self.phase = CorePhase::Busy;
+        }
+    }
+
+    /// The core goes idle.
+    pub(super) fn rest(&mut self, hardware: &Hardware, now_ns: u64) {
+        self.account(hardware, now_ns);
+        let state = self.governor.choose(&hardware.idle, None, self.io_waiters);
+        self.phase = CorePhase::Idle { state, since_ns: now_ns, wakes_ns: NEVER_NS };
+    }
+
+    /// Brings the counts up to date. Returns the busy time that was added.
+    pub(super) fn account(&mut self, hardware: &Hardware, now_ns: u64) -> Nanos {
+        if let CorePhase::Idle { wakes_ns, .. } = self.phase
+            && wakes_ns < now_ns
+        {
+            // It woke up since, which is no event where threads begin with their core.
+            self.account_to(hardware, wakes_ns);
+            self.wake_up(wakes_ns);
+        }
+        self.account_to(hardware, now_ns)
+    }
+
+    fn account_to(&mut self, hardware: &Hardware, now_ns: u64) -> Nanos {
+        debug_assert!(now_ns >= self.accounted_ns, "time never goes back");
+        let span = Nanos(now_ns - self.accounted_ns);
+        if span == Nanos::ZERO {
+            return span;
+        }
+        let hertz_ns = self.frequency.0 as f64 * span.0 as f64;
+        self.counts.hertz_ns += hertz_ns;
+        let before_ns = std::mem::replace(&mut self.accounted_ns, now_ns);
+        match self.phase {
+            CorePhase::Busy => {
+                self.counts.busy += span;
+                self.counts.active += hardware.active_power(self.frequency).during(span);
+                self.counts.busy_hertz_ns += hertz_ns;
+                self.load_ns += span.0;
+                span
+            }
+            CorePhase::Idle { state, since_ns, .. } => {
+                let part = (Nanos(before_ns - since_ns), Nanos(now_ns - since_ns));
+                self.counts.idle.spend_part(&hardware.idle, state, part, self.frequency);
+                if self.io_waiters > 0 && hardware.io_is_busy() {
+                    self.load_ns += span.0;
+                }
+                Nanos::ZERO
+            }
+        }
+    }
+}

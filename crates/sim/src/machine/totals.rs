@@ -1,0 +1,319 @@
+//! Totals of a machine.
+
+use super::gated::GatedSums;
+use super::gated_totals::{ClassTotals, CoreTime, EnergyParts, GatedTotals, MeanThreads};
+use super::queue::CoreState;
+use super::supply::SupplyCounts;
+use super::{MachineSimulation, Work};
+use lull_measure::{Latency, Nanos};
+
+/// Counters when counting began.
+#[derive(Debug, Clone, Default)]
+pub(super) struct MachineBaseline {
+    time_ns: u64,
+    apps: Vec<AppCounters>,
+    busy_ns: Vec<u128>,
+    pressure_ns: u128,
+}
+
+/// An app's running totals.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct AppCounters {
+    pub(super) arrived: u64,
+    pub(super) answered: u64,
+    pub(super) lost: u64,
+    pub(super) present_ns: u128,
+    pub(super) is_present: bool,
+    pub(super) life: u32,
+    pub(super) switches: u64,
+    pub(super) work_ns: f64,
+    pub(super) busy_ns: u128,
+    pub(super) queued_ns: u128,
+    pub(super) outstanding_ns: u128,
+}
+
+/// Totals of a node over the counted time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MachineTotals {
+    /// The counted time.
+    pub span: Nanos,
+    /// By number in the model.
+    pub apps: Vec<MachineAppTotals>,
+    /// Share of the time that each core was not idle, in [0, 1].
+    pub utilisation: Vec<f64>,
+    /// Share of the time in which some thread waited for a core.
+    pub pressure: f64,
+    /// Events of the whole run.
+    pub events: u64,
+}
+
+/// Totals of one app over the counted time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MachineAppTotals {
+    /// Requests that arrived.
+    pub arrived: u64,
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Requests that were unanswered when the app departed.
+    pub lost: u64,
+    /// How long the app was on the node.
+    pub present: Nanos,
+    /// Their latencies.
+    pub latency: Latency,
+    /// Mean number of requests unanswered.
+    pub outstanding: f64,
+    /// Work done per second: seconds alone with all resources.
+    pub work_per_s: f64,
+    /// Cores used, switches included.
+    pub busy_cores: f64,
+    /// Threads that waited for a core, on average.
+    pub queued: f64,
+    /// Switches to one of its threads.
+    pub switches: u64,
+    /// Instructions per cycle of the cores used; 0 if it used none.
+    pub ipc: f64,
+}
+
+impl MachineSimulation {
+    /// Restarts all counts.
+    pub fn forget(&mut self) {
+        let now_ns = self.now_ns;
+        self.account_all();
+        let states = self.hardware.idle.len();
+        for core in &mut self.cores {
+            core.supply.counts = SupplyCounts::new(states);
+            core.spent.fill(CoreTime::default());
+        }
+        if let Some(gated) = &mut self.gated {
+            gated.forget(now_ns);
+        }
+        self.baseline = MachineBaseline {
+            time_ns: now_ns,
+            apps: (0..self.apps.len()).map(|app| self.counters(app)).collect(),
+            busy_ns: self.cores.iter().map(|core| core.busy.integral_at(now_ns)).collect(),
+            pressure_ns: self.pressure.integral_at(now_ns),
+        };
+        for app in &mut self.apps {
+            app.latency.clear();
+            (app.sum_s, app.sum_s2) = (0.0, 0.0);
+            app.log.iter_mut().for_each(Vec::clear);
+        }
+    }
+
+    /// Records every single latency of an app from now on.
+    pub fn keep_log(&mut self, app: usize) {
+        self.apps[app].log = Some(Vec::new());
+    }
+
+    /// Returns the recorded latencies of an app, in order of completion.
+    pub fn log(&self, app: usize) -> &[Nanos] {
+        self.apps[app].log.as_deref().unwrap_or_default()
+    }
+
+    /// What was counted.
+    pub fn totals(&self) -> MachineTotals {
+        let now_ns = self.now_ns;
+        let span_ns = (now_ns - self.baseline.time_ns) as f64;
+        let cores = self.cores.iter().zip(&self.baseline.busy_ns);
+        let busy = cores.map(|(core, before)| core.busy.integral_at(now_ns) - before);
+        let pressure_ns = self.pressure.integral_at(now_ns) - self.baseline.pressure_ns;
+        MachineTotals {
+            span: Nanos(now_ns - self.baseline.time_ns),
+            apps: (0..self.apps.len()).map(|app| self.app_totals(app, span_ns)).collect(),
+            utilisation: busy.map(|busy_ns| busy_ns as f64 / span_ns).collect(),
+            pressure: pressure_ns as f64 / span_ns,
+            events: self.events,
+        }
+    }
+
+    fn app_totals(&self, app: usize, span_ns: f64) -> MachineAppTotals {
+        let state = &self.apps[app];
+        let counted = self.counters(app).since(&self.baseline.apps[app]);
+        let busy_ns = counted.busy_ns as f64;
+        MachineAppTotals {
+            arrived: counted.arrived,
+            answered: counted.answered,
+            lost: counted.lost,
+            present: Nanos(counted.present_ns as u64),
+            latency: state.latency.clone(),
+            outstanding: counted.outstanding_ns as f64 / span_ns,
+            work_per_s: counted.work_ns / span_ns,
+            busy_cores: busy_ns / span_ns,
+            queued: counted.queued_ns as f64 / span_ns,
+            switches: counted.switches,
+            ipc: if busy_ns > 0.0 { state.ipc * counted.work_ns / busy_ns } else { 0.0 },
+        }
+    }
+
+    /// Returns an app's counters now. Changes no state, so that an observation does not
+    /// change the simulation.
+    pub(super) fn counters(&self, app: usize) -> AppCounters {
+        let (state, now_ns) = (&self.apps[app], self.now_ns);
+        let running = self
+            .cores
+            .iter()
+            .filter(|core| core.current.is_some_and(|thread| self.threads[thread].app == app));
+        let done =
+            |core: &CoreState| now_ns.saturating_sub(core.since_ns) as f64 * core.supply.speed;
+        let uncounted = running.map(done);
+        AppCounters {
+            arrived: state.arrived,
+            answered: state.answered,
+            lost: state.lost,
+            present_ns: state.present.integral_at(now_ns),
+            is_present: state.present.value() > 0,
+            life: state.life,
+            switches: state.switches,
+            work_ns: state.work_ns + uncounted.sum::<f64>() * state.pace,
+            busy_ns: state.running.integral_at(now_ns),
+            queued_ns: state.queued.integral_at(now_ns),
+            outstanding_ns: state.outstanding.integral_at(now_ns),
+        }
+    }
+}
+
+/// Energy, idle states and the gated server.
+impl MachineSimulation {
+    /// Brings the counts of all cores up to date.
+    pub(super) fn account_all(&mut self) {
+        (0..self.cores.len()).for_each(|core| self.account(core));
+        if let Some(gated) = &mut self.gated {
+            gated.pass(self.now_ns);
+        }
+    }
+
+    /// When counting began.
+    pub(super) fn counted_from_ns(&self) -> u64 {
+        self.baseline.time_ns
+    }
+
+    /// Core time of an app, since its counts were restarted under a rule for each thread, and
+    /// since the start under Linux's.
+    pub(super) fn spent(&self, app: usize) -> CoreTime {
+        let mut sum = CoreTime::default();
+        if self.per_thread.is_none() {
+            let counted = self.counters(app);
+            return CoreTime {
+                cpu: Nanos(counted.busy_ns as u64),
+                work_ns: counted.work_ns,
+                starts: counted.switches,
+                waited: Nanos(counted.queued_ns as u64),
+            };
+        }
+        for spent in self.cores.iter().map(|core| &core.spent[app]) {
+            sum.cpu += spent.cpu;
+            sum.work_ns += spent.work_ns;
+            sum.starts += spent.starts;
+            sum.waited += spent.waited;
+        }
+        sum
+    }
+
+    /// What was counted on a machine with idle states, by app in the order of the model with
+    /// those first whose threads serve connections.
+    pub fn gated_totals(&mut self) -> GatedTotals {
+        self.account_all();
+        let none = GatedSums::default();
+        let sums = self.gated.as_ref().map_or(&none, |gated| &gated.sums);
+        let span = Nanos(self.now_ns - self.baseline.time_ns);
+        let mean = |total_ns: f64| total_ns / (span.0 as f64).max(1.0);
+        let (running, disk) = (mean(sums.running_ns), mean(sums.disk_ns));
+        let connections = self.gated.as_ref().map_or(0, |gated| gated.connections());
+        let is_class = |app: &usize| matches!(self.apps[*app].work, Work::Connections);
+        let (classes, rest): (Vec<_>, Vec<_>) = (0..self.apps.len()).partition(is_class);
+        let mut totals = GatedTotals {
+            span,
+            classes: classes.iter().map(|app| self.class_totals(*app)).collect(),
+            answers: sums.answers.clone(),
+            came: sums.came.clone(),
+            energy: EnergyParts::default(),
+            busy: Nanos::ZERO,
+            residency: vec![Nanos::ZERO; self.hardware.idle.len()],
+            entries: vec![0; self.hardware.idle.len()],
+            intervals: Vec::new(),
+            mean_hertz: 0.0,
+            busy_hertz: 0.0,
+            instructions: if sums.work > 0.0 { sums.instructions / sums.work } else { 1.0 },
+            device: self.gated.as_ref().map_or(0.0, |gated| {
+                let starts = gated.storage.started() - sums.started;
+                gated.storage.share(starts, span.as_secs_f64())
+            }),
+            threads: MeanThreads {
+                running,
+                disk,
+                sleeping: connections as f64 - running - disk,
+                queries: mean(sums.query_ns),
+            },
+            most_turns: self.gated.as_ref().map_or(0, |gated| gated.gate.most_running),
+            gate: sums.gate,
+            spent: classes.iter().chain(&rest).map(|app| self.spent_since(*app)).collect(),
+            events: self.events,
+        };
+        if let Some(power) = &self.hardware.power {
+            totals.energy.fixed = power.fixed.during(span);
+        }
+        self.add_cores(&mut totals);
+        totals
+    }
+
+    /// Core time of an app over the counted time.
+    fn spent_since(&self, app: usize) -> CoreTime {
+        let now = self.spent(app);
+        if self.per_thread.is_some() {
+            return now;
+        }
+        let then = &self.baseline.apps[app];
+        CoreTime {
+            cpu: now.cpu - Nanos(then.busy_ns as u64),
+            work_ns: now.work_ns - then.work_ns,
+            starts: now.starts - then.switches,
+            waited: now.waited - Nanos(then.queued_ns as u64),
+        }
+    }
+
+    fn class_totals(&self, app: usize) -> ClassTotals {
+        let state = &self.apps[app];
+        ClassTotals { latency: state.latency.clone(), sum_s: state.sum_s, sum_s2: state.sum_s2 }
+    }
+
+    fn add_cores(&self, totals: &mut GatedTotals) {
+        let (mut hertz_ns, mut busy_hertz_ns) = (0.0, 0.0);
+        for core in &self.cores {
+            let counts = &core.supply.counts;
+            totals.energy.active += counts.active;
+            totals.energy.idle += counts.idle.energy;
+            totals.busy += counts.busy;
+            totals.intervals.extend(&counts.intervals);
+            for (state, (stay, entries)) in
+                counts.idle.residency.iter().zip(&counts.idle.entries).enumerate()
+            {
+                totals.residency[state] += *stay;
+                totals.entries[state] += entries;
+            }
+            hertz_ns += counts.hertz_ns;
+            busy_hertz_ns += counts.busy_hertz_ns;
+        }
+        let core_ns = totals.span.0 as f64 * self.cores.len() as f64;
+        totals.mean_hertz = hertz_ns / core_ns.max(1.0);
+        totals.busy_hertz = busy_hertz_ns / (totals.busy.0 as f64).max(1.0);
+    }
+}
+
+impl AppCounters {
+    /// Returns the differences to earlier counters.
+    pub(super) fn since(&self, then: &Self) -> Self {
+        Self {
+            arrived: self.arrived - then.arrived,
+            answered: self.answered - then.answered,
+            lost: self.lost - then.lost,
+            present_ns: self.present_ns - then.present_ns,
+            is_present: self.is_present,
+            life: self.life,
+            switches: self.switches - then.switches,
+            work_ns: self.work_ns - then.work_ns,
+            busy_ns: self.busy_ns - then.busy_ns,
+            queued_ns: self.queued_ns - then.queued_ns,
+            outstanding_ns: self.outstanding_ns - then.outstanding_ns,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! A machine of any parts: a plant in every combination, and what the parts do to each other.
+
+use lull_control::admission::{Admission, Allowance, Numbers, Pace, RoundLimits, Seen};
+use lull_control::{
+    AppId, AppSpec, Capability, CoreSet, DomainId, Got, Plant, Scheduling, Setting, WayMask,
+    conformance,
+};
+use lull_measure::{Hertz, Nanos, Percentile};
+use lull_sim::Replication;
+use lull_sim::machine::{Activity, MachineApp, MachineModel, MachinePlant, RunQueues};
+use rayon::prelude::*;
+
+/// A gate with fixed limits, which a policy may set.
+struct FixedLimits(Numbers);
+
+impl Admission for FixedLimits {
+    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
+        admission.allow.fill(Allowance::turns_of(self.0.batch));
+        admission.cap = self.0.cap;
+        admission.pace = match self.0.delay {
+            Nanos::ZERO => Pace::Flow { again: Nanos::from_secs(1) },
+            pause => Pace::Rounds { turns: u32::MAX, pause, every: None },
+        };
+    }
+
+    fn numbers(&mut self) -> Option<&mut Numbers> {
+        Some(&mut self.0)
+    }
+}
+
+/// No gate.
+struct Open;
+
+impl Admission for Open {
+    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
+        *admission = RoundLimits::open(admission.allow.len());
+    }
+}
+
+/// Four cores with every part.
+const WHOLE: &str = r#"
+    name = "whole"
+    cores = 4
+    frequency = "2.2GHz"
+    power = { active_base = 0.6, active_dynamic = 3.9, voltage_ratio = 0.8, fixed = 10.0 }
+    cache = { ways = 11, way-bytes = 1000000 }
+
+    [scaling]
+    lowest = "1.2GHz"
+    step = "100MHz"
+    domain = 2
+    governor = { ondemand = { period = "10ms", up = 0.8, io_is_busy = true } }
+
+    [memory]
+    peak-bytes-per-s = 20e9
+    queueing = 0.5
+    throttle = { min-percent = 10, step-percent = 10 }
+
+    [[idle]]
+    name = "C1"
+    residency = "2us"
+    exit = "2us"
+    watts = 0.7
+    watts_per_ghz = 0.5
+
+    [[idle]]
+    name = "C6"
+    residency = "400us"
+    exit = "133us"
+    watts = 0.3
+    entry = { energy = 0.00093 }
+
+    [gate]
+    wake = "2.35us"
+    intercept = "300ns"
+    device = { channels = 8, rate_per_s = 5000.0, burst = 12.0, order = "random" }
+    contention = { sigma = 0.0, kappa = 1e-4 }
+
+    [gate.query]
+    before = { mean = "180us" }
+    io = { mean = "250us" }
+    after = { mean = "115us" }
+    round_trip = { mean = "1ms" }
+
+    [[app]]
+    name = "search"
+    threads = 3
+    memory = { share = 0.3, bytes-per-s = 0.5e9, floor = 0.3, ways = 4.0 }
+    [app.activity.requests]
+    work = { mean = "1ms" }
+    load = [{ from = "0s", rate-per-s = 500.0 }]
+
+    [[app]]
+    name = "database"
+    threads = 16
+    activity = "connections"
+    memory = { share = 0.3, bytes-per-s = 0.5e9, floor = 0.3, ways = 4.0 }
+
+    [[app]]
+    name = "batch"
+    threads = 4
+    activity = "endless"
+    memory = { share = 0.4, bytes-per-s = 4e9, floor = 0.5, ways = 6.0 }
+"#;
+
+fn whole() -> MachineModel {
+    toml::from_str(WHOLE).unwrap()
+}
+
+/// Which parts a machine has.
+#[derive(Debug, Clone, Copy)]
+struct Parts {
+    scaling: bool,
+    idle: bool,
+    power: bool,
+    cache: bool,
+    memory: bool,
+    gate: Option<bool>,
+    run_queues: Option<RunQueues>,
+}
+
+impl Parts {
+    /// All combinations that can be.
+    fn all() -> Vec<Self> {
+        let slice = Nanos::from_millis(3);
+        let fair = RunQueues::Fair { slice, credit: slice, preempt: slice };
+        let central = RunQueues::Central { slice, dispatch: Nanos::from_micros(2) };
+        let mut all = Vec::new();
+        for bits in 0u8..32 {
+            let has = |bit: u8| bits & 1 << bit != 0;
+            for gate in [None, Some(false), Some(true)] {
+                for run_queues in [None, Some(fair), Some(central)] {
+                    let [scaling, idle, power, cache, memory] = [0, 1, 2, 3, 4].map(has);
+                    all.push(Self { scaling, idle, power, cache, memory, gate, run_queues });
+                }
+            }
+        }
+        all.retain(|it| it.idle || !(it.power || it.scaling || it.run_queues.is_some()));
+        all
+    }
+
+    fn model(self) -> MachineModel {
+        let mut model = whole();
+        let Self { scaling, idle, power, cache, memory, gate, run_queues } = self;
+        model.scaling = model.scaling.filter(|_| scaling);
+        model.power = model.power.filter(|_| power);
+        model.cache = model.cache.filter(|_| cache);
+        model.memory = model.memory.filter(|_| memory);
+        model.gate = model.gate.filter(|_| gate.is_some());
+        model.run_queues = run_queues;
+        if !idle {
+            model.idle.clear();
+        }
+        model.app.retain(|app| match app.activity {
+            Activity::Connections => gate.is_some(),
+            Activity::Requests { .. } => run_queues.is_none(),
+            _ => true,
+        });
+        model
+    }
+
+    fn plant(self) -> MachinePlant {
+        let admission: Option<Box<dyn Admission>> = match self.gate {
+            None => None,
+            Some(false) => Some(Box::new(Open)),
+            Some(true) => Some(Box::new(FixedLimits(numbers(4)))),
+        };
+        plant(&self.model(), admission)
+    }
+}
+
+fn numbers(cap: u32) -> Numbers {
+    Numbers { cap, batch: 2, delay: Nanos::ZERO }
+}
+
+/// A plant that watches all apps, latency-critical if they answer anything.
+fn plant(model: &MachineModel, admission: Option<Box<dyn Admission>>) -> MachinePlant {
+    let spec = |app: &MachineApp| match app.serves() {
+        true => AppSpec::latency_critical(&app.name, Percentile::P99, Nanos::from_millis(20)),
+        false => AppSpec::best_effort(&app.name),
+    };
+    let specs: Vec<_> = model.app.iter().map(spec).collect();
+    MachinePlant::behind(model, &specs, admission, Replication { seed: 1, number: 0 }).unwrap()
+}
+
+fn whole_plant(cap: u32) -> MachinePlant {
+    plant(&whole(), Some(Box::new(FixedLimits(numbers(cap)))))
+}
+
+#[test]
+fn a_machine_of_any_parts_is_a_plant() {
+    Parts::all().into_par_iter().for_each(|parts| {
+        let run = || conformance::check(Nanos::from_millis(20), || parts.plant());
+        let run = std::panic::AssertUnwindSafe(run);
+        assert!(std::panic::catch_unwind(run).is_ok(), "{parts:?}");
+    });
+}
+
+#[test]
+fn one_plant_has_the_capabilities_of_all_its_parts() {
+    let plant = whole_plant(4);
+    for capability in [
+        Capability::Cores,
+        Capability::Scheduling,
+        Capability::CacheWays,
+        Capability::MemoryBandwidth,
+        Capability::Frequency,
+        Capability::GateCap,
+        Capability::Energy,
+        Capability::IdleResidency,
+        Capability::TailLatency,
+        Capability::Progress,
+    ] {
+        assert!(plant.machine().capabilities.has(capability), "{capability}");
+    }
+    assert_eq!(plant.machine().domains.len(), 2, "two cores share a frequency");
+    assert_eq!(plant.machine().gates[0].app, AppId(1), "the gate is the database's");
+}
+
+#[test]
+fn time_and_energy_are_those_of_the_parts() {
+    let mut plant = whole_plant(4);
+    plant.observe(Nanos::from_millis(200)).unwrap();
+    plant.forget();
+    let mut joules = 0.0;
+    for _ in 0..20 {
+        joules += plant.observe(Nanos::from_millis(50)).unwrap().energy.unwrap().energy.0;
+    }
+    let totals = plant.gated_totals();
+    let idle: Nanos = totals.residency.iter().copied().sum();
+    assert_eq!(totals.busy + idle, totals.span * 4, "every core is awake or in one idle state");
+    assert!((totals.energy.total().0 / joules - 1.0).abs() < 1e-9, "epochs add up");
+    assert_eq!(totals.energy.fixed.0, 10.0);
+    let answered: u64 = totals.answers.iter().sum();
+    assert!(totals.came.iter().sum::<u64>().abs_diff(answered) <= 16, "one query a connection");
+    assert!(totals.most_turns <= 4 && totals.gate.turns > 100, "{:?}", totals.gate);
+}
+
+/// The p99 of an app over two seconds after a second, with these settings.
+fn tail(model: &MachineModel, cap: u32, settings: &[Setting], app: usize) -> Nanos {
+    let mut plant = plant(model, Some(Box::new(FixedLimits(numbers(cap)))));
+    for outcome in plant.apply(settings).outcomes {
+        assert!(!matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
+    }
+    plant.observe(Nanos::from_secs(1)).unwrap();
+    let seen = plant.observe(Nanos::from_secs(2)).unwrap();
+    seen.apps[app].latency.as_ref().unwrap().window.quantile(Percentile::P99).unwrap()
+}
+
+#[test]
+fn knobs_of_one_part_reach_the_apps_of_another() {
+    let model = whole();
+    let base = tail(&model, 16, &[], 1);
+    // Cores and cache decide how long a query behind the gate takes.
+    let idle_batch = Setting::Scheduling(AppId(2), Scheduling::Idle);
+    let alone = Setting::CacheWays(AppId(2), WayMask::run(0, 1));
+    let protected = tail(&model, 16, &[idle_batch.clone(), alone], 1);
+    assert!(protected < base, "{protected} {base}");
+    // So does the frequency, which a policy holds.
+    let slow = |domain| Setting::Frequency(DomainId(domain), Hertz(1_200_000_000));
+    let slowed = tail(&model, 16, &[idle_batch, slow(0), slow(1)], 1);
+    assert!(slowed > protected, "{slowed} {protected}");
+    // The gate decides how much the database leaves to the app beside it.
+    let confined = Setting::Cores(AppId(0), CoreSet::first(1));
+    let beside = |cap| tail(&model, cap, std::slice::from_ref(&confined), 0);
+    assert!(beside(1) < beside(16));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_figures() {
+    let run = || {
+        let mut plant = whole_plant(4);
+        plant.observe(Nanos::from_millis(300)).unwrap();
+        (plant.gated_totals(), plant.simulation().totals())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_part_that_another_needs_is_named() {
+    let refused = |change: fn(&mut MachineModel)| {
+        let mut model = whole();
+        change(&mut model);
+        model.check().unwrap_err().to_string()
+    };
+    let cases: [(fn(&mut MachineModel), &str); 8] = [
+        (|model| model.idle.clear(), "power: needs idle states"),
+        (|model| model.gate = None, "app[1].activity: connections are served behind a gate"),
+        (|model| drop(model.app.remove(1)), "gate: nothing is behind it"),
+        (|model| model.scaling.as_mut().unwrap().lowest = Hertz(3_000_000_000), "scaling.lowest"),
+        (|model| model.scaling.as_mut().unwrap().domain = 3, "scaling.domain"),
+        (|model| model.idle.swap(0, 1), "idle[1].residency"),
+        (|model| model.idle[1].watts.0 = 9.0, "idle[1].watts: the state never pays"),
+        (
+            |model| model.run_queues = Some(RunQueues::Queues),
+            "run-queues: an app that never blocks needs time slices",
+        ),
+    ];
+    for (change, message) in cases {
+        let error = refused(change);
+        assert!(error.starts_with(message), "{error}");
+    }
+    let error = MachinePlant::new(&whole(), &[], 1, 0).unwrap_err().to_string();
+    assert!(error.contains("no admission controller"), "{error}");
+}
