@@ -27,7 +27,7 @@ use discovered::Discovered;
 use keeper::Keeper;
 use lull_control::journal::{Entry, Event};
 use lull_control::{
-    AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting, samples,
+    AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting, Totals, samples,
 };
 use lull_host::apps::{AppHandle, GRACE};
 use lull_host::guard::{GuardError, GuardHandle, GuardState, Patience};
@@ -130,6 +130,7 @@ impl Session {
             phase: &phase,
             shadow: &self.shadowed,
         })?;
+        self.totals.add(self.control.plant().apps(), &epoch);
         self.show(&epoch, samples);
         self.obey();
         if let GuardState::Respawned(status) = self.guard.poll()? {
@@ -223,6 +224,7 @@ impl Session {
             controller: self.control.controller(),
             epoch,
             shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
+            totals: &self.totals,
         };
         live.show(live::Moment::new(&scene, samples));
     }

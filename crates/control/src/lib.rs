@@ -39,6 +39,7 @@ mod rhythm;
 mod roster;
 mod safe;
 mod samples;
+mod totals;
 mod value;
 mod written;
 
@@ -71,5 +72,6 @@ pub use roster::{RosterChange, RosterEvent};
 pub use safe::safe_plan;
 pub(crate) use samples::sample_value;
 pub use samples::samples;
+pub use totals::{LatencyTotals, NATIVE_SCHEMA, Totals};
 pub use value::{Coalescing, Scheduling, Value, ValueKind, WayMask};
 pub use written::{AppError, HostObjective, LatencyOf, WrittenObjective, stall_time_per_s};

@@ -138,6 +138,9 @@ fn standing_samples(sink: &mut Sink<'_>, spec: &AppSpec, stand: &AppStanding) {
     };
     sink.put(metrics::TAIL_LATENCY, tail);
     sink.put(metrics::TAIL_BOUND, bound);
+    let share = spec.tail().map(|(percentile, _)| percentile.fraction());
+    let share = share.ok_or_else(|| Missing::because("the app has no tail objective"));
+    sink.put(metrics::TAIL_OBJECTIVE, share);
     sink.put(metrics::SLACK, slack);
     let reading = stand.lc.ok_or_else(no_tail);
     let ideal = spec.ideal.ok_or_else(|| Missing::because("no ideal latency: set `ideal`"));

@@ -1,11 +1,15 @@
 //! Every metric, described once.
 //!
+//! [`totals`] are the counters beside these gauges.
+//!
 //! Help text, JSON keys, Prometheus names and `docs/metrics.md` are derived
 //! from [`ALL`]; nothing else in Lull spells a metric's name, unit or meaning.
 //! A metric is read as [`Sample`]s, one per label set. `control` turns an
 //! observation into samples, and a test there fails if one of [`ALL`] is never
 //! produced. What a plant reads of an app as it is has a [`Merging`] too, and is then kept,
 //! merged, recorded and shown by its row alone.
+
+pub mod totals;
 
 use crate::Gauge;
 use serde::de::Error;
@@ -178,6 +182,9 @@ metrics! {
         "the app's latency source (client push)";
     TAIL_BOUND = "tail_bound", Seconds, App,
         "Bound of the app's first tail objective.", "config";
+    TAIL_OBJECTIVE = "tail_objective", Ratio, App,
+        "Share of requests that may not be later than the bound: 0.95 of an objective p95.",
+        "config";
     TAIL_RESOLUTION = "tail_resolution", Seconds, App,
         "Width of the range in which the tail latency lies, where the latency source reports \
          buckets.",

@@ -115,6 +115,7 @@ mod tests {
             ],
             cores: vec![("a".to_owned(), 2.0)],
             ways: Vec::new(),
+            totals: lull_control::Totals::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::regions::{self, Regions};
 use crate::status;
 use lull_control::journal::{Effect, Entry, Event};
-use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting};
+use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting, Totals};
 use lull_measure::Missing;
 use lull_measure::catalogue::{ALL, Sample};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -25,6 +25,9 @@ pub struct Moment {
     pub(super) cores: Regions,
     /// By region; empty where ways cannot be divided.
     pub(super) ways: Regions,
+    /// The counters since the run began, which the agent keeps: they go on where the front end
+    /// is started again.
+    pub(super) totals: Totals,
 }
 
 /// The parts of an epoch that are not series of numbers.
@@ -94,12 +97,14 @@ pub struct Scene<'a> {
     pub epoch: &'a Epoch,
     /// Name and wishes of the policy that decides beside the acting one.
     pub shadow: Option<(&'a str, &'a [Entry])>,
+    /// The counters.
+    pub totals: &'a Totals,
 }
 
 impl Moment {
     /// Combines an epoch with its samples.
     pub fn new(scene: &Scene<'_>, samples: Vec<Sample>) -> Self {
-        let Scene { policy, machine, apps, controller, epoch, shadow } = *scene;
+        let Scene { policy, machine, apps, controller, epoch, shadow, totals } = *scene;
         let state = controller.state();
         let energy = epoch.seen.energy.as_ref().ok().map(|seen| &seen.source);
         let alive = apps.iter().zip(&epoch.seen.apps);
@@ -123,6 +128,7 @@ impl Moment {
             samples,
             cores: regions::cores(machine, apps, state),
             ways: regions::ways(machine, apps, state),
+            totals: totals.clone(),
         }
     }
 

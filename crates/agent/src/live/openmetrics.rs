@@ -1,86 +1,73 @@
-//! `/metrics`: the last epoch in the text format of OpenMetrics 1.0, from the
-//! catalogue. Comments apart it is the older text format of Prometheus, too.
+//! Metrics as text: OpenMetrics 1.0, and the older format of Prometheus.
 
-use super::moment::{Head, Moment};
-use crate::VERSION;
-use lull_measure::catalogue::{ALL, Metric, Sample, Unit};
+use super::exposition::{Family, Format, Labels, Values};
+use lull_control::LatencyTotals;
+use lull_measure::catalogue::totals::LATENCY_BOUNDS_NS;
 use lull_measure::escape::prometheus_label as escaped;
 use std::fmt::Write;
-use std::time::Duration;
 
-/// The type of OpenMetrics' text.
-pub(super) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The type of the older text.
-pub(super) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Returns the exposition of one epoch that ended `age` ago, without the values that are missing.
-pub(super) fn exposition(moment: &Moment, age: Duration) -> String {
-    let mut text = String::with_capacity(16_384);
-    for metric in ALL {
-        let samples = moment.samples.iter().filter(|sample| sample.metric.name == metric.name);
-        let known: Vec<(&Sample, f64)> = samples
-            .filter_map(|sample| sample.value.as_ref().ok().map(|value| (sample, *value)))
-            .collect();
-        if !known.is_empty() {
-            family(&mut text, metric, &known);
+/// Returns the text of all families.
+pub(super) fn write(families: &[Family<'_>], format: Format) -> String {
+    let mut text = String::with_capacity(32_768);
+    for family in families {
+        head(&mut text, family, format);
+        let name = &family.name;
+        match &family.values {
+            Values::Gauges(values) => each(&mut text, name, values),
+            Values::Counters(values) => each(&mut text, &format!("{name}_total"), values),
+            Values::Histograms(all) => {
+                all.iter().for_each(|(labels, one)| histogram(&mut text, name, labels, one));
+            }
         }
     }
-    agent(&mut text, &moment.head);
-    epoch_age(&mut text, age);
     text.push_str("# EOF\n");
     text
 }
 
-fn family(text: &mut String, metric: &Metric, samples: &[(&Sample, f64)]) {
-    let name = metric.prometheus_name();
-    head(text, &name, unit(metric.unit), metric.help);
-    for (sample, value) in samples {
-        // Writing to a text cannot fail.
-        let _ = match metric.scope.label() {
-            Some(label) => {
-                writeln!(text, "{name}{{{label}=\"{}\"}} {value}", escaped(&sample.label))
-            }
-            None => writeln!(text, "{name} {value}"),
-        };
-    }
-}
-
-/// Writes facts that are not metrics: version, policy, state, source of energy.
-fn agent(text: &mut String, now: &Head) {
-    let name = "lull_agent";
-    head(text, name, None, "Always 1; its labels say what runs and how.");
-    let state = match now {
-        Head { paused: true, .. } => "paused",
-        Head { safe: true, .. } => "safe",
-        _ => "policy",
+fn head(text: &mut String, family: &Family<'_>, format: Format) {
+    let (kind, suffix) = match family.values {
+        Values::Gauges(_) => ("gauge", ""),
+        // The older format names the sample, and OpenMetrics the family.
+        Values::Counters(_) if format == Format::Text => ("counter", "_total"),
+        Values::Counters(_) => ("counter", ""),
+        Values::Histograms(_) => ("histogram", ""),
     };
-    let _ = writeln!(
-        text,
-        "{name}{{version=\"{}\",policy=\"{}\",state=\"{state}\",energy_source=\"{}\"}} 1",
-        escaped(VERSION),
-        escaped(&now.policy),
-        escaped(&now.energy_source),
-    );
-}
-
-/// Writes how old the values are: those of an agent that is stuck stay as they were.
-fn epoch_age(text: &mut String, age: Duration) {
-    let name = "lull_epoch_age_seconds";
-    head(text, name, Some("seconds"), "Time since the last epoch ended, which all values are of.");
-    let _ = writeln!(text, "{name} {}", age.as_secs_f64());
-}
-
-fn head(text: &mut String, name: &str, unit: Option<&str>, help: &str) {
-    let _ = writeln!(text, "# TYPE {name} gauge");
-    if let Some(unit) = unit {
+    let name = format!("{}{suffix}", family.name);
+    // Writing to a text cannot fail.
+    let _ = writeln!(text, "# TYPE {name} {kind}");
+    if let Some(unit) = family.unit {
         let _ = writeln!(text, "# UNIT {name} {unit}");
     }
-    let _ = writeln!(text, "# HELP {name} {}", escaped(help));
+    let _ = writeln!(text, "# HELP {name} {}", escaped(family.help));
 }
 
-/// OpenMetrics wants the unit to be how the name ends.
-fn unit(unit: Unit) -> Option<&'static str> {
-    unit.suffix().strip_prefix('_')
+fn each(text: &mut String, name: &str, values: &[(Labels<'_>, f64)]) {
+    for (labels, value) in values {
+        let _ = writeln!(text, "{name}{} {value}", in_braces(labels));
+    }
+}
+
+fn in_braces(labels: &[(&'static str, &str)]) -> String {
+    if labels.is_empty() {
+        return String::new();
+    }
+    let each = labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+    format!("{{{}}}", each.collect::<Vec<_>>().join(","))
+}
+
+fn histogram(text: &mut String, name: &str, labels: &Labels<'_>, latencies: &LatencyTotals) {
+    let mut below = 0_u64;
+    for (bound, count) in LATENCY_BOUNDS_NS.iter().zip(&latencies.classic) {
+        below = below.saturating_add(*count);
+        let bound = format!("{:?}", *bound as f64 / 1e9);
+        let of_bucket = [labels.as_slice(), &[("le", bound.as_str())]].concat();
+        let _ = writeln!(text, "{name}_bucket{} {below}", in_braces(&of_bucket));
+    }
+    let (count, labels_of_all) = (latencies.count, [labels.as_slice(), &[("le", "+Inf")]].concat());
+    let _ = writeln!(text, "{name}_bucket{} {count}", in_braces(&labels_of_all));
+    let labels = in_braces(labels);
+    let _ = writeln!(text, "{name}_sum{labels} {}", latencies.sum_s);
+    let _ = writeln!(text, "{name}_count{labels} {count}");
 }
 
 #[cfg(test)]
@@ -93,11 +80,36 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_is_the_end_of_every_name() {
-        for metric in ALL {
-            if let Some(unit) = unit(metric.unit) {
-                assert!(metric.prometheus_name().ends_with(&format!("_{unit}")));
-            }
-        }
+    fn buckets_are_cumulative_and_end_with_all_requests() {
+        let mut classic = vec![0; LATENCY_BOUNDS_NS.len() + 1];
+        (classic[0], classic[3], classic[22]) = (2, 3, 1);
+        let latencies = LatencyTotals { classic, count: 6, sum_s: 200.5, ..Default::default() };
+        let family = Family {
+            name: "lull_x_seconds".to_owned(),
+            help: "Help.",
+            unit: Some("seconds"),
+            values: Values::Histograms(vec![(vec![("app", "a")], &latencies)]),
+        };
+        let text = write(&[family], Format::OpenMetrics);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "# TYPE lull_x_seconds histogram");
+        assert_eq!(lines[3], "lull_x_seconds_bucket{app=\"a\",le=\"1e-5\"} 2");
+        assert_eq!(lines[6], "lull_x_seconds_bucket{app=\"a\",le=\"0.0001\"} 5");
+        assert_eq!(lines[25], "lull_x_seconds_bucket{app=\"a\",le=\"+Inf\"} 6");
+        assert_eq!(lines[26], "lull_x_seconds_sum{app=\"a\"} 200.5");
+        assert_eq!(lines[27], "lull_x_seconds_count{app=\"a\"} 6");
+    }
+
+    #[test]
+    fn the_head_of_a_counter_names_what_its_format_wants() {
+        let family = || Family {
+            name: "lull_x".to_owned(),
+            help: "Help.",
+            unit: None,
+            values: Values::Counters(vec![(Vec::new(), 3.0)]),
+        };
+        let new = write(&[family()], Format::OpenMetrics);
+        assert!(new.starts_with("# TYPE lull_x counter\n") && new.contains("\nlull_x_total 3\n"));
+        assert!(write(&[family()], Format::Text).starts_with("# TYPE lull_x_total counter\n"));
     }
 }

@@ -2,11 +2,11 @@
 
 use super::backoff::Refusal;
 use super::connections::{OpenStream, Peer, Streams};
+use super::exposition::{self, Format};
 use super::history::Wanted;
-use super::openmetrics::{self, OPENMETRICS, PLAIN};
 use super::operator::Command;
 use super::server::{OrderRequest, Shared};
-use super::{assets, checks};
+use super::{assets, checks, openmetrics, protobuf};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, Query, State};
@@ -123,15 +123,15 @@ async fn missing(State(shared): Here) -> Response {
 
 async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
     let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok());
-    let is_new = accepted.is_some_and(|all| all.contains("application/openmetrics-text"));
-    let kind = if is_new { OPENMETRICS } else { PLAIN };
+    let format = Format::accepted(accepted.unwrap_or_default());
     let seen = shared.seen();
-    match (&seen.latest, seen.age()) {
-        (Some(moment), Some(age)) => {
-            ([(header::CONTENT_TYPE, kind)], openmetrics::exposition(moment, age)).into_response()
-        }
-        _ => not_yet(),
-    }
+    let (Some(moment), Some(age)) = (&seen.latest, seen.age()) else { return not_yet() };
+    let families = exposition::families(moment, age);
+    let body = match format {
+        Format::Protobuf => protobuf::encode(&families),
+        Format::OpenMetrics | Format::Text => openmetrics::write(&families, format).into_bytes(),
+    };
+    ([(header::CONTENT_TYPE, format.content_type())], body).into_response()
 }
 
 /// Answers 200 while epochs come, and 503 before the first one and once they no longer come.

@@ -22,7 +22,7 @@ use crate::record::{Head, Recorder};
 use anyhow::Context;
 use checks::check_own;
 use launch::{FoundBy, Surroundings, registrar_of};
-use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng};
+use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng, Totals};
 use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE};
 use lull_host::gauges::push::{PushGauge, PushSocket};

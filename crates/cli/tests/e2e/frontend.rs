@@ -120,11 +120,21 @@ fn what_is_pushed_arrives_again_after_the_front_end_was_killed() {
         metrics.lines().any(|line| line.starts_with("lull_tail_latency_seconds"))
     };
     agent.wait_for("a latency", is_pushed);
+    let counted = || {
+        let metrics = get(&address, "/metrics").body;
+        let count = |name| metrics.lines().find_map(|line: &str| line.strip_prefix(name));
+        let requests = count("lull_requests_total{app=\"server\"} ");
+        let epochs = count("lull_epochs_total ");
+        requests.zip(epochs).map(|both| [both.0, both.1].map(|it| it.parse::<f64>().unwrap()))
+    };
+    let before = counted().unwrap();
     send(scene.frontend().unwrap(), Signal::KILL);
     agent.wait_for("an end of the page", || {
         std::net::TcpStream::connect(&address).is_ok() && scene.frontend().is_some()
     });
     agent.wait_for("a latency of a client that has connected again", is_pushed);
+    let after = counted().unwrap();
+    assert!(after[0] >= before[0] && after[1] > before[1], "counters go on: {before:?} {after:?}");
     agent.interrupt().well();
     scene.wait_until_quiet();
 }

@@ -61,7 +61,8 @@ fn metrics_are_of_the_catalogue(scene: &Scene, address: &str) {
         listed.as_array().unwrap().iter().filter_map(|one| one["prometheus"].as_str()).collect();
     for line in new.body.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap();
-        let is_of_agent = ["lull_agent", "lull_epoch_age_seconds"].contains(&name);
+        let is_of_agent = ["lull_agent", "lull_epoch_age_seconds"].contains(&name)
+            || name.starts_with("lull_request_latency_seconds_");
         assert!(known.contains(&name) || is_of_agent, "{line}");
         assert!(line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
     }
