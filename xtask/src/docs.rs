@@ -10,6 +10,7 @@ const PAGES: &[(&str, &[&str])] = &[
     ("docs/config-keys.md", &["keys", "--markdown"]),
     ("docs/metrics.md", &["metrics", "--markdown"]),
     ("docs/grafana.json", &["metrics", "--grafana"]),
+    ("docs/grafana-fleet.json", &["metrics", "--grafana-fleet"]),
     ("docs/reproduction.md", &["lab", "claims", "--markdown"]),
 ];
 

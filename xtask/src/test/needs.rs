@@ -28,6 +28,7 @@ const NEEDS: &[Need] = &[
     Need { program: "openssl", package: "openssl" },
     Need { program: "postgres", package: "postgresql" },
     Need { program: "prometheus", package: "prometheus" },
+    Need { program: "promtool", package: "prometheus" },
     Need { program: "python3", package: "python3" },
     Need { program: "redis-server", package: "redis-server" },
     Need { program: "sysbench", package: "sysbench" },

@@ -7,14 +7,17 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
     /// Print JSON
-    #[arg(long, conflicts_with_all = ["markdown", "grafana"])]
+    #[arg(long, conflicts_with_all = ["markdown", "grafana", "grafana_fleet"])]
     pub(crate) json: bool,
     /// Print the page of the docs
-    #[arg(long, conflicts_with = "grafana")]
+    #[arg(long, conflicts_with_all = ["grafana", "grafana_fleet"])]
     pub(crate) markdown: bool,
-    /// Print a dashboard for Grafana
-    #[arg(long)]
+    /// Print a dashboard for Grafana: every metric of a machine
+    #[arg(long, conflicts_with = "grafana_fleet")]
     pub(crate) grafana: bool,
+    /// Print a dashboard for Grafana: all machines together
+    #[arg(long)]
+    pub(crate) grafana_fleet: bool,
 }
 
 /// `lull keys`.

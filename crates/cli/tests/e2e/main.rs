@@ -27,6 +27,7 @@ mod needs_memcached_churn;
 mod needs_memcached_tutorial;
 mod needs_nginx;
 mod needs_prometheus;
+mod needs_promtool;
 mod needs_tmux;
 mod placement;
 mod presence;

@@ -1,9 +1,12 @@
-//! A Grafana dashboard of every metric, from the catalogue.
+//! Grafana dashboards: every metric of a machine, and the counters of a fleet.
 //!
 //! Each scope has a row and each metric a panel, so that a new line in the catalogue also
 //! adds the metric to the dashboard. A bound is drawn in the panel of the metric that it
-//! limits.
+//! limits. The fleet's dashboard has sums over machines, which only counters allow.
 
+use lull_measure::catalogue::totals::{
+    self, FAILED_REQUESTS, LATE_REQUESTS, LATENCY_HISTOGRAM, REQUESTS, TOTALS, Total,
+};
 use lull_measure::catalogue::{ALL, Metric, Scope, TAIL_BOUND, TAIL_LATENCY, Unit};
 use serde_json::{Value, json};
 
@@ -21,10 +24,103 @@ pub(super) fn dashboard() -> Value {
         let of_scope = ALL.iter().filter(|metric| metric.scope == scope);
         of_scope.filter(|metric| metric.name != TAIL_BOUND.name).for_each(|it| panels.add(it));
     }
+    let about = "Tail latency against its bounds, entropy, energy, and who has which cores";
+    whole(("Lull", "lull", about), panels)
+}
+
+/// The dashboard of all machines: late requests, latency, energy, and what needs attention.
+pub(super) fn fleet() -> Value {
+    let mut panels = Panels::default();
+    panels.row("Objectives");
+    let per_s = |total: &Total| rate(total, "sum by (app)");
+    let app = "{{app}}";
+    panels.chart(&Chart {
+        title: "Late requests",
+        about: LATE_REQUESTS.help,
+        unit: "percentunit",
+        queries: &[(format!("{} / {}", per_s(LATE_REQUESTS), per_s(REQUESTS)), app)],
+    });
+    let quantile = |at: f64| {
+        format!(
+            "histogram_quantile({at}, sum by (app, le) \
+             (rate({LATENCY_HISTOGRAM}_bucket{{{MACHINES}}}[$__rate_interval])))"
+        )
+    };
+    panels.chart(&Chart {
+        title: "Latency of all machines",
+        about: totals::LATENCY_HELP,
+        unit: "s",
+        queries: &[(quantile(0.5), "{{app}} p50"), (quantile(0.99), "{{app}} p99")],
+    });
+    panels.chart(&Chart {
+        title: "Requests",
+        about: REQUESTS.help,
+        unit: "reqps",
+        queries: &[(per_s(REQUESTS), app), (per_s(FAILED_REQUESTS), "{{app}} failed")],
+    });
+    panels.row("Counters");
+    let shown = [REQUESTS, LATE_REQUESTS, FAILED_REQUESTS];
+    for total in TOTALS.iter().filter(|total| shown.iter().all(|it| it.name != total.name)) {
+        let (by, legend) = match total.scope.label() {
+            Some(label) => (format!("sum by ({label})"), format!("{{{{{label}}}}}")),
+            None => ("sum by (instance)".to_owned(), "{{instance}}".to_owned()),
+        };
+        let title = capitalised(total.name);
+        panels.chart(&Chart {
+            title: &title,
+            about: total.help,
+            unit: if total.unit == Unit::Joules { "watt" } else { unit_of_rate(total.unit) },
+            queries: &[(rate(total, &by), &legend)],
+        });
+    }
+    panels.row("Agents");
+    panels.chart(&Chart {
+        title: "Time since the last epoch",
+        about: "An agent that is stuck shows the same values again and again.",
+        unit: "s",
+        queries: &[(format!("lull_epoch_age_seconds{{{MACHINES}}}"), "{{instance}}")],
+    });
+    panels.chart(&Chart {
+        title: "Agents by state",
+        about: "What the agents do: follow their policy, the SLO-safe state, or a pause.",
+        unit: "none",
+        queries: &[(
+            format!("count by (state, policy) (lull_agent{{{MACHINES}}})"),
+            "{{state}} {{policy}}",
+        )],
+    });
+    let about = "Late requests, latency, energy and what needs attention, over all machines";
+    whole(("Lull: fleet", "lull-fleet", about), panels)
+}
+
+/// Selects the machines that are chosen on the dashboard.
+const MACHINES: &str = "instance=~\"$instance\"";
+
+fn rate(total: &Total, by: &str) -> String {
+    format!("{by} (rate({}{{{MACHINES}}}[$__rate_interval]))", total.prometheus_name())
+}
+
+/// Grafana's name of a counter's unit by second: seconds by second are a share.
+const fn unit_of_rate(unit: Unit) -> &'static str {
+    match unit {
+        Unit::Seconds => "percentunit",
+        _ => "short",
+    }
+}
+
+/// One chart with its queries and their legends.
+struct Chart<'a> {
+    title: &'a str,
+    about: &'a str,
+    unit: &'a str,
+    queries: &'a [(String, &'a str)],
+}
+
+fn whole((title, uid, about): (&str, &str, &str), panels: Panels) -> Value {
     json!({
-        "title": "Lull",
-        "uid": "lull",
-        "description": "Tail latency against its bounds, entropy, energy, and who has which cores",
+        "title": title,
+        "uid": uid,
+        "description": about,
         "tags": ["lull"],
         "schemaVersion": 39,
         "refresh": "5s",
@@ -58,19 +154,37 @@ impl Panels {
         self.y += 1;
     }
 
+    fn chart(&mut self, chart: &Chart<'_>) {
+        let target = |(place, (query, legend)): (usize, &(String, &str))| {
+            json!({
+                "refId": ["A", "B", "C"].get(place).unwrap_or(&"D"),
+                "datasource": datasource(),
+                "expr": query,
+                "legendFormat": legend,
+            })
+        };
+        let targets: Vec<Value> = chart.queries.iter().enumerate().map(target).collect();
+        self.push(chart.title, chart.about, chart.unit, &targets);
+    }
+
     fn add(&mut self, metric: &'static Metric) {
         let mut targets = vec![target("A", metric, "")];
         if metric.name == TAIL_LATENCY.name {
             targets.push(target("B", TAIL_BOUND, " bound"));
         }
+        let about = format!("{} From: {}.", metric.help, metric.source);
+        self.push(&capitalised(metric.name), &about, unit(metric.unit), &targets);
+    }
+
+    fn push(&mut self, title: &str, about: &str, unit: &str, targets: &[Value]) {
         self.all.push(json!({
             "id": self.all.len() + 1,
             "type": "timeseries",
-            "title": title(metric),
-            "description": format!("{} From: {}.", metric.help, metric.source),
+            "title": title,
+            "description": about,
             "datasource": datasource(),
             "gridPos": { "x": self.x, "y": self.y, "w": WIDTH, "h": HEIGHT },
-            "fieldConfig": { "defaults": { "unit": unit(metric.unit) }, "overrides": [] },
+            "fieldConfig": { "defaults": { "unit": unit }, "overrides": [] },
             "targets": targets,
         }));
         self.x += WIDTH;
@@ -94,8 +208,8 @@ fn target(id: &str, metric: &Metric, suffix: &str) -> Value {
     })
 }
 
-fn title(metric: &Metric) -> String {
-    let words = metric.name.replace('_', " ");
+fn capitalised(name: &str) -> String {
+    let words = name.replace('_', " ");
     let mut letters = words.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
@@ -133,8 +247,21 @@ mod tests {
     }
 
     #[test]
+    fn the_fleet_has_every_counter_and_sums_them_by_their_rates() {
+        let text = fleet().to_string();
+        for total in TOTALS {
+            let name = total.prometheus_name();
+            assert!(text.contains(&format!("(rate({name}{{")), "{name}");
+        }
+        assert!(text.contains("lull_request_latency_seconds_bucket"));
+    }
+
+    #[test]
     fn panels_do_not_overlap_and_have_their_own_numbers() {
-        let dashboard = dashboard();
+        [dashboard(), fleet()].iter().for_each(check_panels);
+    }
+
+    fn check_panels(dashboard: &Value) {
         let panels = dashboard["panels"].as_array().unwrap();
         let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64()).collect();
         assert_eq!(ids.len(), panels.len());
