@@ -27,8 +27,11 @@ mod message;
 mod process;
 mod pushed;
 mod restart;
+mod taken;
 
 pub use process::run;
+#[doc(hidden)]
+pub use taken::{sample_messages, take_messages};
 
 use crate::VERSION;
 use crate::live::{Command, Moment, Page, Serve, Token};

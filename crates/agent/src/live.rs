@@ -11,6 +11,8 @@ mod connections;
 mod exposition;
 mod facts;
 mod history;
+#[doc(hidden)]
+pub mod loopback;
 mod moment;
 mod openmetrics;
 mod operator;

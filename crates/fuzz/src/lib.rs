@@ -4,10 +4,10 @@
 //! bytes are. `cargo xtask fuzz NAME` runs one under libFuzzer, guided by coverage. The tests
 //! of this crate run each target on its seeds and on random changes of them, which finds less,
 //! and needs no other build.
-//!
-//! Not here: the ledger, because restoring a random ledger would write to this machine.
 
 mod documents;
+mod front;
+mod ledger;
 mod page;
 mod wire;
 
@@ -15,7 +15,7 @@ mod wire;
 pub type Run = fn(&[u8]);
 
 /// The function of each target of `targets.toml`.
-const TARGETS: [(&str, Run); 10] = [
+const TARGETS: [(&str, Run); 14] = [
     ("config", documents::config),
     ("scenario", documents::scenario),
     ("core-mix", documents::core_mix),
@@ -26,6 +26,10 @@ const TARGETS: [(&str, Run); 10] = [
     ("push", wire::push),
     ("protocol", wire::protocol),
     ("page", page::page),
+    ("ledger", ledger::ledger),
+    ("http", front::http),
+    ("frontend", front::frontend),
+    ("otlp", wire::otlp),
 ];
 
 /// Returns the function of the target with a name.
@@ -42,10 +46,16 @@ mod tests {
 
     /// Changes of each seed; each target has about a thousand inputs a second at least.
     const CHANGES: u64 = 300;
+    /// Of targets that wait: a restore does.
+    const SLOW: [(&str, u64); 1] = [("ledger", 60)];
 
     /// A number that may be set for a longer run: `LULL_FUZZ_CHANGES`, `LULL_FUZZ_SEED`.
     fn number(variable: &str, usual: u64) -> u64 {
         std::env::var(variable).map_or(usual, |text| text.parse().unwrap())
+    }
+
+    fn usual_changes(name: &str) -> u64 {
+        SLOW.iter().find(|(slow, _)| *slow == name).map_or(CHANGES, |(_, changes)| *changes)
     }
 
     /// Flips, inserts, removes, repeats or cuts some bytes.
@@ -82,7 +92,7 @@ mod tests {
         let run = find_target(name).unwrap();
         let (_, directories) = seeds().into_iter().find(|(known, _)| known == name).unwrap();
         let mut rng = Rng::seed_from_u64(number("LULL_FUZZ_SEED", 1));
-        let changes = number("LULL_FUZZ_CHANGES", CHANGES);
+        let changes = number("LULL_FUZZ_CHANGES", usual_changes(name));
         for directory in directories {
             let mut seeds: Vec<_> =
                 directory.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -127,5 +137,9 @@ mod tests {
         changed_lines_are_taken_or_refused = "push",
         changed_connections_are_followed = "protocol",
         pages_that_change_meanwhile_delay_no_worker = "page",
+        damaged_ledgers_restore_old_values_or_none = "ledger",
+        changed_requests_are_answered_or_refused = "http",
+        changed_messages_of_a_front_end_are_checked = "frontend",
+        changed_exports_are_counted_or_refused = "otlp",
     }
 }

@@ -2,6 +2,7 @@
 
 use lull_control::{AppId, AppSpec};
 use lull_host::gauges::push::PushGauge;
+use lull_measure::push::COUNT_MAX;
 use lull_measure::{Nanos, Percentile};
 use lull_oncall::Names;
 use lull_oncall::protocol::{Protocol, Reader};
@@ -10,6 +11,16 @@ use std::os::unix::net::UnixStream;
 
 /// The agent's clock; the windows of the seeds end shortly before.
 const NOW: Nanos = Nanos::from_secs(100);
+
+/// An export that arrives at the receiver of OTLP, in which no more requests are counted than it
+/// can hold.
+pub(crate) fn otlp(bytes: &[u8]) {
+    if let Ok((counted, refused)) = lull_agent::otlp::read_export(bytes) {
+        let points = bytes.len() as u64;
+        assert!(counted <= points.saturating_mul(COUNT_MAX), "{counted} requests");
+        assert!(refused <= points, "{refused} points");
+    }
+}
 
 /// A client that pushes the bytes and leaves, and the two epochs after it.
 pub(crate) fn push(bytes: &[u8]) {

@@ -22,6 +22,7 @@ mod original;
 mod process;
 mod reach;
 mod recovery;
+mod reread;
 mod restoration;
 mod restore;
 mod state_dir;
@@ -36,6 +37,8 @@ pub use lock::running_agent;
 pub use original::{Key, Original};
 pub use process::{GuardArgs, GuardEnd, GuardError, run};
 pub use recovery::{How, Recovery, restore_stale};
+#[doc(hidden)]
+pub use reread::reread_lines;
 pub use restoration::{Restoration, Restored};
 pub use state_dir::StateDir;
 pub use watch::{GuardCommand, GuardHandle, GuardState, spawn};

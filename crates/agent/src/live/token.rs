@@ -40,7 +40,7 @@ impl Token {
 
     /// Returns what recognises the token and does not reveal it.
     pub(super) fn digest(&self) -> TokenDigest {
-        TokenDigest(Sha256::digest(&self.text).into())
+        TokenDigest::of(&self.text)
     }
 
     /// Returns whether a text is the token, in time that does not depend on how much of it matches.
@@ -55,6 +55,11 @@ impl Token {
 pub(crate) struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
+    /// Returns the digest of a token.
+    pub(super) fn of(token: &str) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+
     /// Returns whether a text is the token.
     pub(super) fn is(&self, shown: &str) -> bool {
         is_same(&self.0, &Sha256::digest(shown))

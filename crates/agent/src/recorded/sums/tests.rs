@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const TABLES: &str = "
+    PRAGMA synchronous = OFF;
     CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
     CREATE TABLE apps (id INTEGER PRIMARY KEY, name TEXT NOT NULL, spec TEXT NOT NULL);
     CREATE TABLE epochs (number INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL,
