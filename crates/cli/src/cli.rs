@@ -249,9 +249,9 @@ pub(crate) struct RunArgs {
 pub(crate) struct BurnArgs {
     /// compute, memory or memory:256MiB
     pub(crate) work: Work,
-    /// Threads; by default one a core
-    #[arg(long)]
-    pub(crate) threads: Option<usize>,
+    /// Threads, at most 4096; by default one a core
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) threads: Option<u16>,
     /// Stop after this long; without it when interrupted
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,

@@ -26,6 +26,8 @@ mod man;
 mod metrics;
 mod mix;
 mod place;
+#[cfg(feature = "fleet")]
+mod pods;
 mod policies;
 mod register;
 mod reload;
@@ -47,6 +49,7 @@ use crate::say;
 use anyhow::{Context, bail};
 use lull_agent::error::UsageError;
 use lull_host::guard::Ledger;
+use lull_lab::server::ServerScenario;
 use lull_measure::escape;
 use std::io::Write;
 
@@ -85,6 +88,8 @@ pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Man { directory } => report(|| man::run(&directory)),
         Command::Guard(args) => operate(|| guard::run(&args)),
         Command::Frontend => operate(frontend::run),
+        #[cfg(feature = "fleet")]
+        Command::Pods => operate(pods::run),
     }
 }
 
@@ -125,6 +130,12 @@ fn check_rates(rates: &[f64]) -> anyhow::Result<()> {
         }
         None => Ok(()),
     }
+}
+
+/// Refuses rates of a simulated server that would take too long, or too much memory.
+fn check_amount(scenario: &ServerScenario, rates: &[f64]) -> Result<(), UsageError> {
+    let check = |rate: &f64| scenario.run.check_amount(&scenario.model, *rate);
+    rates.iter().try_for_each(check).map_err(|why| UsageError(format!("--rate: {why}")))
 }
 
 /// Prints a value as indented JSON. A closed reader is an error, because a closed pipe does

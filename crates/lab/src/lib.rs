@@ -2,6 +2,7 @@
 //! tables as experiments.
 
 pub mod backlog;
+pub mod bounds;
 pub mod cells;
 pub mod claims;
 mod colocation;

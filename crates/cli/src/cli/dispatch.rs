@@ -15,9 +15,9 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 takes a free port and prints it
     #[arg(long, default_value = "127.0.0.1:7300")]
     pub(crate) listen: SocketAddr,
-    /// Worker threads; by default one for each core
-    #[arg(long)]
-    pub(crate) workers: Option<usize>,
+    /// Worker threads, at most 4096; by default one for each core
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) workers: Option<u16>,
     /// Put each request on a core by the dispatcher of this file (docs/dispatch.md); needs workers
     /// for all requests that may be under way: 32 by default then
     #[arg(long, value_name = "FILE")]

@@ -11,7 +11,7 @@ pub(crate) fn run(args: BurnArgs) -> anyhow::Result<()> {
     let defaults = BurnerConfig::default();
     let config = BurnerConfig {
         work: args.work,
-        threads: args.threads.unwrap_or(defaults.threads),
+        threads: args.threads.map_or(defaults.threads, usize::from),
         duration: args.duration,
         push: args.push.zip(args.app).map(|(socket, app)| PushConfig { socket, app }),
     };

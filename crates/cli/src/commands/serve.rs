@@ -16,7 +16,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let defaults = ServerConfig::default();
     let dispatch = args.dispatch.as_deref().map(open).transpose()?;
     let usual = if dispatch.is_some() { WORKERS } else { defaults.workers };
-    let workers = args.workers.unwrap_or(usual);
+    let workers = args.workers.map_or(usual, usize::from);
     let stop = signals::stop_flag()?;
     let server = Server::bind(ServerConfig { listen: args.listen, workers, ..defaults })?;
     // Scripts wait for the first line; with port 0 it contains the port.

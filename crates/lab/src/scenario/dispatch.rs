@@ -7,6 +7,7 @@ use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
+use crate::bounds::Amount;
 use crate::cells::Sample;
 use crate::progress::Progress;
 use lull_control::dispatcher::{DispatcherError, Ladder};
@@ -90,6 +91,7 @@ impl DispatchScenario {
             figures: figures((percentile, bound), &file.dispatch, &ladder),
         };
         let frame = Frame::new(contents, &file.run, choice, WARMUP)?;
+        check_amount(&file.dispatch, &ladder, frame.warmup.saturating_add(frame.length))?;
         let profile = file.dispatch.profile(file.profile.unwrap_or(PROFILE), frame.seed);
         let scenario = Self {
             frame,
@@ -247,6 +249,21 @@ fn figures(
         add("utilisation", Some(of.name.as_str()), words, "%", DispatchFigure::Utilisation(kind));
     }
     all
+}
+
+/// Rejects a replication of too many requests, or of too many that wait.
+fn check_amount(model: &DispatchModel, ladder: &Ladder, span: Nanos) -> Result<(), Wrong> {
+    let capacity_per_s = dispatch::top_speeds(ladder) / model.work.mean().as_secs_f64();
+    for (at, step) in model.load.iter().enumerate() {
+        let rate_per_s = step.rate_per_s;
+        let takes = step
+            .requests
+            .map_or(span, |requests| Nanos::from_secs_f64(requests as f64 / rate_per_s).min(span));
+        let amount = Amount { rate_per_s, capacity_per_s, span: takes };
+        let wrong = |why| Wrong::at(format!("dispatch.load[{at}].rate_per_s"), why);
+        amount.check().map_err(wrong)?;
+    }
+    Ok(())
 }
 
 /// Notices about a load that exceeds the capacity of the cores.

@@ -2,6 +2,7 @@
 //! the settings to try.
 
 use super::{Grid, Run};
+use crate::bounds::Amount;
 use lull_control::{AppSpec, Capability, Objective, Plant, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
 use lull_policies::search::Space;
@@ -96,6 +97,10 @@ impl ServerFile {
         let (warmup, length, seed) = (self.warmup, self.length, self.seed);
         let run = Run { warmup, length, seed, replication: 0, percentile };
         run.check(&rates)?;
+        for (at, rate) in rates.iter().enumerate() {
+            let wrong = |message| ServerFileError { key: format!("rates-per-s[{at}]"), message };
+            run.check_amount(&self.server, *rate).map_err(wrong)?;
+        }
         let all = |count: usize| (count > 0).then_some(());
         let grid = Grid {
             space: space(&self.server, &app)?,
@@ -109,6 +114,15 @@ impl ServerFile {
 }
 
 impl Run {
+    /// Refuses a rate of too many requests, or of too many that would wait.
+    ///
+    /// # Errors
+    /// The bound, and how to stay below it.
+    pub fn check_amount(&self, model: &NetServerModel, rate_per_s: f64) -> Result<(), String> {
+        let span = self.warmup.saturating_add(self.length);
+        amount(model, rate_per_s, span).check()
+    }
+
     /// Refuses a length that has too few requests beyond the percentile at one of these rates.
     ///
     /// # Errors
@@ -130,6 +144,12 @@ impl Run {
         );
         Err(ServerFileError { key: "length".to_owned(), message })
     }
+}
+
+/// Requests of this rate for some time, against what the cores could do without a network stack.
+pub(crate) fn amount(model: &NetServerModel, rate_per_s: f64, span: Nanos) -> Amount {
+    let cycles_per_s = f64::from(model.cores) * model.highest().0 as f64;
+    Amount { rate_per_s, capacity_per_s: cycles_per_s / model.app.cycles, span }
 }
 
 fn space(model: &NetServerModel, app: &AppSpec) -> Result<Space, ServerFileError> {

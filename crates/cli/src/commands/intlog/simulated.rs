@@ -45,6 +45,7 @@ fn simulated(scenario: &ServerScenario, args: &IntlogArgs) -> anyhow::Result<Net
         return Err(UsageError("no load: give --rate".to_owned()).into());
     };
     let run = scenario.run;
+    crate::commands::check_amount(scenario, &[*rate_per_s])?;
     let model = scenario.model.at_rate(*rate_per_s);
     let mut server = NetServer::new(&model, run.seed, run.replication)?;
     let setting = ServerSetting {

@@ -3,7 +3,7 @@
 use super::picture::Picture;
 use super::{Hunt, STOPPED, Tuned};
 use crate::cli::TuneArgs;
-use crate::commands::{UsageError, check_rates, sweep};
+use crate::commands::{UsageError, check_amount, check_rates, sweep};
 use crate::signals::stop_flag;
 use lull_agent::located::Located;
 use lull_agent::tuning_store::{Key, Store, Subject};
@@ -31,6 +31,7 @@ pub(super) fn tune(source: &Located, args: &TuneArgs) -> anyhow::Result<Vec<Tune
     check_rates(rates)?;
     // The file's own rates are checked with its keys.
     scenario.run.check(rates).map_err(|error| UsageError(format!("--rate: {error}")))?;
+    check_amount(&scenario, rates)?;
     let store = Store::open(&args.store)?;
     let mut picture = Picture::new(args.json);
     let stop = stop_flag()?;

@@ -1,5 +1,6 @@
 //! The paper's machines and demands as models, and the runs of dispatchers on them.
 
+use crate::bounds::Amount;
 use crate::prelude::*;
 use lull_control::dispatcher::{CoreSpeed, Supply};
 use lull_measure::{Nanos, Percentile, Watts};
@@ -201,6 +202,7 @@ impl<'a> DispatchBench<'a> {
         let model = model.at_rate(rate_per_s);
         let outcomes = self.outcomes(seed, &model, dispatcher, config, self.lengths())?;
         let each = |value: fn(&DispatchTotals) -> f64| outcomes.iter().map(value).collect();
+        self.check_amount(&model, rate_per_s)?;
         Ok(DispatchCell {
             rate_per_s,
             energy_mj: each(|one| 1e3 * one.energy_per_request().unwrap_or(f64::NAN)),
@@ -212,6 +214,16 @@ impl<'a> DispatchBench<'a> {
 
     /// Runs a dispatcher on a model as it is, in all replications.
     pub(super) fn outcomes(
+    /// Refuses a load so far beyond the cores that the requests that wait would fill the memory.
+    fn check_amount(&self, model: &DispatchModel, rate_per_s: f64) -> Result<(), LabError> {
+        let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
+        let capacity_per_s = top_speeds(&ladder) / model.work.mean().as_secs_f64();
+        let RunLength { warmup, counted } = self.lengths();
+        let answered_s = (warmup + counted) as f64 / capacity_per_s.min(rate_per_s);
+        let span = Nanos::from_secs_f64(answered_s);
+        Amount { rate_per_s, capacity_per_s, span }.check().map_err(LabError::Bound)
+    }
+
         &self,
         seed: u64,
         model: &DispatchModel,
