@@ -6,7 +6,9 @@ use lull_control::dispatcher::{CoreSpeed, Supply};
 use lull_measure::{Nanos, Percentile, Watts};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
-use lull_sim::dispatch::{DispatchModel, DispatchSimulation, DispatchTotals, RequestWork};
+use lull_sim::dispatch::{
+    DispatchModel, DispatchSimulation, DispatchTotals, RequestWork, top_speeds,
+};
 use lull_sim::model::Distribution;
 use lull_sim::stats::Estimate;
 use lull_sim::{Replication, RunLength};
@@ -200,9 +202,9 @@ impl<'a> DispatchBench<'a> {
         rate_per_s: f64,
     ) -> Result<DispatchCell, LabError> {
         let model = model.at_rate(rate_per_s);
+        self.check_amount(&model, rate_per_s)?;
         let outcomes = self.outcomes(seed, &model, dispatcher, config, self.lengths())?;
         let each = |value: fn(&DispatchTotals) -> f64| outcomes.iter().map(value).collect();
-        self.check_amount(&model, rate_per_s)?;
         Ok(DispatchCell {
             rate_per_s,
             energy_mj: each(|one| 1e3 * one.energy_per_request().unwrap_or(f64::NAN)),
@@ -212,8 +214,6 @@ impl<'a> DispatchBench<'a> {
         })
     }
 
-    /// Runs a dispatcher on a model as it is, in all replications.
-    pub(super) fn outcomes(
     /// Refuses a load so far beyond the cores that the requests that wait would fill the memory.
     fn check_amount(&self, model: &DispatchModel, rate_per_s: f64) -> Result<(), LabError> {
         let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
@@ -224,6 +224,8 @@ impl<'a> DispatchBench<'a> {
         Amount { rate_per_s, capacity_per_s, span }.check().map_err(LabError::Bound)
     }
 
+    /// Runs a dispatcher on a model as it is, in all replications.
+    pub(super) fn outcomes(
         &self,
         seed: u64,
         model: &DispatchModel,
