@@ -131,11 +131,16 @@ impl LiveAdmission {
     /// As [`Post::admission`].
     pub fn new(post: &Post, runtime: Arc<Runtime>) -> Result<Self, PolicyError> {
         let tells_apart = !post.promises.is_empty();
+        let places = Places::new(&post.promises, |name| runtime.client_class(name));
+        let places = places.map_err(|name| {
+            let message = format!("the promise is for the class of clients `{name}`, which is not");
+            PolicyError::Config { key: "promise".to_owned(), message }
+        })?;
         Ok(Self {
             name: post.name.clone(),
             admission: post.admission()?,
             statistics: runtime.statistics(),
-            places: tells_apart.then(|| Places::new(&post.promises)),
+            places: tells_apart.then_some(places),
             limits: RoundLimits::open(post.objectives().len()),
             closed: post.closed,
             reported_ns: runtime.settings().isr_delay_ns,

@@ -3,6 +3,7 @@
 //! [`Config::load`] reads and checks it and returns a config that can be run. Every
 //! error names file, line and key.
 
+mod client_class;
 mod gate;
 mod kubernetes;
 mod place;
@@ -13,6 +14,7 @@ mod schema;
 mod slots;
 mod template;
 
+pub use client_class::{ClientClassSection, ClientMatchSection, client_classes};
 pub use gate::{Concurrency, GateSection};
 pub use kubernetes::{CpuManager, Discover, KubernetesSection};
 pub use place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
@@ -347,6 +349,13 @@ impl Config {
                            once: concurrency = 16, or \"auto\"";
             return fail("concurrency", message.to_owned());
         }
+        if app.concurrency.is_none() && !app.client_class.is_empty() {
+            let message = "needs a gate at which they wait: concurrency = 16, or \"auto\"";
+            return fail("client_class", message.to_owned());
+        }
+        client_classes(&app.client_class)
+            .map(drop)
+            .or_else(|(index, message)| fail(&format!("client_class[{index}]"), message))?;
         for (index, promise) in app.promise.iter().enumerate() {
             let of = |(key, message)| fail(&format!("promise[{index}].{key}"), message);
             promise.check().or_else(of)?;

@@ -35,10 +35,12 @@ mod speeds_tests;
 mod state;
 #[cfg(test)]
 mod tests;
+mod unmodified;
 
 pub use runtime::{Dispatch, DispatchError, Mark};
 pub use speeds::{Safety, Speeds, SpeedsError};
 pub use state::{DeskError, DispatchState, Order, Seated, Spent, Tally};
+pub use unmodified::{UnmodifiedDispatch, UnmodifiedTally, UnmodifiedThread};
 
 use lull_control::dispatcher::Ladder;
 use lull_control::{CoreId, CoreSet};

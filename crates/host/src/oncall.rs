@@ -4,6 +4,7 @@
 //! ([`Runtime::environment`]); all other communication goes through the page.
 
 mod binary;
+mod classes;
 mod directory;
 mod heartbeat;
 mod operator;
@@ -12,9 +13,12 @@ mod unmapped;
 mod watch;
 
 pub use binary::{Linkage, linkage};
+pub use classes::{
+    ClassSeen, ClientClass, ClientMatch, OTHER_CLIENTS, check_client_classes, user_number,
+};
 pub use directory::{PageDirectory, PageDirectoryError, write_library};
 pub use operator::{GateStatus, OperatorError, OperatorPage, describe_bypass};
-pub use seen::{ConnectionSeen, Counts, Statistics};
+pub use seen::{ConnectionSeen, Counts, RequestSeen, Statistics};
 pub use unmapped::{UnmappedServer, UnmappedServers};
 pub use watch::Watch;
 
@@ -48,6 +52,8 @@ pub struct Rules {
     pub gates_unix: bool,
     /// Local ports with connections that never wait; at most four.
     pub exempt_ports: Vec<u16>,
+    /// Classes of clients, of which the first that fits has a client; none if slots go round.
+    pub client_classes: Vec<ClientClass>,
 }
 
 impl Rules {
@@ -62,7 +68,7 @@ impl Rules {
         if !header.set_exempt_ports(&self.exempt_ports) {
             return Err(io::Error::other("at most four ports can be exempt"));
         }
-        Ok(())
+        classes::write(page, &self.client_classes)
     }
 }
 
@@ -82,6 +88,8 @@ pub struct Runtime {
     counters_before: Counters,
     /// Connections without a record when this agent took it over.
     turned_away_before: u64,
+    /// The classes of clients when this agent took it over.
+    classes_before: Vec<ClassSeen>,
 }
 
 /// Wakes workers of other processes.
@@ -145,11 +153,13 @@ impl Runtime {
         let counters_before = page.control().counters();
         let turned_away_before = page.header().turned_away();
         page.note().write("");
+        page.header().set_dispatched(false);
         page.header().set_agent(std::process::id());
         page.control().beat(now().0);
         page.control().set(settings);
         let heartbeat = Heartbeat::start(Arc::clone(&page))?;
-        Ok(Self { page, heartbeat, counters_before, turned_away_before })
+        let classes_before = classes::read(&page);
+        Ok(Self { page, heartbeat, counters_before, turned_away_before, classes_before })
     }
 
     /// Returns the variables that a server's environment needs besides the agent's own;
@@ -220,6 +230,19 @@ impl Runtime {
         self.page.header().turned_away().wrapping_sub(self.turned_away_before)
     }
 
+    /// Returns how the classes of clients have fared since this agent took the page over; none if
+    /// it has none.
+    pub fn client_classes(&self) -> Vec<ClassSeen> {
+        let mut seen = classes::read(&self.page);
+        seen.iter_mut().zip(&self.classes_before).for_each(|(now, before)| now.subtract(before));
+        seen
+    }
+
+    /// Returns the number of the class of clients with this name, if the gate has it.
+    pub fn client_class(&self, name: &str) -> Option<usize> {
+        classes::read(&self.page).iter().position(|class| class.name == name)
+    }
+
     /// Returns a reader of the servers' statistics from now on.
     pub fn statistics(&self) -> Statistics {
         Statistics::new(Arc::clone(&self.page), now())
@@ -232,6 +255,18 @@ impl Runtime {
     pub fn unmapped_servers(&self, roots: &Roots) -> io::Result<UnmappedServers> {
         let found = fstat(self.page.file())?;
         Ok(UnmappedServers::new(roots, self.page.path(), found.st_ino, found.st_uid))
+    }
+
+    /// Sets whether this agent moves the threads of servers: when it is killed, they take their
+    /// cores back.
+    pub fn set_dispatched(&self, is_dispatched: bool) {
+        self.page.header().set_dispatched(is_dispatched);
+    }
+
+    /// Reads the request of each connection, those of closed connections included.
+    pub fn requests(&self) -> impl Iterator<Item = RequestSeen> + '_ {
+        let used = self.page.records().filter(|(_, record)| record.generation() != 0);
+        used.map(|(id, record)| RequestSeen::read(id, record))
     }
 
     /// Frees the records of connections of processes that were killed, and corrects the shared

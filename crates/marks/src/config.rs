@@ -249,15 +249,30 @@ impl Config {
         dispatcher: Box<dyn Dispatcher>,
         guard: GuardCommand,
     ) -> Result<Dispatch, DispatchError> {
+        match self.speeds(&floor, guard)? {
+            None => Dispatch::start(floor, dispatcher),
+            Some(speeds) => Dispatch::start_scaling(floor, dispatcher, speeds),
+        }
+    }
+
+    /// Returns the frequencies of the cores of a floor of this config, where each core can be of
+    /// every type; `guard` is the command that starts the guard.
+    ///
+    /// # Errors
+    /// If the machine refuses the frequencies.
+    pub fn speeds(
+        &self,
+        floor: &Floor,
+        guard: GuardCommand,
+    ) -> Result<Option<Speeds>, DispatchError> {
         if !floor.ladder.scales() {
-            return Dispatch::start(floor, dispatcher);
+            return Ok(None);
         }
         let roots = Roots::default();
         let state = StateDir::locate(self.state.as_deref()).map_err(SpeedsError::from)?;
         let levels: Vec<Hertz> = self.core.iter().filter_map(|one| one.frequency).collect();
         let safety = Safety::open(state, &roots, guard)?;
-        let speeds = Speeds::open(&floor, &levels, &roots, safety)?;
-        Dispatch::start_scaling(floor, dispatcher, speeds)
+        Ok(Some(Speeds::open(floor, &levels, &roots, safety)?))
     }
 }
 

@@ -22,7 +22,7 @@ pub struct NameHash(pub u64);
 
 impl NameHash {
     /// Returns the hash of a name (FNV-1a), never 0.
-    pub fn of(name: &[u8]) -> Self {
+    pub fn from_bytes(name: &[u8]) -> Self {
         let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         Self(name.iter().fold(0xcbf2_9ce4_8422_2325, step).max(1))
     }
@@ -251,7 +251,7 @@ mod tests {
     fn names(user: &str, database: &str, application: &str) -> Names {
         let hash = |name: &str| match name {
             "" => NameHash::default(),
-            _ => NameHash::of(name.as_bytes()),
+            _ => NameHash::from_bytes(name.as_bytes()),
         };
         Names { user: hash(user), database: hash(database), application: hash(application) }
     }

@@ -86,6 +86,8 @@ pub struct Header {
     turned_away: AtomicU64,
     /// The process of the agent, for reports only; 0 if none is attached.
     agent: AtomicU32,
+    /// 1 while an agent moves threads of servers to cores.
+    dispatched: AtomicU32,
 }
 
 /// Histograms that the connections' transactions are spread over.
@@ -293,6 +295,17 @@ impl Header {
     /// Sets the process of the agent.
     pub fn set_agent(&self, pid: u32) {
         self.agent.store(pid, Ordering::Relaxed);
+    }
+
+    /// Whether an agent moves threads of servers to cores, or did until it was killed.
+    #[inline]
+    pub fn is_dispatched(&self) -> bool {
+        self.dispatched.load(Ordering::Relaxed) == 1
+    }
+
+    /// Sets whether an agent moves threads of servers to cores.
+    pub fn set_dispatched(&self, is_dispatched: bool) {
+        self.dispatched.store(is_dispatched.into(), Ordering::Relaxed);
     }
 
     /// Counts a connection for which the page has no record.

@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn names_that_a_message_does_not_give_stay() {
         let client = KnownClient::new();
-        let [user, application] = [b"web", b"cli"].map(|name| NameHash::of(name));
+        let [user, application] = [b"web", b"cli"].map(|name| NameHash::from_bytes(name));
         client.set_names(&Names { user, ..Names::default() });
         let mut names = client.names();
         names.update(&Names { application, ..Names::default() });

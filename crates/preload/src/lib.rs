@@ -38,6 +38,7 @@ mod answers;
 mod client;
 mod clock;
 mod connection;
+mod cores;
 mod descriptors;
 pub mod events;
 mod gate;

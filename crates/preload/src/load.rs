@@ -1,6 +1,6 @@
 //! What runs when the library is loaded, when the process forks and when it ends.
 
-use crate::{clock, connection, page, pool, process, service, signals, ticker};
+use crate::{clock, connection, cores, page, pool, process, service, signals, ticker};
 use std::ffi::CStr;
 
 /// The environment variable with the path of the page: a descriptor of the agent's, or a
@@ -29,6 +29,7 @@ extern "C" fn load() {
     }
     // The page comes last: once it is there, connections use the clock.
     clock::load();
+    cores::load();
     // SAFETY: `getenv` returns a string that ends with a zero.
     if page::load(unsafe { CStr::from_ptr(path) }).is_none() {
         return;

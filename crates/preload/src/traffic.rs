@@ -29,7 +29,9 @@ impl Connection {
             self.read_request(bytes);
         } else if self.record.pending_since_ns().is_none() && !bytes.is_empty() {
             // Without a protocol, what is read is a query and what is written its reply.
-            self.record.query_arrived(process::tid(), clock::now_ns());
+            let now_ns = clock::now_ns();
+            self.record.query_arrived(process::tid(), now_ns);
+            self.leave_dead_dispatcher(now_ns);
         }
     }
 
@@ -62,6 +64,7 @@ impl Connection {
     fn begin_request(&self, reader: Reader, may_wait: bool) {
         let now_ns = clock::now_ns();
         self.record.query_arrived(process::tid(), self.local.take_arrival(now_ns));
+        self.leave_dead_dispatcher(now_ns);
         let class = self.class(reader);
         if self.record.class() != class {
             self.record.set_class(class);

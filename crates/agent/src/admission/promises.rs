@@ -28,6 +28,9 @@ pub struct Promise {
     /// Clients that come through this port of the server's; through any if absent.
     #[schemars(example = 3307, extend("x-unit" = "none"))]
     port: Option<u16>,
+    /// Clients of this class (`client_class`); of any if absent.
+    #[schemars(example = &"web")]
+    client_class: Option<String>,
     /// Connections that it is kept for at a time; the others are best effort.
     #[schemars(example = 4, extend("x-unit" = "connections"))]
     connections: u32,
@@ -91,8 +94,15 @@ impl Promise {
         Ok(())
     }
 
-    fn fits(&self, connection: &ConnectionSeen) -> bool {
-        self.from.is_none_or(|prefix| prefix.has(connection.peer.ipv4))
+    /// Returns the class of clients that it is for.
+    pub fn client_class(&self) -> Option<&str> {
+        self.client_class.as_deref()
+    }
+
+    /// Whether a connection is one that it is for; `class` is the number of its class of clients.
+    fn fits(&self, class: Option<usize>, connection: &ConnectionSeen) -> bool {
+        class.is_none_or(|class| class == connection.client_class)
+            && self.from.is_none_or(|prefix| prefix.has(connection.peer.ipv4))
             && self.port.is_none_or(|port| port == connection.local_port)
     }
 }
@@ -111,6 +121,8 @@ struct Seated {
 #[derive(Debug)]
 pub(super) struct Places {
     promises: Vec<Promise>,
+    /// The number of the class of clients of each promise that is for one.
+    classes: Vec<Option<usize>>,
     /// By promise, the lowest last.
     free: Vec<Vec<u32>>,
     taken: BTreeMap<Id, Seated>,
@@ -119,8 +131,20 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// As many as there are promises for, and best-effort ones for all others.
-    pub(super) fn new(promises: &[Promise]) -> Self {
+    /// As many as there are promises for, and best-effort ones for all others. `class_of` returns
+    /// the number of a class of clients.
+    ///
+    /// # Errors
+    /// The name of a class that the gate does not have.
+    pub(super) fn new(
+        promises: &[Promise],
+        class_of: impl Fn(&str) -> Option<usize>,
+    ) -> Result<Self, String> {
+        let class = |promise: &Promise| match promise.client_class() {
+            None => Ok(None),
+            Some(name) => class_of(name).map(Some).ok_or_else(|| name.to_owned()),
+        };
+        let classes = promises.iter().map(class).collect::<Result<_, _>>()?;
         let mut next = 0;
         let counts = promises.iter().map(|one| one.connections).chain([CONNECTIONS as u32]);
         let block = |count| {
@@ -130,7 +154,7 @@ impl Places {
         let free: Vec<Vec<u32>> = counts.map(block).collect();
         let waiting = vec![0; next as usize];
         let (promises, taken) = (promises.to_vec(), BTreeMap::new());
-        Self { promises, free, taken, waiting, answered: Vec::new() }
+        Ok(Self { promises, classes, free, taken, waiting, answered: Vec::new() })
     }
 
     /// What each place is promised.
@@ -188,7 +212,8 @@ impl Places {
 
     /// Assigns a place to a new connection; `None` if the shared page is full.
     fn seat(&mut self, one: &ConnectionSeen) -> Option<Seated> {
-        let kept = self.promises.iter().enumerate().filter(|(_, promise)| promise.fits(one));
+        let all = self.promises.iter().zip(&self.classes).enumerate();
+        let kept = all.filter(|(_, (promise, class))| promise.fits(**class, one));
         let fit = kept.map(|(at, _)| at).chain([self.promises.len()]);
         let free = &mut self.free;
         let (promise, place) = fit.filter_map(|at| Some((at, free[at].pop()?))).next()?;
@@ -235,6 +260,7 @@ mod tests {
             peer: Peer { ipv4: u32::from_be_bytes(address), port: 40_000 },
             local_port,
             class: Class::Gated,
+            client_class: 0,
             latency: Counts::default(),
             queries: 0,
             transactions: 0,
@@ -250,7 +276,7 @@ mod tests {
 
     #[test]
     fn who_fits_has_a_place_while_one_is_free_and_others_are_best_effort() {
-        let mut all = Places::new(&two());
+        let mut all = Places::new(&two(), |_| None).unwrap();
         let at_work = [
             connection(0, 1, [10, 0, 0, 1], 3306),
             connection(1, 1, [192, 168, 0, 1], 3306),
@@ -271,7 +297,7 @@ mod tests {
 
     #[test]
     fn only_those_at_the_gate_are_seen_and_each_by_what_it_is_there_for() {
-        let mut all = Places::new(&two());
+        let mut all = Places::new(&two(), |_| None).unwrap();
         let mut seen = [
             connection(0, 1, [10, 0, 0, 1], 3306),
             connection(1, 1, [127, 0, 0, 1], 3306),
@@ -289,6 +315,20 @@ mod tests {
         assert_eq!(answered, [(3, 7)], "best effort by transactions");
         let allow = vec![Allowance::turns_of(5); all.waiting.len()];
         assert_eq!(all.allowances(&allow).map(|(id, _)| id).collect::<Vec<_>>(), [Id(0), Id(1)]);
+    }
+
+    #[test]
+    fn a_promise_to_a_class_of_clients_is_for_its_connections_only() {
+        let text = "client_class = \"web\"\nconnections = 2\nobjective = { p95 = \"20ms\" }";
+        let promises = [promise(text)];
+        let mut all = Places::new(&promises, |name| (name == "web").then_some(3)).unwrap();
+        let of_class = |id, client_class| ConnectionSeen {
+            client_class,
+            ..connection(id, 1, [127, 0, 0, 1], 3306)
+        };
+        all.see(&[of_class(0, 0), of_class(1, 3), of_class(2, 3)]);
+        assert_eq!(places(&all), [(0, 2), (1, 0), (2, 1)]);
+        assert_eq!(Places::new(&promises, |_| None).unwrap_err(), "web");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
+use super::client_class::{ClientClassSection, client_classes};
 use super::gate::{AdmissionSection, Concurrency, GateSection};
 use super::kubernetes::{Discover, KubernetesSection};
 use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
@@ -12,6 +13,7 @@ use crate::prometheus::{Access, Queries, Server};
 use lull_control::{AdaptiveEpoch, AppSpec, Class, HostObjective, LatencyOf, Limits};
 use lull_host::oncall::Rules;
 use lull_lab::scenario::RunSection;
+use lull_host::oncall::Rules;
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
@@ -269,6 +271,9 @@ pub struct AppSection {
     pub concurrency: Option<Concurrency>,
     /// How the workers beyond `concurrency` wait; the keys are those of `lull exec`.
     pub gate: Option<GateSection>,
+    /// `[[app.client_class]]`: which of its clients share the slots of its gate, and how.
+    #[serde(default)]
+    pub client_class: Vec<ClientClassSection>,
     /// `[[app.promise]]`: what some of its clients are promised, each alone, by an
     /// admission controller that keeps such promises.
     #[serde(default)]
@@ -517,6 +522,17 @@ impl AppSection {
             Some(Concurrency::Controlled(controller)) => Some(controller),
             Some(Concurrency::Limit(_)) | None => None,
         }
+    }
+
+    /// Returns which of its connections are gated and exempt, and the classes of its clients.
+    ///
+    /// # Errors
+    /// The invalid class of clients.
+    pub fn gate_rules(&self) -> Result<Rules, String> {
+        let client_classes = client_classes(&self.client_class)
+            .map_err(|(index, message)| format!("client_class[{index}]: {message}"))?;
+        let rules = self.gate.as_ref().map_or_else(Rules::default, GateSection::rules);
+        Ok(Rules { client_classes, ..rules })
     }
 
     /// The settings of its gate if its concurrency is a number.

@@ -92,6 +92,7 @@ impl TemplateSection {
             page: None,
             concurrency: None,
             gate: None,
+            client_class: Vec::new(),
             promise: Vec::new(),
             query: None,
             prometheus: None,

@@ -10,7 +10,7 @@ use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
 use crate::admission::{Post, Threads};
-use crate::config::{AppSection, Config, GateSection, LatencySource, OwnPolicy, PolicyRole};
+use crate::config::{AppSection, Config, LatencySource, OwnPolicy, PolicyRole};
 use crate::discovery::Discovery;
 use crate::frontend::Frontend;
 use crate::guarded;
@@ -27,7 +27,7 @@ use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE};
 use lull_host::gauges::push::{PushGauge, PushSocket};
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
-use lull_host::oncall::{GATE_MEANS, Rules as GateRules, Runtime, Watch};
+use lull_host::oncall::{GATE_MEANS, Runtime, Watch};
 use lull_host::plant::{HostApp, HostConfig, HostPlant, Stop};
 use lull_host::register::Registrar;
 use lull_host::{Roots, apps, probe};
@@ -440,7 +440,8 @@ fn watch_of(app: &AppSection, roots: &Roots) -> anyhow::Result<Option<Watch>> {
         .gate_settings()
         .map(|settings| settings.unwrap_or(open))
         .map_err(|(_, message)| anyhow::anyhow!("app `{}`: its gate {message}", app.name))?;
-    let rules = app.gate.as_ref().map_or_else(GateRules::default, GateSection::rules);
+    let rules = app.gate_rules();
+    let rules = rules.map_err(|message| anyhow::anyhow!("app `{}`: {message}", app.name))?;
     let watch = match &app.page {
         Some(directory) => Watch::attach(directory, &settings, &rules, roots),
         None => Watch::start(&settings, &rules, roots),

@@ -17,6 +17,12 @@ pub(crate) struct ExecArgs {
     /// compare (a server that is one process)
     #[arg(long, value_enum, default_value_t = ExecWake::Futex)]
     pub(crate) wake: ExecWake,
+    /// Move the threads of its requests between slow and fast cores: a file that names the
+    /// cores and the dispatcher (docs/dispatch.md), or a dispatcher, such as eetl, with an
+    /// --objective, on a machine whose kernel knows its core types. The server needs a
+    /// thread, or a process, for each connection
+    #[arg(long, value_name = "FILE.toml|NAME", conflicts_with = "ebpf")]
+    pub(crate) dispatch: Option<String>,
     /// Observe its sockets in the kernel (eBPF) instead of with a library, as for programs
     /// that a library cannot observe: latency, and no gate
     #[arg(long, conflicts_with_all = ["mode", "concurrency", "wake"])]
@@ -99,12 +105,16 @@ pub(crate) struct GateArgs {
     /// Objective of the server, for an admission controller that uses one: p99=50ms,
     /// throughput=1000. With a bound and without --mode, auto lets workers rest where
     /// nothing else helps
-    #[arg(long = "objective", value_name = "WHAT=HOW MUCH", requires = "concurrency")]
+    #[arg(long = "objective", value_name = "WHAT=HOW MUCH")]
     pub(crate) objectives: Vec<String>,
     /// Objective of each of some clients, which pslo, utslo, or one of them behind reef
     /// keeps: 'from = "10.0.0.7", port = 3307, connections = 4, objective = { p95 = "20ms" }'
     #[arg(long = "promise", value_name = "KEYS", requires = "concurrency")]
     pub(crate) promises: Vec<String>,
+    /// A class of clients, which waits at the gate by its weight and order, with the keys of
+    /// `client_class` in a config: 'name = "web", weight = 4, match = [{ user = "web" }]'
+    #[arg(long = "client-class", value_name = "KEYS")]
+    pub(crate) client_classes: Vec<String>,
     /// How long one transaction counts as running, 1ms to 1s; it runs on after
     #[arg(long, default_value = "50ms")]
     pub(crate) slot_lease: Nanos,

@@ -10,7 +10,7 @@ use crate::say;
 use crate::signals;
 use lull_agent::library;
 use lull_host::Roots;
-use lull_host::oncall::{PageDirectory, Runtime};
+use lull_host::oncall::{PageDirectory, Runtime, user_number};
 use lull_host::plant::Stop;
 use lull_measure::Nanos;
 use rustix::process::geteuid;
@@ -110,37 +110,14 @@ fn user(name: &str) -> Result<u32, UsageError> {
                        for servers that you start";
         return Err(UsageError(message.to_owned()));
     }
-    if let Ok(number) = name.parse() {
-        return Ok(number);
-    }
-    let users = std::fs::read_to_string(USERS);
-    let found = number_of(&users.unwrap_or_default(), name);
-    found.ok_or_else(|| {
+    user_number(name).ok_or_else(|| {
         UsageError(format!("--owner: no user `{name}` in {USERS}: write a name there, or a number"))
-    })
-}
-
-fn number_of(users: &str, name: &str) -> Option<u32> {
-    users.lines().find_map(|line| {
-        let mut words = line.split(':');
-        let is_it = words.next() == Some(name);
-        words.nth(1).filter(|_| is_it)?.parse().ok()
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_user_has_the_number_that_stands_behind_the_name() {
-        let users = "root:x:0:0:root:/root:/bin/bash\nmysql:x:106:110::/var:/bin/false\nodd:x\n";
-        assert_eq!(number_of(users, "mysql"), Some(106));
-        assert_eq!(number_of(users, "root"), Some(0));
-        for nobody in ["odd", "mysq", "x", ""] {
-            assert_eq!(number_of(users, nobody), None, "{nobody}");
-        }
-    }
 
     #[test]
     fn a_path_that_means_something_else_to_somebody_is_refused() {

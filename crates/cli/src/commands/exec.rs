@@ -1,18 +1,21 @@
 //! `lull exec`: a server under the on-call runtime.
 
 mod admission;
+mod dispatch;
 mod gate;
 mod kernel;
 mod result;
 mod watching;
 
 pub(super) use gate::{rules, settings};
+pub(super) use result::ClassResult;
 pub(super) use watching::{Watching, at_first};
 
 use super::UsageError;
 use crate::cli::{ExecArgs, ExecWake};
 use crate::say;
 use anyhow::{Context, bail};
+use dispatch::{Dispatched, Dispatching};
 use kernel::Observed;
 use lull_agent::library::{Library, obstacle};
 use lull_host::oncall::{Rules, Runtime};
@@ -40,7 +43,11 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
         ExecWake::Futex => Waking::Futex,
         ExecWake::Signal => Waking::Signal,
     };
-    let settings = Settings { waking, ..settings(&args.gate)? };
+    let settings = match args.dispatch {
+        None => settings(&args.gate)?,
+        Some(_) => gate::settings_of_dispatched(&args.gate)?,
+    };
+    let settings = Settings { waking, ..settings };
     let rules = rules(&args.gate)?;
     let Some(program) = args.command.first() else {
         return Err(UsageError("name the server to start, after --".to_owned()).into());
@@ -51,6 +58,8 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
         return watch_sockets(args, &settings, obstacle);
     }
     check_waking(&settings, &rules, program)?;
+    dispatch::check(args, program)?;
+    let dispatching = Dispatching::new(args)?;
     let library = Library::write()?;
     let runtime = Runtime::start(&at_first(&args.gate, settings), &rules);
     let runtime = Arc::new(runtime.context("cannot share memory with a server")?);
@@ -59,7 +68,13 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let mut command = command(args);
     command.envs(runtime.environment(library.path()));
     let mut server = start(&mut command)?;
-    let status = attend(&mut server, &mut signals, || watching.attend(&runtime))?;
+    let dispatched = dispatching.map(|it| it.start(server.id(), &runtime));
+    let dispatched = dispatched.transpose().inspect_err(|_| drop(server.kill()))?;
+    let status = attend(&mut server, &mut signals, || {
+        dispatched.iter().for_each(Dispatched::attend);
+        watching.attend(&runtime)
+    })?;
+    watching.set_dispatch(dispatched.and_then(Dispatched::finish));
     watching.finish(&runtime)?;
     well(program, status)
 }
@@ -75,6 +90,10 @@ fn watch_sockets(
     if let Some(why) = obstacle {
         if settings.mode.gates() || args.gate.controller().is_some() {
             return Err(UsageError(format!("{why}, so that it has no gate")).into());
+        }
+        if args.dispatch.is_some() {
+            let what = format!("{why}, so that its requests cannot be dispatched");
+            return Err(UsageError(what).into());
         }
         say::notice(format_args!("{why}: the kernel watches its sockets instead"));
     }

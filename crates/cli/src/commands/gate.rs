@@ -1,6 +1,7 @@
 //! `lull gate`: an operator bypasses the gate of a running server, with or without an agent.
 
 use super::UsageError;
+use super::exec::ClassResult;
 use super::print_json;
 use crate::cli::{GateAction, GateCommandArgs};
 use anyhow::Context;
@@ -83,6 +84,8 @@ struct State {
     agent: Option<u32>,
     /// The last decision of the admission controller.
     decision: Option<String>,
+    /// The classes of clients, whose counts are since the page was made.
+    client_classes: Vec<ClassResult>,
 }
 
 #[derive(Debug, Serialize)]
@@ -116,6 +119,7 @@ impl State {
             limit: has_limit.then_some(limit),
             agent: status.agent,
             decision: Some(status.decision.clone()).filter(|decision| !decision.is_empty()),
+            client_classes: ClassResult::all(&status.classes),
         }
     }
 }
@@ -148,6 +152,7 @@ impl fmt::Display for State {
             Some(agent) => writeln!(out, "  agent     process {agent}")?,
             None => writeln!(out, "  agent     none is attached")?,
         }
-        write!(out, "  decision  {}", self.decision.as_deref().unwrap_or("none"))
+        write!(out, "  decision  {}", self.decision.as_deref().unwrap_or("none"))?;
+        self.client_classes.iter().try_for_each(|class| write!(out, "\n  class     {class}"))
     }
 }

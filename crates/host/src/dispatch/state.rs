@@ -166,9 +166,15 @@ impl DispatchState {
 
     /// The request has ended. One that is not known (it was taken off) is no matter.
     pub fn leave(&mut self, now: Nanos, id: u64) {
+        let entry = self.find(id).map(|index| self.active[index]);
+        let latency = entry.map_or(Nanos::ZERO, |entry| now.saturating_sub(entry.arrival));
+        self.end(now, id, latency);
+    }
+
+    /// The request has ended, and took this long: its end is noticed later than it was.
+    pub fn end(&mut self, now: Nanos, id: u64, latency: Nanos) {
         self.advance(now);
         let Some(entry) = self.remove(id) else { return };
-        let latency = now.saturating_sub(entry.arrival);
         self.tally.latency.record(latency);
         // A request that arrived under another dispatcher says nothing about this one.
         let ours = entry.arrival >= self.since;
@@ -177,6 +183,34 @@ impl DispatchState {
             self.beat(now);
         }
         self.settle(now);
+    }
+
+    /// Counts a request that began and ended unnoticed.
+    pub fn count_answer(&mut self, now: Nanos, latency: Nanos) {
+        self.advance(now);
+        self.tally.latency.record(latency);
+        let clock = self.clock(now);
+        let ends = self.seated.meter.as_mut().is_some_and(|meter| {
+            meter.arrived(clock);
+            meter.answered(latency)
+        });
+        if ends {
+            self.beat(now);
+            self.settle(now);
+        }
+    }
+
+    /// Forgets a request that gets no answer.
+    pub fn drop_request(&mut self, now: Nanos, id: u64) {
+        self.advance(now);
+        if self.remove(id).is_some() {
+            self.settle(now);
+        }
+    }
+
+    /// Returns the thread and the core of each request that has one.
+    pub fn placed(&self) -> impl Iterator<Item = (i32, CoreId)> + '_ {
+        self.active.iter().filter_map(|entry| Some((entry.tid, entry.on?.1)))
     }
 
     /// The thread of a request is no more.

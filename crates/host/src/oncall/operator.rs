@@ -5,14 +5,15 @@
 //! [`OperatorPage`] takes no lock, so that it works beside an agent, and it needs none: the
 //! bypass is one bit of the page, which agents keep.
 
+use super::classes::{self, is_under_way};
 use super::unmapped::{Environment, Maps};
-use super::{PAGE_VARIABLE, PageDirectory, now, pump};
+use super::{ClassSeen, PAGE_VARIABLE, PageDirectory, now, pump};
 use crate::Roots;
 use crate::apps::{AppHandle, Facts, ProcessTable, Target};
 use crate::sys::page::SharedPage;
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
-use lull_oncall::{NOTE_BYTES, Record, Seat, Settings};
+use lull_oncall::{NOTE_BYTES, Seat, Settings};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fs::File;
 use std::io;
@@ -57,6 +58,8 @@ pub struct GateStatus {
     pub agent: Option<u32>,
     /// The last decision of the admission controller; empty without one.
     pub decision: String,
+    /// Its classes of clients, whose counts are since the page was made; empty without any.
+    pub classes: Vec<ClassSeen>,
 }
 
 /// The reason why a server has no page that an operator can open.
@@ -189,12 +192,9 @@ impl OperatorPage {
             bypassed_since_s: control.bypassed_since_s(),
             agent: is_attached.then(|| header.agent()),
             decision: self.page.note().read(&mut [0; NOTE_BYTES]).to_owned(),
+            classes: classes::read(&self.page),
         }
     }
-}
-
-fn is_under_way(record: &Record) -> bool {
-    record.pending_since_ns().is_some() || record.in_transaction()
 }
 
 fn protocol_of(pid: i32, roots: &Roots) -> Option<Protocol> {

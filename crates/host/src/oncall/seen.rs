@@ -1,5 +1,6 @@
 //! Reads the statistics of servers from a page, by app and by connection.
 
+use super::classes::class_of;
 use crate::sys::page::SharedPage;
 use lull_control::LatencySeen;
 use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
@@ -110,6 +111,20 @@ impl Counts {
         self.buckets().for_each(|(middle, count)| latency.record_many(middle, u64::from(count)));
     }
 
+    /// Reads counts by bucket.
+    pub(super) fn read(counts: impl Iterator<Item = u32>) -> Self {
+        let mut read = Self::default();
+        read.0.iter_mut().zip(counts).for_each(|(count, now)| *count = now);
+        read
+    }
+
+    /// Subtracts earlier counts; counts wrap.
+    pub(super) fn subtract(&mut self, before: &Self) {
+        for (count, before) in self.0.iter_mut().zip(before.0.iter()) {
+            *count = count.wrapping_sub(*before);
+        }
+    }
+
     /// Replaces these counts by newer ones. Returns the difference; counts wrap.
     fn advance(&mut self, now: impl Iterator<Item = u32>) -> Self {
         let mut new = Self::default();
@@ -137,6 +152,8 @@ pub struct ConnectionSeen {
     pub local_port: u16,
     /// What the gate may do with it.
     pub class: Class,
+    /// The number of its client's class; 0 where the gate has no such classes.
+    pub client_class: usize,
     /// Latencies since the last reading, from when the worker read the query to the end of
     /// the reply.
     pub latency: Counts,
@@ -151,6 +168,42 @@ pub struct ConnectionSeen {
     pub waits: bool,
     /// The age of the pending query.
     pub pending: Option<Nanos>,
+}
+
+/// The request of a connection, as the page has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestSeen {
+    /// The connection's number in the page.
+    pub id: Id,
+    /// Its place among the connections that have had this number.
+    pub generation: u32,
+    /// The process that serves it; 0 if it is closed.
+    pub pid: u32,
+    /// The thread that read its last request.
+    pub tid: u32,
+    /// When its pending request arrived, on the monotonic clock.
+    pub since_ns: Option<u64>,
+    /// Its requests that were answered, and the sum of their latencies; both wrap.
+    pub queries: u64,
+    /// See `queries`.
+    pub latency_ns: u64,
+}
+
+impl RequestSeen {
+    pub(super) fn read(id: Id, record: &Record) -> Self {
+        // The sums first: a request that ends in between is pending once more, and ends at the
+        // next reading.
+        let (queries, latency_ns) = (record.queries(), record.latency_sum_ns());
+        Self {
+            id,
+            generation: record.generation(),
+            pid: record.pid(),
+            tid: record.tid(),
+            since_ns: record.pending_since_ns(),
+            queries,
+            latency_ns,
+        }
+    }
 }
 
 impl Before {
@@ -242,6 +295,7 @@ impl Statistics {
             peer: record.peer(),
             local_port: record.local_port(),
             class: record.class(),
+            client_class: self.page.gate().seat(id).map_or(0, |seat| class_of(&self.page, seat)),
             latency,
             queries: sums.queries,
             transactions: sums.transactions,

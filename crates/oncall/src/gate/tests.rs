@@ -1,14 +1,12 @@
 //! The gate with one thread that acts as all workers, as a simulator does.
 
 mod classes;
-
 use super::*;
 use crate::{CAP_MAX, Mode};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::vec;
-use std::vec::Vec;
+use std::{vec, vec::Vec};
 
 struct Memory {
     control: Control,

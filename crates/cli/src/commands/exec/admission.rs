@@ -1,6 +1,7 @@
 //! The admission controller that the options of `lull exec` and `lull attach` request.
 
 use super::UsageError;
+use super::gate::inline_table;
 use crate::cli::{ExecMode, GateArgs};
 use lull_agent::admission::{LiveAdmission, Post, Promise, workers};
 use lull_control::{Objective, WrittenObjective};
@@ -55,14 +56,10 @@ fn table(keys: &[String]) -> Result<toml::Table, UsageError> {
 
 /// Promises as a config would have them, each an inline table in its argument.
 fn promises(texts: &[String]) -> Result<Vec<Promise>, UsageError> {
-    #[derive(serde::Deserialize)]
-    struct One {
-        one: Promise,
-    }
     let read = |text: &String| {
         let wrong = |message: &str| UsageError(format!("--promise {text}: {message}"));
-        let One { one } = toml::from_str(&format!("one = {{ {text} }}"))
-            .map_err(|error: toml::de::Error| wrong(error.message()))?;
+        let one: Promise =
+            inline_table(text).map_err(|error: toml::de::Error| wrong(error.message()))?;
         one.check().map_err(|(key, message)| wrong(&format!("{key} {message}")))?;
         Ok(one)
     };
@@ -70,7 +67,7 @@ fn promises(texts: &[String]) -> Result<Vec<Promise>, UsageError> {
 }
 
 /// An objective as a config would have it, with or without quotes.
-fn objective(text: &str) -> Result<Objective, UsageError> {
+pub(super) fn objective(text: &str) -> Result<Objective, UsageError> {
     let read = |text: &str| toml::from_str::<WrittenObjective>(text);
     let quoted = text.split_once('=').map(|(key, value)| format!("{key}=\"{}\"", value.trim()));
     let read = read(text).or_else(|error| read(quoted.as_deref().unwrap_or(text)).or(Err(error)));

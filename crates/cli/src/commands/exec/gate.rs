@@ -2,9 +2,11 @@
 
 use super::UsageError;
 use crate::cli::{ExecMode, GateArgs};
-use lull_host::oncall::Rules;
+use lull_agent::config::{ClientClassSection, client_classes};
+use lull_host::oncall::{ClientClass, Rules};
 use lull_measure::Nanos;
 use lull_oncall::{BREAK_EVEN_NS, Mode, Settings};
+use serde::de::DeserializeOwned;
 
 /// The shortest pause of mode epoll: a core that sleeps for less than the break-even time
 /// of its deep state consumes more energy (REEF, SoCC'25, section 3.2: 1 ms).
@@ -16,6 +18,17 @@ const BREAK_EVEN: Nanos = Nanos(BREAK_EVEN_NS);
 /// # Errors
 /// If a time is out of the gate's range, or options exclude each other.
 pub(in crate::commands) fn settings(args: &GateArgs) -> Result<Settings, UsageError> {
+    if args.controller().is_none() && !args.objectives.is_empty() {
+        return Err(for_a_controller("--objective"));
+    }
+    settings_of_dispatched(args)
+}
+
+/// As [`settings`], for a server whose requests are dispatched, which needs an objective, too.
+///
+/// # Errors
+/// As [`settings`].
+pub(super) fn settings_of_dispatched(args: &GateArgs) -> Result<Settings, UsageError> {
     check_options(args)?;
     let has_admission = args.controller().is_some();
     let mode = match (args.mode, args.limit()) {
@@ -37,6 +50,10 @@ pub(in crate::commands) fn settings(args: &GateArgs) -> Result<Settings, UsageEr
     })
 }
 
+fn for_a_controller(option: &str) -> UsageError {
+    UsageError(format!("{option} is for an admission controller: write --concurrency auto"))
+}
+
 fn nothing_to_control() -> UsageError {
     let words = "--concurrency: no worker waits in mode stats, so an admission controller has \
                  nothing to control: leave out --mode, or write post or epoll";
@@ -49,16 +66,11 @@ fn check_options(args: &GateArgs) -> Result<(), UsageError> {
     let used = |options: &[(&'static str, bool)]| {
         options.iter().find(|(_, is_given)| *is_given).map(|(option, _)| *option)
     };
-    let for_controller = [
-        ("--key", !args.keys.is_empty()),
-        ("--objective", !args.objectives.is_empty()),
-        ("--promise", !args.promises.is_empty()),
-    ];
+    let for_controller =
+        [("--key", !args.keys.is_empty()), ("--promise", !args.promises.is_empty())];
     let controlled = [("--batch", args.batch.is_some()), ("--delay", args.delay.is_some())];
     let error = match (args.controller(), used(&for_controller), used(&controlled)) {
-        (None, Some(option), _) => {
-            format!("{option} is for an admission controller: write --concurrency auto")
-        }
+        (None, Some(option), _) => return Err(for_a_controller(option)),
         (Some(name), _, Some(option)) => {
             format!("{option} cannot be used with --concurrency {name}, which decides on it")
         }
@@ -102,6 +114,32 @@ pub(in crate::commands) fn rules(args: &GateArgs) -> anyhow::Result<Rules> {
     if args.exempt_ports.len() > 4 {
         return Err(UsageError("--exempt-port: at most four ports".to_owned()).into());
     }
-    let exempt_ports = args.exempt_ports.clone();
-    Ok(Rules { protocol: args.protocol, gates_unix: args.gate_unix, exempt_ports })
+    Ok(Rules {
+        protocol: args.protocol,
+        gates_unix: args.gate_unix,
+        exempt_ports: args.exempt_ports.clone(),
+        client_classes: read_client_classes(&args.client_classes)?,
+    })
+}
+
+/// Classes of clients as a config would have them, each an inline table in its argument.
+fn read_client_classes(texts: &[String]) -> Result<Vec<ClientClass>, UsageError> {
+    let wrong = |text: &str, message: &str| UsageError(format!("--client-class {text}: {message}"));
+    let read = |text: &String| {
+        inline_table(text).map_err(|error: toml::de::Error| wrong(text, error.message()))
+    };
+    let sections: Vec<ClientClassSection> = texts.iter().map(read).collect::<Result<_, _>>()?;
+    client_classes(&sections).map_err(|(at, message)| wrong(&texts[at], &message))
+}
+
+/// Reads keys as a config would have them, which are an inline table in an argument.
+///
+/// # Errors
+/// What TOML, or the type, makes of the text.
+pub(super) fn inline_table<T: DeserializeOwned>(text: &str) -> Result<T, toml::de::Error> {
+    #[derive(serde::Deserialize)]
+    struct One<T> {
+        one: T,
+    }
+    toml::from_str(&format!("one = {{ {text} }}")).map(|One { one }| one)
 }

@@ -1,8 +1,9 @@
 //! The results of `lull exec` and `lull attach`, as text and as JSON.
 
+use super::dispatch::DispatchResult;
 use crate::say;
 use lull_host::Roots;
-use lull_host::oncall::{ConnectionSeen, Counts, Runtime, Statistics, UnmappedServers};
+use lull_host::oncall::{ClassSeen, ConnectionSeen, Counts, Runtime, Statistics, UnmappedServers};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_oncall::{Class, Id, Mode, Waking};
 use serde::Serialize;
@@ -50,6 +51,10 @@ pub(super) struct ExecResult {
     /// From a transaction's first query to its end.
     transaction_latency: Quantiles,
     gate: GateResult,
+    /// The classes of clients; empty without any.
+    client_classes: Vec<ClassResult>,
+    /// What dispatching its requests to cores has counted, if they were dispatched.
+    pub(super) dispatch: Option<DispatchResult>,
     by_connection: Vec<ConnectionResult>,
 }
 
@@ -79,12 +84,30 @@ struct GateResult {
     rested_seconds: f64,
 }
 
+/// How a class of clients fared.
+#[derive(Debug, Serialize)]
+pub(in crate::commands) struct ClassResult {
+    name: String,
+    weight: u32,
+    order: u32,
+    connections: usize,
+    under_way: usize,
+    waiting: usize,
+    turns: u64,
+    /// Its turns over those of all classes; `None` without turns.
+    share_of_turns: Option<f64>,
+    /// Turns that waited, and how long.
+    waits: u64,
+    wait: Quantiles,
+}
+
 #[derive(Debug, Serialize)]
 struct ConnectionResult {
     peer: String,
     pid: u32,
     tid: u32,
     class: &'static str,
+    client_class: Option<String>,
     queries: u64,
     transactions: u64,
     parks: u64,
@@ -149,6 +172,7 @@ impl Seen {
 
     pub(super) fn finish(mut self, runtime: &Runtime, time: Duration) -> ExecResult {
         self.take_in();
+        let classes = runtime.client_classes();
         let settings = runtime.settings();
         let counters = runtime.counters();
         let mut latency = Counts::default();
@@ -188,10 +212,45 @@ impl Seen {
             by_connection: self
                 .connections
                 .values()
-                .map(ConnectionResult::from_connection)
+                .map(|connection| ConnectionResult::new(connection, &classes))
                 .collect(),
+            client_classes: ClassResult::all(&classes),
+            dispatch: None,
             name: self.name,
         }
+    }
+}
+
+impl ClassResult {
+    /// Returns the results of all classes of a gate.
+    pub(in crate::commands) fn all(classes: &[ClassSeen]) -> Vec<Self> {
+        let all = classes.iter().map(|class| class.turns).fold(0, u64::saturating_add);
+        let result = |class: &ClassSeen| Self {
+            name: class.name.clone(),
+            weight: class.share.weight,
+            order: class.share.order,
+            connections: class.connections,
+            under_way: class.under_way,
+            waiting: class.waiting,
+            turns: class.turns,
+            share_of_turns: (all > 0).then(|| class.turns as f64 / all as f64),
+            waits: class.waits.count(),
+            wait: Quantiles::from_counts(&class.waits),
+        };
+        classes.iter().map(result).collect()
+    }
+}
+
+impl fmt::Display for ClassResult {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, weight, order, connections, under_way, waiting, turns, .. } = self;
+        write!(out, "{name}: weight {weight}, order {order}; {connections} connections, ")?;
+        write!(out, "{under_way} under way, {waiting} waiting; {turns} turns")?;
+        if let Some(share) = self.share_of_turns {
+            write!(out, " ({:.0} %)", 100.0 * share)?;
+        }
+        let Quantiles { p50_seconds, p99_seconds, .. } = &self.wait;
+        write!(out, ", waits p50 {}, p99 {}", in_ms(*p50_seconds), in_ms(*p99_seconds))
     }
 }
 
@@ -221,7 +280,7 @@ pub(super) fn in_ms(seconds: Option<f64>) -> String {
 }
 
 impl ConnectionResult {
-    fn from_connection(connection: &Connection) -> Self {
+    fn new(connection: &Connection, classes: &[ClassSeen]) -> Self {
         let last = &connection.last;
         let peer = match (last.peer.ipv4, last.peer.port) {
             (0, 0) => "unix".to_owned(),
@@ -239,6 +298,7 @@ impl ConnectionResult {
                 Class::Exempt => "exempt",
                 Class::Shared => "shared",
             },
+            client_class: classes.get(last.client_class).map(|class| class.name.clone()),
             queries: last.queries,
             transactions: last.transactions,
             parks: last.parked.0,
@@ -281,6 +341,9 @@ impl fmt::Display for ExecResult {
             let share = 100.0 * self.gate.rested_seconds / self.seconds.max(1e-9);
             write!(out, ", {} of a worker that rested", self.gate.called)?;
             write!(out, "; all rested for {share:.0} % of the time, for 1 ms or longer each")?;
+        }
+        for class in &self.client_classes {
+            write!(out, "\n  class {class}")?;
         }
         if self.wake == "signal" {
             write!(out, ", {} woken by signal", self.gate.woken_by_signal)?;

@@ -1,6 +1,7 @@
 //! Observation of a server: statistics are summed, and an admission controller decides.
 
 use super::admission::live_admission;
+use super::dispatch::DispatchResult;
 use super::result::Seen;
 use crate::cli::GateArgs;
 use crate::say;
@@ -27,6 +28,7 @@ pub(in crate::commands) struct Watching {
     may_gate: bool,
     begun: Instant,
     json: bool,
+    dispatch: Option<DispatchResult>,
 }
 
 impl Watching {
@@ -45,7 +47,12 @@ impl Watching {
         let seen = Seen::new(args.name.as_deref().unwrap_or(name), runtime)?;
         let may_gate = closed.mode.gates();
         let (bypassed_since_s, begun, json) = (None, Instant::now(), args.json);
-        Ok(Self { seen, admission, bypassed_since_s, may_gate, begun, json })
+        Ok(Self { seen, admission, bypassed_since_s, may_gate, begun, json, dispatch: None })
+    }
+
+    /// Adds what the dispatching of its requests has counted to the results.
+    pub(super) fn set_dispatch(&mut self, dispatch: Option<DispatchResult>) {
+        self.dispatch = dispatch;
     }
 
     /// Observes the server if an observation is due; returns the time of the next one.
@@ -83,7 +90,8 @@ impl Watching {
 
     /// Prints the statistics.
     pub(in crate::commands) fn finish(self, runtime: &Runtime) -> anyhow::Result<()> {
-        let result = self.seen.finish(runtime, self.begun.elapsed());
+        let mut result = self.seen.finish(runtime, self.begun.elapsed());
+        result.dispatch = self.dispatch;
         if self.json {
             return crate::commands::print_json(&result);
         }

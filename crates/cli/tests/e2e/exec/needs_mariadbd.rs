@@ -2,6 +2,7 @@
 
 mod advise;
 mod attach;
+pub(super) mod classes;
 mod faults;
 mod gate;
 mod own_tests;

@@ -1,10 +1,14 @@
 //! PostgreSQL: a process for each connection, all behind one gate.
 
+use super::needs_mariadbd::classes::{WEB_AND_BATCH, assert_shares, of_client_class};
 use super::{Server, certificate, of_class};
+use crate::support::agent::Agent;
 use crate::support::scene::Scene;
-use crate::support::{free_port, is_root};
+use crate::support::{free_port, is_root, wait_for};
+use serde_json::Value;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A server with pgbench's tables, under `lull exec`.
 struct Database {
@@ -70,7 +74,7 @@ impl Database {
         };
         let database = Self { server, port: at };
         // The server listens before it can answer.
-        crate::support::wait_for("PostgreSQL", || database.pgbench(&["-i"]).status.success());
+        wait_for("PostgreSQL", || database.pgbench(&["-i"]).status.success());
         (database, scene)
     }
 
@@ -124,4 +128,65 @@ fn a_client_that_goes_away_in_mid_transaction_leaves_no_slot_behind() {
         assert!(text(&database.pgbench(&["-n", "-c", "4", "-t", "5"])).contains("20/20"));
     }
     assert_eq!(database.server.seen()["gate"]["waited_too_long"], 0);
+}
+
+/// The state of the gate of a server that `lull exec` has started.
+fn gate(scene: &Scene, database: &Database) -> Value {
+    let agent = database.server.agent.as_ref().map(Agent::pid).unwrap();
+    let children = std::fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"));
+    let children = children.unwrap();
+    let postmaster = children.split_whitespace().next().unwrap();
+    scene.run(&["gate", "status", postmaster, "--json"]).well().json()
+}
+
+fn add_users(database: &Database) {
+    for user in ["web", "batch"] {
+        let mut psql = Command::new(program("psql"));
+        psql.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &database.port, "-c"]);
+        text(&psql.arg(format!("create role {user} login superuser")).output().unwrap());
+    }
+}
+
+#[test]
+fn two_users_share_a_saturated_gate_by_their_weights_and_neither_starves() {
+    let options = [&["--concurrency", "2"][..], &WEB_AND_BATCH].concat();
+    let (database, scene) = Database::start(&options);
+    add_users(&database);
+    let script = scene.path("sleep.sql");
+    std::fs::write(&script, "select pg_sleep(0.001);\n").unwrap();
+    let crowd = |user: &str| {
+        let script = script.to_str().unwrap();
+        let mut pgbench = database.client(&["-n", "-c", "8", "-T", "60", "-U", user, "-f", script]);
+        pgbench.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut crowds = [crowd("web"), crowd("batch")];
+    assert_shares(|| gate(&scene, &database));
+    for crowd in &mut crowds {
+        crowd.kill().unwrap();
+        crowd.wait().unwrap();
+    }
+}
+
+#[test]
+fn an_application_that_names_itself_anew_changes_its_class() {
+    let report = r#"name = "report", match = [{ application = "report" }]"#;
+    let [class, web, ..] = WEB_AND_BATCH;
+    let options = ["--concurrency", "2", class, report, class, web];
+    let (database, scene) = Database::start(&options);
+    add_users(&database);
+    let of = |name: &str| of_client_class(&gate(&scene, &database), name, "connections");
+    let mut psql = Command::new(program("psql"));
+    psql.args(["-h", "127.0.0.1", "-U", "web", "-p", &database.port, "postgres"]);
+    let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut input = psql.stdin.take().unwrap();
+    let mut say = |sql: &str| writeln!(input, "{sql}").unwrap();
+    say("select 1;");
+    wait_for("a client of its user's class", || (of("web"), of("report")) == (1, 0));
+    say("set application_name = 'report';");
+    wait_for("a client of its application's class", || (of("web"), of("report")) == (0, 1));
+    say("begin; set local application_name = 'shop'; rollback; select 1;");
+    say("reset application_name;");
+    wait_for("a client of its user's class again", || (of("web"), of("report")) == (1, 0));
+    drop(input);
+    assert!(psql.wait().unwrap().success());
 }

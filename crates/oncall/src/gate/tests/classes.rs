@@ -220,7 +220,9 @@ proptest! {
         for (arrives, step) in steps {
             let id = u32::from(step) % all;
             let before = gate.running.clone();
-            if arrives && !gate.running.contains(&id) && !gate.memory.seats[id as usize].is_waiting() {
+            let is_idle =
+                !gate.running.contains(&id) && !gate.memory.seats[id as usize].is_waiting();
+            if arrives && is_idle {
                 queues[gate.class(id)].push_back(id);
                 gate.arrive(id);
             } else if !arrives {

@@ -67,13 +67,13 @@ pub(super) fn names_at_login(capabilities: u32, packet: &[u8]) -> Names {
 }
 
 fn no_names() -> Names {
-    let none = NameHash::of(b"");
+    let none = NameHash::from_bytes(b"");
     Names { user: none, database: none, application: none }
 }
 
 fn read_login(rest: &mut Rest<'_>, capabilities: u32, names: &mut Names) -> Option<()> {
     let has = |capability: u32| capabilities & capability != 0;
-    names.user = NameHash::of(rest.text()?);
+    names.user = NameHash::from_bytes(rest.text()?);
     if has(CLIENT_PLUGIN_AUTH_LENENC) {
         rest.counted_bytes()?;
     } else if has(CLIENT_SECURE_CONNECTION) {
@@ -83,7 +83,7 @@ fn read_login(rest: &mut Rest<'_>, capabilities: u32, names: &mut Names) -> Opti
         rest.text()?;
     }
     if has(CLIENT_CONNECT_WITH_DB) {
-        names.database = NameHash::of(rest.text()?);
+        names.database = NameHash::from_bytes(rest.text()?);
     }
     if has(CLIENT_PLUGIN_AUTH) {
         rest.text()?;
@@ -104,10 +104,10 @@ pub(super) fn names_at_change(packet: &[u8]) -> Names {
 
 fn read_change(rest: &mut Rest<'_>, names: &mut Names) -> Option<()> {
     rest.byte()?;
-    names.user = NameHash::of(rest.text()?);
+    names.user = NameHash::from_bytes(rest.text()?);
     let length = rest.byte()?;
     rest.bytes(length.into())?;
-    names.database = NameHash::of(rest.text()?);
+    names.database = NameHash::from_bytes(rest.text()?);
     let _character_set = rest.bytes(2)?;
     let _plugin = rest.text()?;
     read_attributes(rest.counted_bytes()?, names)
@@ -118,7 +118,7 @@ fn read_attributes(attributes: &[u8], names: &mut Names) -> Option<()> {
     for _ in 0..ATTRIBUTES_MAX {
         let (key, value) = (rest.counted_bytes()?, rest.counted_bytes()?);
         if key == PROGRAM_NAME {
-            names.application = NameHash::of(value);
+            names.application = NameHash::from_bytes(value);
         }
     }
     Some(())
@@ -132,7 +132,7 @@ mod tests {
 
     fn names(user: &str, database: &str, application: &str) -> Names {
         let [user, database, application] =
-            [user, database, application].map(|name| NameHash::of(name.as_bytes()));
+            [user, database, application].map(|name| NameHash::from_bytes(name.as_bytes()));
         Names { user, database, application }
     }
 

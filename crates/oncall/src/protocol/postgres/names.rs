@@ -25,14 +25,14 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 /// Reads the pairs of a startup packet. A database that is not named is the user's own.
 pub(super) fn read_startup(mut pairs: &[u8], names: &mut Names) {
-    *names = Names { application: NameHash::of(b""), ..Names::default() };
+    *names = Names { application: NameHash::from_bytes(b""), ..Names::default() };
     for _ in 0..PAIRS_MAX {
         let Some(key) = text(&mut pairs).filter(|key| !key.is_empty()) else { break };
         let Some(value) = text(&mut pairs) else { break };
         match key {
-            b"user" => names.user = NameHash::of(value),
-            b"database" => names.database = NameHash::of(value),
-            b"application_name" => names.application = NameHash::of(value),
+            b"user" => names.user = NameHash::from_bytes(value),
+            b"database" => names.database = NameHash::from_bytes(value),
+            b"application_name" => names.application = NameHash::from_bytes(value),
             _ => {}
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn read_reply(reply: &[u8], names: &mut Names) {
         let Some(length) = u32::from_be_bytes(length).checked_sub(4) else { return };
         let Some((mut body, next)) = after.split_at_checked(length as usize) else { return };
         if kind == PARAMETER_STATUS && text(&mut body) == Some(b"application_name") {
-            names.application = text(&mut body).map_or(names.application, NameHash::of);
+            names.application = text(&mut body).map_or(names.application, NameHash::from_bytes);
         }
         rest = next;
     }
@@ -68,7 +68,7 @@ mod tests {
 
     fn names(user: &str, database: &str, application: &str) -> Names {
         let [user, database, application] =
-            [user, database, application].map(|name| NameHash::of(name.as_bytes()));
+            [user, database, application].map(|name| NameHash::from_bytes(name.as_bytes()));
         Names { user, database, application }
     }
 
@@ -101,7 +101,7 @@ mod tests {
     fn the_name_of_an_application_changes_when_the_server_reports_it() {
         let report = message(b'S', b"application_name\0report\0");
         let (done, ready) = (message(b'C', b"SET\0"), message(b'Z', b"I"));
-        let application = NameHash::of(b"report");
+        let application = NameHash::from_bytes(b"report");
         let expected = Names { application, ..Names::default() };
         assert_eq!(changed(&[done.clone(), report.clone(), ready.clone()]), expected);
         assert_eq!(changed(&[report.clone(), done.clone(), ready.clone()]), expected, "before 14");

@@ -241,7 +241,7 @@ impl Server {
         let owner = geteuid().is_root().then_some(NOBODY);
         let directory = PageDirectory::open(&page.path().join("page"), owner)?;
         let protocol = programs.gate_protocol();
-        let rules = Rules { protocol, gates_unix: true, exempt_ports: Vec::new() };
+        let rules = Rules { protocol, gates_unix: true, ..Rules::default() };
         let open = Settings { mode: Mode::Stats, ..Settings::default() };
         let runtime = Runtime::attach(&directory, &open, &rules, &Roots::default())?;
         let library = Library::write()?;

@@ -1,0 +1,213 @@
+//! Classes of clients at a database: shares by user, and changes of class.
+
+use super::gate::gate;
+use super::*;
+use std::io::{Read, Write};
+
+/// Two classes by user, the first with four times the weight.
+pub(in crate::exec) const WEB_AND_BATCH: [&str; 4] = [
+    "--client-class",
+    r#"name = "web", weight = 4, match = [{ user = "web" }]"#,
+    "--client-class",
+    r#"name = "batch", weight = 1, match = [{ user = "batch" }]"#,
+];
+
+/// Returns a number of a class in the state of a gate.
+pub(in crate::exec) fn of_client_class(state: &Value, class: &str, key: &str) -> u64 {
+    let classes = state["client_classes"].as_array().unwrap();
+    let found = classes.iter().find(|one| one["name"] == class);
+    found.unwrap_or_else(|| panic!("no class {class}: {state}"))[key].as_u64().unwrap()
+}
+
+/// Waits until both classes are saturated, and then until `web` has had 400 turns more. Asserts
+/// that it had a larger share than `batch`, which had one, too.
+pub(in crate::exec) fn assert_shares(mut state: impl FnMut() -> Value) {
+    let mut first = Value::Null;
+    wait_for("clients of both classes at the gate", || {
+        first = state();
+        ["web", "batch"].iter().all(|class| {
+            of_client_class(&first, class, "connections") >= 6
+                && of_client_class(&first, class, "turns") > 0
+        })
+    });
+    let mut last = Value::Null;
+    let had = |last: &Value, class| {
+        of_client_class(last, class, "turns") - of_client_class(&first, class, "turns")
+    };
+    wait_for("turns", || {
+        last = state();
+        had(&last, "web") >= 400
+    });
+    let (web, batch) = (had(&last, "web"), had(&last, "batch"));
+    assert!(batch > 0, "the class of lower weight starves: {last}");
+    // Four to one, but for the turns in which one of them had no waiting connection.
+    assert!(web > 2 * batch, "{web} to {batch} turns: {last}");
+    assert!(of_client_class(&last, "batch", "waits") > 0, "{last}");
+}
+
+/// Clients that are ended with the test.
+struct Clients(Vec<Child>);
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        for client in &mut self.0 {
+            let _ = client.kill();
+            let _ = client.wait();
+        }
+    }
+}
+
+impl Database {
+    fn add_users(&self) {
+        for user in ["web", "batch"] {
+            self.admin(&format!("create user {user}; grant all on sbtest.* to {user}"));
+        }
+    }
+
+    /// Clients of a user, each with many short transactions.
+    fn crowd(&self, user: &str, clients: usize) -> Clients {
+        let client = |_| {
+            let port = format!("--port={}", self.server.port);
+            let mut client = Command::new("mariadb");
+            let user = format!("--user={user}");
+            client.args(["-N", &user, "--host=127.0.0.1", &port, "--skip-ssl", "sbtest"]);
+            client.args(["-e", &"do sleep(0.001);".repeat(4000)]);
+            client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        };
+        Clients((0..clients).map(client).collect())
+    }
+}
+
+#[test]
+fn two_users_share_a_saturated_gate_by_their_weights_and_neither_starves() {
+    let scene = Scene::new();
+    let options = [&["--concurrency", "2"][..], &WEB_AND_BATCH].concat();
+    let database = Database::start(&scene, &options);
+    database.add_users();
+    let pid = database.pid().to_string();
+    let (web, batch) = (database.crowd("web", 8), database.crowd("batch", 8));
+    assert_shares(|| gate(&scene, "status", &pid));
+    let text = scene.run(&["gate", "status", &pid]).well().out;
+    assert!(text.contains("class     web: weight 4"), "{text}");
+    drop((web, batch));
+    let seen = database.server.seen();
+    let by_class = |class: &str| {
+        let all = seen["by_connection"].as_array().unwrap();
+        all.iter().filter(|one| one["client_class"] == class).count()
+    };
+    assert_eq!((by_class("web"), by_class("batch")), (8, 8), "{seen}");
+    assert!(of_client_class(&seen, "web", "turns") >= 400, "{seen}");
+}
+
+/// A connection that a test speaks itself, to change its user.
+struct Session(TcpStream);
+
+const PROTOCOL_41: u32 = 0x200;
+const SECURE_CONNECTION: u32 = 0x8000;
+const CONNECT_WITH_DB: u32 = 8;
+const PLUGIN_AUTH: u32 = 1 << 19;
+const CONNECT_ATTRS: u32 = 1 << 20;
+const PLUGIN: &[u8] = b"mysql_native_password\0";
+
+impl Session {
+    fn log_in(port: u16, user: &str, program: &str) -> Self {
+        let mut session = Self(TcpStream::connect(("127.0.0.1", port)).unwrap());
+        session.read();
+        let capabilities =
+            PROTOCOL_41 | SECURE_CONNECTION | CONNECT_WITH_DB | PLUGIN_AUTH | CONNECT_ATTRS;
+        let mut login = capabilities.to_le_bytes().to_vec();
+        login.extend((1_u32 << 24).to_le_bytes());
+        login.push(45);
+        login.extend([0; 23]);
+        login.extend(Self::names(user, &[]));
+        login.extend(PLUGIN);
+        login.extend(Self::attributes(program));
+        session.send(1, &login);
+        session
+    }
+
+    /// User, empty password, database and, for a change of user, a character set.
+    fn names(user: &str, character_set: &[u8]) -> Vec<u8> {
+        [user.as_bytes(), b"\0\0sbtest\0", character_set].concat()
+    }
+
+    fn attributes(program: &str) -> Vec<u8> {
+        let pair = ["program_name", program];
+        let counted = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+        let pair: Vec<u8> = pair.into_iter().flat_map(counted).collect();
+        [&[pair.len() as u8][..], &pair].concat()
+    }
+
+    fn change_user(&mut self, user: &str, program: &str) {
+        let names = Self::names(user, &45_u16.to_le_bytes());
+        let change = [&[0x11], &names[..], PLUGIN, &Self::attributes(program)].concat();
+        self.send(0, &change);
+    }
+
+    fn query(&mut self, sql: &str) {
+        self.send(0, &[&[3], sql.as_bytes()].concat());
+    }
+
+    /// Sends a packet and reads the OK that answers it.
+    fn send(&mut self, sequence: u8, payload: &[u8]) {
+        let length = (payload.len() as u32).to_le_bytes();
+        let packet = [&length[..3], &[sequence], payload].concat();
+        self.0.write_all(&packet).unwrap();
+        let answer = self.read();
+        assert_eq!(answer.first(), Some(&0), "{}", String::from_utf8_lossy(&answer));
+    }
+
+    fn read(&mut self) -> Vec<u8> {
+        let mut head = [0; 4];
+        self.0.read_exact(&mut head).unwrap();
+        let mut payload = vec![0; u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize];
+        self.0.read_exact(&mut payload).unwrap();
+        payload
+    }
+}
+
+#[test]
+fn a_client_is_of_the_class_of_its_user_program_and_address_until_one_changes() {
+    let scene = Scene::new();
+    let report = r#"name = "report", match = [{ user = "web", application = "report" }]"#;
+    let local = r#"name = "local", match = [{ from = "127.0.0.0/8", database = "sbtest" }]"#;
+    let [class, web, ..] = WEB_AND_BATCH;
+    let classes = [class, report, class, web, class, local, "--concurrency", "4"];
+    let database = Database::start(&scene, &classes);
+    database.add_users();
+    let pid = database.pid().to_string();
+    let of = |name: &str| of_client_class(&gate(&scene, "status", &pid), name, "connections");
+    let mut session = Session::log_in(database.server.port, "web", "shop");
+    session.query("do 1");
+    assert_eq!((of("web"), of("report"), of("local")), (1, 0, 0));
+    session.change_user("web", "report");
+    assert_eq!((of("web"), of("report")), (0, 1));
+    session.change_user("batch", "report");
+    session.query("do 1");
+    assert_eq!((of("report"), of("local")), (0, 1), "by its address and database");
+    assert!(of_client_class(&gate(&scene, "status", &pid), "local", "turns") > 0);
+    drop(session);
+}
+
+#[test]
+fn an_agent_that_attaches_with_other_classes_puts_open_connections_into_them() {
+    let scene = Scene::new();
+    let database = super::attach::free(&scene);
+    database.add_users();
+    let mut session = Session::log_in(database.server.port, "web", "shop");
+    let of = |name: &str| of_client_class(&gate(&scene, "status", "page/"), name, "connections");
+    let agent =
+        super::attach::attached(&scene, &[&["--concurrency", "1"][..], &WEB_AND_BATCH].concat());
+    session.query("do 1");
+    assert_eq!(of("web"), 1);
+    agent.interrupt().well();
+    let [class, _, _, batch] = WEB_AND_BATCH;
+    let agent = super::attach::attached(&scene, &["--concurrency", "1", class, batch]);
+    session.query("do 1");
+    assert_eq!((of("others"), of("batch")), (1, 0));
+    agent.interrupt().well();
+    let agent = super::attach::attached(&scene, &["--concurrency", "1"]);
+    assert_eq!(gate(&scene, "status", "page/")["client_classes"], serde_json::json!([]));
+    session.query("do 1");
+    agent.interrupt().well();
+}

@@ -1,0 +1,386 @@
+//! Dispatching of the requests of an unmodified server, whose threads each serve a connection.
+//!
+//! The preloaded library writes into the page when a request begins and ends, and which thread
+//! has it. One thread of the agent reads the page every millisecond, as the paper's scheduler
+//! checks requests (EETL, MICRO-50, section 5.4), and moves the threads: the dispatcher is the
+//! one that marked servers have, and the server needs no marks.
+//!
+//! Two things differ from [`Dispatch`](super::Dispatch). A request begins on the cores of the
+//! slowest type, where its thread rests, and is dispatched up to a period later. And a request
+//! for which there is no core runs on the cores of the slowest type beside others instead of
+//! waiting. A request that begins and ends within a period is counted and not moved.
+//!
+//! The page is not trusted: a thread is moved only if the kernel says that it is the server's.
+//! When the dispatcher ends, its threads get the cores back that the agent may run on; when the
+//! agent is killed, the library does that at a thread's next query.
+
+use super::state::{DispatchState, Order, Tally};
+use super::{DispatchError, Floor, Speeds};
+use crate::Roots;
+use crate::monotonic;
+use crate::oncall::{RequestSeen, Runtime};
+use crate::sys::sched::{mask_from, mask_of, set_mask};
+use lull_control::CoreId;
+use lull_control::dispatcher::Dispatcher;
+use lull_measure::Nanos;
+use lull_oncall::Id;
+use rustix::thread::CpuSet;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Time between two readings of the page.
+const PERIOD: Duration = Duration::from_millis(1);
+/// Readings between two looks at frequencies that other programs have set.
+const LOOK_AFTER: u32 = 1000;
+
+/// Brief requests of a connection that are counted at one reading: no real connection has more, and
+/// a hostile count must not keep this thread busy.
+const BRIEF_MAX: u64 = 1000;
+
+/// Where a thread may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Where {
+    /// On all cores of the slowest type.
+    Slowest,
+    On(CoreId),
+}
+
+/// A thread of the server that serves a connection.
+#[derive(Debug)]
+struct Worker {
+    connection: Id,
+    at: Option<Where>,
+}
+
+/// A connection at the last reading.
+#[derive(Debug)]
+struct Known {
+    generation: u32,
+    queries: u64,
+    latency_ns: u64,
+    /// The number of its request at the dispatcher, and when that began.
+    request: Option<(u64, u64)>,
+    tid: i32,
+}
+
+/// What the dispatching of an unmodified server has counted.
+#[derive(Debug, Clone, Default)]
+pub struct UnmodifiedTally {
+    /// What the dispatcher counted.
+    pub tally: Tally,
+    /// Requests that began and ended between two readings: they were not moved.
+    pub brief: u64,
+    /// Connections that were not dispatched, since their thread served another one, too.
+    pub shared: u64,
+    /// Threads that the kernel says are not the server's.
+    pub foreign: u64,
+    /// Affinities and frequencies that the kernel refused.
+    pub refused: u64,
+}
+
+/// Moves the threads of a server by what its page says. It has no thread of its own.
+pub struct UnmodifiedDispatch {
+    state: DispatchState,
+    server: u32,
+    roots: Roots,
+    begun: Nanos,
+    whole: CpuSet,
+    slowest: CpuSet,
+    one: BTreeMap<CoreId, CpuSet>,
+    connections: BTreeMap<Id, Known>,
+    workers: BTreeMap<i32, Worker>,
+    speeds: Option<Speeds>,
+    counted: UnmodifiedTally,
+}
+
+impl UnmodifiedDispatch {
+    /// Returns the dispatching of the server that process `server` is; `speeds` where each core
+    /// takes every speed.
+    ///
+    /// # Errors
+    /// If the cores are not sound, or not those of this process.
+    pub fn new(
+        floor: Floor,
+        dispatcher: Box<dyn Dispatcher>,
+        speeds: Option<Speeds>,
+        server: u32,
+        roots: &Roots,
+    ) -> Result<Self, DispatchError> {
+        let whole = mask_of(rustix::thread::gettid().as_raw_nonzero().get())?;
+        let outside = floor.all().find(|(_, core)| !whole.is_set(usize::from(core.0)));
+        if let Some((_, core)) = outside {
+            return Err(DispatchError::Core(core));
+        }
+        let state = DispatchState::new(floor, dispatcher)?;
+        let mask = |core: CoreId| (core, mask_from(&[core].into_iter().collect()));
+        Ok(Self {
+            slowest: mask_from(state.floor().slowest()),
+            one: state.floor().all().map(|(_, core)| mask(core)).collect(),
+            state,
+            server,
+            roots: roots.clone(),
+            begun: monotonic(),
+            whole,
+            connections: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            speeds,
+            counted: UnmodifiedTally::default(),
+        })
+    }
+
+    /// Takes in what the page says at this time, and moves threads.
+    pub fn step(&mut self, now: Nanos, requests: impl Iterator<Item = RequestSeen>) {
+        let now = now.saturating_sub(self.begun);
+        for seen in requests {
+            self.take_in(now, &seen);
+        }
+        self.state.tick(now);
+        self.obey(now);
+    }
+
+    /// Takes in one connection.
+    fn take_in(&mut self, now: Nanos, seen: &RequestSeen) {
+        let is_new = self
+            .connections
+            .get(&seen.id)
+            .is_none_or(|known| known.generation != seen.generation || seen.pid == 0);
+        if is_new {
+            self.forget(now, seen.id);
+            if seen.pid == 0 {
+                return;
+            }
+            let known = Known {
+                generation: seen.generation,
+                queries: seen.queries,
+                latency_ns: seen.latency_ns,
+                request: None,
+                tid: 0,
+            };
+            self.connections.insert(seen.id, known);
+        }
+        self.end(now, seen);
+        self.begin(now, seen);
+    }
+
+    /// Ends the request that has been answered since the last reading, and counts those that
+    /// began since then, too.
+    fn end(&mut self, now: Nanos, seen: &RequestSeen) {
+        let Some(known) = self.connections.get_mut(&seen.id) else { return };
+        let answers = seen.queries.wrapping_sub(known.queries);
+        let latency_ns = seen.latency_ns.wrapping_sub(known.latency_ns);
+        (known.queries, known.latency_ns) = (seen.queries, seen.latency_ns);
+        let ended = known.request.take_if(|(_, began_ns)| seen.since_ns != Some(*began_ns));
+        let mut left_ns = latency_ns;
+        let mut brief = answers;
+        if let Some((request, began_ns)) = ended {
+            let age_ns = now.saturating_sub(Nanos(began_ns).saturating_sub(self.begun)).0;
+            // Its latency is known if it alone ended; else it took at most until now.
+            let took_ns = if answers == 1 { latency_ns } else { age_ns.min(latency_ns) };
+            self.state.end(now, request, Nanos(took_ns));
+            left_ns = latency_ns.saturating_sub(took_ns);
+            brief = answers.saturating_sub(1);
+        }
+        let brief = brief.min(BRIEF_MAX);
+        for _ in 0..brief {
+            self.state.count_answer(now, Nanos(left_ns / brief));
+        }
+        self.counted.brief += brief;
+    }
+
+    /// Begins the request that is pending.
+    fn begin(&mut self, now: Nanos, seen: &RequestSeen) {
+        let Some(since_ns) = seen.since_ns else { return };
+        let Ok(tid) = i32::try_from(seen.tid) else { return };
+        let is_under_way =
+            self.connections.get(&seen.id).is_some_and(|known| known.request.is_some());
+        if is_under_way || !self.is_worker(tid, seen.id) {
+            return;
+        }
+        let arrival = Nanos(since_ns).saturating_sub(self.begun);
+        let request = self.state.arrive(now, arrival, tid);
+        if let Some(known) = self.connections.get_mut(&seen.id) {
+            (known.request, known.tid) = (Some((request, since_ns)), tid);
+        }
+    }
+
+    /// Whether a thread serves this connection alone, and is the server's.
+    fn is_worker(&mut self, tid: i32, connection: Id) -> bool {
+        if let Some(worker) = self.workers.get(&tid) {
+            let is_own = worker.connection == connection;
+            self.counted.shared += u64::from(!is_own);
+            return is_own;
+        }
+        if !is_thread_of(&self.roots, tid, self.server) {
+            self.counted.foreign += 1;
+            return false;
+        }
+        self.workers.insert(tid, Worker { connection, at: None });
+        true
+    }
+
+    /// Forgets a connection that is closed, and gives its thread its cores back.
+    fn forget(&mut self, now: Nanos, id: Id) {
+        let Some(known) = self.connections.remove(&id) else { return };
+        if let Some((request, _)) = known.request {
+            self.state.drop_request(now, request);
+        }
+        let gone: Vec<i32> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.connection == id)
+            .map(|(tid, _)| *tid)
+            .collect();
+        for tid in gone {
+            self.workers.remove(&tid);
+            self.release(tid);
+        }
+    }
+
+    /// Lets a thread run where this agent may; one that has ended has no affinity.
+    fn release(&self, tid: i32) {
+        if is_thread_of(&self.roots, tid, self.server) {
+            let _ = set_mask(tid, &self.whole);
+        }
+    }
+
+    fn obey(&mut self, now: Nanos) {
+        while self.state.has_orders() {
+            for order in self.state.take_orders() {
+                if let Order::Speed(core, kind) = order {
+                    self.set_speed(core, kind);
+                }
+            }
+        }
+        // A thread without a request, or whose request has no core, is among the slow cores.
+        let on_core: BTreeMap<i32, CoreId> = self.state.placed().collect();
+        let tids: Vec<i32> = self.workers.keys().copied().collect();
+        for tid in tids {
+            let at = on_core.get(&tid).map_or(Where::Slowest, |core| Where::On(*core));
+            self.put(now, tid, at);
+        }
+    }
+
+    fn set_speed(&mut self, core: CoreId, kind: usize) {
+        let set = self.speeds.as_mut().map(|speeds| speeds.set(core, kind));
+        self.counted.refused += u64::from(matches!(set, Some(Err(_))));
+    }
+
+    fn put(&mut self, now: Nanos, tid: i32, at: Where) {
+        let Some(worker) = self.workers.get_mut(&tid).filter(|worker| worker.at != Some(at)) else {
+            return;
+        };
+        worker.at = Some(at);
+        let mask = match at {
+            Where::Slowest => Some(&self.slowest),
+            Where::On(core) => self.one.get(&core),
+        };
+        let Some(Err(error)) = mask.map(|mask| set_mask(tid, mask)) else { return };
+        if error.raw_os_error() == Some(libc::ESRCH) {
+            self.workers.remove(&tid);
+            self.state.bury(now, tid);
+        } else {
+            self.counted.refused += 1;
+        }
+    }
+
+    /// Returns what was counted since the beginning; it is forgotten then.
+    pub fn take_tally(&mut self) -> UnmodifiedTally {
+        let now = monotonic().saturating_sub(self.begun);
+        let tally = self.state.take_tally(now);
+        UnmodifiedTally { tally, ..std::mem::take(&mut self.counted) }
+    }
+
+    /// Keeps a guard of frequencies running; returns notices.
+    fn look_after(&mut self) -> Vec<String> {
+        self.speeds.as_mut().map(Speeds::look_after).unwrap_or_default()
+    }
+}
+
+impl Drop for UnmodifiedDispatch {
+    fn drop(&mut self) {
+        for tid in std::mem::take(&mut self.workers).into_keys() {
+            self.release(tid);
+        }
+        if let Some(speeds) = &mut self.speeds {
+            let _ = speeds.restore();
+        }
+    }
+}
+
+/// Whether a thread is one of process `server` or of a child of it.
+fn is_thread_of(roots: &Roots, tid: i32, server: u32) -> bool {
+    let status = |id: u32| std::fs::read_to_string(roots.proc.join(format!("{id}/status")));
+    let field = |text: &str, key: &str| -> Option<u32> {
+        text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+    };
+    let is_it = || -> Option<bool> {
+        let text = status(u32::try_from(tid).ok()?).ok()?;
+        let is_own = field(&text, "Tgid:")? == server;
+        Some(is_own || field(&text, "PPid:")? == server)
+    };
+    is_it().unwrap_or(false)
+}
+
+/// A thread that dispatches a server until this is dropped.
+pub struct UnmodifiedThread {
+    stop: Option<Sender<()>>,
+    notices: Receiver<String>,
+    thread: Option<JoinHandle<UnmodifiedTally>>,
+}
+
+impl UnmodifiedThread {
+    /// Starts to dispatch.
+    ///
+    /// # Errors
+    /// If no thread can be had.
+    pub fn start(
+        mut dispatch: UnmodifiedDispatch,
+        runtime: Arc<Runtime>,
+    ) -> Result<Self, DispatchError> {
+        let (stop, stopped) = channel();
+        let (notice, notices) = channel();
+        let work = move || {
+            runtime.set_dispatched(true);
+            let mut readings = 0_u32;
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                dispatch.step(monotonic(), runtime.requests());
+                readings = readings.wrapping_add(1);
+                if readings.is_multiple_of(LOOK_AFTER) {
+                    // The receiver may be gone: the command ends.
+                    dispatch.look_after().into_iter().for_each(|text| drop(notice.send(text)));
+                }
+            }
+            runtime.set_dispatched(false);
+            dispatch.take_tally()
+        };
+        let thread = std::thread::Builder::new().name("lull-dispatch".to_owned()).spawn(work)?;
+        Ok(Self { stop: Some(stop), notices, thread: Some(thread) })
+    }
+
+    /// Returns the notices since the last call.
+    pub fn take_notices(&self) -> Vec<String> {
+        self.notices.try_iter().collect()
+    }
+
+    /// Ends the dispatching. Returns what was counted; `None` if a dispatcher panicked.
+    pub fn stop(mut self) -> Option<UnmodifiedTally> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Option<UnmodifiedTally> {
+        drop(self.stop.take());
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for UnmodifiedThread {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+//! Threads of this process in the place of a server's, and readings that are made up.
+
+use super::*;
+use crate::sys::sched::affinity_of;
+use lull_control::CoreSet;
+use lull_control::dispatcher::{Answer, Ask, Beat, CoreSpeed, Every, Ladder, Place, Seen, Supply};
+use lull_measure::Percentile;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// The age at which a request moves to a fast core.
+const THRESHOLD: Nanos = Nanos::from_millis(10);
+
+/// From the slow type to the fast one at an age; it keeps what it is shown.
+struct MovesUp(Arc<Mutex<Vec<Seen>>>);
+
+impl Dispatcher for MovesUp {
+    fn place(&mut self, ask: &Ask<'_>) -> Answer {
+        let kind = usize::from(ask.age >= THRESHOLD);
+        let place = if ask.on == Some(kind) { Place::Stay } else { Place::On(kind) };
+        Answer { place, again: Some(THRESHOLD) }
+    }
+
+    fn beat(&self) -> Option<Beat> {
+        let (every, percentile) = (Every::Answers(3), Percentile::P50);
+        Some(Beat { every, window: 10, percentile, bound: None })
+    }
+
+    fn adjust(&mut self, seen: &Seen) {
+        self.0.lock().unwrap().push(*seen);
+    }
+}
+
+/// A thread that sleeps until this is dropped.
+struct Sleeper {
+    tid: i32,
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sleeper {
+    fn new() -> Self {
+        let (end, ends) = channel::<()>();
+        let tid = Arc::new(AtomicI32::new(0));
+        let theirs = Arc::clone(&tid);
+        let thread = std::thread::spawn(move || {
+            theirs.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
+            let _ = ends.recv();
+        });
+        while tid.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        Self { tid: tid.load(Ordering::Acquire), end: Some(end), thread: Some(thread) }
+    }
+
+    fn cores(&self) -> CoreSet {
+        affinity_of(self.tid).unwrap()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A dispatch over the first two cores of this process, a slow and a fast one; `None` on a machine
+/// with one.
+struct Scene {
+    dispatch: UnmodifiedDispatch,
+    slow: CoreSet,
+    fast: CoreSet,
+    all: CoreSet,
+    shown: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Scene {
+    fn new() -> Option<Self> {
+        let all = affinity_of(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        let mut cores = all.iter().collect::<Vec<_>>().into_iter();
+        let one = |core| [core].into_iter().collect::<CoreSet>();
+        let (slow, fast) = (one(cores.next()?), one(cores.next()?));
+        let types = vec![CoreSpeed::new("slow", 1.0, 1.0), CoreSpeed::new("fast", 2.0, 6.8)];
+        let ladder = Ladder::new(types, Supply::Fixed(vec![1, 1])).unwrap();
+        let cores = vec![slow.clone(), fast.clone()];
+        let floor = Floor { ladder, cores, abandon: Nanos::from_secs(60) };
+        let shown = Arc::default();
+        let dispatcher = Box::new(MovesUp(Arc::clone(&shown)));
+        let (server, roots) = (std::process::id(), Roots::default());
+        let dispatch = UnmodifiedDispatch::new(floor, dispatcher, None, server, &roots).unwrap();
+        Some(Self { dispatch, slow, fast, all, shown })
+    }
+
+    /// Reads these connections so long after the beginning.
+    fn step(&mut self, ms: u64, seen: &[RequestSeen]) {
+        let now = self.at(ms);
+        self.dispatch.step(now, seen.iter().copied());
+    }
+
+    fn at(&self, ms: u64) -> Nanos {
+        self.dispatch.begun.saturating_add(Nanos::from_millis(ms))
+    }
+
+    /// A connection with a pending request.
+    fn pending(&self, id: u32, tid: i32, since_ms: u64) -> RequestSeen {
+        let since_ns = Some(self.at(since_ms).0);
+        RequestSeen { since_ns, ..idle(id, tid) }
+    }
+}
+
+fn idle(id: u32, tid: i32) -> RequestSeen {
+    RequestSeen {
+        id: Id(id),
+        generation: 1,
+        pid: std::process::id(),
+        tid: tid.cast_unsigned(),
+        since_ns: None,
+        queries: 0,
+        latency_ns: 0,
+    }
+}
+
+#[test]
+fn an_old_request_moves_to_the_fast_core_and_its_thread_back_when_it_has_ended() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    let request = scene.pending(0, thread.tid, 1);
+    scene.step(2, &[request]);
+    assert_eq!(thread.cores(), scene.slow);
+    scene.step(12, &[request]);
+    assert_eq!(thread.cores(), scene.fast);
+    let answered = RequestSeen { queries: 1, latency_ns: 11_500_000, ..idle(0, thread.tid) };
+    scene.step(13, &[answered]);
+    assert_eq!(thread.cores(), scene.slow);
+    let counted = scene.dispatch.take_tally();
+    assert_eq!((counted.tally.latency.count(), counted.tally.moves, counted.brief), (1, 1, 0));
+    let took = counted.tally.latency.mean().unwrap();
+    assert!(took.0.abs_diff(11_500_000) < 200_000, "as the server measured it: {took}");
+    scene.step(14, &[RequestSeen { pid: 0, ..answered }]);
+    assert_eq!(thread.cores(), scene.all, "its connection is closed");
+}
+
+#[test]
+fn requests_that_were_never_seen_are_counted_for_the_dispatcher() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    scene.step(1, &[idle(0, thread.tid)]);
+    let answered = RequestSeen { queries: 5, latency_ns: 5_000_000, ..idle(0, thread.tid) };
+    scene.step(2, &[answered]);
+    let counted = scene.dispatch.take_tally();
+    assert_eq!((counted.brief, counted.tally.latency.count()), (5, 5));
+    let shown = scene.shown.lock().unwrap();
+    assert_eq!(shown.len(), 1, "a beat of three answers");
+    assert!(shown[0].tail.unwrap().0.abs_diff(1_000_000) < 50_000, "{:?}", shown[0]);
+}
+
+#[test]
+fn a_request_without_a_core_runs_among_the_slow_ones_and_has_the_next_that_is_free() {
+    let Some(mut scene) = Scene::new() else { return };
+    let threads = [Sleeper::new(), Sleeper::new()];
+    let requests = [0, 1].map(|id| scene.pending(id, threads[id as usize].tid, 1));
+    scene.step(2, &requests);
+    assert!(threads.iter().all(|thread| thread.cores() == scene.slow));
+    scene.step(12, &requests);
+    assert_eq!([threads[0].cores(), threads[1].cores()], [scene.fast.clone(), scene.slow.clone()]);
+    let counted = scene.dispatch.take_tally();
+    assert_eq!(counted.refused, 0);
+}
+
+#[test]
+fn a_thread_of_another_program_and_one_of_several_connections_are_left_alone() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let others = std::process::Command::new("sh")
+        .arg("-c")
+        .arg("sleep 60 >/dev/null 2>&1 & echo $!")
+        .output();
+    let grandchild: i32 =
+        String::from_utf8(others.unwrap().stdout).unwrap().trim().parse().unwrap();
+    let before = affinity_of(grandchild).unwrap();
+    let requests = [
+        scene.pending(0, thread.tid, 1),
+        scene.pending(1, thread.tid, 1),
+        scene.pending(2, grandchild, 1),
+        scene.pending(3, child.id().cast_signed(), 1),
+        scene.pending(4, 1, 1),
+        scene.pending(5, i32::MAX, 1),
+        scene.pending(6, -1, 1),
+    ];
+    scene.step(2, &requests);
+    assert_eq!(affinity_of(grandchild).unwrap(), before);
+    assert_eq!(affinity_of(child.id().cast_signed()).unwrap(), scene.slow, "a worker process");
+    let counted = scene.dispatch.take_tally();
+    assert!(counted.shared >= 1 && counted.foreign >= 3, "{counted:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The thread has ended with its request: it is buried, not moved.
+    scene.step(20, &requests);
+    let pid = rustix::process::Pid::from_raw(grandchild).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn the_end_of_the_dispatch_gives_threads_their_cores_back() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    let request = scene.pending(0, thread.tid, 1);
+    scene.step(2, &[request]);
+    let all = scene.all.clone();
+    assert_ne!(thread.cores(), all);
+    drop(scene);
+    assert_eq!(thread.cores(), all);
+}
+
+#[test]
+fn a_hostile_page_keeps_no_thread_busy() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    scene.step(1, &[idle(0, thread.tid)]);
+    let counts = [(u64::MAX, 5), (3, u64::MAX), (0, 0)];
+    for (step, (queries, latency_ns)) in counts.into_iter().enumerate() {
+        let seen =
+            RequestSeen { queries, latency_ns, since_ns: Some(u64::MAX), ..idle(0, thread.tid) };
+        scene.step(2 + step as u64, &[seen]);
+        scene.step(3 + step as u64, &[RequestSeen { since_ns: Some(1), ..seen }]);
+    }
+    assert!(scene.dispatch.take_tally().tally.latency.count() <= 6 * 1001);
+}
