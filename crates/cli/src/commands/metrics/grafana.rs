@@ -156,8 +156,9 @@ impl Panels {
 
     fn chart(&mut self, chart: &Chart<'_>) {
         let target = |(place, (query, legend)): (usize, &(String, &str))| {
+            let name = ["A", "B", "C"].get(place).copied().unwrap_or("D");
             json!({
-                "refId": ["A", "B", "C"].get(place).unwrap_or(&"D"),
+                "refId": name,
                 "datasource": datasource(),
                 "expr": query,
                 "legendFormat": legend,
