@@ -17,16 +17,14 @@ mod template;
 pub use client_class::{ClientClassSection, ClientMatchSection, client_classes};
 pub use gate::{Concurrency, GateSection};
 pub use kubernetes::{CpuManager, Discover, KubernetesSection};
-pub use place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
-pub use power::PowerSection;
-pub use schema::{
-    AgentSection, AppSection, LatencySource, LoadSection, MeasureWord, OtlpSection, ProgressSource,
+pub use latency::{LatencySource, OtlpSection, ProgressSource, PrometheusSection};
 pub use machine::{
     BandwidthSection, CacheSection, CoreGroup, IdleSection, MachineSection, MeasuredPower,
     NicSection, SchedulerSection,
 };
-    PrometheusSection, Reference,
-};
+pub use place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
+pub use power::PowerSection;
+pub use schema::{AgentSection, AppSection, LoadSection, MeasureWord, Reference};
 pub use template::TemplateSection;
 
 use crate::located::{InputError, Located};
@@ -44,6 +42,11 @@ use std::path::Path;
 
 /// Shortest time that a record can be limited to.
 const KEEP_MIN: Nanos = Nanos::from_secs(10);
+/// Shortest epoch: a host's counters say little about less.
+pub(crate) const EPOCH_MIN: Nanos = Nanos::from_millis(10);
+
+/// Shortest time between two exports.
+const EXPORT_PERIOD_MIN: Nanos = Nanos::from_secs(1);
 
 /// A checked config.
 #[derive(Debug, Clone)]
@@ -253,6 +256,10 @@ impl Config {
         }
         if let Err(error) = self.epoch_rule().check() {
             return Err(self.source.error("agent.adaptive_epoch", error.to_string()));
+        }
+        if self.agent.export_period < EXPORT_PERIOD_MIN {
+            let message = format!("is below {EXPORT_PERIOD_MIN}, the least");
+            return Err(self.source.error("agent.export_period", message));
         }
         let has_otlp = self.apps.iter().any(|app| app.latency == LatencySource::Otlp);
         if self.agent.otlp.is_some() && !has_otlp {

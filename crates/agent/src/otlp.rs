@@ -15,12 +15,15 @@
 //! <https://opentelemetry.io/docs/specs/otel/metrics/data-model/>.
 
 mod export;
+mod exporter;
 mod histogram;
 mod intake;
 mod receiver;
 mod series;
 mod wire;
 
+pub use exporter::Collector;
+pub(crate) use exporter::{Exporter, Times, encode};
 pub(crate) use intake::{Intake, Window};
 pub(crate) use receiver::Receiver;
 

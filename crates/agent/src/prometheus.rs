@@ -10,8 +10,7 @@ mod client;
 #[cfg(feature = "tls")]
 mod tls;
 
-pub(crate) use address::Access;
-pub use address::Server;
+pub(crate) use address::{Access, Server};
 
 use client::{Client, TIMEOUT};
 use lull_host::gauges::reported::{Answer, Expected, Reply, Reported};

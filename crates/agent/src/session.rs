@@ -21,6 +21,7 @@ use crate::config::{AppSection, Config, Where};
 use crate::frontend::Live;
 use crate::library::Library;
 use crate::live;
+use crate::otlp::{self, Exporter};
 use crate::record::{Moment, RecordError, Recorder};
 use crate::status;
 use discovered::Discovered;
@@ -37,8 +38,10 @@ use lull_measure::Nanos;
 use lull_measure::catalogue::Sample;
 use policy::rebuild_of;
 use shadow::Shadow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use steered::Steered;
 
 /// An open run.
@@ -59,6 +62,10 @@ pub struct Session {
     discovered: Option<Discovered>,
     /// The shadow policy's decisions after the last epoch.
     shadowed: Vec<Entry>,
+    /// The counters since the run began.
+    totals: Totals,
+    /// What sends them to a collector.
+    exporter: Option<RefCell<Exporter>>,
     /// The admission controllers of the apps' gates.
     admission_controllers: Threads,
     /// The library's file must exist during the run, because apps preload it into the programs
@@ -190,6 +197,7 @@ impl Session {
     pub fn take_notices(&self) -> Vec<String> {
         let mut all = self.plant().take_notices();
         all.extend(self.keeper.take_notices());
+        all.extend(self.exporter.as_ref().and_then(|exporter| exporter.borrow_mut().take_notice()));
         all
     }
 
@@ -215,7 +223,9 @@ impl Session {
     }
 
     fn show(&self, epoch: &Epoch, samples: Vec<Sample>) {
-        let Some(live) = &self.live else { return };
+        if self.live.is_none() && self.exporter.is_none() {
+            return;
+        }
         let plant = self.control.plant();
         let scene = live::Scene {
             policy: self.steered.policy(),
@@ -226,7 +236,23 @@ impl Session {
             shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
             totals: &self.totals,
         };
-        live.show(live::Moment::new(&scene, samples));
+        let moment = live::Moment::new(&scene, samples);
+        if let Some(exporter) = &self.exporter {
+            exporter.borrow_mut().export(|| self.encoded(&moment));
+        }
+        if let Some(live) = &self.live {
+            live.show(moment);
+        }
+    }
+
+    /// Encodes gauges and counters for an OpenTelemetry collector.
+    fn encoded(&self, moment: &live::Moment) -> Vec<u8> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let times = otlp::Times { start: self.recorder.started_unix_ns(), now };
+        let run = self.record().file_stem().unwrap_or_default().to_string_lossy();
+        let families = live::families(moment, Duration::ZERO);
+        otlp::encode(&families, times, &self.plant().machine().name, &run)
     }
 
     /// The config, with what it left open filled in.

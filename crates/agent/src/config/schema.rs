@@ -3,13 +3,15 @@
 use super::client_class::{ClientClassSection, client_classes};
 use super::gate::{AdmissionSection, Concurrency, GateSection};
 use super::kubernetes::{Discover, KubernetesSection};
+use super::latency::{LatencySource, OtlpSection, ProgressSource, PrometheusSection};
+use super::machine::MachineSection;
 use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 use super::power::PowerSection;
 use super::machine::MachineSection;
 use super::template::TemplateSection;
 use crate::admission::{Post, Promise};
-use crate::otlp::{OtlpSource, USUAL_METRIC};
-use crate::prometheus::{Access, Queries, Server};
+use crate::otlp::{Collector, OtlpSource};
+use crate::prometheus::{Access, Queries};
 use lull_control::{AdaptiveEpoch, AppSpec, Class, HostObjective, LatencyOf, Limits};
 use lull_host::oncall::Rules;
 use lull_lab::scenario::RunSection;
@@ -121,6 +123,12 @@ pub struct AgentSection {
     /// `latency = "otlp"` ([opentelemetry.md](opentelemetry.md)); nowhere if absent.
     #[schemars(with = "Option<String>", example = &"127.0.0.1:4318")]
     pub otlp: Option<SocketAddr>,
+    /// OpenTelemetry collector to which the agent's own metrics are exported (OTLP over HTTP,
+    /// protobuf); none if absent.
+    #[schemars(with = "Option<String>", example = &"http://127.0.0.1:4318")]
+    pub export: Option<Collector>,
+    /// How often they are exported, at least 1 s.
+    pub export_period: Nanos,
     /// Whether orders are accepted over HTTP from clients that present the token.
     pub control: bool,
     /// A policy that decides beside the acting one and changes no knob: its decisions
@@ -170,6 +178,8 @@ impl Default for AgentSection {
             http: None,
             http_names: Vec::new(),
             otlp: None,
+            export: None,
+            export_period: Nanos::from_secs(10),
             control: false,
             shadow: None,
             spots: None,
@@ -323,133 +333,6 @@ pub enum MeasureWord {
     Measure,
 }
 
-/// `[app.prometheus]`: what is queried beside the tail, and how the server is reached.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PrometheusSection {
-    /// A PromQL query whose result is the load.
-    #[schemars(
-        example = &"sum(rate(http_seconds_count[5s]))",
-        extend("x-unit" = "requests/s")
-    )]
-    pub load: Option<String>,
-    /// A PromQL query whose result is the age of the newest sample in seconds. It tells data that
-    /// has stopped from an app without requests.
-    #[schemars(example = &"time() - max(timestamp(http_seconds_count))")]
-    pub age: Option<String>,
-    /// How old the newest sample may be before latency is missing.
-    #[schemars(extend("default" = "30s"))]
-    pub age_max: Option<Nanos>,
-    /// PEM file of the authorities that a server over `https` may be certified by; those of the
-    /// system if absent.
-    #[schemars(example = &"/etc/lull/ca.pem")]
-    pub ca: Option<PathBuf>,
-    /// PEM file of the certificate that the agent shows, with `key`.
-    #[schemars(example = &"/etc/lull/client.pem")]
-    pub certificate: Option<PathBuf>,
-    /// PEM file of its private key.
-    #[schemars(example = &"/etc/lull/client.key")]
-    pub key: Option<PathBuf>,
-    /// File with a bearer token, read for each query; over `https` only.
-    #[schemars(example = &"/var/run/secrets/kubernetes.io/serviceaccount/token")]
-    pub token: Option<PathBuf>,
-}
-
-impl PrometheusSection {
-    /// How old the newest sample may be.
-    const AGE_MAX: Nanos = Nanos::from_secs(30);
-
-    /// Returns the first key that does not fit the others, and why.
-    pub(super) fn check(&self, server: &Server) -> Result<(), (&'static str, &'static str)> {
-        let is_blank = |query: &Option<String>| query.as_ref().is_some_and(|it| it.trim().is_empty());
-        let files = [("ca", &self.ca), ("certificate", &self.certificate), ("token", &self.token)];
-        if is_blank(&self.load) {
-            return Err(("load", "is an empty query"));
-        }
-        if is_blank(&self.age) {
-            return Err(("age", "is an empty query"));
-        }
-        if self.age_max.is_some() && self.age.is_none() {
-            return Err(("age_max", "needs `age`, the query for the age of the data"));
-        }
-        if self.certificate.is_some() != self.key.is_some() {
-            return Err(("certificate", "and `key` belong together: give both"));
-        }
-        match files.into_iter().find(|(_, file)| file.is_some()) {
-            Some((key, _)) if !server.is_encrypted() => {
-                Err((key, "needs an encrypted connection: write latency = \"prometheus:https://...\""))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// `[app.otlp]`: the histogram that an app's latency is read from.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct OtlpSection {
-    /// The value of the resource's `service.name`; the app's name if absent.
-    #[schemars(example = &"checkout")]
-    pub service: Option<String>,
-    /// The value of the attribute `http.route`; all routes together if absent.
-    #[schemars(example = &"/api/cart/{id}")]
-    pub route: Option<String>,
-    /// The histogram's name.
-    #[schemars(example = &USUAL_METRIC, extend("default" = USUAL_METRIC))]
-    pub metric: Option<String>,
-}
-
-/// Where an app's latency comes from.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub enum LatencySource {
-    /// Clients push it to the agent's socket (`lull load` does).
-    #[default]
-    Push,
-    /// The library that the app is started with sees its queries.
-    Preload,
-    /// Programs in the kernel see its queries.
-    Ebpf,
-    /// Its service exports histograms by OTLP.
-    Otlp,
-    /// The tail is queried from the Prometheus server at this address.
-    Prometheus(Server),
-}
-
-impl TryFrom<String> for LatencySource {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "push" => Ok(Self::Push),
-            None if text == "preload" => Ok(Self::Preload),
-            None if text == "ebpf" => Ok(Self::Ebpf),
-            None if text == "otlp" => Ok(Self::Otlp),
-            Some(("prometheus", address)) => Server::parse(address).map(Self::Prometheus),
-            _ => Err(format!(
-                "`{text}` is no source of latency: write \"push\", \"preload\", \"ebpf\", \
-                 \"otlp\" or \"prometheus:http://127.0.0.1:9090\""
-            )),
-        }
-    }
-}
-
-/// Where an app's progress comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-pub enum ProgressSource {
-    /// Instructions where they can be counted, else CPU time.
-    #[default]
-    Auto,
-    /// The app pushes it.
-    Push,
-    /// Instructions retired.
-    Instructions,
-    /// CPU time.
-    CpuTime,
-}
-
 /// `[[load]]`: a load client that runs as long as the agent does.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -550,7 +433,6 @@ impl AppSection {
         let (at, _) = self.spec().tail()?;
         let section = self.prometheus.clone().unwrap_or_default();
         let PrometheusSection { load, age, age_max, ca, certificate, key, token } = section;
-        let age_max = age_max.unwrap_or(PrometheusSection::AGE_MAX);
         Some(Queries {
             server: server.clone(),
             access: Access { ca, certificate: certificate.zip(key), token },

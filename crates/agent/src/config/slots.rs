@@ -1,7 +1,8 @@
 //! The apps of a template.
 
+use super::latency::{LatencySource, ProgressSource};
 use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
-use super::schema::{AppSection, LatencySource, ProgressSource, Reference};
+use super::schema::{AppSection, Reference};
 use super::template::TemplateSection;
 use lull_control::LatencyOf;
 

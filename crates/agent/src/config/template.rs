@@ -1,6 +1,6 @@
 //! `[[match]]`: apps by template, one for each process, unit or cgroup that matches.
 
-use super::schema::LatencySource;
+use super::latency::LatencySource;
 use lull_control::{Class, HostObjective};
 use lull_measure::Nanos;
 use schemars::JsonSchema;

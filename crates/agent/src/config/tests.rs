@@ -312,8 +312,8 @@ fn a_tail_from_prometheus_needs_a_query_and_a_policy_that_goes_by_it() {
             "app[0].prometheus.token: needs an encrypted connection",
         ),
         (
-            with(&format!("{address}\nquery = \"up\"\nprometheus = {{ age_max = \"3s\" }}")),
-            "app[0].prometheus.age_max: needs `age`",
+            with(&format!("{address}\nquery = \"up\"\nprometheus = {{ key = \"/k\" }}")),
+            "app[0].prometheus.certificate: and `key` belong together",
         ),
         (with("prometheus = { load = \"up\" }"), "app[0].prometheus: is for latency"),
         (with("latency = \"pull\""), "`pull` is no source of latency"),
@@ -428,4 +428,31 @@ fn latency_by_otlp_needs_an_address_and_has_the_apps_name_as_its_service() {
     }
     let got = load(&format!("{address}{GOOD}")).unwrap_err().to_string();
     assert!(got.contains("agent.otlp: needs an app"), "{got}");
+}
+
+#[test]
+fn pods_need_a_discovery_and_a_discovery_needs_pods() {
+    let with = |agent: &str, template: &str| {
+        let head = "name = \"web\"\nclass = \"latency-critical\"\n";
+        load(&format!(
+            "[agent]\n{agent}\n[policy]\nname = \"unmanaged\"\n[[match]]\n{head}{template}"
+        ))
+    };
+    let refused = |agent, template| with(agent, template).unwrap_err().to_string();
+    let discover = "discover = \"kubernetes\"";
+    let pods = "pods = \"tier=web\"\nlatency = \"ebpf\"\nobjectives = [{ p99 = \"50ms\" }]";
+    let config = with(discover, pods).unwrap();
+    assert_eq!(config.apps.len(), 8);
+    assert!(matches!(config.apps[7].place(), Ok(Where::Pods(one)) if one.selector == "tier=web"));
+    assert_eq!(config.apps[0].latency, LatencySource::Ebpf);
+    assert!(refused("", pods).contains("match[0].pods: needs agent.discover"));
+    let cgroups = "cgroup = \"a/*\"\nobjectives = [{ run_queue_p99 = \"1ms\" }]";
+    assert!(refused(discover, cgroups).contains("agent.discover: needs a [[match]] with `pods`"));
+    let cgroups = format!("latency = \"ebpf\"\n{cgroups}");
+    assert!(refused("", &cgroups).contains("match[0].latency: is for `pods` only"));
+    let pushed = pods.replace("ebpf", "push");
+    assert!(refused(discover, &pushed).contains("match[0].latency"));
+    let without = pods.replace("latency = \"ebpf\"\n", "");
+    assert!(refused(discover, &without).contains("is of requests"));
+    assert!(refused("discover = \"consul\"", pods).contains("agent.discover"));
 }

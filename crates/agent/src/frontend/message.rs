@@ -337,7 +337,8 @@ mod tests {
         };
         let (mut taken, mut refused) = (0, 0);
         for _ in 0..3_000 {
-            let mut bytes = whole[..1 + draw(whole.len())].to_vec();
+            let end = if draw(2) == 0 { whole.len() } else { 1 + draw(whole.len()) };
+            let mut bytes = whole[..end].to_vec();
             for _ in 0..draw(4) {
                 let at = draw(bytes.len().min(60));
                 bytes[at] = draw(256) as u8;

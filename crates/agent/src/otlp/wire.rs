@@ -121,6 +121,8 @@ pub(super) struct ExplicitPoint {
     pub(super) time_unix_nano: u64,
     #[prost(fixed64, tag = "4")]
     pub(super) count: u64,
+    #[prost(double, optional, tag = "5")]
+    pub(super) sum: Option<f64>,
     #[prost(fixed64, repeated, tag = "6")]
     pub(super) bucket_counts: Vec<u64>,
     #[prost(double, repeated, tag = "7")]

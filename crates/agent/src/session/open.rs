@@ -299,6 +299,7 @@ impl<'a> Agent<'a> {
         let live = page.map(|page| frontend.serve(page));
         let rng = Rng::seed_from_u64(config.agent.seed());
         let control = ControlLoop::new(plant, controller, config.epoch_rule(), rng);
+        let exporter = outside::exporter(&config.agent)?;
         let steered = Steered::new(&config.policy);
         guard.report(&format!("READY=1\nSTATUS=policy {}", config.policy));
         Ok(Session {
@@ -314,6 +315,8 @@ impl<'a> Agent<'a> {
             keeper,
             shadow,
             shadowed: Vec::new(),
+            totals: Totals::default(),
+            exporter,
             discovered,
             admission_controllers,
             _library: library,

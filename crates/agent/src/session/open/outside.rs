@@ -1,9 +1,10 @@
 //! What faces the outside: the page, the push socket, and the process that serves both.
 
 use super::Agent;
-use crate::config::Config;
+use crate::config::{AgentSection, Config};
 use crate::frontend::{Frontend, OtlpSetup, Setup};
 use crate::live::{self, BoundServer, Facts};
+use crate::otlp::Exporter;
 use crate::record::Recorder;
 use crate::session::policy::policy_of;
 use anyhow::Context;
@@ -12,6 +13,7 @@ use lull_host::gauges::push::PushSocket;
 use lull_host::guard::StateDir;
 use lull_host::plant::HostPlant;
 use lull_host::sandbox::Gap;
+use std::cell::RefCell;
 use std::net::TcpListener;
 
 impl Agent<'_> {
@@ -90,4 +92,11 @@ pub(super) fn facts(
         apps,
         policies: server.takes_orders().then(suited),
     })
+}
+
+/// Starts what exports the agent's metrics, if the config names a collector.
+pub(super) fn exporter(agent: &AgentSection) -> anyhow::Result<Option<RefCell<Exporter>>> {
+    let start = |collector| Exporter::start(collector, agent.export_period);
+    let exporter = agent.export.clone().map(start).transpose();
+    Ok(exporter.context("cannot start the thread that exports metrics")?.map(RefCell::new))
 }
