@@ -3,17 +3,20 @@
 //! [`Config::load`] reads and checks it and returns a config that can be run. Every
 //! error names file, line and key.
 
+mod client;
 mod client_class;
 mod gate;
 mod kubernetes;
+mod latency;
+mod machine;
 mod place;
 mod power;
-mod machine;
 pub mod reference;
 mod schema;
 mod slots;
 mod template;
 
+pub use client::{ClientSection, MemorySection, WorkSection};
 pub use client_class::{ClientClassSection, ClientMatchSection, client_classes};
 pub use gate::{Concurrency, GateSection};
 pub use kubernetes::{CpuManager, Discover, KubernetesSection};
@@ -32,11 +35,11 @@ use lull_control::{AppId, AppSpec, EpochRule, GateControl, LatencyOf, Limits, Po
 use lull_host::gauges::energy::PowerModel;
 use lull_host::oncall::gate_control;
 use lull_lab::CustomPolicy;
+use lull_lab::scenario::RunSection;
 use lull_measure::Nanos;
 use lull_policies::{Entry, LatencyDetail, POLICIES, PolicyKind, USUAL_EPOCH};
 use schema::File;
 use std::collections::BTreeSet;
-use lull_lab::scenario::RunSection;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
@@ -51,8 +54,6 @@ const EXPORT_PERIOD_MIN: Nanos = Nanos::from_secs(1);
 /// A checked config.
 #[derive(Debug, Clone)]
 pub struct Config {
-/// Shortest epoch: a host's counters say little about less.
-pub(crate) const EPOCH_MIN: Nanos = Nanos::from_millis(10);
     /// The text of the file, for records and for later errors.
     pub source: Located,
     /// `[agent]`.
@@ -71,16 +72,16 @@ pub(crate) const EPOCH_MIN: Nanos = Nanos::from_millis(10);
     pub apps: Vec<AppSection>,
     /// `[[load]]`, in order.
     pub loads: Vec<LoadSection>,
-    /// A policy that the caller hands in, which the text does not name.
-    pub(crate) own: Option<OwnPolicy>,
-}
-
     /// `[machine]`, on which the config is simulated.
     pub machine: Option<MachineSection>,
     /// `[[client]]`, in order: what apps have to do where it is simulated.
     pub clients: Vec<ClientSection>,
     /// `[run]`: how long and how often it is simulated.
     pub run: Option<RunSection>,
+    /// A policy that the caller hands in, which the text does not name.
+    pub(crate) own: Option<OwnPolicy>,
+}
+
 /// A policy that the caller of the library hands in, and what it does.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnPolicy {
@@ -112,10 +113,6 @@ impl Config {
         model.map_err(|(key, why)| self.source.error(&format!("power.{key}"), why))
     }
 
-    /// Returns the rules that apply to the controller under every policy.
-    pub fn rules(&self, dry_run: bool) -> Rules {
-        Rules {
-            limits: self.limits.clone(),
     /// How the loop chooses the length of its epochs: as the config says, else as the policy
     /// does, but never below the shortest epoch in which a host can be measured.
     pub fn epoch_rule(&self) -> EpochRule {
@@ -131,6 +128,10 @@ impl Config {
         EpochRule::Fixed(self.agent.epoch.unwrap_or_else(|| natural().max(EPOCH_MIN)))
     }
 
+    /// Returns the rules that apply to the controller under every policy.
+    pub fn rules(&self, dry_run: bool) -> Rules {
+        Rules {
+            limits: self.limits.clone(),
             importance: self.agent.importance,
             silence_max: self.agent.silence,
             override_foreign: self.agent.override_foreign,
@@ -176,13 +177,13 @@ impl Config {
             policy_keys: policy,
             apps: app,
             loads: load,
+            machine,
+            clients: client,
+            run,
             own: None,
         };
         config.check()?;
         Ok(config)
-            machine,
-            clients: client,
-            run,
     }
 
     /// Lets a policy of the caller act or decide beside the acting one.

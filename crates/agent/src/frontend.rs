@@ -42,7 +42,7 @@ use lull_host::gauges::push::{ClientId, PushSocket, PushSource};
 use crate::prometheus::Wanted;
 use lull_host::gauges::reported::Answer;
 use lull_host::sandbox::Gap;
-use lull_measure::{Missing, Nanos};
+use lull_measure::Missing;
 use message::{FromFrontend, Report, ToFrontend, shorten};
 use restart::Restart;
 use std::io;
@@ -65,8 +65,6 @@ const ORDERS_MAX: usize = 8;
 const PUSHED_MAX: usize = 4_096;
 /// Most notices that wait; what comes beyond is dropped.
 const NOTICES_MAX: usize = 256;
-/// The longest plausible tail.
-const TAIL_MAX: Nanos = Nanos::from_secs(1_000_000);
 
 /// Why no front end runs.
 #[derive(Debug, thiserror::Error)]
@@ -236,6 +234,7 @@ impl Frontend {
     pub(crate) fn reply_parser(
         &self,
         server: String,
+        wanted: Wanted,
         to: Sender<Answer>,
     ) -> impl Fn(Vec<u8>) -> bool + Send + use<> {
         let mut supervisor = self.lock();
@@ -433,15 +432,11 @@ impl Drop for Supervisor {
     }
 }
 
-/// Checks a tail that a front end has parsed.
-fn answer_of(server: &str, tail: Result<Option<u64>, String>) -> Answer {
-    let refuse = |why: String| Err(Missing::because(format!("{server}: {}", shorten(why))));
-    let tail = match tail {
-        Ok(Some(tail)) if tail > TAIL_MAX.0 => refuse("the tail is implausible".to_owned()),
-        Ok(tail) => Ok(tail.map(Nanos)),
-        Err(why) => refuse(why),
-    };
-    Answer { received_at: lull_host::monotonic(), tail }
+/// Checks a number that a front end has parsed.
+fn answer_to(query: &Query, number: Result<Option<f64>, String>) -> Answer {
+    let Query { server, wanted, .. } = query;
+    let number = number.map_err(|why| Missing::because(format!("{server}: {}", shorten(why))));
+    Answer { received_at: lull_host::monotonic(), reply: wanted.reply(number) }
 }
 
 /// The control loop's handle of a page that is served. The page ends when it is dropped.
@@ -513,6 +508,8 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lull_host::gauges::reported::Reply;
+    use lull_measure::Nanos;
     use message::Ordered;
     use std::os::unix::net::UnixListener;
     use std::sync::mpsc;
@@ -639,7 +636,8 @@ mod tests {
             })
             .collect();
         assert_eq!(tails[0], Ok(Some(Nanos(7))));
-        assert!(tails[1].as_ref().unwrap_err().reason.starts_with("http://p:9090: "));
-        assert_eq!(tails.len(), 2, "no query has number 1");
+        assert!(tails[1].is_err(), "it is implausible");
+        assert!(tails[2].as_ref().unwrap_err().reason.starts_with("http://p:9090: why"));
+        assert_eq!(tails.len(), 3, "no query has number 1");
     }
 }

@@ -1,13 +1,13 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
 use super::client_class::{ClientClassSection, client_classes};
+use super::client::ClientSection;
 use super::gate::{AdmissionSection, Concurrency, GateSection};
 use super::kubernetes::{Discover, KubernetesSection};
 use super::latency::{LatencySource, OtlpSection, ProgressSource, PrometheusSection};
 use super::machine::MachineSection;
 use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 use super::power::PowerSection;
-use super::machine::MachineSection;
 use super::template::TemplateSection;
 use crate::admission::{Post, Promise};
 use crate::otlp::{Collector, OtlpSource};
@@ -15,7 +15,6 @@ use crate::prometheus::{Access, Queries};
 use lull_control::{AdaptiveEpoch, AppSpec, Class, HostObjective, LatencyOf, Limits};
 use lull_host::oncall::Rules;
 use lull_lab::scenario::RunSection;
-use lull_host::oncall::Rules;
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
@@ -59,8 +58,6 @@ pub(super) struct File {
     /// A load client that runs as long as the agent does (optional).
     #[serde(default)]
     pub(super) load: Vec<LoadSection>,
-}
-
     /// The machine on which `lull sim` plays the config (optional, [scenario.md](scenario.md)); an
     /// agent does not read it.
     pub(super) machine: Option<MachineSection>,
@@ -70,6 +67,8 @@ pub(super) struct File {
     pub(super) client: Vec<ClientSection>,
     /// How long and how often `lull sim` plays the config (optional); an agent does not read it.
     pub(super) run: Option<RunSection>,
+}
+
 /// `[policy]`, as far as it is the same for all policies.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "read key by key, since the others are the policy's")]
@@ -448,7 +447,6 @@ impl AppSection {
     pub(crate) fn otlp_source(&self, app: u16) -> Option<OtlpSource> {
         let OtlpSection { service, route, metric } = self.otlp.clone().unwrap_or_default();
         let service = service.unwrap_or_else(|| self.name.clone());
-        let metric = metric.unwrap_or_else(|| USUAL_METRIC.to_owned());
         let source = OtlpSource { app, service, route, metric };
         (self.latency == LatencySource::Otlp).then_some(source)
     }

@@ -91,8 +91,8 @@ pub(super) enum FromFrontend {
     Number {
         /// The number of the query.
         query: u32,
-        /// Nanoseconds, `None` without requests, or why it is not known.
-        tail: Result<Option<u64>, String>,
+        /// `None` if there is none (NaN), or why it is not known.
+        number: Result<Option<f64>, String>,
     },
 }
 
