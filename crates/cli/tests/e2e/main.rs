@@ -29,6 +29,8 @@ mod needs_nginx;
 mod needs_prometheus;
 mod needs_promtool;
 mod needs_tmux;
+mod one_file;
+mod otlp;
 mod placement;
 mod presence;
 mod prove;

@@ -1,0 +1,193 @@
+"""Services with OpenTelemetry's own SDKs export to an agent (`latency = "otlp"`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SERVICES = Path(__file__).parent / "otlp"
+#: Requests of each run: most are fast, one in five is slow.
+PAUSES_MS = [5, 5, 40, 5, 5] * 12
+
+CONFIG = """
+[policy]
+name = "unmanaged"
+
+[agent]
+otlp = "127.0.0.1:0"
+http = "127.0.0.1:0"
+state = "{place}/state"
+record = "{place}/runs"
+epoch = "200ms"
+silence = "1h"
+events = false
+
+[[app]]
+name = "shop"
+class = "latency-critical"
+objectives = [{{ p95 = "100ms" }}]
+ideal = "1ms"
+pid = {pid}
+latency = "otlp"
+"""
+
+
+def go_service() -> Path:
+    """The service in Go, built once; building it takes a minute."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("LULL_CACHE") or home / "lull")
+    texts = [(SERVICES / "go" / name).read_bytes() for name in ("go.mod", "go.sum", "main.go")]
+    digest = hashlib.sha256(b"".join(texts)).hexdigest()[:12]
+    program = cache / f"otlp-service-{digest}"
+    if program.exists():
+        return program
+    if shutil.which("go") is None or "LULL_OTLP_GO" not in os.environ:
+        pytest.skip("the service in Go is not built: set LULL_OTLP_GO=1, with Go 1.26")
+    cache.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["go", "build", "-o", program, "."], cwd=SERVICES / "go", check=True)
+    return program
+
+
+def command_of(sdk: str) -> list[str]:
+    if sdk == "go":
+        return [str(go_service())]
+    return [sys.executable, str(SERVICES / "service.py")]
+
+
+def wait_for(what: str, found: Callable[[], object]) -> object:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"no {what} within 30 s")
+
+
+class Agent:
+    """A running agent, and what it has said."""
+
+    def __init__(self, program: Path, place: Path, pid: int) -> None:
+        config = place / "lull.toml"
+        config.write_text(CONFIG.format(place=place, pid=pid))
+        self.said = place / "said"
+        with self.said.open("w") as said:
+            self.process = subprocess.Popen(
+                [program, "run", config], stdout=said, stderr=subprocess.STDOUT
+            )
+
+    def find(self, pattern: str) -> str:
+        def found() -> re.Match[str] | None:
+            assert self.process.poll() is None, self.said.read_text()
+            return re.search(pattern, self.said.read_text())
+
+        match = wait_for(pattern, found)
+        assert isinstance(match, re.Match)
+        return match[1]
+
+    def metrics(self) -> dict[str, float]:
+        """Values by name and labels."""
+        try:
+            with urllib.request.urlopen(f"{self.page}metrics", timeout=5) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return {}
+        pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, value in pairs}
+
+    @property
+    def page(self) -> str:
+        return self.find(r"page at (http://\S+/)")
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(timeout=30)
+
+
+def start_service(sdk: str, kind: str, temporality: str, port: int) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "OTEL_SERVICE_NAME": "shop",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": f"http://127.0.0.1:{port}/v1/metrics",
+        "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": temporality,
+        "OTEL_EXPORTER_OTLP_METRICS_COMPRESSION": "gzip",
+        "OTEL_METRIC_EXPORT_INTERVAL": "300",
+    }
+    return subprocess.Popen(
+        [*command_of(sdk), kind], stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@pytest.mark.parametrize(
+    ("sdk", "kind", "temporality"),
+    [
+        ("python", "explicit", "cumulative"),
+        ("python", "exponential", "delta"),
+        ("go", "exponential", "cumulative"),
+        ("go", "explicit", "delta"),
+    ],
+)
+def test_what_a_service_has_measured_is_what_the_agent_counts(
+    program: Path, tmp_path: Path, sdk: str, kind: str, temporality: str
+) -> None:
+    command_of(sdk)
+    # The agent is there before the service, whose port is known only later.
+    stand_in = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    agent = Agent(program, tmp_path, stand_in.pid)
+    service = None
+    try:
+        port = int(agent.find(r"OTLP at http://127\.0\.0\.1:(\d+)/v1/metrics"))
+        assert agent.page
+        service = start_service(sdk, kind, temporality, port)
+        assert service.stdout is not None
+        address = service.stdout.readline().strip()
+        for pause in PAUSES_MS:
+            urllib.request.urlopen(f"http://{address}/?ms={pause}", timeout=30).close()
+        service.send_signal(signal.SIGTERM)
+        taken = json.loads(service.stdout.readline())
+        assert len(taken) == len(PAUSES_MS)
+
+        def all_counted() -> dict[str, float] | None:
+            values = agent.metrics()
+            count = values.get('lull_requests_total{app="shop"}', 0)
+            assert count <= len(taken), "requests are counted twice"
+            return values if count == len(taken) else None
+
+        values = wait_for("count of all requests", all_counted)
+        assert isinstance(values, dict)
+        check(values, taken, kind)
+    finally:
+        agent.close()
+        for process in filter(None, (service, stand_in)):
+            process.kill()
+            process.wait()
+    assert agent.process.returncode == 0, agent.said.read_text()
+
+
+def check(values: dict[str, float], taken: list[float], kind: str) -> None:
+    """Compares the counts by bucket with the requests that the service has measured."""
+
+    def below(bound: float) -> float:
+        return values[f'lull_request_latency_seconds_bucket{{app="shop",le="{bound}"}}']
+
+    # 50 ms and 0.1 s are bounds of the service's own buckets.
+    for bound in (0.05, 0.1) if kind == "explicit" else (0.01, 0.02, 0.05, 0.1):
+        # Exponential buckets of 160 are narrow: 5 % either way is more than their width.
+        slack = 0 if kind == "explicit" else 0.05
+        least = sum(one <= bound * (1 - slack) for one in taken)
+        most = sum(one <= bound * (1 + slack) for one in taken)
+        assert least <= below(bound) <= most, (bound, below(bound), sorted(taken))
+    late = values['lull_late_requests_total{app="shop"}']
+    assert late <= sum(one > 0.1 * 0.95 for one in taken)
