@@ -170,7 +170,8 @@ mod tests {
 
     /// Plays a sweep to its end; `read` returns no reading where a knob refuses.
     fn play(mut sweep: Sweep, read: impl Fn(&[f64]) -> Result<(), Refusal>) -> Sweep {
-        let reading = Reading { tail_us: 100.0, watts: 10.0, requests: 200, late: 0 };
+        let reading =
+            Reading { tail_us: 100.0, watts: 10.0, requests: 200, late: 0, progress_per_s: None };
         let measured = Measured { reading, rate_per_s: 200.0, completed_per_s: 200.0 };
         while let Some((block, place)) = sweep.next_trial() {
             let outcome = read(&sweep.space.values(&place)).map(|()| measured);

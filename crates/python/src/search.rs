@@ -125,7 +125,8 @@ impl Search {
             return Err(PyValueError::new_err(message));
         }
         let place = self.take(number)?;
-        self.search.tell(place, Ok(Reading { tail_us, watts, requests, late }));
+        let reading = Reading { tail_us, watts, requests, late, progress_per_s: None };
+        self.search.tell(place, Ok(reading));
         Ok(())
     }
 

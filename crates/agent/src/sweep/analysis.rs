@@ -3,7 +3,8 @@
 //! The front holds the settings that no other one beats: another one beats a setting if its mean
 //! tail and its mean power are no higher, one of them is lower, and its throughput is not shown
 //! to be lower. Throughput counts only where the difference within blocks excludes zero (95 %),
-//! because under a steady load all settings answer as many requests up to chance.
+//! because under a steady load all settings answer as many requests up to chance. The progress of
+//! best-effort apps counts in the same way.
 
 use super::{Measured, Sweep};
 use lull_control::{Capability, TrialEvidence};
@@ -12,7 +13,7 @@ use lull_policies::search::{Place, evidence_of};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Probability of calling a knob effective that is not, over the three quantities.
+/// Probability of calling a knob effective that is not, over all quantities.
 const ALPHA: f64 = 0.05;
 
 /// What the trials of one setting say.
@@ -28,6 +29,8 @@ pub struct SettingSummary {
     pub watts: Estimate,
     /// Requests answered per second, over blocks.
     pub completed_per_s: Estimate,
+    /// Progress of the best-effort apps per second, over blocks; `None` unless each trial has it.
+    pub progress_per_s: Option<Estimate>,
     /// The evidence for or against the objective.
     pub evidence: TrialEvidence,
     /// Whether its trials show that it meets the bound.
@@ -52,7 +55,9 @@ pub struct KnobEffect {
     pub log_watts: Estimate,
     /// Difference of the logarithm of throughput.
     pub log_completed: Estimate,
-    /// Whether one of the three is shown not to be zero.
+    /// Difference of the logarithm of the progress of best-effort apps, if there is any.
+    pub log_progress: Option<Estimate>,
+    /// Whether one of them is shown not to be zero.
     pub is_shown: bool,
 }
 
@@ -91,6 +96,7 @@ impl Sweep {
             tail_us: mean(|it| it.reading.tail_us)?,
             watts: mean(|it| it.reading.watts)?,
             completed_per_s: mean(|it| it.completed_per_s)?,
+            progress_per_s: progresses(measured).and_then(|all| Estimate::from_values(&all)),
             meets: evidence.is_within() && evidence.probability >= self.rules.final_floor,
             evidence,
             on_front: false,
@@ -134,7 +140,7 @@ impl Sweep {
                 Some((lower, at(block, &other)?))
             })
             .collect();
-        let difference = |of: fn(&Measured) -> f64| {
+        let difference = |of: &dyn Fn(&Measured) -> f64| {
             let [lower, higher]: [Vec<f64>; 2] = [
                 pairs.iter().map(|pair| of(pair.0).max(f64::MIN_POSITIVE).ln()).collect(),
                 pairs.iter().map(|pair| of(pair.1).max(f64::MIN_POSITIVE).ln()).collect(),
@@ -146,13 +152,27 @@ impl Sweep {
         }
         let dimension = &self.space.dimensions()[axis];
         let value = |level: u16| dimension.levels[usize::from(level)].value;
-        let log_tail = difference(|it| it.reading.tail_us)?;
-        let log_watts = difference(|it| it.reading.watts)?;
-        let log_completed = difference(|it| it.completed_per_s)?;
-        let all = [log_tail, log_watts, log_completed];
+        let log_tail = difference(&|it| it.reading.tail_us)?;
+        let log_watts = difference(&|it| it.reading.watts)?;
+        let log_completed = difference(&|it| it.completed_per_s)?;
+        let both = || pairs.iter().flat_map(|pair| [pair.0, pair.1]);
+        let log_progress = both()
+            .all(|it| it.reading.progress_per_s.is_some())
+            .then(|| difference(&|it| it.reading.progress_per_s.unwrap_or_default()))
+            .flatten();
+        let known = [Some(log_tail), Some(log_watts), Some(log_completed), log_progress];
+        let all: Vec<Estimate> = known.into_iter().flatten().collect();
         let is_shown = all.iter().any(|it| it.chance() * all.len() as f64 <= ALPHA);
         let (knob, levels) = (dimension.knob, [value(low), value(high)]);
-        Some(KnobEffect { knob, levels, log_tail, log_watts, log_completed, is_shown })
+        Some(KnobEffect {
+            knob,
+            levels,
+            log_tail,
+            log_watts,
+            log_completed,
+            log_progress,
+            is_shown,
+        })
     }
 }
 
@@ -164,15 +184,26 @@ fn beats((one, ours): Swept<'_>, (other, theirs): Swept<'_>) -> bool {
     let pairs = [(&one.tail_us, &other.tail_us), (&one.watts, &other.watts)];
     let is_no_worse = pairs.iter().all(|(a, b)| a.mean <= b.mean);
     let is_better = pairs.iter().any(|(a, b)| a.mean < b.mean);
-    is_no_worse && is_better && !answers_less(ours, theirs)
+    let answered = |it: &Measured| Some(it.completed_per_s);
+    let progress = |it: &Measured| it.reading.progress_per_s;
+    is_no_worse && is_better && !is_less(ours, theirs, answered) && !is_less(ours, theirs, progress)
 }
 
-/// Whether the first setting is shown to answer fewer requests than the second one, in the
-/// blocks that have both.
-fn answers_less(ours: &[(usize, Measured)], theirs: &[(usize, Measured)]) -> bool {
+/// Returns the progress of all trials; `None` unless each has it.
+fn progresses(measured: &[(usize, Measured)]) -> Option<Vec<f64>> {
+    measured.iter().map(|(_, it)| it.reading.progress_per_s).collect()
+}
+
+/// Whether a quantity of the first setting is shown to be less than that of the second one, in
+/// the blocks that have both.
+fn is_less(
+    ours: &[(usize, Measured)],
+    theirs: &[(usize, Measured)],
+    of: impl Fn(&Measured) -> Option<f64>,
+) -> bool {
     let both = ours.iter().filter_map(|(block, our)| {
         let (_, their) = theirs.iter().find(|(other, _)| other == block)?;
-        Some((our.completed_per_s, their.completed_per_s))
+        of(our).zip(of(their))
     });
     let (ours, theirs): (Vec<f64>, Vec<f64>) = both.unzip();
     paired_difference(&ours, &theirs).is_some_and(|it| it.mean < 0.0 && it.excludes_zero())
@@ -190,7 +221,8 @@ mod tests {
     fn server(values: &[f64], bound_us: f64, noise: f64) -> Measured {
         let tail_us = (100.0 + 400.0 / values[0]) * (1.0 + 0.02 * noise);
         let late = if tail_us > bound_us { 40 } else { 1 };
-        let reading = Reading { tail_us, watts: 20.0 + 5.0 * values[0], requests: 1000, late };
+        let watts = 20.0 + 5.0 * values[0];
+        let reading = Reading { tail_us, watts, requests: 1000, late, progress_per_s: None };
         let completed_per_s = 1000.0 * (1.0 + 0.001 * noise);
         Measured { reading, rate_per_s: 1000.0, completed_per_s }
     }
@@ -238,6 +270,32 @@ mod tests {
         assert_eq!(effects[0].levels, [1.0, 4.0]);
         // (100 + 400 / 4) over (100 + 400 / 1).
         assert!((effects[0].log_tail.mean - 0.4f64.ln()).abs() < 0.02, "{effects:?}");
+    }
+
+    #[test]
+    fn a_setting_with_more_progress_is_on_the_front_though_it_is_slower_and_costs_more() {
+        let read = |progress: fn(f64) -> Option<f64>| {
+            swept(1e6, move |values, noise| {
+                let one = server(values, 1e6, noise);
+                let tail_us = 100.0 * values[0] * (1.0 + 0.02 * noise);
+                let progress_per_s = progress(values[0]).map(|it| it * (1.0 + 0.01 * noise));
+                let reading = Reading { tail_us, progress_per_s, ..one.reading };
+                Measured { reading, ..one }
+            })
+        };
+        let most = |sweep: &Sweep| {
+            let all = sweep.summaries();
+            let of_four = all.iter().filter(|it| it.values[&Capability::Cores] == 4.0);
+            of_four.clone().any(|it| it.on_front)
+        };
+        assert!(!most(&read(|_| None)), "it is beaten in tail and power");
+        assert!(!most(&read(|_| Some(7.0))), "chance is no progress");
+        let more = read(Some);
+        assert!(most(&more));
+        let summary = more.summaries().pop().unwrap();
+        assert!((summary.progress_per_s.unwrap().mean - 4.0).abs() < 0.1, "{summary:?}");
+        let effect = &more.effects()[0];
+        assert!((effect.log_progress.unwrap().mean - 4f64.ln()).abs() < 0.05, "{effect:?}");
     }
 
     #[test]

@@ -61,7 +61,8 @@ struct Tuned {
     energy: String,
     /// Share of the search's requests that were over the bound.
     harm: f64,
-    /// The tried settings that no other one beats in predicted power and tail together.
+    /// The tried settings that no other one beats in predicted power, tail and, with best-effort
+    /// apps, progress.
     front: Vec<OnFront>,
     /// All trials, in order.
     tried: Vec<Tried>,
@@ -74,6 +75,8 @@ struct OnFront {
     values: Vec<f64>,
     tail_us: f64,
     watts: f64,
+    /// Predicted progress of the best-effort apps per second, if each trial has it.
+    progress_per_s: Option<f64>,
 }
 
 /// One trial: its reading, or why there is none.
@@ -85,6 +88,8 @@ struct Tried {
     requests: Option<u64>,
     /// Requests over the bound, or never answered.
     late: Option<u64>,
+    /// Progress of the best-effort apps per second.
+    progress_per_s: Option<f64>,
     why: Option<String>,
 }
 
@@ -97,6 +102,7 @@ impl Tried {
             watts: reading.map(|it| it.watts),
             requests: reading.map(|it| it.requests),
             late: reading.map(|it| it.late),
+            progress_per_s: reading.and_then(|it| it.progress_per_s),
             why: trial.came.as_ref().err().map(|refusal| refusal.why.clone()),
         }
     }
@@ -266,11 +272,12 @@ fn front_of(search: &Search) -> Vec<OnFront> {
     if search.rules().method != Method::Front {
         return Vec::new();
     }
-    let on_front = |FrontSetting { place, tail_us, watts }: FrontSetting| OnFront {
+    let on_front = |FrontSetting { place, tail_us, watts, progress_per_s }: FrontSetting| OnFront {
         setting: search.space().describe(&place),
         values: search.space().values(&place),
         tail_us,
         watts,
+        progress_per_s,
     };
     search.front().into_iter().map(on_front).collect()
 }
@@ -298,12 +305,23 @@ fn print(tuned: &[Tuned]) {
             println!("{} settings were refuted and are left out next time", one.refuted.len());
         }
         if !one.front.is_empty() {
-            println!("front of tail and power, as the trials predict them:");
-            let row = |it: &OnFront| vec![it.setting.clone(), number(it.tail_us), number(it.watts)];
-            println!(
-                "{}",
-                table(&["setting", "tail (us)", "power (W)"], one.front.iter().map(row))
-            );
+            print_front(&one.front);
         }
     }
+}
+
+fn print_front(front: &[OnFront]) {
+    let has_progress = front.iter().all(|it| it.progress_per_s.is_some());
+    println!(
+        "front of tail{} power, as the trials predict them:",
+        if has_progress { ", best-effort progress and" } else { " and" }
+    );
+    let head = ["setting", "tail (us)", "power (W)", "progress/s"];
+    let columns = head.len() - usize::from(!has_progress);
+    let row = |it: &OnFront| {
+        let progress = it.progress_per_s.map_or(String::new(), number);
+        let all = vec![it.setting.clone(), number(it.tail_us), number(it.watts), progress];
+        all.into_iter().take(columns).collect()
+    };
+    println!("{}", table(&head[..columns], front.iter().map(row)));
 }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn reading(tail_us: f64, requests: u64, late: u64) -> Reading {
-        Reading { tail_us, watts: 1.0, requests, late }
+        Reading { tail_us, watts: 1.0, requests, late, progress_per_s: None }
     }
 
     #[test]

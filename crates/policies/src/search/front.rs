@@ -1,10 +1,10 @@
-//! Fronts of power and tail, and the expected growth of the hypervolume below one.
+//! Fronts of two and three objectives, and the expected growth of the hypervolume below one.
 //!
-//! Both objectives are minimised. The *front* holds the points that no other point beats in one
-//! objective without being worse in the other; its *hypervolume* is the area between the front
-//! and a reference point. A candidate is worth the area that its reading is expected to add
-//! (expected hypervolume improvement). For two objectives with independent normal posteriors it
-//! has a closed form: the front divides the first objective into strips, the improvement of a
+//! All objectives are minimised. The *front* holds the points that no other point beats in one
+//! objective without being worse in another; its *hypervolume* is the area, or volume, between
+//! the front and a reference point. A candidate is worth the area that its reading is expected to
+//! add (expected hypervolume improvement). For two objectives with independent normal posteriors
+//! it has a closed form: the front divides the first objective into strips, the improvement of a
 //! point is the sum of its rectangles in the strips, and the mean of each rectangle is a product
 //!
 //! ```text
@@ -14,7 +14,12 @@
 //!
 //! because `E max(c - Y, 0)` is the integral of `P(Y <= z)` up to `c`. Source: Emmerich, Deutz
 //! and Klinkenberg, "Hypervolume-based expected improvement", CEC 2011; the strips are those of
-//! Yang et al., "Efficient computation of expected hypervolume improvement", JOGO 2019.
+//! Yang et al., "Efficient computation of expected hypervolume improvement", JOGO 2019. Three
+//! objectives are in `front/boxes.rs`.
+
+mod boxes;
+
+pub(super) use boxes::{Boxes, Point3, front_of_three};
 
 use crate::toolkit::surrogate::{Posterior, log_expected_improvement};
 

@@ -3,6 +3,7 @@
 use super::reading::Reading;
 use lull_control::{AppId, AppSpec, EnergySource, Observation, numbered};
 use lull_measure::{Latency, Missing, Nanos, Percentile};
+use std::collections::BTreeMap;
 
 /// Share of the offered requests that a server must complete to keep up.
 const KEEPS_UP: f64 = 0.97;
@@ -58,6 +59,8 @@ pub struct Gather {
     offered: f64,
     completed: f64,
     joules: Result<f64, Missing>,
+    /// Work of each app whose progress is known in every epoch, by its number.
+    done: BTreeMap<usize, f64>,
 }
 
 /// The state of a trial after an epoch.
@@ -82,6 +85,7 @@ impl Gather {
             offered: 0.0,
             completed: 0.0,
             joules: Ok(0.0),
+            done: BTreeMap::new(),
         }
     }
 
@@ -99,8 +103,9 @@ impl Gather {
         let Some(app) = seen.app(self.protocol.app) else {
             return Gathered::Nothing("there is no such app".to_owned());
         };
-        self.span += seen.epoch;
         let seconds = seen.epoch.as_secs_f64();
+        self.add_progress(seen, seconds);
+        self.span += seen.epoch;
         if let Ok(latency) = &app.latency {
             self.latency.merge(&latency.window);
             self.offered += latency.offered_per_s * seconds;
@@ -112,6 +117,26 @@ impl Gather {
             return self.conclude();
         }
         if self.is_hopeless() { self.conclude() } else { Gathered::More }
+    }
+
+    /// Adds the work of best-effort apps. An app that lacks its gauge in one epoch does not count.
+    fn add_progress(&mut self, seen: &Observation, seconds: f64) {
+        let is_first = self.span == Nanos::ZERO;
+        for (number, app) in seen.apps.iter().enumerate() {
+            match &app.progress {
+                Ok(progress) if is_first || self.done.contains_key(&number) => {
+                    *self.done.entry(number).or_default() += progress.per_s * seconds;
+                }
+                _ => drop(self.done.remove(&number)),
+            }
+        }
+    }
+
+    /// Returns the geometric mean of the rates of progress; `None` without one.
+    fn progress_per_s(&self) -> Option<f64> {
+        let seconds = self.span.as_secs_f64();
+        let logs = self.done.values().map(|done| (done / seconds).ln());
+        (!self.done.is_empty()).then(|| (logs.sum::<f64>() / self.done.len() as f64).exp())
     }
 
     fn add_energy(&mut self, seen: &Observation) {
@@ -159,7 +184,8 @@ impl Gather {
         let unanswered = (self.offered - self.completed).max(0.0) as u64;
         let late = self.latency.count_above(self.protocol.bound) + unanswered;
         let requests = (self.offered as u64).max(late);
-        let reading = Reading { tail_us, watts: joules / seconds, requests, late };
+        let (watts, progress_per_s) = (joules / seconds, self.progress_per_s());
+        let reading = Reading { tail_us, watts, requests, late, progress_per_s };
         Gathered::Reading(reading, self.offered / seconds)
     }
 }
@@ -167,7 +193,7 @@ impl Gather {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{BOUND, lc, observation, silent};
+    use crate::testing::{BOUND, be, lc, observation, silent};
     use lull_control::{EnergySeen, LatencySeen};
     use lull_measure::Joules;
 
@@ -255,6 +281,37 @@ mod tests {
         let mut gather = Gather::new(Protocol { allow_modelled: true, ..protocol() });
         let ends: Vec<_> = (0..5).map(|_| gather.add(&epoch(lc(5.0), model.clone()))).collect();
         assert!(matches!(ends[4], Gathered::Reading(..)));
+    }
+
+    #[test]
+    fn progress_is_the_geometric_mean_of_the_apps_whose_gauge_is_whole() {
+        let read = |rates: &dyn Fn(usize) -> Vec<Option<f64>>| {
+            let mut gather = Gather::new(protocol());
+            for count in 0.. {
+                let app = |rate: &Option<f64>| match rate {
+                    Some(rate) => be(*rate),
+                    None => {
+                        lull_control::AppSeen { progress: Err(Missing::because("lost")), ..be(1.0) }
+                    }
+                };
+                let seen = epoch(lc(5.0), metered());
+                let apps = seen.apps.iter().cloned().chain(rates(count).iter().map(app)).collect();
+                match gather.add(&Observation { apps, ..seen }) {
+                    Gathered::More => {}
+                    Gathered::Reading(reading, _) => return reading.progress_per_s,
+                    Gathered::Nothing(why) => panic!("{why}"),
+                }
+            }
+            unreachable!("a trial ends");
+        };
+        assert_eq!(read(&|_| vec![]), None);
+        let one = read(&|count| vec![Some(if count == 2 { 8.0 } else { 4.0 })]).unwrap();
+        assert!((one - 5.0).abs() < 1e-9, "the first epoch settles, one of four has 8: {one}");
+        let both = read(&|_| vec![Some(2.0), Some(800.0)]).unwrap();
+        assert!((both - 40.0).abs() < 1e-9, "{both}");
+        let lost = read(&|count| vec![Some(2.0), (count != 3).then_some(800.0)]).unwrap();
+        assert!((lost - 2.0).abs() < 1e-9, "{lost}");
+        assert_eq!(read(&|_| vec![Some(0.0)]), Some(0.0));
     }
 
     #[test]

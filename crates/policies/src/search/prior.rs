@@ -114,7 +114,7 @@ mod tests {
         let (delay, speed) = (values[0], values[1] / 2.0);
         let tail_us = 100.0 / speed.powf(0.7) + 0.8 * delay;
         let watts = 30.0 * speed.powf(1.2) * ((delay + 30.0) / 30.0).powf(-0.1);
-        Reading { tail_us, watts, requests: 1, late: 0 }
+        Reading { tail_us, watts, requests: 1, late: 0, progress_per_s: None }
     }
 
     #[test]

@@ -13,4 +13,9 @@ pub struct Reading {
     pub requests: u64,
     /// Requests over the bound, or never answered.
     pub late: u64,
+    /// Progress of the best-effort apps per second: the geometric mean of their rates, so that
+    /// apps whose work is counted in different units have equal weight. `None` if there is no
+    /// such app, or its progress is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_per_s: Option<f64>,
 }

@@ -16,7 +16,7 @@ pub enum Method {
     Apart,
     /// The paper's penalty.
     Penalty,
-    /// The front of power and tail below the bound.
+    /// The front of power, tail below the bound and, where it is known, best-effort progress.
     Front,
     /// Anywhere: what a search must beat.
     Random,

@@ -1,8 +1,9 @@
 //! Our method: tail and power have a model each, and a reading has a value.
 //!
 //! There are two Gaussian processes, of the logarithm of tail over bound and of the logarithm of
-//! power. A tail counts in full up to ten times the bound, which is also what is assumed for a
-//! server that answers nothing.
+//! power; a search of the front has a third one, of the logarithm of the progress that best-effort
+//! apps lose, where each reading has it. A tail counts in full up to ten times the bound, which is
+//! also what is assumed for a server that answers nothing.
 //!
 //! Noise differs by setting: most settings repeat within a percent, and one that is near
 //! saturation, or shares its cores, varies by an order of magnitude. Where a setting has three
@@ -23,43 +24,70 @@
 //! follows from the process: a reading with noise `n` of a candidate whose posterior has standard
 //! deviation `s` moves the mean by a normal of `s^2 / sqrt(s^2 + n^2)` and leaves
 //! `s n / sqrt(s^2 + n^2)` (the knowledge gradient of Frazier et al., for one candidate).
+//!
+//! To be chosen for good takes more than to be accepted: the spread of the trials that confirm a
+//! candidate is that of a small sample, and with six of them their mean is 2.18 standard
+//! deviations of a trial below the bound. [`Models::may_be_shown`] is the probability of that. The
+//! noise of a trial is that of settings with several trials as soon as these have three degrees of
+//! freedom, because the process cannot tell the noise of single trials from its own error.
 
 use super::evidence::MIN_STD_DEV;
 use super::prior::{Prior, PriorMean};
 use super::reading::Reading;
-use super::rules::Rules;
+use super::rules::{Method, Rules};
 use super::space::{Place, Space};
 use crate::toolkit::surrogate::{
     GaussianProcess, Posterior, log_expected_improvement, probability_below,
 };
-use statrs::distribution::{ContinuousCDF, Normal};
+use lull_measure::statistics::{normal_quantile, student_t_quantile};
 use std::collections::BTreeMap;
 
 /// Tail over bound at which readings are capped: what is assumed without an answer.
 const TAIL_CAP: f64 = 10.0;
+/// Degrees of freedom from which the noise of repeated trials is used (ours).
+const FREEDOM_MIN: usize = 3;
 /// Readings of a setting from which its own noise is estimated.
 const OWN_NOISE: usize = 3;
 /// Tail over bound up to which a candidate counts as close to the bound (ours).
 const NEAR: f64 = 1.2;
 
-/// The two fitted processes and their prior mean.
+/// Share of the most progress below which a reading counts as this (ours).
+const PROGRESS_FLOOR: f64 = 0.01;
+
+/// The fitted processes and their prior mean.
 pub(super) struct Models {
     tail: GaussianProcess,
     watts: GaussianProcess,
+    lost: Option<LostProgress>,
     prior: Option<Prior>,
     bound_us: f64,
     /// Standard deviations below the bound at which a candidate is accepted.
     confidence: f64,
+    /// Standard deviation of trials of the same setting, over all settings that have several.
+    repeated: Option<f64>,
+    /// Trials that confirm a candidate.
+    trials: usize,
+    /// Standard deviations of a trial by which their mean must be below the bound.
+    margin: f64,
     /// Variance of readings beyond the common noise, where a setting has any.
     excess: Vec<(Place, f64)>,
 }
 
-/// The posteriors at one candidate: of the logarithm of tail over bound, and of the logarithm of
-/// power in watts.
+/// The progress that best-effort apps lose: the logarithm of the most progress over that of a
+/// setting.
+struct LostProgress {
+    process: GaussianProcess,
+    most_per_s: f64,
+}
+
+/// The posteriors at one candidate: of the logarithm of tail over bound, of the logarithm of
+/// power in watts, and of the logarithm of the progress that is lost.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View {
     pub(super) tail: Posterior,
     pub(super) watts: Posterior,
+    /// `None` if the search has no such objective.
+    pub(super) lost: Option<Posterior>,
     /// Standard deviation of one reading of the tail.
     noise: f64,
 }
@@ -92,16 +120,21 @@ impl Models {
             tail,
             excess,
             watts: GaussianProcess::fit_each(&inputs, &powers)?,
+            lost: LostProgress::fit(rules, &inputs, readings),
             prior,
             bound_us: rules.bound_us,
-            confidence: Normal::standard().inverse_cdf(rules.final_floor.clamp(0.5, 0.999_999)),
+            confidence: normal_quantile(rules.final_floor.clamp(0.5, 0.999_999)),
+            repeated: repeated_noise(readings, &tails),
+            trials: rules.confirmations() + 1,
+            margin: margin(rules),
         })
     }
 
     /// Returns the posteriors at a candidate.
     pub(super) fn at(&self, space: &Space, place: &Place) -> View {
         let at = space.coordinates(place);
-        self.view(space, place, self.tail.posterior(&at), self.watts.posterior(&at))
+        let view = self.view(space, place, self.tail.posterior(&at), self.watts.posterior(&at));
+        View { lost: self.lost.as_ref().map(|it| it.process.posterior(&at)), ..view }
     }
 
     /// Returns the posteriors at many candidates, given with their coordinates.
@@ -109,16 +142,30 @@ impl Models {
         let points = || places.iter().map(|(_, at)| at.as_slice());
         let (tails, watts) = (self.tail.posteriors(points()), self.watts.posteriors(points()));
         let all = tails.into_iter().zip(watts).zip(places);
-        all.map(|((tail, watts), (place, _))| self.view(space, place, tail, watts)).collect()
+        let mut views: Vec<_> =
+            all.map(|((tail, watts), (place, _))| self.view(space, place, tail, watts)).collect();
+        if let Some(lost) = &self.lost {
+            for (view, lost) in views.iter_mut().zip(lost.process.posteriors(points())) {
+                view.lost = Some(lost);
+            }
+        }
+        views
     }
 
     fn view(&self, space: &Space, place: &Place, tail: Posterior, watts: Posterior) -> View {
         let noise = self.tail.noise_std_dev().hypot(of_place(&self.excess, place).sqrt());
         if self.prior.is_none() {
-            return View { tail, watts, noise };
+            return View { tail, watts, lost: None, noise };
         }
         let [more_tail, more_watts] = expected(self.prior.as_ref(), space, place, self.bound_us);
-        View { tail: raised(tail, more_tail), watts: raised(watts, more_watts), noise }
+        let (tail, watts) = (raised(tail, more_tail), raised(watts, more_watts));
+        View { tail, watts, lost: None, noise }
+    }
+
+    /// Returns the predicted progress of the best-effort apps per second; `None` if the search
+    /// has no such objective.
+    pub(super) fn progress_per_s(&self, view: &View) -> Option<f64> {
+        Some(self.lost.as_ref()?.most_per_s * (-view.lost?.mean).exp())
     }
 
     /// Returns the probability that one more reading makes a candidate acceptable.
@@ -128,6 +175,68 @@ impl Models {
         let (left, moved) = (known * noise / both, known * known / both);
         let limit = -self.confidence * left.hypot(noise).hypot(MIN_STD_DEV);
         probability_below(Posterior { mean: view.tail.mean, std_dev: moved }, limit)
+    }
+
+    /// Returns the probability that the trials that confirm a candidate show that it meets the
+    /// bound: that their mean is below it by the margin. The mean is not known exactly, and
+    /// neither is the spread on which the margin depends.
+    pub(super) fn may_be_shown(&self, view: &View) -> f64 {
+        let common = self.tail.noise_std_dev();
+        let noise = match self.repeated {
+            Some(repeated) if view.noise <= common => repeated.max(MIN_STD_DEV),
+            _ => view.noise.max(MIN_STD_DEV),
+        };
+        let margin = self.margin * noise;
+        let count = self.trials as f64;
+        let of_mean = view.tail.std_dev.hypot(noise / count.sqrt());
+        let of_margin = margin / (2.0 * (count - 1.0).max(1.0)).sqrt();
+        let all = Posterior { mean: view.tail.mean, std_dev: of_mean.hypot(of_margin) };
+        probability_below(all, -margin)
+    }
+}
+
+impl LostProgress {
+    /// Returns `None` unless the search is one of the front and each reading has progress.
+    fn fit(rules: &Rules, inputs: &[Vec<f64>], readings: &[(&Place, &Reading)]) -> Option<Self> {
+        if rules.method != Method::Front {
+            return None;
+        }
+        let progress: Option<Vec<f64>> = readings.iter().map(|(_, it)| it.progress_per_s).collect();
+        let progress = progress?;
+        let most_per_s = progress.iter().copied().fold(0.0, f64::max);
+        if most_per_s <= 0.0 {
+            return None;
+        }
+        let lost = |it: &f64| -(it / most_per_s).max(PROGRESS_FLOOR).ln();
+        let lost: Vec<f64> = progress.iter().map(lost).collect();
+        Some(Self { process: GaussianProcess::fit_each(inputs, &lost)?, most_per_s })
+    }
+}
+
+/// Returns the pooled standard deviation of the readings of the same setting; `None` with fewer
+/// than three degrees of freedom.
+fn repeated_noise(readings: &[(&Place, &Reading)], tails: &[f64]) -> Option<f64> {
+    let mut by_place: BTreeMap<&Place, Vec<f64>> = BTreeMap::new();
+    for ((place, _), tail) in readings.iter().zip(tails) {
+        by_place.entry(place).or_default().push(*tail);
+    }
+    let (mut squares, mut freedom) = (0.0, 0);
+    for tails in by_place.values() {
+        let mean = tails.iter().sum::<f64>() / tails.len() as f64;
+        squares += tails.iter().map(|tail| (tail - mean).powi(2)).sum::<f64>();
+        freedom += tails.len() - 1;
+    }
+    (freedom >= FREEDOM_MIN).then(|| (squares / freedom as f64).sqrt())
+}
+
+/// Returns how many standard deviations of a trial the mean of confirming trials must be below
+/// the bound, so that one more trial meets it with a probability of `final_floor`: that of a
+/// prediction interval from their own spread, if they are enough to have one.
+fn margin(rules: &Rules) -> f64 {
+    let (floor, count) = (rules.final_floor.clamp(0.5, 0.999_999), rules.confirmations() + 1);
+    match count < OWN_NOISE {
+        true => normal_quantile(floor),
+        false => student_t_quantile(floor, count - 1) * (1.0 + 1.0 / count as f64).sqrt(),
     }
 }
 
@@ -213,7 +322,13 @@ mod tests {
         let space =
             Space::from_machine(&machine(4), &[lc_spec("a")], &[Capability::Cores]).unwrap();
         let rules = Rules::new(Method::Apart, 60e3, 30);
-        let reading = |ms: f64| Reading { tail_us: 1e3 * ms, watts: 10.0, requests: 200, late: 0 };
+        let reading = |ms: f64| Reading {
+            tail_us: 1e3 * ms,
+            watts: 10.0,
+            requests: 200,
+            late: 0,
+            progress_per_s: None,
+        };
         let places: Vec<_> = space.places().collect();
         let bursts = [3.7, 3.3, 300.0, 3.8, 227.0, 524.0, 5.9].map(reading);
         let quiet = [4.0, 4.5, 6.1, 4.2, 4.4].map(reading);

@@ -11,7 +11,8 @@
 //! likely choice again, because the best of many noisy readings is better than its true value.
 //!
 //! The *front* ([`super::front`]) uses the same two models, and its next candidate is the one
-//! that is expected to add most to the area between the front of power and tail and the bound.
+//! that is expected to add most to the area between the front of power and tail and the bound; if
+//! each reading has the progress of best-effort apps, to the volume of the three.
 //! It begins and confirms as ours does, so that its answer has evidence as well.
 //!
 //! With any method a setting meets the bound only on evidence ([`super::evidence`]). A
@@ -159,7 +160,9 @@ impl Search {
     pub fn tell(&mut self, place: Place, came: Result<Reading, Refusal>) {
         let sound = came.and_then(|reading| {
             let numbers = [reading.tail_us, reading.watts];
-            match numbers.iter().all(|value| value.is_finite() && *value > 0.0) {
+            let is_sound = numbers.iter().all(|value| value.is_finite() && *value > 0.0);
+            let progress = reading.progress_per_s.unwrap_or_default();
+            match is_sound && progress.is_finite() && progress >= 0.0 {
                 true => Ok(reading),
                 false => Err(format!("no sound reading: {reading:?}").into()),
             }

@@ -269,6 +269,7 @@ mod tests {
                 watts: 60.0 - 20.0 * slow,
                 requests: 100,
                 late: 0,
+                progress_per_s: None,
             };
             search.tell(next.place, Ok(came));
         }

@@ -126,6 +126,7 @@ impl Pair {
             watts: readings.iter().map(|it| it.watts).sum::<f64>() / count,
             requests: readings.iter().map(|it| it.requests).sum(),
             late: readings.iter().map(|it| it.late).sum(),
+            progress_per_s: None,
         };
         Self { readings, truth }
     }

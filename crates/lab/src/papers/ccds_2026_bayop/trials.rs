@@ -85,5 +85,6 @@ pub(super) fn reading(cell: &Cell, latency: &Latency, objective: Objective) -> R
     let tail_us = if cell.keeps_up() { tail_us } else { tail_us.max(5.0 * objective.bound_us) };
     let unanswered = cell.arrived.saturating_sub(cell.answered);
     let late = latency.count_above(bound) + unanswered;
-    Reading { tail_us, watts: cell.watts, requests: cell.arrived.max(1), late }
+    let requests = cell.arrived.max(1);
+    Reading { tail_us, watts: cell.watts, requests, late, progress_per_s: None }
 }

@@ -1,6 +1,7 @@
-//! The front of power and tail: its next candidate, and its settings.
+//! The front of power, tail and, with best-effort apps, their progress: its next candidate, and
+//! its settings.
 
-use super::super::front::{Front, Point, front_of};
+use super::super::front::{Boxes, Front, Point, Point3, front_of, front_of_three};
 use super::super::separate::{Models, View};
 use super::super::space::Place;
 use super::proposals::SURE;
@@ -16,43 +17,95 @@ pub struct FrontSetting {
     pub tail_us: f64,
     /// Predicted power, in watts.
     pub watts: f64,
+    /// Predicted progress of the best-effort apps per second, if each reading has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_per_s: Option<f64>,
+}
+
+/// The front of the readings, in two objectives or three.
+enum Known {
+    Two(Front),
+    Three(Boxes),
+}
+
+impl Known {
+    fn hypervolume(&self) -> f64 {
+        match self {
+            Self::Two(front) => front.hypervolume,
+            Self::Three(boxes) => boxes.hypervolume,
+        }
+    }
+
+    /// What a candidate is expected to add.
+    fn expected_improvement(&self, view: &View) -> f64 {
+        match (self, view.lost) {
+            (Self::Three(boxes), Some(lost)) => {
+                boxes.expected_improvement([view.watts, view.tail, lost])
+            }
+            (Self::Two(front), _) => front.expected_improvement([view.watts, view.tail]),
+            (Self::Three(_), None) => 0.0,
+        }
+    }
 }
 
 impl Search {
-    /// Returns the tried settings that no other one beats in predicted power and tail together,
-    /// by ascending power. Empty before the second reading.
+    /// Returns the tried settings that no other one beats in predicted power, tail and, if each
+    /// reading has it, progress of best-effort apps, by ascending power. Empty before the second
+    /// reading.
     pub fn front(&self) -> Vec<FrontSetting> {
         let Some(models) = self.models() else { return Vec::new() };
         let tried = self.tried_views(&models);
-        let points: Vec<Point> = tried.iter().map(|(_, view)| point(view)).collect();
+        let views = || tried.iter().map(|(_, view)| view);
+        let on_front = match views().map(point_of_three).collect::<Option<Vec<Point3>>>() {
+            Some(points) => front_of_three(&points),
+            None => front_of(&views().map(point).collect::<Vec<Point>>()),
+        };
         let setting = |at: usize| FrontSetting {
             place: tried[at].0.clone(),
             tail_us: tried[at].1.tail_us(self.rules().bound_us),
             watts: tried[at].1.watts.mean.exp(),
+            progress_per_s: models.progress_per_s(&tried[at].1),
         };
-        front_of(&points).into_iter().map(setting).collect()
+        let mut all: Vec<FrontSetting> = on_front.into_iter().map(setting).collect();
+        all.sort_by(|a, b| a.watts.total_cmp(&b.watts));
+        all
     }
 
     /// The candidate that is expected to add most to the hypervolume between front and bound.
     ///
-    /// Power and tail are logarithms, so that equal areas are equal ratios. The reference point
-    /// is the bound at the largest power measured.
+    /// All objectives are logarithms, so that equal volumes are equal ratios. With two objectives
+    /// the reference point is the bound at the largest power measured. With three, the settings
+    /// of most power or least progress are ends of the front and count: the reference point is a
+    /// tenth of the measured range beyond them.
     pub(super) fn explore_front(&mut self, models: &Models) -> Option<Next> {
-        let points: Vec<Point> =
-            self.tried_views(models).iter().map(|(_, view)| point(view)).collect();
-        let most = self.readings().map(|(_, it)| it.watts.ln()).fold(f64::MIN, f64::max);
-        let front = Front::new(&points, [most, 0.0]);
+        let known = self.known_front(models);
         let views = models.at_all(&self.space, &self.candidates);
         let is_harmed = self.harm() > self.rules.harm_max;
         let score = |view: &View| match is_harmed && view.meets() < SURE {
             true => f64::NEG_INFINITY,
-            false => front.expected_improvement([view.watts, view.tail]).ln(),
+            false => known.expected_improvement(view).ln(),
         };
-        let all = match front.hypervolume {
+        let all = match known.hypervolume() {
             none if none <= 0.0 => 1.0,
             some => some,
         };
         self.propose(views.iter().map(|view| score(view) - all.ln()))
+    }
+
+    fn known_front(&self, models: &Models) -> Known {
+        let tried = self.tried_views(models);
+        let views = || tried.iter().map(|(_, view)| view);
+        let Some(points) = views().map(point_of_three).collect::<Option<Vec<Point3>>>() else {
+            let most = self.readings().map(|(_, it)| it.watts.ln()).fold(f64::MIN, f64::max);
+            return Known::Two(Front::new(&views().map(point).collect::<Vec<_>>(), [most, 0.0]));
+        };
+        let beyond = |axis: usize| {
+            let values = || points.iter().map(|point| point[axis]);
+            let (least, most) =
+                (values().fold(f64::INFINITY, f64::min), values().fold(f64::MIN, f64::max));
+            most + BEYOND * (most - least).max(RANGE_MIN)
+        };
+        Known::Three(Boxes::new(&points, [beyond(0), 0.0, beyond(2)]))
     }
 
     /// The tried settings with their predictions, each once.
@@ -66,6 +119,16 @@ impl Search {
         };
         places.into_iter().map(view).collect()
     }
+}
+
+/// Share of the measured range by which the reference point of three objectives is beyond it.
+const BEYOND: f64 = 0.1;
+/// The least range of a logarithm, where all settings are alike.
+const RANGE_MIN: f64 = 0.01;
+
+/// The predicted logarithms of power, of tail over bound and of lost progress.
+fn point_of_three(view: &View) -> Option<Point3> {
+    Some([view.watts.mean, view.tail.mean, view.lost?.mean])
 }
 
 /// The predicted logarithms of power and of tail over bound.
@@ -98,7 +161,7 @@ mod tests {
         let tail_us = 0.8 * delay + 900.0 / cores;
         let watts = 20.0 + 3.0 * cores + 900.0 / (delay + 20.0);
         let late = if tail_us > BOUND_US { 50 } else { 0 };
-        Reading { tail_us, watts, requests: 1000, late }
+        Reading { tail_us, watts, requests: 1000, late, progress_per_s: None }
     }
 
     fn logs(reading: &Reading) -> Point {
@@ -147,6 +210,77 @@ mod tests {
             assert!(pair[0].watts < pair[1].watts && pair[0].tail_us > pair[1].tail_us, "{pair:?}");
         }
         assert!(search.choice().unwrap().meets, "the last trials confirm an answer");
+    }
+
+    /// The server with best-effort apps, which do more the fewer cores are reserved, and most at
+    /// one delay.
+    fn shared_server(values: &[f64]) -> Reading {
+        let (delay, cores) = (values[0], values[1]);
+        let progress = (19.0 - cores) * (1.0 - ((delay - 200.0) / 800.0).powi(2));
+        Reading { progress_per_s: Some(progress), ..server(values) }
+    }
+
+    /// The exact hypervolume of power, tail and progress that the tried settings have, as a share
+    /// of all.
+    fn reached_of_three(method: Method, with_progress: bool, seed: u64) -> f64 {
+        let mut search = Search::new(space(), Rules::new(method, BOUND_US, 24));
+        let mut rng = Rng::seed_from_u64(seed);
+        while let Some(next) = search.ask(&mut rng) {
+            let exact = shared_server(&search.space().values(&next.place));
+            let noise = 1.0 + 0.02 * (rng.random::<f64>() - 0.5);
+            let progress_per_s = exact.progress_per_s.filter(|_| with_progress);
+            let came = Reading { tail_us: exact.tail_us * noise, progress_per_s, ..exact };
+            search.tell(next.place, Ok(came));
+        }
+        let exact = |place: &Place| -> Point3 {
+            let it = shared_server(&search.space().values(place));
+            let [watts, tail] = logs(&it);
+            [watts, tail, -it.progress_per_s.unwrap().max(0.2).ln()]
+        };
+        let tried: Vec<Point3> = search.trials().iter().map(|it| exact(&it.place)).collect();
+        // Every fifth delay: the whole front is 9,018 points.
+        let places = search.space().places().filter(|place| place.0[0] % 5 == 0);
+        let all: Vec<Point3> = places.map(|place| exact(&place)).collect();
+        let most = |axis: usize| all.iter().map(|it| it[axis]).fold(f64::MIN, f64::max);
+        let reference = [most(0), 0.0, most(2)];
+        let front: Vec<Point3> = front_of_three(&all).into_iter().map(|at| all[at]).collect();
+        let volume = |points: &[Point3]| Boxes::new(points, reference).hypervolume;
+        volume(&tried) / volume(&front)
+    }
+
+    #[test]
+    fn a_front_of_three_reaches_more_than_one_that_does_not_see_progress_and_than_chance() {
+        let of = |method, with_progress| -> Vec<f64> {
+            (0..6).map(|seed| reached_of_three(method, with_progress, seed)).collect()
+        };
+        let ours = of(Method::Front, true);
+        for others in [of(Method::Front, false), of(Method::Random, true)] {
+            let more = paired_difference(&ours, &others).unwrap();
+            assert!(more.mean > more.half_width, "{more:?}: {ours:?} {others:?}");
+        }
+    }
+
+    #[test]
+    fn the_front_names_progress_where_each_reading_has_it_and_only_there() {
+        let play = |has_progress: fn(usize) -> bool| {
+            let mut search = Search::new(space(), Rules::new(Method::Front, BOUND_US, 20));
+            let mut rng = Rng::seed_from_u64(4);
+            while let Some(next) = search.ask(&mut rng) {
+                let exact = shared_server(&search.space().values(&next.place));
+                let known = has_progress(search.trials().len());
+                let progress_per_s = exact.progress_per_s.filter(|_| known);
+                search.tell(next.place, Ok(Reading { progress_per_s, ..exact }));
+            }
+            search.front()
+        };
+        let front = play(|_| true);
+        assert!(front.iter().all(|it| it.progress_per_s.is_some()), "{front:?}");
+        assert!(front.windows(2).all(|pair| pair[0].watts <= pair[1].watts), "{front:?}");
+        let best = |of: fn(&FrontSetting) -> f64| {
+            front.iter().max_by(|a, b| of(a).total_cmp(&of(b))).unwrap().place.clone()
+        };
+        assert_ne!(best(|it| it.progress_per_s.unwrap()), best(|it| -it.tail_us), "{front:?}");
+        assert!(play(|trial| trial != 3).iter().all(|it| it.progress_per_s.is_none()));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 config! {
     /// The paper's numbers, and the choices it leaves open.
     struct Config checked by check {
-        /// How places are chosen: "apart" (ours), "penalty" (the paper's), "front" (of power and
-        /// tail below the bound, by expected hypervolume), "random".
+        /// How places are chosen: "apart" (ours), "penalty" (the paper's), "front" (of power, tail
+        /// below the bound and best-effort progress, by expected hypervolume), "random".
         method: Method = Method::Apart,
         /// Knobs to search, gate-cap, gate-batch and gate-delay among them; what the machine
         /// has of coalescing, frequency and cores if empty.

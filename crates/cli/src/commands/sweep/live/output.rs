@@ -81,8 +81,8 @@ impl Swept {
         for effect in effects.iter().filter(|effect| !effect.is_shown) {
             let [low, high] = effect.levels;
             notice(format_args!(
-                "no trial shows that {} changes tail, power or throughput between {low} and \
-                 {high}: it may be accepted and do nothing",
+                "no trial shows that {} changes tail, power, throughput or progress between {low} \
+                 and {high}: it may be accepted and do nothing",
                 effect.knob
             ));
         }
@@ -139,16 +139,21 @@ impl Swept {
                 if it.meets { "met" } else { "not shown" }.to_owned(),
                 estimate(Some(it.watts)),
                 estimate(Some(it.completed_per_s)),
+                it.progress_per_s.map_or(String::new(), |it| estimate(Some(it))),
             ]
         };
+        let has_progress = settings.iter().any(|it| it.progress_per_s.is_some());
         let tail = format!("{} (us)", self.objective.0);
-        let head = ["setting", &tail, "objective", "power (W)", "requests/s"];
-        println!("{}", table(&head, front.iter().map(row)));
+        let head = ["setting", &tail, "objective", "power (W)", "requests/s", "progress/s"];
+        let columns = head.len() - usize::from(!has_progress);
+        let shown = front.iter().map(|it| row(it).into_iter().take(columns).collect());
+        println!("{}", table(&head[..columns], shown));
         println!(
-            "{} settings at {} requests/s; shown is what no other beats in tail, power and \
+            "{} settings at {} requests/s; shown is what no other beats in tail, power{} \
              throughput",
             settings.len(),
-            number(self.rate_per_s())
+            number(self.rate_per_s()),
+            if has_progress { ", progress of best-effort apps and" } else { " and" }
         );
         println!("power: {}", self.energy);
         if let Some(best) = best {
@@ -166,6 +171,7 @@ impl Swept {
             0 => Column::required(name, Kind::Real),
             1..=4 => Column::optional(name, Kind::Real),
             5 | 6 => Column::optional(name, Kind::Integer),
+            7 => Column::optional(name, Kind::Real),
             _ => Column::optional(name, Kind::Text),
         };
         let further = ["on_front", "meets"].map(|name| Column::required(name, Kind::Truth));
@@ -187,23 +193,58 @@ impl Swept {
         Ok(bytes)
     }
 
-    /// Returns settings and front as an SVG.
+    /// Returns settings and front as an SVG: power over tail, and, with best-effort apps, their
+    /// progress over each of the two.
     pub(super) fn figure(&self) -> anyhow::Result<Vec<u8>> {
         let mut settings = self.sweep.summaries();
         settings.sort_by(|a, b| a.tail_us.mean.total_cmp(&b.tail_us.mean));
-        let point = |it: &SettingSummary| {
-            let Estimate { mean, half_width, .. } = it.watts;
-            let interval = half_width.is_finite().then_some([mean - half_width, mean + half_width]);
-            Point { x: it.tail_us.mean, y: mean, interval }
-        };
         let (percentile, bound) = self.objective;
         let tail = format!("{percentile} (us), bound {} us", bound.as_micros_f64());
         let title = format!("{}, {} requests/s", self.app, number(self.rate_per_s()));
-        let figure = Figure::new(title, Axis::log(tail), Axis::linear("power (W)"))
-            .with_curve("settings", Look::Points, settings.iter().map(point))
-            .with_curve("front", Look::Line, settings.iter().filter(|it| it.on_front).map(point));
-        Ok(svg(&[figure])?.into_bytes())
+        let watts = || Axis::linear("power (W)");
+        let (of_tail, of_watts) =
+            (|it: &SettingSummary| it.tail_us, |it: &SettingSummary| it.watts);
+        let front = Figure::new(title.clone(), Axis::log(tail.clone()), watts())
+            .with_curve("settings", Look::Points, points(settings.iter(), of_tail, of_watts))
+            .with_curve("front", Look::Line, points(on_front(&settings), of_tail, of_watts));
+        let mut figures = vec![front];
+        if settings.iter().all(|it| it.progress_per_s.is_some()) {
+            let of_progress = |it: &SettingSummary| it.progress_per_s.unwrap_or(it.completed_per_s);
+            for (axis, of) in [(Axis::log(tail), of_tail as Of), (watts(), of_watts)] {
+                let progress = Axis::linear("best-effort progress (1/s)");
+                // The projection of a front of three is no line.
+                let figure = Figure::new(title.clone(), axis, progress)
+                    .with_curve("settings", Look::Points, points(settings.iter(), of, of_progress))
+                    .with_curve(
+                        "front",
+                        Look::Points,
+                        points(on_front(&settings), of, of_progress),
+                    );
+                figures.push(figure);
+            }
+        }
+        Ok(svg(&figures)?.into_bytes())
     }
+}
+
+/// One of the quantities of a setting.
+type Of = fn(&SettingSummary) -> Estimate;
+
+fn on_front(settings: &[SettingSummary]) -> impl Iterator<Item = &SettingSummary> {
+    settings.iter().filter(|it| it.on_front)
+}
+
+/// One quantity of settings over another one, with its interval.
+fn points<'a>(
+    settings: impl Iterator<Item = &'a SettingSummary>,
+    x: Of,
+    y: Of,
+) -> impl Iterator<Item = Point> {
+    settings.map(move |it| {
+        let Estimate { mean, half_width, .. } = y(it);
+        let interval = half_width.is_finite().then_some([mean - half_width, mean + half_width]);
+        Point { x: x(it).mean, y: mean, interval }
+    })
 }
 
 /// The value of a trial in one of the columns behind those of the knobs.
@@ -226,11 +267,17 @@ fn cell<'a>(
         3 => number(|it| it.reading.watts),
         4 => count(|it| it.reading.requests),
         5 => count(|it| it.reading.late),
-        6 => refusal
+        6 => trial
+            .outcome
+            .as_ref()
+            .ok()
+            .and_then(|it| it.reading.progress_per_s)
+            .map_or(TableValue::Missing, TableValue::Real),
+        7 => refusal
             .and_then(|it| it.knob)
             .map_or(TableValue::Missing, |knob| TableValue::Text(knob.name())),
-        7 => refusal.map_or(TableValue::Missing, |it| TableValue::Text(&it.why)),
-        8 => TableValue::Truth(summary.is_some_and(|it| it.on_front)),
+        8 => refusal.map_or(TableValue::Missing, |it| TableValue::Text(&it.why)),
+        9 => TableValue::Truth(summary.is_some_and(|it| it.on_front)),
         _ => TableValue::Truth(summary.is_some_and(|it| it.meets)),
     }
 }

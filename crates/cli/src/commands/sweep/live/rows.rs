@@ -18,13 +18,14 @@ use std::path::{Path, PathBuf};
 /// What begins the file of a running server's sweep.
 const MARK: &str = "# lull sweep of a running server: ";
 /// The columns behind those of the knobs.
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 9] = [
     "rate_per_s",
     "completed_per_s",
     "tail_us",
     "watts",
     "requests",
     "late",
+    "progress_per_s",
     "refused_knob",
     "why",
 ];
@@ -166,13 +167,14 @@ fn fields(trial: &SweepTrial, space: &Space) -> Vec<String> {
     all.extend(space.values(&trial.place).iter().map(f64::to_string));
     match &trial.outcome {
         Ok(Measured { reading, rate_per_s, completed_per_s }) => {
-            let Reading { tail_us, watts, requests, late } = reading;
+            let Reading { tail_us, watts, requests, late, progress_per_s } = reading;
             all.extend([rate_per_s, completed_per_s, tail_us, watts].map(f64::to_string));
             all.extend([requests, late].map(u64::to_string));
+            all.push(progress_per_s.map_or(String::new(), |it| it.to_string()));
             all.extend([String::new(), String::new()]);
         }
         Err(Refusal { knob, why }) => {
-            all.extend((0..6).map(|_| String::new()));
+            all.extend((0..7).map(|_| String::new()));
             all.push(knob.map_or(String::new(), |knob| knob.name().to_owned()));
             all.push(why.clone());
         }
@@ -189,16 +191,21 @@ fn parse(row: &StringRecord, space: &Space) -> Option<SweepTrial> {
     let values = values?;
     let place = space.nearest(&values);
     let at = knobs + 1;
-    let why = row.get(at + 7)?;
+    let why = row.get(at + 8)?;
     if !why.is_empty() {
-        let knob = row.get(at + 6)?;
+        let knob = row.get(at + 7)?;
         let knob = Capability::ALL.into_iter().find(|it| it.name() == knob);
         let outcome = Err(Refusal { knob, why: why.to_owned() });
         return Some(SweepTrial { block, place, outcome });
     }
     let (tail_us, watts) = (number(at + 2)?, number(at + 3)?);
     let (requests, late) = (count(at + 4)?, count(at + 5)?);
-    let reading = Reading { tail_us, watts, requests, late };
+    // Without best-effort apps the field is empty.
+    let progress_per_s = match row.get(at + 6)? {
+        "" => None,
+        _ => Some(number(at + 6)?),
+    };
+    let reading = Reading { tail_us, watts, requests, late, progress_per_s };
     let (rate_per_s, completed_per_s) = (number(at)?, number(at + 1)?);
     let outcome = Ok(Measured { reading, rate_per_s, completed_per_s });
     (space.values(&place) == values).then_some(SweepTrial { block, place, outcome })
@@ -234,13 +241,21 @@ mod tests {
     }
 
     fn trials() -> Vec<SweepTrial> {
-        let reading = Reading { tail_us: 1234.5, watts: 0.1 + 0.2, requests: 200, late: 3 };
+        let reading = Reading {
+            tail_us: 1234.5,
+            watts: 0.1 + 0.2,
+            requests: 200,
+            late: 3,
+            progress_per_s: None,
+        };
         let measured = Measured { reading, rate_per_s: 199.9, completed_per_s: 198.7 };
+        let reading = Reading { progress_per_s: Some(0.1 + 0.7), ..reading };
+        let with_progress = Measured { reading, ..measured };
         let refusal = Refusal::of_knob(Capability::GateCap, "no \"gate\", here\nat all".to_owned());
         [
             (0, vec![0, 2], Ok(measured)),
             (0, vec![1, 0], Err(refusal)),
-            (1, vec![1, 1], Ok(measured)),
+            (1, vec![1, 1], Ok(with_progress)),
         ]
         .map(|(block, place, outcome)| SweepTrial { block, place: Place(place), outcome })
         .into()
