@@ -5,18 +5,42 @@
 -- above the bound; E_LC is the mean of Q. E_BE is one minus the harmonic mean of the progress
 -- of best-effort apps over their progress alone. E_S = 0.8 E_LC + 0.2 E_BE.
 
-WITH tails AS (
-    SELECT host, day, policy, app, any_value(bound_ns) AS bound_ns, min(latency_ns) AS tail_ns
-    FROM day_latencies
-    JOIN day_objectives USING (host, day, app)
+WITH objective AS (
+    SELECT host, day, app, percentile, bound_ns
+    FROM day_objectives
     JOIN day_apps USING (host, day, app)
     WHERE is_first AND is_latency_critical AND bound_ns > 0
-        AND requests_to >= greatest(1, ceil(percentile / 100 * requests_all))
+),
+totals AS (
+    SELECT
+        host, day, policy, app, bound_ns,
+        greatest(1, ceil(percentile / 100 * sum(count))) AS tail_rank,
+        coalesce(sum(count) FILTER (latency_ns <= bound_ns), 0) AS in_time
+    FROM latencies
+    JOIN objective USING (host, day, app)
+    GROUP BY host, day, policy, app, percentile, bound_ns
+),
+-- Of apps that miss their bound: late requests up to each latency, all runs together.
+late AS (
+    SELECT
+        host, day, policy, app, latency_ns, any_value(bound_ns) AS bound_ns,
+        any_value(tail_rank - in_time) AS late_rank,
+        sum(sum(count)) OVER (PARTITION BY host, day, policy, app ORDER BY latency_ns) AS late_to
+    FROM latencies
+    JOIN totals USING (host, day, policy, app)
+    WHERE latency_ns > bound_ns AND in_time < tail_rank
+    GROUP BY host, day, policy, app, latency_ns
+),
+untolerated AS (
+    SELECT host, day, policy, app, 1 - any_value(bound_ns) / min(latency_ns) AS q
+    FROM late
+    WHERE late_to >= late_rank
     GROUP BY ALL
 ),
 critical AS (
-    SELECT host, day, policy, avg(greatest(0, 1 - bound_ns / tail_ns)) AS e_lc
-    FROM tails
+    SELECT host, day, policy, avg(coalesce(q, 0)) AS e_lc
+    FROM totals
+    LEFT JOIN untolerated USING (host, day, policy, app)
     GROUP BY ALL
 ),
 progress AS (

@@ -11,9 +11,9 @@ SELECT
 FROM (
     SELECT
         app, host, day, policy, percentile, bound_ns / 1e6 AS bound_ms,
-        sum(requests)::BIGINT AS requests,
-        coalesce(sum(requests) FILTER (latency_ns > bound_ns), 0)::BIGINT AS late_requests
-    FROM day_latencies
+        sum(count)::BIGINT AS requests,
+        coalesce(sum(count) FILTER (latency_ns > bound_ns), 0)::BIGINT AS late_requests
+    FROM latencies
     JOIN day_objectives USING (host, day, app)
     GROUP BY ALL
 )

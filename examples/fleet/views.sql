@@ -41,18 +41,6 @@ SELECT * FROM read_parquet(
     hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
 SEMI JOIN runs USING (host, day, run, first_epoch);
 
--- Requests of a day by latency, all runs together, with those up to each latency.
-CREATE OR REPLACE VIEW day_latencies AS
-SELECT
-    *,
-    sum(requests) OVER (PARTITION BY host, day, policy, app ORDER BY latency_ns) AS requests_to,
-    sum(requests) OVER (PARTITION BY host, day, policy, app) AS requests_all
-FROM (
-    SELECT host, day, policy, app, latency_ns, sum(count) AS requests
-    FROM latencies
-    GROUP BY ALL
-);
-
 -- What an app promises on a day. Where its config was changed, the last one counts.
 CREATE OR REPLACE VIEW day_objectives AS
 SELECT host, day, app, percentile, bound_ns, is_first
