@@ -26,6 +26,7 @@ mod handover;
 mod message;
 mod process;
 mod pushed;
+mod query;
 mod restart;
 mod taken;
 
@@ -36,14 +37,15 @@ pub use taken::{sample_messages, take_messages};
 use crate::VERSION;
 use crate::live::{Command, Moment, Page, Serve, Token};
 use crate::otlp::OtlpSource;
+use crate::prometheus::Wanted;
 use child::{FrontendChild, Lost};
 use handover::Listeners;
 use lull_host::gauges::push::{ClientId, PushSocket, PushSource};
-use crate::prometheus::Wanted;
 use lull_host::gauges::reported::Answer;
 use lull_host::sandbox::Gap;
-use lull_measure::Missing;
+
 use message::{FromFrontend, Report, ToFrontend, shorten};
+use query::{Query, answer_to};
 use restart::Restart;
 use std::io;
 use std::net::TcpListener;
@@ -152,15 +154,6 @@ struct Supervisor {
     orders: Vec<UncheckedOrder>,
     /// Queries of Prometheus servers, by their numbers.
     queries: Vec<Query>,
-}
-
-/// A query of a Prometheus server.
-#[derive(Debug)]
-struct Query {
-    server: String,
-    wanted: Wanted,
-    /// Where replies go.
-    to: Sender<Answer>,
 }
 
 /// An order as it arrived, its token not yet checked.
@@ -430,13 +423,6 @@ impl Drop for Supervisor {
     fn drop(&mut self) {
         self.child.take().map(FrontendChild::end);
     }
-}
-
-/// Checks a number that a front end has parsed.
-fn answer_to(query: &Query, number: Result<Option<f64>, String>) -> Answer {
-    let Query { server, wanted, .. } = query;
-    let number = number.map_err(|why| Missing::because(format!("{server}: {}", shorten(why))));
-    Answer { received_at: lull_host::monotonic(), reply: wanted.reply(number) }
 }
 
 /// The control loop's handle of a page that is served. The page ends when it is dropped.

@@ -7,7 +7,7 @@
 //! summed up by app and sender ([`intake`]), and reach the agent as windows of latency, as pushed
 //! windows do.
 //!
-//! Data that stops is told apart from a service without requests. A service that exports and has
+//! Data that stops is distinguished from a service without requests. A service that exports and has
 //! no new requests gives a window without requests. A service that exports nothing gives no
 //! window, and its app's latency is missing once a window is overdue.
 //!

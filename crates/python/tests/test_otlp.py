@@ -77,21 +77,21 @@ def wait_for(what: str, found: Callable[[], object]) -> object:
 
 
 class Agent:
-    """A running agent, and what it has said."""
+    """A running agent, and its output."""
 
     def __init__(self, program: Path, place: Path, pid: int) -> None:
         config = place / "lull.toml"
         config.write_text(CONFIG.format(place=place, pid=pid))
-        self.said = place / "said"
-        with self.said.open("w") as said:
+        self.output = place / "output"
+        with self.output.open("w") as output:
             self.process = subprocess.Popen(
-                [program, "run", config], stdout=said, stderr=subprocess.STDOUT
+                [program, "run", config], stdout=output, stderr=subprocess.STDOUT
             )
 
     def find(self, pattern: str) -> str:
         def found() -> re.Match[str] | None:
-            assert self.process.poll() is None, self.said.read_text()
-            return re.search(pattern, self.said.read_text())
+            assert self.process.poll() is None, self.output.read_text()
+            return re.search(pattern, self.output.read_text())
 
         match = wait_for(pattern, found)
         assert isinstance(match, re.Match)
@@ -173,7 +173,7 @@ def test_what_a_service_has_measured_is_what_the_agent_counts(
         for process in filter(None, (service, stand_in)):
             process.kill()
             process.wait()
-    assert agent.process.returncode == 0, agent.said.read_text()
+    assert agent.process.returncode == 0, agent.output.read_text()
 
 
 def check(values: dict[str, float], taken: list[float], kind: str) -> None:

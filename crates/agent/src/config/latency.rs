@@ -68,8 +68,8 @@ pub struct PrometheusSection {
         extend("x-unit" = "requests/s")
     )]
     pub load: Option<String>,
-    /// A PromQL query whose result is the age of the newest sample in seconds. It tells data that
-    /// has stopped from an app without requests.
+    /// A PromQL query whose result is the age of the newest sample in seconds. It distinguishes
+    /// data that has stopped from an app without requests.
     #[schemars(example = &"time() - max(timestamp(http_seconds_count))")]
     pub age: Option<String>,
     /// How old the newest sample may be before latency is missing.

@@ -216,7 +216,7 @@ impl FrontProcess {
         }
     }
 
-    /// Reads what push clients have sent, and passes it on with what came by OTLP.
+    /// Reads what push clients have sent, and passes it on with the exports by OTLP.
     async fn drain(&mut self, number: u32) {
         let Self { intake, apps, receiver, .. } = self;
         let (mut chunks, mut notices) = (vec![Vec::new()], Vec::new());

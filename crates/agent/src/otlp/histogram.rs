@@ -122,7 +122,7 @@ impl Histogram {
     }
 
     /// Returns what was added since an earlier point of the same series; `None` if a counter went
-    /// back or the buckets are others, so that the histogram began anew.
+    /// back or the buckets are others, so that the histogram was reset.
     pub(super) fn since(&self, earlier: &Self) -> Option<Self> {
         match (&self.layout, &earlier.layout) {
             _ if earlier.count() == 0 => Some(self.clone()),

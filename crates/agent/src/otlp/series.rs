@@ -189,7 +189,7 @@ impl Series {
         Ok(Some(Added { histogram: added, span }))
     }
 
-    /// Notes that a counter has fallen: the series began anew, unless that happens all the time.
+    /// Notes that a counter has fallen: the series was reset, unless that happens all the time.
     fn fall(&mut self, added: Added) -> Result<Added, String> {
         self.steady = 0;
         self.falls = self.falls.saturating_add(1);

@@ -120,7 +120,7 @@ impl Client {
     }
 }
 
-/// Reads the token, anew for each query, since tokens of Kubernetes change every hour.
+/// Reads the token before each query, since tokens of Kubernetes change every hour.
 fn read_token(path: &Path) -> io::Result<String> {
     let failed = |why: String| io::Error::other(format!("token {}: {why}", path.display()));
     let mut text = String::new();

@@ -195,7 +195,8 @@ impl<'a> Agent<'a> {
         let recorder = record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
         let power = self.config.power_model()?;
-        let started = self.start_apps(place, &roots, &socket, &stop, (server.as_ref(), otlp.as_ref()))?;
+        let listeners = (server.as_ref(), otlp.as_ref());
+        let started = self.start_apps(place, &roots, &socket, &stop, listeners)?;
         let Started { ledger, guard, push, frontend, apps, library, registrar, berths } = started;
         let posts = self.posts(&apps);
         let plant = HostPlant::new(HostConfig {

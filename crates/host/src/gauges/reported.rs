@@ -7,7 +7,7 @@
 //!
 //! A program that computes from old data still replies, with a tail that does not change or is
 //! none. So the age of the data may be requested beside the tail: without it, data that has
-//! stopped cannot be told from an app without requests.
+//! stopped cannot be distinguished from an app without requests.
 
 use lull_control::{LatencySeen, ReportedTail};
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
@@ -49,7 +49,7 @@ pub struct Expected {
 pub struct Reported {
     expected: Expected,
     answers: Receiver<Answer>,
-    /// The last tail, and when it came.
+    /// The last tail, and when it arrived.
     tail: Option<(Nanos, Gauge<Option<Nanos>>)>,
     load_per_s: Option<f64>,
     age: Gauge<Option<Nanos>>,

@@ -165,7 +165,8 @@ proptest! {
         zero_threshold in any::<f64>(),
         bounds in prop::collection::vec(any::<f64>(), 0..5),
     ) {
-        let point = ExponentialPoint { zero_threshold, ..exponential_point(scale, offset, &counts) };
+        let point = exponential_point(scale, offset, &counts);
+        let point = ExponentialPoint { zero_threshold, ..point };
         let kinds = [Histogram::exponential(point), explicit_of(&bounds, &counts)];
         for histogram in kinds.into_iter().flatten() {
             prop_assert!(histogram.count() <= COUNT_MAX);
