@@ -399,15 +399,6 @@ fn no_app_is_refused() {
 }
 
 #[test]
-fn the_config_in_the_daemonset_is_a_good_one() {
-    let manifest = include_str!("../../../../packaging/daemonset.yaml");
-    let (_, rest) = manifest.split_once("lull.toml: |\n").unwrap();
-    let indented = rest.lines().take_while(|line| line.starts_with("    "));
-    let text: String = indented.map(|line| format!("{}\n", line.trim_start())).collect();
-    assert_eq!(load(&text).unwrap().policy, "unmanaged");
-}
-
-#[test]
 fn latency_by_otlp_needs_an_address_and_has_the_apps_name_as_its_service() {
     let with = |lines: &str| format!("ideal = \"2.8ms\"\n{lines}");
     let of = |lines: &str| GOOD.replacen("ideal = \"2.8ms\"", &with(lines), 1);

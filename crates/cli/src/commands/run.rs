@@ -32,7 +32,8 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     // A comparison is of one config, and SIGHUP ends it.
     let stop = if plan.is_some() { stop_request()? } else { stop_or_reload()? };
     let reloads = Reloads::new(stop.clone());
-    let mut session = Agent::new(config).dry_run(args.dry_run).stop(stop).notify(&say).start()?;
+    let agent = with_discovery(Agent::new(config.clone()), &config)?;
+    let mut session = agent.dry_run(args.dry_run).stop(stop).notify(&say).start()?;
     let seed = session.config().agent.seed();
     say(&format!("recording to {}; the seed is {seed}", session.record().display()));
     session.page().into_iter().for_each(say);
@@ -55,6 +56,21 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     ended?;
     say(&format!("{}; the record is {record}", closed.outcome()));
     Ok(())
+}
+
+/// Hands in what finds apps while the agent runs.
+#[cfg(feature = "fleet")]
+fn with_discovery<'a>(agent: Agent<'a>, config: &Config) -> anyhow::Result<Agent<'a>> {
+    Ok(match crate::commands::pods::discovery(config)? {
+        Some(discovery) => agent.discovery(discovery),
+        None => agent,
+    })
+}
+
+/// This program was built without anything that finds apps; the agent refuses a config for it.
+#[cfg(not(feature = "fleet"))]
+fn with_discovery<'a>(agent: Agent<'a>, _: &Config) -> anyhow::Result<Agent<'a>> {
+    Ok(agent)
 }
 
 /// Lets the command line overrule the config.

@@ -1,0 +1,213 @@
+//! What the annotations of a pod say of it.
+//!
+//! ```text
+//! lull.dev/class: latency-critical      or best-effort; also as a label
+//! lull.dev/objective: p99=50ms          several separated by commas
+//! lull.dev/latency: ebpf                where its latency comes from
+//! lull.dev/container: web               the container that is the app, not the whole pod
+//! lull.dev/manage: "false"              leave the pod alone
+//! ```
+//!
+//! A key that begins with `lull.dev/` and is none of these is an error, so that a slip of the pen
+//! does not leave a server without its objective.
+
+use lull_control::{Class, HostObjective};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// What all keys begin with.
+const PREFIX: &str = "lull.dev/";
+/// Most objectives of a pod.
+const OBJECTIVES_MAX: usize = 8;
+
+/// What a pod, or a `LatencyObjective` that selects it, says.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Wish {
+    pub(crate) class: Option<Class>,
+    /// All of one kind of latency.
+    pub(crate) objectives: Vec<HostObjective>,
+    /// Whether the kernel is to see its requests.
+    pub(crate) by_kernel: bool,
+    /// The name of the container that is the app.
+    pub(crate) container: Option<String>,
+    /// Whether it is managed at all, if it says so.
+    pub(crate) manage: Option<bool>,
+}
+
+impl Wish {
+    /// Reads the labels and annotations of a pod.
+    ///
+    /// # Errors
+    /// The key at fault, and what to write.
+    pub(crate) fn read(
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<Self, String> {
+        let mut wish = Self::default();
+        let of_labels = labels.iter().filter(|(key, _)| *key == "lull.dev/class");
+        for (key, value) in of_labels.chain(annotations) {
+            let Some(name) = key.strip_prefix(PREFIX) else { continue };
+            wish.set(name, value.trim()).map_err(|why| format!("{key} {why}"))?;
+        }
+        Ok(wish)
+    }
+
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "class" => self.class = Some(parse_class(value)?),
+            "objective" => self.objectives = parse_objectives(value.split(','))?,
+            "latency" if value == "ebpf" => self.by_kernel = true,
+            "latency" => {
+                return Err(format!("is `{value}`: write \"ebpf\", the only source for pods"));
+            }
+            "container" => self.container = Some(value.to_owned()),
+            "manage" => self.manage = Some(parse_flag(value)?),
+            _ => {
+                let known = "class, objective, latency, container and manage";
+                return Err(format!("is unknown: there are {known}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// This wish, with what it leaves open taken from another one.
+    pub(crate) fn or(self, other: &Self) -> Self {
+        let has_objectives = !self.objectives.is_empty();
+        Self {
+            class: self.class.or(other.class),
+            by_kernel: self.by_kernel || (!has_objectives && other.by_kernel),
+            objectives: if has_objectives { self.objectives } else { other.objectives.clone() },
+            container: self.container.or_else(|| other.container.clone()),
+            manage: self.manage.or(other.manage),
+        }
+    }
+}
+
+fn parse_class(text: &str) -> Result<Class, String> {
+    serde_json::from_value(Value::from(text))
+        .map_err(|_| format!("is `{text}`: write \"latency-critical\" or \"best-effort\""))
+}
+
+fn parse_flag(text: &str) -> Result<bool, String> {
+    text.parse().map_err(|_| format!("is `{text}`: write \"true\" or \"false\""))
+}
+
+/// Reads objectives such as `p99=50ms`, `throughput=1000` and `run_queue_p99=1ms`.
+///
+/// # Errors
+/// What is wrong with one of them.
+pub(crate) fn parse_objectives<'a>(
+    texts: impl Iterator<Item = &'a str>,
+) -> Result<Vec<HostObjective>, String> {
+    let all: Vec<HostObjective> =
+        texts.take(OBJECTIVES_MAX + 1).map(parse_objective).collect::<Result<_, _>>()?;
+    if all.len() > OBJECTIVES_MAX {
+        return Err(format!("has more than {OBJECTIVES_MAX} objectives"));
+    }
+    let mut latencies = all.iter().filter(|one| one.objective.minds_latency()).map(|one| one.of);
+    let first = latencies.next();
+    if let Some((first, other)) = first.zip(latencies.find(|of| Some(*of) != first)) {
+        let both = format!("bounds {} and {}", first.name(), other.name());
+        return Err(format!("{both}: keep one, for an app has one latency"));
+    }
+    Ok(all)
+}
+
+fn parse_objective(text: &str) -> Result<HostObjective, String> {
+    let wrong = |why: String| format!("has `{}`: {why}", text.trim());
+    let (key, value) = text
+        .split_once('=')
+        .ok_or_else(|| wrong("write a percentile and its bound, p99=50ms".to_owned()))?;
+    let value = value.trim();
+    let value = value.parse::<f64>().map_or_else(|_| Value::from(value), Value::from);
+    // The same reader as for a config, whose form is { p99 = "50ms" }.
+    let map = Map::from_iter([(key.trim().to_owned(), value)]);
+    serde_json::from_value(Value::Object(map)).map_err(|error| wrong(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::{LatencyOf, Objective};
+    use lull_measure::{Nanos, Percentile};
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Wish, String> {
+        Wish::read(&BTreeMap::new(), &map(pairs))
+    }
+
+    #[test]
+    fn all_keys_are_read_and_others_are_left_to_their_owners() {
+        let wish = read(&[
+            ("lull.dev/class", "latency-critical"),
+            ("lull.dev/objective", "p99=50ms, throughput = 1000"),
+            ("lull.dev/latency", "ebpf"),
+            ("lull.dev/container", "web"),
+            ("prometheus.io/scrape", "true"),
+        ]);
+        let wish = wish.unwrap();
+        assert_eq!(wish.class, Some(Class::LatencyCritical));
+        let (percentile, bound) = (Percentile::P99, Nanos::from_millis(50));
+        let objectives: Vec<Objective> = wish.objectives.iter().map(|one| one.objective).collect();
+        let throughput = Objective::Throughput { floor_per_s: 1000.0 };
+        assert_eq!(objectives, [Objective::Tail { percentile, bound }, throughput]);
+        assert!(wish.by_kernel);
+        assert_eq!((wish.container.as_deref(), wish.manage), (Some("web"), None));
+        assert_eq!(read(&[("lull.dev/manage", "false")]).unwrap().manage, Some(false));
+        let waits = read(&[("lull.dev/objective", "run_queue_p99=1ms")]).unwrap();
+        assert_eq!(waits.objectives[0].of, LatencyOf::RunQueue);
+    }
+
+    #[test]
+    fn the_class_may_be_a_label_and_an_annotation_wins() {
+        let labels = map(&[("lull.dev/class", "best-effort"), ("app", "web")]);
+        let wish = Wish::read(&labels, &BTreeMap::new()).unwrap();
+        assert_eq!(wish.class, Some(Class::BestEffort));
+        let annotations = map(&[("lull.dev/class", "latency-critical")]);
+        let wish = Wish::read(&labels, &annotations).unwrap();
+        assert_eq!(wish.class, Some(Class::LatencyCritical));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_to_write() {
+        let many = vec!["p99=1ms"; 9].join(",");
+        let cases = [
+            ("lull.dev/class", "critical", "write \"latency-critical\" or"),
+            ("lull.dev/objective", "50ms", "write a percentile and its bound, p99=50ms"),
+            ("lull.dev/objective", "p99=fast", "has `p99=fast`"),
+            ("lull.dev/objective", "p99=0ms", "a bound of zero"),
+            ("lull.dev/objective", "p101=5ms", "unknown objective `p101`"),
+            ("lull.dev/objective", "", "write a percentile"),
+            ("lull.dev/objective", "p99=5ms,memory_pressure=2%", "keep one"),
+            ("lull.dev/objective", "throughput=-1", "not a rate above zero"),
+            ("lull.dev/objective", many.as_str(), "more than 8"),
+            ("lull.dev/latency", "push", "write \"ebpf\""),
+            ("lull.dev/manage", "no", "write \"true\" or \"false\""),
+            ("lull.dev/objectives", "p99=5ms", "lull.dev/objectives is unknown"),
+        ];
+        for (key, value, wanted) in cases {
+            let error = read(&[(key, value)]).unwrap_err();
+            assert!(error.contains(wanted) && error.starts_with(key), "{key}={value}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_pod_overrules_what_selects_it_key_by_key() {
+        let resource = Wish {
+            class: Some(Class::LatencyCritical),
+            objectives: parse_objectives(["p99=50ms"].into_iter()).unwrap(),
+            by_kernel: true,
+            manage: Some(true),
+            ..Wish::default()
+        };
+        let own = read(&[("lull.dev/objective", "run_queue_p99=1ms")]).unwrap().or(&resource);
+        assert_eq!(own.objectives[0].of, LatencyOf::RunQueue);
+        assert!(!own.by_kernel, "its own objective is of another latency");
+        assert_eq!(own.class, Some(Class::LatencyCritical));
+        let left = read(&[("lull.dev/manage", "false")]).unwrap().or(&resource);
+        assert_eq!((left.manage, left.objectives.len()), (Some(false), 1));
+    }
+}

@@ -1,0 +1,338 @@
+//! The agent's side of the watcher: starts it, checks what it says, finds the cgroups of pods,
+//! and hands pods to the session.
+//!
+//! A watcher that ends is started again, with growing waits. Until a new one has sent all pods of
+//! the node, those that are known stay, as they do while the API server is away. A pod is handed
+//! on once its cgroup exists, and only while no other program has placed it on fewer cores than
+//! the node has.
+
+use crate::cgroup;
+use crate::child::{Lost, WatcherChild};
+use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, ToWatcher, shorten};
+use lull_agent::discovery::{Discovery, Finding, Report, Workload};
+use lull_control::Objective;
+use lull_host::Roots;
+use lull_host::sandbox::Gap;
+use lull_measure::{Gauge, Missing, Nanos};
+use rustix::event::epoll;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often the cpuset of a pod that is managed is looked at.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// The wait before the second start in a row; each further one doubles it.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// The longest wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Most findings that wait for the session.
+const FINDINGS_MAX: usize = 8_192;
+
+/// What a link begins with.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    /// The `lull` program.
+    pub(crate) program: PathBuf,
+    /// The first message to each watcher.
+    pub(crate) begin: Begin,
+    /// For each template of the message its number in the config.
+    pub(crate) templates: Vec<usize>,
+    /// Where the kernel's files are.
+    pub(crate) roots: Roots,
+    /// The kubelet's `--cgroup-root`.
+    pub(crate) cgroup_root: PathBuf,
+}
+
+/// The agent's handle of its watcher.
+#[derive(Debug)]
+pub(crate) struct Link {
+    setup: Setup,
+    child: Option<WatcherChild>,
+    /// Readable when the channel of the watcher is.
+    wakes: OwnedFd,
+    due: Option<Instant>,
+    wait: Duration,
+    /// By UID.
+    pods: BTreeMap<String, KnownPod>,
+    next_id: u64,
+    /// The pods that the present watcher has sent.
+    announced: BTreeSet<String>,
+    heard: Option<Instant>,
+    lost: Option<(Instant, String)>,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug)]
+struct KnownPod {
+    id: u64,
+    order: PodOrder,
+    objectives: Option<Vec<Objective>>,
+    standing: Standing,
+    checked: Instant,
+}
+
+/// What the session knows of a pod.
+#[derive(Debug, Clone, PartialEq)]
+enum Standing {
+    /// Nothing: its cgroup does not exist yet.
+    Waits,
+    /// It was handed on.
+    Present(Workload),
+    /// It is left alone, and why.
+    LeftAlone(String),
+}
+
+impl Link {
+    /// Starts a watcher.
+    ///
+    /// # Errors
+    /// If the program cannot be started.
+    pub(crate) fn start(setup: Setup) -> io::Result<Self> {
+        let mut link = Self {
+            setup,
+            child: None,
+            wakes: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            due: None,
+            wait: Duration::ZERO,
+            pods: BTreeMap::new(),
+            next_id: 0,
+            announced: BTreeSet::new(),
+            heard: None,
+            lost: None,
+            findings: Vec::new(),
+        };
+        link.spawn()?;
+        Ok(link)
+    }
+
+    fn spawn(&mut self) -> io::Result<()> {
+        let mut child = WatcherChild::start(&self.setup.program)?;
+        if let Some(channel) = child.channel() {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&self.wakes, channel, data, epoll::EventFlags::IN)?;
+        }
+        let ends_with_thread = rustix::thread::gettid() == rustix::process::getpid();
+        child.send(&ToWatcher::Begin(Begin { ends_with_thread, ..self.setup.begin.clone() }));
+        self.announced.clear();
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Starts a watcher again if the last one has ended and a start is due.
+    fn revive(&mut self, now: Instant) {
+        if self.child.is_some() || self.due.is_some_and(|due| due > now) {
+            return;
+        }
+        if let Err(error) = self.spawn() {
+            self.put_off(now);
+            self.notice(format!("the watcher of the pods cannot be started again: {error}"));
+        }
+    }
+
+    fn put_off(&mut self, now: Instant) {
+        self.due = Some(now + self.wait);
+        self.wait = (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
+    }
+
+    fn lose(&mut self, why: &Lost, now: Instant) {
+        self.child = None;
+        self.put_off(now);
+        let count = self.pods.len();
+        self.notice(format!(
+            "the watcher of the pods is started again: {why}; the {count} pods that are known stay"
+        ));
+    }
+
+    fn take(&mut self, message: FromWatcher, now: Instant) {
+        match message {
+            FromWatcher::Ready(gaps) => {
+                for Gap { layer, why } in gaps {
+                    self.notice(format!("the watcher of the pods runs without {layer}: {why}"));
+                }
+            }
+            FromWatcher::Pod(order) => self.accept(order, now),
+            FromWatcher::Gone(uid) => self.remove(&uid),
+            FromWatcher::Synced => {
+                self.wait = Duration::ZERO;
+                let all = self.pods.keys();
+                let gone: Vec<String> =
+                    all.filter(|uid| !self.announced.contains(*uid)).cloned().collect();
+                gone.iter().for_each(|uid| self.remove(uid));
+            }
+            FromWatcher::Heard => self.hear(now),
+            FromWatcher::Lost(why) => {
+                let why = shorten(why);
+                if self.lost.as_ref().is_none_or(|(_, known)| *known != why) {
+                    let count = self.pods.len();
+                    self.notice(format!("{why}; the {count} pods that are known stay"));
+                }
+                let since = self.lost.take().map_or(now, |(since, _)| since);
+                self.lost = Some((since, why));
+            }
+            FromWatcher::Notice(text) => self.notice(shorten(text)),
+        }
+    }
+
+    fn hear(&mut self, now: Instant) {
+        self.heard = Some(now);
+        if let Some((since, _)) = self.lost.take() {
+            let away_s = now.saturating_duration_since(since).as_secs();
+            self.notice(format!("the API server answers again, after {away_s} s"));
+        }
+    }
+
+    fn accept(&mut self, order: PodOrder, now: Instant) {
+        let objectives = match order.check(self.setup.templates.len()) {
+            Ok(objectives) => objectives,
+            Err(why) => return self.notice(format!("the watcher of the pods sent {why}")),
+        };
+        let uid = order.uid.clone();
+        self.announced.insert(uid.clone());
+        let has_room = self.pods.len() < PODS_MAX;
+        match self.pods.get_mut(&uid) {
+            Some(pod) => {
+                (pod.order, pod.objectives) = (order, objectives);
+                if let Standing::LeftAlone(_) = pod.standing {
+                    pod.standing = Standing::Waits;
+                }
+            }
+            None if has_room => {
+                self.next_id += 1;
+                let standing = Standing::Waits;
+                let pod = KnownPod { id: self.next_id, order, objectives, standing, checked: now };
+                self.pods.insert(uid.clone(), pod);
+            }
+            None => return,
+        }
+        self.settle(&uid, now);
+    }
+
+    fn remove(&mut self, uid: &str) {
+        self.announced.remove(uid);
+        if let Some(pod) = self.pods.remove(uid)
+            && let Standing::Present(_) = pod.standing
+        {
+            self.findings.push(Finding::Gone(pod.id));
+        }
+    }
+
+    /// Looks again at pods whose cgroup did not exist, and now and then at the others.
+    fn look(&mut self, now: Instant) {
+        let is_due = |pod: &KnownPod| match pod.standing {
+            Standing::Waits => true,
+            Standing::Present(_) | Standing::LeftAlone(_) => {
+                now.saturating_duration_since(pod.checked) >= CHECK_EVERY
+            }
+        };
+        let due: Vec<String> =
+            self.pods.iter().filter(|(_, pod)| is_due(pod)).map(|(uid, _)| uid.clone()).collect();
+        due.iter().for_each(|uid| self.settle(uid, now));
+    }
+
+    /// Compares how a pod stands with what the session knows.
+    fn settle(&mut self, uid: &str, now: Instant) {
+        let Some(pod) = self.pods.get_mut(uid) else { return };
+        pod.checked = now;
+        let standing = pod.standing_now(&self.setup);
+        // A cgroup that has gone took its processes with it; the API server says when the pod has.
+        let has_gone = standing == Standing::Waits;
+        if has_gone || standing == pod.standing {
+            return;
+        }
+        let before = std::mem::replace(&mut pod.standing, standing.clone());
+        let (id, title) = (pod.id, pod.order.title());
+        match standing {
+            Standing::Present(workload) => self.findings.push(Finding::Present(workload)),
+            Standing::LeftAlone(why) => {
+                if let Standing::Present(_) = before {
+                    self.findings.push(Finding::Gone(id));
+                }
+                self.notice(format!("{title} is left alone: {why}"));
+                self.tell(uid.to_owned(), Kind::Unmanaged, why);
+            }
+            Standing::Waits => {}
+        }
+    }
+
+    fn tell(&mut self, uid: String, kind: Kind, text: String) {
+        if let Some(child) = &mut self.child {
+            child.send(&ToWatcher::Report { uid, kind, text: shorten(text) });
+        }
+    }
+
+    fn notice(&mut self, text: String) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding::Notice(text));
+        }
+    }
+}
+
+impl KnownPod {
+    fn standing_now(&self, setup: &Setup) -> Standing {
+        let Setup { templates, roots, cgroup_root, .. } = setup;
+        if self.order.may_be_exclusive {
+            return Standing::LeftAlone(
+                "it is Guaranteed with a whole number of CPUs, so that the kubelet's CPU manager \
+                 may give it cores of its own; cpu_manager = \"none\" in [kubernetes] says that \
+                 it does not"
+                    .to_owned(),
+            );
+        }
+        let candidates = cgroup::candidates(&self.order, cgroup_root);
+        let Some(cgroup) = cgroup::find(roots, &candidates) else { return Standing::Waits };
+        if let Some(why) = cgroup::confined(roots, &cgroup) {
+            return Standing::LeftAlone(why);
+        }
+        Standing::Present(Workload {
+            id: self.id,
+            name: self.order.title(),
+            // The order was checked when it came.
+            template: templates[usize::from(self.order.template)],
+            cgroup: Path::new("/").join(cgroup),
+            objectives: self.objectives.clone(),
+        })
+    }
+}
+
+impl Discovery for Link {
+    fn poll(&mut self) -> Vec<Finding> {
+        let now = Instant::now();
+        self.revive(now);
+        if let Some(child) = &mut self.child {
+            let (messages, received) = child.receive();
+            for message in messages {
+                self.take(message, now);
+            }
+            if let Err(why) = received {
+                self.lose(&why, now);
+            }
+        }
+        self.look(now);
+        std::mem::take(&mut self.findings)
+    }
+
+    fn report(&mut self, report: Report) {
+        let pod = self.pods.iter().find(|(_, pod)| pod.id == report.workload);
+        if let Some(uid) = pod.map(|(uid, _)| uid.clone()) {
+            self.tell(uid, report.kind.into(), report.text);
+        }
+    }
+
+    fn silence(&self) -> Gauge<Nanos> {
+        let since = |heard: Instant| Nanos::try_from(heard.elapsed()).unwrap_or(Nanos(u64::MAX));
+        match (self.heard, &self.lost) {
+            (Some(heard), _) => Ok(since(heard)),
+            (None, Some((_, why))) => Err(Missing::because(why.clone())),
+            (None, None) => Err(Missing::because("the API server has not answered yet")),
+        }
+    }
+
+    fn wakes(&self) -> Option<OwnedFd> {
+        self.wakes.try_clone().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! Pods as the agent takes them from a watcher that says anything.
+
+use super::*;
+use crate::message::tests::order;
+
+/// A node with cgroups, and a link whose program ends at once.
+struct Node {
+    tree: tempfile::TempDir,
+    link: Link,
+    now: Instant,
+}
+
+impl Node {
+    fn new() -> Self {
+        let tree = tempfile::tempdir().unwrap();
+        let roots = Roots::under(tree.path());
+        let setup = Setup {
+            program: PathBuf::from("/bin/true"),
+            begin: Begin::default(),
+            templates: vec![3],
+            roots,
+            cgroup_root: PathBuf::new(),
+        };
+        let now = Instant::now();
+        let node = Self { tree, link: Link::start(setup).unwrap(), now };
+        node.cgroup("", "0-3");
+        node
+    }
+
+    fn cgroup(&self, path: &str, cores: &str) {
+        let place = self.tree.path().join("sys/fs/cgroup").join(path);
+        std::fs::create_dir_all(&place).unwrap();
+        std::fs::write(place.join("cgroup.procs"), "").unwrap();
+        std::fs::write(place.join("cpuset.cpus.effective"), cores).unwrap();
+    }
+
+    fn say(&mut self, message: FromWatcher) -> Vec<String> {
+        self.link.take(message, self.now);
+        self.found()
+    }
+
+    fn look(&mut self, after: Duration) -> Vec<String> {
+        self.now += after;
+        self.link.look(self.now);
+        self.found()
+    }
+
+    fn found(&mut self) -> Vec<String> {
+        let finding = |finding: Finding| match finding {
+            Finding::Present(it) => format!("{} {} at {}", it.id, it.name, it.cgroup.display()),
+            Finding::Gone(id) => format!("{id} gone"),
+            Finding::Notice(text) => text,
+        };
+        std::mem::take(&mut self.link.findings).into_iter().map(finding).collect()
+    }
+}
+
+#[test]
+fn a_pod_is_handed_on_once_its_cgroup_exists() {
+    let mut node = Node::new();
+    assert!(node.say(FromWatcher::Pod(order("1a"))).is_empty());
+    node.cgroup("kubepods/burstable/pod1a", "0-3");
+    let found = node.look(Duration::ZERO);
+    assert_eq!(found, ["1 pod shop/web-1a at /kubepods/burstable/pod1a"]);
+    assert!(node.look(CHECK_EVERY).is_empty());
+    assert!(node.say(FromWatcher::Pod(order("1a"))).is_empty(), "nothing differs");
+    assert_eq!(node.say(FromWatcher::Gone("1a".to_owned())), ["1 gone"]);
+    assert!(node.say(FromWatcher::Gone("1a".to_owned())).is_empty());
+}
+
+#[test]
+fn pods_stay_while_the_server_is_away_and_until_a_new_watcher_has_sent_all() {
+    let mut node = Node::new();
+    for uid in ["1a", "2b"] {
+        node.cgroup(&format!("kubepods/burstable/pod{uid}"), "0-3");
+        node.say(FromWatcher::Pod(order(uid)));
+    }
+    node.say(FromWatcher::Heard);
+    let found = node.say(FromWatcher::Lost("no answer".to_owned()));
+    assert_eq!(found, ["no answer; the 2 pods that are known stay"]);
+    assert!(node.say(FromWatcher::Lost("no answer".to_owned())).is_empty(), "said once");
+    node.now += Duration::from_secs(61);
+    assert_eq!(node.say(FromWatcher::Heard), ["the API server answers again, after 61 s"]);
+    node.link.lose(&Lost::Ended, node.now);
+    assert!(node.found()[0].contains("the 2 pods that are known stay"));
+    node.link.announced.clear();
+    assert!(node.say(FromWatcher::Pod(order("2b"))).is_empty());
+    assert_eq!(node.say(FromWatcher::Synced), ["1 gone"]);
+}
+
+#[test]
+fn a_pod_that_is_placed_by_another_program_is_left_alone() {
+    let mut node = Node::new();
+    let exclusive = PodOrder { may_be_exclusive: true, ..order("1a") };
+    let found = node.say(FromWatcher::Pod(exclusive));
+    assert!(found[0].contains("left alone: it is Guaranteed"), "{found:?}");
+    node.cgroup("kubepods/burstable/pod2b", "0-3");
+    node.cgroup("kubepods/burstable/pod2b/c", "0-3");
+    assert!(node.say(FromWatcher::Pod(order("2b")))[0].starts_with("2 pod"));
+    node.cgroup("kubepods/burstable/pod2b/c", "2-3");
+    assert!(node.look(CHECK_EVERY / 2).is_empty(), "looked at now and then");
+    let found = node.look(CHECK_EVERY);
+    assert_eq!(found[0], "2 gone");
+    assert!(found[1].contains("2 of the node's 4 cores"), "{found:?}");
+    node.cgroup("kubepods/burstable/pod2b/c", "0-3");
+    assert!(node.look(CHECK_EVERY)[0].starts_with("2 pod"), "it is free again");
+}
+
+#[test]
+fn what_no_watcher_sends_is_refused() {
+    let mut node = Node::new();
+    node.cgroup("system.slice", "0-3");
+    let outside = PodOrder { uid: "../../system.slice".to_owned(), ..order("1a") };
+    let found = node.say(FromWatcher::Pod(outside));
+    assert!(found[0].contains("no API server allows"), "{found:?}");
+    assert!(node.look(Duration::ZERO).is_empty());
+    for number in 0..PODS_MAX + 5 {
+        node.say(FromWatcher::Pod(order(&format!("{number:x}"))));
+    }
+    assert_eq!(node.link.pods.len(), PODS_MAX);
+}
+
+#[test]
+fn a_watcher_that_ends_again_and_again_is_started_ever_more_rarely() {
+    let mut node = Node::new();
+    let mut waits = Vec::new();
+    for _ in 0..5 {
+        node.link.lose(&Lost::Ended, node.now);
+        waits.push(node.link.due.unwrap().duration_since(node.now).as_millis());
+        node.link.child = None;
+    }
+    assert_eq!(waits, [0, 500, 1_000, 2_000, 4_000]);
+    node.say(FromWatcher::Synced);
+    node.link.lose(&Lost::Ended, node.now);
+    assert_eq!(node.link.due, Some(node.now), "the last one had worked");
+}
+
+#[test]
+fn how_long_the_server_is_silent_is_known() {
+    let mut node = Node::new();
+    assert!(node.link.silence().is_err());
+    node.say(FromWatcher::Lost("no route".to_owned()));
+    assert!(node.link.silence().unwrap_err().to_string().contains("no route"));
+    node.say(FromWatcher::Heard);
+    assert!(node.link.silence().is_ok());
+}

@@ -1,0 +1,332 @@
+//! The messages between the agent and its watcher: typed, bounded, and never a text to parse.
+//!
+//! The watcher names no path. The agent makes the cgroup of a pod from its UID, its class of
+//! service and a container's number ([`crate::cgroup`]), so that a watcher that was taken over
+//! can name pods of the node and nothing else.
+
+use lull_agent::config::CpuManager;
+use lull_agent::discovery::ReportKind;
+use lull_control::{Class, LatencyOf, Objective};
+use lull_host::sandbox::Gap;
+use lull_measure::{Nanos, Percentile};
+use serde::{Deserialize, Serialize};
+
+/// Most bytes of a message to the watcher.
+pub(crate) const TO_MAX: usize = 256 << 10;
+/// Most bytes of a message from the watcher.
+pub(crate) const FROM_MAX: usize = 16 << 10;
+/// Most bytes of a text.
+pub(crate) const TEXT_MAX: usize = 512;
+/// Most pods of a node that are followed; the kubelet's usual limit is 110.
+pub(crate) const PODS_MAX: usize = 1_024;
+/// Most objectives of a pod.
+const OBJECTIVES_MAX: usize = 8;
+/// Longest plausible bound of a latency.
+const BOUND_MAX: Nanos = Nanos::from_secs(3_600);
+
+/// From the agent to its watcher.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToWatcher {
+    /// The first message.
+    Begin(Begin),
+    /// Publish an Event on a pod.
+    Report {
+        /// Its UID.
+        uid: String,
+        /// What happened.
+        kind: Kind,
+        /// The details.
+        text: String,
+    },
+}
+
+/// What a watcher begins with.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Begin {
+    /// The agent's version, which must be the watcher's.
+    pub(crate) version: String,
+    /// The node.
+    pub(crate) node: String,
+    /// A kubeconfig file; `None` for the service account or the variable `KUBECONFIG`.
+    pub(crate) kubeconfig: Option<String>,
+    /// The templates for pods, in order.
+    pub(crate) templates: Vec<TemplateOffer>,
+    /// What is known of the kubelet's CPU manager.
+    pub(crate) cpu_manager: CpuManager,
+    /// Whether the thread that has started the watcher lives as long as the agent.
+    pub(crate) ends_with_thread: bool,
+}
+
+/// A `[[match]]` for pods.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct TemplateOffer {
+    /// Its label selector.
+    pub(crate) selector: String,
+    /// Whether its apps are latency-critical.
+    pub(crate) is_critical: bool,
+    /// What the latency of its apps is measured of.
+    pub(crate) of: Measured,
+}
+
+/// What a latency is measured of: [`LatencyOf`], or nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Measured {
+    Nothing,
+    Requests,
+    RunQueue,
+    MemoryPressure,
+}
+
+impl From<LatencyOf> for Measured {
+    fn from(of: LatencyOf) -> Self {
+        match of {
+            LatencyOf::Requests => Self::Requests,
+            LatencyOf::RunQueue => Self::RunQueue,
+            LatencyOf::MemoryPressure => Self::MemoryPressure,
+        }
+    }
+}
+
+impl TemplateOffer {
+    /// The class of its apps.
+    pub(crate) const fn class(&self) -> Class {
+        if self.is_critical { Class::LatencyCritical } else { Class::BestEffort }
+    }
+}
+
+/// From the watcher to the agent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromWatcher {
+    /// It is confined, but for these layers.
+    Ready(Vec<Gap>),
+    /// A pod is to be managed, or differs from before.
+    Pod(PodOrder),
+    /// A pod is gone, or no longer to be managed.
+    Gone(String),
+    /// All pods of the node were sent: those that were not are gone.
+    Synced,
+    /// The API server has answered.
+    Heard,
+    /// The API server cannot be reached, or refuses.
+    Lost(String),
+    /// A message for the journal.
+    Notice(String),
+}
+
+/// The kubelet's class of service of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Service {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+/// The program that runs a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Runtime {
+    Containerd,
+    CriO,
+    Docker,
+}
+
+/// One container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ContainerId {
+    /// Its runtime.
+    pub(crate) runtime: Runtime,
+    /// Its number, written as 64 hexadecimal digits.
+    pub(crate) number: [u8; 32],
+}
+
+/// A pod that is to be managed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PodOrder {
+    /// Its namespace.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its UID, or the hash of its file if it is a static pod.
+    pub(crate) uid: String,
+    /// Its class of service.
+    pub(crate) service: Service,
+    /// The container that is the app; the whole pod if there is none.
+    pub(crate) container: Option<ContainerId>,
+    /// The place of its template in [`Begin::templates`].
+    pub(crate) template: u16,
+    /// Objectives that replace those of the template.
+    pub(crate) objectives: Vec<Bound>,
+    /// Whether the kubelet may have given it cores of its own.
+    pub(crate) may_be_exclusive: bool,
+}
+
+/// An objective in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Bound {
+    Tail { percent: f64, bound_ns: u64 },
+    Throughput { floor_per_s: f64 },
+    Disengagement { ratio: f64 },
+}
+
+/// [`ReportKind`] for the channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    Managed,
+    Unmanaged,
+    SafeState,
+    KnobRefused,
+    ForeignWriter,
+}
+
+impl From<ReportKind> for Kind {
+    fn from(kind: ReportKind) -> Self {
+        match kind {
+            ReportKind::Managed => Self::Managed,
+            ReportKind::Unmanaged => Self::Unmanaged,
+            ReportKind::SafeState => Self::SafeState,
+            ReportKind::KnobRefused => Self::KnobRefused,
+            ReportKind::ForeignWriter => Self::ForeignWriter,
+        }
+    }
+}
+
+impl From<Objective> for Bound {
+    fn from(objective: Objective) -> Self {
+        match objective {
+            Objective::Tail { percentile, bound } => {
+                Self::Tail { percent: percentile.percent(), bound_ns: bound.0 }
+            }
+            Objective::Throughput { floor_per_s } => Self::Throughput { floor_per_s },
+            Objective::Disengagement { ratio } => Self::Disengagement { ratio },
+        }
+    }
+}
+
+impl Bound {
+    /// The objective, if every value is in its range.
+    fn check(self) -> Result<Objective, String> {
+        match self {
+            Self::Tail { percent, bound_ns } => {
+                let percentile = Percentile::new(percent).map_err(|error| error.to_string())?;
+                let bound = Nanos(bound_ns);
+                if bound == Nanos::ZERO || bound > BOUND_MAX {
+                    return Err(format!("a bound of {bound}"));
+                }
+                Ok(Objective::Tail { percentile, bound })
+            }
+            Self::Throughput { floor_per_s } if floor_per_s > 0.0 && floor_per_s.is_finite() => {
+                Ok(Objective::Throughput { floor_per_s })
+            }
+            Self::Disengagement { ratio } if ratio > 0.0 && ratio < 1.0 => {
+                Ok(Objective::Disengagement { ratio })
+            }
+            Self::Throughput { .. } | Self::Disengagement { .. } => {
+                Err(format!("an objective out of range: {self:?}"))
+            }
+        }
+    }
+}
+
+impl PodOrder {
+    /// How messages name it.
+    pub(crate) fn title(&self) -> String {
+        format!("pod {}/{}", self.namespace, self.name)
+    }
+
+    /// Its objectives, if names, numbers and every value are in their ranges; `None` for those of
+    /// its template, of which there are `templates`.
+    pub(crate) fn check(&self, templates: usize) -> Result<Option<Vec<Objective>>, String> {
+        if !is_name(&self.namespace) || !is_name(&self.name) || !is_uid(&self.uid) {
+            return Err("a pod whose name or UID no API server allows".to_owned());
+        }
+        if usize::from(self.template) >= templates {
+            return Err(format!("a pod of template {}", self.template));
+        }
+        if self.objectives.len() > OBJECTIVES_MAX {
+            return Err(format!("a pod with {} objectives", self.objectives.len()));
+        }
+        let all: Result<Vec<_>, _> = self.objectives.iter().map(|bound| bound.check()).collect();
+        all.map(|all| (!all.is_empty()).then_some(all))
+    }
+}
+
+/// Whether a text may be the name of an object: a DNS subdomain.
+fn is_name(text: &str) -> bool {
+    let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+    (1..=253).contains(&text.len()) && text.bytes().all(is_allowed)
+}
+
+/// Whether a text may be a UID, which becomes a part of a path.
+pub(crate) fn is_uid(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    (1..=64).contains(&text.len()) && text.bytes().all(is_allowed)
+}
+
+/// Shortens a text to [`TEXT_MAX`] bytes.
+pub(crate) fn shorten(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(TEXT_MAX));
+    text
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn order(uid: &str) -> PodOrder {
+        PodOrder {
+            namespace: "shop".to_owned(),
+            name: format!("web-{uid}"),
+            uid: uid.to_owned(),
+            service: Service::Burstable,
+            container: None,
+            template: 0,
+            objectives: Vec::new(),
+            may_be_exclusive: false,
+        }
+    }
+
+    #[test]
+    fn what_no_api_server_sends_is_refused_from_a_watcher() {
+        assert_eq!(order("0a-1").check(1), Ok(None));
+        let with = |change: fn(&mut PodOrder)| {
+            let mut order = order("0a-1");
+            change(&mut order);
+            order.check(1).is_err()
+        };
+        assert!(with(|order| order.uid = "../../system.slice".to_owned()));
+        assert!(with(|order| order.uid = String::new()));
+        assert!(with(|order| order.name = "a/b".to_owned()));
+        assert!(with(|order| order.namespace = "a\u{1b}[2J".to_owned()));
+        assert!(with(|order| order.template = 1));
+        let tail = |percent, bound_ns| Bound::Tail { percent, bound_ns };
+        assert!(with(|order| order.objectives = vec![Bound::Throughput { floor_per_s: 1.0 }; 9]));
+        for bound in [
+            tail(99.0, 0),
+            tail(99.0, u64::MAX),
+            tail(f64::NAN, 5),
+            tail(100.5, 5),
+            Bound::Throughput { floor_per_s: f64::INFINITY },
+            Bound::Disengagement { ratio: 1.0 },
+        ] {
+            assert!(bound.check().is_err(), "{bound:?}");
+        }
+        let objective = Objective::Tail { percentile: Percentile::P99, bound: Nanos(50) };
+        assert_eq!(Bound::from(objective).check(), Ok(objective));
+    }
+
+    #[test]
+    fn any_bytes_are_a_checked_order_or_an_error() {
+        let whole = postcard::to_allocvec(&FromWatcher::Pod(order("0a-1"))).unwrap();
+        let (mut taken, mut refused) = (0, 0);
+        for at in 0..whole.len() {
+            for byte in 0..=255 {
+                let mut bytes = whole.clone();
+                bytes[at] = byte;
+                match postcard::from_bytes(&bytes) {
+                    Ok(FromWatcher::Pod(order)) if order.check(1).is_ok() => taken += 1,
+                    _ => refused += 1,
+                }
+            }
+        }
+        assert!(taken > 0 && refused > 0, "{taken} taken, {refused} refused");
+    }
+}

@@ -1,0 +1,162 @@
+//! `LatencyObjective`: the objectives of pods that a selector finds, as a resource of the cluster.
+//!
+//! The definition that the chart installs is made from this type
+//! (`packaging/helm/lull/crds/latencyobjectives.json`; a test compares them).
+
+use crate::annotations::{Wish, parse_objectives};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::CustomResource;
+use kube::core::Selector;
+use lull_control::Class;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Objectives of the pods of its namespace that it selects. What a pod says by its own
+/// annotations overrules it.
+#[derive(Debug, Clone, PartialEq, CustomResource, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "lull.dev",
+    version = "v1alpha1",
+    kind = "LatencyObjective",
+    namespaced,
+    shortname = "lo",
+    category = "lull",
+    printcolumn = r#"{"name":"Class","type":"string","jsonPath":".spec.class"}"#,
+    printcolumn = r#"{"name":"Objectives","type":"string","jsonPath":".spec.objectives"}"#,
+    printcolumn = r#"{"name":"Policy","type":"string","jsonPath":".spec.policy"}"#,
+    validation = Rule::new("self.spec.class != 'latency-critical' || self.spec.policy != 'Manage' || size(self.spec.objectives) > 0").message("a latency-critical class needs objectives")
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LatencyObjectiveSpec {
+    /// Which pods of its namespace.
+    pub selector: LabelSelector,
+    /// Whether requests wait for them.
+    #[serde(default)]
+    pub class: ClassName,
+    /// Bounds as in the annotation `lull.dev/objective`: `p99=50ms`, `run_queue_p99=1ms`,
+    /// `memory_pressure=2%`, `throughput=1000`.
+    #[serde(default)]
+    #[schemars(length(max = 8), inner(length(max = 64), regex(pattern = OBJECTIVE)))]
+    pub objectives: Vec<String>,
+    /// Where their latency comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency: Option<LatencyName>,
+    /// What the agent does with them.
+    #[serde(default)]
+    pub policy: PodPolicy,
+}
+
+/// The form of an objective.
+const OBJECTIVE: &str = r"^((run_queue_)?p[0-9]{1,2}(\.[0-9]{1,4})?=[0-9]+(\.[0-9]+)?(us|ms|s)|memory_pressure=[0-9.]+%|throughput=[0-9.]+|disengagement=0\.[0-9]+)$";
+
+/// The class of an app.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClassName {
+    /// Requests wait for it.
+    #[default]
+    LatencyCritical,
+    /// It uses what is left.
+    BestEffort,
+}
+
+/// A source of latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LatencyName {
+    /// The kernel sees the requests at the TCP ports at which the pod listens.
+    Ebpf,
+}
+
+/// What the agent does with pods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PodPolicy {
+    /// They are apps of the agent, which follows the policy of the node.
+    #[default]
+    Manage,
+    /// They are left alone.
+    LeaveAlone,
+}
+
+/// A resource as the watcher uses it.
+#[derive(Debug, Clone)]
+pub(crate) struct ObjectiveRule {
+    pub(crate) selector: Selector,
+    pub(crate) wish: Wish,
+}
+
+impl LatencyObjectiveSpec {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// What is wrong, which the schema did not refuse.
+    pub(crate) fn rule(&self) -> Result<ObjectiveRule, String> {
+        let selector = Selector::try_from(self.selector.clone());
+        let selector = selector.map_err(|error| format!("selector: {error}"))?;
+        let objectives = parse_objectives(self.objectives.iter().map(String::as_str))
+            .map_err(|why| format!("objectives {why}"))?;
+        let class = match self.class {
+            ClassName::LatencyCritical => Class::LatencyCritical,
+            ClassName::BestEffort => Class::BestEffort,
+        };
+        let wish = Wish {
+            class: Some(class),
+            objectives,
+            by_kernel: self.latency == Some(LatencyName::Ebpf),
+            container: None,
+            manage: Some(self.policy == PodPolicy::Manage),
+        };
+        Ok(ObjectiveRule { selector, wish })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::CustomResourceExt;
+    use serde_json::{Value, json};
+
+    fn rule(spec: Value) -> Result<ObjectiveRule, String> {
+        let spec: LatencyObjectiveSpec =
+            serde_json::from_value(spec).map_err(|error| error.to_string())?;
+        spec.rule()
+    }
+
+    #[test]
+    fn a_resource_says_what_annotations_say() {
+        let selector = json!({ "matchLabels": { "tier": "web" } });
+        let read = rule(json!({ "selector": selector, "objectives": ["p99=50ms"] })).unwrap();
+        assert_eq!(read.wish.class, Some(Class::LatencyCritical));
+        assert_eq!((read.wish.objectives.len(), read.wish.manage), (1, Some(true)));
+        let left = json!({ "selector": selector, "policy": "LeaveAlone", "class": "best-effort" });
+        assert_eq!(rule(left).unwrap().wish.manage, Some(false));
+        let wrong =
+            rule(json!({ "selector": selector, "objectives": ["p99=5ms", "memory_pressure=2%"] }));
+        assert!(wrong.unwrap_err().contains("keep one"));
+        assert!(rule(json!({ "selector": selector, "objective": ["p99=50ms"] })).is_err());
+    }
+
+    #[test]
+    fn the_chart_has_the_definition_of_this_type() {
+        let made = serde_json::to_string_pretty(&LatencyObjective::crd()).unwrap() + "\n";
+        let path = "../../packaging/helm/lull/crds/latencyobjectives.json";
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+        if std::env::var_os("LULL_WRITE_CRD").is_some() {
+            std::fs::write(&path, &made).unwrap();
+        }
+        let chart = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(chart, made, "write it again with LULL_WRITE_CRD=1");
+    }
+
+    #[test]
+    fn the_schema_bounds_every_field() {
+        let crd = serde_json::to_value(LatencyObjective::crd()).unwrap();
+        let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let of = |name: &str| &spec["properties"][name];
+        assert_eq!(of("objectives")["maxItems"], 8);
+        assert_eq!(of("objectives")["items"]["pattern"], OBJECTIVE);
+        assert_eq!(of("class")["enum"], json!(["latency-critical", "best-effort"]));
+        assert_eq!(of("policy")["enum"], json!(["Manage", "LeaveAlone"]));
+        assert_eq!(spec["required"], json!(["selector"]));
+    }
+}

@@ -1,0 +1,359 @@
+//! What the watcher's process does: reads how to reach the API server, gives up its rights, then
+//! watches.
+//!
+//! It keeps the right to connect to the port of the API server and to read the directory of its
+//! token, which the kubelet renews. It ends with the channel to its agent.
+
+mod api;
+mod health;
+
+use crate::events::EventLimits;
+use crate::message::{Begin, FROM_MAX, FromWatcher, TO_MAX, ToWatcher, shorten};
+use crate::objective::LatencyObjective;
+use crate::pods::{PodFacts, uid_of};
+use crate::table::{Outcome, PodEvent, Table};
+use anyhow::Context;
+use api::{Change, Changes};
+use futures_util::StreamExt;
+use health::Health;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::Event;
+use lull_agent::VERSION;
+use lull_agent::frontend::frames::{Frames, encode};
+use lull_host::sandbox::{self, Gap, Layer};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read, stdin};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::time::{Duration, Instant};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+/// How often the API server is asked whether it is there, while the watches are silent.
+const PROBE_EVERY: Duration = Duration::from_secs(30);
+/// The same while it did not answer.
+const PROBE_WHILE_LOST: Duration = Duration::from_secs(3);
+/// Events that wait to be published.
+const EVENTS_MAX: usize = 64;
+
+/// Runs a watcher until its agent ends; what the program's `pods` subcommand calls. The agent's
+/// channel is the standard input.
+///
+/// Gives up the rights of the whole process, so nothing else belongs in it.
+///
+/// # Errors
+/// If it was not started by an agent of this version, or it is not known how to reach an API
+/// server.
+pub fn run() -> anyhow::Result<()> {
+    let mut channel = StdUnixStream::from(stdin().as_fd().try_clone_to_owned()?);
+    let mut frames = Frames::new(TO_MAX);
+    let begin = first(&mut channel, &mut frames)?;
+    let _ = rustix::process::setsid();
+    std::env::set_current_dir("/")?;
+    let _ = rustix::thread::set_name(c"lull-pods");
+    channel.set_nonblocking(true)?;
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_io().enable_time().build();
+    let runtime = runtime.context("cannot start the async runtime")?;
+    let config = runtime.block_on(api::config_of(&begin));
+    let inside = runtime.enter();
+    let channel = UnixStream::from_std(channel)?;
+    drop(inside);
+    let rights = config.as_ref().map(api::rights_of).unwrap_or_default();
+    let gaps = confine(&begin, &rights);
+    let table = Table::new(&begin).map_err(anyhow::Error::msg)?;
+    let out = Out { channel: &channel };
+    LocalSet::new().block_on(&runtime, async {
+        out.send(&[FromWatcher::Ready(gaps)]).await?;
+        let config = match config {
+            Ok(config) => config,
+            Err(error) => {
+                // The agent starts another watcher later.
+                let why = format!("it is not known how to reach an API server: {error:#}");
+                return out.send(&[FromWatcher::Lost(shorten(why))]).await;
+            }
+        };
+        Watcher::new(begin.node, config, table, out)?.serve(frames).await
+    })
+}
+
+/// Reads the first message.
+fn first(channel: &mut StdUnixStream, frames: &mut Frames) -> anyhow::Result<Begin> {
+    let mut bytes = [0; 4096];
+    loop {
+        if let Some(message) = frames.next()? {
+            let ToWatcher::Begin(begin) = message else { anyhow::bail!("the agent did not begin") };
+            let version = &begin.version;
+            anyhow::ensure!(
+                version == VERSION,
+                "the agent is of version {version}, and this program of {VERSION}"
+            );
+            return Ok(begin);
+        }
+        let count = channel.read(&mut bytes).context("this command is for the agent")?;
+        anyhow::ensure!(count > 0, "this command is for the agent, which starts it");
+        frames.add(&bytes[..count]);
+    }
+}
+
+/// Gives up all rights but these.
+fn confine(begin: &Begin, rights: &sandbox::ClientRights) -> Vec<Gap> {
+    let mut gaps = sandbox::confine(&[Layer::User]);
+    if begin.ends_with_thread {
+        // A change of the user has reset it.
+        let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    }
+    gaps.extend(sandbox::confine_client(rights));
+    gaps
+}
+
+/// The way to the agent.
+#[derive(Clone, Copy)]
+struct Out<'a> {
+    channel: &'a UnixStream,
+}
+
+impl Out<'_> {
+    /// Sends messages, as fast as the agent takes them.
+    async fn send(self, messages: &[FromWatcher]) -> anyhow::Result<()> {
+        let mut bytes = Vec::new();
+        for message in messages {
+            // Every text is bounded where it was made.
+            let _ = encode(message, FROM_MAX, &mut bytes);
+        }
+        let mut rest = bytes.as_slice();
+        while !rest.is_empty() {
+            self.channel.writable().await?;
+            match self.channel.try_write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state of the process.
+struct Watcher<'a> {
+    node: String,
+    config: kube::Config,
+    client: kube::Client,
+    table: Table,
+    limits: EventLimits,
+    events: mpsc::Sender<PodEvent>,
+    health: Health,
+    /// Resources of a listing that has begun.
+    listed: Option<BTreeSet<(String, String)>>,
+    has_no_rules: bool,
+    out: Out<'a>,
+}
+
+/// Whether the watches go on as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    GoesOn,
+    BeginsAnew,
+}
+
+impl<'a> Watcher<'a> {
+    fn new(node: String, config: kube::Config, table: Table, out: Out<'a>) -> anyhow::Result<Self> {
+        let client = kube::Client::try_from(config.clone())
+            .context("cannot make a client of the API server")?;
+        let events = api::publish(client.clone(), &node, EVENTS_MAX);
+        Ok(Self {
+            node,
+            config,
+            client,
+            table,
+            limits: EventLimits::new(Instant::now()),
+            events,
+            health: Health::default(),
+            listed: None,
+            has_no_rules: false,
+            out,
+        })
+    }
+
+    /// Watches until the agent has ended.
+    async fn serve(mut self, mut frames: Frames) -> anyhow::Result<()> {
+        loop {
+            let changes = api::watch(&self.client, &self.node);
+            match self.follow(changes, &mut frames).await? {
+                None => return Ok(()),
+                Some(Next::GoesOn) => {}
+                // A new client reads the token again, and leaves connections that hang.
+                Some(Next::BeginsAnew) => {
+                    if let Ok(client) = kube::Client::try_from(self.config.clone()) {
+                        self.events = api::publish(client.clone(), &self.node, EVENTS_MAX);
+                        self.client = client;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Follows watches until they have to begin anew; `None` once the agent has ended.
+    async fn follow(
+        &mut self,
+        mut changes: Changes,
+        frames: &mut Frames,
+    ) -> anyhow::Result<Option<Next>> {
+        let mut probed = Instant::now();
+        let mut bytes = vec![0; 16 << 10];
+        loop {
+            let pause = if self.health.is_lost() { PROBE_WHILE_LOST } else { PROBE_EVERY };
+            let probe_in = pause.saturating_sub(probed.elapsed());
+            let mut next = Next::GoesOn;
+            tokio::select! {
+                change = changes.next() => match change {
+                    Some(change) => next = self.take(change),
+                    None => next = Next::BeginsAnew,
+                },
+                ready = self.out.channel.readable() => {
+                    ready?;
+                    if !self.read(frames, &mut bytes)? {
+                        return Ok(None);
+                    }
+                }
+                () = tokio::time::sleep(probe_in) => {
+                    next = self.probe().await;
+                    probed = Instant::now();
+                }
+            }
+            self.flush().await?;
+            if next == Next::BeginsAnew {
+                return Ok(Some(next));
+            }
+        }
+    }
+
+    /// Reads what the agent has sent; `false` if it has ended.
+    fn read(&mut self, frames: &mut Frames, bytes: &mut [u8]) -> anyhow::Result<bool> {
+        match self.out.channel.try_read(bytes) {
+            Ok(0) => return Ok(false),
+            Ok(count) => frames.add(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        while let Some(message) = frames.next()? {
+            if let ToWatcher::Report { uid, kind, text } = message
+                && let Some(event) = self.table.event(&uid, kind, text)
+            {
+                self.publish(event);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Asks the API server whether it is there. After a time without answers the watches begin
+    /// anew, because their connections may hang.
+    async fn probe(&mut self) -> Next {
+        let was_lost = self.health.is_lost();
+        match api::probe(&self.client).await {
+            Ok(()) => {
+                self.health.hear(Instant::now());
+                if was_lost { Next::BeginsAnew } else { Next::GoesOn }
+            }
+            Err(why) => {
+                self.health.lose(why);
+                Next::GoesOn
+            }
+        }
+    }
+
+    /// Takes in a change; the watches begin anew if the token was refused.
+    fn take(&mut self, change: Change) -> Next {
+        match change {
+            Change::Pod(Ok(event)) => {
+                self.health.hear(Instant::now());
+                self.take_pod(event);
+            }
+            Change::Rule(Ok(event)) => {
+                self.health.hear(Instant::now());
+                self.take_rule(event);
+            }
+            Change::Pod(Err(error)) => {
+                self.health.lose(api::describe(&error, "pods"));
+                if api::is_unauthorized(&error) {
+                    return Next::BeginsAnew;
+                }
+            }
+            // Without the definition there are no such resources; pods go on.
+            Change::Rule(Err(error)) if api::is_refusal(&error) => {
+                if !std::mem::replace(&mut self.has_no_rules, true) {
+                    let why = api::describe(&error, "LatencyObjectives");
+                    self.health.note(format!("{why}: annotations and templates count alone"));
+                }
+            }
+            Change::Rule(Err(_)) => {}
+        }
+        Next::GoesOn
+    }
+
+    fn take_pod(&mut self, event: Event<Pod>) {
+        match event {
+            Event::Init => self.table.begin_list(),
+            Event::InitDone => self.table.end_list(),
+            Event::InitApply(pod) | Event::Apply(pod) => {
+                if let Some(facts) = PodFacts::read(pod) {
+                    self.table.apply(facts);
+                }
+            }
+            Event::Delete(pod) => {
+                if let Some(uid) = uid_of(&pod) {
+                    self.table.remove(&uid);
+                }
+            }
+        }
+    }
+
+    fn take_rule(&mut self, event: Event<LatencyObjective>) {
+        let key = |rule: &LatencyObjective| {
+            let metadata = &rule.metadata;
+            Some((metadata.namespace.clone()?, metadata.name.clone()?))
+        };
+        match event {
+            Event::Init => self.listed = Some(BTreeSet::new()),
+            Event::InitDone => {
+                let listed = self.listed.take().unwrap_or_default();
+                self.table.retain_rules(&listed);
+            }
+            Event::InitApply(rule) | Event::Apply(rule) => {
+                let Some((namespace, name)) = key(&rule) else { return };
+                self.table.set_rule(&namespace, &name, Some(&rule.spec));
+                if let Some(listed) = &mut self.listed {
+                    listed.insert((namespace, name));
+                }
+            }
+            Event::Delete(rule) => {
+                if let Some((namespace, name)) = key(&rule) {
+                    self.table.set_rule(&namespace, &name, None);
+                }
+            }
+        }
+    }
+
+    /// Sends what has come of the changes.
+    async fn flush(&mut self) -> anyhow::Result<()> {
+        let Outcome { messages, events } = self.table.take();
+        events.into_iter().for_each(|event| self.publish(event));
+        let held = self.limits.take_held();
+        if held > 0 {
+            self.health.note(format!("{held} Events on pods are held back: too many at once"));
+        }
+        self.out.send(&self.health.take()).await?;
+        self.out.send(&messages).await
+    }
+
+    /// Publishes an Event, unless it is one too many.
+    fn publish(&mut self, event: PodEvent) {
+        if self.limits.admit(&event, Instant::now()) {
+            // Where the API server does not take them, they are dropped.
+            let _ = self.events.try_send(event);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The API server: how to reach it, what is watched, and what its errors mean.
+
+use crate::events::described;
+use crate::message::Begin;
+use crate::objective::LatencyObjective;
+use crate::table::PodEvent;
+use futures_util::StreamExt;
+use futures_util::stream::{BoxStream, select};
+use k8s_openapi::api::core::v1::Pod;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Config};
+use lull_host::sandbox::ClientRights;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest silence of a connection; the server ends a watch after 290 s itself.
+const READ_TIMEOUT: Duration = Duration::from_secs(295);
+/// Longest wait for the answer to a probe or an Event.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// What the C library reads to resolve a name.
+const RESOLVER_FILES: [&str; 5] =
+    ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"];
+/// The port of name servers, for long answers.
+const NAME_SERVER_PORT: u16 = 53;
+/// Who reports, in Events.
+const CONTROLLER: &str = "lull.dev/agent";
+
+/// A change of what is watched.
+#[derive(Debug)]
+pub(super) enum Change {
+    Pod(watcher::Result<watcher::Event<Pod>>),
+    Rule(watcher::Result<watcher::Event<LatencyObjective>>),
+}
+
+/// The changes, for as long as the watches last.
+pub(super) type Changes = BoxStream<'static, Change>;
+
+/// Reads how to reach the API server, while the process may read every file.
+pub(super) async fn config_of(begin: &Begin) -> anyhow::Result<Config> {
+    let mut config = match &begin.kubeconfig {
+        Some(path) => {
+            let options = KubeConfigOptions::default();
+            Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?
+        }
+        None => Config::infer().await?,
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    Ok(config)
+}
+
+/// What a process needs to be a client of this server.
+pub(super) fn rights_of(config: &Config) -> ClientRights {
+    let url = &config.cluster_url;
+    let usual = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    let mut files: Vec<PathBuf> = RESOLVER_FILES.iter().map(PathBuf::from).collect();
+    // The kubelet replaces the token by way of links within its directory.
+    let token = config.auth_info.token_file.as_ref();
+    files.extend(token.and_then(|token| Some(Path::new(token).parent()?.to_owned())));
+    files.extend(config.root_cert_file.clone());
+    ClientRights { files, ports: vec![url.port_u16().unwrap_or(usual), NAME_SERVER_PORT] }
+}
+
+/// Watches the pods of a node, and all `LatencyObjective`s. After an error each watch waits longer
+/// and longer, up to 30 s, and begins again where it was.
+pub(super) fn watch(client: &Client, node: &str) -> Changes {
+    let of_node = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+    let pods = watcher(Api::<Pod>::all(client.clone()), of_node).default_backoff();
+    let rules = Api::<LatencyObjective>::all(client.clone());
+    let rules = watcher(rules, watcher::Config::default()).default_backoff();
+    select(pods.map(Change::Pod), rules.map(Change::Rule)).boxed()
+}
+
+/// Returns where Events are sent to be published, one after the other.
+pub(super) fn publish(client: Client, node: &str, most: usize) -> mpsc::Sender<PodEvent> {
+    let (events, mut waiting) = mpsc::channel::<PodEvent>(most);
+    let reporter =
+        Reporter { controller: CONTROLLER.to_owned(), instance: Some(format!("lull-{node}")) };
+    tokio::task::spawn_local(async move {
+        let recorder = Recorder::new(client, reporter);
+        while let Some(event) = waiting.recv().await {
+            let published = described(&event);
+            let publishing = recorder.publish(&published, &event.regarding);
+            // One that fails is in the agent's journal all the same.
+            let _ = tokio::time::timeout(ANSWER_TIMEOUT, publishing).await;
+        }
+    });
+    events
+}
+
+/// Asks the API server whether it is there.
+///
+/// # Errors
+/// Why it is not.
+pub(super) async fn probe(client: &Client) -> Result<(), String> {
+    match tokio::time::timeout(ANSWER_TIMEOUT, client.apiserver_version()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) if code(&error).is_some_and(|code| code < 500) => Ok(()),
+        Ok(Err(error)) => Err(format!("the API server cannot be reached: {}", chain(&error))),
+        Err(_) => {
+            let waited_s = ANSWER_TIMEOUT.as_secs();
+            Err(format!("the API server cannot be reached: no answer within {waited_s} s"))
+        }
+    }
+}
+
+/// What an error of a watch means.
+pub(super) fn describe(error: &watcher::Error, what: &str) -> String {
+    match code_of(error) {
+        Some(401) => "the API server refuses the token, which may have expired; its file is read \
+                      again"
+            .to_owned(),
+        Some(403) => format!("the service account may not list and watch {what}: {}", chain(error)),
+        Some(404) => format!("the API server knows no {what}"),
+        Some(429) => "the API server is throttling: the watch begins again later".to_owned(),
+        _ => format!("the API server cannot be reached: {}", chain(error)),
+    }
+}
+
+/// Whether a token was refused.
+pub(super) fn is_unauthorized(error: &watcher::Error) -> bool {
+    code_of(error) == Some(401)
+}
+
+/// Whether the server has answered that there is no such thing for this client.
+pub(super) fn is_refusal(error: &watcher::Error) -> bool {
+    matches!(code_of(error), Some(403 | 404))
+}
+
+fn code_of(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => code(error),
+        watcher::Error::WatchError(status) => Some(status.code),
+        watcher::Error::NoResourceVersion => None,
+    }
+}
+
+fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = next.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    fn answered(code: u16) -> watcher::Error {
+        let status = Status { code, message: "why".to_owned(), ..Status::default() };
+        watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn an_error_says_what_to_look_at() {
+        let cases = [
+            (401, "refuses the token"),
+            (403, "may not list and watch pods"),
+            (404, "knows no pods"),
+            (429, "throttling"),
+            (500, "cannot be reached"),
+        ];
+        for (code, wanted) in cases {
+            let text = describe(&answered(code), "pods");
+            assert!(text.contains(wanted), "{code}: {text}");
+            assert_eq!(is_unauthorized(&answered(code)), code == 401);
+            assert_eq!(is_refusal(&answered(code)), [403, 404].contains(&code));
+        }
+    }
+
+    #[test]
+    fn a_client_keeps_the_port_of_its_server_and_the_directory_of_its_token() {
+        let mut config = Config::new("https://10.0.0.1:6443/".parse().unwrap());
+        config.auth_info.token_file = Some("/var/run/secrets/sa/token".to_owned());
+        let rights = rights_of(&config);
+        assert_eq!(rights.ports, [6443, 53]);
+        assert_eq!(rights.files.last(), Some(&PathBuf::from("/var/run/secrets/sa")));
+        let usual = Config::new("https://kubernetes.default.svc/".parse().unwrap());
+        assert_eq!(rights_of(&usual).ports, [443, 53]);
+    }
+}

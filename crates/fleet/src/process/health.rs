@@ -1,0 +1,74 @@
+//! Whether the API server answers, as the agent is told: each change once, and a sign of life at
+//! most once a second.
+
+use crate::message::{FromWatcher, shorten};
+use std::time::{Duration, Instant};
+
+/// Shortest time between two signs of life.
+const HEARD_EVERY: Duration = Duration::from_secs(1);
+
+/// What is known of the API server.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    lost: Option<String>,
+    heard: Option<Instant>,
+    messages: Vec<FromWatcher>,
+}
+
+impl Health {
+    /// It has answered.
+    pub(super) fn hear(&mut self, now: Instant) {
+        let was_lost = self.lost.take().is_some();
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= HEARD_EVERY;
+        if was_lost || self.heard.is_none_or(is_due) {
+            self.heard = Some(now);
+            self.messages.push(FromWatcher::Heard);
+        }
+    }
+
+    /// It did not answer, or refused.
+    pub(super) fn lose(&mut self, why: String) {
+        let why = shorten(why);
+        if self.lost.as_ref() != Some(&why) {
+            self.messages.push(FromWatcher::Lost(why.clone()));
+            self.lost = Some(why);
+        }
+    }
+
+    /// Something else for the journal.
+    pub(super) fn note(&mut self, text: String) {
+        self.messages.push(FromWatcher::Notice(shorten(text)));
+    }
+
+    pub(super) const fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Returns, once, what the agent has to know.
+    pub(super) fn take(&mut self) -> Vec<FromWatcher> {
+        std::mem::take(&mut self.messages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_is_told_once() {
+        let begin = Instant::now();
+        let mut health = Health::default();
+        health.hear(begin);
+        health.hear(begin + HEARD_EVERY / 2);
+        assert!(matches!(&health.take()[..], [FromWatcher::Heard]));
+        health.hear(begin + HEARD_EVERY);
+        assert!(matches!(&health.take()[..], [FromWatcher::Heard]));
+        health.lose("refused".to_owned());
+        health.lose("refused".to_owned());
+        assert!(matches!(&health.take()[..], [FromWatcher::Lost(why)] if why == "refused"));
+        assert!(health.is_lost());
+        health.hear(begin + HEARD_EVERY);
+        assert!(matches!(&health.take()[..], [FromWatcher::Heard]), "at once after a loss");
+        assert!(!health.is_lost() && health.take().is_empty());
+    }
+}

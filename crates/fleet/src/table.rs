@@ -1,0 +1,294 @@
+//! The pods of a node and what is to become of each: pure state, from events of the watches to
+//! messages for the agent and Events for pods.
+
+use crate::annotations::Wish;
+use crate::message::{
+    Begin, Bound, FromWatcher, Kind, Measured, PODS_MAX, PodOrder, TemplateOffer, shorten,
+};
+use crate::objective::{LatencyObjectiveSpec, ObjectiveRule};
+use crate::pods::PodFacts;
+use crate::selector;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::core::{Selector, SelectorExt};
+use lull_agent::config::CpuManager;
+use lull_control::Class;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An Event that a pod is to get.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct PodEvent {
+    pub(crate) regarding: ObjectReference,
+    pub(crate) kind: Kind,
+    pub(crate) text: String,
+}
+
+/// What has come of the changes since the last [`Table::take`].
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) messages: Vec<FromWatcher>,
+    pub(crate) events: Vec<PodEvent>,
+}
+
+/// The state of the watcher.
+#[derive(Debug)]
+pub(crate) struct Table {
+    templates: Vec<(Selector, TemplateOffer)>,
+    cpu_manager: CpuManager,
+    pods: BTreeMap<String, PodFacts>,
+    /// By namespace and name.
+    rules: BTreeMap<(String, String), ObjectiveRule>,
+    /// What the agent knows, by UID.
+    sent: BTreeMap<String, PodOrder>,
+    /// Why pods are not managed, by UID; said once.
+    refused: BTreeMap<String, String>,
+    /// The pods of a listing that has begun.
+    listed: Option<BTreeSet<String>>,
+    is_full: bool,
+    outcome: Outcome,
+}
+
+impl Table {
+    /// A table without pods.
+    ///
+    /// # Errors
+    /// A selector of a template that is none.
+    pub(crate) fn new(begin: &Begin) -> Result<Self, String> {
+        let template =
+            |offer: &TemplateOffer| Ok((selector::parse(&offer.selector)?, offer.clone()));
+        Ok(Self {
+            templates: begin.templates.iter().map(template).collect::<Result<_, String>>()?,
+            cpu_manager: begin.cpu_manager,
+            pods: BTreeMap::new(),
+            rules: BTreeMap::new(),
+            sent: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            listed: None,
+            is_full: false,
+            outcome: Outcome::default(),
+        })
+    }
+
+    /// Returns, once, what has come of the changes.
+    pub(crate) fn take(&mut self) -> Outcome {
+        std::mem::take(&mut self.outcome)
+    }
+
+    /// A listing of all pods begins.
+    pub(crate) fn begin_list(&mut self) {
+        self.listed = Some(BTreeSet::new());
+    }
+
+    /// A listing has ended: pods that it did not have are gone.
+    pub(crate) fn end_list(&mut self) {
+        if let Some(listed) = self.listed.take() {
+            let gone: Vec<String> =
+                self.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+            gone.iter().for_each(|uid| self.remove(uid));
+        }
+        self.outcome.messages.push(FromWatcher::Synced);
+    }
+
+    /// A pod was added, changed or listed.
+    pub(crate) fn apply(&mut self, pod: PodFacts) {
+        let uid = pod.uid.clone();
+        if let Some(listed) = &mut self.listed {
+            listed.insert(uid.clone());
+        }
+        if !self.pods.contains_key(&uid) && self.pods.len() >= PODS_MAX {
+            if !std::mem::replace(&mut self.is_full, true) {
+                let text = format!("more than {PODS_MAX} pods on the node: the others are left");
+                self.outcome.messages.push(FromWatcher::Notice(text));
+            }
+            return;
+        }
+        self.pods.insert(uid.clone(), pod);
+        self.decide(&uid);
+    }
+
+    /// A pod is gone.
+    pub(crate) fn remove(&mut self, uid: &str) {
+        self.pods.remove(uid);
+        self.refused.remove(uid);
+        self.retract(uid);
+    }
+
+    /// A `LatencyObjective` was added or changed (`Some`), or is gone.
+    pub(crate) fn set_rule(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        spec: Option<&LatencyObjectiveSpec>,
+    ) {
+        let key = (namespace.to_owned(), name.to_owned());
+        match spec.map(LatencyObjectiveSpec::rule) {
+            Some(Ok(rule)) => {
+                self.rules.insert(key, rule);
+            }
+            Some(Err(why)) => {
+                self.rules.remove(&key);
+                let text = format!("LatencyObjective {namespace}/{name} is ignored: {why}");
+                self.outcome.messages.push(FromWatcher::Notice(shorten(text)));
+            }
+            None => {
+                self.rules.remove(&key);
+            }
+        }
+        let inside = |pod: &&PodFacts| pod.namespace == namespace;
+        let uids: Vec<String> =
+            self.pods.values().filter(inside).map(|pod| pod.uid.clone()).collect();
+        uids.iter().for_each(|uid| self.decide(uid));
+    }
+
+    /// Keeps only these rules, after a listing.
+    pub(crate) fn retain_rules(&mut self, listed: &BTreeSet<(String, String)>) {
+        let gone: Vec<_> =
+            self.rules.keys().filter(|key| !listed.contains(*key)).cloned().collect();
+        for (namespace, name) in gone {
+            self.set_rule(&namespace, &name, None);
+        }
+    }
+
+    /// An Event about a pod that the agent has reported.
+    pub(crate) fn event(&self, uid: &str, kind: Kind, text: String) -> Option<PodEvent> {
+        Some(PodEvent { regarding: self.pods.get(uid)?.reference(), kind, text })
+    }
+
+    /// Compares what is to become of a pod with what the agent knows.
+    fn decide(&mut self, uid: &str) {
+        let Some(pod) = self.pods.get(uid) else { return };
+        match self.order_of(pod) {
+            Ok(Some(order)) => {
+                self.refused.remove(uid);
+                if self.sent.get(uid) != Some(&order) {
+                    self.sent.insert(uid.to_owned(), order.clone());
+                    self.outcome.messages.push(FromWatcher::Pod(order));
+                }
+            }
+            Ok(None) => {
+                self.refused.remove(uid);
+                self.retract(uid);
+            }
+            Err(why) => {
+                let why = shorten(why);
+                let (regarding, title) =
+                    (pod.reference(), format!("{}/{}", pod.namespace, pod.name));
+                self.retract(uid);
+                if self.refused.insert(uid.to_owned(), why.clone()).as_ref() != Some(&why) {
+                    let text = shorten(format!("pod {title} is not managed: {why}"));
+                    self.outcome.messages.push(FromWatcher::Notice(text));
+                    self.outcome.events.push(PodEvent {
+                        regarding,
+                        kind: Kind::Unmanaged,
+                        text: why,
+                    });
+                }
+            }
+        }
+    }
+
+    fn retract(&mut self, uid: &str) {
+        if self.sent.remove(uid).is_some() {
+            self.outcome.messages.push(FromWatcher::Gone(uid.to_owned()));
+        }
+    }
+
+    /// What the agent is to do with a pod; `None` if nothing.
+    ///
+    /// # Errors
+    /// Why it is not managed although it asks for it, for its owner.
+    fn order_of(&self, pod: &PodFacts) -> Result<Option<PodOrder>, String> {
+        let own = Wish::read(&pod.labels, &pod.annotations)?;
+        let rule = self.rule_of(pod)?;
+        let wish = rule.map_or_else(|| own.clone(), |rule| own.clone().or(&rule.wish));
+        if wish.manage == Some(false) || pod.running.is_empty() {
+            return Ok(None);
+        }
+        let Some(template) = self.template_of(pod, &wish)? else { return Ok(None) };
+        let container = match &wish.container {
+            None => None,
+            Some(name) if !pod.containers.contains(name) => {
+                let known = pod.containers.join(", ");
+                return Err(format!("lull.dev/container names `{name}`: there are {known}"));
+            }
+            Some(name) => match pod.running.get(name) {
+                None => return Ok(None),
+                Some(None) => {
+                    return Err(format!("container `{name}` is of a runtime that is not known"));
+                }
+                Some(Some(id)) => Some(*id),
+            },
+        };
+        let objectives = wish.objectives.iter().map(|one| Bound::from(one.objective)).collect();
+        Ok(Some(PodOrder {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            service: pod.service,
+            container,
+            template,
+            objectives,
+            may_be_exclusive: pod.has_whole_cpus && self.cpu_manager != CpuManager::None,
+        }))
+    }
+
+    /// The `LatencyObjective` that selects a pod.
+    fn rule_of(&self, pod: &PodFacts) -> Result<Option<&ObjectiveRule>, String> {
+        let selects = |((namespace, _), rule): &(&(String, String), &ObjectiveRule)| {
+            *namespace == pod.namespace && rule.selector.matches(&pod.labels)
+        };
+        let mut all = self.rules.iter().filter(selects);
+        match (all.next(), all.next()) {
+            (Some(((_, first), _)), Some(((_, second), _))) => Err(format!(
+                "the LatencyObjectives `{first}` and `{second}` both select it: narrow one of them"
+            )),
+            (rule, _) => Ok(rule.map(|(_, rule)| rule)),
+        }
+    }
+
+    /// The number of the first template that selects a pod and can do what it wishes, else of the
+    /// first that can do it; `None` if no template selects it and it wishes nothing.
+    fn template_of(&self, pod: &PodFacts, wish: &Wish) -> Result<Option<u16>, String> {
+        let measured = wish.objectives.iter().find(|one| one.objective.minds_latency());
+        let of = match (measured, wish.by_kernel) {
+            (Some(one), true) if Measured::from(one.of) != Measured::Requests => {
+                let of = one.of.name();
+                return Err(format!("lull.dev/latency is not read for an objective of {of}"));
+            }
+            (Some(one), _) => Some(Measured::from(one.of)),
+            (None, true) => Some(Measured::Requests),
+            (None, false) => None,
+        };
+        let fits = |(_, (_, offer)): &(u16, &(Selector, TemplateOffer))| {
+            let class = wish.class.is_none_or(|class| class == offer.class());
+            class && of.is_none_or(|of| of == offer.of)
+        };
+        let all = || (0_u16..).zip(&self.templates).filter(fits);
+        let mut selected = all().filter(|(_, (selector, _))| selector.matches(&pod.labels));
+        if let Some((number, _)) = selected.next() {
+            return Ok(Some(number));
+        }
+        if wish.class.is_none() && of.is_none() {
+            return Ok(None);
+        }
+        if let Some((number, _)) = all().next() {
+            return Ok(Some(number));
+        }
+        let class = wish.class.map_or("any class".to_owned(), |class: Class| class.to_string());
+        let of = of.map_or("nothing in particular", describe);
+        Err(format!(
+            "this node's agent has no [[match]] with `pods` for {class} with an objective of {of}"
+        ))
+    }
+}
+
+const fn describe(of: Measured) -> &'static str {
+    match of {
+        Measured::Nothing => "nothing",
+        Measured::Requests => "latency of requests (latency = \"ebpf\")",
+        Measured::RunQueue => "run-queue latency",
+        Measured::MemoryPressure => "memory pressure",
+    }
+}
+
+#[cfg(test)]
+mod tests;

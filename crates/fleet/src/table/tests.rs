@@ -1,0 +1,206 @@
+//! Pods that come, change and go, and what the agent is told of them.
+
+use super::*;
+use crate::pods::tests::{facts, pod};
+use serde_json::{Value, json};
+
+fn begin() -> Begin {
+    let offer = |selector: &str, is_critical, of| TemplateOffer {
+        selector: selector.to_owned(),
+        is_critical,
+        of,
+    };
+    Begin {
+        templates: vec![
+            offer("tier=web", true, Measured::Requests),
+            offer("tier=web", true, Measured::RunQueue),
+            offer("tier in (web,batch)", false, Measured::Nothing),
+        ],
+        ..Begin::default()
+    }
+}
+
+fn table() -> Table {
+    Table::new(&begin()).unwrap()
+}
+
+/// What the messages are, in short.
+fn told(table: &mut Table) -> Vec<String> {
+    let message = |message: FromWatcher| match message {
+        FromWatcher::Pod(order) => format!("{} in {}", order.uid, order.template),
+        FromWatcher::Gone(uid) => format!("{uid} gone"),
+        FromWatcher::Synced => "synced".to_owned(),
+        other => format!("{other:?}"),
+    };
+    table.take().messages.into_iter().map(message).collect()
+}
+
+fn apply(table: &mut Table, uid: &str, annotations: &Value) {
+    table.apply(facts(pod(uid, annotations)));
+}
+
+fn labelled(uid: &str, labels: &Value) -> PodFacts {
+    let mut pod = pod(uid, &json!({}));
+    pod["metadata"]["labels"] = labels.clone();
+    facts(pod)
+}
+
+#[test]
+fn a_pod_takes_the_first_template_that_can_do_what_it_wishes() {
+    let mut table = table();
+    let cases = [
+        (json!({}), 0),
+        (json!({ "lull.dev/objective": "p99=50ms" }), 0),
+        (json!({ "lull.dev/objective": "run_queue_p99=1ms" }), 1),
+        (json!({ "lull.dev/class": "best-effort" }), 2),
+    ];
+    for (number, (annotations, template)) in cases.iter().enumerate() {
+        let uid = format!("{number}");
+        apply(&mut table, &uid, annotations);
+        assert_eq!(told(&mut table), [format!("{uid} in {template}")]);
+    }
+    table.apply(labelled("9", &json!({ "tier": "db" })));
+    assert!(told(&mut table).is_empty(), "no template selects it and it wishes nothing");
+    let mut wishes = pod("10", &json!({ "lull.dev/class": "best-effort" }));
+    wishes["metadata"]["labels"] = json!({ "tier": "db" });
+    table.apply(facts(wishes));
+    assert_eq!(told(&mut table), ["10 in 2"], "what it wishes counts more than its labels");
+}
+
+#[test]
+fn only_what_differs_is_sent_again() {
+    let mut table = table();
+    apply(&mut table, "1", &json!({}));
+    apply(&mut table, "1", &json!({ "other": "annotation" }));
+    assert_eq!(told(&mut table), ["1 in 0"]);
+    apply(&mut table, "1", &json!({ "lull.dev/objective": "p99=5ms" }));
+    assert_eq!(told(&mut table), ["1 in 0"]);
+    apply(&mut table, "1", &json!({ "lull.dev/manage": "false" }));
+    assert_eq!(told(&mut table), ["1 gone"]);
+    table.remove("1");
+    assert!(told(&mut table).is_empty());
+}
+
+#[test]
+fn a_pod_with_wrong_annotations_is_unmanaged_and_gets_one_event() {
+    let mut table = table();
+    apply(&mut table, "1", &json!({}));
+    table.take();
+    for _ in 0..3 {
+        apply(&mut table, "1", &json!({ "lull.dev/objective": "p99=fast" }));
+    }
+    let Outcome { messages, events } = table.take();
+    assert!(matches!(&messages[0], FromWatcher::Gone(uid) if uid == "1"));
+    assert_eq!((messages.len(), events.len()), (2, 1));
+    assert_eq!(events[0].kind, Kind::Unmanaged);
+    assert!(events[0].text.contains("p99=fast") && events[0].text.contains("lull.dev/objective"));
+    apply(&mut table, "1", &json!({ "lull.dev/objective": "p95=slow" }));
+    assert_eq!(table.take().events.len(), 1, "another mistake is another Event");
+    apply(&mut table, "1", &json!({}));
+    assert_eq!(told(&mut table), ["1 in 0"]);
+}
+
+#[test]
+fn a_pod_that_no_template_can_serve_is_told_what_is_missing() {
+    let mut table = table();
+    apply(&mut table, "1", &json!({ "lull.dev/objective": "memory_pressure=2%" }));
+    apply(&mut table, "2", &json!({ "lull.dev/container": "sidecar" }));
+    apply(
+        &mut table,
+        "3",
+        &json!({ "lull.dev/objective": "run_queue_p99=1ms", "lull.dev/latency": "ebpf" }),
+    );
+    let texts: Vec<String> = table.take().events.into_iter().map(|event| event.text).collect();
+    assert!(texts[0].contains("memory pressure"), "{texts:?}");
+    assert!(texts[1].contains("there are main"), "{texts:?}");
+    assert!(texts[2].contains("not read for an objective of run-queue"), "{texts:?}");
+}
+
+#[test]
+fn a_listing_removes_what_it_does_not_have() {
+    let mut table = table();
+    table.begin_list();
+    ["1", "2", "3"].iter().for_each(|uid| apply(&mut table, uid, &json!({})));
+    table.end_list();
+    assert_eq!(told(&mut table), ["1 in 0", "2 in 0", "3 in 0", "synced"]);
+    table.begin_list();
+    ["1", "4"].iter().for_each(|uid| apply(&mut table, uid, &json!({})));
+    table.end_list();
+    assert_eq!(told(&mut table), ["4 in 0", "2 gone", "3 gone", "synced"]);
+}
+
+#[test]
+fn a_pod_is_managed_while_a_container_runs() {
+    let mut table = table();
+    let mut waiting = pod("1", &json!({}));
+    waiting["status"]["containerStatuses"][0]["state"] = json!({ "waiting": {} });
+    table.apply(facts(waiting.clone()));
+    assert!(told(&mut table).is_empty());
+    apply(&mut table, "1", &json!({}));
+    table.apply(facts(waiting));
+    assert_eq!(told(&mut table), ["1 in 0", "1 gone"]);
+    let named = json!({ "lull.dev/container": "main" });
+    let mut of_other_runtime = pod("2", &named);
+    of_other_runtime["status"]["containerStatuses"][0]["containerID"] = json!("new://1");
+    table.apply(facts(of_other_runtime));
+    assert!(table.take().events[0].text.contains("runtime that is not known"));
+    apply(&mut table, "3", &named);
+    let messages = table.take().messages;
+    assert!(matches!(&messages[..], [FromWatcher::Pod(order)] if order.container.is_some()));
+}
+
+#[test]
+fn a_latency_objective_speaks_for_the_pods_that_it_selects() {
+    let mut table = table();
+    apply(&mut table, "1", &json!({}));
+    apply(&mut table, "2", &json!({ "lull.dev/objective": "p95=7ms" }));
+    table.take();
+    let spec = |objective: &str| -> LatencyObjectiveSpec {
+        serde_json::from_value(json!({
+            "selector": { "matchLabels": { "tier": "web" } }, "objectives": [objective],
+        }))
+        .unwrap()
+    };
+    table.set_rule("other", "web", Some(&spec("p99=50ms")));
+    assert!(told(&mut table).is_empty(), "another namespace");
+    table.set_rule("shop", "web", Some(&spec("p99=50ms")));
+    let messages = table.take().messages;
+    let [FromWatcher::Pod(order)] = &messages[..] else { panic!("{messages:?}") };
+    let bound_ns = 50_000_000;
+    assert_eq!(order.objectives, [Bound::Tail { percent: 99.0, bound_ns }]);
+    table.set_rule("shop", "second", Some(&spec("p99=5ms")));
+    let texts: Vec<String> = table.take().events.into_iter().map(|event| event.text).collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].contains("`second` and `web` both select it"), "{texts:?}");
+    table.retain_rules(&BTreeSet::from([("shop".to_owned(), "web".to_owned())]));
+    assert_eq!(told(&mut table), ["1 in 0", "2 in 0"]);
+    table.set_rule("shop", "web", None);
+    assert_eq!(told(&mut table), ["1 in 0"]);
+}
+
+#[test]
+fn pods_that_may_have_cores_of_their_own_are_marked() {
+    let exclusive = |cpu_manager| {
+        let mut table = Table::new(&Begin { cpu_manager, ..begin() }).unwrap();
+        let mut pod = pod("1", &json!({}));
+        pod["status"]["qosClass"] = json!("Guaranteed");
+        pod["spec"]["containers"][0]["resources"] = json!({ "limits": { "cpu": "2" } });
+        table.apply(facts(pod));
+        let messages = table.take().messages;
+        let [FromWatcher::Pod(order)] = &messages[..] else { panic!("{messages:?}") };
+        order.may_be_exclusive
+    };
+    assert!(exclusive(CpuManager::Unknown) && exclusive(CpuManager::Static));
+    assert!(!exclusive(CpuManager::None));
+}
+
+#[test]
+fn more_pods_than_a_node_has_are_left_and_said_once() {
+    let mut table = table();
+    for number in 0..PODS_MAX + 2 {
+        apply(&mut table, &format!("{number:x}"), &json!({}));
+    }
+    let messages = table.take().messages;
+    let notices = messages.iter().filter(|it| matches!(it, FromWatcher::Notice(_))).count();
+    assert_eq!((messages.len(), notices), (PODS_MAX + 1, 1));
+}

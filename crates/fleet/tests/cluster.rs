@@ -1,0 +1,153 @@
+//! A node of 200 pods at a real API server: the agent of the real chart sees what is there.
+//!
+//! `cargo xtask kubernetes` builds the API server and helm, which takes a quarter of an hour the
+//! first time, and runs this. Without them, without etcd or without root it is skipped. There is no
+//! kubelet: the test makes the cgroups and processes of pods, named as the kubelet names them, and
+//! writes their status.
+
+mod cluster {
+    pub(crate) mod agent;
+    pub(crate) mod node;
+    pub(crate) mod server;
+}
+
+use cluster::agent::RunningAgent;
+use cluster::node::Node;
+use cluster::server::{Programs, Server};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// Pods of the node.
+const PODS: usize = 200;
+
+#[test]
+fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
+    let programs = match Programs::find() {
+        Ok(programs) => programs,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    let mut server = Server::start(programs);
+    server.install_chart();
+    let mut node = Node::new();
+    let agent = RunningAgent::start(&server);
+
+    many_pods_arrive(&server, &mut node, &agent);
+    wrong_annotations_leave_pods_alone(&server, &node, &agent);
+    objectives_come_from_resources(&server, &mut node, &agent);
+    pods_depart(&server, &mut node, &agent);
+    the_server_restarts(&mut server, &mut node, &agent);
+    the_server_is_away(&mut server, &mut node, &agent);
+    the_token_expires(&mut server, &mut node, &agent);
+
+    server.steering_has_exactly_its_capabilities();
+    drop(node);
+    agent.stop();
+}
+
+fn many_pods_arrive(server: &Server, node: &mut Node, agent: &RunningAgent) {
+    let begun = Instant::now();
+    for number in 0..PODS {
+        node.create(server, &format!("web-{number}"), &json!({}));
+    }
+    let created = begun.elapsed();
+    agent.wait_for_present(PODS);
+    let all = begun.elapsed();
+    let one = Instant::now();
+    node.create(server, "one-more", &json!({}));
+    agent.wait_for_present(PODS + 1);
+    eprintln!(
+        "{PODS} pods made in {created:.1?}, seen after {all:.1?}; one more after {:.2?}; {}",
+        one.elapsed(),
+        agent.costs()
+    );
+    node.delete(server, "one-more");
+    agent.wait_for_present(PODS);
+    agent.assert_said("pod default/web-7 is pod-");
+}
+
+fn wrong_annotations_leave_pods_alone(server: &Server, node: &Node, agent: &RunningAgent) {
+    for number in 0..10 {
+        let wrong = json!({ "lull.dev/objective": "p99=fast" });
+        node.annotate(server, &format!("web-{number}"), &wrong);
+    }
+    agent.wait_for_present(PODS - 10);
+    server.wait_for_events("LullUnmanaged", 10);
+    agent.assert_said("pod default/web-3 is not managed: lull.dev/objective has `p99=fast`");
+    for number in 0..10 {
+        let none = json!({ "lull.dev/objective": null });
+        node.annotate(server, &format!("web-{number}"), &none);
+    }
+    agent.wait_for_present(PODS);
+}
+
+fn objectives_come_from_resources(server: &Server, node: &mut Node, agent: &RunningAgent) {
+    let refused = server.create_objective("wrong", &json!(["p99 below 50ms"]));
+    assert!(refused.unwrap_err().contains("should match"), "the schema checks the form");
+    node.create(server, "critical-a", &json!({ "lull.dev/class": "latency-critical" }));
+    agent.wait_for_metric("lull_tail_bound_seconds{app=\"critical-1\"}", 0.02);
+    server.create_objective("web", &json!(["memory_pressure=5%"])).unwrap();
+    agent.wait_for_metric("lull_tail_bound_seconds{app=\"critical-1\"}", 0.05);
+    agent.assert_said("pod default/critical-a has other objectives");
+    node.delete(server, "critical-a");
+    agent.wait_for_present(PODS);
+}
+
+fn pods_depart(server: &Server, node: &mut Node, agent: &RunningAgent) {
+    for number in 150..PODS {
+        node.delete(server, &format!("web-{number}"));
+    }
+    agent.wait_for_present(150);
+    agent.assert_said("pod default/web-199 is no longer managed");
+}
+
+fn the_server_restarts(server: &mut Server, node: &mut Node, agent: &RunningAgent) {
+    server.stop();
+    server.run();
+    node.create(server, "after-restart", &json!({}));
+    agent.wait_for_present(151);
+}
+
+fn the_server_is_away(server: &mut Server, node: &mut Node, agent: &RunningAgent) {
+    server.stop();
+    agent.wait_until_said("the 151 pods that are known stay");
+    // Time in which the agent decides without a server: some epochs at least.
+    agent.wait_for_epochs(10);
+    assert_eq!(agent.present(), 151);
+    // What ends meanwhile is seen by its processes.
+    for number in 0..5 {
+        node.end(&format!("web-{number}"));
+    }
+    agent.wait_for_present(146);
+    server.run();
+    for number in 0..5 {
+        node.delete(server, &format!("web-{number}"));
+        node.create(server, &format!("new-{number}"), &json!({}));
+    }
+    agent.wait_for_present(151);
+    agent.wait_until_said("the API server answers again");
+}
+
+fn the_token_expires(server: &mut Server, node: &mut Node, agent: &RunningAgent) {
+    server.write_token("expired");
+    server.stop();
+    server.run();
+    agent.wait_until_said("the API server refuses the token");
+    assert_eq!(agent.present(), 151);
+    server.renew_token();
+    node.create(server, "after-expiry", &json!({}));
+    agent.wait_for_present(152);
+}
+
+/// Waits until something holds; more time than any step takes on a loaded machine.
+pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    wait_or(|| what.to_owned(), holds);
+}
+
+/// The same, described when it does not come true.
+pub(crate) fn wait_or(what: impl Fn() -> String, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(Instant::now() < deadline, "still not so: {}", what());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

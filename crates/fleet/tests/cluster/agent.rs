@@ -1,0 +1,166 @@
+//! The agent with the config of the chart, read by its metrics and its journal.
+
+use super::node;
+use super::server::{END, Server};
+use crate::{wait_or, wait_until};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+/// A running agent.
+pub(crate) struct RunningAgent {
+    child: Child,
+    page: SocketAddr,
+    log: PathBuf,
+    begun: Instant,
+}
+
+impl RunningAgent {
+    pub(crate) fn start(server: &Server) -> Self {
+        let place = server.place.path();
+        let page = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let own = |name: &str| place.join(name).display().to_string();
+        let config = server.config();
+        let config = config.replace("0.0.0.0:7077", &page.to_string());
+        let config = config.replace("/run/lull", &own("state"));
+        let config = config.replace("/var/lib/lull/runs", &own("runs"));
+        let path = place.join("lull.toml");
+        std::fs::write(&path, config).unwrap();
+        let log = place.join("agent.log");
+        let output = File::create(&log).unwrap();
+        let child = Command::new(&server.programs.lull)
+            .arg("run")
+            .arg(&path)
+            .arg("--dry-run")
+            .env("KUBECONFIG", place.join("agent.yaml"))
+            .env("NODE_NAME", node::NAME)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone().unwrap())
+            .stderr(output)
+            .spawn()
+            .unwrap();
+        let agent = Self { child, page, log, begun: Instant::now() };
+        wait_until("the agent serves its page", || agent.get("/healthz").contains(" 200 "));
+        agent
+    }
+
+    fn get(&self, path: &str) -> String {
+        let Ok(mut stream) = TcpStream::connect(self.page) else { return String::new() };
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.page);
+        let mut answer = String::new();
+        let asked = stream.write_all(request.as_bytes());
+        let _ = asked.and_then(|()| stream.read_to_string(&mut answer));
+        answer
+    }
+
+    fn metric(&self, name: &str) -> Option<f64> {
+        let text = self.get("/metrics");
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix(name));
+        lines.next()?.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Apps that have a process.
+    pub(crate) fn present(&self) -> usize {
+        let text = self.get("/metrics");
+        let is_present = |line: &&str| line.starts_with("lull_present{") && line.ends_with(" 1");
+        text.lines().filter(is_present).count()
+    }
+
+    pub(crate) fn wait_for_present(&self, count: usize) {
+        let what = || {
+            let (present, log) = (self.present(), self.log());
+            let lines: Vec<&str> = log.lines().filter(|line| line.len() < 400).collect();
+            let last = &lines[lines.len().saturating_sub(40)..];
+            format!("{count} pods, and there are {present}:\n{}", last.join("\n"))
+        };
+        wait_or(what, || self.present() == count);
+    }
+
+    pub(crate) fn wait_for_metric(&self, name: &str, value: f64) {
+        wait_until(&format!("{name} is {value}"), || {
+            self.metric(name).is_some_and(|now| (now - value).abs() < 1e-9)
+        });
+    }
+
+    /// Waits until so many more epochs have passed.
+    pub(crate) fn wait_for_epochs(&self, count: usize) {
+        let mut seen = 0;
+        let mut last = None;
+        wait_until(&format!("{count} more epochs"), || {
+            let now = self.metric("lull_epoch_seconds");
+            seen += usize::from(now.is_some() && now != last);
+            last = now;
+            seen > count
+        });
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub(crate) fn assert_said(&self, text: &str) {
+        self.wait_until_said(text);
+    }
+
+    pub(crate) fn wait_until_said(&self, text: &str) {
+        wait_until(&format!("`{text}` in {}", self.log.display()), || self.log().contains(text));
+    }
+
+    /// Processor time and memory of the agent and its watcher so far.
+    pub(crate) fn costs(&self) -> String {
+        let of = |pid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let fields: Vec<&str> =
+                stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+            let ticks = |at: usize| fields.get(at).and_then(|it| it.parse().ok()).unwrap_or(0.0);
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            (
+                f64::from(100_u8).recip() * (ticks(11) + ticks(12)),
+                rss.unwrap_or("?").trim().to_owned(),
+            )
+        };
+        let watcher = self.child_named("lull-pods");
+        let (cpu_s, memory) = of(self.child.id());
+        let (watcher_s, watched) = watcher.map(of).unwrap_or_default();
+        let run_s = self.begun.elapsed().as_secs_f64();
+        format!(
+            "in {run_s:.0} s the agent used {cpu_s:.2} s and has {memory}, its watcher \
+             {watcher_s:.2} s and {watched}"
+        )
+    }
+
+    fn child_named(&self, name: &str) -> Option<u32> {
+        let pid = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        let mut pids = children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
+        pids.find(|pid| {
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            comm.is_ok_and(|comm| comm.trim() == name)
+        })
+    }
+
+    /// Ends the agent, which must end well.
+    pub(crate) fn stop(mut self) {
+        let pid = rustix::process::Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let begun = Instant::now();
+        wait_until("the agent ends", || {
+            assert!(begun.elapsed() < END, "{}", self.log());
+            self.child.try_wait().unwrap().is_some()
+        });
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.log());
+    }
+}
+
+impl Drop for RunningAgent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,57 @@
+{{- define "lull.labels" -}}
+app.kubernetes.io/name: lull
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "lull.selector" -}}
+app.kubernetes.io/name: lull
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "lull.name" -}}
+{{- if contains "lull" .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{- else -}}{{ .Release.Name | trunc 45 | trimSuffix "-" }}-lull{{- end -}}
+{{- end }}
+
+{{/* A value as TOML has it: JSON of texts and numbers is TOML. */}}
+{{- define "lull.config" -}}
+[agent]
+discover = "kubernetes"
+state = "/run/lull"
+record = "/var/lib/lull/runs"
+http = "0.0.0.0:{{ .Values.page.port }}"
+[kubernetes]
+cpu_manager = {{ .Values.kubernetes.cpuManager | default "unknown" | toJson }}
+{{- with .Values.kubernetes.cgroupRoot }}
+cgroup_root = {{ toJson . }}
+{{- end }}
+[policy]
+name = {{ toJson .Values.policy }}
+{{- range .Values.match }}
+[[match]]
+name = {{ toJson .name }}
+class = {{ toJson .class }}
+pods = {{ toJson .pods }}
+{{- with .latency }}
+latency = {{ toJson . }}
+{{- end }}
+{{- with .most }}
+most = {{ int . }}
+{{- end }}
+{{- with .threads }}
+threads = {{ int . }}
+{{- end }}
+{{- with .ideal }}
+ideal = {{ toJson . }}
+{{- end }}
+{{- with .solo }}
+solo = {{ toJson . }}
+{{- end }}
+{{- with .objectives }}
+objectives = [{{ range $index, $one := . }}{{ if $index }}, {{ end }}{{ range $key, $value := $one }}{ {{ toJson $key }} = {{ toJson $value }} }{{ end }}{{ end }}]
+{{- end }}
+{{- end }}
+{{ .Values.extraConfig }}
+{{- end }}
