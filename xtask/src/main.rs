@@ -5,6 +5,7 @@ mod command;
 mod dispatch;
 mod docs;
 mod fuzz;
+mod kubernetes;
 mod live;
 mod markdown;
 mod miri;
@@ -91,6 +92,8 @@ enum Task {
         #[arg(long)]
         list: bool,
     },
+    /// Run the agent at a real Kubernetes API server, built from the Go module proxy once
+    Kubernetes,
     /// Run the fuzz targets of crates/fuzz under libFuzzer
     Fuzz {
         /// Which targets (crates/fuzz/targets.toml); all without a name
@@ -214,6 +217,7 @@ fn main() -> ExitCode {
         Task::Rig { names, all, filter, .. } => {
             rig::run(&root(), &rig::Options { names, all, filter })
         }
+        Task::Kubernetes => kubernetes::run(&root()),
         Task::Fuzz { names, seconds } => fuzz::run(&root(), &fuzz::Options { names, seconds }),
         Task::Miri { list: true, .. } => Ok(miri::list()),
         Task::Miri { seeds, cases, .. } => miri::run(&root(), &miri::Options { seeds, cases }),

@@ -1,0 +1,162 @@
+//! `cargo xtask kubernetes`: the agent with Kubernetes, at a real API server.
+//!
+//! kube-apiserver and helm are built from the Go module proxy into [`xtask::cache`], once: a
+//! quarter of an hour of one core for both. etcd is Debian's. Then the test
+//! `crates/fleet/tests/cluster.rs` starts them and installs the chart. `cargo xtask test` runs the
+//! same test where the cache has the programs, and builds none.
+
+use crate::command::{done, read_output};
+use crate::packages::{install_packages, on_path};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// The version of Kubernetes; the libraries that it publishes are v0 of the same.
+const KUBERNETES: &str = "1.34.2";
+const HELM: &str = "3.19.2";
+/// Programs and their Debian packages.
+const PACKAGES: [(&str, &str); 2] = [("etcd", "etcd-server"), ("openssl", "openssl")];
+
+/// A program that is built from a Go module.
+struct GoProgram {
+    /// Of the directory in the cache.
+    name: String,
+    module: &'static str,
+    version: String,
+    package: &'static str,
+    program: &'static str,
+    /// Further flags of the linker.
+    flags: String,
+}
+
+/// Builds what is missing, and runs the test.
+///
+/// # Errors
+/// If a program cannot be had or the test fails.
+pub(crate) fn run(root: &Path) -> Result<ExitCode> {
+    let missing = PACKAGES.iter().filter(|(program, _)| on_path(program).is_none());
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if !missing.is_empty() && !install_packages(&missing) {
+        bail!("apt-get install {}", missing.join(" "));
+    }
+    for program in [kube_apiserver(), helm()] {
+        println!("{}", program.provide()?.display());
+    }
+    let mut build = Command::new("cargo");
+    build.current_dir(root).args(["build", "--package", "lull-cli", "--features", "fleet"]);
+    done(&mut build)?;
+    let mut test = Command::new("cargo");
+    test.current_dir(root).args(["test", "--package", "lull-fleet", "--test", "cluster"]);
+    done(test.args(["--", "--nocapture"]))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kube_apiserver() -> GoProgram {
+    GoProgram {
+        name: format!("kubernetes-{KUBERNETES}"),
+        module: "k8s.io/kubernetes",
+        version: format!("v{KUBERNETES}"),
+        package: "k8s.io/kubernetes/cmd/kube-apiserver",
+        program: "kube-apiserver",
+        flags: format!(" -X k8s.io/component-base/version.gitVersion=v{KUBERNETES}"),
+    }
+}
+
+fn helm() -> GoProgram {
+    GoProgram {
+        name: format!("helm-{HELM}"),
+        module: "helm.sh/helm/v3",
+        version: format!("v{HELM}"),
+        package: "helm.sh/helm/v3/cmd/helm",
+        program: "helm",
+        flags: String::new(),
+    }
+}
+
+/// What `go mod download -json` prints.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Downloaded {
+    go_mod: PathBuf,
+}
+
+impl GoProgram {
+    /// The program, which is built if it is not in the cache yet.
+    fn provide(&self) -> Result<PathBuf> {
+        let place = xtask::cache().join(&self.name);
+        let program = place.join("bin").join(self.program);
+        std::fs::create_dir_all(place.join("bin"))?;
+        // The runs of other clones build into the same directory.
+        let lock = File::create(place.join("lock"))?;
+        lock.lock().with_context(|| format!("cannot lock {}", place.display()))?;
+        if !program.exists() {
+            self.build(&place, &program)?;
+        }
+        Ok(program)
+    }
+
+    fn build(&self, place: &Path, program: &Path) -> Result<()> {
+        println!("== building {} {}: some minutes", self.program, self.version);
+        let source = place.join("src");
+        let _ = std::fs::remove_dir_all(&source);
+        std::fs::create_dir_all(&source)?;
+        let versioned = format!("{}@{}", self.module, self.version);
+        let json = read_output(go(place).args(["mod", "download", "-json", &versioned]))?;
+        let Downloaded { go_mod } = serde_json::from_str(&json)?;
+        let text = std::fs::read_to_string(&go_mod)?;
+        std::fs::write(source.join("go.mod"), own_module(&text, self.module, &self.version))?;
+        let tools = format!("//go:build tools\n\npackage tools\n\nimport _ {:?}\n", self.package);
+        std::fs::write(source.join("tools.go"), tools)?;
+        done(go(&source).args(["mod", "tidy"]))?;
+        let flags = format!("-s -w{}", self.flags);
+        let new = program.with_extension("new");
+        let mut build = go(&source);
+        build.args(["build", "-p", "1", "-trimpath", "-ldflags", &flags, "-o"]);
+        done(build.arg(&new).arg(self.package))?;
+        std::fs::rename(&new, program)?;
+        Ok(())
+    }
+}
+
+/// Go at the lowest priority, without C.
+fn go(place: &Path) -> Command {
+    let mut go = Command::new("nice");
+    go.args(["-n", "19", "go"]).current_dir(place).env("CGO_ENABLED", "0");
+    go
+}
+
+/// A module that requires another with all that its `go.mod` has, because a module that is not the
+/// main one cannot say by what it is replaced. Kubernetes replaces its libraries by directories
+/// that its module does not contain: they are published as v0 of the same version.
+fn own_module(go_mod: &str, module: &str, version: &str) -> String {
+    let published = format!("v0.{}", version.split_once('.').map_or("", |(_, rest)| rest));
+    let line = |line: &str| {
+        let local = line.split_once("=> ./staging/src/");
+        match local {
+            Some((before, library)) => format!("{before}=> {library} {published}"),
+            None if line.starts_with("module ") => {
+                format!("module lull.invalid/build\n\nrequire {module} {version}")
+            }
+            None => line.to_owned(),
+        }
+    };
+    go_mod.lines().map(line).collect::<Vec<_>>().join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_libraries_of_kubernetes_are_required_as_they_are_published() {
+        let of_kubernetes = "module k8s.io/kubernetes\n\ngo 1.24.0\n\nrequire (\n\tk8s.io/api v0.0.0\n)\n\nreplace (\n\tk8s.io/api => ./staging/src/k8s.io/api\n)\n";
+        let own = own_module(of_kubernetes, "k8s.io/kubernetes", "v1.34.2");
+        assert!(
+            own.starts_with("module lull.invalid/build\n\nrequire k8s.io/kubernetes v1.34.2\n")
+        );
+        assert!(own.contains("\tk8s.io/api => k8s.io/api v0.34.2\n"), "{own}");
+        assert!(own.contains("go 1.24.0\n") && !own.contains("staging"));
+    }
+}
