@@ -25,7 +25,7 @@ pub(super) fn dashboard() -> Value {
         of_scope.filter(|metric| metric.name != TAIL_BOUND.name).for_each(|it| panels.add(it));
     }
     let about = "Tail latency against its bounds, entropy, energy, and who has which cores";
-    whole(("Lull", "lull", about), panels)
+    whole(("Lull", "lull", about), &panels)
 }
 
 /// The dashboard of all machines: late requests, latency, energy, and what needs attention.
@@ -90,7 +90,7 @@ pub(super) fn fleet() -> Value {
         )],
     });
     let about = "Late requests, latency, energy and what needs attention, over all machines";
-    whole(("Lull: fleet", "lull-fleet", about), panels)
+    whole(("Lull: fleet", "lull-fleet", about), &panels)
 }
 
 /// Selects the machines that are chosen on the dashboard.
@@ -116,7 +116,7 @@ struct Chart<'a> {
     queries: &'a [(String, &'a str)],
 }
 
-fn whole((title, uid, about): (&str, &str, &str), panels: Panels) -> Value {
+fn whole((title, uid, about): (&str, &str, &str), panels: &Panels) -> Value {
     json!({
         "title": title,
         "uid": uid,
