@@ -9,7 +9,6 @@ use lull_host::gauges::queries::Queries;
 use lull_host::gauges::reported::Reported;
 use lull_host::oncall::Watch;
 use lull_host::plant::{LatencyFrom, ProgressFrom};
-use lull_measure::Percentile;
 
 /// Returns the source of an app's latency. `follow` starts a thread that sends queries to a
 /// Prometheus server once an epoch.
