@@ -5,17 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
 
 SERVICES = Path(__file__).parent / "otlp"
 #: Requests of each run: most are fast, one in five is slow.
@@ -33,6 +40,7 @@ record = "{place}/runs"
 epoch = "200ms"
 silence = "1h"
 events = false
+{lines}
 
 [[app]]
 name = "shop"
@@ -79,9 +87,9 @@ def wait_for(what: str, found: Callable[[], object]) -> object:
 class Agent:
     """A running agent, and its output."""
 
-    def __init__(self, program: Path, place: Path, pid: int) -> None:
+    def __init__(self, program: Path, place: Path, pid: int, lines: str = "") -> None:
         config = place / "lull.toml"
-        config.write_text(CONFIG.format(place=place, pid=pid))
+        config.write_text(CONFIG.format(place=place, pid=pid, lines=lines))
         self.output = place / "output"
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
@@ -174,6 +182,50 @@ def test_what_a_service_has_measured_is_what_the_agent_counts(
             process.kill()
             process.wait()
     assert agent.process.returncode == 0, agent.output.read_text()
+
+
+def test_what_an_agent_exports_is_what_opentelemetrys_own_messages_hold(
+    program: Path, tmp_path: Path
+) -> None:
+    bodies: queue.Queue[bytes] = queue.Queue()
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            assert self.path == "/v1/metrics"
+            bodies.put(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Requests are not logged."""
+
+    collector = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
+    stand_in = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    lines = f'export = "http://127.0.0.1:{collector.server_port}"\nexport_period = "1s"'
+    agent = Agent(program, tmp_path, stand_in.pid, lines)
+    try:
+        exports = [ExportMetricsServiceRequest.FromString(bodies.get(timeout=30)) for _ in "12"]
+    finally:
+        agent.close()
+        stand_in.kill()
+        stand_in.wait()
+        collector.shutdown()
+    first, second = (by_name(export) for export in exports)
+    resource = exports[0].resource_metrics[0].resource.attributes
+    assert {"service.name", "host.name"} <= {one.key for one in resource}
+    epochs = [one["lull_epochs"].sum for one in (first, second)]
+    assert epochs[0].is_monotonic and epochs[0].aggregation_temporality == 2
+    counts = [one.data_points[0].as_double for one in epochs]
+    assert 1 <= counts[0] < counts[1], counts
+    bound = first["lull_tail_bound_seconds"]
+    assert (bound.unit, bound.gauge.data_points[0].as_double) == ("s", 0.1)
+    assert bound.gauge.data_points[0].attributes[0].value.string_value == "shop"
+
+
+def by_name(export: ExportMetricsServiceRequest) -> dict[str, Any]:
+    metrics = export.resource_metrics[0].scope_metrics[0].metrics
+    return {metric.name: metric for metric in metrics}
 
 
 def check(values: dict[str, float], taken: list[float], kind: str) -> None:
