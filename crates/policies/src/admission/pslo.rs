@@ -6,11 +6,14 @@
 //! and its bound, best-effort ones with the highest throughput that leaves
 //! them kept, both through the number of I/Os at a time and the rate.
 //!
-//! The controller is not published; ours is in [`crate::toolkit::quota`]. The
-//! gate's cap is searched for as AppleS searches it. On its own PSLO never
-//! rests; as `policy` of `reef` it sets the connections' turns, and cap and pause are
-//! REEF's. Rounds must then be short (`turns = "cap"`): a round of all 512
-//! connections takes longer than the bounds.
+//! The controller is not published; ours is in [`crate::toolkit::quota`]. By
+//! default the gate's cap is searched for as AppleS searches it, which is best
+//! on a live server. The paper's PSLO has no such cap: its threads are
+//! self-serving until REEF turns them into on-call threads (section 5.4), so
+//! that the lab gives it one as large as the number of connections. On its own
+//! PSLO never rests; as `policy` of `reef` it sets the connections' turns, and
+//! cap and pause are REEF's. Rounds must then be short (`turns = "cap"`): a
+//! round of all 512 connections takes longer than the bounds.
 //!
 //! Checked against: REEF's objectives (4 of p95 20 ms, 4 of p99 40 ms, 8 of
 //! p99.9 60 ms among 512 connections) in `lull lab run reef-policies`.
