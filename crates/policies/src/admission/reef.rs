@@ -27,6 +27,16 @@
 //! queries, loses none, and is the default. `turns = "cap"` is the second, and
 //! the only one in which rounds may follow each other by lambda alone.
 //!
+//! Objectives of single connections need the second, because a policy's turns
+//! take effect at the start of a round, and a round of all connections takes
+//! longer than their bounds. A round ends with its slowest turn, so that all
+//! cores are idle in the rest after it. Where there is no rest to come, nothing
+//! is gained by waiting for it, and the slots of the other turns are empty
+//! meanwhile: 14 % of the simulated server's throughput. Rounds of `turns =
+//! "cap"` without a rest therefore follow each other without a gap: a slot that
+//! becomes free takes the next turn, until the mean over D_max exceeds lambda
+//! and a rest is due (docs/design/reef.md).
+//!
 //! With closed-loop clients, a share 1/N of all queries waits for a whole cycle
 //! of the ring and the others hardly at all, so the p99 is N mean latencies.
 //! This is exact enough to be a test, and it is why N = 2 has about four times
@@ -39,7 +49,7 @@ use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry, Registry};
 use crate::toolkit::knee::Knee;
 use crate::toolkit::load_limit::LoadLimit;
-use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
+use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, RoundSeen, Seen};
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
@@ -103,6 +113,8 @@ pub(crate) enum Turns {
     All,
 }
 
+/// Time between two decisions while rounds follow each other without a rest (ours).
+const LOOK: Nanos = Nanos::from_millis(10);
 /// Batches for throughput and for tails (section 3.4).
 const LARGE: u32 = 8;
 const SMALL: u32 = 2;
@@ -133,6 +145,15 @@ struct Reef {
     limit: LoadLimit,
     policy: Option<Box<dyn Admission>>,
     pause: Nanos,
+    /// The stretch without a rest that is under way.
+    stretch: Option<Stretch>,
+}
+
+/// Rounds that follow each other without a rest, since a time.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    since: Nanos,
+    queries: u32,
 }
 
 impl Reef {
@@ -162,7 +183,8 @@ impl Reef {
         };
         let most = site.cores.min(site.objectives.len() as u32);
         let pause = config.least_pause;
-        Ok(Self { knee: Knee::new(config.cap, most, config.window), config, limit, policy, pause })
+        let knee = Knee::new(config.cap, most, config.window);
+        Ok(Self { knee, config, limit, policy, pause, stretch: None })
     }
 
     /// N for this pause.
@@ -183,7 +205,32 @@ impl Reef {
         if let Some(best) = self.knee.best_per_s() {
             self.limit.start(best);
         }
-        self.limit.pause(seen.round)
+        let round = seen.round.or_else(|| self.stretched(seen));
+        self.limit.pause(round)
+    }
+
+    /// Rounds without a rest as one round, once they have lasted for D_max.
+    fn stretched(&mut self, seen: &Seen<'_>) -> Option<RoundSeen> {
+        let stretch = self.stretch.as_mut()?;
+        stretch.queries += seen.answered.iter().map(|one| one.queries).sum::<u32>();
+        let took = seen.now.saturating_sub(stretch.since);
+        if took < self.config.most_pause {
+            return None;
+        }
+        let queries = stretch.queries;
+        self.stretch = Some(Stretch { since: seen.now, queries: 0 });
+        Some(RoundSeen { turns: 0, queries, took })
+    }
+
+    /// How the next turns follow each other.
+    fn pace(&mut self, now: Nanos, turns: u32, every: Option<Nanos>) -> Pace {
+        let is_gapless = self.config.turns == Turns::Cap && every.is_none();
+        if is_gapless && self.pause == Nanos::ZERO {
+            self.stretch.get_or_insert(Stretch { since: now, queries: 0 });
+            return Pace::Flow { again: LOOK };
+        }
+        self.stretch = None;
+        Pace::Rounds { turns, pause: self.pause, every }
     }
 }
 
@@ -209,7 +256,7 @@ impl Admission for Reef {
         };
         let every = self.limit.every(cap * batch).filter(|_| self.config.overlap);
         admission.cap = if every.is_some() { u32::MAX } else { cap };
-        admission.pace = Pace::Rounds { turns, pause: self.pause, every };
+        admission.pace = self.pace(seen.now, turns, every);
     }
 
     /// Cap and pause know no promises; the policy behind them may.
@@ -275,6 +322,30 @@ mod tests {
         bench.round = round(20, 1500);
         let small = decided(&format!("{config}10000.0\nbatch = 1"), &mut bench);
         assert!(pause(&small) < pause(&slow), "smaller batches shorten the rest");
+    }
+
+    #[test]
+    fn rounds_without_a_rest_leave_no_slot_empty_until_the_limit_is_exceeded() {
+        let mut bench = Bench::best_effort(64);
+        let config = "cap = 20\nload_percent = 100.0\nload_per_s = 10000.0\nturns = \"cap\"\n\
+                      least_pause = \"0s\"";
+        let mut reef = build("reef", config, &bench);
+        let mut admission = RoundLimits::open(64);
+        let mut run = |per_s: f64, looks: u32| -> Vec<Pace> {
+            let mut decide = |_| {
+                bench.pass(Nanos::from_millis(10), per_s);
+                reef.decide(&bench.seen(), &mut admission);
+                admission.pace
+            };
+            (0..looks).map(&mut decide).collect()
+        };
+        let flows = |pace: &Pace| matches!(pace, Pace::Flow { .. });
+        assert!(run(9900.0, 100).iter().all(flows), "below the limit no rest is due");
+        let above = run(12_000.0, 15);
+        let rest = above.iter().find(|pace| !flows(pace)).expect("a rest is due");
+        // 100 ms or less at 20 % above the limit.
+        let due = |rest: Nanos| rest > Nanos::ZERO && rest <= Nanos::from_millis(20);
+        assert!(matches!(rest, Pace::Rounds { turns: 20, pause, .. } if due(*pause)), "{rest:?}");
     }
 
     #[test]
