@@ -131,8 +131,8 @@ fn percent(ours: &[Course], theirs: &[Course], value: impl Fn(&GatedTotals) -> f
 const DEMETER: &str = "Demeter's loop is ours: how near to the floor of best effort it goes \
                        decides on its power, and REEF's rests come on top of slow cores";
 
-const ROUNDS: &str = "the paper does not state how rounds and areas are combined, and the controllers of \
-                      PSLO and Demeter are ours";
+const ROUNDS: &str = "the paper does not state how rounds and areas are combined, and the \
+                      controllers of PSLO and Demeter are ours";
 
 /// Fig. 18: REEF under Demeter against PSLO under Demeter.
 fn compared(all: &[Vec<Course>]) -> Vec<Row> {
