@@ -69,6 +69,7 @@ const BENCHES: &[Bench] = &[
 /// Those that take long, or need programs that are not installed for them: they run by their
 /// names only.
 const ON_REQUEST: &[Bench] = &[
+    preload::CLASSES,
     preload::SCRIPTS,
     preload::DISK,
     preload::POSTGRES,

@@ -6,6 +6,7 @@
 mod batching;
 mod cache;
 mod calls;
+mod classes;
 mod contended;
 mod contest;
 mod database;
@@ -57,6 +58,13 @@ pub(super) const PROMISES: Bench = Bench {
     about: "What a few connections of a busy MariaDB are promised, kept by pslo, beside a plain \
             gate and the bare server",
     run: |context| reported(context, promises::measure),
+};
+
+pub(super) const CLASSES: Bench = Bench {
+    name: "classes",
+    about: "A class of a few connections of a busy MariaDB with nine tenths of the turns, beside \
+            one limit for all",
+    run: |context| reported(context, classes::measure),
 };
 
 pub(super) const TLS: Bench = Bench {

@@ -11,14 +11,14 @@ use std::path::Path;
 use std::time::Duration;
 
 const ROUNDS: usize = 7;
-const RUN_S: u32 = 10;
+pub(super) const RUN_S: u32 = 10;
 /// The others are there before and after.
 const AROUND: Duration = Duration::from_secs(2);
 /// Time that the admission controller has before it is measured.
 const SETTLING_S: u32 = 25;
 
-const OTHERS: Load = Load { script: "oltp_read_write", connections: 128 };
-const PROMISED: Load = Load { script: "oltp_point_select", connections: 4 };
+pub(super) const OTHERS: Load = Load { script: "oltp_read_write", connections: 128 };
+pub(super) const PROMISED: Load = Load { script: "oltp_point_select", connections: 4 };
 const BOUND_MS: f64 = 20.0;
 
 const PSLO: Setting = Setting {
@@ -41,9 +41,9 @@ pub(super) const SETTINGS: [Setting; 3] = [BARE, CAP_16, PSLO];
 const LEFT_MIN: f64 = 0.9;
 
 /// A run of the connections with objectives, and of the others at the same time.
-struct Both {
-    promised: Ran,
-    others: Ran,
+pub(super) struct Both {
+    pub(super) promised: Ran,
+    pub(super) others: Ran,
 }
 
 /// All settings in turn.
@@ -77,7 +77,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
 }
 
 /// Promised clients for this many seconds, and the others around them.
-fn run(server: &Database, seconds: u32) -> Result<Both> {
+pub(super) fn run(server: &Database, seconds: u32) -> Result<Both> {
     let (promised, others) = std::thread::scope(|scope| {
         let around = seconds + 2 * AROUND.as_secs() as u32;
         let others = scope.spawn(move || server.load(OTHERS, around));
@@ -88,7 +88,7 @@ fn run(server: &Database, seconds: u32) -> Result<Both> {
     Ok(Both { promised: promised?, others: others? })
 }
 
-fn figures(setting: &Setting, seen: &[Both], report: &mut Report) {
+pub(super) fn figures(setting: &Setting, seen: &[Both], report: &mut Report) {
     let mut row = |figure: &str, unit: &'static str, of: &dyn Fn(&Both) -> f64| {
         let what = format!("{figure}, {}", setting.name);
         report.reported(&what, Summary::new(seen.iter().map(of)), unit);

@@ -1,6 +1,6 @@
 //! Classes of clients at the gate of a server: as an agent sets them, and as they fare.
 
-use super::Counts;
+use super::seen::{Counts, class_of};
 use lull_oncall::{
     AddressPrefix, CLASS_NAME_BYTES, CLIENT_CLASSES, CLIENT_RULES, ClassShare, ClientRule,
     NameHash, Names, Page, Record, Seat,
@@ -177,11 +177,6 @@ pub(super) fn read(page: &Page) -> Vec<ClassSeen> {
         class.under_way += usize::from(!seat.is_waiting() && is_under_way(record));
     }
     all
-}
-
-/// Returns the number of the class of a seat: one that does not exist is 0.
-pub(super) fn class_of(page: &Page, seat: &Seat) -> usize {
-    Some(seat.client_class()).filter(|at| *at < page.client_classes().count()).unwrap_or(0)
 }
 
 /// Whether a connection runs a query or has a transaction open.

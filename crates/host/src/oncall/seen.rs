@@ -1,11 +1,10 @@
 //! Reads the statistics of servers from a page, by app and by connection.
 
-use super::classes::class_of;
 use crate::sys::page::SharedPage;
 use lull_control::LatencySeen;
 use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
 use lull_oncall::histogram::{BUCKETS, middle_ns};
-use lull_oncall::{Class, Id, Peer, Record, Seat};
+use lull_oncall::{Class, Id, Page, Peer, Record, Seat};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -168,6 +167,11 @@ pub struct ConnectionSeen {
     pub waits: bool,
     /// The age of the pending query.
     pub pending: Option<Nanos>,
+}
+
+/// Returns the number of the class of a seat: one that does not exist is 0.
+pub(super) fn class_of(page: &Page, seat: &Seat) -> usize {
+    Some(seat.client_class()).filter(|at| *at < page.client_classes().count()).unwrap_or(0)
 }
 
 /// The request of a connection, as the page has it.

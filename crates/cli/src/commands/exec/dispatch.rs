@@ -98,7 +98,7 @@ fn named(name: &str, objectives: &[String]) -> anyhow::Result<Config> {
     Ok(Config {
         percentile,
         target,
-        abandon: Nanos::from_secs(60).max(target.saturating_mul(10)),
+        abandon: Nanos::from_secs(60).max(Nanos(target.0.saturating_mul(10))),
         profile: Vec::new(),
         dispatcher,
         core,

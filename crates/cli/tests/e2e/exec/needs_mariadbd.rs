@@ -3,6 +3,7 @@
 mod advise;
 mod attach;
 pub(super) mod classes;
+mod dispatched;
 mod faults;
 mod gate;
 mod own_tests;

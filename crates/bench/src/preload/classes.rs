@@ -1,0 +1,68 @@
+//! A class of clients with nine tenths of the turns, beside many others: what it gains, and what
+//! is left to the others.
+
+use super::super::stats::Summary;
+use super::Report;
+use super::contest::{CAP_16, Setting, in_turn};
+use super::database;
+use super::promises::{OTHERS, PROMISED, RUN_S, figures, run};
+use anyhow::Result;
+use std::path::Path;
+
+const ROUNDS: usize = 7;
+
+const CLASSES: Setting = Setting {
+    name: "classes 9:1, cap 16",
+    exec: Some(&[
+        "--concurrency",
+        "16",
+        "--client-class",
+        "name = \"few\", weight = 9, match = [{ port = 27617 }]",
+    ]),
+    options: &["--extra-port=27617", "--extra-max-connections=8"],
+};
+
+const SETTINGS: [Setting; 2] = [CAP_16, CLASSES];
+
+/// Throughput of the others that classes may cost, over that behind the same cap.
+const LEFT_MIN: f64 = 0.9;
+
+/// Both settings in turn.
+///
+/// # Errors
+/// If a server or its clients fail.
+pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let servers = database::start_in_memory(lull, place.path(), &SETTINGS)?;
+    let seen = in_turn(ROUNDS, &SETTINGS, &servers, |server| run(server, RUN_S))?;
+    for (setting, seen) in SETTINGS.iter().zip(&seen) {
+        figures(setting, seen, report);
+    }
+    let [capped, classed] = seen.as_slice() else { return Ok(()) };
+    let pairs = || classed.iter().zip(capped);
+    let tail = pairs()
+        .map(|(one, other)| one.promised.quantile_ms(0.99) / other.promised.quantile_ms(0.99));
+    report.bounded("few: p99, classes / cap 16", Summary::new(tail), "ratio", 0.0..=1.0);
+    let left = pairs().map(|(one, other)| one.others.queries_per_s / other.others.queries_per_s);
+    let bound = LEFT_MIN..=f64::INFINITY;
+    report.bounded("others: queries/s, classes / cap 16", Summary::new(left), "ratio", bound);
+    report.note(format!(
+        "MariaDB in memory, sysbench on the same cores: {} connections with {} (rows `promised`) \
+         beside {} with {}; with classes the former have a weight of 9, by the port that they come \
+         through. {ROUNDS} rounds of {RUN_S} s in turn after one to warm up.",
+        PROMISED.connections, PROMISED.script, OTHERS.connections, OTHERS.script
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_class_comes_through_the_port_that_it_names() {
+        let port = database::PREFERRED_PORT.to_string();
+        let names = |all: &[&str]| all.iter().any(|text| text.contains(&port));
+        assert!(names(CLASSES.exec.unwrap()) && names(CLASSES.options));
+    }
+}
