@@ -3,11 +3,14 @@
 //! ```text
 //! begin       the fastest setting, one that was good before, one step along each dimension
 //! explore     the candidate whose reading is worth most
-//! confirm     the last trials: the likely choice again, until its evidence is enough
+//! confirm     the likely choice again, until its evidence is enough: in the last trials, and
+//!             before if no candidate is worth a trial
 //! ```
 //!
-//! If the trials refute the likely choice, or cannot show in the trials that are left that it
-//! meets the bound, the next one is confirmed. Once a setting is confirmed, the trials beyond
+//! The likely choice is the setting whose confirmation is worth most: the probability that its
+//! trials show that it meets the bound, times the power that it saves over the setting that is
+//! shown already, or else over the fastest one, which stays if none is shown. It is chosen anew
+//! after each trial. Once a setting is confirmed, the trials beyond
 //! those that another confirmation takes go on exploring.
 
 use super::super::evidence::can_be_shown;
@@ -39,8 +42,8 @@ struct Contender {
     place: Place,
     view: View,
     is_shown: bool,
-    /// Whether the trials that are left can show that it meets the bound.
-    can_be_shown: bool,
+    /// The probability that the trials that are left show that it meets the bound.
+    chance: f64,
 }
 
 impl Search {
@@ -100,6 +103,11 @@ impl Search {
             if scores.iter().any(|score| *score >= MIN_GAIN.ln()) {
                 break;
             }
+            // What the model knows is worth more than what it may be wrong about.
+            let left = self.rules.trials - self.trials.len();
+            if let Some(likely) = worthiest(&self.contenders(models, left), MIN_GAIN) {
+                return Some(Next { place: likely.place.clone(), expected_gain: None });
+            }
         }
         self.propose(scores.into_iter())
     }
@@ -112,17 +120,14 @@ impl Search {
             return Step::Explore;
         }
         let contenders = self.contenders(models, left);
-        let is_likely =
-            |it: &&Contender| it.can_be_shown && it.view.meets() >= self.rules.final_floor;
         let shown = cheapest(contenders.iter().filter(|it| it.is_shown));
-        let limit = shown.map_or(f64::INFINITY, |it| it.view.watts.mean);
-        let open = contenders.iter().filter(|it| !it.is_shown && it.view.watts.mean < limit);
-        let likely = cheapest(open.filter(is_likely));
+        // Trials that are too few for another confirmation have no better use.
+        let likely = worthiest(&contenders, if left > needed { MIN_GAIN } else { 0.0 });
         // A setting that hardly meets the bound is measured again only if no time is left to find
         // a better one: its evidence is then the answer.
         let is_worth = |it: &&Contender| left <= needed || it.view.meets() >= LOW_FLOOR;
-        let worth = contenders.iter().filter(is_worth);
-        let likeliest = || worth.max_by(|a, b| a.view.meets().total_cmp(&b.view.meets()));
+        let decent = contenders.iter().filter(is_worth);
+        let likeliest = || decent.max_by(|a, b| a.view.meets().total_cmp(&b.view.meets()));
         match (shown, likely) {
             (_, Some(likely)) => Step::Confirm(likely.place.clone()),
             (Some(_), None) if self.is_ending => Step::End,
@@ -141,11 +146,13 @@ impl Search {
         let contender = |place: &Place| {
             let readings = self.readings_at(place);
             let missing = (needed + 1).saturating_sub(readings.len());
+            let view = models.at(&self.space, place);
+            let can_be_shown = missing <= left && can_be_shown(&readings, &self.rules, left);
             Contender {
                 place: place.clone(),
-                view: models.at(&self.space, place),
                 is_shown: self.is_shown(models, place),
-                can_be_shown: missing <= left && can_be_shown(&readings, &self.rules, left),
+                chance: if can_be_shown { models.may_be_shown(&view) } else { 0.0 },
+                view,
             }
         };
         places.into_iter().filter(|place| !self.is_refuted(place)).map(contender).collect()
@@ -213,6 +220,19 @@ impl Search {
             tail_us: view.tail_us(self.rules.bound_us),
         })
     }
+}
+
+/// The contender whose confirmation is worth most: the probability that its trials show that it
+/// meets the bound, times the share of power that it saves over the cheapest setting that is shown,
+/// or else over the fastest one, which stays if none is shown. Returns `None` if that is not more
+/// than `least`.
+fn worthiest(contenders: &[Contender], least: f64) -> Option<&Contender> {
+    let shown = cheapest(contenders.iter().filter(|it| it.is_shown));
+    let fastest = contenders.iter().min_by(|a, b| a.view.tail.mean.total_cmp(&b.view.tail.mean));
+    let reference = shown.or(fastest)?.view.watts.mean;
+    let worth = |it: &Contender| it.chance * (reference - it.view.watts.mean);
+    let open = contenders.iter().filter(|it| !it.is_shown && worth(it) > least);
+    open.max_by(|a, b| worth(a).total_cmp(&worth(b)))
 }
 
 /// The contender with the least predicted power.
