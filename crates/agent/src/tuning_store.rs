@@ -406,3 +406,6 @@ fn damaged(path: &Path, error: &anyhow::Error) -> anyhow::Error {
     let move_away = "move it away, or name another";
     UsageError(format!("{} {advice} ({error}): {move_away}", path.display())).into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Which searches share what is stored.
+
+use super::*;
+use lull_control::conformance::MemoryPlant;
+use lull_control::{AppId, Capability, Machine, Plant};
+use lull_measure::{Nanos, Percentile};
+use lull_policies::search::{Method, Protocol, Rules};
+use rand::SeedableRng;
+
+const P95: (Percentile, Nanos) = (Percentile::P95, Nanos::from_millis(10));
+
+fn machine(cores: u16) -> Machine {
+    MemoryPlant::new(cores, Vec::new()).machine().clone()
+}
+
+fn protocol() -> Protocol {
+    Protocol {
+        app: AppId(0),
+        percentile: P95.0,
+        bound: P95.1,
+        settle: Nanos::ZERO,
+        window: Nanos::from_secs(1),
+        cut: 2.0,
+        allow_modelled: true,
+    }
+}
+
+fn search() -> Search {
+    let space = Space::from_values(&[(Capability::Cores, vec![1.0, 2.0, 3.0, 4.0])]).unwrap();
+    let rules = Rules::new(Method::Apart, P95.1.as_micros_f64(), 16).at(P95.0);
+    Search::new(space, rules)
+}
+
+fn key(machine: &Machine, search: &Search) -> Key {
+    let subject = Subject::new(machine, "a", P95, search.space());
+    Key::new(subject, search, &protocol(), ("live", 1000.0))
+}
+
+/// One core misses the bound, more meet it.
+fn read(search: &Search, place: &Place) -> Reading {
+    let cores = search.space().values(place)[0];
+    let tail_us = if cores < 2.0 { 15_000.0 } else { 6000.0 };
+    let late = if cores < 2.0 { 200 } else { 3 };
+    Reading { tail_us, watts: 10.0 + cores, requests: 1000, late, progress_per_s: None }
+}
+
+#[test]
+fn what_a_store_knows_of_another_machine_class_is_neither_used_nor_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
+    let (here, other) = (machine(4), machine(8));
+    let mut search = search();
+    let mut rng = lull_control::Rng::seed_from_u64(1);
+    while let Some(next) = search.ask(&mut rng) {
+        let came = read(&search, &next.place);
+        search.tell(next.place, Ok(came));
+    }
+    // Two trials that miss the bound refute one core.
+    for _ in 0..2 {
+        let slow = Place(vec![0]);
+        let came = read(&search, &slow);
+        search.tell(slow, Ok(came));
+    }
+    let choice = search.choice().unwrap();
+    assert!(choice.meets && !search.refuted().is_empty(), "{choice:?}");
+    let of_other = key(&other, &search);
+    store.keep_choice(&of_other, &search, &choice).unwrap();
+    store.keep_trial(&of_other, 0, &choice.place, &Ok(read(&search, &choice.place))).unwrap();
+    let of_here = store.adopt(key(&here, &search)).unwrap();
+    assert_eq!(store.known_setting(&of_here).unwrap(), None);
+    assert!(store.refuted_here(&of_here, search.space()).unwrap().is_empty());
+    assert!(store.trials(&of_here).unwrap().is_empty());
+    // A search here does not replace the result of the other machine.
+    store.keep_choice(&of_here, &search, &choice).unwrap();
+    store.forget(&of_here).unwrap();
+    assert!(store.known_setting(&of_other).unwrap().is_some());
+    assert_eq!(store.trials(&of_other).unwrap().len(), 1);
+}
