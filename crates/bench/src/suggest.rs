@@ -1,6 +1,8 @@
 //! BayOp's costs: one suggestion after thirty trials, and the study's sweep.
 
 mod ax;
+mod peers;
+mod surfaces;
 
 use super::process::own_cpu_s;
 use super::python::Python;
@@ -18,7 +20,8 @@ use std::time::Instant;
 pub(super) const BENCH: Bench = Bench {
     name: "suggest",
     about: "One suggestion of the search over 9,000 places after 30 trials, by method; and the \
-            study's sweep of memcached (with --full searches by Ax beside ours, 4 GB to install)",
+            study's sweep of memcached (with --full searches by Ax, Optuna and SMAC3 beside ours, \
+            4 GB to install)",
     run,
 };
 
@@ -40,12 +43,15 @@ const SWEEPS: usize = 1;
 fn run(context: &Context) -> Result<Report> {
     let mut report = Report::default();
     suggestions(&mut report)?;
-    if context.is_full {
-        beside_ax(&ax::installed(context)?, &mut report)?;
-    }
     let text = std::fs::read_to_string(context.root.join("examples/tune/netserver.toml"))?;
     let file: ServerFile = toml::from_str(&text)?;
-    sweeps(&file.check()?, &mut report)?;
+    let server = file.check()?;
+    if context.is_full {
+        let python = ax::installed(context)?;
+        beside_ax(&python, &mut report)?;
+        peers::compare(&python, &server, &mut report)?;
+    }
+    sweeps(&server, &mut report)?;
     Ok(report)
 }
 
@@ -187,7 +193,8 @@ fn space() -> Space {
 fn server(values: &[f64], rng: &mut Rng) -> Reading {
     let (tail_us, watts) = truth(values);
     let tail_us = tail_us * (1.0 + 0.04 * (rng.random::<f64>() - 0.5));
-    Reading { tail_us, watts, requests: 100_000, late: u64::from(tail_us > BOUND_US) * 2000 }
+    let late = u64::from(tail_us > BOUND_US) * 2000;
+    Reading { tail_us, watts, requests: 100_000, late, progress_per_s: None }
 }
 
 /// Its tail in microseconds and its power, without noise.
