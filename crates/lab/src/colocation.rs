@@ -1,5 +1,10 @@
 //! Apps that share one simulated machine under a policy, and what a run of them measures.
 
+mod gate;
+
+pub(crate) use gate::GateKeeper;
+
+use crate::bounds::BACKLOG_MAX;
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use lull_control::{
@@ -7,13 +12,11 @@ use lull_control::{
     Rules,
 };
 use lull_measure::entropy::{BeReading, LcReading, SystemEntropy, system_entropy};
-use lull_measure::{Latency, Nanos};
+use lull_measure::{Joules, Latency, Nanos, Watts};
+use lull_sim::Replication;
 use lull_sim::machine::{MachineModel, MachinePlant};
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
-
-/// Most unanswered requests of an app: some 70 bytes each, in each thread.
-const BACKLOG_MAX: u64 = 4_000_000;
 
 /// One machine, the apps on it with their load, and their objectives.
 #[derive(Debug, Clone)]
@@ -30,6 +33,8 @@ pub(crate) struct Steering {
     pub(crate) policy: PolicySource,
     pub(crate) config: toml::Table,
     pub(crate) epoch: EpochRule,
+    /// The admission controller at the machine's gate, if it has one.
+    pub(crate) admission: GateKeeper,
 }
 
 /// Why a scene cannot be simulated.
@@ -66,6 +71,8 @@ pub(crate) struct Played {
     pub(crate) epochs: Vec<EpochMeasures>,
     /// Mean share of time that a core was busy.
     pub(crate) utilisation: f64,
+    /// Mean power, where the machine has a power model.
+    pub(crate) power: Option<Watts>,
     /// How much of the counted time each app was on the machine and observed.
     pub(crate) present: Vec<Nanos>,
     /// Share of each app's requests that it left unanswered when it left or was restarted.
@@ -95,10 +102,7 @@ impl Played {
 
     /// Epochs in which some tail was above this many times its bound.
     pub(crate) fn beyond(&self, factor: f64) -> f64 {
-        self.epochs
-            .iter()
-            .filter(|epoch| epoch.worst > factor)
-            .count() as f64
+        self.epochs.iter().filter(|epoch| epoch.worst > factor).count() as f64
     }
 
     /// Mean E_S of the epochs.
@@ -108,11 +112,8 @@ impl Played {
 
     /// Mean of a part of entropy over the epochs that have it.
     pub(crate) fn mean_of(&self, part: impl Fn(&SystemEntropy) -> Option<f64>) -> f64 {
-        let values: Vec<f64> = self
-            .epochs
-            .iter()
-            .filter_map(|epoch| part(&epoch.entropy))
-            .collect();
+        let values: Vec<f64> =
+            self.epochs.iter().filter_map(|epoch| part(&epoch.entropy)).collect();
         values.iter().sum::<f64>() / values.len() as f64
     }
 }
@@ -142,7 +143,9 @@ impl Scene {
         replication: u64,
         keeps_log: bool,
     ) -> Result<ControlLoop<MachinePlant>, PlayError> {
-        let mut plant = MachinePlant::new(&self.model, &self.apps, seed, replication)
+        let admission = steering.admission.build(&self.model, &self.apps, seed)?;
+        let streams = Replication { seed, number: replication };
+        let mut plant = MachinePlant::behind(&self.model, &self.apps, admission, streams)
             .map_err(|error| Failure::Setup(error.to_string()))?;
         if keeps_log {
             (0..self.apps.len()).for_each(|app| plant.simulation_mut().keep_log(app));
@@ -155,30 +158,21 @@ impl Scene {
         let policy = build(plant.apps())?;
         let mut controller =
             Controller::new(policy, self.rules.clone(), &plant).map_err(Failure::from)?;
-        controller.set_rebuild(Box::new(move |apps| {
-            build(apps).map_err(|error| error.to_string())
-        }));
+        controller
+            .set_rebuild(Box::new(move |apps| build(apps).map_err(|error| error.to_string())));
         let rng = Rng::seed_from_u64(seed.wrapping_mul(1 << 32).wrapping_add(replication));
-        Ok(ControlLoop::new(
-            plant,
-            controller,
-            steering.epoch.clone(),
-            rng,
-        ))
+        Ok(ControlLoop::new(plant, controller, steering.epoch.clone(), rng))
     }
 
     /// Ends a replication whose unanswered requests would fill the memory.
     fn check_backlog(&self, epoch: &Epoch) -> Result<(), Failure> {
         for (app, seen) in self.apps.iter().zip(&epoch.seen.apps) {
-            let waiting = seen
-                .latency
-                .as_ref()
-                .map_or(0, |latency| latency.outstanding);
-            if waiting > BACKLOG_MAX {
+            let waiting = seen.latency.as_ref().map_or(0, |latency| latency.outstanding);
+            if waiting as f64 > BACKLOG_MAX {
                 return Err(Failure::Setup(format!(
                     "{waiting} requests of app `{}` were unanswered at {}, more than the \
-                     {BACKLOG_MAX} that are kept: the machine does not keep up; send less, or run \
-                     shorter",
+                     {BACKLOG_MAX:.0e} that are kept: the machine does not keep up; send less, or \
+                     run shorter",
                     app.name, epoch.seen.time
                 )));
             }
@@ -222,10 +216,7 @@ impl Scene {
             let (now, then) = (&ended.apps[app], &begun.apps[app]);
             (now.lost - then.lost) as f64 / (now.arrived - then.arrived) as f64
         });
-        Ok(Played {
-            lost: lost.collect(),
-            ..recorder.finish(self)
-        })
+        Ok(Played { lost: lost.collect(), ..recorder.finish(self) })
     }
 }
 
@@ -238,6 +229,7 @@ struct Recorder {
     /// By app: requests unanswered after the first counted epoch and after the last.
     waiting: Vec<Option<[u64; 2]>>,
     busy: f64,
+    energy: Option<Joules>,
     span: Nanos,
     /// By app: how long it was on the machine.
     present: Vec<Nanos>,
@@ -253,6 +245,7 @@ impl Recorder {
             work: vec![0.0; apps],
             waiting: vec![None; apps],
             busy: 0.0,
+            energy: scene.model.power.map(|_| Joules(0.0)),
             span: Nanos::ZERO,
             present: vec![Nanos::ZERO; apps],
             epochs: Vec::new(),
@@ -283,27 +276,20 @@ impl Recorder {
             worst = worst.max(tail.zip(bound).map_or(0.0, ratio));
             self.tails[number].extend(tail);
         }
-        let used: f64 = seen
-            .cores
-            .iter()
-            .filter_map(|core| core.utilisation.as_ref().ok())
-            .sum();
+        let used: f64 = seen.cores.iter().filter_map(|core| core.utilisation.as_ref().ok()).sum();
         self.busy += used / seen.cores.len() as f64;
+        if let (Some(sum), Ok(seen)) = (&mut self.energy, &seen.energy) {
+            *sum += seen.energy;
+        }
         self.span = self.span.saturating_add(seen.epoch);
         let (time_s, entropy) = (seen.time.as_secs_f64(), standing.entropy);
-        self.epochs.push(EpochMeasures {
-            time_s,
-            entropy,
-            worst,
-        });
+        self.epochs.push(EpochMeasures { time_s, entropy, worst });
     }
 
     fn finish(mut self, scene: &Scene) -> Played {
         let typical = self.tails.iter_mut().filter_map(|tails| {
             tails.sort_unstable();
-            tails
-                .get(tails.len() / 2)
-                .map(|tail| tail.as_secs_f64() * 1e3)
+            tails.get(tails.len() / 2).map(|tail| tail.as_secs_f64() * 1e3)
         });
         let typical_ms = typical.collect();
         let count = self.epochs.len() as f64;
@@ -333,15 +319,13 @@ impl Recorder {
         });
         let readings: Vec<_> = lc.iter().map(|(_, reading)| *reading).collect();
         Played {
-            tails_ms: lc
-                .iter()
-                .map(|(tail, _)| tail.as_secs_f64() * 1e3)
-                .collect(),
+            tails_ms: lc.iter().map(|(tail, _)| tail.as_secs_f64() * 1e3).collect(),
             typical_ms,
             progress: be.iter().map(|it| it.real / it.solo).collect(),
             entropy: system_entropy(&readings, &be, scene.rules.importance),
             epochs: self.epochs,
             utilisation: self.busy / count,
+            power: self.energy.and_then(|energy| energy.over(self.span)),
             left: left.collect(),
             work_per_s,
             present: self.present,

@@ -84,6 +84,7 @@ mod heap;
 pub mod idle;
 pub mod machine;
 pub mod model;
+mod moderation;
 pub mod netserver;
 mod order;
 pub mod oversubscribed;

@@ -6,6 +6,7 @@
 //!
 //! - frequencies with a governor ([`Scaling`]), idle states ([`crate::idle`]), power;
 //! - a last-level cache divided by ways, and memory with a bandwidth ([`Cache`], [`Memory`]);
+//! - a network card whose interrupts and polling take core time ([`Card`]);
 //! - a server with a worker for each connection behind the on-call gate, and its storage
 //!   device ([`GateModel`]).
 //!
@@ -49,6 +50,7 @@
 //! Simultaneous multithreading and sockets are not modelled.
 
 mod app;
+mod card;
 mod check;
 mod connections;
 mod contention;
@@ -78,7 +80,9 @@ pub use model::{
     MachineModel, Memory, MemoryUse, REFRESH, Throttle,
 };
 pub(crate) use parts::lease;
-pub use parts::{Contention, Device, GateModel, Governor, Order, Power, Query, RunQueues, Scaling};
+pub use parts::{
+    Card, Contention, Device, GateModel, Governor, Order, Power, Query, RunQueues, Scaling,
+};
 pub use plant::{MachinePlant, MachinePlantError};
 pub use presence::Presence;
 pub use totals::{MachineAppTotals, MachineTotals};
@@ -89,6 +93,7 @@ use crate::order::{Key, NEVER_NS};
 use crate::replication::{Replication, Stream, StreamPurpose};
 use crate::tree::WinnerTree;
 use app::{AppState, Work};
+use card::CardState;
 use contention::MemorySystem;
 use gated::GatedServer;
 use level::TimeWeightedCount;
@@ -118,6 +123,10 @@ enum Timer {
     Gate,
     /// A turn ends for want of a query.
     Lease,
+    /// The card interrupts a core.
+    Interrupt,
+    /// A round of polling is over.
+    Round,
 }
 
 /// Bits of the index in a timer's owner.
@@ -140,6 +149,7 @@ pub struct MachineSimulation {
     /// The rule in place of Linux's.
     per_thread: Option<PerThreadRule>,
     gated: Option<Box<GatedServer>>,
+    card: Option<Box<CardState>>,
     wakeups: Stream,
     contention: MemorySystem,
     refresh_ns: u64,
@@ -218,6 +228,10 @@ impl MachineSimulation {
             scheduler: model.scheduler,
             per_thread: model.run_queues.map(|rule| PerThreadRule::new(rule, cores)),
             gated,
+            card: model.card.as_ref().map(|card| {
+                let hash = streams.stream(StreamPurpose::Route, 0);
+                Box::new(CardState::new(card, cores, hash))
+            }),
             wakeups: streams.stream(StreamPurpose::Wakeups, 0),
             contention: MemorySystem::new(model),
             refresh_ns: model.refresh.0,

@@ -36,26 +36,25 @@ mod client;
 mod core;
 mod log;
 mod model;
-mod moderation;
 mod parts;
 mod plant;
 mod totals;
 
+pub use crate::moderation::Moderation;
 pub use log::InterruptRecord;
 pub use model::{
-    AppModel, FrequencyGovernor, Moderation, NetServerModel, NicModel, PingPong, PowerModel, Stack,
-    Traffic,
+    AppModel, FrequencyGovernor, NetServerModel, NicModel, PingPong, PowerModel, Stack, Traffic,
 };
 pub use plant::NetServerPlant;
 pub use totals::NetServerTotals;
 
 use crate::model::ModelError;
+use crate::moderation::Moderator;
 use crate::replication::Replication;
 use client::CoreTraffic;
 use core::Core;
 use log::InterruptLog;
 use lull_measure::{Hertz, Joules, Nanos};
-use moderation::Moderator;
 use parts::CoreConfig;
 
 /// One replication of a server.

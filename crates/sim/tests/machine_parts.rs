@@ -2,8 +2,8 @@
 
 use lull_control::admission::{Admission, Allowance, Numbers, Pace, RoundLimits, Seen};
 use lull_control::{
-    AppId, AppSpec, Capability, CoreSet, DomainId, Got, Plant, Scheduling, Setting, WayMask,
-    conformance,
+    AppId, AppSpec, Capability, Coalescing, CoreSet, DomainId, Got, LatencySeen, NicId,
+    Observation, Plant, Scheduling, Setting, WayMask, conformance,
 };
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::Replication;
@@ -70,11 +70,24 @@ const WHOLE: &str = r#"
     watts = 0.3
     entry = { energy = 0.00093 }
 
+    [card]
+    moderation = "ixgbe"
+    delay-max = "1ms"
+    delay-step = "2us"
+    buckets = 128
+    budget = 64
+    tx-interrupts = true
+    interrupt = "2us"
+    receive = "1us"
+    clean = "300ns"
+    request-bytes = 100
+    reply-bytes = 1000
+
     [gate]
     wake = "2.35us"
     intercept = "300ns"
     device = { channels = 8, rate_per_s = 5000.0, burst = 12.0, order = "random" }
-    contention = { sigma = 0.0, kappa = 1e-4 }
+    contention = { sigma = 0.0, kappa = 1e-4, most = 64 }
 
     [gate.query]
     before = { mean = "180us" }
@@ -115,6 +128,7 @@ struct Parts {
     power: bool,
     cache: bool,
     memory: bool,
+    card: bool,
     gate: Option<bool>,
     run_queues: Option<RunQueues>,
 }
@@ -126,26 +140,28 @@ impl Parts {
         let fair = RunQueues::Fair { slice, credit: slice, preempt: slice };
         let central = RunQueues::Central { slice, dispatch: Nanos::from_micros(2) };
         let mut all = Vec::new();
-        for bits in 0u8..32 {
+        for bits in 0u8..64 {
             let has = |bit: u8| bits & 1 << bit != 0;
             for gate in [None, Some(false), Some(true)] {
                 for run_queues in [None, Some(fair), Some(central)] {
-                    let [scaling, idle, power, cache, memory] = [0, 1, 2, 3, 4].map(has);
-                    all.push(Self { scaling, idle, power, cache, memory, gate, run_queues });
+                    let [scaling, idle, power, cache, memory, card] = [0, 1, 2, 3, 4, 5].map(has);
+                    all.push(Self { scaling, idle, power, cache, memory, card, gate, run_queues });
                 }
             }
         }
         all.retain(|it| it.idle || !(it.power || it.scaling || it.run_queues.is_some()));
+        all.retain(|it| !it.card || it.run_queues.is_none());
         all
     }
 
     fn model(self) -> MachineModel {
         let mut model = whole();
-        let Self { scaling, idle, power, cache, memory, gate, run_queues } = self;
+        let Self { scaling, idle, power, cache, memory, card, gate, run_queues } = self;
         model.scaling = model.scaling.filter(|_| scaling);
         model.power = model.power.filter(|_| power);
         model.cache = model.cache.filter(|_| cache);
         model.memory = model.memory.filter(|_| memory);
+        model.card = model.card.filter(|_| card);
         model.gate = model.gate.filter(|_| gate.is_some());
         model.run_queues = run_queues;
         if !idle {
@@ -205,6 +221,7 @@ fn one_plant_has_the_capabilities_of_all_its_parts() {
         Capability::CacheWays,
         Capability::MemoryBandwidth,
         Capability::Frequency,
+        Capability::Coalescing,
         Capability::GateCap,
         Capability::Energy,
         Capability::IdleResidency,
@@ -264,6 +281,41 @@ fn knobs_of_one_part_reach_the_apps_of_another() {
     let confined = Setting::Cores(AppId(0), CoreSet::first(1));
     let beside = |cap| tail(&model, cap, std::slice::from_ref(&confined), 0);
     assert!(beside(1) < beside(16));
+}
+
+#[test]
+fn a_longer_interrupt_delay_saves_interrupts_and_costs_latency_on_the_same_machine() {
+    let seen = |delay_us: u64| {
+        let mut plant = whole_plant(16);
+        let delay = Coalescing::Delay(Nanos::from_micros(delay_us));
+        let idle_batch = Setting::Scheduling(AppId(2), Scheduling::Idle);
+        let _ = plant.apply(&[Setting::Coalescing(NicId(0), delay), idle_batch]);
+        plant.observe(Nanos::from_millis(500)).unwrap();
+        plant.observe(Nanos::from_secs(2)).unwrap()
+    };
+    let (short, long) = (seen(0), seen(900));
+    let rate = |seen: &Observation| *seen.interrupts_per_s.as_ref().unwrap();
+    assert!(rate(&long) < 0.8 * rate(&short), "{} {}", rate(&long), rate(&short));
+    for app in 0..2 {
+        let latency = |seen: &Observation| seen.apps[app].latency.as_ref().unwrap().clone();
+        let (quick, slow) = (latency(&short), latency(&long));
+        let mean = |latency: &LatencySeen| latency.window.mean().unwrap();
+        assert!(mean(&slow) > mean(&quick), "{} {}", mean(&slow), mean(&quick));
+        // Every answered request is two packets.
+        assert!(*short.packets_per_s.as_ref().unwrap() > 2.0 * quick.completed_per_s * 0.99);
+    }
+}
+
+#[test]
+fn polling_takes_its_core_time_from_the_apps() {
+    let progress = |receive: Nanos| {
+        let mut model = whole();
+        model.card.as_mut().unwrap().receive = receive;
+        let mut plant = plant(&model, Some(Box::new(Open)));
+        plant.observe(Nanos::from_secs(1)).unwrap().apps[2].progress.as_ref().unwrap().per_s
+    };
+    let (cheap, dear) = (progress(Nanos::from_micros(1)), progress(Nanos::from_micros(200)));
+    assert!(dear < 0.95 * cheap, "{dear} {cheap}");
 }
 
 #[test]

@@ -14,21 +14,20 @@ use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
+use crate::bounds::REQUESTS_MAX;
 use crate::cells::Sample;
-use crate::colocation::{PlayError, Played, Scene, Span, Steering};
+use crate::colocation::{GateKeeper, PlayError, Played, Scene, Span, Steering};
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::report::number_text;
 use lull_control::{AppSpec, EpochRule, PolicyError, RosterEvent, Rules};
 use lull_measure::Nanos;
+use lull_sim::Replication;
 use lull_sim::machine::{Activity, MachineApp, MachineModel, MachineSimulation, Presence};
 use lull_sim::stats::Failure;
 
 /// Warm-up and counted time of a run of an app alone, to measure its ideal or its progress.
 const ALONE: Nanos = Nanos::from_secs(20);
-/// Most requests of an app in a replication: about half an hour of simulation, so that a wrong
-/// unit ends the run with an error.
-const REQUESTS: f64 = 1e9;
 
 /// A machine that apps share, the apps, and the policies to compare, in whatever file they are
 /// written.
@@ -81,6 +80,7 @@ pub(super) enum NodeFigure {
     BestEffort,
     Violating,
     Utilisation,
+    Power,
 }
 
 impl NodeScene {
@@ -125,15 +125,9 @@ impl Colocated {
     /// # Errors
     /// The first key that cannot be simulated.
     pub fn new(scene: NodeScene, choice: &Choice) -> Result<Self, Wrong> {
-        let NodeScene {
-            title,
-            run,
-            model,
-            mut apps,
-            rules,
-            mut notices,
-            ..
-        } = scene.clone();
+        // Its errors come after those of the machine and the apps.
+        let chosen = variants(&scene, choice);
+        let NodeScene { title, run, model, mut apps, rules, mut notices, .. } = scene;
         model.check().map_err(|error| {
             let of_app = error.key.starts_with("app[");
             let key = if of_app {
@@ -148,18 +142,11 @@ impl Colocated {
         for (at, spec) in apps.iter_mut().enumerate() {
             complete(spec, &format!("app[{at}]"), &model, seed, &mut notices)?;
         }
-        let contents = Contents {
-            title,
-            notices,
-            variants: variants(&scene, choice)?,
-            figures: figures(&apps, &model),
-        };
+        let contents =
+            Contents { title, notices, variants: chosen?, figures: figures(&apps, &model) };
         let frame = Frame::new(contents, &run, choice, NODE_WARMUP)?;
         check_presence(&model, &frame)?;
-        let scenario = Self {
-            frame,
-            scene: Scene { model, apps, rules },
-        };
+        let scenario = Self { frame, scene: Scene { model, apps, rules } };
         let mut all = scenario.frame.contents.variants.iter();
         all.try_for_each(|variant| scenario.check_policy(variant))?;
         Ok(scenario)
@@ -182,23 +169,12 @@ impl Colocated {
     /// # Errors
     /// The first simulation that fails.
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
-        let Frame {
-            seed,
-            warmup,
-            length,
-            ..
-        } = self.frame;
-        let span = Span {
-            warmup,
-            length,
-            seed,
-        };
+        let Frame { seed, warmup, length, .. } = self.frame;
+        let span = Span { warmup, length, seed };
         let name = |app: usize| (self.scene.apps[app].name.as_str(), true);
         let apps: Vec<_> = self.critical().map(name).collect();
         self.frame.run(&apps, progress, |variant, replication| {
-            let played = self
-                .scene
-                .play(&variant.steering, span, replication, progress);
+            let played = self.scene.play(&variant.steering, span, replication, progress);
             played.map(|played| self.sample(&played))
         })
     }
@@ -206,23 +182,16 @@ impl Colocated {
     fn sample(&self, played: &Played) -> Sample {
         let requests = self.critical().map(|app| {
             let answered = played.answers[app].count();
-            (
-                answered.saturating_add_signed(played.left[app]),
-                played.left[app],
-            )
+            (answered.saturating_add_signed(played.left[app]), played.left[app])
         });
         let values = self.frame.figures().map(|what| self.value(what, played));
-        Sample {
-            values: values.collect(),
-            requests: requests.collect(),
-        }
+        Sample { values: values.collect(), requests: requests.collect() }
     }
 
     /// The latency-critical apps by number.
     fn critical(&self) -> impl Iterator<Item = usize> + '_ {
         let apps = self.scene.apps.iter().enumerate();
-        apps.filter(|(_, app)| app.is_latency_critical())
-            .map(|(at, _)| at)
+        apps.filter(|(_, app)| app.is_latency_critical()).map(|(at, _)| at)
     }
 
     fn value(&self, what: NodeFigure, played: &Played) -> f64 {
@@ -247,6 +216,7 @@ impl Colocated {
             NodeFigure::BestEffort => part(played.entropy.be),
             NodeFigure::Violating => percent(played.violations(), played.epochs.len() as f64),
             NodeFigure::Utilisation => 100.0 * played.utilisation,
+            NodeFigure::Power => played.power.map_or(f64::NAN, |power| power.0),
         }
     }
 }
@@ -283,39 +253,34 @@ fn measure_alone(
 ) -> Result<(), Failure> {
     let name = &spec.name;
     let objective = spec.tail().filter(|_| spec.is_latency_critical());
-    let known = if objective.is_some() {
-        spec.ideal.is_some()
-    } else {
-        spec.solo_per_s.is_some()
-    };
+    let known = if objective.is_some() { spec.ideal.is_some() } else { spec.solo_per_s.is_some() };
     if known {
         return Ok(());
     }
     let mut alone = model.clone();
     let of_app = model.app.iter().filter(|app| app.name == *name);
-    let client = of_app
-        .filter_map(MachineApp::client)
-        .next()
-        .map(str::to_owned);
-    alone
-        .app
-        .retain(|app| app.name == *name || Some(&app.name) == client.as_ref());
-    alone
-        .app
-        .iter_mut()
-        .for_each(|app| app.presence = Presence::default());
+    let client = of_app.filter_map(MachineApp::client).next().map(str::to_owned);
+    alone.app.retain(|app| app.name == *name || Some(&app.name) == client.as_ref());
+    alone.app.iter_mut().for_each(|app| app.presence = Presence::default());
     let number = alone.app_named(name).unwrap_or_default();
-    let mut node = MachineSimulation::new(&alone, seed, 0)?;
+    let connects = alone.connected().next().is_some();
+    alone.gate = alone.gate.filter(|_| connects);
+    let open = GateKeeper::default().build(&alone, &[], seed);
+    let open = open.map_err(|error| Failure::Setup(error.to_string()))?;
+    let mut node = MachineSimulation::behind(&alone, open, Replication { seed, number: 0 })?;
     node.run_until(ALONE);
     node.forget();
     node.run_until(ALONE.saturating_add(ALONE));
     let totals = &node.totals().apps[number];
     let Some((percentile, bound)) = objective else {
-        let pace = number_text(totals.work_per_s);
-        notices.push(format!(
-            "`{name}` does {pace} seconds of work a second alone (measured; `solo` sets it)"
-        ));
-        spec.solo_per_s = Some(totals.work_per_s);
+        let (solo, unit) = match connects {
+            true => (totals.answered as f64 / ALONE.as_secs_f64(), "queries"),
+            false => (totals.work_per_s, "seconds of work"),
+        };
+        let pace = number_text(solo);
+        notices
+            .push(format!("`{name}` does {pace} {unit} a second alone (measured; `solo` sets it)"));
+        spec.solo_per_s = Some(solo);
         return Ok(());
     };
     // Without an answer there is no ideal; policies then use the best latency they observe.
@@ -332,28 +297,19 @@ fn measure_alone(
 /// Rejects a replication of more requests than can be simulated in half an hour.
 fn check_amount(model: &MachineModel, span: Nanos) -> Result<(), Wrong> {
     for (at, app) in model.app.iter().enumerate() {
-        let Activity::Requests { load, .. } = &app.activity else {
-            continue;
-        };
-        let ends = load
-            .iter()
-            .skip(1)
-            .map(|step| step.from)
-            .chain([Nanos::MAX]);
+        let Activity::Requests { load, .. } = &app.activity else { continue };
+        let ends = load.iter().skip(1).map(|step| step.from).chain([Nanos::MAX]);
         let requests = load.iter().zip(ends).map(|(step, end)| {
             let time = end.min(span).0.saturating_sub(step.from.min(span).0);
             step.rate_per_s * Nanos(time).as_secs_f64()
         });
         let requests: f64 = requests.sum();
-        if requests > REQUESTS {
+        if requests > REQUESTS_MAX {
             let message = format!(
                 "a replication of {span} would take about {requests:.1e} requests, at most \
-                 {REQUESTS:.0e} are simulated: send less, or run shorter (run.length)"
+                 {REQUESTS_MAX:.0e} are simulated: send less, or run shorter (run.length)"
             );
-            return Err(Wrong::at(
-                format!("app[{at}].activity.requests.load"),
-                message,
-            ));
+            return Err(Wrong::at(format!("app[{at}].activity.requests.load"), message));
         }
     }
     Ok(())
@@ -377,9 +333,8 @@ fn check_presence(
         }
         let counted = |(time, ..): &&(Nanos, RosterEvent, &str)| *time <= frame.warmup;
         let before = changes.iter().rfind(counted).map(|(_, event, _)| *event);
-        let is_present = before.map_or(app.presence.begins_present(), |event| {
-            event != RosterEvent::Departed
-        });
+        let is_present =
+            before.map_or(app.presence.begins_present(), |event| event != RosterEvent::Departed);
         let later = &changes[changes.iter().filter(counted).count()..];
         if !is_present && later.is_empty() {
             let message = format!("the app is absent after the warm-up of {}", frame.warmup);
@@ -400,10 +355,7 @@ fn figures(specs: &[AppSpec], model: &MachineModel) -> Vec<(Quantity, NodeFigure
             );
             if model.app[at].presence != Presence::default() {
                 let words = "requests lost as it left";
-                all.push((
-                    quantity("lost", Some(&spec.name), words, "%"),
-                    NodeFigure::Lost(at),
-                ));
+                all.push((quantity("lost", Some(&spec.name), words, "%"), NodeFigure::Lost(at)));
             }
         } else {
             let words = "progress, of that alone";
@@ -417,17 +369,15 @@ fn figures(specs: &[AppSpec], model: &MachineModel) -> Vec<(Quantity, NodeFigure
     add("entropy", "E_S", "1", NodeFigure::System);
     if specs.iter().any(AppSpec::is_latency_critical) {
         add("lc-entropy", "E_LC", "1", NodeFigure::Critical);
-        add(
-            "violating",
-            "epochs with a missed objective",
-            "%",
-            NodeFigure::Violating,
-        );
+        add("violating", "epochs with a missed objective", "%", NodeFigure::Violating);
     }
     if !specs.iter().all(AppSpec::is_latency_critical) {
         add("be-entropy", "E_BE", "1", NodeFigure::BestEffort);
     }
     add("utilisation", "utilisation", "%", NodeFigure::Utilisation);
+    if model.power.is_some() {
+        add("power", "power", "W", NodeFigure::Power);
+    }
     all
 }
 
@@ -436,28 +386,21 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
     let mut written: Vec<NodeVariant> = Vec::new();
     for (at, table) in scene.policies.iter().enumerate() {
         let key = format!("policy[{at}]");
-        let section = PolicySection::read(table.clone(), &key)?;
+        let mut table = table.clone();
+        let admission = table.remove("admission").map(GateKeeper::read).transpose();
+        let admission = admission.map_err(|why| Wrong::at(format!("{key}.admission"), why))?;
+        let section = PolicySection::read(table, &key)?;
         if section.tiers.is_some() {
             let message = "a node has no tiers: leave the key out";
             return Err(Wrong::at(format!("{key}.tiers"), message));
         }
-        let PolicySection {
-            name,
-            label,
-            epoch,
-            config,
-            ..
-        } = section;
+        let PolicySection { name, label, epoch, config, .. } = section;
         let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
         let policy = PolicySource::registered(&name).map_err(wrong)?;
         let epoch = scene.epoch_of(epoch, &policy, &config, None);
         written.push(NodeVariant {
             label: label.unwrap_or(name),
-            steering: Steering {
-                policy,
-                config,
-                epoch,
-            },
+            steering: Steering { policy, config, epoch, admission: admission.unwrap_or_default() },
             key,
         });
     }
@@ -465,16 +408,9 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
     let named = |name: &str| {
         let (policy, config) = (choice.source(name)?, toml::Table::new());
         let epoch = scene.epoch_of(None, &policy, &config, first.as_ref());
-        let steering = Steering {
-            policy,
-            config,
-            epoch,
-        };
-        Ok(NodeVariant {
-            label: name.to_owned(),
-            steering,
-            key: "--policy".to_owned(),
-        })
+        let admission = GateKeeper::default();
+        let steering = Steering { policy, config, epoch, admission };
+        Ok(NodeVariant { label: name.to_owned(), steering, key: "--policy".to_owned() })
     };
     choice.choose(written, named)
 }

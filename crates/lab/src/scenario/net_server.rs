@@ -14,6 +14,7 @@ use super::{Choice, Outcome, Wrong};
 use crate::cells::Sample;
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
+use crate::server::amount;
 use lull_control::{
     AppSpec, EpochRule, Objective, Observation, Plant, PlantError, Policy, PolicyError, Reason,
     Rng, WrittenObjective,
@@ -105,10 +106,7 @@ impl NetServerScenario {
     /// The first key that cannot be simulated.
     pub fn new(file: NetServerFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
         let Objective::Tail { percentile, bound } = file.objective.0 else {
-            return Err(Wrong::at(
-                "objective",
-                "is no latency: write { p99 = \"500us\" }",
-            ));
+            return Err(Wrong::at("objective", "is no latency: write { p99 = \"500us\" }"));
         };
         if file.epoch == Nanos::ZERO {
             return Err(Wrong::at("epoch", "is 0: write a time such as \"5ms\""));
@@ -121,6 +119,7 @@ impl NetServerScenario {
         model.check().map_err(|error| {
             Wrong::at(format!("server.{}", error.key), error.problem.to_string())
         })?;
+        check_amount(&model, &run)?;
         let contents = Contents {
             title: file.title,
             notices: Vec::new(),
@@ -146,17 +145,10 @@ impl NetServerScenario {
         let seed = self.frame.seed;
         let plant = NetServerPlant::new(&self.model, self.app.clone(), seed, replication)
             .map_err(|error| Wrong::at("server", error.to_string()))?;
-        let built = variant
-            .policy
-            .build(&variant.config, plant.machine(), plant.apps());
+        let built = variant.policy.build(&variant.config, plant.machine(), plant.apps());
         let policy = built.map_err(|error| variant.wrong(error))?;
         let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
-        Ok(Replication {
-            plant,
-            policy,
-            rng,
-            seen: Vec::new(),
-        })
+        Ok(Replication { plant, policy, rng, seen: Vec::new() })
     }
 
     /// Runs all policies on the same replications. The result is the same to the last bit on
@@ -165,11 +157,9 @@ impl NetServerScenario {
     /// # Errors
     /// The first simulation that fails.
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
-        self.frame.run(
-            &[(self.app.name.as_str(), true)],
-            progress,
-            |variant, replication| self.replicate(variant, replication, progress),
-        )
+        self.frame.run(&[(self.app.name.as_str(), true)], progress, |variant, replication| {
+            self.replicate(variant, replication, progress)
+        })
     }
 
     fn replicate(
@@ -181,30 +171,20 @@ impl NetServerScenario {
         let mut run = self.set_up(variant, replication)?;
         let failed = |error: PlantError| Wrong::at("server", error.to_string());
         let Frame { warmup, length, .. } = self.frame;
-        run.pass(warmup, self.epoch, None, progress)
-            .map_err(failed)?;
-        run.pass(length, self.epoch, self.hour, progress)
-            .map_err(failed)?;
+        run.pass(warmup, self.epoch, None, progress).map_err(failed)?;
+        run.pass(length, self.epoch, self.hour, progress).map_err(failed)?;
         let whole = run.seen.iter().fold(Span::default(), Span::and);
-        let values = self
-            .frame
-            .figures()
-            .map(|what| self.value(what, &whole, &run.seen));
+        let values = self.frame.figures().map(|what| self.value(what, &whole, &run.seen));
         let left = whole.offered.round() as i64 - whole.latency.count().cast_signed();
         let requests = vec![(whole.offered.round() as u64, left)];
-        Ok(Sample {
-            values: values.collect(),
-            requests,
-        })
+        Ok(Sample { values: values.collect(), requests })
     }
 
     fn value(&self, what: NetServerFigure, whole: &Span, hours: &[Span]) -> f64 {
         let seconds = whole.time.as_secs_f64();
         let missed = |hours: &mut dyn Iterator<Item = &Latency>| {
             let (percentile, bound) = self.objective;
-            hours
-                .filter(|it| it.quantile(percentile).is_some_and(|tail| tail > bound))
-                .count()
+            hours.filter(|it| it.quantile(percentile).is_some_and(|tail| tail > bound)).count()
         };
         match what {
             NetServerFigure::Response(response) => response.value(Answers {
@@ -252,10 +232,7 @@ impl Span {
             self.searching += seen.epoch;
         }
         self.joules += seen.energy.as_ref().map_or(0.0, |it| it.energy.0);
-        self.interrupts += seen
-            .interrupts_per_s
-            .as_ref()
-            .map_or(0.0, |per_s| per_s * seconds);
+        self.interrupts += seen.interrupts_per_s.as_ref().map_or(0.0, |per_s| per_s * seconds);
     }
 
     fn and(mut self, other: &Self) -> Self {
@@ -301,14 +278,25 @@ impl Replication {
                 span.add(&seen, is_searching);
             }
             let plan = self.policy.decide(&seen, &mut self.rng);
-            is_searching = plan
-                .steps()
-                .any(|step| matches!(step.reason, Reason::Trial { .. }));
+            is_searching = plan.steps().any(|step| matches!(step.reason, Reason::Trial { .. }));
             let wanted: Vec<_> = plan.steps().map(|step| step.setting.clone()).collect();
             let _ = self.plant.apply(&wanted);
         }
         Ok(())
     }
+}
+
+/// Rejects a replication of too many requests, or of too many that wait.
+fn check_amount(model: &NetServerModel, run: &RunSection) -> Result<(), Wrong> {
+    let Traffic::Open { load, .. } = &model.traffic else { return Ok(()) };
+    let end = run.warmup.given().unwrap_or(WARMUP).saturating_add(run.length);
+    let ends = load.iter().skip(1).map(|step| step.from).chain([end]);
+    for (at, (step, until)) in load.iter().zip(ends).enumerate() {
+        let span = Nanos(until.min(end).0.saturating_sub(step.from.0));
+        let wrong = |why| Wrong::at(format!("server.traffic.open.load[{at}].rate-per-s"), why);
+        amount(model, step.rate_per_s, span).check().map_err(wrong)?;
+    }
+    Ok(())
 }
 
 impl DaySection {
@@ -324,38 +312,24 @@ impl DaySection {
             return Err(Wrong::at("day.hour", "is 0: write a time such as \"2s\""));
         }
         if !(self.peak_per_s > 0.0 && self.peak_per_s <= 1e9) {
-            return Err(Wrong::at(
-                "day.peak-per-s",
-                "write requests per second above 0",
-            ));
+            return Err(Wrong::at("day.peak-per-s", "write requests per second above 0"));
         }
         let Traffic::Open { load, .. } = &mut model.traffic else {
-            return Err(Wrong::at(
-                "server.traffic",
-                "a day needs [server.traffic.open]",
-            ));
+            return Err(Wrong::at("server.traffic", "a day needs [server.traffic.open]"));
         };
         let path = base.join(&self.trace);
         let wrong = |error: String| Wrong::at("day.trace", error);
         let text = std::fs::read_to_string(&path)
             .map_err(|error| wrong(format!("cannot read {}: {error}", path.display())))?;
         let trace = parse_trace(&text, &path, Steps::Hold).map_err(|it| wrong(it.to_string()))?;
-        let rates: Vec<f64> = (0..HOURS)
-            .map(|hour| trace.rate_at(3600.0 * f64::from(hour)))
-            .collect();
+        let rates: Vec<f64> =
+            (0..HOURS).map(|hour| trace.rate_at(3600.0 * f64::from(hour))).collect();
         let most = rates.iter().copied().fold(0.0, f64::max);
         if !(most.is_finite() && rates.iter().all(|rate| *rate > 0.0)) {
-            return Err(wrong(format!(
-                "{}: every hour needs a rate above 0",
-                path.display()
-            )));
+            return Err(wrong(format!("{}: every hour needs a rate above 0", path.display())));
         }
         let step = |(hour, rate): (usize, &f64)| LoadStep {
-            from: if hour == 0 {
-                Nanos::ZERO
-            } else {
-                warmup + self.hour.scale(hour as f64)
-            },
+            from: if hour == 0 { Nanos::ZERO } else { warmup + self.hour.scale(hour as f64) },
             rate_per_s: rate / most * self.peak_per_s,
         };
         *load = rates.iter().enumerate().map(step).collect();
@@ -399,10 +373,9 @@ fn variants(
     let mut written = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let key = format!("policy[{at}]");
-        for (name, why) in [
-            ("tiers", "a server has no tiers"),
-            ("epoch", "`epoch` is a key of the file"),
-        ] {
+        for (name, why) in
+            [("tiers", "a server has no tiers"), ("epoch", "`epoch` is a key of the file")]
+        {
             if table.contains_key(name) {
                 return Err(Wrong::at(
                     format!("{key}.{name}"),
@@ -410,33 +383,16 @@ fn variants(
                 ));
             }
         }
-        let PolicySection {
-            name,
-            label,
-            config,
-            ..
-        } = PolicySection::read(table.clone(), &key)?;
+        let PolicySection { name, label, config, .. } = PolicySection::read(table.clone(), &key)?;
         let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
         let policy = PolicySource::registered(&name).map_err(wrong)?;
         let label = label.unwrap_or(name);
-        written.push(NetServerVariant {
-            label,
-            policy,
-            config,
-            epoch,
-            key,
-        });
+        written.push(NetServerVariant { label, policy, config, epoch, key });
     }
     choice.choose(written, |name| {
         let policy = choice.source(name)?;
         let (config, key) = (toml::Table::new(), "--policy".to_owned());
-        Ok(NetServerVariant {
-            label: name.to_owned(),
-            policy,
-            config,
-            epoch,
-            key,
-        })
+        Ok(NetServerVariant { label: name.to_owned(), policy, config, epoch, key })
     })
 }
 
@@ -452,38 +408,13 @@ fn figures(
         .collect();
     let mut add = |kind, words, unit, what| all.push((quantity(kind, None, words, unit), what));
     add("power", "power", "W", NetServerFigure::Power);
-    add(
-        "energy-per-request",
-        "energy per request",
-        "mJ",
-        NetServerFigure::EnergyPerRequest,
-    );
-    add(
-        "interrupts",
-        "interrupts",
-        "1/s",
-        NetServerFigure::Interrupts,
-    );
-    add(
-        "searching",
-        "time in trials of a search",
-        "%",
-        NetServerFigure::Searching,
-    );
+    add("energy-per-request", "energy per request", "mJ", NetServerFigure::EnergyPerRequest);
+    add("interrupts", "interrupts", "1/s", NetServerFigure::Interrupts);
+    add("searching", "time in trials of a search", "%", NetServerFigure::Searching);
     if has_hours {
-        add(
-            "missed-hours",
-            "hours that miss the objective",
-            "1",
-            NetServerFigure::MissedHours,
-        );
+        add("missed-hours", "hours that miss the objective", "1", NetServerFigure::MissedHours);
         let words = "hours that miss it outside trials";
-        add(
-            "held-missed-hours",
-            words,
-            "1",
-            NetServerFigure::HeldMissedHours,
-        );
+        add("held-missed-hours", words, "1", NetServerFigure::HeldMissedHours);
     }
     all
 }

@@ -4,7 +4,9 @@ use super::model::{
     Activity, Cache, ClosedClients, LinuxScheduler, LocalClient, MachineApp, MachineModel, Memory,
     MemoryUse,
 };
-use super::parts::{Contention, Device, GateModel, Governor, Power, Query, RunQueues, Scaling};
+use super::parts::{
+    Card, Contention, Device, GateModel, Governor, Power, Query, RunQueues, Scaling,
+};
 use super::presence::Presence;
 use super::source;
 use crate::idle::{self, IdleError, IdleState};
@@ -77,6 +79,7 @@ impl MachineModel {
             self.needs_idle("run-queues")?;
             self.check_run_queues(rule)?;
         }
+        self.card.as_ref().map_or(Ok(()), |card| self.check_card(card))?;
         let Some(gate) = &self.gate else { return Ok(()) };
         if self.connected().next().is_none() {
             let problem = "nothing is behind it: give an app whose activity is `connections`";
@@ -135,6 +138,19 @@ impl MachineModel {
                 range(f64::from(self.cores), self.cores >= 2, wanted, "cores")
             }
         }
+    }
+
+    fn check_card(&self, card: &Card) -> Checked {
+        above_0(card.delay_step.as_secs_f64(), "card.delay-step")?;
+        above_0(card.delay_max.as_secs_f64(), "card.delay-max")?;
+        at_least_one(u64::from(card.buckets), "buckets", "card.buckets")?;
+        at_least_one(u64::from(card.budget), "packets", "card.budget")?;
+        if self.run_queues.is_some() {
+            let problem = "polling preempts threads under Linux's rules only: leave `run-queues` \
+                           out";
+            return fail("card", Problem::Conflict(problem));
+        }
+        Ok(())
     }
 
     /// What an app does needs the parts that it is made for.

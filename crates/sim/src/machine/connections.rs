@@ -4,6 +4,7 @@
 //! again and is answered; its client sends the next one after a round trip. An
 //! [`Admission`](lull_control::admission::Admission) controller decides whom the gate admits.
 
+use super::card::Packet;
 use super::device::DeviceStep;
 use super::gated::{GatedServer, Phase, Stage};
 use super::{MachineSimulation, Timer};
@@ -55,10 +56,18 @@ impl MachineSimulation {
         let gated = self.gated_mut();
         gated.draw(index, now_ns);
         let app = gated.connections[index].app;
-        let runs = gated.gate.offer(index as u32);
-        let starved = gated.phase == Phase::Starved;
         self.apps[app].arrived += 1;
         self.apps[app].outstanding.rise(now_ns);
+        self.receive(Packet::Query(index));
+    }
+
+    /// A query reaches the gate.
+    pub(super) fn offer_query(&mut self, index: usize) {
+        let now_ns = self.now_ns;
+        let gated = self.gated_mut();
+        gated.pass(now_ns);
+        let runs = gated.gate.offer(index as u32);
+        let starved = gated.phase == Phase::Starved;
         match (runs, starved) {
             (true, _) => self.begin_query(index, Nanos::ZERO),
             (false, true) => self.decide(),
@@ -149,10 +158,12 @@ impl MachineSimulation {
         gated.sums.answers[index] += 1;
         let connection = &mut gated.connections[index];
         connection.stage = Stage::Outside;
-        let (app, latency) = (connection.app, Nanos(now_ns - connection.arrived_ns));
+        let (app, thread) = (connection.app, connection.thread);
+        let latency = Nanos(now_ns - connection.arrived_ns);
         let trip = gated.draws.round_trip.sample(&mut connection.works);
         gated.answered.push(Answered { connection: index as u32, latency, queries: 1 });
         self.apps[app].record(now_ns, latency);
+        self.transmit(self.threads[thread].core);
         self.set_timer(now_ns + round_ns(trip), Timer::Arrival, index);
         if self.gated_mut().gate.answered(index as u32) {
             let over_ns = now_ns + self.gated_mut().model.lease.0;

@@ -64,7 +64,9 @@ impl MachineSimulation {
             2 => Timer::Arrival,
             3 => Timer::Device,
             4 => Timer::Gate,
-            _ => Timer::Lease,
+            5 => Timer::Lease,
+            6 => return self.interrupt(index),
+            _ => return self.end_round(index),
         };
         self.gated_event(timer, index, key.sequence());
     }

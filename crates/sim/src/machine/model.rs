@@ -1,6 +1,6 @@
 //! One machine and its apps as plain data.
 
-use super::parts::{GateModel, Power, RunQueues, Scaling};
+use super::parts::{Card, GateModel, Power, RunQueues, Scaling};
 use super::presence::Presence;
 use crate::idle::{IdleRule, IdleState};
 use crate::model::Distribution;
@@ -51,6 +51,9 @@ pub struct MachineModel {
     /// How often cache shares and memory latency are brought up to date.
     #[serde(default = "refresh")]
     pub refresh: Nanos,
+    /// The network card; without one, requests reach their apps at no cost.
+    #[serde(default)]
+    pub card: Option<Card>,
     /// The server behind a gate whose workers are the threads of all `connections` apps.
     #[serde(default)]
     pub gate: Option<GateModel>,
@@ -271,13 +274,14 @@ impl MachineModel {
             cache: None,
             memory: None,
             refresh: REFRESH,
+            card: None,
             gate: None,
             app: Vec::new(),
         }
     }
 
     /// The apps whose threads serve connections, in order.
-    pub(super) fn connected(&self) -> impl Iterator<Item = (usize, &MachineApp)> {
+    pub fn connected(&self) -> impl Iterator<Item = (usize, &MachineApp)> {
         let apps = self.app.iter().enumerate();
         apps.filter(|(_, app)| matches!(app.activity, Activity::Connections))
     }

@@ -2,6 +2,7 @@
 //! rules of the run queues, and the gated server with its storage device.
 
 use crate::model::Distribution;
+use crate::moderation::Moderation;
 use lull_measure::{Hertz, Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -84,6 +85,35 @@ pub enum RunQueues {
         /// Time from the agent's decision to the thread's start.
         dispatch: Nanos,
     },
+}
+
+/// A network card with a vector a core, through which requests and queries of clients
+/// elsewhere arrive. Core times are those at the highest frequency.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Card {
+    /// How its driver moderates interrupts while no policy sets a delay.
+    pub moderation: Moderation,
+    /// Largest interrupt delay.
+    pub delay_max: Nanos,
+    /// Granularity of the delay.
+    pub delay_step: Nanos,
+    /// Buckets of the table by which connections are spread over cores.
+    pub buckets: u32,
+    /// Packets that one round of polling takes at most.
+    pub budget: u32,
+    /// Whether a packet that has been sent raises an interrupt.
+    pub tx_interrupts: bool,
+    /// Core time of an interrupt and the start of polling.
+    pub interrupt: Nanos,
+    /// Core time of receiving a packet.
+    pub receive: Nanos,
+    /// Core time of cleaning up a sent packet.
+    pub clean: Nanos,
+    /// Bytes of a request on the wire.
+    pub request_bytes: u32,
+    /// Bytes of a reply on the wire.
+    pub reply_bytes: u32,
 }
 
 /// A server with a worker thread for each connection and a gate before the workers.

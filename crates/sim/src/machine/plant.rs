@@ -11,8 +11,8 @@ use crate::replication::Replication;
 use description::describe;
 use lull_control::admission::{Admission, Numbers};
 use lull_control::{
-    AppId, AppSpec, Applied, Got, Machine, Objective, Observation, Outcome, Plant, PlantError,
-    RosterEvent, Scheduling, Setting, WayMask,
+    AppId, AppSpec, Applied, Coalescing, Got, Machine, NicId, Objective, Observation, Outcome,
+    Plant, PlantError, RosterEvent, Scheduling, Setting, WayMask,
 };
 use lull_measure::{Hertz, Latency, Missing, Nanos};
 use observe::MachineSnapshot;
@@ -214,6 +214,7 @@ impl MachinePlant {
         }
         match *wanted {
             Setting::Frequency(domain, hertz) => self.set_frequency(domain, hertz),
+            Setting::Coalescing(nic, how) => self.set_coalescing(nic, how),
             Setting::GateCap(app, _) | Setting::GateBatch(app, _) | Setting::GateDelay(app, _) => {
                 self.set_gate(app, wanted)
             }
@@ -254,7 +255,8 @@ impl Plant for MachinePlant {
             let hertz = self.simulation.held(usize::from(core.0))?;
             Some(Setting::Frequency(domain.id, hertz))
         });
-        apps.chain(held).chain(self.gate_settings(self.gate)).collect()
+        let gate = self.gate_settings(self.gate);
+        apps.chain(held).chain(self.coalescing()).chain(gate).collect()
     }
 
     fn apply(&mut self, wanted: &[Setting]) -> Applied {
@@ -285,7 +287,10 @@ impl Plant for MachinePlant {
             let cores = Setting::Cores(app, all.clone());
             [Some(cores), class, ways, bandwidth].into_iter().flatten()
         });
-        let original: Vec<_> = original.chain(self.gate_settings(self.original_gate)).collect();
+        let driver = Setting::Coalescing(NicId(0), Coalescing::Adaptive);
+        let driver = (!machine.nics.is_empty()).then_some(driver);
+        let original: Vec<_> =
+            original.chain(driver).chain(self.gate_settings(self.original_gate)).collect();
         self.apply(&original)
     }
 }

@@ -109,6 +109,8 @@ pub(super) struct CoreState {
     pub(super) clock_ns: f64,
     pub(super) busy: TimeWeightedCount,
     pub(super) supply: Supply,
+    /// When the core's last round of polling is over.
+    pub(super) polls_until_ns: u64,
     /// When the running thread's work ends, under a rule for each thread.
     pub(super) ends_ns: u64,
     /// The app whose thread runs or ran last, under a rule for each thread.
@@ -132,6 +134,7 @@ impl CoreState {
             clock_ns: 0.0,
             busy: TimeWeightedCount::default(),
             supply: Supply::new(hardware),
+            polls_until_ns: 0,
             ends_ns: NEVER_NS,
             party: usize::MAX,
             cut: None,

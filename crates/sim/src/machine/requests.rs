@@ -3,6 +3,7 @@
 
 use super::MachineSimulation;
 use super::app::Work;
+use super::card::Packet;
 use super::queue::{Pass, State, Task, TaskQueue};
 
 impl MachineSimulation {
@@ -34,12 +35,16 @@ impl MachineSimulation {
         let Work::Requests(requests) = &mut state.work else { return };
         requests.source.sent();
         let (first, task) = requests.draw((app, state.life), now_ns);
-        self.submit(first, task);
+        // A client on the machine itself sends without the card.
+        match first == app {
+            true => self.receive(Packet::Request(app, task)),
+            false => self.submit(first, task),
+        }
         self.expect_arrival(app);
     }
 
     /// A task for an app: a free thread wakes for it, or it waits.
-    fn submit(&mut self, app: usize, task: Task) {
+    pub(super) fn submit(&mut self, app: usize, task: Task) {
         let Some(desk) = self.desk_mut(app) else { return };
         match desk.free.pop() {
             Some(thread) => {
@@ -65,6 +70,9 @@ impl MachineSimulation {
         if is_awaited && self.is_last(done) {
             self.apps[done.owner].answer(self.now_ns, done);
             self.send_again(done);
+            if done.pass == Pass::Serve {
+                self.transmit(core);
+            }
         }
         match next {
             Some(task) => {

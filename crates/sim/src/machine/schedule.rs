@@ -143,7 +143,7 @@ impl MachineSimulation {
         state.current = Some(thread);
         state.last = Some(thread);
         state.counted_ns = now_ns;
-        state.since_ns = awake_ns + cost;
+        state.since_ns = awake_ns.max(state.polls_until_ns) + cost;
         state.slice_end_ns = now_ns + slice.0;
         state.busy.set(now_ns, 1);
         self.idle &= !(1 << core);
@@ -195,7 +195,7 @@ impl MachineSimulation {
             }
             None => {
                 self.cores[core].busy.set(self.now_ns, 0);
-                if self.hardware.sleeps() {
+                if self.hardware.sleeps() && self.cores[core].polls_until_ns <= self.now_ns {
                     self.cores[core].supply.rest(&self.hardware, self.now_ns);
                 }
                 self.idle |= 1 << core;

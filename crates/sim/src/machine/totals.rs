@@ -155,7 +155,10 @@ impl MachineSimulation {
             .filter(|core| core.current.is_some_and(|thread| self.threads[thread].app == app));
         let done =
             |core: &CoreState| now_ns.saturating_sub(core.since_ns) as f64 * core.supply.speed;
-        let uncounted = running.map(done);
+        let work_ns = match self.per_thread {
+            None => state.work_ns + running.map(done).sum::<f64>() * state.pace,
+            Some(_) => self.cores.iter().map(|core| core.spent[app].work_ns).sum(),
+        };
         AppCounters {
             arrived: state.arrived,
             answered: state.answered,
@@ -164,7 +167,7 @@ impl MachineSimulation {
             is_present: state.present.value() > 0,
             life: state.life,
             switches: state.switches,
-            work_ns: state.work_ns + uncounted.sum::<f64>() * state.pace,
+            work_ns,
             busy_ns: state.running.integral_at(now_ns),
             queued_ns: state.queued.integral_at(now_ns),
             outstanding_ns: state.outstanding.integral_at(now_ns),

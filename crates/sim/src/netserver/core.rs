@@ -8,10 +8,10 @@
 use super::client::{CoreTraffic, Delivered, WireEvent};
 use super::log::{InterruptLog, InterruptRecord};
 use super::model::NetServerModel;
-use super::moderation::{Moderator, PacketCounts};
 use super::parts::{CoreConfig, CoreSums, Request};
 use crate::idle::IdleGovernor;
 use crate::model::Unit;
+use crate::moderation::{Moderator, PacketCounts};
 use crate::order::NEVER_NS;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_measure::{Hertz, Latency, Nanos};

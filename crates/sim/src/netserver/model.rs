@@ -3,6 +3,7 @@
 use crate::idle::{IdleRule, IdleState};
 use crate::machine::LoadStep;
 use crate::model::Shape;
+use crate::moderation::Moderation;
 use lull_measure::{Hertz, Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -99,20 +100,6 @@ pub struct NicModel {
     pub tx_interrupts: bool,
     /// Time of a full frame on the wire.
     pub frame: Nanos,
-}
-
-/// How a driver moderates interrupts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Moderation {
-    /// A fixed delay.
-    Fixed(Nanos),
-    /// ixgbe before Linux 4.15: three classes by bytes per microsecond.
-    IxgbeClassic,
-    /// ixgbe since Linux 4.15, at 10 Gb/s.
-    Ixgbe,
-    /// e1000e: three classes by packets and bytes of an interrupt, at 1 Gb/s.
-    E1000e,
 }
 
 /// What software costs, in cycles and in time that does not follow the clock.

@@ -1,6 +1,6 @@
 //! Runs of one scene under one strategy, which all experiments of this paper use.
 
-use crate::colocation::{PlayError, Steering};
+use crate::colocation::{GateKeeper, PlayError, Steering};
 pub(super) use crate::colocation::{Played, Scene, Span};
 use crate::policy_source::PolicySource;
 use crate::prelude::*;
@@ -65,7 +65,7 @@ impl Strategy {
         let unread = |error: toml::de::Error| Failure::Setup(error.to_string());
         let config = self.config.parse().map_err(unread)?;
         let policy = PolicySource::Registered(self.policy.to_owned());
-        Ok(Steering { policy, config, epoch: EPOCH.into() })
+        Ok(Steering { policy, config, epoch: EPOCH.into(), admission: GateKeeper::default() })
     }
 }
 

@@ -5,8 +5,10 @@ use crate::scenario::file::RunSection;
 use crate::trial::rules;
 use lull_control::{AppSpec, Class, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
+use lull_sim::idle::{IdleRule, IdleState};
 use lull_sim::machine::{
-    Activity, Cache, LinuxScheduler, MachineApp, MachineModel, Memory, MemoryUse, Presence,
+    Activity, Cache, Card, GateModel, LinuxScheduler, MachineApp, MachineModel, Memory, MemoryUse,
+    Power, Presence, Scaling,
 };
 use serde::Deserialize;
 
@@ -17,7 +19,7 @@ pub struct ColocatedFile {
     title: String,
     #[serde(default)]
     run: RunSection,
-    node: NodeSection,
+    node: Box<NodeSection>,
     app: Vec<NodeAppSection>,
     #[serde(default)]
     policy: Vec<toml::Table>,
@@ -29,6 +31,14 @@ pub struct ColocatedFile {
 struct NodeSection {
     cores: u16,
     frequency: Hertz,
+    scaling: Option<Scaling>,
+    #[serde(default)]
+    idle: Vec<IdleState>,
+    #[serde(default)]
+    idle_rule: IdleRule,
+    power: Option<Power>,
+    card: Option<Card>,
+    gate: Option<GateModel>,
     #[serde(default)]
     scheduler: LinuxScheduler,
     cache: Option<Cache>,
@@ -95,6 +105,12 @@ impl ColocatedFile {
             },
         };
         MachineModel {
+            scaling: self.node.scaling,
+            idle: self.node.idle.clone(),
+            idle_rule: self.node.idle_rule,
+            power: self.node.power,
+            card: self.node.card.clone(),
+            gate: self.node.gate,
             scheduler: self.node.scheduler,
             cache: self.node.cache,
             memory: self.node.memory,

@@ -1,9 +1,9 @@
 //! What a machine offers to policies: cores, domains, controls, capabilities.
 
-use crate::machine::{MachineModel, Throttle};
+use crate::machine::{Card, MachineModel, Throttle};
 use lull_control::{
     AppId, AppSpec, BandwidthControl, CacheControl, Capabilities, Capability, Core, CoreId,
-    CoreSet, CoreType, DomainId, FrequencyDomain, GateControl, Machine,
+    CoreSet, CoreType, DomainId, FrequencyDomain, GateControl, Machine, Nic, NicId,
 };
 use lull_measure::{Hertz, Missing, Nanos};
 use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
@@ -39,11 +39,16 @@ pub(super) fn describe(
         capabilities: capabilities(model, apps),
         cache,
         bandwidth,
-        nics: Vec::new(),
+        nics: model.card.iter().map(nic_of).collect(),
         dials: Vec::new(),
         gates: Vec::new(),
     }
     .with_gates(gate.into_iter().collect(), "simulated")
+}
+
+fn nic_of(card: &Card) -> Nic {
+    let (delay_max, delay_step) = (card.delay_max, card.delay_step);
+    Nic { id: NicId(0), name: "simulated".to_owned(), delay_max, delay_step }
 }
 
 /// The frequency domains; one without steps if the frequency is fixed.
@@ -111,7 +116,7 @@ fn capabilities(model: &MachineModel, apps: &[AppSpec]) -> Capabilities {
         (Capability::Progress, critical(false), "no best-effort app is watched"),
         (Capability::RealTimeThrottle, false, "the simulated scheduler never throttles"),
         (Capability::Frequency, model.scaling.is_some(), "the model gives one frequency"),
-        (Capability::Coalescing, false, "the simulated machine has no network card"),
+        (Capability::Coalescing, model.card.is_some(), "the model gives no network card"),
         (Capability::GateCap, false, no_gate),
         (Capability::GateBatch, false, no_gate),
         (Capability::GateDelay, false, no_gate),

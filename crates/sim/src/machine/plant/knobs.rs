@@ -7,8 +7,8 @@ use crate::machine::queue::{
 };
 use lull_control::admission::Numbers;
 use lull_control::{
-    AppId, Capability, CoreId, CoreSet, DomainId, GateControl, Got, Machine, Scheduling, Setting,
-    WayMask,
+    AppId, Capability, Coalescing, CoreId, CoreSet, DomainId, GateControl, Got, Machine, NicId,
+    Scheduling, Setting, WayMask,
 };
 use lull_measure::Hertz;
 
@@ -124,6 +124,30 @@ impl MachinePlant {
         cores.into_iter().for_each(|core| self.simulation.hold(core, Some(to)));
         let clamped = (to != wanted).then(|| format!("{wanted} is no step"));
         answer(Setting::Frequency(id, to), clamped, already)
+    }
+
+    pub(super) fn set_coalescing(&mut self, id: NicId, wanted: Coalescing) -> Got {
+        let (Some(nic), Some(card)) = (self.machine.nic(id), &mut self.simulation.card) else {
+            return Got::Refused { why: format!("there is no network interface {}", id.0) };
+        };
+        let to = match wanted {
+            Coalescing::Adaptive => None,
+            Coalescing::Delay(delay) => Some(nic.nearest(delay)),
+        };
+        let already = card.delay == to;
+        if !already {
+            card.set_delay(to);
+        }
+        let became = to.map_or(Coalescing::Adaptive, Coalescing::Delay);
+        let why = format!("delays are steps of {} up to {}", nic.delay_step, nic.delay_max);
+        answer(Setting::Coalescing(id, became), (became != wanted).then_some(why), already)
+    }
+
+    /// How the card's interrupts are delayed, if there is one.
+    pub(super) fn coalescing(&self) -> Option<Setting> {
+        let card = self.simulation.card.as_ref()?;
+        let how = card.delay.map_or(Coalescing::Adaptive, Coalescing::Delay);
+        Some(Setting::Coalescing(NicId(0), how))
     }
 
     pub(super) fn set_gate(&mut self, app: AppId, wanted: &Setting) -> Got {

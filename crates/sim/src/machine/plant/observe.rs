@@ -22,6 +22,8 @@ pub(super) struct MachineSnapshot {
     spent: Vec<CoreTime>,
     cores: Vec<CoreCounters>,
     pressure_ns: u128,
+    /// Interrupts of the card, and its packets.
+    card: (u64, u64),
     energy: Joules,
 }
 
@@ -55,6 +57,7 @@ impl MachineSnapshot {
             spent: (0..machine.apps.len()).map(|app| machine.spent(app)).collect(),
             cores: cores.collect(),
             pressure_ns: machine.pressure.integral_at(now_ns),
+            card: machine.card.as_ref().map_or((0, 0), |card| (card.interrupts, card.packets)),
             energy: machine.energy(),
         }
     }
@@ -105,12 +108,20 @@ impl MachinePlant {
             cores: cores.collect(),
             energy,
             cpu_pressure: pressure,
-            interrupts_per_s: Err(Missing::because("the simulated machine has no interrupts")),
-            packets_per_s: Err(Missing::because("the simulated machine has no network card")),
+            interrupts_per_s: self.card_rate(epoch, self.snapshot.card.0 - before.card.0),
+            packets_per_s: self.card_rate(epoch, self.snapshot.card.1 - before.card.1),
             c6_opportunity: self.opportunity(&sleeps, busy_ns),
             idle_gaps: quantiles(sleeps),
             restarted: self.restarted(&before),
             ..Observation::unknown(self.snapshot.time, epoch, &untold)
+        }
+    }
+
+    fn card_rate(&self, epoch: Nanos, count: u64) -> Gauge<f64> {
+        match (self.simulation.card.is_some(), epoch) {
+            (false, _) => Err(Missing::because("the model gives no network card")),
+            (true, Nanos::ZERO) => Err(no_length()),
+            (true, _) => Ok(count as f64 / epoch.as_secs_f64()),
         }
     }
 

@@ -3,7 +3,22 @@
 //! Written from the drivers' rules as published (Linux, drivers/net/ethernet:
 //! `ixgbe_update_itr` before and since 4.15, `e1000_update_itr` of e1000e).
 
-use super::model::Moderation;
+use lull_measure::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// How a driver moderates interrupts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Moderation {
+    /// A fixed delay.
+    Fixed(Nanos),
+    /// ixgbe before Linux 4.15: three classes by bytes per microsecond.
+    IxgbeClassic,
+    /// ixgbe since Linux 4.15, at 10 Gb/s.
+    Ixgbe,
+    /// e1000e: three classes by packets and bytes of an interrupt, at 1 Gb/s.
+    E1000e,
+}
 
 /// Longest and shortest delay of ixgbe since 4.15, in microseconds.
 const IXGBE_MOST_US: u64 = 126;
@@ -13,7 +28,7 @@ const JIFFY_NS: u64 = 4_000_000;
 
 /// The delay of one vector and the state of its driver.
 #[derive(Debug, Clone)]
-pub(super) struct Moderator {
+pub(crate) struct Moderator {
     kind: Moderation,
     delay_ns: u64,
     class: Class,
@@ -31,25 +46,25 @@ enum Class {
 
 /// Packets and bytes of one direction since the last interrupt.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PacketCounts {
-    pub(super) packets: u64,
-    pub(super) bytes: u64,
+pub(crate) struct PacketCounts {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
 }
 
 impl PacketCounts {
     /// Nothing yet.
-    pub(super) const NONE: Self = Self { packets: 0, bytes: 0 };
+    pub(crate) const NONE: Self = Self { packets: 0, bytes: 0 };
 
     /// This many packets of a size.
     #[inline]
-    pub(super) fn add(&mut self, packets: u32, size: u32) {
+    pub(crate) fn add(&mut self, packets: u32, size: u32) {
         self.packets += u64::from(packets);
         self.bytes += u64::from(packets) * u64::from(size);
     }
 }
 
 impl Moderator {
-    pub(super) fn new(kind: Moderation) -> Self {
+    pub(crate) fn new(kind: Moderation) -> Self {
         let delay_us = match kind {
             Moderation::Fixed(_) => 0,
             Moderation::IxgbeClassic | Moderation::E1000e => 50,
@@ -61,13 +76,13 @@ impl Moderator {
 
     /// Least time between two interrupts.
     #[inline(always)]
-    pub(super) fn delay_ns(&self) -> u64 {
+    pub(crate) fn delay_ns(&self) -> u64 {
         self.delay_ns
     }
 
     /// Updates the delay at the end of polling, from what it received and sent.
     #[inline]
-    pub(super) fn update(&mut self, now_ns: u64, rx: PacketCounts, tx: PacketCounts) {
+    pub(crate) fn update(&mut self, now_ns: u64, rx: PacketCounts, tx: PacketCounts) {
         match self.kind {
             Moderation::Fixed(_) => {}
             Moderation::IxgbeClassic => self.classic(now_ns, rx, tx),
@@ -189,7 +204,6 @@ fn e1000e_class(class: Class, harvest: PacketCounts) -> Class {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_measure::Nanos;
 
     const fn counts(packets: u64, bytes: u64) -> PacketCounts {
         PacketCounts { packets, bytes }

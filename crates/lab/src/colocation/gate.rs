@@ -1,0 +1,106 @@
+//! The admission controller at the gate of a simulated machine.
+
+use lull_control::admission::Admission;
+use lull_control::{AppSpec, Objective, PolicyError};
+use lull_policies::ADMISSION_CONTROLLERS;
+use lull_policies::admission::Site;
+use lull_sim::machine::MachineModel;
+
+/// The admission controller where none is named.
+const OPEN: &str = "open";
+
+/// An admission controller with its config.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct GateKeeper {
+    pub(crate) name: String,
+    pub(crate) config: toml::Table,
+}
+
+impl Default for GateKeeper {
+    fn default() -> Self {
+        Self { name: OPEN.to_owned(), config: toml::Table::new() }
+    }
+}
+
+impl GateKeeper {
+    /// Reads `admission = { name = "auto", ... }`.
+    ///
+    /// # Errors
+    /// If it is no table with a name.
+    pub(crate) fn read(written: toml::Value) -> Result<Self, String> {
+        let missing = "is no table with a name: write admission = { name = \"auto\" }";
+        let toml::Value::Table(mut config) = written else { return Err(missing.to_owned()) };
+        match config.remove("name") {
+            Some(toml::Value::String(name)) => Ok(Self { name, config }),
+            _ => Err(missing.to_owned()),
+        }
+    }
+
+    /// Builds it for the gate of a machine; none for a machine without a gate.
+    ///
+    /// # Errors
+    /// If there is none of this name, its keys are wrong, or the machine has no gate for it.
+    pub(crate) fn build(
+        &self,
+        model: &MachineModel,
+        apps: &[AppSpec],
+        seed: u64,
+    ) -> Result<Option<Box<dyn Admission>>, PolicyError> {
+        if model.gate.is_none() {
+            return match self == &Self::default() {
+                true => Ok(None),
+                false => Err(PolicyError::Config {
+                    key: "admission".to_owned(),
+                    message: "the machine has no gate: write [node.gate]".to_owned(),
+                }),
+            };
+        }
+        let objectives = objectives(model, apps);
+        // One core is left to the system (REEF, section 3.3: C below the number of cores).
+        let cores = u32::from(model.cores.max(2)) - 1;
+        let site = Site { seed, ..Site::new(&objectives, cores) };
+        let built = ADMISSION_CONTROLLERS.build(&self.name, &self.config, &site);
+        built.map(Some).map_err(|error| match error {
+            PolicyError::Config { key, message } => {
+                PolicyError::Config { key: format!("admission.{key}"), message }
+            }
+            other => {
+                PolicyError::Config { key: "admission.name".to_owned(), message: other.to_string() }
+            }
+        })
+    }
+}
+
+/// The objective of each connection, in order: a floor of throughput is shared out evenly.
+fn objectives(model: &MachineModel, apps: &[AppSpec]) -> Vec<Option<Objective>> {
+    let of_app = |app: &lull_sim::machine::MachineApp| {
+        let spec = apps.iter().find(|spec| spec.name == app.name);
+        let first = spec.and_then(|spec| spec.objectives.first().copied());
+        let each = first.map(|objective| match objective {
+            Objective::Throughput { floor_per_s } => {
+                Objective::Throughput { floor_per_s: floor_per_s / f64::from(app.threads) }
+            }
+            other => other,
+        });
+        vec![each; app.threads as usize]
+    };
+    model.connected().flat_map(|(_, app)| of_app(app)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_admission_controller_needs_a_name_and_a_gate() {
+        let read =
+            |text: &str| GateKeeper::read(text.parse::<toml::Table>().unwrap()["it"].clone());
+        assert!(read("it = 3").is_err() && read("it = { cap = 3 }").is_err());
+        let keeper = read("it = { name = \"gate-fifo\", cap = 3 }").unwrap();
+        assert_eq!((keeper.name.as_str(), keeper.config.len()), ("gate-fifo", 1));
+        let model = MachineModel::plain("bare", 2, lull_measure::Hertz(1));
+        let error = keeper.build(&model, &[], 1).err().unwrap().to_string();
+        assert!(error.contains("[node.gate]"), "{error}");
+        assert!(GateKeeper::default().build(&model, &[], 1).unwrap().is_none());
+    }
+}

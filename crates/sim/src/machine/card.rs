@@ -1,0 +1,215 @@
+//! The network card: a vector a core, moderated interrupts, and polling that takes core time.
+//!
+//! A packet reaches the vector that its connection is hashed to. The vector interrupts as soon
+//! as the delay since its last interrupt is over, and stays masked while the core polls.
+//! Polling comes before every thread: the one that runs on the core goes on when the round is
+//! over, and a core without one wakes for it. Received requests and queries then go on as if
+//! they had arrived without a card. Drivers and delays are those of
+//! [`netserver`](crate::netserver), whose cores run one thread each and step on their own.
+
+use super::MachineSimulation;
+use super::Timer;
+use super::parts::Card;
+use super::queue::Task;
+use crate::moderation::{Moderation, Moderator, PacketCounts};
+use crate::order::round_ns;
+use crate::replication::Stream;
+use lull_measure::Nanos;
+use rand::RngExt;
+use std::collections::VecDeque;
+
+/// What a packet carries.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Packet {
+    /// A request of an app.
+    Request(usize, Task),
+    /// A query of this connection.
+    Query(usize),
+}
+
+/// The vector of one core.
+#[derive(Debug, Clone)]
+struct Vector {
+    ring: VecDeque<Packet>,
+    /// Packets sent that have not been cleaned up.
+    sent: u32,
+    /// Packets that the present round receives.
+    round: u32,
+    rx: PacketCounts,
+    tx: PacketCounts,
+    moderator: Moderator,
+    masked: bool,
+    /// When it may interrupt again.
+    open_ns: u64,
+    /// Whether an interrupt is scheduled.
+    armed: bool,
+}
+
+/// The card of a machine.
+#[derive(Debug, Clone)]
+pub(super) struct CardState {
+    model: Card,
+    vectors: Vec<Vector>,
+    hash: Stream,
+    /// The delay that a policy has set; `None` while the driver chooses it.
+    pub(super) delay: Option<Nanos>,
+    /// Interrupts, and packets received and sent.
+    pub(super) interrupts: u64,
+    pub(super) packets: u64,
+}
+
+impl CardState {
+    pub(super) fn new(model: &Card, cores: usize, hash: Stream) -> Self {
+        let vector = Vector {
+            ring: VecDeque::new(),
+            sent: 0,
+            round: 0,
+            rx: PacketCounts::NONE,
+            tx: PacketCounts::NONE,
+            moderator: Moderator::new(model.moderation),
+            masked: false,
+            open_ns: 0,
+            armed: false,
+        };
+        let vectors = vec![vector; cores];
+        Self { model: model.clone(), vectors, hash, delay: None, interrupts: 0, packets: 0 }
+    }
+
+    /// Sets the delay of all vectors, or returns it to the driver.
+    pub(super) fn set_delay(&mut self, wanted: Option<Nanos>) {
+        self.delay = wanted;
+        let kind = wanted.map_or(self.model.moderation, Moderation::Fixed);
+        for vector in &mut self.vectors {
+            vector.moderator = Moderator::new(kind);
+        }
+    }
+
+    /// The vector of a packet: connections are hashed to buckets, buckets dealt to cores in
+    /// turn (receive-side scaling).
+    fn hashed(&mut self) -> usize {
+        self.hash.random_range(0..self.model.buckets) as usize % self.vectors.len()
+    }
+}
+
+impl MachineSimulation {
+    fn card_mut(&mut self) -> &mut CardState {
+        self.card.as_mut().expect("only a card has packets")
+    }
+
+    /// A packet reaches the card, or its receiver at once if there is none.
+    pub(super) fn receive(&mut self, packet: Packet) {
+        let Some(card) = &mut self.card else { return self.deliver(packet) };
+        let core = card.hashed();
+        card.packets += 1;
+        let vector = &mut card.vectors[core];
+        vector.rx.add(1, card.model.request_bytes);
+        vector.ring.push_back(packet);
+        self.arm(core);
+    }
+
+    /// A reply leaves from a core.
+    pub(super) fn transmit(&mut self, core: usize) {
+        let Some(card) = &mut self.card else { return };
+        card.packets += 1;
+        let vector = &mut card.vectors[core];
+        vector.tx.add(1, card.model.reply_bytes);
+        vector.sent += 1;
+        if card.model.tx_interrupts {
+            self.arm(core);
+        }
+    }
+
+    /// Schedules an interrupt for as soon as the vector may interrupt.
+    fn arm(&mut self, core: usize) {
+        let now_ns = self.now_ns;
+        let vector = &mut self.card_mut().vectors[core];
+        if !vector.masked && !std::mem::replace(&mut vector.armed, true) {
+            let at_ns = now_ns.max(vector.open_ns);
+            self.set_timer(at_ns, Timer::Interrupt, core);
+        }
+    }
+
+    /// A vector interrupts its core, which begins to poll.
+    pub(super) fn interrupt(&mut self, core: usize) {
+        let now_ns = self.now_ns;
+        let card = self.card_mut();
+        card.interrupts += 1;
+        let vector = &mut card.vectors[core];
+        (vector.armed, vector.masked) = (false, true);
+        vector.open_ns = now_ns + vector.moderator.delay_ns();
+        let entry = card.model.interrupt;
+        self.poll(core, entry);
+    }
+
+    /// A round of polling, after this much other core time.
+    fn poll(&mut self, core: usize, entry: Nanos) {
+        let card = self.card_mut();
+        let Card { budget, receive, clean, .. } = card.model;
+        let vector = &mut card.vectors[core];
+        vector.round = (vector.ring.len() as u32).min(budget);
+        let sent = std::mem::take(&mut vector.sent);
+        let span = entry + receive * u64::from(vector.round) + clean * u64::from(sent);
+        let end_ns = self.take_time(core, span);
+        self.set_timer(end_ns, Timer::Round, core);
+    }
+
+    /// Takes core time before every thread. Returns when it is over.
+    fn take_time(&mut self, core: usize, span: Nanos) -> u64 {
+        self.credit(core);
+        self.account(core);
+        let now_ns = self.now_ns;
+        let state = &mut self.cores[core];
+        let span_ns = round_ns(span.0 as f64 / state.supply.speed).max(1);
+        let awake_ns = match state.current {
+            None if self.hardware.sleeps() => state.supply.rouse(&self.hardware, now_ns),
+            _ => now_ns,
+        };
+        state.polls_until_ns = awake_ns.max(state.polls_until_ns) + span_ns;
+        if state.current.is_none() {
+            state.busy.set(now_ns, 1);
+        } else {
+            state.since_ns = state.since_ns.max(now_ns) + span_ns;
+            state.polls_until_ns = state.polls_until_ns.min(state.since_ns);
+        }
+        let end_ns = state.polls_until_ns;
+        self.retime(core);
+        end_ns
+    }
+
+    /// A round of polling is over: its packets go on, and the core polls again or unmasks.
+    pub(super) fn end_round(&mut self, core: usize) {
+        let count = std::mem::take(&mut self.card_mut().vectors[core].round);
+        for _ in 0..count {
+            let packet = self.card_mut().vectors[core].ring.pop_front();
+            packet.into_iter().for_each(|packet| self.deliver(packet));
+        }
+        let now_ns = self.now_ns;
+        let card = self.card_mut();
+        let cleans = card.model.tx_interrupts;
+        let vector = &mut card.vectors[core];
+        if !vector.ring.is_empty() || (vector.sent > 0 && cleans) {
+            return self.poll(core, Nanos::ZERO);
+        }
+        vector.moderator.update(now_ns, vector.rx, vector.tx);
+        (vector.rx, vector.tx) = (PacketCounts::NONE, PacketCounts::NONE);
+        vector.masked = false;
+        if self.cores[core].current.is_some() {
+            return;
+        }
+        self.cores[core].busy.set(now_ns, 0);
+        if self.hardware.sleeps() {
+            self.cores[core].supply.rest(&self.hardware, now_ns);
+        }
+    }
+
+    /// A packet reaches its app. Requests of an app that has departed since are gone.
+    fn deliver(&mut self, packet: Packet) {
+        match packet {
+            Packet::Query(index) => self.offer_query(index),
+            Packet::Request(app, task) if self.apps[task.owner].life == task.life => {
+                self.submit(app, task);
+            }
+            Packet::Request(..) => {}
+        }
+    }
+}
