@@ -125,6 +125,9 @@ enum Task {
     },
     /// Make a static program, a Debian package and their notices under target/package
     Package {
+        /// Make the static program only
+        #[arg(long = "static", conflicts_with = "rpm")]
+        only_static: bool,
         /// Make an RPM of the static program as well
         #[arg(long)]
         rpm: bool,
@@ -223,7 +226,8 @@ fn main() -> ExitCode {
         Task::Miri { seeds, cases, .. } => miri::run(&root(), &miri::Options { seeds, cases }),
         Task::Tsan => tsan::run(&root()),
         Task::Site { no_api } => site::run(&root(), !no_api),
-        Task::Package { rpm } => package::run(&root(), rpm),
+        Task::Package { only_static, rpm } => {
+            package::run(&root(), package::Options { only_static, with_rpm: rpm })
         Task::Python { staged, release, docs } => {
             python::run(&root(), &python::Options { staged, release, docs })
         }

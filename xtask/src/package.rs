@@ -5,7 +5,10 @@
 //! links it; and, on request, an RPM by cargo-generate-rpm with the static program, because
 //! that machine's C library may be older. None carries debug information. Beside them are the
 //! notices of all crates that they contain, manual pages, completions of shells and the schema
-//! of configs, which both packages carry, too.
+//! of configs, which both packages carry, too. The static program is started in a directory
+//! that holds nothing else.
+
+mod empty_root;
 
 use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};
@@ -18,16 +21,29 @@ const ARCHITECTURE: &str = std::env::consts::ARCH;
 /// Of `lull` in packages: those that a build from the tree leaves out.
 const FEATURES: [&str; 2] = ["--features", "parquet,tls"];
 
+/// What to make.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    /// Only the static program.
+    pub(crate) only_static: bool,
+    /// An RPM as well.
+    pub(crate) with_rpm: bool,
+}
+
 /// Makes the static program and the Debian package, and an RPM if that is requested.
 ///
 /// # Errors
-/// If something that this takes is missing, does not build, or is not static.
-pub(crate) fn run(root: &Path, with_rpm: bool) -> Result<ExitCode> {
-    println!("{}", debian(root)?.display());
+/// If something that this takes is missing, does not build, is not static, or does not run where
+/// there is nothing else.
+pub(crate) fn run(root: &Path, options: Options) -> Result<ExitCode> {
+    if !options.only_static {
+        println!("{}", debian(root)?.display());
+    }
     let place = place(root)?;
     let program = static_program(root, &place)?;
+    empty_root::try_program(&program)?;
     println!("{}", program.display());
-    if with_rpm {
+    if options.with_rpm {
         println!("{}", rpm(root, &program, None)?.display());
     }
     Ok(ExitCode::SUCCESS)
