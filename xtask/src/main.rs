@@ -228,6 +228,7 @@ fn main() -> ExitCode {
         Task::Site { no_api } => site::run(&root(), !no_api),
         Task::Package { only_static, rpm } => {
             package::run(&root(), package::Options { only_static, with_rpm: rpm })
+        }
         Task::Python { staged, release, docs } => {
             python::run(&root(), &python::Options { staged, release, docs })
         }
