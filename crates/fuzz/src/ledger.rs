@@ -122,8 +122,9 @@ impl Machine {
         Ok(())
     }
 
-    fn ledger(&mut self) -> &mut Ledger {
-        self.ledger.as_mut().expect("an agent runs between calls")
+    /// The ledger of the agent, which runs between calls.
+    fn ledger(&mut self) -> io::Result<&mut Ledger> {
+        self.ledger.as_mut().ok_or_else(|| io::Error::other("no agent runs"))
     }
 
     /// The agent sets a knob that it has not given up.
@@ -134,14 +135,14 @@ impl Machine {
         }
         let safe = has_safe.then(|| "safe".to_owned());
         let original = Original::Text { path, text: now.clone(), safe };
-        self.ledger().record(&[original]).map_err(io::Error::other)?;
+        self.ledger()?.record(&[original]).map_err(io::Error::other)?;
         self.knobs[index].old = Some(old.unwrap_or(now));
         self.write(index)
     }
 
     fn release(&mut self, index: usize) -> io::Result<()> {
         let key = Key::File(self.path(index));
-        self.ledger().release(&[key]).map_err(io::Error::other)?;
+        self.ledger()?.release(&[key]).map_err(io::Error::other)?;
         self.knobs[index].old = None;
         self.knobs[index].is_released = true;
         Ok(())
@@ -149,7 +150,7 @@ impl Machine {
 
     fn restore(&mut self) -> io::Result<()> {
         self.restores += 1;
-        let restored = self.ledger().restore();
+        let restored = self.ledger()?.restore();
         assert!(restored.failed.is_empty(), "{restored}");
         self.check_restored(false)
     }

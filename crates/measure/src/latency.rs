@@ -86,6 +86,10 @@ impl Latency {
 
     /// Adds `count` requests of one latency.
     pub fn record_many(&mut self, latency: Nanos, count: u64) {
+        // The histogram would take the latency of no request for its longest.
+        if count == 0 {
+            return;
+        }
         self.histogram.saturating_record_n(latency.0.max(SHORTEST_NS), count);
         let bucket = &mut self.by_bucket[bucket_of(latency.0)];
         *bucket = bucket.saturating_add(count);
@@ -328,6 +332,16 @@ mod tests {
         assert_eq!(none.quantile(Percentile::P99), None);
         assert_eq!(none.mean(), None);
         assert_eq!(none.max(), None);
+    }
+
+    #[test]
+    fn a_latency_that_no_request_had_is_not_the_longest() {
+        let mut all = Latency::default();
+        all.record_many(Nanos::from_secs(900), 0);
+        assert_eq!(all, Latency::default());
+        all.record(Nanos::from_millis(2));
+        all.record_many(Nanos::from_secs(900), 0);
+        assert!(all.max() < Some(Nanos::from_millis(3)), "{all:?}");
     }
 
     proptest! {

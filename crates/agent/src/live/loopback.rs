@@ -41,7 +41,7 @@ impl Loopback {
         let (accepted, orders) = mpsc::channel(ORDERS_MAX);
         let inside = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let token = Some(TokenDigest::of(token));
+        let token = Some(TokenDigest::from_token(token));
         let (run, facts) = ("fuzz".to_owned(), "{}".to_owned());
         let serve = Serve { run, facts, names: vec![name.to_owned()], token };
         let server = Server::start(listener, serve, accepted);
@@ -52,14 +52,17 @@ impl Loopback {
     }
 
     /// Sends bytes on a connection of their own, and returns what comes back until the server
-    /// is quiet or closes, and the orders that it passed on.
+    /// closes or, unless `until_closed`, is quiet.
     ///
     /// # Errors
     /// If the server does not accept.
-    pub fn exchange(&self, bytes: &[u8]) -> io::Result<(Vec<u8>, Vec<Passed>)> {
-        let received = self.runtime.block_on(exchange(self.address, bytes))?;
-        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((received, std::mem::take(&mut *passed)))
+    pub fn exchange(&self, bytes: &[u8], until_closed: bool) -> io::Result<Vec<u8>> {
+        self.runtime.block_on(exchange(self.address, bytes, until_closed))
+    }
+
+    /// Returns the orders that the server has passed on since the last call.
+    pub fn take_passed(&self) -> Vec<Passed> {
+        std::mem::take(&mut *self.passed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -72,7 +75,11 @@ async fn carry_out(mut orders: mpsc::Receiver<OrderRequest>, passed: Arc<Mutex<V
     }
 }
 
-async fn exchange(address: SocketAddr, mut bytes: &[u8]) -> io::Result<Vec<u8>> {
+async fn exchange(
+    address: SocketAddr,
+    mut bytes: &[u8],
+    until_closed: bool,
+) -> io::Result<Vec<u8>> {
     let stream = TcpStream::connect(address).await?;
     let (mut received, mut piece) = (Vec::new(), [0; 4096]);
     loop {
@@ -84,7 +91,10 @@ async fn exchange(address: SocketAddr, mut bytes: &[u8]) -> io::Result<Vec<u8>> 
             }
             Err(error) => error.kind() != ErrorKind::WouldBlock,
         };
-        let is_quiet = timeout(QUIET, stream.readable()).await.is_err();
+        let is_quiet = match until_closed && is_sent {
+            true => stream.readable().await.is_err(),
+            false => timeout(QUIET, stream.readable()).await.is_err(),
+        };
         match stream.try_read(&mut piece) {
             Ok(0) => return Ok(received),
             Ok(count) => received.extend_from_slice(&piece[..count]),

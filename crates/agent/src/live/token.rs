@@ -40,7 +40,7 @@ impl Token {
 
     /// Returns what recognises the token and does not reveal it.
     pub(super) fn digest(&self) -> TokenDigest {
-        TokenDigest::of(&self.text)
+        TokenDigest::from_token(&self.text)
     }
 
     /// Returns whether a text is the token, in time that does not depend on how much of it matches.
@@ -56,7 +56,7 @@ pub(crate) struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
     /// Returns the digest of a token.
-    pub(super) fn of(token: &str) -> Self {
+    pub(super) fn from_token(token: &str) -> Self {
         Self(Sha256::digest(token).into())
     }
 

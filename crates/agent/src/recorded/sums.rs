@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 /// Which run a record is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunLabel {
-    /// When it began, in UTC, and a digest of what tells it from others that began then:
+    /// When it began, in UTC, and a digest of what distinguishes it from others of then:
     /// `20261120-231805-1f0c9a2b`. A copy of a record has the same.
     pub run: String,
     /// The host that it ran on; older records do not say.
