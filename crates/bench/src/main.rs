@@ -8,6 +8,7 @@ mod agent;
 mod bpf;
 mod colocation;
 mod dispatch;
+mod fleet;
 mod load;
 mod machine;
 mod measure;
@@ -69,6 +70,7 @@ const BENCHES: &[Bench] = &[
 /// Those that take long, or need programs that are not installed for them: they run by their
 /// names only.
 const ON_REQUEST: &[Bench] = &[
+    fleet::BENCH,
     preload::CLASSES,
     preload::SCRIPTS,
     preload::DISK,

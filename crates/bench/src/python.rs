@@ -82,6 +82,8 @@ mod tests {
             (include_str!("suggest/requirements.txt"), ["ax-platform", "botorch"]),
             (include_str!("package/requirements.txt"), ["maturin", "polars"]),
         ];
+        let fleet = include_str!("fleet/requirements.txt");
+        assert_eq!(pinned(fleet, &["duckdb"]).len(), 1, "{fleet}");
         for (requirements, names) in of {
             let lines = requirements.lines().filter(|line| !line.starts_with('#'));
             assert!(lines.clone().all(|line| line.contains("==")), "{requirements}");

@@ -73,7 +73,7 @@ fn run(context: &Context) -> Result<Report> {
 }
 
 /// The record of a short real run.
-fn recorded(lull: &Path, place: &Path) -> Result<PathBuf> {
+pub(super) fn recorded(lull: &Path, place: &Path) -> Result<PathBuf> {
     let config = place.join("agent.toml");
     std::fs::write(&config, config_text(place, free_address()?.port()))?;
     let length = format!("{RECORDED_S}s");
@@ -86,7 +86,7 @@ fn recorded(lull: &Path, place: &Path) -> Result<PathBuf> {
 }
 
 /// Repeats the epochs of a record this many times in all; how many there are then.
-fn stretched(record: &Path, times: i64) -> Result<i64> {
+pub(super) fn stretched(record: &Path, times: i64) -> Result<i64> {
     let database = Connection::open(record)?;
     let whole = "SELECT max(number) + 1, avg(offered_requests_per_second)
                  FROM epochs JOIN app_epochs ON epoch = number WHERE app = 'server'";
