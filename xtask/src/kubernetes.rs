@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn the_libraries_of_kubernetes_are_required_as_they_are_published() {
-        let of_kubernetes = "module k8s.io/kubernetes\n\ngo 1.24.0\n\nrequire (\n\tk8s.io/api v0.0.0\n)\n\nreplace (\n\tk8s.io/api => ./staging/src/k8s.io/api\n)\n";
+        let of_kubernetes = "module k8s.io/kubernetes\n\ngo 1.24.0\n\nreplace (\n\tk8s.io/api => \
+                             ./staging/src/k8s.io/api\n)\n";
         let own = own_module(of_kubernetes, "k8s.io/kubernetes", "v1.34.2");
         assert!(
             own.starts_with("module lull.invalid/build\n\nrequire k8s.io/kubernetes v1.34.2\n")

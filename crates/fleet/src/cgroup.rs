@@ -5,7 +5,8 @@
 //! `libcontainer/cgroups/systemd`; containers by the runtimes):
 //!
 //! ```text
-//! systemd   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cri-containerd-ID.scope
+//! systemd   kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/
+//!           cri-containerd-ID.scope
 //! cgroupfs  kubepods/burstable/podUID/ID
 //! ```
 //!

@@ -89,7 +89,7 @@ impl WatcherChild {
     /// Returns the messages that have come, without waiting.
     ///
     /// # Errors
-    /// If the process has ended, or sent what is no message; what came before is returned, too.
+    /// If the process has ended, or sent what is no message; what arrived before is returned, too.
     pub(crate) fn receive(&mut self) -> (Vec<FromWatcher>, Result<(), Lost>) {
         self.flush();
         let mut messages = Vec::new();

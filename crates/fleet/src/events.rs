@@ -2,7 +2,8 @@
 //!
 //! Events are kept in the cluster's store, where a node that sends many harms all. The same text
 //! about the same pod is published again after [`REPEAT`] at the earliest; the node publishes
-//! [`BURST`] at once and one a [`GAP`] in the long run. What is not published is in the agent's
+//! [`BURST`] warnings at once and one a [`GAP`] in the long run, and as many other Events, so that
+//! the arrival of many pods does not hold warnings back. What is not published is in the agent's
 //! journal all the same.
 
 use crate::message::Kind;
@@ -24,15 +25,40 @@ const REMEMBERED_MAX: usize = 4_096;
 #[derive(Debug)]
 pub(crate) struct EventLimits {
     said: BTreeMap<(String, Kind, String), Instant>,
+    warnings: Budget,
+    others: Budget,
+    /// Events that the rate has held back since the last [`EventLimits::take_held`].
+    held: u64,
+}
+
+/// How many Events of one kind may be published.
+#[derive(Debug)]
+struct Budget {
     left: u32,
     filled: Instant,
-    /// Events that were not published since the last that was.
-    held: u64,
+}
+
+impl Budget {
+    const fn new(now: Instant) -> Self {
+        Self { left: BURST, filled: now }
+    }
+
+    /// Takes one, if there is one.
+    fn take(&mut self, now: Instant) -> bool {
+        let new = now.saturating_duration_since(self.filled).as_secs() / GAP.as_secs();
+        let new = u32::try_from(new).unwrap_or(u32::MAX);
+        self.filled += GAP.saturating_mul(new);
+        self.left = self.left.saturating_add(new).min(BURST);
+        let has_one = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        has_one
+    }
 }
 
 impl EventLimits {
     pub(crate) const fn new(now: Instant) -> Self {
-        Self { said: BTreeMap::new(), left: BURST, filled: now, held: 0 }
+        let (warnings, others) = (Budget::new(now), Budget::new(now));
+        Self { said: BTreeMap::new(), warnings, others, held: 0 }
     }
 
     /// Whether an Event may be published now; notes that it is.
@@ -43,15 +69,12 @@ impl EventLimits {
         if self.said.get(&key).is_some_and(|at| since(at) < REPEAT) {
             return false;
         }
-        let new = since(&self.filled).as_secs() / GAP.as_secs();
-        let new = u32::try_from(new).unwrap_or(u32::MAX);
-        self.filled += GAP.saturating_mul(new);
-        self.left = self.left.saturating_add(new).min(BURST);
-        if self.left == 0 {
+        let is_warning = event.kind != Kind::Managed;
+        let budget = if is_warning { &mut self.warnings } else { &mut self.others };
+        if !budget.take(now) {
             self.held += 1;
             return false;
         }
-        self.left -= 1;
         if self.said.len() >= REMEMBERED_MAX {
             self.said.retain(|_, at| since(at) < REPEAT);
         }
@@ -119,6 +142,8 @@ mod tests {
         };
         assert_eq!(admitted(&mut limits, 0, begin), BURST as usize);
         assert_eq!(limits.take_held(), 75);
+        let arrival = PodEvent { kind: Kind::Managed, ..event("1", "as app `a`") };
+        assert!(limits.admit(&arrival, begin), "arrivals have a budget of their own");
         let later = begin + GAP * 3;
         assert_eq!(admitted(&mut limits, 200, later), 3);
         let much_later = later + Duration::from_secs(86_400);

@@ -231,7 +231,7 @@ impl Link {
         due.iter().for_each(|uid| self.settle(uid, now));
     }
 
-    /// Compares how a pod stands with what the session knows.
+    /// Compares the standing of a pod with what the session knows.
     fn settle(&mut self, uid: &str, now: Instant) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         pod.checked = now;
@@ -288,7 +288,7 @@ impl KnownPod {
         Standing::Present(Workload {
             id: self.id,
             name: self.order.title(),
-            // The order was checked when it came.
+            // The order was checked on arrival.
             template: templates[usize::from(self.order.template)],
             cgroup: Path::new("/").join(cgroup),
             objectives: self.objectives.clone(),

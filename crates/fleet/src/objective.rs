@@ -6,7 +6,7 @@
 use crate::annotations::{Wish, parse_objectives};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
-use kube::core::Selector;
+use kube::core::{Rule, Selector};
 use lull_control::Class;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"Class","type":"string","jsonPath":".spec.class"}"#,
     printcolumn = r#"{"name":"Objectives","type":"string","jsonPath":".spec.objectives"}"#,
     printcolumn = r#"{"name":"Policy","type":"string","jsonPath":".spec.policy"}"#,
-    validation = Rule::new("self.spec.class != 'latency-critical' || self.spec.policy != 'Manage' || size(self.spec.objectives) > 0").message("a latency-critical class needs objectives")
+    validation = class_rule()
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LatencyObjectiveSpec {
@@ -47,7 +47,17 @@ pub struct LatencyObjectiveSpec {
 }
 
 /// The form of an objective.
-const OBJECTIVE: &str = r"^((run_queue_)?p[0-9]{1,2}(\.[0-9]{1,4})?=[0-9]+(\.[0-9]+)?(us|ms|s)|memory_pressure=[0-9.]+%|throughput=[0-9.]+|disengagement=0\.[0-9]+)$";
+const OBJECTIVE: &str = concat!(
+    r"^((run_queue_)?p[0-9]{1,2}(\.[0-9]{1,4})?=[0-9]+(\.[0-9]+)?(us|ms|s)",
+    r"|memory_pressure=[0-9.]+%|throughput=[0-9.]+|disengagement=0\.[0-9]+)$",
+);
+
+/// What the API server checks beyond the types.
+fn class_rule() -> Rule {
+    let has_class = "self.spec.class != 'latency-critical' || self.spec.policy != 'Manage'";
+    Rule::new(format!("{has_class} || size(self.spec.objectives) > 0"))
+        .message("a latency-critical class needs objectives")
+}
 
 /// The class of an app.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -31,7 +31,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-/// How often the API server is asked whether it is there, while the watches are silent.
+/// How often the API server is queried, while the watches are silent.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
 /// The same while it did not answer.
 const PROBE_WHILE_LOST: Duration = Duration::from_secs(3);
@@ -195,7 +195,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Follows watches until they have to begin anew; `None` once the agent has ended.
+    /// Follows watches until they have to begin again; `None` once the agent has ended.
     async fn follow(
         &mut self,
         mut changes: Changes,
@@ -219,6 +219,7 @@ impl<'a> Watcher<'a> {
                     }
                 }
                 () = tokio::time::sleep(probe_in) => {
+                    self.note_held();
                     next = self.probe().await;
                     probed = Instant::now();
                 }
@@ -250,7 +251,7 @@ impl<'a> Watcher<'a> {
     }
 
     /// Asks the API server whether it is there. After a time without answers the watches begin
-    /// anew, because their connections may hang.
+    /// again, because their connections may hang.
     async fn probe(&mut self) -> Next {
         let was_lost = self.health.is_lost();
         match api::probe(&self.client).await {
@@ -265,7 +266,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Takes in a change; the watches begin anew if the token was refused.
+    /// Takes in a change; the watches begin again if the token was refused.
     fn take(&mut self, change: Change) -> Next {
         match change {
             Change::Pod(Ok(event)) => {
@@ -341,12 +342,16 @@ impl<'a> Watcher<'a> {
     async fn flush(&mut self) -> anyhow::Result<()> {
         let Outcome { messages, events } = self.table.take();
         events.into_iter().for_each(|event| self.publish(event));
+        self.out.send(&self.health.take()).await?;
+        self.out.send(&messages).await
+    }
+
+    /// Reports how many Events the rate has held back since the last report.
+    fn note_held(&mut self) {
         let held = self.limits.take_held();
         if held > 0 {
             self.health.note(format!("{held} Events on pods are held back: too many at once"));
         }
-        self.out.send(&self.health.take()).await?;
-        self.out.send(&messages).await
     }
 
     /// Publishes an Event, unless it is one too many.

@@ -39,7 +39,7 @@ pub(crate) struct Table {
     rules: BTreeMap<(String, String), ObjectiveRule>,
     /// What the agent knows, by UID.
     sent: BTreeMap<String, PodOrder>,
-    /// Why pods are not managed, by UID; said once.
+    /// Why pods are not managed, by UID; reported once.
     refused: BTreeMap<String, String>,
     /// The pods of a listing that has begun.
     listed: Option<BTreeSet<String>>,

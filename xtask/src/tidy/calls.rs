@@ -36,7 +36,9 @@ enum Crates {
 const BANS: &[Ban] = &[
     Ban {
         tokens: &["Instant::now", "SystemTime::now", "clock_gettime", "Utc::now", "Local::now"],
-        crates: Crates::Except(&["host", "workload", "agent", "cli", "preload", "bench", "xtask"]),
+        crates: Crates::Except(&[
+            "host", "workload", "agent", "fleet", "cli", "preload", "bench", "xtask",
+        ]),
         in_tests: true,
         instead: "reads a clock; take the time (Nanos) as an argument",
     },

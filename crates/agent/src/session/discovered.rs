@@ -248,6 +248,13 @@ impl Session {
     /// Adds what was found to the journal of an epoch, and reports the epoch to the workloads.
     pub(super) fn note_discovered(&mut self, epoch: &mut Epoch) {
         let Some(discovered) = &mut self.discovered else { return };
+        // A free berth waits for no process of its own.
+        let is_berth = |name: &String| {
+            self.config.apps.iter().any(|app| app.pods.is_some() && app.name == *name)
+        };
+        epoch
+            .entries
+            .retain(|entry| !matches!(&entry.event, Event::AppWaiting { app } if is_berth(app)));
         let time = epoch.seen.time;
         let entry = |text| Entry { time, event: Event::Discovery { text } };
         epoch.entries.extend(std::mem::take(&mut discovered.entries).into_iter().map(entry));

@@ -1,4 +1,4 @@
-//! Whether the API server answers, as the agent is told: each change once, and a sign of life at
+//! Whether the API server answers, as it is reported to the agent: each change once, and a sign of life at
 //! most once a second.
 
 use crate::message::{FromWatcher, shorten};

@@ -1,4 +1,4 @@
-//! Pods that come, change and go, and what the agent is told of them.
+//! Pods that come, change and go, and what is reported to the agent of them.
 
 use super::*;
 use crate::pods::tests::{facts, pod};
@@ -25,7 +25,7 @@ fn table() -> Table {
 }
 
 /// What the messages are, in short.
-fn told(table: &mut Table) -> Vec<String> {
+fn sent_by(table: &mut Table) -> Vec<String> {
     let message = |message: FromWatcher| match message {
         FromWatcher::Pod(order) => format!("{} in {}", order.uid, order.template),
         FromWatcher::Gone(uid) => format!("{uid} gone"),
@@ -57,14 +57,14 @@ fn a_pod_takes_the_first_template_that_can_do_what_it_wishes() {
     for (number, (annotations, template)) in cases.iter().enumerate() {
         let uid = format!("{number}");
         apply(&mut table, &uid, annotations);
-        assert_eq!(told(&mut table), [format!("{uid} in {template}")]);
+        assert_eq!(sent_by(&mut table), [format!("{uid} in {template}")]);
     }
     table.apply(labelled("9", &json!({ "tier": "db" })));
-    assert!(told(&mut table).is_empty(), "no template selects it and it wishes nothing");
+    assert!(sent_by(&mut table).is_empty(), "no template selects it and it wishes nothing");
     let mut wishes = pod("10", &json!({ "lull.dev/class": "best-effort" }));
     wishes["metadata"]["labels"] = json!({ "tier": "db" });
     table.apply(facts(wishes));
-    assert_eq!(told(&mut table), ["10 in 2"], "what it wishes counts more than its labels");
+    assert_eq!(sent_by(&mut table), ["10 in 2"], "what it wishes counts more than its labels");
 }
 
 #[test]
@@ -72,13 +72,13 @@ fn only_what_differs_is_sent_again() {
     let mut table = table();
     apply(&mut table, "1", &json!({}));
     apply(&mut table, "1", &json!({ "other": "annotation" }));
-    assert_eq!(told(&mut table), ["1 in 0"]);
+    assert_eq!(sent_by(&mut table), ["1 in 0"]);
     apply(&mut table, "1", &json!({ "lull.dev/objective": "p99=5ms" }));
-    assert_eq!(told(&mut table), ["1 in 0"]);
+    assert_eq!(sent_by(&mut table), ["1 in 0"]);
     apply(&mut table, "1", &json!({ "lull.dev/manage": "false" }));
-    assert_eq!(told(&mut table), ["1 gone"]);
+    assert_eq!(sent_by(&mut table), ["1 gone"]);
     table.remove("1");
-    assert!(told(&mut table).is_empty());
+    assert!(sent_by(&mut table).is_empty());
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_pod_with_wrong_annotations_is_unmanaged_and_gets_one_event() {
     apply(&mut table, "1", &json!({ "lull.dev/objective": "p95=slow" }));
     assert_eq!(table.take().events.len(), 1, "another mistake is another Event");
     apply(&mut table, "1", &json!({}));
-    assert_eq!(told(&mut table), ["1 in 0"]);
+    assert_eq!(sent_by(&mut table), ["1 in 0"]);
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn a_listing_removes_what_it_does_not_have() {
     table.begin_list();
     ["1", "2", "3"].iter().for_each(|uid| apply(&mut table, uid, &json!({})));
     table.end_list();
-    assert_eq!(told(&mut table), ["1 in 0", "2 in 0", "3 in 0", "synced"]);
+    assert_eq!(sent_by(&mut table), ["1 in 0", "2 in 0", "3 in 0", "synced"]);
     table.begin_list();
     ["1", "4"].iter().for_each(|uid| apply(&mut table, uid, &json!({})));
     table.end_list();
-    assert_eq!(told(&mut table), ["4 in 0", "2 gone", "3 gone", "synced"]);
+    assert_eq!(sent_by(&mut table), ["4 in 0", "2 gone", "3 gone", "synced"]);
 }
 
 #[test]
@@ -135,10 +135,10 @@ fn a_pod_is_managed_while_a_container_runs() {
     let mut waiting = pod("1", &json!({}));
     waiting["status"]["containerStatuses"][0]["state"] = json!({ "waiting": {} });
     table.apply(facts(waiting.clone()));
-    assert!(told(&mut table).is_empty());
+    assert!(sent_by(&mut table).is_empty());
     apply(&mut table, "1", &json!({}));
     table.apply(facts(waiting));
-    assert_eq!(told(&mut table), ["1 in 0", "1 gone"]);
+    assert_eq!(sent_by(&mut table), ["1 in 0", "1 gone"]);
     let named = json!({ "lull.dev/container": "main" });
     let mut of_other_runtime = pod("2", &named);
     of_other_runtime["status"]["containerStatuses"][0]["containerID"] = json!("new://1");
@@ -162,7 +162,7 @@ fn a_latency_objective_speaks_for_the_pods_that_it_selects() {
         .unwrap()
     };
     table.set_rule("other", "web", Some(&spec("p99=50ms")));
-    assert!(told(&mut table).is_empty(), "another namespace");
+    assert!(sent_by(&mut table).is_empty(), "another namespace");
     table.set_rule("shop", "web", Some(&spec("p99=50ms")));
     let messages = table.take().messages;
     let [FromWatcher::Pod(order)] = &messages[..] else { panic!("{messages:?}") };
@@ -173,9 +173,9 @@ fn a_latency_objective_speaks_for_the_pods_that_it_selects() {
     assert_eq!(texts.len(), 2, "{texts:?}");
     assert!(texts[0].contains("`second` and `web` both select it"), "{texts:?}");
     table.retain_rules(&BTreeSet::from([("shop".to_owned(), "web".to_owned())]));
-    assert_eq!(told(&mut table), ["1 in 0", "2 in 0"]);
+    assert_eq!(sent_by(&mut table), ["1 in 0", "2 in 0"]);
     table.set_rule("shop", "web", None);
-    assert_eq!(told(&mut table), ["1 in 0"]);
+    assert_eq!(sent_by(&mut table), ["1 in 0"]);
 }
 
 #[test]

@@ -237,7 +237,7 @@ impl Server {
     pub(crate) fn write_token(&self, token: &str) {
         let place = self.place.path().join("account");
         std::fs::create_dir_all(&place).unwrap();
-        // The watcher is nobody by then.
+        // The watcher has no rights of root by then.
         for path in [self.place.path(), &place] {
             set_mode(path, 0o755);
         }

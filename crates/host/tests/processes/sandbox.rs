@@ -6,7 +6,7 @@
 use crate::roles::{argv, say};
 use crate::scene::Ends;
 use lull_host::Roots;
-use lull_host::sandbox::{self, Layer};
+use lull_host::sandbox::{self, ClientRights, Layer};
 use lull_host::sys::sched;
 use lull_testing::skip;
 use nix::sys::ptrace;
@@ -25,6 +25,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("landlock_alone_refuses_files_programs_connections_and_signals", without_files),
     ("the_filter_alone_refuses_every_system_call_that_reaches_out", without_calls),
     ("all_layers_together_refuse_everything", confined),
+    ("a_client_keeps_its_file_and_its_port_and_nothing_else", as_client),
 ];
 
 /// What is tried, in this order: the last one replaces the process where it succeeds.
@@ -32,6 +33,9 @@ const TRIED: [&str; 11] = [
     "write", "create", "read", "remove", "affinity", "ptrace", "signal", "pidfd", "tcp", "unix",
     "execve",
 ];
+
+/// The rights of a client, among the names of layers.
+const CLIENT: &str = "Client";
 
 /// Confines itself with the layers whose names are given, tries everything and prints what was
 /// refused.
@@ -42,6 +46,11 @@ pub(crate) fn be_confined(args: &[String]) -> ExitCode {
     let pid = Pid::from_raw(victim).unwrap();
     let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
     let cores = sched::affinity_of(victim).unwrap();
+    if layers == CLIENT {
+        let (files, ports) = (vec![place.join("secret")], vec![port.parse().unwrap()]);
+        let gaps = sandbox::confine_client(&ClientRights { files, ports });
+        assert!(gaps.is_empty(), "{gaps:?}");
+    }
     let layers: Vec<Layer> =
         Layer::ALL.into_iter().filter(|layer| layers.contains(&format!("{layer:?}"))).collect();
     let gaps = sandbox::confine(&layers);
@@ -69,6 +78,12 @@ pub(crate) fn be_confined(args: &[String]) -> ExitCode {
 
 /// The things that a process confined by these layers is refused.
 fn refused(layers: &[Layer]) -> Vec<String> {
+    let names: String = layers.iter().map(|layer| format!("{layer:?}")).collect();
+    refused_as(&names)
+}
+
+/// The same by the names of layers, or of a client's rights.
+fn refused_as(names: &str) -> Vec<String> {
     let place = tempfile::tempdir().unwrap();
     // Others may enter, and only root may read one of the files.
     std::fs::set_permissions(place.path(), Permissions::from_mode(0o777)).unwrap();
@@ -83,8 +98,7 @@ fn refused(layers: &[Layer]) -> Vec<String> {
     let port = tcp.local_addr().unwrap().port().to_string();
     let sleeper = Ends(Command::new("sleep").arg("3000").spawn().unwrap());
     let victim = sleeper.0.id().to_string();
-    let names: String = layers.iter().map(|layer| format!("{layer:?}")).collect();
-    let argv = argv("confined", &[&names, place.path().to_str().unwrap(), &victim, &port]);
+    let argv = argv("confined", &[names, place.path().to_str().unwrap(), &victim, &port]);
     let output = Command::new(&argv[0]).args(&argv[1..]).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{:?}", output.status);
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -133,5 +147,13 @@ fn without_calls() {
 fn confined() {
     if !lacks(Layer::SystemCalls) && !lacks(Layer::Files) {
         assert_eq!(refused(&Layer::ALL), TRIED);
+    }
+}
+
+fn as_client() {
+    if !lacks(Layer::SystemCalls) && !lacks(Layer::Files) {
+        let allowed = ["read", "tcp"];
+        let others = TRIED.into_iter().filter(|what| !allowed.contains(what));
+        assert_eq!(refused_as(CLIENT), others.collect::<Vec<_>>());
     }
 }
