@@ -3,7 +3,7 @@
 use super::seen::{Counts, class_of};
 use lull_oncall::{
     AddressPrefix, CLASS_NAME_BYTES, CLIENT_CLASSES, CLIENT_RULES, ClassShare, ClientRule,
-    NameHash, Names, Page, Record, Seat,
+    NameHash, Names, Page, Record,
 };
 use std::io;
 

@@ -148,21 +148,31 @@ impl Session {
         self.send(0, &[&[3], sql.as_bytes()].concat());
     }
 
-    /// Sends a packet and reads the OK that answers it.
+    /// Sends a packet and reads the OK that answers it. A server that asks for the password
+    /// again, which is empty, has it again.
     fn send(&mut self, sequence: u8, payload: &[u8]) {
-        let length = (payload.len() as u32).to_le_bytes();
-        let packet = [&length[..3], &[sequence], payload].concat();
-        self.0.write_all(&packet).unwrap();
-        let answer = self.read();
+        self.write(sequence, payload);
+        let (sequence, mut answer) = self.read();
+        if answer.first() == Some(&0xfe) {
+            self.write(sequence + 1, &[]);
+            (_, answer) = self.read();
+        }
         assert_eq!(answer.first(), Some(&0), "{}", String::from_utf8_lossy(&answer));
     }
 
-    fn read(&mut self) -> Vec<u8> {
+    fn write(&mut self, sequence: u8, payload: &[u8]) {
+        let length = (payload.len() as u32).to_le_bytes();
+        let packet = [&length[..3], &[sequence], payload].concat();
+        self.0.write_all(&packet).unwrap();
+    }
+
+    /// Reads a packet; returns its sequence and its payload.
+    fn read(&mut self) -> (u8, Vec<u8>) {
         let mut head = [0; 4];
         self.0.read_exact(&mut head).unwrap();
         let mut payload = vec![0; u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize];
         self.0.read_exact(&mut payload).unwrap();
-        payload
+        (head[3], payload)
     }
 }
 
