@@ -2,7 +2,7 @@
 //! names file, line and key.
 
 use crate::located::{InputError, Located};
-use crate::simulated::{Beside, is_config, read_simulated};
+use crate::simulated::{DescriptionFiles, is_config, read_simulated};
 use lull_lab::scenario::{AnyFile, AnyScenario, Choice, Kind};
 use std::path::Path;
 
@@ -15,10 +15,10 @@ pub fn read_scenario(
     base: &Path,
     choice: &Choice,
 ) -> Result<AnyScenario, InputError> {
-    read_with(source, &Beside::default(), base, choice)
+    read_with(source, &DescriptionFiles::default(), base, choice)
 }
 
-/// Reads and checks a scenario, or a config with what stands beside it; files that it names are
+/// Reads and checks a scenario, or a config with the files beside it; files that it names are
 /// looked for from `base`.
 ///
 /// # Errors
@@ -26,7 +26,7 @@ pub fn read_scenario(
 /// machine and load.
 pub fn read_with(
     source: &Located,
-    beside: &Beside,
+    beside: &DescriptionFiles,
     base: &Path,
     choice: &Choice,
 ) -> Result<AnyScenario, InputError> {

@@ -2,7 +2,7 @@
 //!
 //! A config says which apps there are, what is promised of them, and which policy acts. It does
 //! not know the machine, which `[machine]` describes, nor what clients send, which `[[client]]`
-//! describes; both may stand in the config or in files of their own. What the simulated machine
+//! describes; both may be in the config or in files of their own. What the simulated machine
 //! cannot play is refused, or listed with file, line and key.
 
 mod demand;
@@ -20,7 +20,7 @@ use std::path::Path;
 
 /// The files beside a config that describe what it does not know.
 #[derive(Debug, Clone, Default)]
-pub struct Beside {
+pub struct DescriptionFiles {
     /// The machine: a file with `[machine]`.
     pub machine: Option<Located>,
     /// The load: a file with `[[client]]` and `[run]`.
@@ -62,13 +62,13 @@ pub fn is_config(table: &toml::Table) -> bool {
     acts && !of_scenario.iter().any(|section| table.contains_key(*section))
 }
 
-/// Reads a config and what stands beside it; files that clients name are looked for from `base`.
+/// Reads a config and the files beside it; files that clients name are looked for from `base`.
 ///
 /// # Errors
 /// The first key that cannot be read or simulated, with its file and line.
 pub fn read_simulated(
     source: &Located,
-    beside: &Beside,
+    beside: &DescriptionFiles,
     base: &Path,
     choice: &Choice,
 ) -> Result<AnyScenario, InputError> {
@@ -80,7 +80,7 @@ pub fn read_simulated(
 }
 
 impl Simulated {
-    fn read(source: &Located, beside: &Beside) -> Result<Self, InputError> {
+    fn read(source: &Located, beside: &DescriptionFiles) -> Result<Self, InputError> {
         let mut config = Config::from_located(source.clone())?;
         config.check_latency_detail()?;
         let (machine, machine_text) = machine_of(&mut config, beside.machine.as_ref())?;
@@ -116,8 +116,11 @@ impl Simulated {
             if !self.config.apps.iter().any(|app| app.name == client.app) {
                 let names: Vec<&str> =
                     self.config.apps.iter().map(|app| app.name.as_str()).collect();
-                let why =
-                    format!("there is no app called `{}`; there are: {}", client.app, names.join(", "));
+                let why = format!(
+                    "there is no app called `{}`; there are: {}",
+                    client.app,
+                    names.join(", ")
+                );
                 return error("app", why);
             }
             if self.clients[..at].iter().any(|before| before.app == client.app) {

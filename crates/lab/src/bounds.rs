@@ -2,6 +2,7 @@
 //! a command with an error instead of all memory.
 
 use lull_measure::Nanos;
+use lull_sim::netserver::NetServerModel;
 
 /// Most requests of an app in a replication: about half an hour of simulation.
 pub const REQUESTS_MAX: f64 = 1e9;
@@ -20,6 +21,12 @@ pub struct Amount {
 }
 
 impl Amount {
+    /// Requests at a network server, against what its cores could do without a network stack.
+    pub(crate) fn at_server(model: &NetServerModel, rate_per_s: f64, span: Nanos) -> Self {
+        let cycles_per_s = f64::from(model.cores) * model.highest().0 as f64;
+        Self { rate_per_s, capacity_per_s: cycles_per_s / model.app.cycles, span }
+    }
+
     /// Refuses what would take too long or too much memory.
     ///
     /// # Errors

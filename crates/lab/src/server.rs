@@ -7,7 +7,6 @@
 mod file;
 mod records;
 
-pub(crate) use file::amount;
 pub use file::{ServerFile, ServerFileError, ServerScenario};
 pub use records::write_parquet;
 

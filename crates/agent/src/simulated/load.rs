@@ -67,15 +67,15 @@ fn push(all: &mut Vec<LoadStep>, from: Nanos, rate_per_s: f64) {
 mod tests {
     use super::*;
 
-    fn of(rate: &str, end_s: u64) -> Vec<(f64, f64)> {
+    fn unrolled_steps(rate: &str, end_s: u64) -> Vec<(f64, f64)> {
         let steps = steps(&rate.parse().unwrap(), Path::new("."), Nanos::from_secs(end_s)).unwrap();
         steps.iter().map(|step| (step.from.as_secs_f64(), step.rate_per_s)).collect()
     }
 
     #[test]
     fn bursts_are_unrolled_to_the_end_of_the_run_and_a_constant_is_one_step() {
-        assert_eq!(of("250/s", 60), [(0.0, 250.0)]);
-        let bursts = of("burst:300,100,2s", 4);
+        assert_eq!(unrolled_steps("250/s", 60), [(0.0, 250.0)]);
+        let bursts = unrolled_steps("burst:300,100,2s", 4);
         assert_eq!(bursts, [(0.0, 300.0), (1.0, 100.0), (2.0, 300.0), (3.0, 100.0)]);
     }
 

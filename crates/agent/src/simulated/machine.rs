@@ -192,7 +192,7 @@ fn scheduler(stated: &SchedulerSection, notes: &mut Vec<Note>) -> LinuxScheduler
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Described, Note> {
+    fn describe(text: &str) -> Result<Described, Note> {
         let machine: MachineSection = toml::from_str(text).unwrap();
         assert_eq!(machine.check(), Ok(()));
         described(&machine)
@@ -203,7 +203,7 @@ mod tests {
         let text = "[[cores]]\ncount = 4\ndomain = 2\nsteps = [\"1GHz\", \"1.5GHz\", \"2GHz\"]\n\
                     [scheduler]\nslice = \"3ms\"\nreal_time_slice = \"100ms\"\n\
                     switch_cost = \"1us\"\n[cache]\nways = 8\n[bandwidth]\nmin_percent = 10\n";
-        let Described { model, notes } = of(text).unwrap();
+        let Described { model, notes } = describe(text).unwrap();
         let scaling = model.scaling.unwrap();
         assert_eq!((scaling.domain, scaling.step), (2, Hertz(500_000_000)));
         assert_eq!((model.cores, model.frequency), (4, Hertz(2_000_000_000)));
@@ -223,17 +223,17 @@ mod tests {
                  [power]\nbase_watts = 10.0\nbusy_core_watts = 4.0\n"
             )
         };
-        let known = of(&text("watts = 0.2")).unwrap().model;
+        let known = describe(&text("watts = 0.2")).unwrap().model;
         assert_eq!(known.power.unwrap().active_base, Watts(4.0));
-        let unknown = of(&text("")).unwrap();
+        let unknown = describe(&text("")).unwrap();
         assert_eq!((unknown.model.power, unknown.model.idle.len()), (None, 2));
         assert!(unknown.notes.iter().any(|(key, _)| key == "power"), "{:?}", unknown.notes);
     }
 
     #[test]
     fn a_machine_beyond_the_simulator_is_refused_by_key() {
-        assert_eq!(of("[[cores]]\ncount = 65\n").err().unwrap().0, "cores");
+        assert_eq!(describe("[[cores]]\ncount = 65\n").err().unwrap().0, "cores");
         let two = "cores = [{ count = 1 }, { count = 1, speed = 2.0 }]\n";
-        assert_eq!(of(two).err().unwrap().0, "cores[1].speed");
+        assert_eq!(describe(two).err().unwrap().0, "cores[1].speed");
     }
 }

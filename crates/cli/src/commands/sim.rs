@@ -12,7 +12,7 @@ use cells::SimParts;
 use indicatif::ProgressBar;
 use lull_agent::located::{InputError, Located};
 use lull_agent::scenario_file::read_with;
-use lull_agent::simulated::Beside;
+use lull_agent::simulated::DescriptionFiles;
 use lull_lab::figure::{Figure, svg};
 use lull_lab::progress::Progress;
 use lull_lab::scenario::{AnyScenario, Choice, RecordError, Scenario, Search};
@@ -56,13 +56,17 @@ fn bursty<'s>(
     Ok((tiers, app, search))
 }
 
-/// The files that stand beside the config of an agent.
-fn beside(args: &SimArgs) -> Result<Beside, InputError> {
+/// The files beside the config of an agent.
+fn beside(args: &SimArgs) -> Result<DescriptionFiles, InputError> {
     let read = |path: &Option<PathBuf>| path.as_deref().map(Located::read).transpose();
-    Ok(Beside { machine: read(&args.machine)?, load: read(&args.load)? })
+    Ok(DescriptionFiles { machine: read(&args.machine)?, load: read(&args.load)? })
 }
 
-fn read(source: &Located, beside: &Beside, args: &SimArgs) -> anyhow::Result<AnyScenario> {
+fn read(
+    source: &Located,
+    beside: &DescriptionFiles,
+    args: &SimArgs,
+) -> anyhow::Result<AnyScenario> {
     let base = args.scenario.parent().unwrap_or(Path::new("."));
     let choice = Choice {
         policies: args.policy.clone(),

@@ -117,7 +117,7 @@ fn a_config_is_simulated_with_its_policy_epoch_limits_and_a_load_from_a_file() {
     // Clients that wait for their answers, from a file of their own.
     let (alone, _) = CONFIG.split_once("[[client]]").unwrap();
     let load = "[run]\nwarmup = \"1s\"\nlength = \"4s\"\nreplications = 2\n[[client]]\n\
-                app = \"web\"\nclients = 8\nthink = { mean = \"9ms\" }\nwork = { mean = \"1ms\" }\n";
+                app = \"web\"\nclients = 8\nthink.mean = \"9ms\"\nwork = { mean = \"1ms\" }\n";
     let load = scene.write("load.toml", load).display().to_string();
     let json = sim(&scene, alone, MACHINE, &["--json", "--load", &load]).well().json();
     let rate = json["policies"][0]["figures"][0]["mean"].as_f64().unwrap();

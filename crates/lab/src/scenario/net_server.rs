@@ -11,10 +11,10 @@ use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
+use crate::bounds::Amount;
 use crate::cells::Sample;
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
-use crate::server::amount;
 use lull_control::{
     AppSpec, EpochRule, Objective, Observation, Plant, PlantError, Policy, PolicyError, Reason,
     Rng, WrittenObjective,
@@ -294,7 +294,7 @@ fn check_amount(model: &NetServerModel, run: &RunSection) -> Result<(), Wrong> {
     for (at, (step, until)) in load.iter().zip(ends).enumerate() {
         let span = Nanos(until.min(end).0.saturating_sub(step.from.0));
         let wrong = |why| Wrong::at(format!("server.traffic.open.load[{at}].rate-per-s"), why);
-        amount(model, step.rate_per_s, span).check().map_err(wrong)?;
+        Amount::at_server(model, step.rate_per_s, span).check().map_err(wrong)?;
     }
     Ok(())
 }

@@ -120,7 +120,7 @@ impl Run {
     /// The bound, and how to stay below it.
     pub fn check_amount(&self, model: &NetServerModel, rate_per_s: f64) -> Result<(), String> {
         let span = self.warmup.saturating_add(self.length);
-        amount(model, rate_per_s, span).check()
+        Amount::at_server(model, rate_per_s, span).check()
     }
 
     /// Refuses a length that has too few requests beyond the percentile at one of these rates.
@@ -144,12 +144,6 @@ impl Run {
         );
         Err(ServerFileError { key: "length".to_owned(), message })
     }
-}
-
-/// Requests of this rate for some time, against what the cores could do without a network stack.
-pub(crate) fn amount(model: &NetServerModel, rate_per_s: f64, span: Nanos) -> Amount {
-    let cycles_per_s = f64::from(model.cores) * model.highest().0 as f64;
-    Amount { rate_per_s, capacity_per_s: cycles_per_s / model.app.cycles, span }
 }
 
 fn space(model: &NetServerModel, app: &AppSpec) -> Result<Space, ServerFileError> {
