@@ -122,7 +122,8 @@ fn tail_resolution(spec: &AppSpec, latency: &Gauge<LatencySeen>) -> Gauge<f64> {
     let seen = latency.as_ref().map_err(Clone::clone)?;
     let because = |why: &'static str| Missing::because(why);
     let (at, _) = spec.tail().ok_or_else(|| because("the app has no tail objective"))?;
-    let range = seen.tail_range(at).ok_or_else(|| because("no bucket was reported in the epoch"))?;
+    let range =
+        seen.tail_range(at).ok_or_else(|| because("no bucket was reported in the epoch"))?;
     let width = range.width().map(seconds);
     width.ok_or_else(|| because("the tail lies beyond the last bucket"))
 }

@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_what_to_write() {
-        let many = vec!["p99=1ms"; 9].join(",");
+        let many = ["p99=1ms"; 9].join(",");
         let cases = [
             ("lull.dev/class", "critical", "write \"latency-critical\" or"),
             ("lull.dev/objective", "50ms", "write a percentile and its bound, p99=50ms"),

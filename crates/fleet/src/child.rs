@@ -114,7 +114,7 @@ impl WatcherChild {
             };
             left = left.saturating_sub(count);
             self.frames.add(&bytes[..count]);
-            while let Some(message) = self.frames.next()? {
+            while let Some(message) = self.frames.next_message()? {
                 messages.push(message);
             }
         }

@@ -321,7 +321,7 @@ impl Discovery for Link {
     }
 
     fn silence(&self) -> Gauge<Nanos> {
-        let since = |heard: Instant| Nanos::try_from(heard.elapsed()).unwrap_or(Nanos(u64::MAX));
+        let since = |heard: Instant| Nanos::from(heard.elapsed());
         match (self.heard, &self.lost) {
             (Some(heard), _) => Ok(since(heard)),
             (None, Some((_, why))) => Err(Missing::because(why.clone())),

@@ -17,7 +17,7 @@ use api::{Change, Changes};
 use futures_util::StreamExt;
 use health::Health;
 use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{self, Event};
 use lull_agent::VERSION;
 use lull_agent::frontend::frames::{Frames, encode};
 use lull_host::sandbox::{self, Gap, Layer};
@@ -83,7 +83,7 @@ pub fn run() -> anyhow::Result<()> {
 fn first(channel: &mut StdUnixStream, frames: &mut Frames) -> anyhow::Result<Begin> {
     let mut bytes = [0; 4096];
     loop {
-        if let Some(message) = frames.next()? {
+        if let Some(message) = frames.next_message()? {
             let ToWatcher::Begin(begin) = message else { anyhow::bail!("the agent did not begin") };
             let version = &begin.version;
             anyhow::ensure!(
@@ -240,7 +240,7 @@ impl<'a> Watcher<'a> {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        while let Some(message) = frames.next()? {
+        while let Some(message) = frames.next_message()? {
             if let ToWatcher::Report { uid, kind, text } = message
                 && let Some(event) = self.table.event(&uid, kind, text)
             {
@@ -268,31 +268,43 @@ impl<'a> Watcher<'a> {
 
     /// Takes in a change; the watches begin again if the token was refused.
     fn take(&mut self, change: Change) -> Next {
-        match change {
-            Change::Pod(Ok(event)) => {
+        let pods = match change {
+            Change::Pod(change) => *change,
+            Change::Rule(change) => {
+                self.take_rules(*change);
+                return Next::GoesOn;
+            }
+        };
+        match pods {
+            Ok(event) => {
                 self.health.hear(Instant::now());
                 self.take_pod(event);
             }
-            Change::Rule(Ok(event)) => {
-                self.health.hear(Instant::now());
-                self.take_rule(event);
-            }
-            Change::Pod(Err(error)) => {
+            Err(error) => {
                 self.health.lose(api::describe(&error, "pods"));
                 if api::is_unauthorized(&error) {
                     return Next::BeginsAnew;
                 }
             }
+        }
+        Next::GoesOn
+    }
+
+    fn take_rules(&mut self, change: watcher::Result<Event<LatencyObjective>>) {
+        match change {
+            Ok(event) => {
+                self.health.hear(Instant::now());
+                self.take_rule(event);
+            }
             // Without the definition there are no such resources; pods go on.
-            Change::Rule(Err(error)) if api::is_refusal(&error) => {
+            Err(error) if api::is_refusal(&error) => {
                 if !std::mem::replace(&mut self.has_no_rules, true) {
                     let why = api::describe(&error, "LatencyObjectives");
                     self.health.note(format!("{why}: annotations and templates count alone"));
                 }
             }
-            Change::Rule(Err(_)) => {}
+            Err(_) => {}
         }
-        Next::GoesOn
     }
 
     fn take_pod(&mut self, event: Event<Pod>) {

@@ -271,8 +271,8 @@ impl HostPlant {
         })
     }
 
-    /// Ends an epoch early, as an arrival does, once this descriptor is readable: what it stands
-    /// for is taken in between epochs.
+    /// Ends an epoch early, as an arrival does, once this descriptor is readable: what it announces
+    /// is taken in between epochs.
     pub fn set_discovery(&mut self, wakes: Option<OwnedFd>) {
         self.discovery = wakes;
     }

@@ -1,15 +1,14 @@
 //! Units, measures and the metric catalogue of Lull.
 //!
-//! Units ([`Nanos`], [`Watts`], [`Joules`], [`Hertz`]), request latency over
-//! HDR histograms ([`Latency`]) and by buckets of others ([`Buckets`]), samples of single requests ([`RequestSample`]),
-//! the entropy family of Ah-Q ([`entropy`]), what a policy is worth in resources
-//! ([`equivalence`]), energy efficiency ([`efficiency`]), how long cores can
-//! sleep between batches ([`ideal_batch`]), how users and service-level
-//! objectives take latency ([`compliance`]), the tail-latency/throughput bound
-//! ([`tlt`]), intervals and tests of noisy measurements ([`statistics`]), the [`catalogue`]
-//! that describes every metric once, the [`push`] messages by which apps report latency
-//! and progress to the agent, the lines by which processes [`register`] as apps, and how text
-//! that others chose is printed ([`escape`]).
+//! Units ([`Nanos`], [`Watts`], [`Joules`], [`Hertz`]), request latency over HDR histograms
+//! ([`Latency`]) and by buckets of others ([`Buckets`]), samples of single requests
+//! ([`RequestSample`]), the entropy family of Ah-Q ([`entropy`]), what a policy is worth in
+//! resources ([`equivalence`]), energy efficiency ([`efficiency`]), how long cores can sleep
+//! between batches ([`ideal_batch`]), how users and service-level objectives take latency
+//! ([`compliance`]), the tail-latency/throughput bound ([`tlt`]), intervals and tests of noisy
+//! measurements ([`statistics`]), the [`catalogue`] that describes every metric once, the [`push`]
+//! messages by which apps report latency and progress to the agent, the lines by which processes
+//! [`register`] as apps, and how text that others chose is printed ([`escape`]).
 //!
 //! This crate knows nothing of the rest of Lull: no clock, no I/O, no apps.
 

@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::real::keeping_errno;
 use std::cell::Cell;
 use std::mem::{MaybeUninit, zeroed};
-use std::ptr::addr_of;
+use std::ptr::{addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Age of the heartbeat from which on the agent is taken for dead; with an open gate it beats
@@ -30,8 +30,9 @@ pub(crate) fn load() {
     let failed =
         unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut whole) };
     if failed == 0 {
+        let place = addr_of_mut!(WHOLE);
         // SAFETY: no other thread runs yet.
-        unsafe { (&raw mut WHOLE).write(MaybeUninit::new(whole)) };
+        unsafe { place.write(MaybeUninit::new(whole)) };
         IS_KNOWN.store(true, Ordering::Release);
     }
 }

@@ -249,8 +249,8 @@ def test_a_place_that_is_no_dataset_is_left_alone(copy, run, tmp_path):
     record = str(copy("a"))
     for arguments in (["--keep", "90d"], []):
         done = ["export", record, "--dataset", str(tmp_path / "other"), *arguments]
-        _, said = run(*done, status=2)
-        assert "holds other files and no _lull.json" in said
+        _, printed = run(*done, status=2)
+        assert "holds other files and no _lull.json" in printed
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["host=a"]
 
 
@@ -330,5 +330,5 @@ def test_a_bucket_of_s3_holds_what_a_directory_does(copy, export, run, s3, tmp_p
         assert [host for host, _ in removed["days"]] == ["b"]
     assert stored() == files(place) and len(stored()) == 1 + 6
     assert client.get_object(Bucket="fleet", Key="others/file")["Body"].read() == b"theirs"
-    _, said = run("export", str(records[0]), "--dataset", "s3://fleet/others", status=2)
-    assert "holds other files and no _lull.json" in said
+    _, printed = run("export", str(records[0]), "--dataset", "s3://fleet/others", status=2)
+    assert "holds other files and no _lull.json" in printed

@@ -330,12 +330,13 @@ fn the_same_seed_gives_the_same_figures() {
 
 #[test]
 fn a_part_that_another_needs_is_named() {
-    let refused = |change: fn(&mut MachineModel)| {
+    type Change = fn(&mut MachineModel);
+    let refused = |change: Change| {
         let mut model = whole();
         change(&mut model);
         model.check().unwrap_err().to_string()
     };
-    let cases: [(fn(&mut MachineModel), &str); 8] = [
+    let cases: [(Change, &str); 8] = [
         (|model| model.idle.clear(), "power: needs idle states"),
         (|model| model.gate = None, "app[1].activity: connections are served behind a gate"),
         (|model| drop(model.app.remove(1)), "gate: nothing is behind it"),

@@ -2,8 +2,8 @@
 //! know.
 
 use lull_measure::Nanos;
-use lull_sim::model::{Distribution, Shape};
 use lull_sim::machine::MemoryUse;
+use lull_sim::model::{Distribution, Shape};
 use lull_workload::arrivals::{Process, Rate};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -63,6 +63,7 @@ pub struct WorkSection {
 #[expect(dead_code, reason = "it documents a type of the simulator")]
 struct DistributionKeys {
     /// Mean.
+    #[schemars(example = &"100us")]
     mean: Nanos,
     /// How it varies, as in `work`.
     #[schemars(extend("default" = "exponential"))]

@@ -1,7 +1,7 @@
 //! The config's sections and keys. Unknown keys are refused by serde.
 
-use super::client_class::{ClientClassSection, client_classes};
 use super::client::ClientSection;
+use super::client_class::{ClientClassSection, client_classes};
 use super::gate::{AdmissionSection, Concurrency, GateSection};
 use super::kubernetes::{Discover, KubernetesSection};
 use super::latency::{LatencySource, OtlpSection, ProgressSource, PrometheusSection};

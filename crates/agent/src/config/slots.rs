@@ -47,11 +47,8 @@ impl TemplateSection {
                 format!("names one {key}: write an [[app]] for it, or a glob such as {example}");
             return Err((key.to_owned(), message));
         }
-        if self
-            .latency
-            .as_ref()
-            .is_some_and(|it| !self.pods.is_some() || *it != LatencySource::Ebpf)
-        {
+        let is_wrong = |it: &LatencySource| self.pods.is_none() || *it != LatencySource::Ebpf;
+        if self.latency.as_ref().is_some_and(is_wrong) {
             let message = "is for `pods` only, and may be \"ebpf\" only";
             return Err(("latency".to_owned(), message.to_owned()));
         }

@@ -129,7 +129,7 @@ impl FrontendChild {
             };
             left = left.saturating_sub(count);
             self.frames.add(&bytes[..count]);
-            while let Some(message) = self.frames.next()? {
+            while let Some(message) = self.frames.next_message()? {
                 take(message);
             }
         }

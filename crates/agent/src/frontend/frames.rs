@@ -32,11 +32,7 @@ pub enum FrameError {
 ///
 /// # Errors
 /// If it is longer than `most`; `out` is unchanged then.
-pub fn encode(
-    message: &impl Serialize,
-    most: usize,
-    out: &mut Vec<u8>,
-) -> Result<(), FrameError> {
+pub fn encode(message: &impl Serialize, most: usize, out: &mut Vec<u8>) -> Result<(), FrameError> {
     let body = postcard::to_allocvec(message)?;
     let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= most);
     let length = length.ok_or(FrameError::TooLong { length: body.len(), most })?;
@@ -71,7 +67,7 @@ impl Frames {
     ///
     /// # Errors
     /// If the bytes are no message; the stream is of no use then.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+    pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = &self.bytes[self.start..];
         let Some((head, rest)) = rest.split_first_chunk::<HEAD>() else { return Ok(None) };
         let length = u32::from_le_bytes(*head) as usize;
@@ -103,7 +99,7 @@ mod tests {
             let (mut frames, mut got) = (Frames::new(10_000), Vec::new());
             for piece in bytes.chunks(size) {
                 frames.add(piece);
-                while let Some(message) = frames.next::<Message>().unwrap() {
+                while let Some(message) = frames.next_message::<Message>().unwrap() {
                     got.push(message);
                 }
             }
@@ -119,7 +115,7 @@ mod tests {
         let refused = |bytes: &[u8]| {
             let mut frames = Frames::new(1_000);
             frames.add(bytes);
-            frames.next::<Message>().unwrap_err().to_string()
+            frames.next_message::<Message>().unwrap_err().to_string()
         };
         assert!(refused(&[255, 255, 255, 255]).contains("are the most"));
         // A list that claims 2^35 elements in ten bytes.

@@ -95,7 +95,7 @@ pub fn run() -> anyhow::Result<()> {
 fn first(channel: &mut StdUnixStream, frames: &mut Frames) -> anyhow::Result<Begin> {
     let mut bytes = [0; 4096];
     loop {
-        if let Some(message) = frames.next()? {
+        if let Some(message) = frames.next_message()? {
             let ToFrontend::Begin { version, apps, otlp, names, ends_with_thread } = message else {
                 anyhow::bail!("the agent did not begin");
             };
@@ -172,7 +172,7 @@ impl FrontProcess {
         send(&self.out, &[FromFrontend::Ready(gaps)]).await;
         let mut bytes = vec![0; CHUNK];
         loop {
-            while let Some(message) = frames.next()? {
+            while let Some(message) = frames.next_message()? {
                 self.take(message).await;
             }
             channel.readable().await?;

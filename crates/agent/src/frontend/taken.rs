@@ -16,7 +16,7 @@ pub fn take_messages(bytes: &[u8], piece: usize, apps: &[String]) -> usize {
     for piece in bytes.chunks(piece.max(1)) {
         frames.add(piece);
         loop {
-            match frames.next() {
+            match frames.next_message() {
                 Ok(Some(message)) => passed += usize::from(take(message, apps)),
                 Ok(None) => break,
                 // The agent ends a front end that sends this.
@@ -59,7 +59,7 @@ fn take_report(report: Report, apps: &[String]) -> bool {
     }
     let mut frames = Frames::new(FROM_MAX);
     frames.add(&bytes);
-    let Ok(Some(FromFrontend::Pushed { report, .. })) = frames.next() else {
+    let Ok(Some(FromFrontend::Pushed { report, .. })) = frames.next_message() else {
         panic!("{message:?} is not read as it was sent");
     };
     assert_eq!(report.check(apps).as_ref(), Ok(&message));

@@ -10,6 +10,7 @@ use crate::discovery::{Discovery, Finding, Report, ReportKind, Workload};
 use lull_control::journal::{Entry, Event};
 use lull_control::{AppId, AppSpec, Epoch, Knob, Objective, Plant};
 use lull_host::apps::Berths;
+use lull_measure::Nanos;
 use lull_measure::catalogue::{DISCOVERY_SILENCE, Sample};
 use std::collections::BTreeMap;
 
@@ -264,7 +265,7 @@ impl Session {
     /// How long the source of the discovery has been silent, as a metric.
     pub(super) fn discovery_sample(&self) -> Option<Sample> {
         let silence = self.discovered.as_ref()?.discovery.silence();
-        let value = silence.map(|silence| silence.as_secs_f64());
+        let value = silence.map(Nanos::as_secs_f64);
         Some(Sample { metric: DISCOVERY_SILENCE, label: String::new(), value })
     }
 }

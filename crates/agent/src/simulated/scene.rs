@@ -2,7 +2,7 @@
 
 use super::demand::{self, Demand};
 use super::{Simulated, left_out, load, machine};
-use crate::config::{AppSection, ClientSection, EPOCH_MIN};
+use crate::config::{AppSection, ClientSection, EPOCH_MIN, MemorySection};
 use crate::located::InputError;
 use lull_control::{AppSpec, EpochRule, LatencyOf};
 use lull_lab::scenario::{NodeScene, Wrong};
@@ -85,7 +85,7 @@ impl<'a> Scene<'a> {
             Some(client) => self.requests(app, client, base)?,
             None => self.endless(number, app)?,
         };
-        let memory = client.and_then(|client| client.memory).map(|memory| memory.usage());
+        let memory = client.and_then(|client| client.memory).map(MemorySection::usage);
         self.model.app.push(MachineApp {
             memory: memory.unwrap_or_default(),
             ..MachineApp::new(&app.name, threads, activity)

@@ -43,6 +43,15 @@ pub(super) struct Surface {
     trials: Trials,
 }
 
+/// A surface that formulas give.
+struct Formula {
+    truth: fn(&[f64]) -> Truth,
+    /// Standard deviation of the logarithm of a trial's tail.
+    noise: f64,
+    /// The requests of a trial.
+    requests: u64,
+}
+
 /// Where a trial comes from.
 enum Trials {
     /// The truth with lognormal noise of the tail, of so many requests.
@@ -58,12 +67,16 @@ impl Surface {
     /// If the server cannot be simulated.
     pub(super) fn all(server: &ServerScenario) -> Result<Vec<Self>> {
         let mut all = vec![
-            Self::from_formula("formulas, delay and frequency, 2 %", delays_and_frequencies(), {
-                (frequency_server, 0.02, 100_000)
-            }),
-            Self::from_formula("formulas, delay and cores, 8 %", delays_and_cores(), {
-                (core_server, 0.08, 2000)
-            }),
+            Self::from_formula(
+                "formulas, delay and frequency, 2 %",
+                delays_and_frequencies(),
+                &Formula { truth: frequency_server, noise: 0.02, requests: 100_000 },
+            ),
+            Self::from_formula(
+                "formulas, delay and cores, 8 %",
+                delays_and_cores(),
+                &Formula { truth: core_server, noise: 0.08, requests: 2000 },
+            ),
         ];
         for load in LOADS_PER_S {
             all.push(Self::simulated(server, load)?);
@@ -71,11 +84,8 @@ impl Surface {
         Ok(all)
     }
 
-    fn from_formula(
-        name: &str,
-        space: Space,
-        (truth, noise, requests): (fn(&[f64]) -> Truth, f64, u64),
-    ) -> Self {
+    fn from_formula(name: &str, space: Space, formula: &Formula) -> Self {
+        let &Formula { truth, noise, requests } = formula;
         let truths = space.places().map(|place| truth(&space.values(&place))).collect();
         Self { name: name.to_owned(), space, truths, trials: Trials::Formula { noise, requests } }
     }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<()> {
     let source = Located::read(&args.scenario)?;
-    let beside = beside(args)?;
+    let beside = descriptions(args)?;
     let scenario = read(&source, &beside, args)?;
     let bursty = match search(args) {
         None => None,
@@ -57,7 +57,7 @@ fn bursty<'s>(
 }
 
 /// The files beside the config of an agent.
-fn beside(args: &SimArgs) -> Result<DescriptionFiles, InputError> {
+fn descriptions(args: &SimArgs) -> Result<DescriptionFiles, InputError> {
     let read = |path: &Option<PathBuf>| path.as_deref().map(Located::read).transpose();
     Ok(DescriptionFiles { machine: read(&args.machine)?, load: read(&args.load)? })
 }

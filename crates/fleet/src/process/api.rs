@@ -33,8 +33,8 @@ const CONTROLLER: &str = "lull.dev/agent";
 /// A change of what is watched.
 #[derive(Debug)]
 pub(super) enum Change {
-    Pod(watcher::Result<watcher::Event<Pod>>),
-    Rule(watcher::Result<watcher::Event<LatencyObjective>>),
+    Pod(Box<watcher::Result<watcher::Event<Pod>>>),
+    Rule(Box<watcher::Result<watcher::Event<LatencyObjective>>>),
 }
 
 /// The changes, for as long as the watches last.
@@ -73,7 +73,9 @@ pub(super) fn watch(client: &Client, node: &str) -> Changes {
     let pods = watcher(Api::<Pod>::all(client.clone()), of_node).default_backoff();
     let rules = Api::<LatencyObjective>::all(client.clone());
     let rules = watcher(rules, watcher::Config::default()).default_backoff();
-    select(pods.map(Change::Pod), rules.map(Change::Rule)).boxed()
+    let pods = pods.map(|change| Change::Pod(Box::new(change)));
+    let rules = rules.map(|change| Change::Rule(Box::new(change)));
+    select(pods, rules).boxed()
 }
 
 /// Returns where Events are sent to be published, one after the other.

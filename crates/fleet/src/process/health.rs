@@ -1,5 +1,5 @@
-//! Whether the API server answers, as it is reported to the agent: each change once, and a sign of life at
-//! most once a second.
+//! Whether the API server answers, as it is reported to the agent: each change once, and a sign
+//! of life at most once a second.
 
 use crate::message::{FromWatcher, shorten};
 use std::time::{Duration, Instant};

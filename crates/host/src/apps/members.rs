@@ -1,12 +1,12 @@
 //! Which processes and threads belong to an app now.
 //!
 //! An app is a tree of processes (started by Lull, attached by pid, or registered by its first
-//! process), whatever a search for a cgroup, a unit or a pattern finds, or the processes of a cgroup
-//! that a discovery assigns. In a tree a process
-//! belongs if a member made it or it is in the process group of an app that Lull started, and it
-//! stays a member when its parent ends. A child that leaves its group and loses its parent between
-//! two refreshes is found where the kernel reports forks ([`Forks`](super::forks::Forks));
-//! elsewhere it is missed, and attaching by cgroup catches it.
+//! process), whatever a search for a cgroup, a unit or a pattern finds, or the processes of a
+//! cgroup that a discovery assigns. In a tree a process belongs if a member made it or it is in
+//! the process group of an app that Lull started, and it stays a member when its parent ends. A
+//! child that leaves its group and loses its parent between two refreshes is found where the
+//! kernel reports forks ([`Forks`](super::forks::Forks)); elsewhere it is missed, and attaching by
+//! cgroup catches it.
 
 use super::assigned::Berth;
 use super::identity::{Facts, ProcessId, numbers};

@@ -340,6 +340,6 @@ impl MachineSimulation {
     /// Threads that run or want to.
     #[cfg(test)]
     fn runnable(&self) -> usize {
-        self.cores.iter().map(|core| core.load()).sum::<usize>() + self.rule().line.len()
+        self.cores.iter().map(super::queue::CoreState::load).sum::<usize>() + self.rule().line.len()
     }
 }

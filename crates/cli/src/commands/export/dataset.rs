@@ -96,13 +96,14 @@ pub(super) fn run(args: &ExportArgs, place: &str) -> anyhow::Result<()> {
     }
     let hosts: BTreeSet<String> = records.iter().map(|added| added.host.clone()).collect();
     let hosts = (!args.runs.is_empty()).then_some(hosts);
-    let removed = args.keep.map(|keep| retention::remove_old(&*store, hosts, keep, dataset.now));
+    let removed =
+        args.keep.map(|keep| retention::remove_old(&*store, hosts.as_ref(), keep, dataset.now));
     let removed = removed.transpose()?;
     let done = Done { dataset: place.to_owned(), records, failed, removed };
     if args.json {
-        super::super::print_json(&done)?
+        super::super::print_json(&done)?;
     } else {
-        print(&done)
+        print(&done);
     }
     for (file, why) in &done.failed {
         eprintln!("{}: {}", visible_line(file), visible_line(why));

@@ -86,7 +86,7 @@ impl Database {
         let mut pgbench = Command::new(program("pgbench"));
         pgbench.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port]);
         pgbench.args(arguments).arg("postgres");
-        pgbench.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        pgbench.stdout(Stdio::piped()).stderr(Stdio::piped());
         pgbench
     }
 }

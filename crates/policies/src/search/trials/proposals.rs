@@ -9,7 +9,7 @@
 //!
 //! The likely choice is the setting whose confirmation is worth most: the probability that its
 //! trials show that it meets the bound, times the power that it saves over the setting that is
-//! shown already, or else over the fastest one, which stays if none is shown. It is chosen anew
+//! shown already, or else over the fastest one, which stays if none is shown. It is chosen again
 //! after each trial. Once a setting is confirmed, the trials beyond
 //! those that another confirmation takes go on exploring.
 

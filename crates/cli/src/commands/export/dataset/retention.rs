@@ -33,7 +33,7 @@ impl fmt::Display for Removed {
 /// machine), of these hosts or of all.
 pub(super) fn remove_old(
     store: &dyn Store,
-    hosts: Option<BTreeSet<String>>,
+    hosts: Option<&BTreeSet<String>>,
     keep: Days,
     now: Timestamp,
 ) -> anyhow::Result<Removed> {

@@ -210,7 +210,7 @@ impl Swept {
         let mut figures = vec![front];
         if settings.iter().all(|it| it.progress_per_s.is_some()) {
             let of_progress = |it: &SettingSummary| it.progress_per_s.unwrap_or(it.completed_per_s);
-            for (axis, of) in [(Axis::log(tail), of_tail as Of), (watts(), of_watts)] {
+            for (axis, of) in [(Axis::log(tail), of_tail as Quantity), (watts(), of_watts)] {
                 let progress = Axis::linear("best-effort progress (1/s)");
                 // The projection of a front of three is no line.
                 let figure = Figure::new(title.clone(), axis, progress)
@@ -228,7 +228,7 @@ impl Swept {
 }
 
 /// One of the quantities of a setting.
-type Of = fn(&SettingSummary) -> Estimate;
+type Quantity = fn(&SettingSummary) -> Estimate;
 
 fn on_front(settings: &[SettingSummary]) -> impl Iterator<Item = &SettingSummary> {
     settings.iter().filter(|it| it.on_front)
@@ -237,8 +237,8 @@ fn on_front(settings: &[SettingSummary]) -> impl Iterator<Item = &SettingSummary
 /// One quantity of settings over another one, with its interval.
 fn points<'a>(
     settings: impl Iterator<Item = &'a SettingSummary>,
-    x: Of,
-    y: Of,
+    x: Quantity,
+    y: Quantity,
 ) -> impl Iterator<Item = Point> {
     settings.map(move |it| {
         let Estimate { mean, half_width, .. } = y(it);

@@ -202,21 +202,20 @@ fn a_client_is_of_the_class_of_its_user_program_and_address_until_one_changes() 
 #[test]
 fn an_agent_that_attaches_with_other_classes_puts_open_connections_into_them() {
     let scene = Scene::new();
-    let database = super::attach::free(&scene);
+    let database = attach::free(&scene);
     database.add_users();
     let mut session = Session::log_in(database.server.port, "web", "shop");
     let of = |name: &str| of_client_class(&gate(&scene, "status", "page/"), name, "connections");
-    let agent =
-        super::attach::attached(&scene, &[&["--concurrency", "1"][..], &WEB_AND_BATCH].concat());
+    let agent = attach::attached(&scene, &[&["--concurrency", "1"][..], &WEB_AND_BATCH].concat());
     session.query("do 1");
     assert_eq!(of("web"), 1);
     agent.interrupt().well();
     let [class, _, _, batch] = WEB_AND_BATCH;
-    let agent = super::attach::attached(&scene, &["--concurrency", "1", class, batch]);
+    let agent = attach::attached(&scene, &["--concurrency", "1", class, batch]);
     session.query("do 1");
     assert_eq!((of("others"), of("batch")), (1, 0));
     agent.interrupt().well();
-    let agent = super::attach::attached(&scene, &["--concurrency", "1"]);
+    let agent = attach::attached(&scene, &["--concurrency", "1"]);
     assert_eq!(gate(&scene, "status", "page/")["client_classes"], serde_json::json!([]));
     session.query("do 1");
     agent.interrupt().well();
