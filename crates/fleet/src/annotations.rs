@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// What all keys begin with.
-const PREFIX: &str = "lull.dev/";
+pub(crate) const PREFIX: &str = "lull.dev/";
 /// Most objectives of a pod.
 const OBJECTIVES_MAX: usize = 8;
 

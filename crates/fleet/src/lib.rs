@@ -2,8 +2,8 @@
 //!
 //! Two processes share the work. The *watcher* (`lull pods`, [`run`]) gives up its rights, watches
 //! the API server, and parses what it sends: pods, `LatencyObjective`s and refusals. The *link*,
-//! in the agent, receives typed and bounded messages ([`message`]), makes the paths of cgroups
-//! itself ([`cgroup`]), and hands pods to the session by the seam
+//! in the agent, receives typed and bounded messages (`message`), makes the paths of cgroups
+//! itself (`cgroup`), and hands pods to the session by the seam
 //! [`lull_agent::discovery`]. Events on pods go the other way, and are published by the watcher.
 //!
 //! ```text
@@ -11,7 +11,7 @@
 //!              ◀─ Events ──         ◀── reports ────       ◀── reports ────
 //! ```
 //!
-//! Start reading at [`table`](crate::table), which decides what becomes of each pod. The page for
+//! Start reading at `table`, which decides what becomes of each pod. The page for
 //! users is `docs/kubernetes.md`.
 
 mod annotations;

@@ -54,6 +54,8 @@ pub(crate) struct Link {
     wakes: OwnedFd,
     due: Option<Instant>,
     wait: Duration,
+    /// When the last watcher was started.
+    spawned: Instant,
     /// By UID.
     pods: BTreeMap<String, KnownPod>,
     next_id: u64,
@@ -96,6 +98,7 @@ impl Link {
             wakes: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             due: None,
             wait: Duration::ZERO,
+            spawned: Instant::now(),
             pods: BTreeMap::new(),
             next_id: 0,
             announced: BTreeSet::new(),
@@ -116,6 +119,7 @@ impl Link {
         let ends_with_thread = rustix::thread::gettid() == rustix::process::getpid();
         child.send(&ToWatcher::Begin(Begin { ends_with_thread, ..self.setup.begin.clone() }));
         self.announced.clear();
+        self.spawned = Instant::now();
         self.child = Some(child);
         Ok(())
     }
@@ -138,6 +142,10 @@ impl Link {
 
     fn lose(&mut self, why: &Lost, now: Instant) {
         self.child = None;
+        // One that only sends its pods before it ends does not count as one that works.
+        if now.saturating_duration_since(self.spawned) >= LONGEST_WAIT {
+            self.wait = Duration::ZERO;
+        }
         self.put_off(now);
         let count = self.pods.len();
         self.notice(format!(
@@ -155,7 +163,6 @@ impl Link {
             FromWatcher::Pod(order) => self.accept(order, now),
             FromWatcher::Gone(uid) => self.remove(&uid),
             FromWatcher::Synced => {
-                self.wait = Duration::ZERO;
                 let all = self.pods.keys();
                 let gone: Vec<String> =
                     all.filter(|uid| !self.announced.contains(*uid)).cloned().collect();
@@ -189,8 +196,10 @@ impl Link {
             Err(why) => return self.notice(format!("the watcher of the pods sent {why}")),
         };
         let uid = order.uid.clone();
+        if !self.pods.contains_key(&uid) && self.pods.len() >= PODS_MAX {
+            return;
+        }
         self.announced.insert(uid.clone());
-        let has_room = self.pods.len() < PODS_MAX;
         match self.pods.get_mut(&uid) {
             Some(pod) => {
                 (pod.order, pod.objectives) = (order, objectives);
@@ -198,13 +207,12 @@ impl Link {
                     pod.standing = Standing::Waits;
                 }
             }
-            None if has_room => {
+            None => {
                 self.next_id += 1;
                 let standing = Standing::Waits;
                 let pod = KnownPod { id: self.next_id, order, objectives, standing, checked: now };
                 self.pods.insert(uid.clone(), pod);
             }
-            None => return,
         }
         self.settle(&uid, now);
     }

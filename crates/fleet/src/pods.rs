@@ -1,5 +1,6 @@
 //! A pod as the watcher uses it: read from what the API server sends.
 
+use crate::annotations::PREFIX;
 use crate::message::{ContainerId, Runtime, Service};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -13,8 +14,9 @@ pub(crate) struct PodFacts {
     /// By which its cgroup is named.
     pub(crate) uid: String,
     /// The UID of its object, which differs for static pods.
-    object_uid: String,
+    pub(crate) object_uid: String,
     pub(crate) labels: BTreeMap<String, String>,
+    /// Those whose key begins with `lull.dev/`.
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) service: Service,
     /// Containers that run, by name; `None` for one whose number cannot be read.
@@ -27,10 +29,19 @@ pub(crate) struct PodFacts {
 
 /// By which the kubelet names the cgroup of a pod: its UID, or the hash of its file if no API
 /// server has made it.
-pub(crate) fn uid_of(pod: &Pod) -> Option<String> {
-    let annotations = pod.metadata.annotations.as_ref();
+///
+/// A pod's owner can write any annotation. The hash therefore counts only in the form that the
+/// kubelet writes, which no UID has, and only for a pod that a node owns.
+fn uid_of(pod: &Pod) -> Option<String> {
+    let metadata = &pod.metadata;
+    let is_mirror = metadata.owner_references.iter().flatten().any(|owner| owner.kind == "Node");
+    let annotations = metadata.annotations.as_ref().filter(|_| is_mirror);
     let hash = annotations.and_then(|all| all.get("kubernetes.io/config.hash"));
-    hash.or(pod.metadata.uid.as_ref()).cloned()
+    hash.filter(|hash| is_hash(hash)).or(metadata.uid.as_ref()).cloned()
+}
+
+fn is_hash(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 impl PodFacts {
@@ -45,18 +56,27 @@ impl PodFacts {
         let running = statuses.into_iter().filter(|one| !is_over && runs(one));
         let running = running.map(|one| (one.name, one.container_id.as_deref().and_then(parse_id)));
         let whole = |one: &Container| has_whole_cpus(one);
+        let mut annotations = metadata.annotations.unwrap_or_default();
+        annotations.retain(|key, _| key.starts_with(PREFIX));
         Some(Self {
             namespace: metadata.namespace?,
             name: metadata.name?,
             uid,
             object_uid: metadata.uid?,
             labels: metadata.labels.unwrap_or_default(),
-            annotations: metadata.annotations.unwrap_or_default(),
+            annotations,
             service,
             running: running.collect(),
             has_whole_cpus: service == Service::Guaranteed && spec.containers.iter().any(whole),
             containers: spec.containers.into_iter().map(|one| one.name).collect(),
         })
+    }
+
+    /// Whether it is another pod: neither its name nor its object is the same. The kubelet makes
+    /// a new object for a static pod whose mirror was deleted.
+    pub(crate) fn differs_from(&self, other: &Self) -> bool {
+        (&self.namespace, &self.name) != (&other.namespace, &other.name)
+            && self.object_uid != other.object_uid
     }
 
     /// What an Event refers to.
@@ -148,6 +168,17 @@ pub(crate) mod tests {
         })
     }
 
+    fn owner(kind: &str) -> Value {
+        json!({ "apiVersion": "v1", "kind": kind, "name": "owner", "uid": "0f" })
+    }
+
+    /// A pod as the kubelet mirrors a static pod with this hash of its file.
+    pub(crate) fn mirror(uid: &str, hash: &str) -> Value {
+        let mut pod = pod(uid, &json!({ "kubernetes.io/config.hash": hash }));
+        pod["metadata"]["ownerReferences"] = json!([owner("Node")]);
+        pod
+    }
+
     pub(crate) fn facts(pod: Value) -> PodFacts {
         PodFacts::read(serde_json::from_value(pod).unwrap()).unwrap()
     }
@@ -168,9 +199,30 @@ pub(crate) mod tests {
 
     #[test]
     fn a_static_pod_goes_by_the_hash_of_its_file() {
-        let read = facts(pod("1a", &json!({ "kubernetes.io/config.hash": "beef" })));
-        assert_eq!(read.uid, "beef");
+        let hash = "beef".repeat(8);
+        let read = facts(mirror("1a", &hash));
+        assert_eq!(read.uid, hash);
         assert_eq!(read.reference().uid.as_deref(), Some("1a"));
+    }
+
+    #[test]
+    fn a_hash_that_no_kubelet_has_written_does_not_count() {
+        let hash = "beef".repeat(8);
+        for owners in [Value::Null, json!([]), json!([owner("ReplicaSet")])] {
+            let mut pod = mirror("1a", &hash);
+            pod["metadata"]["ownerReferences"] = owners;
+            assert_eq!(facts(pod).uid, "1a", "no node owns it");
+        }
+        for wrong in ["beef", "2b", "../beef", &"beef".repeat(9), &"no-hash-".repeat(4)] {
+            assert_eq!(facts(mirror("1a", wrong)).uid, "1a", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_annotations_for_lull_are_kept() {
+        let all = json!({ "lull.dev/manage": "true", "prometheus.io/scrape": "true" });
+        let kept: Vec<String> = facts(pod("1a", &all)).annotations.into_keys().collect();
+        assert_eq!(kept, ["lull.dev/manage"]);
     }
 
     #[test]

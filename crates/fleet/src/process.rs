@@ -10,7 +10,7 @@ mod health;
 use crate::events::EventLimits;
 use crate::message::{Begin, FROM_MAX, FromWatcher, TO_MAX, ToWatcher, shorten};
 use crate::objective::LatencyObjective;
-use crate::pods::{PodFacts, uid_of};
+use crate::pods::PodFacts;
 use crate::table::{Outcome, PodEvent, Table};
 use anyhow::Context;
 use api::{Change, Changes};
@@ -145,6 +145,8 @@ struct Watcher<'a> {
     limits: EventLimits,
     events: mpsc::Sender<PodEvent>,
     health: Health,
+    /// When the client was made.
+    renewed: Instant,
     /// Resources of a listing that has begun.
     listed: Option<BTreeSet<(String, String)>>,
     has_no_rules: bool,
@@ -171,6 +173,7 @@ impl<'a> Watcher<'a> {
             limits: EventLimits::new(Instant::now()),
             events,
             health: Health::default(),
+            renewed: Instant::now(),
             listed: None,
             has_no_rules: false,
             out,
@@ -186,6 +189,7 @@ impl<'a> Watcher<'a> {
                 Some(Next::GoesOn) => {}
                 // A new client reads the token again, and leaves connections that hang.
                 Some(Next::BeginsAnew) => {
+                    self.renewed = Instant::now();
                     if let Ok(client) = kube::Client::try_from(self.config.clone()) {
                         self.events = api::publish(client.clone(), &self.node, EVENTS_MAX);
                         self.client = client;
@@ -266,7 +270,8 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Takes in a change; the watches begin again if the token was refused.
+    /// Takes in a change. The watches begin again if the token was refused, at most once in
+    /// [`PROBE_WHILE_LOST`]: until then a watch tries again by itself, with growing waits.
     fn take(&mut self, change: Change) -> Next {
         let pods = match change {
             Change::Pod(change) => *change,
@@ -282,7 +287,7 @@ impl<'a> Watcher<'a> {
             }
             Err(error) => {
                 self.health.lose(api::describe(&error, "pods"));
-                if api::is_unauthorized(&error) {
+                if api::is_unauthorized(&error) && self.renewed.elapsed() >= PROBE_WHILE_LOST {
                     return Next::BeginsAnew;
                 }
             }
@@ -317,8 +322,8 @@ impl<'a> Watcher<'a> {
                 }
             }
             Event::Delete(pod) => {
-                if let Some(uid) = uid_of(&pod) {
-                    self.table.remove(&uid);
+                if let Some(uid) = &pod.metadata.uid {
+                    self.table.delete(uid);
                 }
             }
         }

@@ -14,6 +14,11 @@ use lull_agent::config::CpuManager;
 use lull_control::Class;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Most `LatencyObjective`s that are kept.
+const RULES_MAX: usize = 4_096;
+/// Most of one namespace.
+const NAMESPACE_RULES_MAX: usize = 64;
+
 /// An Event that a pod is to get.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PodEvent {
@@ -44,6 +49,10 @@ pub(crate) struct Table {
     /// The pods of a listing that has begun.
     listed: Option<BTreeSet<String>>,
     is_full: bool,
+    /// Whether a rule was left out for want of room; reported once.
+    is_full_of_rules: bool,
+    /// Whether a pod was left out because another one has its UID; reported once.
+    has_conflict: bool,
     outcome: Outcome,
 }
 
@@ -64,6 +73,8 @@ impl Table {
             refused: BTreeMap::new(),
             listed: None,
             is_full: false,
+            is_full_of_rules: false,
+            has_conflict: false,
             outcome: Outcome::default(),
         })
     }
@@ -88,9 +99,21 @@ impl Table {
         self.outcome.messages.push(FromWatcher::Synced);
     }
 
-    /// A pod was added, changed or listed.
+    /// A pod was added, changed or listed. It is left out if another pod has its UID.
     pub(crate) fn apply(&mut self, pod: PodFacts) {
         let uid = pod.uid.clone();
+        if let Some(holder) = self.pods.get(&uid).filter(|holder| holder.differs_from(&pod)) {
+            let PodFacts { namespace, name, .. } = &pod;
+            let text = format!(
+                "pod {namespace}/{name} is not managed: it has the UID of {}/{}",
+                holder.namespace, holder.name
+            );
+            if !std::mem::replace(&mut self.has_conflict, true) {
+                self.outcome.messages.push(FromWatcher::Notice(shorten(text)));
+            }
+            return;
+        }
+        self.remove_objects(|known| known.object_uid == pod.object_uid && known.uid != uid);
         if let Some(listed) = &mut self.listed {
             listed.insert(uid.clone());
         }
@@ -105,8 +128,18 @@ impl Table {
         self.decide(&uid);
     }
 
-    /// A pod is gone.
-    pub(crate) fn remove(&mut self, uid: &str) {
+    /// A pod is gone, by the UID of its object. Another object may have its name by now.
+    pub(crate) fn delete(&mut self, object_uid: &str) {
+        self.remove_objects(|known| known.object_uid == object_uid);
+    }
+
+    fn remove_objects(&mut self, is_gone: impl Fn(&PodFacts) -> bool) {
+        let gone = self.pods.values().filter(|pod| is_gone(pod));
+        let gone: Vec<String> = gone.map(|pod| pod.uid.clone()).collect();
+        gone.iter().for_each(|uid| self.remove(uid));
+    }
+
+    fn remove(&mut self, uid: &str) {
         self.pods.remove(uid);
         self.refused.remove(uid);
         self.retract(uid);
@@ -121,8 +154,18 @@ impl Table {
     ) {
         let key = (namespace.to_owned(), name.to_owned());
         match spec.map(LatencyObjectiveSpec::rule) {
-            Some(Ok(rule)) => {
+            Some(Ok(rule)) if self.has_room_for(&key) => {
                 self.rules.insert(key, rule);
+            }
+            Some(Ok(_)) => {
+                if !std::mem::replace(&mut self.is_full_of_rules, true) {
+                    let text = format!(
+                        "LatencyObjective {namespace}/{name} and perhaps others are ignored: \
+                         {RULES_MAX} are the most, and {NAMESPACE_RULES_MAX} of a namespace"
+                    );
+                    self.outcome.messages.push(FromWatcher::Notice(shorten(text)));
+                }
+                return;
             }
             Some(Err(why)) => {
                 self.rules.remove(&key);
@@ -137,6 +180,15 @@ impl Table {
         let uids: Vec<String> =
             self.pods.values().filter(inside).map(|pod| pod.uid.clone()).collect();
         uids.iter().for_each(|uid| self.decide(uid));
+    }
+
+    /// Whether a rule may be kept: it is kept already, or there is room for one more.
+    fn has_room_for(&self, key: &(String, String)) -> bool {
+        let begin = (key.0.clone(), String::new());
+        let inside =
+            self.rules.range(begin..).take_while(|((namespace, _), _)| *namespace == key.0);
+        self.rules.contains_key(key)
+            || (self.rules.len() < RULES_MAX && inside.count() < NAMESPACE_RULES_MAX)
     }
 
     /// Keeps only these rules, after a listing.

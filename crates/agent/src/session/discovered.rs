@@ -82,20 +82,21 @@ impl Discovered {
             }
         }
         for (_, workload) in std::mem::take(&mut self.waiting) {
-            self.place(workload, &mut changed);
+            self.place(workload, true, &mut changed);
         }
         changed
     }
 
     fn accept(&mut self, workload: Workload, changed: &mut Changed) {
+        let was_waiting = self.waiting.remove(&workload.id).is_some();
         let Some(placed) = self.placed.get_mut(&workload.id) else {
-            return self.place(workload, changed);
+            return self.place(workload, was_waiting, changed);
         };
         let has_moved = placed.workload.template != workload.template
             || placed.workload.cgroup != workload.cgroup;
         if has_moved {
             self.remove(workload.id, changed);
-            return self.place(workload, changed);
+            return self.place(workload, false, changed);
         }
         if placed.workload.objectives != workload.objectives {
             changed.insert(placed.app, workload.objectives.clone());
@@ -104,10 +105,10 @@ impl Discovered {
         placed.workload = workload;
     }
 
-    /// Gives a workload a berth, or lets it wait for one.
-    fn place(&mut self, workload: Workload, changed: &mut Changed) {
+    /// Gives a workload a berth, or lets it wait for one; reports that it waits, unless it was
+    /// waiting before.
+    fn place(&mut self, workload: Workload, was_waiting: bool, changed: &mut Changed) {
         let Some((first, berths)) = self.templates.get(&workload.template) else { return };
-        let was_waiting = self.waiting.remove(&workload.id).is_some();
         let Some(berth) = berths.take(&workload.cgroup) else {
             if !was_waiting {
                 let most = berths.count();
@@ -267,5 +268,67 @@ impl Session {
         let silence = self.discovered.as_ref()?.discovery.silence();
         let value = silence.map(Nanos::as_secs_f64);
         Some(Sample { metric: DISCOVERY_SILENCE, label: String::new(), value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_measure::Gauge;
+    use std::os::fd::OwnedFd;
+    use std::path::PathBuf;
+
+    /// Returns these findings once.
+    struct Found(Vec<Finding>);
+
+    impl Discovery for Found {
+        fn poll(&mut self) -> Vec<Finding> {
+            std::mem::take(&mut self.0)
+        }
+
+        fn report(&mut self, _: Report) {}
+
+        fn silence(&self) -> Gauge<Nanos> {
+            Ok(Nanos::ZERO)
+        }
+
+        fn wakes(&self) -> Option<OwnedFd> {
+            None
+        }
+    }
+
+    fn workload(id: u64) -> Workload {
+        Workload {
+            id,
+            name: format!("pod {id}"),
+            template: 0,
+            cgroup: PathBuf::from(format!("kubepods/{id}")),
+            objectives: None,
+        }
+    }
+
+    #[test]
+    fn a_workload_that_waits_for_a_berth_is_reported_once() {
+        let found = [1, 2].map(|id| Finding::Present(workload(id)));
+        let mut discovered = Discovered {
+            discovery: Box::new(Found(found.into())),
+            templates: BTreeMap::from([(0, (0, Berths::new("pod", 1)))]),
+            placed: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            entries: Vec::new(),
+            is_safe: false,
+        };
+        assert_eq!(discovered.poll().len(), 1);
+        let text = "pod 2 is not managed: all 1 apps of its [[match]] are taken: raise `most`";
+        assert_eq!(std::mem::take(&mut discovered.entries), [text]);
+        let mut changed = Changed::new();
+        for _ in 0..3 {
+            assert!(discovered.poll().is_empty());
+            discovered.accept(workload(2), &mut changed);
+        }
+        assert!(changed.is_empty() && discovered.entries.is_empty(), "{:?}", discovered.entries);
+        discovered.remove(1, &mut changed);
+        assert_eq!(discovered.poll().len(), 1, "it has the berth that has become free");
+        assert!(discovered.placed.contains_key(&2) && discovered.waiting.is_empty());
     }
 }

@@ -117,7 +117,7 @@ fn what_no_watcher_sends_is_refused() {
     for number in 0..PODS_MAX + 5 {
         node.say(FromWatcher::Pod(order(&format!("{number:x}"))));
     }
-    assert_eq!(node.link.pods.len(), PODS_MAX);
+    assert_eq!((node.link.pods.len(), node.link.announced.len()), (PODS_MAX, PODS_MAX));
 }
 
 #[test]
@@ -131,6 +131,10 @@ fn a_watcher_that_ends_again_and_again_is_started_ever_more_rarely() {
     }
     assert_eq!(waits, [0, 500, 1_000, 2_000, 4_000]);
     node.say(FromWatcher::Synced);
+    node.link.lose(&Lost::Ended, node.now);
+    let wait = node.link.due.unwrap().duration_since(node.now);
+    assert_eq!(wait.as_millis(), 8_000, "a watcher that sends its pods and ends does not work");
+    node.now = node.link.spawned + LONGEST_WAIT;
     node.link.lose(&Lost::Ended, node.now);
     assert_eq!(node.link.due, Some(node.now), "the last one had worked");
 }

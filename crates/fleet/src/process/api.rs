@@ -47,7 +47,11 @@ pub(super) async fn config_of(begin: &Begin) -> anyhow::Result<Config> {
             let options = KubeConfigOptions::default();
             Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?
         }
-        None => Config::infer().await?,
+        None => match Config::incluster() {
+            Ok(config) => config,
+            // The error of this one names both ways.
+            Err(_) => Config::infer().await?,
+        },
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);

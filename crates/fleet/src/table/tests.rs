@@ -1,7 +1,7 @@
 //! Pods that come, change and go, and what is reported to the agent of them.
 
 use super::*;
-use crate::pods::tests::{facts, pod};
+use crate::pods::tests::{facts, mirror, pod};
 use serde_json::{Value, json};
 
 fn begin() -> Begin {
@@ -130,6 +130,41 @@ fn a_listing_removes_what_it_does_not_have() {
 }
 
 #[test]
+fn no_pod_takes_the_uid_of_another_one() {
+    let mut table = table();
+    let hash = "0f".repeat(16);
+    table.apply(facts(mirror("1", &hash)));
+    assert_eq!(sent_by(&mut table), [format!("{hash} in 0")]);
+    for uid in ["2", "3"] {
+        table.apply(facts(mirror(uid, &hash)));
+        table.delete(uid);
+    }
+    let messages = sent_by(&mut table);
+    assert_eq!(messages.len(), 1, "the pod stays: {messages:?}");
+    assert!(messages[0].contains("web-2 is not managed"), "{messages:?}");
+    // The mirror was deleted, and the kubelet has made it again before the deletion is seen.
+    let mut again = mirror("4", &hash);
+    again["metadata"]["name"] = json!("web-1");
+    table.apply(facts(again));
+    table.delete("1");
+    assert!(sent_by(&mut table).is_empty());
+    table.delete("4");
+    assert_eq!(sent_by(&mut table), [format!("{hash} gone")]);
+}
+
+#[test]
+fn a_pod_whose_uid_changes_is_one_pod() {
+    let mut table = table();
+    let hash = "0f".repeat(16);
+    apply(&mut table, "1", &json!({}));
+    table.apply(facts(mirror("1", &hash)));
+    let managed = format!("{hash} in 0");
+    assert_eq!(sent_by(&mut table), ["1 in 0", "1 gone", managed.as_str()]);
+    table.delete("1");
+    assert_eq!(sent_by(&mut table), [format!("{hash} gone")]);
+}
+
+#[test]
 fn a_pod_is_managed_while_a_container_runs() {
     let mut table = table();
     let mut waiting = pod("1", &json!({}));
@@ -176,6 +211,29 @@ fn a_latency_objective_speaks_for_the_pods_that_it_selects() {
     assert_eq!(sent_by(&mut table), ["1 in 0", "2 in 0"]);
     table.set_rule("shop", "web", None);
     assert_eq!(sent_by(&mut table), ["1 in 0"]);
+}
+
+#[test]
+fn latency_objectives_are_bounded_by_namespace_and_in_all() {
+    let mut table = table();
+    let spec: LatencyObjectiveSpec = serde_json::from_value(json!({
+        "selector": { "matchLabels": { "tier": "web" } }, "objectives": ["p99=50ms"],
+    }))
+    .unwrap();
+    for number in 0..NAMESPACE_RULES_MAX + 2 {
+        table.set_rule("one", &number.to_string(), Some(&spec));
+    }
+    assert_eq!(table.rules.len(), NAMESPACE_RULES_MAX);
+    table.set_rule("one", "0", Some(&spec));
+    let messages = sent_by(&mut table);
+    assert_eq!(messages.len(), 1, "reported once: {messages:?}");
+    for number in 0..RULES_MAX {
+        table.set_rule(&number.to_string(), "web", Some(&spec));
+    }
+    assert_eq!(table.rules.len(), RULES_MAX);
+    table.set_rule("0", "web", None);
+    table.set_rule("other", "web", Some(&spec));
+    assert!(table.rules.contains_key(&("other".to_owned(), "web".to_owned())));
 }
 
 #[test]
