@@ -398,7 +398,9 @@ mod tests {
                     stream.read_exact(&mut byte).unwrap();
                     head.push(byte[0]);
                 }
-                write!(stream, "HTTP/1.1 {reply}\r\nContent-Length: 0\r\n\r\n").unwrap();
+                // In one piece: the client closes as soon as it has the status.
+                let answer = format!("HTTP/1.1 {reply}\r\nContent-Length: 0\r\n\r\n");
+                stream.write_all(answer.as_bytes()).unwrap();
             }
         });
         let collector = Collector::try_from(format!("http://{address}")).unwrap();

@@ -4,7 +4,7 @@ use super::wire::{ExplicitPoint, ExponentialBuckets, ExponentialPoint};
 use lull_measure::push::{COUNT_MAX, SPAN_MAX};
 use lull_measure::{Buckets, Nanos};
 
-/// Most buckets of one data point.
+/// Most buckets of one data point, and most bounds.
 const BUCKETS_MAX: usize = 1_024;
 /// The scales that OpenTelemetry's data model allows in practice; beyond them a bucket is
 /// narrower than a float, or wider than all of them.
@@ -55,8 +55,9 @@ impl Histogram {
     /// Checks a point with explicit bounds.
     pub(super) fn explicit(point: ExplicitPoint) -> Result<Self, String> {
         let ExplicitPoint { count, bucket_counts, explicit_bounds: bounds, .. } = point;
-        if bucket_counts.len() > BUCKETS_MAX {
-            return Err(format!("{} buckets are more than {BUCKETS_MAX}", bucket_counts.len()));
+        let most = bucket_counts.len().max(bounds.len());
+        if most > BUCKETS_MAX {
+            return Err(format!("{most} buckets or bounds are more than {BUCKETS_MAX}"));
         }
         if bucket_counts.is_empty() && count > 0 {
             return Err("it has no buckets: a view with a histogram is needed".to_owned());
@@ -73,6 +74,8 @@ impl Histogram {
         if !bounds.is_sorted_by(|one, next| one < next) {
             return Err("its bounds do not ascend".to_owned());
         }
+        // Bounds without counts bound nothing.
+        let bounds = if bucket_counts.is_empty() { Vec::new() } else { bounds };
         let layout = Layout::Explicit(bounds.into());
         Self { layout, zero: 0, counts: bucket_counts.into() }.checked(count)
     }
@@ -116,9 +119,13 @@ impl Histogram {
         self.counts.iter().fold(self.zero, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Number of counters that it keeps.
+    /// Number of counters and bounds that it keeps.
     pub(super) fn len(&self) -> usize {
-        self.counts.len()
+        let bounds = match &self.layout {
+            Layout::Explicit(bounds) => bounds.len(),
+            Layout::Exponential { .. } => 0,
+        };
+        self.counts.len() + bounds
     }
 
     /// Returns what was added since an earlier point of the same series; `None` if a counter went

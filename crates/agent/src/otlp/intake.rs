@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const SENDERS_MAX: usize = 4_096;
 /// A sender without an export for so long is forgotten.
 const FORGET_AFTER: Nanos = Nanos::from_secs(300);
+/// Between two searches for senders to forget.
+const SWEEP_PAUSE: Nanos = Nanos::from_secs(10);
 /// The attribute of requests that failed.
 const ERROR: &str = "error.type";
 /// Most texts that are noted, each once.
@@ -72,6 +74,7 @@ pub(crate) struct Intake {
     series: SeriesTable,
     senders: BTreeMap<Key, Sender>,
     next_sender: u32,
+    swept_at: Nanos,
     /// What was noted once.
     noted: BTreeSet<String>,
     notices: Vec<String>,
@@ -117,6 +120,7 @@ impl Intake {
             series: SeriesTable::default(),
             senders: BTreeMap::new(),
             next_sender: 0,
+            swept_at: Nanos::ZERO,
             noted: BTreeSet::new(),
             notices: Vec::new(),
         }
@@ -210,7 +214,9 @@ impl Intake {
         if let Some(sender) = self.senders.remove(&key) {
             return Some(sender);
         }
-        if self.senders.len() >= SENDERS_MAX {
+        let is_due = now >= self.swept_at.saturating_add(SWEEP_PAUSE);
+        if self.senders.len() >= SENDERS_MAX && is_due {
+            self.swept_at = now;
             self.senders.retain(|_, it| now.saturating_sub(it.last_export) < FORGET_AFTER);
         }
         self.next_sender = self.next_sender.wrapping_add(1);

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Most series of all senders.
 pub(super) const SERIES_MAX: usize = 100_000;
-/// Most counters of all series, 8 bytes each.
+/// Most counters and bounds of all series, 8 bytes each.
 const COUNTERS_MAX: usize = 4_000_000;
 /// A series without a point for so long is forgotten if there is no room.
 const FORGET_AFTER: Nanos = Nanos::from_secs(300);
@@ -133,7 +133,7 @@ impl SeriesTable {
         }
         if is_full(self) {
             return Err(format!(
-                "{} series with {} buckets are counted already, and {SERIES_MAX} with \
+                "{} series with {} counts and bounds are counted already, and {SERIES_MAX} with \
                  {COUNTERS_MAX} are the most: drop attributes by a view",
                 self.series.len(),
                 self.counters

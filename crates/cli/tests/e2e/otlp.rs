@@ -109,7 +109,7 @@ fn requests_that_a_service_exports_are_counted_with_the_error_of_their_tail() {
 fn what_is_no_export_is_refused_and_the_agent_goes_on() {
     let scene = Scene::new();
     let (server, batch) = (Victim::server(), Victim::sleeper());
-    let (agent, receiver, page) = receiving(&scene, &server, &batch);
+    let (mut agent, receiver, page) = receiving(&scene, &server, &batch);
     let host = format!("Host: {receiver}\r\n");
     let json = format!("{host}Content-Type: application/json\r\n");
     let protobuf = format!("{host}{PROTOBUF}");
@@ -138,6 +138,6 @@ fn what_is_no_export_is_refused_and_the_agent_goes_on() {
     let long = post(&receiver, &protobuf, &vec![0; 5 << 20]).status;
     assert!([413, 0].contains(&long), "{long}");
     assert_eq!(post(&receiver, &protobuf, &export("other", [1, 1])).status, 200);
-    assert_eq!(get(&page, "/healthz").status, 200);
+    agent.wait_for("an epoch", || get(&page, "/healthz").status == 200);
     agent.interrupt().well();
 }

@@ -43,6 +43,13 @@ fn explicit_bounds_are_times_in_the_metrics_unit() {
 }
 
 #[test]
+fn counters_and_bounds_are_what_a_histogram_keeps() {
+    assert_eq!(explicit(&[1.0, 2.0], &[0, 2, 3]).unwrap().len(), 5);
+    assert_eq!(explicit(&[1.0, 2.0], &[]).unwrap().len(), 0);
+    assert_eq!(exponential(0, 0, &[1, 2]).len(), 2);
+}
+
+#[test]
 fn exponential_bounds_are_powers_of_the_base() {
     // Scale 0: base 2. Indices -2 and -1 are (1/4, 1/2] and (1/2, 1].
     let histogram = exponential(0, -2, &[3, 4]);
@@ -60,6 +67,7 @@ fn points_that_contradict_themselves_are_refused() {
     assert!(why(explicit(&[-1.0, 1.0], &[1, 2, 3])).contains("negative"));
     assert!(why(explicit(&[f64::NAN], &[1, 2])).contains("finite"));
     assert!(why(explicit(&vec![0.0; 2_000], &vec![0; 2_001])).contains("1024"));
+    assert!(why(explicit(&vec![0.0; 2_000], &[])).contains("1024"), "bounds without counts");
     assert!(why(explicit(&[], &[COUNT_MAX + 1])).contains("2^40"));
     let bare = ExplicitPoint { count: 3, ..ExplicitPoint::default() };
     assert!(why(Histogram::explicit(bare)).contains("no buckets"));

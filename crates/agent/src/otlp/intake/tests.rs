@@ -227,6 +227,7 @@ fn senders_are_bounded() {
         rejected += take(&mut intake, 1_000, &bytes).rejected;
     }
     assert_eq!((rejected, intake.senders.len()), (5, SENDERS_MAX));
+    assert_eq!(intake.swept_at, Nanos::from_secs(1_000), "one search is enough for a while");
     let bytes = export("shop", "late", &cumulative((1_390, 1_400), [1, 0, 0]));
     assert_eq!(take(&mut intake, 1_400, &bytes), Outcome::default());
     assert_eq!(intake.senders.len(), 1, "those that have ended make room");
