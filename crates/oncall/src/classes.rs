@@ -19,7 +19,7 @@
 //! is 0) the gate serves the ring of connections.
 
 use crate::seat::{Id, Seat};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The number of classes, with the one of all other clients.
 pub const CLIENT_CLASSES: usize = 8;
@@ -270,6 +270,9 @@ impl<'a> ClassQueues<'a> {
             if let Some(place) = self.place(at, ticket) {
                 place.store(id.0.wrapping_add(1), Ordering::Release);
             }
+            // Either the next look at the head sees that the ticket was skipped, or the thread
+            // that skips it sees the place (`first`).
+            fence(Ordering::SeqCst);
         }
     }
 
@@ -317,6 +320,14 @@ impl<'a> ClassQueues<'a> {
                     let order = (Ordering::AcqRel, Ordering::Relaxed);
                     is_front = class.head.compare_exchange(head, next, order.0, order.1).is_ok();
                     head = next;
+                    if is_front {
+                        // The place may have been written since it was read (`push`).
+                        fence(Ordering::SeqCst);
+                        let late = self.holder(at, ticket).filter(|id| is_valid(*id, ticket));
+                        if let Some(id) = late.filter(|id| is_fit(*id)) {
+                            return Some(id);
+                        }
+                    }
                 }
                 None => {}
             }

@@ -41,6 +41,7 @@ mod note;
 #[cfg(not(loom))]
 mod page;
 mod park;
+#[cfg(not(loom))]
 pub mod protocol;
 mod record;
 mod seat;

@@ -1,7 +1,7 @@
 //! Wire protocols: where a request begins and ends, and whether a transaction is open.
 //!
 //! A [`Reader`] reads the bytes that a worker receives and sends, in pieces of any size. It
-//! keeps no payload: its state is three words, which live in atomics beside the connection
+//! keeps no payload: its state is six words, which live in atomics beside the connection
 //! ([`SharedReader`]). A connection whose bytes it cannot read becomes opaque, and an
 //! opaque connection is never gated.
 //!
@@ -220,40 +220,42 @@ impl Reader {
         self.state.phase.class()
     }
 
-    /// Packs the reader into three words: protocol, phase, flags and notes in the first,
-    /// framing in the others.
-    pub const fn pack(self) -> [u64; 3] {
+    /// Packs the reader: protocol, phase, flags and notes in the first word, framing in the next
+    /// two, and hashes of names in the others.
+    pub const fn pack(self) -> [u64; READER_WORDS] {
         let [phase, flags, first, second] = self.state.pack_head();
         let code = self.protocol.code() as u8;
         let head = u64::from_le_bytes([code, phase, flags, first, second, 0, 0, 0]);
-        [head, self.state.from_client, self.state.to_client]
+        let [from_client, to_client, user, database, application] = self.state.pack_rest();
+        [head, from_client, to_client, user, database, application]
     }
 
-    /// Unpacks any three words. An unknown protocol is `Generic`.
-    pub fn unpack([head, from_client, to_client]: [u64; 3]) -> Self {
+    /// Unpacks any words. An unknown protocol is `Generic`.
+    pub fn unpack([head, rest @ ..]: [u64; READER_WORDS]) -> Self {
         let [code, phase, flags, first, second, ..] = head.to_le_bytes();
         let protocol = Protocol::from_code(code.into()).unwrap_or_default();
-        let state = State::unpack([phase, flags, first, second], from_client, to_client);
+        let state = State::unpack([phase, flags, first, second], rest);
         Self { protocol, state }
     }
 }
 
+/// The words of a packed [`Reader`].
+const READER_WORDS: usize = 6;
+
 /// A [`Reader`] in atomics. One thread at a time serves a connection; two threads may
 /// misread it, which has no other effect.
 #[derive(Debug, Default)]
-pub struct SharedReader([AtomicU64; 3]);
+pub struct SharedReader([AtomicU64; READER_WORDS]);
 
 impl SharedReader {
     /// Returns an empty one, for a static table.
-    #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; 3])
+        Self([const { AtomicU64::new(0) }; READER_WORDS])
     }
 
     /// Loads the reader.
     pub fn load(&self) -> Reader {
-        let [a, b, c] = &self.0;
-        Reader::unpack([a, b, c].map(|word| word.load(Ordering::Relaxed)))
+        Reader::unpack(self.0.each_ref().map(|word| word.load(Ordering::Relaxed)))
     }
 
     /// Notes that the worker is about to receive. Returns the reader if that ends the
@@ -274,11 +276,11 @@ impl SharedReader {
 
     /// Stores the reader.
     pub fn store(&self, reader: Reader) {
-        let [head, framing @ ..] = reader.pack();
+        let [head, rest @ ..] = reader.pack();
         self.0[0].store(head, Ordering::Relaxed);
-        // Where nothing is read there is no framing to keep.
+        // Where nothing is read there is no framing to keep, and no name.
         if !reader.state.phase.is_unread() {
-            for (word, value) in self.0[1..].iter().zip(framing) {
+            for (word, value) in self.0[1..].iter().zip(rest) {
                 word.store(value, Ordering::Relaxed);
             }
         }

@@ -70,11 +70,13 @@ impl Connection {
         }
     }
 
-    /// Classifies its client again if the rules have changed. `errno` stays.
+    /// Classifies its client again if the rules have changed and are not being written. `errno`
+    /// stays.
     #[inline]
     pub(crate) fn follow_rules(&self) {
         let version = self.page.client_rules().version();
         if version != 0
+            && version & 1 == 0
             && let Some(client) = known(self.id)
             && client.version.load(Ordering::Relaxed) != version
         {

@@ -23,7 +23,7 @@ static LOCAL: [Local; CONNECTIONS] = [const { Local::new() }; CONNECTIONS];
 
 /// How far a connection's protocol was read, and when its query can have arrived. They
 /// share a cache line, since every query needs both.
-#[repr(align(32))]
+#[repr(align(64))]
 pub(crate) struct Local {
     pub(crate) reader: SharedReader,
     /// A lower bound of the arrival time of the query that ends its worker's rest, or that an

@@ -59,7 +59,7 @@ impl WireProtocol for Mysql {
         framing.each_packet(bytes, |packet| {
             let begun = match state.phase {
                 Phase::Login => read_login(state, packet, names),
-                Phase::Ready if packet.sequence == 0 => read_command(state, packet.head, names),
+                Phase::Ready if packet.sequence == 0 => read_command(state, packet.head),
                 _ => Request::None,
             };
             if begun != Request::None {
@@ -70,10 +70,10 @@ impl WireProtocol for Mysql {
         request
     }
 
-    fn sent(state: &mut State, bytes: &[u8], _names: &mut Names) -> bool {
+    fn sent(state: &mut State, bytes: &[u8], names: &mut Names) -> bool {
         let mut framing = Framing::unpack(state.to_client);
         framing.each_packet(bytes, |packet| match state.phase {
-            Phase::Login => read_login_reply(state, packet),
+            Phase::Login => read_login_reply(state, packet, names),
             _ => read_reply(state, packet),
         });
         state.to_client = framing.pack();
@@ -180,7 +180,7 @@ fn read_login(state: &mut State, packet: &Packet<'_>, names: &mut Names) -> Requ
     Request::None
 }
 
-fn read_command(state: &mut State, head: &[u8], names: &mut Names) -> Request {
+fn read_command(state: &mut State, head: &[u8]) -> Request {
     let command = head.first().copied().unwrap_or(COM_QUIT);
     match command {
         // These get no reply, and one may arrive while another command is pending.
@@ -190,7 +190,7 @@ fn read_command(state: &mut State, head: &[u8], names: &mut Names) -> Request {
         COM_STMT_CLOSE => return Request::GatedOneWay,
         COM_CHANGE_USER => {
             state.phase = Phase::Login;
-            *names = login::names_at_change(head);
+            state.held = login::names_at_change(head);
         }
         COM_BINLOG_DUMP | COM_REGISTER_SLAVE | COM_BINLOG_DUMP_GTID => {
             state.phase = Phase::Exempt;
@@ -205,12 +205,17 @@ fn read_command(state: &mut State, head: &[u8], names: &mut Names) -> Request {
     }
 }
 
-/// Reads the server's part of the login, which an OK packet ends.
-fn read_login_reply(state: &mut State, packet: &Packet<'_>) {
-    if packet.head.first() == Some(&0) {
-        // A change of user ends here, too; it is not counted as a query.
-        (state.phase, state.is_pending, state.in_transaction) = (Phase::Ready, false, false);
+/// Reads the server's part of the login, which an OK packet ends. An error ends a change of user:
+/// the client keeps the names that it had.
+fn read_login_reply(state: &mut State, packet: &Packet<'_>, names: &mut Names) {
+    match packet.head.first() {
+        Some(0x00) => names.update(&state.held),
+        Some(0xff) if state.notes[COMMAND] == COM_CHANGE_USER => {}
+        _ => return,
     }
+    state.held = Names::default();
+    // A change of user ends here, too; it is not counted as a query.
+    (state.phase, state.is_pending, state.in_transaction) = (Phase::Ready, false, false);
 }
 
 fn read_reply(state: &mut State, packet: &Packet<'_>) {

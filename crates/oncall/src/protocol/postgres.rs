@@ -9,7 +9,8 @@ mod names;
 use super::wire::{Phase, Request, State, WireProtocol};
 use crate::client::Names;
 
-/// PostgreSQL. `to_client` holds the last five bytes that were sent.
+/// PostgreSQL. `notes` says whether the startup packet was read; `to_client` holds the last five
+/// bytes that were sent.
 pub(super) struct Postgres;
 
 const SSL_REQUEST: u32 = 80_877_103;
@@ -20,6 +21,11 @@ const VERSION_3: u32 = 3 << 16;
 const VERSION_4: u32 = 4 << 16;
 /// Part of a replica's startup message.
 const REPLICATION: &[u8] = b"replication\0";
+
+/// `notes`: the flag below.
+const FLAGS: usize = 0;
+/// The startup packet was read: what the client sends until its login is complete is none.
+const STARTUP_READ: u8 = 1;
 
 /// How a TLS handshake begins: its record type and the major version. No startup packet is
 /// that long.
@@ -70,22 +76,38 @@ impl WireProtocol for Postgres {
 /// Reads a startup packet: its length, and a number that says what it is. Since version 17
 /// TLS may begin without one.
 fn read_startup(state: &mut State, bytes: &[u8], names: &mut Names) {
+    if state.notes[FLAGS] & STARTUP_READ != 0 {
+        return;
+    }
+    let code = number_at(bytes, 4);
+    if matches!(code, Some(SSL_REQUEST | GSS_REQUEST)) && bytes.len() == 8 {
+        state.phase = Phase::EncryptionRequested;
+        return;
+    }
+    state.notes[FLAGS] |= STARTUP_READ;
     if bytes.starts_with(&TLS_HANDSHAKE) {
         state.phase = Phase::Encrypted;
         return;
     }
-    let code = bytes.get(4..8).and_then(|code| code.first_chunk::<4>());
-    match code.map(|code| u32::from_be_bytes(*code)) {
-        Some(SSL_REQUEST | GSS_REQUEST) if bytes.len() == 8 => {
-            state.phase = Phase::EncryptionRequested;
-        }
+    match code {
         Some(CANCEL_REQUEST) => state.phase = Phase::Exempt,
         _ if bytes.windows(REPLICATION.len()).any(|part| part == REPLICATION) => {
             state.phase = Phase::Exempt;
         }
-        Some(VERSION_3..VERSION_4) => names::read_startup(&bytes[8..], names),
+        Some(VERSION_3..VERSION_4) => {
+            // A packet that is cut off could lack the name that counts: it gives none.
+            let length = number_at(bytes, 0).unwrap_or(0) as usize;
+            if let Some(pairs) = bytes.get(8..length) {
+                names::read_startup(pairs, names);
+            }
+        }
         _ => {}
     }
+}
+
+fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let number = bytes.get(at..)?.first_chunk::<4>()?;
+    Some(u32::from_be_bytes(*number))
 }
 
 /// Returns the status if `bytes`, after what was sent before, end with `ReadyForQuery`.
@@ -117,10 +139,10 @@ fn last_five(state: &State, bytes: &[u8]) -> [u8; 5] {
 
 #[cfg(test)]
 mod tests {
-    use crate::Class;
     use crate::protocol::tests::Turn::{self, Client, Server};
     use crate::protocol::tests::{Played, check_replies_in_pieces, play};
     use crate::protocol::{Protocol, Request};
+    use crate::{Class, NameHash};
     use proptest::prelude::*;
     use std::vec;
     use std::vec::Vec;
@@ -186,6 +208,24 @@ mod tests {
         assert!(!is_encrypted(&[tls, Server(b"N".to_vec())]));
         assert!(!is_encrypted(&[startup(80_877_104, b""), Server(b"G".to_vec())]));
         assert!(!is_encrypted(&[startup(196_608, b"user\0a\0\0")]));
+    }
+
+    #[test]
+    fn only_the_first_whole_startup_packet_gives_names() {
+        let user_after = |turns: &[Turn], piece| play(Protocol::Postgres, turns, piece).names.user;
+        let user = NameHash::from_bytes(b"a");
+        let first = startup(196_608, b"user\0a\0\0");
+        let second = startup(196_608, b"user\0b\0\0");
+        let twice = [first.clone(), second.clone()];
+        assert_eq!(user_after(&twice, usize::MAX), user);
+        assert!(!user_after(&twice, 12).is_known(), "in pieces");
+        let refusal = [startup(80_877_103, b""), Server(b"N".to_vec()), first, second];
+        assert_eq!(user_after(&refusal, usize::MAX), user);
+        // A password is no startup message of a replica.
+        let password = Client(message(b'p', b"replication\0"));
+        let login = [startup(196_608, b"user\0a\0\0"), password];
+        let class = play(Protocol::Postgres, &login, usize::MAX).reader.class();
+        assert_eq!(class, Class::New);
     }
 
     fn conversation() -> impl Strategy<Value = Vec<Turn>> {

@@ -18,6 +18,8 @@ pub(super) struct Played {
     pub(super) requests: Vec<Request>,
     /// Replies that ended.
     pub(super) replies: usize,
+    /// The names of the client in the end.
+    pub(super) names: Names,
 }
 
 /// Plays a conversation whose turns arrive in pieces of this many bytes.
@@ -32,27 +34,31 @@ pub(super) fn play_pieces(
     pieces_of: impl Fn(&Reader) -> (usize, usize),
 ) -> Played {
     let mut reader = Reader::new(protocol);
-    let (mut requests, mut replies) = (Vec::new(), 0);
+    let (mut requests, mut replies, mut names) = (Vec::new(), 0, Names::default());
     for turn in turns {
         let (clients, servers) = pieces_of(&reader);
         match turn {
             Turn::Client(bytes) => {
                 replies += usize::from(reader.begins_receive());
-                let all = bytes
-                    .chunks(clients)
-                    .map(|piece| reader.received(piece, &mut Names::default()));
+                let all = bytes.chunks(clients).map(|piece| {
+                    let mut given = Names::default();
+                    let request = reader.received(piece, &mut given);
+                    names.update(&given);
+                    request
+                });
                 requests.extend(all.filter(|request| *request != Request::None));
             }
             Turn::Server(bytes) => {
-                replies += bytes
-                    .chunks(servers)
-                    .filter(|piece| reader.sent(piece, &mut Names::default()))
-                    .count();
+                for piece in bytes.chunks(servers) {
+                    let mut given = Names::default();
+                    replies += usize::from(reader.sent(piece, &mut given));
+                    names.update(&given);
+                }
             }
         }
     }
     replies += usize::from(reader.begins_receive());
-    Played { reader, requests, replies }
+    Played { reader, requests, replies, names }
 }
 
 /// That pieces of the server's bytes are read as the whole is.
@@ -93,11 +99,11 @@ fn a_connection_is_gated_only_after_its_login() {
 
 proptest! {
     #[test]
-    fn no_bytes_break_a_reader(words: [u64; 3], pieces: Vec<(bool, Vec<u8>)>) {
+    fn no_bytes_break_a_reader(words: [u64; READER_WORDS], pieces: Vec<(bool, Vec<u8>)>) {
         for protocol in Protocol::ALL {
-            let [head, framing @ ..] = words;
-            let head = head & !0xff | u64::from(protocol.code());
-            let mut reader = Reader::unpack([head, framing[0], framing[1]]);
+            let mut words = words;
+            words[0] = words[0] & !0xff | u64::from(protocol.code());
+            let mut reader = Reader::unpack(words);
             for (is_clients, bytes) in &pieces {
                 if *is_clients {
                     reader.begins_receive();
@@ -111,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn any_words_are_a_reader(words: [u64; 3]) {
+    fn any_words_are_a_reader(words: [u64; READER_WORDS]) {
         let reader = Reader::unpack(words);
         prop_assert_eq!(Reader::unpack(reader.pack()), reader);
     }

@@ -1,6 +1,6 @@
 //! The trait that every wire protocol implements, and the state of one connection.
 
-use crate::client::Names;
+use crate::client::{NameHash, Names};
 use crate::record::Class;
 
 /// A wire protocol: which programs speak it, and how its bytes are read.
@@ -111,7 +111,7 @@ impl Phase {
     }
 }
 
-/// What is remembered of a connection: three words once packed.
+/// What is remembered of a connection: six words once packed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) phase: Phase,
@@ -126,6 +126,8 @@ pub(super) struct State {
     pub(super) from_client: u64,
     /// Framing of the bytes to the client, for the protocol's own use.
     pub(super) to_client: u64,
+    /// Names that a request has given and that hold once the server has accepted it.
+    pub(super) held: Names,
 }
 
 /// The bits of the packed flags.
@@ -138,7 +140,7 @@ impl State {
         Self { phase, ..Self::default() }
     }
 
-    /// Packs all but the framing: the phase, the flags and the notes.
+    /// Packs the phase, the flags and the notes.
     pub(super) const fn pack_head(&self) -> [u8; 4] {
         let flags = if self.is_pending { IS_PENDING } else { 0 }
             | if self.has_replied { HAS_REPLIED } else { 0 }
@@ -147,9 +149,16 @@ impl State {
         [self.phase.code(), flags, first, second]
     }
 
-    /// Unpacks any bytes.
-    pub(super) const fn unpack(head: [u8; 4], from_client: u64, to_client: u64) -> Self {
+    /// Packs the rest: the framing and the names.
+    pub(super) const fn pack_rest(&self) -> [u64; 5] {
+        let Names { user, database, application } = self.held;
+        [self.from_client, self.to_client, user.0, database.0, application.0]
+    }
+
+    /// Unpacks any bytes and words.
+    pub(super) const fn unpack(head: [u8; 4], rest: [u64; 5]) -> Self {
         let [phase, flags, first, second] = head;
+        let [from_client, to_client, user, database, application] = rest;
         Self {
             phase: Phase::from_code(phase),
             is_pending: flags & IS_PENDING != 0,
@@ -158,6 +167,11 @@ impl State {
             notes: [first, second],
             from_client,
             to_client,
+            held: Names {
+                user: NameHash(user),
+                database: NameHash(database),
+                application: NameHash(application),
+            },
         }
     }
 }

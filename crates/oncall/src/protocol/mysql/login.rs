@@ -6,6 +6,7 @@
 use crate::client::{NameHash, Names};
 
 const CLIENT_CONNECT_WITH_DB: u32 = 8;
+const CLIENT_PROTOCOL_41: u32 = 0x200;
 const CLIENT_SECURE_CONNECTION: u32 = 0x8000;
 const CLIENT_PLUGIN_AUTH: u32 = 1 << 19;
 const CLIENT_CONNECT_ATTRS: u32 = 1 << 20;
@@ -58,9 +59,13 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Returns the names of a login; one that the client did not give is empty.
+/// Returns the names of a login; one that the client did not give is empty. A login of the
+/// protocol before 4.1 has another layout, and gives none.
 pub(super) fn names_at_login(capabilities: u32, packet: &[u8]) -> Names {
     let mut names = no_names();
+    if capabilities & CLIENT_PROTOCOL_41 == 0 {
+        return names;
+    }
     let mut rest = Rest(packet);
     let _ = rest.bytes(BEFORE_USER).and_then(|_| read_login(&mut rest, capabilities, &mut names));
     names
@@ -151,7 +156,8 @@ mod tests {
 
     #[test]
     fn a_login_gives_user_database_and_program_in_each_of_its_forms() {
-        let all = CLIENT_CONNECT_WITH_DB | CLIENT_PLUGIN_AUTH | CLIENT_CONNECT_ATTRS;
+        let with_database = CLIENT_PROTOCOL_41 | CLIENT_CONNECT_WITH_DB;
+        let all = with_database | CLIENT_PLUGIN_AUTH | CLIENT_CONNECT_ATTRS;
         let tail: [&[u8]; 3] = [b"shop\0", b"mysql_native_password\0", &attributes()];
         let [database, plugin, attributes] = tail;
         let secret = [0xfc, 3, 0, 1, 2, 0];
@@ -161,9 +167,11 @@ mod tests {
         let short = login(&[b"web\0", &[2, 0, 9], database, plugin, attributes]);
         assert_eq!(names_at_login(all | CLIENT_SECURE_CONNECTION, &short), expected);
         let old = login(&[b"web\0", b"secret\0", database]);
-        assert_eq!(names_at_login(CLIENT_CONNECT_WITH_DB, &old), names("web", "shop", ""));
+        assert_eq!(names_at_login(with_database, &old), names("web", "shop", ""));
+        let before_41 = names_at_login(CLIENT_CONNECT_WITH_DB, &old);
+        assert_eq!(before_41, names("", "", ""), "another layout");
         let none = login(&[b"web\0", b"\0"]);
-        assert_eq!(names_at_login(0, &none), names("web", "", ""));
+        assert_eq!(names_at_login(CLIENT_PROTOCOL_41, &none), names("web", "", ""));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Conversations of MySQL's protocol.
 
-use crate::Class;
 use crate::protocol::tests::Turn::{self, Client, Server};
 use crate::protocol::tests::{Played, check_replies_in_pieces, play, play_pieces};
 use crate::protocol::{Protocol, Request};
+use crate::{Class, NameHash};
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
@@ -191,6 +191,28 @@ fn a_change_of_user_is_another_login() {
     assert_eq!(class_after(vec![command(0x11, b"u")]), Class::New);
     let played = play_after_login(vec![command(0x11, b"u"), Server(ok(1, AUTOCOMMIT))]);
     assert_eq!((played.reader.class(), played.reader.is_pending()), (Class::Gated, false));
+}
+
+#[test]
+fn a_change_of_user_gives_its_names_when_the_server_accepts_it() {
+    let ask = command(0x11, b"batch\0\x01\x07stock\0");
+    let switch = Server(packet(1, b"\xfemysql_native_password\0salt"));
+    let answer = Client(packet(2, &[7; 20]));
+    let after = |reply: Vec<u8>| {
+        play_after_login(vec![ask.clone(), switch.clone(), answer.clone(), Server(reply)])
+    };
+    let before = play_after_login(vec![]).names;
+    assert_eq!(play_after_login(vec![ask.clone()]).names, before, "not before the reply");
+    let refused = after(packet(3, b"\xff\x15\x04#28000denied"));
+    assert_eq!((refused.names, refused.reader.class()), (before, Class::Gated));
+    assert!(!refused.reader.is_pending() && !refused.reader.in_transaction());
+    let accepted = after(ok(3, AUTOCOMMIT));
+    assert_eq!(accepted.names.user, NameHash::from_bytes(b"batch"));
+    assert_eq!(accepted.names.database, NameHash::from_bytes(b"stock"));
+    assert_eq!(accepted.reader.class(), Class::Gated);
+    // The first login has no user of before: the server closes the connection.
+    let login = [&logged_in()[..4], &[Server(packet(4, b"\xff\x15\x04#28000denied"))]].concat();
+    assert_eq!(play(Protocol::Mysql, &login, usize::MAX).reader.class(), Class::New);
 }
 
 fn conversation() -> impl Strategy<Value = Vec<Turn>> {

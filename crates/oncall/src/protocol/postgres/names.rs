@@ -3,8 +3,6 @@
 
 use crate::client::{NameHash, Names};
 
-/// Pairs of a startup packet that are read at most.
-const PAIRS_MAX: usize = 64;
 /// Messages of a reply that are read at most.
 const MESSAGES_MAX: usize = 8;
 /// Longer replies are not searched: a server reports a change behind the reply to `SET`, which
@@ -23,11 +21,11 @@ fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(text)
 }
 
-/// Reads the pairs of a startup packet. A database that is not named is the user's own.
+/// Reads the pairs of a startup packet: of several with one key the last counts, as in the server.
+/// A database that is not named is the user's own.
 pub(super) fn read_startup(mut pairs: &[u8], names: &mut Names) {
     *names = Names { application: NameHash::from_bytes(b""), ..Names::default() };
-    for _ in 0..PAIRS_MAX {
-        let Some(key) = text(&mut pairs).filter(|key| !key.is_empty()) else { break };
+    while let Some(key) = text(&mut pairs).filter(|key| !key.is_empty()) {
         let Some(value) = text(&mut pairs) else { break };
         match key {
             b"user" => names.user = NameHash::from_bytes(value),
@@ -94,6 +92,8 @@ mod tests {
         let all = b"user\0web\0client_encoding\0UTF8\0database\0shop\0application_name\0psql\0\0";
         assert_eq!(started(all), names("web", "shop", "psql"));
         assert_eq!(started(b"user\0web\0\0"), names("web", "web", ""));
+        let many = [b"user\0web\0".repeat(99), b"user\0batch\0\0".to_vec()].concat();
+        assert_eq!(started(&many), names("batch", "batch", ""), "the last counts");
         assert_eq!(started(b"user\0web\0database\0sh"), names("web", "web", ""), "cut off");
     }
 
