@@ -11,8 +11,8 @@
 //! waiting. A request that begins and ends within a period is counted and not moved.
 //!
 //! The page is not trusted: a thread is moved only if the kernel says that it is the server's.
-//! When the dispatcher ends, its threads get the cores back that the agent may run on; when the
-//! agent is killed, the library does that at a thread's next query.
+//! When the dispatcher ends, its threads get the cores back that they had before; when the agent
+//! is killed, the library gives a thread those that its process began with, at its next query.
 
 use super::state::{DispatchState, Order, Tally};
 use super::{DispatchError, Floor, Speeds};
@@ -26,6 +26,7 @@ use lull_measure::Nanos;
 use lull_oncall::Id;
 use rustix::thread::CpuSet;
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -53,6 +54,39 @@ enum Where {
 struct Worker {
     connection: Id,
     at: Option<Where>,
+    affinity: Option<Affinity>,
+}
+
+/// The cores of a thread that was moved.
+#[derive(Debug, Clone, Copy)]
+struct Affinity {
+    /// Before the first move.
+    own: CpuSet,
+    /// As the kernel has them since the last move.
+    set: CpuSet,
+}
+
+impl Worker {
+    /// Lets its thread run on these cores only.
+    fn pin(&mut self, tid: i32, mask: &CpuSet) -> io::Result<()> {
+        let own = match &self.affinity {
+            Some(affinity) => affinity.own,
+            None => mask_of(tid)?,
+        };
+        set_mask(tid, mask)?;
+        // The kernel leaves out cores that the thread's cgroup does not have.
+        self.affinity = Some(Affinity { own, set: mask_of(tid)? });
+        Ok(())
+    }
+
+    /// Lets its thread run where it did before the first move, unless another program has set its
+    /// cores since. A thread that has ended has no affinity.
+    fn release(&self, tid: i32) {
+        let Some(Affinity { own, set }) = &self.affinity else { return };
+        if mask_of(tid).is_ok_and(|present| present == *set) {
+            let _ = set_mask(tid, own);
+        }
+    }
 }
 
 /// A connection at the last reading.
@@ -87,7 +121,6 @@ pub struct UnmodifiedDispatch {
     server: u32,
     roots: Roots,
     begun: Nanos,
-    whole: CpuSet,
     slowest: CpuSet,
     one: BTreeMap<CoreId, CpuSet>,
     connections: BTreeMap<Id, Known>,
@@ -123,7 +156,6 @@ impl UnmodifiedDispatch {
             server,
             roots: roots.clone(),
             begun: monotonic(),
-            whole,
             connections: BTreeMap::new(),
             workers: BTreeMap::new(),
             speeds,
@@ -179,7 +211,12 @@ impl UnmodifiedDispatch {
             let age_ns = now.saturating_sub(Nanos(began_ns).saturating_sub(self.begun)).0;
             // Its latency is known if it alone ended; else it took at most until now.
             let took_ns = if answers == 1 { latency_ns } else { age_ns.min(latency_ns) };
-            self.state.end(now, request, Nanos(took_ns));
+            if answers == 0 {
+                // It has no answer, or one that the next reading will have.
+                self.state.drop_request(now, request);
+            } else {
+                self.state.end(now, request, Nanos(took_ns));
+            }
             left_ns = latency_ns.saturating_sub(took_ns);
             brief = answers.saturating_sub(1);
         }
@@ -217,7 +254,7 @@ impl UnmodifiedDispatch {
             self.counted.foreign += 1;
             return false;
         }
-        self.workers.insert(tid, Worker { connection, at: None });
+        self.workers.insert(tid, Worker { connection, at: None, affinity: None });
         true
     }
 
@@ -234,15 +271,16 @@ impl UnmodifiedDispatch {
             .map(|(tid, _)| *tid)
             .collect();
         for tid in gone {
-            self.workers.remove(&tid);
-            self.release(tid);
+            if let Some(worker) = self.workers.remove(&tid) {
+                self.release(tid, &worker);
+            }
         }
     }
 
-    /// Lets a thread run where this agent may; one that has ended has no affinity.
-    fn release(&self, tid: i32) {
+    /// Gives a thread its cores back if it still is the server's.
+    fn release(&self, tid: i32, worker: &Worker) {
         if is_thread_of(&self.roots, tid, self.server) {
-            let _ = set_mask(tid, &self.whole);
+            worker.release(tid);
         }
     }
 
@@ -277,7 +315,7 @@ impl UnmodifiedDispatch {
             Where::Slowest => Some(&self.slowest),
             Where::On(core) => self.one.get(&core),
         };
-        let Some(Err(error)) = mask.map(|mask| set_mask(tid, mask)) else { return };
+        let Some(Err(error)) = mask.map(|mask| worker.pin(tid, mask)) else { return };
         if error.raw_os_error() == Some(libc::ESRCH) {
             self.workers.remove(&tid);
             self.state.bury(now, tid);
@@ -301,8 +339,8 @@ impl UnmodifiedDispatch {
 
 impl Drop for UnmodifiedDispatch {
     fn drop(&mut self) {
-        for tid in std::mem::take(&mut self.workers).into_keys() {
-            self.release(tid);
+        for (tid, worker) in std::mem::take(&mut self.workers) {
+            self.release(tid, &worker);
         }
         if let Some(speeds) = &mut self.speeds {
             let _ = speeds.restore();
@@ -353,8 +391,12 @@ impl UnmodifiedThread {
                     dispatch.look_after().into_iter().for_each(|text| drop(notice.send(text)));
                 }
             }
+            let tally = dispatch.take_tally();
+            // Threads get their cores back before the flag falls: if the agent is killed in
+            // between, the library still looks after them.
+            drop(dispatch);
             runtime.set_dispatched(false);
-            dispatch.take_tally()
+            tally
         };
         let thread = std::thread::Builder::new().name("lull-dispatch".to_owned()).spawn(work)?;
         Ok(Self { stop: Some(stop), notices, thread: Some(thread) })

@@ -195,8 +195,8 @@ pub struct RequestSeen {
 
 impl RequestSeen {
     pub(super) fn read(id: Id, record: &Record) -> Self {
-        // The sums first: a request that ends in between is pending once more, and ends at the
-        // next reading.
+        // The sums first: a request that ends between the loads is not pending and not among the
+        // answers. The next reading has its answer.
         let (queries, latency_ns) = (record.queries(), record.latency_sum_ns());
         Self {
             id,

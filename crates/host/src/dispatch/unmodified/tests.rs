@@ -1,7 +1,7 @@
 //! Threads of this process in the place of a server's, and readings that are made up.
 
 use super::*;
-use crate::sys::sched::affinity_of;
+use crate::sys::sched::{affinity_of, set_affinity};
 use lull_control::CoreSet;
 use lull_control::dispatcher::{Answer, Ask, Beat, CoreSpeed, Every, Ladder, Place, Seen, Supply};
 use lull_measure::Percentile;
@@ -212,6 +212,34 @@ fn the_end_of_the_dispatch_gives_threads_their_cores_back() {
     assert_ne!(thread.cores(), all);
     drop(scene);
     assert_eq!(thread.cores(), all);
+}
+
+#[test]
+fn a_thread_gets_back_the_cores_that_it_had_unless_another_program_has_set_them() {
+    let Some(mut scene) = Scene::new() else { return };
+    let [own, changed] = [Sleeper::new(), Sleeper::new()];
+    set_affinity(own.tid, &scene.fast).unwrap();
+    let requests = [scene.pending(0, own.tid, 1), scene.pending(1, changed.tid, 1)];
+    scene.step(2, &requests);
+    assert!([&own, &changed].iter().all(|thread| thread.cores() == scene.slow));
+    let fast = scene.fast.clone();
+    set_affinity(changed.tid, &fast).unwrap();
+    drop(scene);
+    assert_eq!([own.cores(), changed.cores()], [fast.clone(), fast]);
+}
+
+#[test]
+fn a_request_whose_answer_is_not_counted_yet_is_counted_at_the_next_reading() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    scene.step(2, &[scene.pending(0, thread.tid, 1)]);
+    scene.step(12, &[idle(0, thread.tid)]);
+    assert_eq!(scene.dispatch.take_tally().tally.latency.count(), 0);
+    let answered = RequestSeen { queries: 1, latency_ns: 10_500_000, ..idle(0, thread.tid) };
+    scene.step(13, &[answered]);
+    let latency = scene.dispatch.take_tally().tally.latency;
+    assert_eq!(latency.count(), 1);
+    assert!(latency.mean().unwrap().0.abs_diff(10_500_000) < 200_000);
 }
 
 #[test]
