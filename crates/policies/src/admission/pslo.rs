@@ -112,6 +112,8 @@ impl Admission for Promises {
         self.knee.note(seen);
         if self.knee.has_settled() {
             self.quota.note(seen);
+        } else {
+            self.quota.wait(seen.now);
         }
         self.quota.allow(seen, &mut admission.allow);
         admission.cap = self.knee.cap();

@@ -244,12 +244,7 @@ impl Admission for Reef {
             Some(policy) if self.knee.has_settled() => policy.decide(seen, admission),
             _ => admission.allow.fill(Allowance::turns_of(u32::MAX)),
         }
-        let batch = self.batch();
-        for allow in &mut admission.allow {
-            let turn = allow.batch.min(allow.queries).min(batch);
-            (allow.batch, allow.queries) = (turn, turn);
-        }
-        let cap = self.knee.cap();
+        let (batch, cap) = (self.batch(), self.knee.cap());
         let turns = match self.config.turns {
             Turns::Cap => cap,
             Turns::All => u32::MAX,
@@ -257,6 +252,15 @@ impl Admission for Reef {
         let every = self.limit.every(cap * batch).filter(|_| self.config.overlap);
         admission.cap = if every.is_some() { u32::MAX } else { cap };
         admission.pace = self.pace(seen.now, turns, every);
+        // A round has one turn of each connection. Without rounds what a connection may run counts
+        // until the next decision, and its turns follow each other.
+        let is_round = matches!(admission.pace, Pace::Rounds { .. });
+        for allow in &mut admission.allow {
+            allow.batch = allow.batch.min(allow.queries).min(batch);
+            if is_round {
+                allow.queries = allow.batch;
+            }
+        }
     }
 
     /// Cap and pause know no promises; the policy behind them may.

@@ -212,6 +212,11 @@ impl Quota {
         }
     }
 
+    /// Takes no note: the period begins once answers count.
+    pub(crate) fn wait(&mut self, now: Nanos) {
+        self.since = now;
+    }
+
     fn adjust(&mut self, seconds: f64) {
         let had_per_s = self.best_effort as f64 / seconds;
         let all_per_s = self.all as f64 / seconds;
@@ -430,6 +435,15 @@ mod tests {
             round: None,
             rested: Ok(0.0),
         }
+    }
+
+    #[test]
+    fn answers_are_counted_over_the_time_since_they_count() {
+        let mut quota = quota(1, 1);
+        quota.wait(Nanos::from_secs(3600));
+        run(&mut quota, 90, 100, 2);
+        let rate_per_s = quota.rate_per_s().expect("every answer was late");
+        assert!(rate_per_s > 500.0, "of 1,000 a second: {rate_per_s}");
     }
 
     #[test]
