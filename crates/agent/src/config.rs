@@ -114,7 +114,8 @@ impl Config {
     }
 
     /// How the loop chooses the length of its epochs: as the config says, else as the policy
-    /// does, but never below the shortest epoch in which a host can be measured.
+    /// does, but never below the shortest epoch in which a host can be measured, nor above the
+    /// usual one: page and guard follow it, and a policy with a longer period waits for it.
     pub fn epoch_rule(&self) -> EpochRule {
         if let Some(rule) = &self.agent.adaptive_epoch {
             return EpochRule::Adaptive(rule.clone());
@@ -125,7 +126,8 @@ impl Config {
                 .find(&self.policy)
                 .map_or(USUAL_EPOCH, |entry| entry.natural_epoch(&self.policy_keys)),
         };
-        EpochRule::Fixed(self.agent.epoch.unwrap_or_else(|| natural().max(EPOCH_MIN)))
+        let bounded = || natural().clamp(EPOCH_MIN, USUAL_EPOCH);
+        EpochRule::Fixed(self.agent.epoch.unwrap_or_else(bounded))
     }
 
     /// Returns the rules that apply to the controller under every policy.

@@ -198,7 +198,7 @@ pub(crate) struct CheckArgs {
     /// Check that this config can run here: its keys, its policy and its limits
     #[arg(conflicts_with = "machine")]
     pub(crate) config: Option<PathBuf>,
-    /// Write this machine down as [machine] of a config, for lull sim --machine
+    /// Write this machine down as the section `machine` of a config, for lull sim --machine
     #[arg(long, conflicts_with = "json")]
     pub(crate) machine: bool,
     /// Power that lull calibrate power has measured, to write down with the machine
@@ -271,10 +271,10 @@ pub(crate) struct BurnArgs {
 pub(crate) struct SimArgs {
     /// The scenario (docs/scenario.md; examples in examples/sim/), or the config of an agent
     pub(crate) scenario: PathBuf,
-    /// The machine to simulate a config on: [machine], as lull check --machine writes it
+    /// The machine to simulate a config on: section `machine`, as lull check --machine writes it
     #[arg(long, value_name = "FILE")]
     pub(crate) machine: Option<PathBuf>,
-    /// What clients send to the apps of a config: [[client]] of each, and [run]
+    /// What clients send to the apps of a config: a `client` section of each, and `run`
     #[arg(long, value_name = "FILE")]
     pub(crate) load: Option<PathBuf>,
     /// Policy to simulate: a label of the scenario, or a name in `lull policies`; the first of

@@ -170,7 +170,7 @@ def planned(*wishes):
         (("cores", "0-1", "web"), "`cores` of web\\? There are: search, batch"),
         (("cores", [], "search"), "`cores` cannot be \\[\\]: write cores as"),
         (("cores", 3, "search"), "`cores` cannot be 3: write cores as"),
-        (("cores", "0-9", "search"), "cores 0-9, which is refused: the node has cores 0-3 only"),
+        (("cores", "0-9", "search"), "cores 0-9, which is refused: the machine has cores 0-3 only"),
         (("cache-ways", [70], "search"), "`cache-ways` cannot be"),
         (("cache-ways", "0,2", "search"), "is refused: .* is not one run of ways"),
         (("scheduling", "fast", "search"), "write \"idle\", \"normal N\""),

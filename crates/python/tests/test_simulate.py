@@ -209,7 +209,7 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_a_simulation_of_hours(text, policy):
     is_node = "[node]" in text
     for old in ('length = "10s"', 'length = "6s"'):
-        text = text.replace(old, 'length = "1000h"')
+        text = text.replace(old, 'length = "100h"')
     if not is_node:
         # A scenario has ten thousand million events at most unless it says otherwise.
         text = text.replace("[run]", "[limits]\nevents = 100000000000\n\n[run]")

@@ -146,7 +146,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_the_workers():
-    text = NODE.replace('length = "10s"', 'length = "1000h"')
+    text = NODE.replace('length = "10s"', 'length = "100h"')
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, text],
         capture_output=True, text=True, check=False, timeout=120,

@@ -49,9 +49,9 @@ pub struct WorkSection {
     /// Mean.
     #[schemars(example = &"200us")]
     pub mean: Option<Nanos>,
-    /// How it varies, as in a scenario ([scenario.md](scenario.md#steps)): `"exponential"`,
-    /// `"constant"`, `{ lognormal = { cv2 = 2.0 } }`.
-    #[schemars(with = "Option<String>", extend("default" = "exponential"))]
+    /// How it varies, as in a scenario ([scenario.md](scenario.md#steps)): `"exponential"`, which
+    /// holds if it is absent, `"constant"`, `{ lognormal = { cv2 = 2.0 } }`.
+    #[schemars(with = "Option<String>", example = &"constant")]
     pub shape: Option<Shape>,
     /// A record of `lull run`, from which mean, spread and `delay` are fitted instead.
     #[schemars(example = &"runs/memcached.sqlite")]

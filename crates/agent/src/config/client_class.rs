@@ -33,7 +33,7 @@ pub struct ClientClassSection {
     /// While it waits, it has at least this share of all turns, whatever its order and weight;
     /// those of all classes are at most 1 together.
     #[serde(default = "ClientClassSection::least_share")]
-    #[schemars(extend("x-unit" = "none"))]
+    #[schemars(extend("x-unit" = "share"))]
     pub least_share: f64,
 }
 
@@ -115,7 +115,8 @@ impl ClientClassSection {
                 return Err(format!("{key} is {value}, not in {low} to {high}"));
             }
         }
-        let turn_within = (1.0 / self.least_share).round() as u32;
+        // One turn within fewer turns is a larger share: at least what is promised.
+        let turn_within = (1.0 / self.least_share).floor().max(1.0) as u32;
         Ok(ClassShare { weight: self.weight, order: self.order, turn_within })
     }
 
@@ -188,6 +189,10 @@ mod tests {
         let share = ClassShare { weight: 4, order: 1, turn_within: 20 };
         assert_eq!((classes[0].share, classes[0].clients.len()), (share, 2));
         assert_eq!(classes[0].clients[1].unix_user, Some(0));
+        let third = client_classes(&[section("name = \"a\"\nleast_share = 0.36")]).unwrap();
+        assert_eq!(third[0].share.turn_within, 2, "not 3, which is less than 36 %");
+        let all = client_classes(&[section("name = \"a\"\nleast_share = 1.0")]).unwrap();
+        assert_eq!(all[0].share.turn_within, 1);
         let root = section("name = \"admin\"\nmatch = [{ unix_user = \"root\" }]");
         assert_eq!(client_classes(&[root]).unwrap()[0].clients[0].unix_user, Some(0));
         let usual = client_classes(&[section("name = \"rest\"")]).unwrap();

@@ -91,7 +91,8 @@ fn scaling(group: &CoreGroup, cores: u16, notes: &mut Vec<Note>) -> Option<Scali
         return None;
     }
     let gaps = || group.steps.windows(2).map(|pair| pair[1].0 - pair[0].0);
-    let step = gaps().min().map_or(STEP, Hertz);
+    // A table of acpi-cpufreq ends with the turbo's place, one megahertz above the step before.
+    let step = gaps().max().map_or(STEP, Hertz);
     if gaps().next().is_none() {
         note(".highest", format!("assumed: frequencies in steps of {step}, none being listed"));
     } else if gaps().any(|gap| gap != step.0) {

@@ -23,22 +23,27 @@ pub(crate) fn run(args: &MetricsArgs) -> anyhow::Result<()> {
         print!("{}", markdown());
         return Ok(());
     }
-    let rows = ALL
-        .iter()
-        .map(|metric| vec![metric.json_key(), scope(metric).to_owned(), metric.help.to_owned()]);
+    let gauge = |metric: &&Metric| {
+        vec![metric.json_key(), scope(metric.scope).to_owned(), metric.help.to_owned()]
+    };
+    // A counter is at `/metrics` only, so it goes by its name there.
+    let counter = |total: &&Total| {
+        vec![total.prometheus_name(), scope(total.scope).to_owned(), total.help.to_owned()]
+    };
+    let rows = ALL.iter().map(gauge).chain(TOTALS.iter().map(counter));
     println!("{}", table(&["metric", "of", "meaning"], rows));
     Ok(())
 }
 
-fn scope(metric: &Metric) -> &'static str {
-    metric.scope.label().unwrap_or("machine")
+fn scope(scope: Scope) -> &'static str {
+    scope.label().unwrap_or("machine")
 }
 
 fn describe(metric: &Metric) -> serde_json::Value {
     serde_json::json!({
         "key": metric.json_key(),
         "prometheus": metric.prometheus_name(),
-        "of": scope(metric),
+        "of": scope(metric.scope),
         "help": metric.help,
         "source": metric.source,
     })
@@ -47,7 +52,7 @@ fn describe(metric: &Metric) -> serde_json::Value {
 fn describe_total(total: &Total) -> serde_json::Value {
     serde_json::json!({
         "prometheus": total.prometheus_name(),
-        "of": total.scope.label().unwrap_or("machine"),
+        "of": scope(total.scope),
         "help": total.help,
         "source": total.source,
     })

@@ -43,7 +43,11 @@ fn required(section: &str) -> toml::Table {
     let all = sections();
     let section = all.iter().find(|it| it.name == section).unwrap();
     let keys = section.keys.iter().filter(|key| key.is_required);
-    keys.map(|key| (key.name.clone(), value_of(key.example.as_ref().unwrap()))).collect()
+    let value = |key: &Key| match &key.example {
+        Some(example) => value_of(example),
+        None => vec![required(&format!("{}.{}", section.name, key.name))].into(),
+    };
+    keys.map(|key| (key.name.clone(), value(key))).collect()
 }
 
 fn value_of(text: &str) -> toml::Value {
@@ -126,5 +130,7 @@ fn every_key_says_what_it_means_what_to_write_and_its_unit() {
         section.keys.iter().filter(numeric).map(|key| key.name.clone()).collect::<Vec<_>>()
     });
     let unitless: Vec<String> = unitless.collect();
-    assert_eq!(unitless, ["seed", "pid", "exempt_ports", "port"], "numbers that count nothing");
+    let wanted =
+        ["seed", "pid", "order", "weight", "port", "exempt_ports", "port", "queueing", "seed"];
+    assert_eq!(unitless, wanted, "numbers that count nothing");
 }

@@ -198,6 +198,9 @@ fn answer(to: Setting, clamped: Option<String>, already: bool) -> Got {
 fn check_setting(wanted: &Setting, machine: &Machine, usable: &CoreSet) -> SettingCheck {
     let legal = || SettingCheck::Set(wanted.clone(), None);
     match wanted {
+        Setting::Cores(_, cores) if !cores.is_subset(&machine.all_cores()) => {
+            SettingCheck::Refuse(format!("the machine has cores {} only", machine.all_cores()))
+        }
         Setting::Cores(app, cores) => check_cores(*app, cores, usable),
         Setting::Scheduling(_, Scheduling::Normal { nice }) if !NICE.contains(nice) => {
             SettingCheck::Refuse(format!("nice {nice} is outside -20 to 19"))
@@ -219,7 +222,7 @@ fn check_cores(app: AppId, cores: &CoreSet, usable: &CoreSet) -> SettingCheck {
         let why = format!("there is no core of {cores} to run on: apps may use {usable}");
         return SettingCheck::Refuse(why);
     }
-    let why = "some of them are not there, or the scheduler's own".to_owned();
+    let why = "some of them are the scheduler's own".to_owned();
     let clamped = (to != *cores).then_some(why);
     SettingCheck::Set(Setting::Cores(app, to), clamped)
 }
