@@ -112,7 +112,7 @@ fn its_cores_are_swept_live_and_co_pi_and_static_take_the_profile() {
     let scene = Scene::new();
     let profile = scene.path("profile.toml");
     let config = tuned(&scene, &format!("profile = {profile:?}"));
-    let text = std::fs::read_to_string(&config).unwrap().replacen("\"2s\"", "\"500ms\"", 1);
+    let text = std::fs::read_to_string(&config).unwrap().replacen("\"2s\"", "\"1s\"", 1);
     std::fs::write(&config, &text).unwrap();
     let (sweep, at) = ("sweep".as_ref(), "--profile".as_ref());
     let few = ["--settings".as_ref(), "2".as_ref(), "--json".as_ref()];
@@ -167,7 +167,7 @@ fn the_kernel_tells_its_latency() {
 fn the_example_runs_unmanaged_too() {
     let scene = Scene::new();
     let text = unmanaged(&scene);
-    let record = run(&scene, &text, "3s");
+    let record = run(&scene, &text, "6s");
     assert_eq!(record.fact("policy").as_deref(), Some("unmanaged"));
     assert_eq!(record.events("decision"), Vec::<Value>::new());
 }
