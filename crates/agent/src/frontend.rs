@@ -20,6 +20,7 @@
 //! messages. A front end that ends is started again, with growing waits if it ends repeatedly.
 //! Meanwhile clients are queued by the kernel, and no knob is written because of it.
 
+pub mod channel;
 mod child;
 pub mod frames;
 mod handover;
@@ -38,6 +39,7 @@ use crate::VERSION;
 use crate::live::{Command, Moment, Page, Serve, Token};
 use crate::otlp::OtlpSource;
 use crate::prometheus::Wanted;
+use channel::ChannelError;
 use child::{FrontendChild, Lost};
 use handover::Listeners;
 use lull_host::gauges::push::{ClientId, PushSocket, PushSource};
@@ -323,8 +325,8 @@ impl Supervisor {
         (self.drained, self.unanswered) = (self.drains, None);
         self.restart.ended(Instant::now());
         let status = match lost {
-            Lost::Ended => child.end(),
-            Lost::Silent | Lost::Channel(_) | Lost::Frame(_) => child.kill(),
+            Lost::Channel(ChannelError::Ended) => child.end(),
+            Lost::Silent | Lost::Channel(_) => child.kill(),
         };
         self.notices.push(format!(
             "the front end, which serves the page and the push socket, is started again: {lost} \

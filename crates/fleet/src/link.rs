@@ -7,9 +7,10 @@
 //! the node has.
 
 use crate::cgroup;
-use crate::child::{Lost, WatcherChild};
+use crate::child::WatcherChild;
 use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, ToWatcher, shorten};
 use lull_agent::discovery::{Discovery, Finding, Report, Workload};
+use lull_agent::frontend::channel::ChannelError;
 use lull_control::Objective;
 use lull_host::Roots;
 use lull_host::sandbox::Gap;
@@ -140,7 +141,7 @@ impl Link {
         self.wait = (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
     }
 
-    fn lose(&mut self, why: &Lost, now: Instant) {
+    fn lose(&mut self, why: &ChannelError, now: Instant) {
         self.child = None;
         // One that only sends its pods before it ends does not count as one that works.
         if now.saturating_duration_since(self.spawned) >= LONGEST_WAIT {

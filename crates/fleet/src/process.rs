@@ -254,7 +254,7 @@ impl<'a> Watcher<'a> {
         Ok(true)
     }
 
-    /// Asks the API server whether it is there. After a time without answers the watches begin
+    /// Checks whether the API server answers. After a time without answers the watches begin
     /// again, because their connections may hang.
     async fn probe(&mut self) -> Next {
         let was_lost = self.health.is_lost();

@@ -1,26 +1,18 @@
-//! One front-end process as its agent sees it: its start, the channel, its end.
+//! One front-end process as its agent sees it: its start, its messages, its end.
 //!
-//! Nothing here waits for the process but [`FrontendChild::wait_for`], which takes a deadline:
-//! what the channel does not take is kept up to a bound, and then dropped.
+//! Nothing here waits for the process but [`FrontendChild::wait_for`], which takes a deadline.
 
-use super::frames::{FrameError, Frames, encode};
+use super::channel::{Bounds, Channel, ChannelError};
 use super::handover::Listeners;
 use super::message::{FROM_MAX, FromFrontend, TO_MAX, ToFrontend};
-use lull_host::service;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::io;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// Bytes that may wait for the channel; an epoch that would exceed them is not shown.
-const WAITING_MAX: usize = TO_MAX;
-/// Most bytes that are read from a front end at once, so that it cannot hold up the loop.
-const TURN_MAX: usize = 4 << 20;
+const BOUNDS: Bounds = Bounds { to: TO_MAX, from: FROM_MAX, turn: 4 << 20 };
 /// How long a front end may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(2);
@@ -28,47 +20,27 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Why a front end is of no use any more.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Lost {
-    /// It has closed its end of the channel.
-    #[error("it ended")]
-    Ended,
     /// It runs and does not answer.
     #[error("it did not answer for 10 s")]
     Silent,
-    /// The channel failed.
-    #[error("the channel to it failed: {0}")]
-    Channel(#[from] io::Error),
-    /// It sent what no front end sends.
-    #[error("it sent {0}")]
-    Frame(#[from] FrameError),
+    /// It ended, or its channel is of no use.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
 }
 
 /// A front end that was started.
 #[derive(Debug)]
 pub(super) struct FrontendChild {
     child: Child,
-    channel: UnixStream,
-    frames: Frames,
-    /// Encoded and not yet taken by the channel.
-    waiting: Vec<u8>,
+    channel: Channel,
 }
 
 impl FrontendChild {
     /// Starts `program` as a front end and hands the sockets over.
     pub(super) fn start(program: &Path, listeners: &Listeners) -> io::Result<Self> {
-        let (channel, theirs) = UnixStream::pair()?;
-        // Before the start, so that a program that ends at once is no failure to send.
-        listeners.send(&channel)?;
-        channel.set_nonblocking(true)?;
-        let mut command = Command::new(program);
-        for variable in service::VARIABLES {
-            command.env_remove(variable);
-        }
-        command.arg0("lull").arg("frontend");
-        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::inherit());
-        let child = command.spawn()?;
-        // The command holds the other end, whose last copy must be the child's.
-        drop(command);
-        Ok(Self { child, channel, frames: Frames::new(FROM_MAX), waiting: Vec::new() })
+        let hand_over = |stream: &_| listeners.send(stream);
+        let (child, channel) = Channel::start(program, "frontend", BOUNDS, hand_over)?;
+        Ok(Self { child, channel })
     }
 
     /// The process.
@@ -78,62 +50,23 @@ impl FrontendChild {
 
     /// Sends a message. One that the channel does not take now is sent later.
     pub(super) fn send(&mut self, message: &ToFrontend) {
-        let is_full = self.waiting.len() >= WAITING_MAX;
-        if !is_full && encode(message, TO_MAX, &mut self.waiting).is_ok() {
-            // A failure shows when the channel is read.
-            let _ = self.flush();
-        }
+        self.channel.send(message);
     }
 
     /// Sends an epoch, unless an earlier message still waits: the viewers are behind then.
     pub(super) fn show(&mut self, epoch: &ToFrontend) {
-        let _ = self.flush();
-        if self.waiting.is_empty() {
+        self.channel.flush();
+        if !self.channel.is_behind() {
             self.send(epoch);
         }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        let mut written = 0;
-        let end = loop {
-            match self.channel.write(&self.waiting[written..]) {
-                _ if written == self.waiting.len() => break Ok(()),
-                Ok(count) => written += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        self.waiting.drain(..written);
-        end
     }
 
     /// Calls `take` with each message that has come, without waiting.
     ///
     /// # Errors
     /// If the process has ended, or sent what is no message.
-    pub(super) fn receive(&mut self, mut take: impl FnMut(FromFrontend)) -> Result<(), Lost> {
-        let _ = self.flush();
-        let mut bytes = [0; 64 << 10];
-        let mut left = TURN_MAX;
-        while left > 0 {
-            let count = match self.channel.read(&mut bytes) {
-                Ok(0) => return Err(Lost::Ended),
-                Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => {
-                    return Err(Lost::Ended);
-                }
-                Err(error) => return Err(error.into()),
-            };
-            left = left.saturating_sub(count);
-            self.frames.add(&bytes[..count]);
-            while let Some(message) = self.frames.next_message()? {
-                take(message);
-            }
-        }
-        Ok(())
+    pub(super) fn receive(&mut self, take: impl FnMut(FromFrontend)) -> Result<(), Lost> {
+        Ok(self.channel.receive(take)?)
     }
 
     /// Waits until the channel can be read, or the deadline.
@@ -141,8 +74,8 @@ impl FrontendChild {
         let left = deadline.saturating_duration_since(Instant::now());
         let Ok(left) = Timespec::try_from(left) else { return };
         let mut flags = PollFlags::IN;
-        flags.set(PollFlags::OUT, !self.waiting.is_empty());
-        let polled = poll(&mut [PollFd::new(&self.channel, flags)], Some(&left));
+        flags.set(PollFlags::OUT, self.channel.is_behind());
+        let polled = poll(&mut [PollFd::new(self.channel.stream(), flags)], Some(&left));
         debug_assert!(polled.is_ok() || polled == Err(Errno::INTR), "the descriptor is open");
     }
 

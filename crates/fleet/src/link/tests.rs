@@ -81,7 +81,7 @@ fn pods_stay_while_the_server_is_away_and_until_a_new_watcher_has_sent_all() {
     assert!(node.say(FromWatcher::Lost("no answer".to_owned())).is_empty(), "said once");
     node.now += Duration::from_secs(61);
     assert_eq!(node.say(FromWatcher::Heard), ["the API server answers again, after 61 s"]);
-    node.link.lose(&Lost::Ended, node.now);
+    node.link.lose(&ChannelError::Ended, node.now);
     assert!(node.found()[0].contains("the 2 pods that are known stay"));
     node.link.announced.clear();
     assert!(node.say(FromWatcher::Pod(order("2b"))).is_empty());
@@ -125,17 +125,17 @@ fn a_watcher_that_ends_again_and_again_is_started_ever_more_rarely() {
     let mut node = Node::new();
     let mut waits = Vec::new();
     for _ in 0..5 {
-        node.link.lose(&Lost::Ended, node.now);
+        node.link.lose(&ChannelError::Ended, node.now);
         waits.push(node.link.due.unwrap().duration_since(node.now).as_millis());
         node.link.child = None;
     }
     assert_eq!(waits, [0, 500, 1_000, 2_000, 4_000]);
     node.say(FromWatcher::Synced);
-    node.link.lose(&Lost::Ended, node.now);
+    node.link.lose(&ChannelError::Ended, node.now);
     let wait = node.link.due.unwrap().duration_since(node.now);
     assert_eq!(wait.as_millis(), 8_000, "a watcher that sends its pods and ends does not work");
     node.now = node.link.spawned + LONGEST_WAIT;
-    node.link.lose(&Lost::Ended, node.now);
+    node.link.lose(&ChannelError::Ended, node.now);
     assert_eq!(node.link.due, Some(node.now), "the last one had worked");
 }
 

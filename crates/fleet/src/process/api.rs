@@ -99,7 +99,7 @@ pub(super) fn publish(client: Client, node: &str, most: usize) -> mpsc::Sender<P
     events
 }
 
-/// Asks the API server whether it is there.
+/// Checks whether the API server answers.
 ///
 /// # Errors
 /// Why it is not.
