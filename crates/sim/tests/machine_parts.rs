@@ -1,6 +1,10 @@
 //! A machine of any parts: a plant in every combination, and what the parts do to each other.
 
-use lull_control::admission::{Admission, Allowance, Numbers, Pace, RoundLimits, Seen};
+mod shared {
+    pub(crate) mod limits;
+}
+
+use lull_control::admission::{Admission, Numbers};
 use lull_control::{
     AppId, AppSpec, Capability, Coalescing, CoreSet, DomainId, Got, LatencySeen, NicId,
     Observation, Plant, Scheduling, Setting, WayMask, conformance,
@@ -9,33 +13,7 @@ use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::Replication;
 use lull_sim::machine::{Activity, MachineApp, MachineModel, MachinePlant, RunQueues};
 use rayon::prelude::*;
-
-/// A gate with fixed limits, which a policy may set.
-struct FixedLimits(Numbers);
-
-impl Admission for FixedLimits {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
-        admission.allow.fill(Allowance::turns_of(self.0.batch));
-        admission.cap = self.0.cap;
-        admission.pace = match self.0.delay {
-            Nanos::ZERO => Pace::Flow { again: Nanos::from_secs(1) },
-            pause => Pace::Rounds { turns: u32::MAX, pause, every: None },
-        };
-    }
-
-    fn numbers(&mut self) -> Option<&mut Numbers> {
-        Some(&mut self.0)
-    }
-}
-
-/// No gate.
-struct Open;
-
-impl Admission for Open {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
-        *admission = RoundLimits::open(admission.allow.len());
-    }
-}
+use shared::limits::{FixedLimits, Open};
 
 /// Four cores with every part.
 const WHOLE: &str = r#"

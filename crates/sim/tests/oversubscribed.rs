@@ -1,7 +1,11 @@
 //! An oversubscribed server under a policy, beside other apps and under other
 //! schedulers: what must hold whatever its numbers.
 
-use lull_control::admission::{Admission, Allowance, Numbers, Pace, RoundLimits, Seen};
+mod shared {
+    pub(crate) mod limits;
+}
+
+use lull_control::admission::{Admission, Numbers};
 use lull_control::{
     AppId, CoreSet, DomainId, Got, Objective, Observation, Plant, Setting, conformance,
 };
@@ -13,33 +17,7 @@ use lull_sim::oversubscribed::{
 };
 use lull_sim::{Replication, RunLength};
 use proptest::prelude::*;
-
-/// No gate.
-struct Open;
-
-impl Admission for Open {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
-        *admission = RoundLimits::open(admission.allow.len());
-    }
-}
-
-/// A gate with fixed limits.
-struct FixedLimits(Numbers);
-
-impl Admission for FixedLimits {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
-        admission.allow.fill(Allowance::turns_of(self.0.batch));
-        admission.cap = self.0.cap;
-        admission.pace = match self.0.delay {
-            Nanos::ZERO => Pace::Flow { again: Nanos::from_secs(1) },
-            pause => Pace::Rounds { turns: u32::MAX, pause, every: None },
-        };
-    }
-
-    fn numbers(&mut self) -> Option<&mut Numbers> {
-        Some(&mut self.0)
-    }
-}
+use shared::limits::{FixedLimits, Open};
 
 /// Returns a plant with a gate of these limits before its workers.
 fn gated_plant(cap: u32, batch: u32, delay: Nanos) -> MachinePlant {
