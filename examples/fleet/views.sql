@@ -6,40 +6,28 @@
 -- interrupted, is not counted in part. Files of other names are not Lull's. Days are those of
 -- the hosts' clocks, in UTC.
 
-CREATE OR REPLACE VIEW runs AS
+-- All files of one table.
+CREATE OR REPLACE MACRO files_of(name) AS TABLE
 SELECT * FROM read_parquet(
-    getvariable('dataset') || '/runs/host=*/day=*/????????-??????-????????-*-*.parquet',
+    getvariable('dataset') || '/' || name || '/host=*/day=*/????????-??????-????????-*-*.parquet',
     hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE});
 
+CREATE OR REPLACE VIEW runs AS SELECT * FROM files_of('runs');
+
 CREATE OR REPLACE VIEW apps AS
-SELECT * FROM read_parquet(
-    getvariable('dataset') || '/apps/host=*/day=*/????????-??????-????????-*-*.parquet',
-    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
-SEMI JOIN runs USING (host, day, run, first_epoch);
+SELECT * FROM files_of('apps') SEMI JOIN runs USING (host, day, run, first_epoch);
 
 CREATE OR REPLACE VIEW objectives AS
-SELECT * FROM read_parquet(
-    getvariable('dataset') || '/objectives/host=*/day=*/????????-??????-????????-*-*.parquet',
-    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
-SEMI JOIN runs USING (host, day, run, first_epoch);
+SELECT * FROM files_of('objectives') SEMI JOIN runs USING (host, day, run, first_epoch);
 
 CREATE OR REPLACE VIEW minutes AS
-SELECT * FROM read_parquet(
-    getvariable('dataset') || '/minutes/host=*/day=*/????????-??????-????????-*-*.parquet',
-    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
-SEMI JOIN runs USING (host, day, run, first_epoch);
+SELECT * FROM files_of('minutes') SEMI JOIN runs USING (host, day, run, first_epoch);
 
 CREATE OR REPLACE VIEW app_minutes AS
-SELECT * FROM read_parquet(
-    getvariable('dataset') || '/app_minutes/host=*/day=*/????????-??????-????????-*-*.parquet',
-    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
-SEMI JOIN runs USING (host, day, run, first_epoch);
+SELECT * FROM files_of('app_minutes') SEMI JOIN runs USING (host, day, run, first_epoch);
 
 CREATE OR REPLACE VIEW latencies AS
-SELECT * FROM read_parquet(
-    getvariable('dataset') || '/latencies/host=*/day=*/????????-??????-????????-*-*.parquet',
-    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE})
-SEMI JOIN runs USING (host, day, run, first_epoch);
+SELECT * FROM files_of('latencies') SEMI JOIN runs USING (host, day, run, first_epoch);
 
 -- What an app promises on a day. Where its config was changed, the last one counts.
 CREATE OR REPLACE VIEW day_objectives AS
