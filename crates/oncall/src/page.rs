@@ -384,6 +384,7 @@ mod tests {
         assert!(record.claim(9, 4, peer, 0));
         assert_eq!((record.queries(), record.latency().counts().sum::<u32>()), (0, 0));
         assert_eq!((record.generation(), record.local_port()), (generation + 1, 0));
+        assert_eq!(record.tid(), 0, "no thread has served it yet");
         assert!(page.record(Id(10_000)).is_none());
     }
 

@@ -113,6 +113,7 @@ impl Record {
             return false;
         }
         self.fd.store(fd, Ordering::Relaxed);
+        self.tid.store(0, Ordering::Relaxed);
         self.ends.store(peer.pack(local_port), Ordering::Relaxed);
         self.set_class(Class::New);
         self.set_in_transaction(false);

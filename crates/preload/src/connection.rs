@@ -253,10 +253,14 @@ fn release(what: Descriptor) {
 }
 
 /// Gives back a connection's place, if it is this process's.
-fn close(page: &Page, id: Id) {
+fn close(page: &'static Page, id: Id) {
     let Some(record) = page.record(id).filter(|record| record.pid() == process::pid()) else {
         return;
     };
+    // A server that ends the connection by itself does not receive after its last reply.
+    if let Some(connection) = Connection::new(page, id, record.fd().cast_signed(), false) {
+        connection.receives();
+    }
     pool::forget(id);
     page.gate().close_seat(id, clock::now_ns(), &WAKER);
     record.release(process::pid());

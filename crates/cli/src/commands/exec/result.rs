@@ -160,10 +160,10 @@ impl Seen {
                 Some(known) => {
                     known.latency.merge(&latency);
                     // A process that has ended has no number.
-                    let worker = known.last.worker;
+                    let pid = known.last.worker.0;
                     known.last = seen;
                     if known.last.worker.0 == 0 {
-                        known.last.worker = worker;
+                        known.last.worker.0 = pid;
                     }
                 }
             }

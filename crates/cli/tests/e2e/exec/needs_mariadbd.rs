@@ -176,6 +176,16 @@ fn every_query_of_a_connection_is_counted() {
 }
 
 #[test]
+fn a_last_query_is_counted_whose_reply_the_server_ends_by_closing() {
+    let scene = Scene::new();
+    let database = Database::start(&scene, &[]);
+    let output = database.client("select 1; kill connection_id()").wait_with_output().unwrap();
+    assert!(!output.status.success(), "the connection is killed");
+    let seen = database.server.seen();
+    assert!(of_class(&seen, "gated").contains(&2), "{seen}");
+}
+
+#[test]
 fn an_admission_controller_moves_the_gate_of_a_live_server() {
     let scene = Scene::new();
     let options = ["--concurrency", "gate-fifo", "--key", "cap=2", "--key", "look=\"20ms\""];
