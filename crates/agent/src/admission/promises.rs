@@ -3,8 +3,10 @@
 //! An admission controller identifies connections by index and knows the objective of each
 //! index beforehand, but the connections of a live server open and close. A promise therefore
 //! reserves a number of indices, called places, and selects the clients that may take them: by
-//! client address, or by the server port that they connect to. A matching connection takes a
-//! place while it is open; if no place is free, the connection is best effort.
+//! client address, by the server port that they connect to, or by their class. A matching
+//! connection takes a place while it is open; if no place is free, the connection is best effort.
+//! A connection whose class changes (a change of user, or other rules) leaves its place and is
+//! placed as a new one.
 
 use lull_control::admission::{Allowance, Answered};
 use lull_control::{Objective, WrittenObjective};
@@ -114,6 +116,8 @@ struct Seated {
     place: u32,
     /// Index of its promise; that after the last is best effort.
     promise: usize,
+    /// The class of clients by which it was placed.
+    client_class: usize,
     transactions: u64,
 }
 
@@ -169,23 +173,24 @@ impl Places {
         self.answered.clear();
         self.waiting.fill(0);
         let there = |one: &&ConnectionSeen| one.worker.0 != 0;
-        let now: BTreeMap<Id, u32> =
-            connections.iter().filter(there).map(|one| (one.id, one.generation)).collect();
+        let place = |one: &ConnectionSeen| (one.id, (one.generation, one.client_class));
+        let now: BTreeMap<Id, _> = connections.iter().filter(there).map(place).collect();
         self.leave(&now);
         for one in connections.iter().filter(there).filter(|one| one.class == Class::Gated) {
             self.see_one(one);
         }
     }
 
-    /// Frees the places of closed connections.
-    fn leave(&mut self, now: &BTreeMap<Id, u32>) {
+    /// Frees the places of closed connections, and of those whose class has changed: `now` has
+    /// generation and class of the open ones.
+    fn leave(&mut self, now: &BTreeMap<Id, (u32, usize)>) {
         let free = &mut self.free;
         self.taken.retain(|id, seated| {
-            let is_there = now.get(id) == Some(&seated.generation);
-            if !is_there {
+            let stays = now.get(id) == Some(&(seated.generation, seated.client_class));
+            if !stays {
                 free[seated.promise].push(seated.place);
             }
-            is_there
+            stays
         });
     }
 
@@ -210,15 +215,15 @@ impl Places {
         }
     }
 
-    /// Assigns a place to a new connection; `None` if the shared page is full.
+    /// Assigns a place to a connection that has none; `None` if the shared page is full.
     fn seat(&mut self, one: &ConnectionSeen) -> Option<Seated> {
         let all = self.promises.iter().zip(&self.classes).enumerate();
         let kept = all.filter(|(_, (promise, class))| promise.fits(**class, one));
         let fit = kept.map(|(at, _)| at).chain([self.promises.len()]);
         let free = &mut self.free;
         let (promise, place) = fit.filter_map(|at| Some((at, free[at].pop()?))).next()?;
-        let (generation, transactions) = (one.generation, one.transactions);
-        Some(Seated { generation, place, promise, transactions })
+        let ConnectionSeen { generation, client_class, transactions, .. } = *one;
+        Some(Seated { generation, place, promise, client_class, transactions })
     }
 
     /// Returns the allowance of each connected connection.
@@ -329,6 +334,26 @@ mod tests {
         all.see(&[of_class(0, 0), of_class(1, 3), of_class(2, 3)]);
         assert_eq!(places(&all), [(0, 2), (1, 0), (2, 1)]);
         assert_eq!(Places::new(&promises, |_| None).unwrap_err(), "web");
+    }
+
+    #[test]
+    fn a_connection_has_the_promise_of_the_class_that_it_changes_to() {
+        let text = "client_class = \"web\"\nconnections = 1\nobjective = { p95 = \"20ms\" }";
+        let mut all = Places::new(&[promise(text)], |_| Some(3)).unwrap();
+        let of_class = |id, client_class, transactions| ConnectionSeen {
+            client_class,
+            transactions,
+            ..connection(id, 1, [127, 0, 0, 1], 3306)
+        };
+        all.see(&[of_class(0, 3, 0), of_class(1, 0, 5)]);
+        assert_eq!(places(&all), [(0, 0), (1, 1)]);
+        // Both change their class between two readings.
+        all.see(&[of_class(0, 0, 9), of_class(1, 3, 7)]);
+        assert_eq!(places(&all), [(0, 1), (1, 0)]);
+        all.see(&[of_class(0, 0, 11), of_class(1, 3, 8)]);
+        let answered: Vec<_> =
+            all.answered.iter().map(|one| (one.connection, one.queries)).collect();
+        assert_eq!(answered, [(1, 2)], "transactions before the change are not counted again");
     }
 
     #[test]
