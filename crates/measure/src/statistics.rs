@@ -10,6 +10,7 @@
 //! | pairs whose order was drawn at random | [`sign_flip_chance`], [`sign_flip_lower`] |
 //! | the same for several figures at once | [`joint_chances`] (Westfall and Young) |
 //! | the same, looked at after every pair | [`SignTest`], [`sign_lower`] |
+//! | blocks treated by the toss of a coin, looked at after every one | [`SwitchTest`] |
 //! | mean of bounded values, looked at after every one | [`Betting`], [`EmpiricalBernstein`] |
 //! | the same for sub-Gaussian values | [`normal_mixture_boundary`], [`stitched_boundary`] |
 //! | error probabilities of a sequence of tests | [`AlphaSchedule`] |
@@ -32,6 +33,7 @@ mod estimate;
 mod randomisation;
 mod sequence;
 mod sign_test;
+mod switch_test;
 
 pub use alpha::{AlphaSchedule, holm};
 pub use bootstrap::studentised_interval;
@@ -41,3 +43,4 @@ pub use estimate::{Estimate, PairedRatio, Spread, paired_difference};
 pub use randomisation::{joint_chances, sign_flip_chance, sign_flip_lower, sign_flip_upper};
 pub use sequence::{Betting, EmpiricalBernstein, normal_mixture_boundary, stitched_boundary};
 pub use sign_test::{Side, SignTest, sign_lower, sign_upper};
+pub use switch_test::{Block, SwitchTest, switch_lower, switch_upper};

@@ -15,7 +15,7 @@
 //! `2 / (1 + exp(-2x)) = 1 + tanh(x)` in place of `exp(x - x^2 / 2)`, which it exceeds.
 
 /// Rates of the bets, as powers of two over the scale.
-const RATES: i32 = 6;
+pub(super) const RATES: i32 = 6;
 
 /// Which shifts are to be rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +55,7 @@ impl SignTest {
 
     /// Returns the logarithm of the capital.
     pub fn log_capital(&self) -> f64 {
-        let most = self.log_capitals.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = self.log_capitals.iter().map(|one| (one - most).exp()).sum();
-        most + (sum / f64::from(RATES)).ln()
+        log_mean_capital(&self.log_capitals)
     }
 
     /// Returns whether the effect is shown to be on this side of the shift, with an error
@@ -67,8 +65,15 @@ impl SignTest {
     }
 }
 
+/// Returns the logarithm of the mean of capitals, of which these are the logarithms.
+pub(super) fn log_mean_capital(log_capitals: &[f64]) -> f64 {
+    let most = log_capitals.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = log_capitals.iter().map(|one| (one - most).exp()).sum();
+    most + (sum / log_capitals.len() as f64).ln()
+}
+
 /// Returns `ln(1 + tanh(bet))`, without overflow.
-fn log_stake(bet: f64) -> f64 {
+pub(super) fn log_stake(bet: f64) -> f64 {
     let exponent = -2.0 * bet;
     std::f64::consts::LN_2 - exponent.max(0.0) - (-exponent.abs()).exp().ln_1p()
 }
