@@ -12,11 +12,14 @@ use lull_control::{
     Rules,
 };
 use lull_measure::entropy::{BeReading, LcReading, SystemEntropy, system_entropy};
-use lull_measure::{Joules, Latency, Nanos, Watts};
+use lull_measure::{Joules, Latency, Nanos, Percentile, Watts};
 use lull_sim::Replication;
-use lull_sim::machine::{MachineModel, MachinePlant};
+use lull_sim::machine::{MachineModel, MachinePlant, Windows};
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
+
+/// The spans in each of which an objective is met or missed, whatever the epochs of a policy are.
+const WINDOW: Nanos = Nanos::from_millis(500);
 
 /// One machine, the apps on it with their load, and their objectives.
 #[derive(Debug, Clone)]
@@ -69,6 +72,8 @@ pub(crate) struct Played {
     pub(crate) entropy: SystemEntropy,
     /// The epochs in order.
     pub(crate) epochs: Vec<EpochMeasures>,
+    /// Share of the half-seconds in which some app missed its objective; NaN in a run of none.
+    pub(crate) missed: f64,
     /// Mean share of time that a core was busy.
     pub(crate) utilisation: f64,
     /// Mean power, where the machine has a power model.
@@ -192,6 +197,7 @@ impl Scene {
         progress: &Progress<'_>,
     ) -> Result<Played, PlayError> {
         let mut control = self.start(steering, span.seed, replication)?;
+        self.keep_windows(control.plant_mut(), span);
         let lost = |error: PlantError| Failure::Setup(error.to_string());
         let mut now = Nanos::ZERO;
         while now < span.warmup {
@@ -216,7 +222,35 @@ impl Scene {
             let (now, then) = (&ended.apps[app], &begun.apps[app]);
             (now.lost - then.lost) as f64 / (now.arrived - then.arrived) as f64
         });
-        Ok(Played { lost: lost.collect(), ..recorder.finish(self) })
+        let lost = lost.collect();
+        let missed = self.missed(control.plant(), span);
+        Ok(Played { lost, missed, ..recorder.finish(self) })
+    }
+
+    /// The number in the model of each app with an objective, and the objective.
+    fn objectives(&self) -> impl Iterator<Item = (usize, (Percentile, Nanos))> + '_ {
+        let critical = self.apps.iter().filter(|app| app.is_latency_critical());
+        critical.filter_map(|app| self.model.app_named(&app.name).zip(app.tail()))
+    }
+
+    fn keep_windows(&self, plant: &mut MachinePlant, span: Span) {
+        for (app, objective) in self.objectives() {
+            let windows = Windows { start: span.warmup, length: WINDOW };
+            plant.simulation_mut().keep_windows(app, objective, windows);
+        }
+    }
+
+    /// The share of the windows in which some app missed its objective.
+    fn missed(&self, plant: &MachinePlant, span: Span) -> f64 {
+        let count = (span.length.0 / WINDOW.0) as usize;
+        let mut missed = vec![false; count];
+        let mut known = count;
+        for (app, _) in self.objectives() {
+            let of_app: Vec<bool> = plant.simulation().missed_windows(app).take(count).collect();
+            known = known.min(of_app.len());
+            missed.iter_mut().zip(of_app).for_each(|(any, this)| *any |= this);
+        }
+        missed[..known].iter().filter(|missed| **missed).count() as f64 / known as f64
     }
 }
 
@@ -330,6 +364,7 @@ impl Recorder {
             work_per_s,
             present: self.present,
             lost: Vec::new(),
+            missed: f64::NAN,
             answers: self.windows,
         }
     }

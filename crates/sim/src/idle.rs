@@ -33,8 +33,11 @@ pub struct IdleState {
     pub name: String,
     /// The shortest stay for which a governor should choose it.
     pub residency: Nanos,
-    /// Time from a wake-up to the first instruction.
+    /// Time from a wake-up to the first instruction, as the governor's table has it.
     pub exit: Nanos,
+    /// The same as measured, where the table has an upper bound.
+    #[serde(default)]
+    pub measured_exit: Option<Nanos>,
     /// Power once in it, whatever the frequency.
     pub watts: Watts,
     /// Power in it for each GHz of the core's frequency: states that only stop
@@ -118,11 +121,17 @@ impl IdleState {
             name: name.to_owned(),
             residency,
             exit,
+            measured_exit: None,
             watts,
             watts_per_ghz: 0.0,
             transition: Nanos::ZERO,
             entry: EntryCost::default(),
         }
+    }
+
+    /// How long a core takes from a wake-up to its first instruction.
+    pub fn wake_up(&self) -> Nanos {
+        self.measured_exit.unwrap_or(self.exit)
     }
 
     /// Power once in it, on a core at this frequency.

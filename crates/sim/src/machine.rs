@@ -65,6 +65,7 @@ mod pace;
 mod parts;
 mod per_thread;
 mod plant;
+mod polling;
 mod presence;
 mod queue;
 mod requests;
@@ -73,6 +74,7 @@ mod schedule;
 mod source;
 mod supply;
 mod totals;
+mod windows;
 
 pub use gated_totals::{ClassTotals, CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
 pub use model::{
@@ -81,11 +83,13 @@ pub use model::{
 };
 pub(crate) use parts::lease;
 pub use parts::{
-    Card, Contention, Device, GateModel, Governor, Order, Power, Query, RunQueues, Scaling,
+    Card, Contention, Device, GateModel, Governor, Order, Polling, Power, Query, RunQueues,
+    Scaling,
 };
 pub use plant::{MachinePlant, MachinePlantError};
 pub use presence::Presence;
 pub use totals::{MachineAppTotals, MachineTotals};
+pub use windows::Windows;
 
 use crate::heap::MinHeap;
 use crate::model::ModelError;
@@ -127,6 +131,8 @@ enum Timer {
     Interrupt,
     /// A round of polling is over.
     Round,
+    /// A self-serving worker looks for its turn.
+    Look,
 }
 
 /// Bits of the index in a timer's owner.
@@ -296,7 +302,7 @@ impl MachineSimulation {
             Activity::Endless => Work::Endless,
             Activity::Phases { work } => Work::Phases {
                 draw: work.draw(),
-                stream: streams.stream(StreamPurpose::Work, number),
+                stream: streams.stream(StreamPurpose::Work, model.stream_of(number)),
                 threads: threads.collect(),
                 waiting: app.threads as usize,
             },

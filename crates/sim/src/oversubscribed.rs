@@ -28,6 +28,6 @@ mod tests;
 
 pub use crate::machine::{
     ClassTotals, Contention, CoreTime, Device, EnergyParts, GateTotals, GatedTotals, Governor,
-    MachinePlant, MeanThreads, Order, Power, Query, RunQueues,
+    MachinePlant, MeanThreads, Order, Polling, Power, Query, RunQueues,
 };
 pub use model::{CoRunner, ConnectionClass, Costs, Frequency, OversubscribedModel};

@@ -264,7 +264,10 @@ fn knobs_of_one_part_reach_the_apps_of_another() {
 #[test]
 fn a_longer_interrupt_delay_saves_interrupts_and_costs_latency_on_the_same_machine() {
     let seen = |delay_us: u64| {
-        let mut plant = whole_plant(16);
+        // With more connections the device would decide how long their queries take.
+        let mut model = whole();
+        model.app[1].threads = 4;
+        let mut plant = plant(&model, Some(Box::new(FixedLimits(numbers(16)))));
         let delay = Coalescing::Delay(Nanos::from_micros(delay_us));
         let idle_batch = Setting::Scheduling(AppId(2), Scheduling::Idle);
         let _ = plant.apply(&[Setting::Coalescing(NicId(0), delay), idle_batch]);
@@ -282,6 +285,30 @@ fn a_longer_interrupt_delay_saves_interrupts_and_costs_latency_on_the_same_machi
         // Every answered request is two packets.
         assert!(*short.packets_per_s.as_ref().unwrap() > 2.0 * quick.completed_per_s * 0.99);
     }
+}
+
+#[test]
+fn changing_the_cores_of_an_app_does_not_wake_or_restart_cores_that_sleep() {
+    let totals = |moves: bool| {
+        let mut model = whole();
+        model.app.retain(|app| app.name == "search");
+        (model.gate, model.card, model.scaling) = (None, None, None);
+        let Activity::Requests { load, .. } = &mut model.app[0].activity else { unreachable!() };
+        load[0].rate_per_s = 20.0;
+        let mut plant = plant(&model, None);
+        for step in 0..200 {
+            // The app's threads prefer the first core, which they may always use.
+            let cores = CoreSet::first(if moves && step % 2 == 0 { 3 } else { 4 });
+            let _ = plant.apply(&[Setting::Cores(AppId(0), cores)]);
+            plant.observe(Nanos::from_millis(10)).unwrap();
+        }
+        plant.gated_totals()
+    };
+    let (still, moved) = (totals(false), totals(true));
+    assert!(still.entries.iter().sum::<u64>() > 10);
+    assert_eq!(still.entries, moved.entries);
+    assert_eq!(still.residency, moved.residency);
+    assert!((still.energy.idle.0 / moved.energy.idle.0 - 1.0).abs() < 1e-9);
 }
 
 #[test]

@@ -107,6 +107,18 @@ impl MemorySection {
 }
 
 impl ClientSection {
+    /// The first key that is given and only means something of requests.
+    pub(crate) fn key_of_requests(&self) -> Option<&'static str> {
+        let keys = [
+            ("rate", self.rate.is_some()),
+            ("clients", self.clients.is_some()),
+            ("think", self.think.is_some()),
+            ("arrivals", self.arrivals.is_some()),
+            ("delay", self.delay.is_some()),
+        ];
+        keys.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
+    }
+
     /// Checks what needs no machine.
     ///
     /// # Errors

@@ -58,7 +58,10 @@ pub(super) fn described(machine: &MachineSection) -> Result<Described, Note> {
         }),
         ..MachineModel::plain(name, cores as u16, frequency)
     };
-    model.power = machine.power.as_ref().and_then(|power| power_of(power, machine, &mut notes));
+    model.power = match &machine.power {
+        Some(power) => power_of(power, machine, &mut notes)?,
+        None => None,
+    };
     let mut note = |key: &str, why: &str| notes.push((key.to_owned(), why.to_owned()));
     if machine.cores.iter().any(|group| group.threads_per_core > 1) {
         note("cores[0].threads_per_core", "cores that share a physical core count as whole ones");
@@ -128,26 +131,38 @@ fn idle(sections: &[IdleSection], notes: &mut Vec<Note>) -> Vec<IdleState> {
     sections.iter().enumerate().map(state).collect()
 }
 
-/// The power model, if the power of every idle state is known, too.
+/// The power model, if the power of every idle state is known, too. What is measured is that of
+/// the machine with all cores in their deepest state, and what a busy core takes beyond that.
 fn power_of(
     measured: &MeasuredPower,
     machine: &MachineSection,
     notes: &mut Vec<Note>,
-) -> Option<Power> {
+) -> Result<Option<Power>, Note> {
     let is_known = |state: &IdleSection| state.watts.is_some();
     if machine.idle.is_empty() || !machine.idle.iter().all(is_known) {
         let why = "is left out: it needs [[machine.idle]] with the watts of each state";
         notes.push(("power".to_owned(), why.to_owned()));
-        return None;
+        return Ok(None);
+    }
+    let deepest = machine.idle.last().and_then(|state| state.watts).unwrap_or_default();
+    let cores = deepest * f64::from(machine.core_count());
+    let around = measured.base_watts - cores;
+    if around < 0.0 {
+        let why = format!(
+            "is {} W, less than the {cores} W of all cores in their deepest idle state: it is the \
+             power of the whole machine with all cores idle",
+            measured.base_watts
+        );
+        return Err(("power.base_watts".to_owned(), why));
     }
     let why = "a busy core takes the same at every frequency: how it scales is not stated";
     notes.push(("power.busy_core_watts".to_owned(), why.to_owned()));
-    Some(Power {
-        active_base: Watts(measured.busy_core_watts),
+    Ok(Some(Power {
+        active_base: Watts(deepest + measured.busy_core_watts),
         active_dynamic: Watts(0.0),
         voltage_ratio: 1.0,
-        fixed: Watts(measured.base_watts),
-    })
+        fixed: Watts(around),
+    }))
 }
 
 /// Memory whose peak is known; otherwise its latency does not depend on its load.
@@ -225,7 +240,13 @@ mod tests {
             )
         };
         let known = describe(&text("watts = 0.2")).unwrap().model;
-        assert_eq!(known.power.unwrap().active_base, Watts(4.0));
+        let Power { active_base, fixed, .. } = known.power.unwrap();
+        // All idle it takes the 10 W that were measured, and 4 W more for each busy core.
+        assert!((fixed.0 + 2.0 * 0.2 - 10.0).abs() < 1e-12);
+        assert!((fixed.0 + active_base.0 + 0.2 - 14.0).abs() < 1e-12);
+        let (key, why) = describe(&text("watts = 5.5")).err().unwrap();
+        assert_eq!(key, "power.base_watts");
+        assert!(why.contains("10 W, less than the 11 W of all cores"), "{why}");
         let unknown = describe(&text("")).unwrap();
         assert_eq!((unknown.model.power, unknown.model.idle.len()), (None, 2));
         assert!(unknown.notes.iter().any(|(key, _)| key == "power"), "{:?}", unknown.notes);

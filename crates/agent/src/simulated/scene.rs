@@ -83,7 +83,10 @@ impl<'a> Scene<'a> {
         let threads = self.threads(number, app, client)?;
         let activity = match client.filter(|client| client.work.is_some()) {
             Some(client) => self.requests(app, client, base)?,
-            None => self.endless(number, app)?,
+            None => {
+                self.check_demandless(app, client)?;
+                self.endless(number, app)?
+            }
         };
         let memory = client.and_then(|client| client.memory).map(MemorySection::usage);
         self.model.app.push(MachineApp {
@@ -116,6 +119,19 @@ impl<'a> Scene<'a> {
                 Ok(cores)
             }
         }
+    }
+
+    /// Refuses what a client sends where nothing says what work that is.
+    fn check_demandless(
+        &self,
+        app: &AppSection,
+        client: Option<&ClientSection>,
+    ) -> Result<(), InputError> {
+        let Some(key) = client.and_then(ClientSection::key_of_requests) else { return Ok(()) };
+        let why = "is of requests, and nothing says what a request takes: write \
+                   work = { mean = \"1ms\" } or work = { record = \"runs/RUN.sqlite\" } in this \
+                   [[client]], or leave the key out for work without end";
+        Err(self.client_error(app, key, why.to_owned()))
     }
 
     /// Work without end, of an app that nothing is known of.

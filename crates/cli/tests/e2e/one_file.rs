@@ -125,7 +125,7 @@ fn a_config_is_simulated_with_its_policy_epoch_limits_and_a_load_from_a_file() {
 }
 
 /// What is written in place of what, in which of the two files, and how the refusal begins.
-const REFUSED: [(&str, &str, &str); 14] = [
+const REFUSED: [(&str, &str, &str); 16] = [
     ("count = 4", "count = 0", "m.toml:5: machine.cores[0].count: is 0"),
     ("count = 4", "count = 65", "m.toml:4: machine.cores: has 65 in all"),
     ("count = 4", "count = 4\nspeed = -1.0", "m.toml:6: machine.cores[0].speed: is -1"),
@@ -143,6 +143,16 @@ const REFUSED: [(&str, &str, &str); 14] = [
     ("threads = 4", "", "c.toml:5: app[0].threads: is missing"),
     ("rate = \"800/s\"", "", "c.toml:17: client[0].rate: has neither rate nor clients"),
     ("rate = \"800/s\"", "rate = \"900000000/s\"", "c.toml:19: client[0].rate: a replication of"),
+    (
+        "rate = \"800/s\"\nwork = { mean = \"1ms\" }",
+        "clients = 1000000\nwork = { mean = \"1ns\" }",
+        "c.toml:19: client[0].clients: a replication of",
+    ),
+    (
+        "[run]\n",
+        "[[client]]\napp = \"batch\"\nrate = \"9/s\"\n[run]\n",
+        "c.toml:24: client[1].rate: is of requests, and nothing says what a request takes",
+    ),
     ("app = \"web\"", "app = \"wbe\"", "c.toml:18: client[0].app: there is no app called `wbe`"),
 ];
 

@@ -14,7 +14,7 @@ use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
-use crate::bounds::REQUESTS_MAX;
+use crate::bounds::{BACKLOG_MAX, REQUESTS_MAX};
 use crate::cells::Sample;
 use crate::colocation::{GateKeeper, PlayError, Played, Scene, Span, Steering};
 use crate::policy_source::PolicySource;
@@ -23,7 +23,10 @@ use crate::report::number_text;
 use lull_control::{AppSpec, EpochRule, PolicyError, RosterEvent, Rules};
 use lull_measure::Nanos;
 use lull_sim::Replication;
-use lull_sim::machine::{Activity, MachineApp, MachineModel, MachineSimulation, Presence};
+use lull_sim::machine::{
+    Activity, ClosedClients, LoadStep, MachineApp, MachineModel, MachineSimulation, Presence, Query,
+};
+use lull_sim::model::Distribution;
 use lull_sim::stats::Failure;
 
 /// Warm-up and counted time of a run of an app alone, to measure its ideal or its progress.
@@ -214,7 +217,7 @@ impl Colocated {
             NodeFigure::System => played.entropy.system,
             NodeFigure::Critical => part(played.entropy.lc),
             NodeFigure::BestEffort => part(played.entropy.be),
-            NodeFigure::Violating => percent(played.violations(), played.epochs.len() as f64),
+            NodeFigure::Violating => percent(played.missed, 1.0),
             NodeFigure::Utilisation => 100.0 * played.utilisation,
             NodeFigure::Power => played.power.map_or(f64::NAN, |power| power.0),
         }
@@ -268,9 +271,9 @@ fn measure_alone(
     let open = GateKeeper::default().build(&alone, &[], seed);
     let open = open.map_err(|error| Failure::Setup(error.to_string()))?;
     let mut node = MachineSimulation::behind(&alone, open, Replication { seed, number: 0 })?;
-    node.run_until(ALONE);
+    run_alone(&mut node, number, ALONE)?;
     node.forget();
-    node.run_until(ALONE.saturating_add(ALONE));
+    run_alone(&mut node, number, ALONE.saturating_add(ALONE))?;
     let totals = &node.totals().apps[number];
     let Some((percentile, bound)) = objective else {
         let (solo, unit) = match connects {
@@ -294,25 +297,69 @@ fn measure_alone(
     Ok(())
 }
 
-/// Rejects a replication of more requests than can be simulated in half an hour.
-fn check_amount(model: &MachineModel, span: Nanos) -> Result<(), Wrong> {
-    for (at, app) in model.app.iter().enumerate() {
-        let Activity::Requests { load, .. } = &app.activity else { continue };
-        let ends = load.iter().skip(1).map(|step| step.from).chain([Nanos::MAX]);
-        let requests = load.iter().zip(ends).map(|(step, end)| {
-            let time = end.min(span).0.saturating_sub(step.from.min(span).0);
-            step.rate_per_s * Nanos(time).as_secs_f64()
-        });
-        let requests: f64 = requests.sum();
-        if requests > REQUESTS_MAX {
-            let message = format!(
-                "a replication of {span} would take about {requests:.1e} requests, at most \
-                 {REQUESTS_MAX:.0e} are simulated: send less, or run shorter (run.length)"
-            );
-            return Err(Wrong::at(format!("app[{at}].activity.requests.load"), message));
+/// Runs an app alone until `end`, unless more of its requests wait than memory holds.
+fn run_alone(node: &mut MachineSimulation, app: usize, end: Nanos) -> Result<(), Failure> {
+    while node.now() < end {
+        node.run_until(end.min(node.now().saturating_add(Nanos::from_millis(100))));
+        let waiting = node.outstanding(app);
+        if f64::from(waiting) > BACKLOG_MAX {
+            return Err(Failure::Setup(format!(
+                "{waiting} of its requests were unanswered at {} alone, more than the \
+                 {BACKLOG_MAX:.0e} that are kept: send less",
+                node.now()
+            )));
         }
     }
     Ok(())
+}
+
+/// Rejects a replication of more requests than can be simulated in half an hour.
+fn check_amount(model: &MachineModel, span: Nanos) -> Result<(), Wrong> {
+    let check = |key: String, requests: f64| {
+        if requests <= REQUESTS_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "a replication of {span} would take about {requests:.1e} requests, at most \
+             {REQUESTS_MAX:.0e} are simulated: send less, or run shorter (run.length)"
+        );
+        Err(Wrong::at(key, message))
+    };
+    if let Some(gate) = &model.gate {
+        let Query { before, io, after, round_trip } = gate.query;
+        let connections = model.connected().map(|(_, app)| app.threads).sum();
+        let most = per_s(connections, &[before, io, after, round_trip]);
+        let most = most.min(per_s(model.cores.into(), &[before, after]));
+        check("node.gate.query".to_owned(), most * span.as_secs_f64())?;
+    }
+    for (at, app) in model.app.iter().enumerate() {
+        let Activity::Requests { load, closed, work, delay, .. } = &app.activity else { continue };
+        let key = |rest| format!("app[{at}].activity.requests.{rest}");
+        let Some(ClosedClients { clients, think }) = *closed else {
+            check(key("load"), arrivals(load, span))?;
+            continue;
+        };
+        let delay = delay.unwrap_or(Distribution::constant(Nanos::ZERO));
+        let most = per_s(clients, &[think, *work, delay]);
+        let most = most.min(per_s(app.threads.min(model.cores.into()), &[*work]));
+        check(key("closed.clients"), most * span.as_secs_f64())?;
+    }
+    Ok(())
+}
+
+/// Requests of these load steps up to the end of a span.
+fn arrivals(load: &[LoadStep], span: Nanos) -> f64 {
+    let ends = load.iter().skip(1).map(|step| step.from).chain([Nanos::MAX]);
+    let requests = load.iter().zip(ends).map(|(step, end)| {
+        let time = end.min(span).0.saturating_sub(step.from.min(span).0);
+        step.rate_per_s * Nanos(time).as_secs_f64()
+    });
+    requests.sum()
+}
+
+/// Requests a second of so many clients or cores that each spend this on one and never wait.
+fn per_s(count: u32, parts: &[Distribution]) -> f64 {
+    f64::from(count) / parts.iter().map(|part| part.mean.as_secs_f64()).sum::<f64>()
 }
 
 /// Refuses changes after the end of a replication, which would never happen, and apps that are
@@ -369,7 +416,7 @@ fn figures(specs: &[AppSpec], model: &MachineModel) -> Vec<(Quantity, NodeFigure
     add("entropy", "E_S", "1", NodeFigure::System);
     if specs.iter().any(AppSpec::is_latency_critical) {
         add("lc-entropy", "E_LC", "1", NodeFigure::Critical);
-        add("violating", "epochs with a missed objective", "%", NodeFigure::Violating);
+        add("violating", "half-seconds with a missed objective", "%", NodeFigure::Violating);
     }
     if !specs.iter().all(AppSpec::is_latency_critical) {
         add("be-entropy", "E_BE", "1", NodeFigure::BestEffort);

@@ -16,7 +16,7 @@ const PANELS: [(&str, &str); 9] = [
     ("lost", "requests lost (%)"),
     ("progress", "progress (% of that alone)"),
     ("entropy", "system entropy"),
-    ("violating", "epochs with a missed objective (%)"),
+    ("violating", "half-seconds with a missed objective (%)"),
     ("power", "power (W)"),
     ("energy-per-request", "energy per request (mJ)"),
     ("switches", "P-state switches per second and server"),

@@ -3,6 +3,7 @@
 use super::level::TimeWeightedCount;
 use super::queue::{Task, TaskQueue, ThreadScheduling};
 use super::source::Requests;
+use super::windows::DueWindows;
 use crate::model::Draw;
 use crate::order::round_ns;
 use crate::replication::Stream;
@@ -40,6 +41,8 @@ pub(super) struct AppState {
     pub(super) sum_s2: f64,
     /// Every latency, if `keep_log` was called.
     pub(super) log: Option<Vec<Nanos>>,
+    /// Its requests by when they were due, if `keep_windows` was called.
+    pub(super) windows: Option<DueWindows>,
 }
 
 /// The work of an app's threads.
@@ -75,15 +78,30 @@ impl AppState {
             sum_s: 0.0,
             sum_s2: 0.0,
             log: None,
+            windows: None,
         }
     }
 
-    pub(super) fn answer(&mut self, now_ns: u64, task: Task) {
-        self.record(now_ns, Nanos(now_ns - task.arrived_ns + round_ns(task.delay_ns)));
+    /// A request or query is due.
+    pub(super) fn due(&mut self, now_ns: u64) {
+        self.arrived += 1;
+        self.outstanding.rise(now_ns);
+        if let Some(windows) = &mut self.windows {
+            windows.due(now_ns);
+        }
     }
 
-    /// A request or query was answered.
-    pub(super) fn record(&mut self, now_ns: u64, latency: Nanos) {
+    pub(super) fn answer(&mut self, now_ns: u64, task: &Task) {
+        self.record(now_ns, task.arrived_ns, round_ns(task.delay_ns));
+    }
+
+    /// A request or query that was due at `arrived_ns` is answered, this long from now. Returns
+    /// its latency.
+    pub(super) fn record(&mut self, now_ns: u64, arrived_ns: u64, delay_ns: u64) -> Nanos {
+        let latency = Nanos(now_ns - arrived_ns + delay_ns);
+        if let Some(windows) = &mut self.windows {
+            windows.answered(arrived_ns, latency);
+        }
         self.answered += 1;
         self.outstanding.fall(now_ns);
         self.window.record(latency);
@@ -94,5 +112,6 @@ impl AppState {
         if let Some(log) = &mut self.log {
             log.push(latency);
         }
+        latency
     }
 }

@@ -1,6 +1,6 @@
 //! The network card: a vector a core, moderated interrupts, and polling that takes core time.
 //!
-//! A packet reaches the vector that its connection is hashed to. The vector interrupts as soon
+//! A packet reaches the vector that its connection is hashed to, always the same one. The vector interrupts as soon
 //! as the delay since its last interrupt is over, and stays masked while the core polls.
 //! Polling comes before every thread: the one that runs on the core goes on when the round is
 //! over, and a core without one wakes for it. Received requests and queries then go on as if
@@ -13,9 +13,9 @@ use super::parts::Card;
 use super::queue::Task;
 use crate::moderation::{Moderation, Moderator, PacketCounts};
 use crate::order::round_ns;
-use crate::replication::Stream;
+use crate::replication::{Stream, split_mix};
 use lull_measure::Nanos;
-use rand::RngExt;
+use rand::Rng;
 use std::collections::VecDeque;
 
 /// What a packet carries.
@@ -50,7 +50,8 @@ struct Vector {
 pub(super) struct CardState {
     model: Card,
     vectors: Vec<Vector>,
-    hash: Stream,
+    /// The key of the hash.
+    key: u64,
     /// The delay that a policy has set; `None` while the driver chooses it.
     pub(super) delay: Option<Nanos>,
     /// Interrupts, and packets received and sent.
@@ -59,7 +60,7 @@ pub(super) struct CardState {
 }
 
 impl CardState {
-    pub(super) fn new(model: &Card, cores: usize, hash: Stream) -> Self {
+    pub(super) fn new(model: &Card, cores: usize, mut hash: Stream) -> Self {
         let vector = Vector {
             ring: VecDeque::new(),
             sent: 0,
@@ -72,7 +73,8 @@ impl CardState {
             armed: false,
         };
         let vectors = vec![vector; cores];
-        Self { model: model.clone(), vectors, hash, delay: None, interrupts: 0, packets: 0 }
+        let key = hash.next_u64();
+        Self { model: model.clone(), vectors, key, delay: None, interrupts: 0, packets: 0 }
     }
 
     /// Sets the delay of all vectors, or returns it to the driver.
@@ -86,8 +88,13 @@ impl CardState {
 
     /// The vector of a packet: connections are hashed to buckets, buckets dealt to cores in
     /// turn (receive-side scaling).
-    fn hashed(&mut self) -> usize {
-        self.hash.random_range(0..self.model.buckets) as usize % self.vectors.len()
+    fn vector_of(&self, packet: &Packet) -> usize {
+        let flow = match packet {
+            Packet::Query(index) => *index as u64,
+            Packet::Request(_, task) => (task.owner as u64 + 1) << 32 | u64::from(task.connection),
+        };
+        let bucket = split_mix(&mut (self.key ^ flow)) % u64::from(self.model.buckets);
+        bucket as usize % self.vectors.len()
     }
 }
 
@@ -99,7 +106,7 @@ impl MachineSimulation {
     /// A packet reaches the card, or its receiver at once if there is none.
     pub(super) fn receive(&mut self, packet: Packet) {
         let Some(card) = &mut self.card else { return self.deliver(packet) };
-        let core = card.hashed();
+        let core = card.vector_of(&packet);
         card.packets += 1;
         let vector = &mut card.vectors[core];
         vector.rx.add(1, card.model.request_bytes);
@@ -196,10 +203,7 @@ impl MachineSimulation {
         if self.cores[core].current.is_some() {
             return;
         }
-        self.cores[core].busy.set(now_ns, 0);
-        if self.hardware.sleeps() {
-            self.cores[core].supply.rest(&self.hardware, now_ns);
-        }
+        self.rest(core);
     }
 
     /// A packet reaches its app. Requests of an app that has departed since are gone.
@@ -211,5 +215,54 @@ impl MachineSimulation {
             }
             Packet::Request(..) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::MachineModel;
+
+    /// Cores whose vectors have interrupted, with this many clients that wait for answers.
+    fn interrupted(clients: u32) -> usize {
+        let text = format!(
+            r#"
+            name = "four cores"
+            cores = 4
+            frequency = "2GHz"
+
+            [card]
+            moderation = {{ fixed = "10us" }}
+            delay-max = "1ms"
+            delay-step = "2us"
+            buckets = 128
+            budget = 64
+            tx-interrupts = false
+            interrupt = "2us"
+            receive = "1us"
+            clean = "300ns"
+            request-bytes = 100
+            reply-bytes = 1000
+
+            [[app]]
+            name = "search"
+            threads = 4
+            [app.activity.requests]
+            work = {{ mean = "100us" }}
+            closed = {{ clients = {clients}, think = {{ mean = "1ms" }} }}
+            "#
+        );
+        let model: MachineModel = toml::from_str(&text).unwrap();
+        let mut machine = MachineSimulation::new(&model, 1, 0).unwrap();
+        machine.run_until(Nanos::from_secs(1));
+        assert!(machine.totals().apps[0].answered > 500);
+        let vectors = &machine.card.as_ref().unwrap().vectors;
+        vectors.iter().filter(|vector| vector.open_ns > 0).count()
+    }
+
+    #[test]
+    fn all_packets_of_a_connection_reach_one_core() {
+        assert_eq!(interrupted(1), 1);
+        assert_eq!(interrupted(64), 4, "and many connections reach all");
     }
 }

@@ -5,7 +5,7 @@ use super::model::{
     MemoryUse,
 };
 use super::parts::{
-    Card, Contention, Device, GateModel, Governor, Power, Query, RunQueues, Scaling,
+    Card, Contention, Device, GateModel, Governor, Polling, Power, Query, RunQueues, Scaling,
 };
 use super::presence::Presence;
 use super::source;
@@ -144,6 +144,7 @@ impl MachineModel {
         above_0(card.delay_step.as_secs_f64(), "card.delay-step")?;
         above_0(card.delay_max.as_secs_f64(), "card.delay-max")?;
         at_least_one(u64::from(card.buckets), "buckets", "card.buckets")?;
+        at_least_one(u64::from(card.connections), "connections", "card.connections")?;
         at_least_one(u64::from(card.budget), "packets", "card.budget")?;
         if self.run_queues.is_some() {
             let problem = "polling preempts threads under Linux's rules only: leave `run-queues` \
@@ -245,7 +246,11 @@ fn check_gate(gate: &GateModel) -> Checked {
     let rate = (1e-3..=1e9).contains(&rate_per_s);
     range(rate_per_s, rate, "from 0.001 to 1e9", "gate.device.rate_per_s")?;
     range(burst, burst >= 1.0 && burst.is_finite(), "1 or more", "gate.device.burst")?;
-    let Contention { sigma, kappa, most } = gate.contention;
+    if let Some(Polling { every, .. }) = gate.polling {
+        at_least_one(every.0, "ns", "gate.polling.every")?;
+    }
+    let Contention { sigma, kappa, most, spins_on } = gate.contention;
+    at_least_one(u64::from(spins_on.unwrap_or(1)), "cores", "gate.contention.spins_on")?;
     for (value, key) in [(sigma, "gate.contention.sigma"), (kappa, "gate.contention.kappa")] {
         range(value, (0.0..=1e3).contains(&value), "from 0 to 1000", key)?;
     }

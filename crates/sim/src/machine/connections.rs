@@ -40,6 +40,7 @@ impl MachineSimulation {
             Timer::Arrival => self.query_arrives(index),
             Timer::Device if gated.device_due == sequence => self.pump_device(),
             Timer::Gate if gated.gate_due == sequence => self.decide(),
+            Timer::Look => self.look(index),
             Timer::Lease if gated.connections[index].lease == sequence => {
                 gated.gate.lapse(index as u32);
                 self.admit();
@@ -56,8 +57,7 @@ impl MachineSimulation {
         let gated = self.gated_mut();
         gated.draw(index, now_ns);
         let app = gated.connections[index].app;
-        self.apps[app].arrived += 1;
-        self.apps[app].outstanding.rise(now_ns);
+        self.apps[app].due(now_ns);
         self.receive(Packet::Query(index));
     }
 
@@ -73,10 +73,11 @@ impl MachineSimulation {
             (false, true) => self.decide(),
             (false, false) => self.admit(),
         }
+        self.begin_looks(index);
     }
 
     /// A query enters service.
-    fn begin_query(&mut self, index: usize, extra: Nanos) {
+    pub(super) fn begin_query(&mut self, index: usize, extra: Nanos) {
         let gated = self.gated_mut();
         gated.in_service += 1;
         gated.connections[index].stage = Stage::Before;
@@ -87,8 +88,11 @@ impl MachineSimulation {
 
     /// A worker becomes runnable with work, which the others inflate.
     fn run_worker(&mut self, index: usize, work: f64, extra: f64) {
+        let gated = self.gated.as_ref().expect("only the gated server has workers");
+        let mask = self.treatment(gated.connections[index].thread).mask;
+        let cores = (mask & (u64::MAX >> (64 - self.cores.len()))).count_ones();
         let gated = self.gated_mut();
-        let inflated = work * gated.model.contention.instructions(gated.in_service);
+        let inflated = work * gated.model.contention.instructions_on(cores, gated.in_service);
         gated.sums.work += work;
         gated.sums.instructions += inflated;
         gated.runnable += 1;
@@ -105,8 +109,10 @@ impl MachineSimulation {
         debug_assert!(gated.runnable > 0, "a thread that ends its work was runnable");
         gated.runnable -= 1;
         let index = gated.of_thread[thread] as usize;
-        if gated.connections[index].stage == Stage::After {
-            return self.answer_query(index);
+        match gated.connections[index].stage {
+            Stage::After => return self.answer_query(index),
+            Stage::Look => return self.looked(index),
+            _ => {}
         }
         gated.connections[index].stage = Stage::Io;
         gated.in_io += 1;
@@ -159,10 +165,11 @@ impl MachineSimulation {
         let connection = &mut gated.connections[index];
         connection.stage = Stage::Outside;
         let (app, thread) = (connection.app, connection.thread);
-        let latency = Nanos(now_ns - connection.arrived_ns);
+        let arrived_ns = connection.arrived_ns;
         let trip = gated.draws.round_trip.sample(&mut connection.works);
-        gated.answered.push(Answered { connection: index as u32, latency, queries: 1 });
-        self.apps[app].record(now_ns, latency);
+        let latency = self.apps[app].record(now_ns, arrived_ns, 0);
+        let answered = Answered { connection: index as u32, latency, queries: 1 };
+        self.gated_mut().answered.push(answered);
         self.transmit(self.threads[thread].core);
         self.set_timer(now_ns + round_ns(trip), Timer::Arrival, index);
         if self.gated_mut().gate.answered(index as u32) {
@@ -179,7 +186,9 @@ impl MachineSimulation {
             let gated = self.gated_mut();
             gated.sums.gate.turns += u64::from(!gated.gate.is_open());
             let wake = gated.model.wake;
-            self.begin_query(index as usize, wake);
+            if !self.waits_for_look(index as usize) {
+                self.begin_query(index as usize, wake);
+            }
         }
         let now_ns = self.now_ns;
         let gated = self.gated_mut();

@@ -66,7 +66,8 @@ impl MachineSimulation {
             4 => Timer::Gate,
             5 => Timer::Lease,
             6 => return self.interrupt(index),
-            _ => return self.end_round(index),
+            7 => return self.end_round(index),
+            _ => Timer::Look,
         };
         self.gated_event(timer, index, key.sequence());
     }

@@ -22,6 +22,19 @@ pub(super) enum Stage {
     Io,
     /// Its second work.
     After,
+    /// A look of its self-serving worker, which has a core or wants one.
+    Look,
+}
+
+/// How the self-serving worker of a connection waits at the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// It does not.
+    None,
+    /// It sleeps between looks, or looks.
+    Looks,
+    /// Its turn has come, which it sees with its next look.
+    Due,
 }
 
 /// One connection and its query.
@@ -37,6 +50,7 @@ pub(super) struct Connection {
     pub(super) after: f64,
     /// The valid event that ends its turn for want of a query.
     pub(super) lease: u64,
+    pub(super) wait: Wait,
 }
 
 /// Samplers of a query's parts.
@@ -183,7 +197,8 @@ impl GatedServer {
     pub(super) fn oldest_ns(&self, app: usize) -> Option<u64> {
         let pending = |index: &usize| {
             let connection = &self.connections[*index];
-            let waits = connection.stage != Stage::Outside || self.gate.waiting[*index] > 0;
+            let due = connection.wait == Wait::Due || self.gate.waiting[*index] > 0;
+            let waits = connection.stage != Stage::Outside || due;
             connection.app == app && waits
         };
         let all = (0..self.connections.len()).filter(pending);
@@ -253,7 +268,8 @@ impl GatedServer {
 
 impl Connection {
     fn new(app: usize, thread: usize, works: Stream) -> Self {
-        let (stage, lease) = (Stage::Outside, u64::MAX);
-        Self { app, thread, works, stage, arrived_ns: 0, before: 0.0, io: 0.0, after: 0.0, lease }
+        let (stage, lease, wait) = (Stage::Outside, u64::MAX, Wait::None);
+        let (arrived_ns, before, io, after) = (0, 0.0, 0.0, 0.0);
+        Self { app, thread, works, stage, arrived_ns, before, io, after, lease, wait }
     }
 }

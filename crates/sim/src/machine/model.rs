@@ -286,6 +286,12 @@ impl MachineModel {
         apps.filter(|(_, app)| matches!(app.activity, Activity::Connections))
     }
 
+    /// Number of the random streams of an app's requests or phases: connections have streams of
+    /// the same purposes, by their number.
+    pub(super) fn stream_of(&self, app: usize) -> usize {
+        self.connected().map(|(_, app)| app.threads as usize).sum::<usize>() + app
+    }
+
     /// Number of the app of this name.
     pub fn app_named(&self, name: &str) -> Option<usize> {
         self.app.iter().position(|app| app.name == name)
@@ -336,4 +342,20 @@ const fn refresh() -> Nanos {
 
 const fn one() -> f64 {
     1.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_app_shares_a_random_stream_with_a_connection() {
+        let phases = || Activity::Phases { work: Distribution::constant(Nanos(1)) };
+        let app = |threads, activity| MachineApp::new("", threads, activity);
+        let connections = || Activity::Connections;
+        let app = vec![app(2, phases()), app(3, connections()), app(1, phases())];
+        let model = MachineModel { app, ..MachineModel::plain("", 1, Hertz(1)) };
+        // Connections draw from streams 0 to 2.
+        assert_eq!([model.stream_of(0), model.stream_of(2)], [3, 5]);
+    }
 }

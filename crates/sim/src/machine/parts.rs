@@ -100,6 +100,10 @@ pub struct Card {
     pub delay_step: Nanos,
     /// Buckets of the table by which connections are spread over cores.
     pub buckets: u32,
+    /// Connections over which the clients of each app send, where they send at a rate. Clients
+    /// that wait for answers have one each.
+    #[serde(default = "connections")]
+    pub connections: u32,
     /// Packets that one round of polling takes at most.
     pub budget: u32,
     /// Whether a packet that has been sent raises an interrupt.
@@ -114,6 +118,10 @@ pub struct Card {
     pub request_bytes: u32,
     /// Bytes of a reply on the wire.
     pub reply_bytes: u32,
+}
+
+const fn connections() -> u32 {
+    256
 }
 
 /// A server with a worker thread for each connection and a gate before the workers.
@@ -140,6 +148,20 @@ pub struct GateModel {
     /// How long a turn outlasts its last answer without another query.
     #[serde(default = "lease")]
     pub lease: Nanos,
+    /// How workers look for a turn by themselves; absent: the gate wakes them.
+    #[serde(default)]
+    pub polling: Option<Polling>,
+}
+
+/// Self-serving workers: each worker whose query waits at the gate wakes up again and again
+/// to see whether its turn has come, and starts its query if it has.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Polling {
+    /// How long a worker sleeps between two looks.
+    pub every: Nanos,
+    /// Core time of a look, without the switch to the thread.
+    pub work: Nanos,
 }
 
 /// Long enough for a client's round trip, short against a lock's time-out.
@@ -196,11 +218,15 @@ pub struct Contention {
     pub kappa: f64,
     /// Queries beyond which it does not grow (tickets of the storage engine).
     pub most: u32,
+    /// Cores on which the law was measured, if what it adds are spins: a waiting thread spins
+    /// only while it has a core, so that on fewer cores fewer instructions are wasted.
+    #[serde(default)]
+    pub spins_on: Option<u32>,
 }
 
 impl Default for Contention {
     fn default() -> Self {
-        Self { sigma: 0.0, kappa: 0.0, most: u32::MAX }
+        Self { sigma: 0.0, kappa: 0.0, most: u32::MAX, spins_on: None }
     }
 }
 
@@ -209,5 +235,12 @@ impl Contention {
     pub fn instructions(&self, in_service: u32) -> f64 {
         let count = f64::from(in_service.min(self.most).max(1));
         1.0 + self.sigma * (count - 1.0) + self.kappa * count * (count - 1.0)
+    }
+
+    /// The same on this many cores.
+    pub fn instructions_on(&self, cores: u32, in_service: u32) -> f64 {
+        let measured_on = self.spins_on.unwrap_or(cores).max(1);
+        let share = (f64::from(cores) / f64::from(measured_on)).min(1.0);
+        1.0 + share * (self.instructions(in_service) - 1.0)
     }
 }

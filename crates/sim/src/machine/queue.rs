@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 pub(super) const NO_TASK: Task = Task {
     owner: usize::MAX,
     life: 0,
+    connection: 0,
     pass: Pass::Serve,
     arrived_ns: 0,
     work_ns: 0.0,
@@ -61,6 +62,8 @@ pub(super) struct Task {
     pub(super) owner: usize,
     /// How often the app had departed when the request was due.
     pub(super) life: u32,
+    /// The client or connection of that app that sent it.
+    pub(super) connection: u32,
     pub(super) pass: Pass,
     /// When the request was due.
     pub(super) arrived_ns: u64,

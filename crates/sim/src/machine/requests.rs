@@ -30,11 +30,9 @@ impl MachineSimulation {
     pub(super) fn arrival(&mut self, app: usize) {
         let now_ns = self.now_ns;
         let state = &mut self.apps[app];
-        state.arrived += 1;
-        state.outstanding.rise(now_ns);
+        state.due(now_ns);
         let Work::Requests(requests) = &mut state.work else { return };
-        requests.source.sent();
-        let (first, task) = requests.draw((app, state.life), now_ns);
+        let (first, task) = requests.send((app, state.life), now_ns);
         // A client on the machine itself sends without the card.
         match first == app {
             true => self.receive(Packet::Request(app, task)),
@@ -68,7 +66,7 @@ impl MachineSimulation {
         }
         let is_awaited = self.is_awaited(&done);
         if is_awaited && self.is_last(done) {
-            self.apps[done.owner].answer(self.now_ns, done);
+            self.apps[done.owner].answer(self.now_ns, &done);
             self.send_again(done);
             if done.pass == Pass::Serve {
                 self.transmit(core);
@@ -91,7 +89,7 @@ impl MachineSimulation {
     fn send_again(&mut self, done: Task) {
         let at_ns = self.now_ns + done.delay_ns as u64;
         let Work::Requests(requests) = &mut self.apps[done.owner].work else { return };
-        if requests.source.answered(at_ns) {
+        if requests.source.answered(at_ns, done.connection) {
             self.expect_arrival(done.owner);
         }
     }

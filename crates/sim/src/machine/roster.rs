@@ -55,6 +55,7 @@ impl MachineSimulation {
 
     fn depart(&mut self, app: usize) {
         let now_ns = self.now_ns;
+        let oldest_ns = self.oldest_ns(app).unwrap_or(now_ns);
         let of_app = |thread: &usize| self.threads[*thread].app == app;
         let mine: Vec<usize> = (0..self.threads.len()).filter(of_app).collect();
         for thread in mine.iter().copied() {
@@ -86,6 +87,9 @@ impl MachineSimulation {
         state.lost += u64::from(state.outstanding.value());
         state.outstanding.set(now_ns, 0);
         state.window = Latency::default();
+        if let Some(windows) = &mut state.windows {
+            windows.leave_out(oldest_ns, now_ns);
+        }
         self.set_clock(self.cores.len() + app, NEVER_NS);
         self.contention.remove(app);
         self.settle();

@@ -194,13 +194,20 @@ impl MachineSimulation {
                 self.begin(core, thread);
             }
             None => {
-                self.cores[core].busy.set(self.now_ns, 0);
-                if self.hardware.sleeps() && self.cores[core].polls_until_ns <= self.now_ns {
-                    self.cores[core].supply.rest(&self.hardware, self.now_ns);
+                if self.cores[core].polls_until_ns <= self.now_ns {
+                    self.rest(core);
                 }
                 self.idle |= 1 << core;
                 self.retime(core);
             }
+        }
+    }
+
+    /// A core without a thread and without packets to poll goes idle, or stays so.
+    pub(super) fn rest(&mut self, core: usize) {
+        self.cores[core].busy.set(self.now_ns, 0);
+        if self.hardware.sleeps() {
+            self.cores[core].supply.rest(&self.hardware, self.now_ns);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::order::NEVER_NS;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_measure::Nanos;
 use lull_workload::arrivals::{Arrivals, Schedule, ScheduleError};
+use rand::RngExt;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -14,6 +15,8 @@ use std::collections::BinaryHeap;
 #[derive(Debug, Clone)]
 pub(super) struct Requests {
     pub(super) source: RequestSource,
+    /// The connections over which clients at a rate send, and which of them is next.
+    flows: Option<(u32, Stream)>,
     pub(super) work: (Draw, Stream),
     pub(super) delay: Option<(Draw, Stream)>,
     /// The client's app, and what a pass through it costs.
@@ -29,15 +32,16 @@ pub(super) enum RequestSource {
     /// As long after an answer as its client thinks.
     Closed {
         think: (Draw, Stream),
-        /// When each client that thinks sends next.
-        due_ns: BinaryHeap<Reverse<u64>>,
+        /// When each client that thinks sends next, with its number.
+        due_ns: BinaryHeap<Reverse<(u64, u32)>>,
     },
 }
 
 impl RequestSource {
     fn closed(closed: &ClosedClients, mut stream: Stream) -> Self {
         let draw = closed.think.draw();
-        let due_ns = (0..closed.clients).map(|_| Reverse(draw.sample(&mut stream) as u64));
+        let due_ns =
+            (0..closed.clients).map(|client| Reverse((draw.sample(&mut stream) as u64, client)));
         Self::Closed { due_ns: due_ns.collect(), think: (draw, stream) }
     }
 
@@ -45,21 +49,20 @@ impl RequestSource {
     pub(super) fn next_ns(&mut self) -> u64 {
         match self {
             Self::Open(arrivals) => arrivals.next().map_or(NEVER_NS, |at: Nanos| at.0),
-            Self::Closed { due_ns, .. } => due_ns.peek().map_or(NEVER_NS, |Reverse(at)| *at),
+            Self::Closed { due_ns, .. } => due_ns.peek().map_or(NEVER_NS, |Reverse((at, _))| *at),
         }
     }
 
-    /// The request that was due is sent.
-    pub(super) fn sent(&mut self) {
-        if let Self::Closed { due_ns, .. } = self {
-            due_ns.pop();
-        }
+    /// The request that was due is sent, by a client of this number if clients wait.
+    fn sent(&mut self) -> Option<u32> {
+        let Self::Closed { due_ns, .. } = self else { return None };
+        due_ns.pop().map(|Reverse((_, client))| client)
     }
 
     /// A client has the answer at this instant; whether it will send again.
-    pub(super) fn answered(&mut self, at_ns: u64) -> bool {
+    pub(super) fn answered(&mut self, at_ns: u64, client: u32) -> bool {
         let Self::Closed { think: (draw, stream), due_ns } = self else { return false };
-        due_ns.push(Reverse(at_ns + draw.sample(stream) as u64));
+        due_ns.push(Reverse((at_ns + draw.sample(stream) as u64, client)));
         true
     }
 }
@@ -78,9 +81,7 @@ impl Requests {
         else {
             return None;
         };
-        // Connections have streams of the same purposes, by their number.
-        let connections = model.connected().map(|(_, app)| app.threads as usize).sum::<usize>();
-        let stream = |purpose| streams.stream(purpose, connections + number);
+        let stream = |purpose| streams.stream(purpose, model.stream_of(number));
         let gaps = stream(StreamPurpose::Arrivals);
         let source = match closed {
             Some(closed) => RequestSource::closed(closed, gaps),
@@ -89,12 +90,18 @@ impl Requests {
                 RequestSource::Open(Box::new(Arrivals::new(*arrivals, schedule, gaps)))
             }
         };
+        // Number 0 is the card's own.
+        let flows = model.card.as_ref().filter(|_| closed.is_none());
+        let flows = flows.map(|card| {
+            (card.connections, streams.stream(StreamPurpose::Route, 1 + model.stream_of(number)))
+        });
         let client = client.as_ref().map(|LocalClient { app, work }| {
             let app = model.app_named(app).expect("the model is checked");
             (app, work.draw(), stream(StreamPurpose::Client))
         });
         Some(Self {
             source,
+            flows,
             work: (work.draw(), stream(StreamPurpose::Work)),
             delay: delay.map(|delay| (delay.draw(), stream(StreamPurpose::Delay))),
             client,
@@ -102,14 +109,17 @@ impl Requests {
         })
     }
 
-    /// Draws all demands of a request when it is due, so that every policy receives the
-    /// same requests.
-    pub(super) fn draw(&mut self, (owner, life): (usize, u32), now_ns: u64) -> (usize, Task) {
+    /// The request that was due is sent. All its demands are drawn now, so that every policy
+    /// receives the same requests.
+    pub(super) fn send(&mut self, (owner, life): (usize, u32), now_ns: u64) -> (usize, Task) {
+        let flow = self.flows.as_mut().map_or(0, |(count, stream)| stream.random_range(0..*count));
+        let connection = self.source.sent().unwrap_or(flow);
         let served_ns = self.work.0.sample(&mut self.work.1);
         let delay_ns = self.delay.as_mut().map_or(0.0, |(draw, stream)| draw.sample(stream));
         let mut task = Task {
             owner,
             life,
+            connection,
             pass: Pass::Serve,
             arrived_ns: now_ns,
             work_ns: served_ns,

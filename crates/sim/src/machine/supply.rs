@@ -195,7 +195,7 @@ impl Supply {
             CorePhase::Busy => now_ns,
             CorePhase::Idle { state, wakes_ns, .. } => {
                 if *wakes_ns == NEVER_NS {
-                    *wakes_ns = now_ns + hardware.idle[*state].exit.0;
+                    *wakes_ns = now_ns + hardware.idle[*state].wake_up().0;
                 }
                 *wakes_ns
             }
@@ -212,9 +212,14 @@ impl Supply {
         }
     }
 
-    /// The core goes idle.
+    /// The core goes idle, unless it is and sleeps on.
     pub(super) fn rest(&mut self, hardware: &Hardware, now_ns: u64) {
+        if let CorePhase::Idle { wakes_ns: NEVER_NS, .. } = self.phase {
+            return;
+        }
         self.account(hardware, now_ns);
+        // The thread that it was waking up for is gone.
+        self.wake_up(now_ns);
         let state = self.governor.choose(&hardware.idle, None, self.io_waiters);
         self.phase = CorePhase::Idle { state, since_ns: now_ns, wakes_ns: NEVER_NS };
     }

@@ -4,8 +4,9 @@ use super::gated::GatedSums;
 use super::gated_totals::{ClassTotals, CoreTime, EnergyParts, GatedTotals, MeanThreads};
 use super::queue::CoreState;
 use super::supply::SupplyCounts;
+use super::windows::{DueWindows, Windows};
 use super::{MachineSimulation, Work};
-use lull_measure::{Latency, Nanos};
+use lull_measure::{Latency, Nanos, Percentile};
 
 /// Counters when counting began.
 #[derive(Debug, Clone, Default)]
@@ -103,6 +104,23 @@ impl MachineSimulation {
     /// Records every single latency of an app from now on.
     pub fn keep_log(&mut self, app: usize) {
         self.apps[app].log = Some(Vec::new());
+    }
+
+    /// Counts in which spans of the windows the requests of an app miss an objective.
+    pub fn keep_windows(&mut self, app: usize, objective: (Percentile, Nanos), windows: Windows) {
+        self.apps[app].windows = Some(DueWindows::new(windows, objective));
+    }
+
+    /// Requests of an app that are due and unanswered.
+    pub fn outstanding(&self, app: usize) -> u32 {
+        self.apps[app].outstanding.value()
+    }
+
+    /// Returns for each complete span whether an app missed its objective in it, as far as that
+    /// is known now: spans that end less than the bound ago are left out.
+    pub fn missed_windows(&self, app: usize) -> impl Iterator<Item = bool> + '_ {
+        let windows = self.apps[app].windows.iter();
+        windows.flat_map(|windows| windows.missed(self.now()))
     }
 
     /// Returns the recorded latencies of an app, in order of completion.

@@ -275,7 +275,7 @@ impl Core {
         match self.doing {
             CoreActivity::Idle { state, since_ns } => {
                 self.doing = CoreActivity::Leaving { state, since_ns };
-                self.until_ns = self.now_ns + config.idle[state].exit.0;
+                self.until_ns = self.now_ns + config.idle[state].wake_up().0;
                 return;
             }
             CoreActivity::Working(step) => {

@@ -3,8 +3,8 @@
 use crate::idle::{IdleRule, IdleState};
 use crate::machine::{
     Activity, Contention, Device, GateModel, GatedTotals, Governor, LinuxScheduler, MachineApp,
-    MachineModel, MachinePlant, MachinePlantError, MachineSimulation, Power, Query, RunQueues,
-    Scaling, lease,
+    MachineModel, MachinePlant, MachinePlantError, MachineSimulation, Polling, Power, Query,
+    RunQueues, Scaling, lease,
 };
 use crate::model::{Checked, ModelError, at_least_one, at_most, range};
 use crate::replication::{Replication, RunLength};
@@ -41,6 +41,9 @@ pub struct OversubscribedModel {
     /// How long a turn at the gate outlasts its last answer without another query.
     #[serde(default = "lease")]
     pub lease: Nanos,
+    /// How workers look for a turn by themselves; absent: the gate wakes them.
+    #[serde(default)]
+    pub polling: Option<Polling>,
     /// The scheduler of threads.
     #[serde(default)]
     pub scheduler: RunQueues,
@@ -138,6 +141,7 @@ impl OversubscribedModel {
                 wake,
                 intercept,
                 lease: self.lease,
+                polling: self.polling,
             }),
             app: classes.chain(runners).collect(),
             ..MachineModel::plain("oversubscribed server", self.cores as u16, highest)

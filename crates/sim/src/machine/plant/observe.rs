@@ -232,6 +232,7 @@ impl MachinePlant {
             latency: latency
                 .filter(|_| critical)
                 .ok_or_else(|| Missing::because("a best-effort app has no requests")),
+            client_classes: Vec::new(),
         }
     }
 

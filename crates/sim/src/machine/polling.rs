@@ -1,0 +1,60 @@
+//! Self-serving workers: threads that look for their turn by themselves.
+//!
+//! A worker whose query has to wait at the gate sleeps for a while, wakes up, looks, and
+//! sleeps again; its turn begins with the first look after the gate has admitted it. Such
+//! threads cost core time without serving anything, and they end the rests of idle cores.
+//! REEF (Li et al., SoCC 2025, sections 2.1 and 3.3) replaces them by on-call threads, which
+//! sleep until they are signalled.
+
+use super::gated::{Stage, Wait};
+use super::{MachineSimulation, Timer};
+use lull_measure::Nanos;
+
+impl MachineSimulation {
+    /// Begins the looks of a self-serving worker if its query has to wait.
+    pub(super) fn begin_looks(&mut self, index: usize) {
+        let gated = self.gated_mut();
+        let Some(polling) = gated.model.polling else { return };
+        if gated.gate.waiting[index] == 0 {
+            return;
+        }
+        gated.connections[index].wait = Wait::Looks;
+        let at_ns = self.now_ns + polling.every.0;
+        self.set_timer(at_ns, Timer::Look, index);
+    }
+
+    /// The gate has admitted a connection. Returns whether its worker has to see that first.
+    pub(super) fn waits_for_look(&mut self, index: usize) -> bool {
+        let wait = &mut self.gated_mut().connections[index].wait;
+        if *wait == Wait::None {
+            return false;
+        }
+        *wait = Wait::Due;
+        true
+    }
+
+    /// A worker wakes up to look.
+    pub(super) fn look(&mut self, index: usize) {
+        let gated = self.gated_mut();
+        let Some(polling) = gated.model.polling else { return };
+        gated.connections[index].stage = Stage::Look;
+        gated.runnable += 1;
+        let thread = gated.connections[index].thread;
+        self.threads[thread].left_ns = polling.work.0 as f64;
+        self.place(thread, true);
+    }
+
+    /// A worker has looked.
+    pub(super) fn looked(&mut self, index: usize) {
+        let gated = self.gated_mut();
+        let connection = &mut gated.connections[index];
+        connection.stage = Stage::Outside;
+        if connection.wait == Wait::Due {
+            connection.wait = Wait::None;
+            return self.begin_query(index, Nanos::ZERO);
+        }
+        let Some(polling) = gated.model.polling else { return };
+        let at_ns = self.now_ns + polling.every.0;
+        self.set_timer(at_ns, Timer::Look, index);
+    }
+}
