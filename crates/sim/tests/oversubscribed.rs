@@ -13,7 +13,7 @@ use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::model::Distribution;
 use lull_sim::oversubscribed::{
-    CoRunner, GatedTotals, MachinePlant, OversubscribedModel, RunQueues,
+    CoRunner, GatedTotals, MachinePlant, OversubscribedModel, Polling, RunQueues,
 };
 use lull_sim::{Replication, RunLength};
 use proptest::prelude::*;
@@ -271,6 +271,48 @@ fn a_central_queue_serves_in_order_of_waking() {
     let ratio = served.throughput_per_s() / queues.throughput_per_s();
     assert!((0.95..1.05).contains(&ratio), "{ratio}");
     assert!(served.busy > queues.busy + Nanos::from_secs(1), "the agent spins");
+}
+
+#[test]
+fn workers_that_look_for_their_turn_cost_core_time_and_start_with_their_next_look() {
+    let limits = Numbers { cap: 2, batch: 1, delay: Nanos::ZERO };
+    let run = |polling| {
+        let model = OversubscribedModel { polling, ..model() };
+        let lengths = RunLength { warmup: Nanos::from_millis(200), counted: Nanos::from_secs(2) };
+        let streams = Replication { seed: 1, number: 0 };
+        model.measure(Box::new(FixedLimits(limits)), streams, lengths).unwrap()
+    };
+    let every = Nanos::from_millis(1);
+    let on_call = run(None);
+    let looks = run(Some(Polling { every, work: Nanos::from_micros(20) }));
+    // Thirty of 32 workers wait, each with some 980 looks a second.
+    let spent = |served: &GatedTotals| {
+        let queries: u64 = served.answers.iter().sum();
+        served.busy.as_secs_f64() - 295e-6 * queries as f64
+    };
+    let looking_s = spent(&looks) - spent(&on_call);
+    assert!((1.0..1.25).contains(&looking_s), "{looking_s} s of 2 s on four cores");
+    // A slot is empty for half a period on average, before a query of .7 ms.
+    let ratio = looks.throughput_per_s() / on_call.throughput_per_s();
+    assert!((0.5..0.75).contains(&ratio), "{ratio}");
+    assert_eq!(looks.most_turns, 2);
+}
+
+#[test]
+fn spins_waste_fewer_instructions_where_an_app_has_fewer_cores() {
+    let wasted = |spins_on, cores: u16| {
+        let mut model = model();
+        (model.contention.sigma, model.contention.spins_on) = (0.1, spins_on);
+        let mut plant = plant(&model);
+        let all = (0..2).map(|app| Setting::Cores(AppId(app), CoreSet::first(cores)));
+        assert!(
+            plant.apply(&all.collect::<Vec<_>>()).outcomes.iter().all(|it| it.in_force().is_some())
+        );
+        plant.observe(Nanos::from_millis(500)).unwrap();
+        plant.gated_totals().instructions - 1.0
+    };
+    assert!((wasted(Some(4), 2) / wasted(None, 2) - 0.5).abs() < 0.1);
+    assert!((wasted(Some(4), 4) / wasted(None, 4) - 1.0).abs() < 1e-9);
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn waiting_for_io_keeps_the_frequency_up_only_where_it_counts_as_busy() {
 #[test]
 fn instructions_grow_with_the_queries_in_service() {
     let mut model = model(64);
-    model.contention = Contention { sigma: 0.0, kappa: 1.65e-5, most: 128 };
+    model.contention = Contention { sigma: 0.0, kappa: 1.65e-5, most: 128, spins_on: None };
     assert!((model.contention.instructions(128) - 1.2682).abs() < 1e-3);
     assert_eq!(model.contention.instructions(512), model.contention.instructions(128));
     let crowd = measure(&model, open(64), 2000).instructions;
