@@ -411,7 +411,7 @@ pub(crate) struct LabCheckArgs {
 pub(crate) struct HoldArgs {
     /// governor=NAME, energy-preference=NAME, idle-latency=TIME, idle-state=NAME,
     /// wake-latency=TIME, resume-latency=CORES:TIME, power-limit=DOMAIN:WATTS, irq=NUMBER:CORES,
-    /// cgroup=PATH:FILE:VALUE or coalescing=NIC:KEY:VALUE
+    /// cgroup=PATH:FILE:VALUE, unit=NAME:FILE:VALUE or coalescing=NIC:KEY:VALUE
     #[arg(required = true, value_name = "KNOB=VALUE")]
     pub(crate) wishes: Vec<Wish>,
     /// What to run meanwhile; without it until interrupted

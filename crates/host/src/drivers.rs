@@ -3,10 +3,28 @@
 //! Knobs use it to set and guards to put back, so that both speak to the
 //! kernel in the same way.
 
+pub mod cgroup;
 pub mod cpufreq;
 pub mod ethtool;
 pub(crate) mod resctrl;
+pub mod systemd;
 pub(crate) mod text;
 pub(crate) mod texts;
 
 pub use text::FileError;
+
+/// The outcome of restoring a value that other programs may have set since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PutBack {
+    /// It was restored.
+    Done,
+    /// It was so already.
+    Already,
+    /// Whose it was is gone.
+    Gone,
+    /// Another program has set it since.
+    Left {
+        /// To this.
+        found: String,
+    },
+}

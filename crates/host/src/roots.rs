@@ -1,10 +1,10 @@
-//! Where the kernel's files are.
+//! Where the kernel's files are, and sockets of the machine's services.
 
 use std::path::{Path, PathBuf};
 
-/// The roots of the kernel's file trees.
+/// The roots of the kernel's file trees, and of sockets.
 ///
-/// A run has `/proc`, `/sys` and `/dev`; a test has a directory of recorded files.
+/// A run has `/proc`, `/sys`, `/dev` and `/run`; a test has a directory of recorded files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
     /// Where `proc` is mounted.
@@ -13,18 +13,22 @@ pub struct Roots {
     pub sys: PathBuf,
     /// Where device files are.
     pub dev: PathBuf,
+    /// Where services have their sockets.
+    pub run: PathBuf,
 }
 
 impl Default for Roots {
     fn default() -> Self {
-        Self { proc: "/proc".into(), sys: "/sys".into(), dev: "/dev".into() }
+        let [proc, sys, dev, run] = ["/proc", "/sys", "/dev", "/run"].map(PathBuf::from);
+        Self { proc, sys, dev, run }
     }
 }
 
 impl Roots {
-    /// `proc`, `sys` and `dev` under one directory, as a recorded tree has them.
+    /// `proc`, `sys`, `dev` and `run` under one directory, as a recorded tree has them.
     pub fn under(tree: &Path) -> Self {
-        Self { proc: tree.join("proc"), sys: tree.join("sys"), dev: tree.join("dev") }
+        let [proc, sys, dev, run] = ["proc", "sys", "dev", "run"].map(|name| tree.join(name));
+        Self { proc, sys, dev, run }
     }
 
     /// Whether process numbers in this `proc` are those that system calls take.

@@ -8,8 +8,13 @@ use lull_agent::guarded;
 use lull_host::Roots;
 use lull_host::apps::ProcessId;
 use lull_host::guard::{GuardCommand, Ledger, Original, StateDir};
-use lull_host::knobs::hold;
+use lull_host::knobs::hold::{self, Held};
 use lull_host::plant::Stop;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// How often limits of units are read, which a reload of systemd may undo.
+const RENEWAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     let roots = Roots::default();
@@ -27,7 +32,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     for change in held.changes() {
         say::notice(change);
     }
-    let outcome = meanwhile(args, &stop, &mut ledger);
+    let outcome = meanwhile(args, &stop, &held, &mut ledger);
     drop(held);
     put_back(&ledger)?;
     ledger.close()?;
@@ -37,7 +42,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
 
 /// Runs the command. It is in the ledger as soon as it runs, so that the guard ends it if
 /// this process is killed: the command would go on without the settings that it needs.
-fn meanwhile(args: &HoldArgs, stop: &Stop, ledger: &mut Ledger) -> anyhow::Result<()> {
+fn meanwhile(args: &HoldArgs, stop: &Stop, held: &Held, ledger: &mut Ledger) -> anyhow::Result<()> {
     if args.command.is_empty() {
         say::notice("held until interrupted");
     }
@@ -49,5 +54,12 @@ fn meanwhile(args: &HoldArgs, stop: &Stop, ledger: &mut Ledger) -> anyhow::Resul
         let ProcessId { pid, start_ticks } = process;
         Ok(ledger.record(&[Original::Started { pid, start_time_ticks: start_ticks }])?)
     };
-    alongside::run(&args.command, stop, record, || false)
+    let looked = Cell::new(Instant::now());
+    alongside::run(&args.command, stop, record, || {
+        if looked.get().elapsed() >= RENEWAL {
+            held.renew().iter().for_each(say::notice);
+            looked.set(Instant::now());
+        }
+        false
+    })
 }

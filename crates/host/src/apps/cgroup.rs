@@ -110,7 +110,7 @@ pub(super) fn matching(roots: &Roots, parts: &[GlobMatcher]) -> Vec<PathBuf> {
 
 /// The cgroups in systemd's tree whose own name matches, but none below one that does; only
 /// the first if one is enough.
-pub(super) fn named(roots: &Roots, glob: &GlobMatcher, one: bool) -> Vec<PathBuf> {
+pub(crate) fn named(roots: &Roots, glob: &GlobMatcher, one: bool) -> Vec<PathBuf> {
     let mounted = roots.sys.join("fs/cgroup");
     let tops = OF_SYSTEMD.map(|name| mounted.join(name));
     let Some(top) = tops.into_iter().find(|top| top.join("cgroup.procs").exists()) else {

@@ -2,8 +2,10 @@
 
 use super::cpuset;
 use crate::apps::{Facts, ProcessId};
+use crate::drivers::cgroup::CgroupFile;
 use crate::drivers::cpufreq::PolicyState;
 use crate::drivers::ethtool::Coalescing;
+use crate::drivers::systemd::{UnitProperty, UnitState};
 use crate::sys::sched;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
@@ -66,6 +68,10 @@ pub enum Original {
     },
     /// The frequency of some cores.
     CpuFreq(PolicyState),
+    /// A file of a cgroup.
+    Cgroup(CgroupFile),
+    /// A limit of a systemd unit.
+    Unit(UnitState),
     /// A running process that Lull stops (SIGSTOP) and must continue.
     Stopped {
         /// Its number.
@@ -98,6 +104,11 @@ pub enum Key {
     Stopped(ProcessId),
     /// Whether this process is there.
     Started(ProcessId),
+    /// This file of the cgroup with this id.
+    Cgroup(PathBuf, u64),
+    /// This limit of the systemd unit with this name. Last, because values are restored in the
+    /// order of their keys, and systemd may keep the others waiting.
+    Unit(String, UnitProperty),
 }
 
 impl Original {
@@ -143,19 +154,21 @@ impl Original {
 
     /// Whether what it is the state of is still there.
     pub(super) fn has_owner(&self, roots: &Roots) -> bool {
-        match *self {
+        match self {
             Self::Thread { tid, pid, start_time_ticks, .. } => {
-                let facts = Facts::of_thread(roots, pid, tid);
-                facts.is_ok_and(|facts| facts.start_ticks == start_time_ticks)
+                let facts = Facts::of_thread(roots, *pid, *tid);
+                facts.is_ok_and(|facts| facts.start_ticks == *start_time_ticks)
             }
             Self::RealTimeThrottle { .. }
             | Self::Text { .. }
             | Self::Coalescing { .. }
-            | Self::CpuFreq(_) => true,
-            Self::Group { ref path } => path.exists(),
+            | Self::CpuFreq(_)
+            | Self::Unit(_) => true,
+            Self::Cgroup(file) => file.is_there(),
+            Self::Group { path } => path.exists(),
             Self::Stopped { pid, start_time_ticks: start_ticks }
             | Self::Started { pid, start_time_ticks: start_ticks } => {
-                ProcessId { pid, start_ticks }.facts(roots).is_some()
+                ProcessId { pid: *pid, start_ticks: *start_ticks }.facts(roots).is_some()
             }
         }
     }
@@ -169,6 +182,8 @@ impl Original {
             | Self::Group { path } => Key::File(path.clone()),
             Self::Coalescing { nic, .. } => Key::Nic(nic.clone()),
             Self::CpuFreq(state) => Key::File(state.dir.clone()),
+            Self::Cgroup(file) => Key::Cgroup(file.path.clone(), file.cgroup),
+            Self::Unit(state) => Key::Unit(state.unit.clone(), state.property),
             Self::Stopped { pid, start_time_ticks } => {
                 Key::Stopped(ProcessId { pid: *pid, start_ticks: *start_time_ticks })
             }
@@ -184,7 +199,8 @@ impl fmt::Display for Key {
         match self {
             Self::Thread(tid, _) => write!(f, "thread {tid}"),
             Self::Threads => f.write_str("the scheduling of threads"),
-            Self::File(path) => path.display().fmt(f),
+            Self::File(path) | Self::Cgroup(path, _) => path.display().fmt(f),
+            Self::Unit(unit, property) => write!(f, "{property} of {unit}"),
             Self::Nic(nic) => write!(f, "coalescing of {nic}"),
             Self::Stopped(process) => write!(f, "stopped {process}"),
             Self::Started(process) => write!(f, "started {process}"),

@@ -17,6 +17,11 @@ pub enum Restored {
     Already,
     /// Its thread or process is gone, its number perhaps reused.
     Gone,
+    /// Another program has set it since, so it was left alone.
+    Left {
+        /// Its value.
+        found: String,
+    },
     /// It is not as it was.
     Failed {
         /// The kernel's error.
@@ -38,13 +43,16 @@ pub struct Restoration {
     pub failed: Vec<(Key, String)>,
     /// Fields of threads that another program has set since, which were left alone.
     pub left: Vec<(Key, FieldValue)>,
+    /// Other values that another program has set since, which were left alone.
+    #[serde(default)]
+    pub left_values: Vec<(Key, String)>,
     /// Processes that may have got Lull's settings from a process that has ended.
     pub missed: Vec<String>,
 }
 
 impl fmt::Display for Restoration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { done, already, gone, failed, left, missed } = self;
+        let Self { done, already, gone, failed, missed, .. } = self;
         write!(
             f,
             "{done} values restored, {already} were as before, {gone} had no owner any more"
@@ -52,8 +60,9 @@ impl fmt::Display for Restoration {
         for (key, why) in failed {
             write!(f, "; {key} is not as before: {why}")?;
         }
+        let left = self.left_in_words();
         if !left.is_empty() {
-            let words = self.left_in_words().join(", ");
+            let words = left.join(", ");
             write!(f, "; left as another program set it: {words}")?;
         }
         if !missed.is_empty() {
@@ -74,16 +83,19 @@ impl Restoration {
             Restored::Done => self.done += 1,
             Restored::Already => self.already += 1,
             Restored::Gone => self.gone += 1,
+            Restored::Left { found } => self.left_values.push((key, found)),
             Restored::Failed { why } => self.failed.push((key, why)),
         }
     }
 
-    /// The fields that other programs set, in words; the first ones by name.
+    /// The values that other programs set, in words; the first ones by name.
     pub(crate) fn left_in_words(&self) -> Vec<String> {
-        let words = |(key, value): &(Key, FieldValue)| format!("{key}: {value}");
-        let mut all: Vec<String> = self.left.iter().take(LISTED_MAX).map(words).collect();
-        if self.left.len() > LISTED_MAX {
-            all.push(format!("and {} more", self.left.len() - LISTED_MAX));
+        let fields = self.left.iter().map(|(key, value)| format!("{key}: {value}"));
+        let values = self.left_values.iter().map(|(key, value)| format!("{key}: {value}"));
+        let mut all: Vec<String> = values.chain(fields).take(LISTED_MAX).collect();
+        let count = self.left.len() + self.left_values.len();
+        if count > LISTED_MAX {
+            all.push(format!("and {} more", count - LISTED_MAX));
         }
         all
     }

@@ -14,7 +14,7 @@ use super::restoration::{Restoration, Restored};
 use crate::Roots;
 use crate::apps::{Forks, ProcessId, signal};
 use crate::drivers::ethtool::{self, Coalescing};
-use crate::drivers::{FileError, resctrl, text};
+use crate::drivers::{FileError, PutBack, resctrl, text};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,6 +30,10 @@ impl Original {
             Self::Coalescing { nic, was } => recoalesce(nic, was),
             Self::Group { path } => resctrl::remove(path).map(written),
             Self::CpuFreq(state) => state.put_back().map(written).map_err(io::Error::other),
+            Self::Cgroup(file) => file.put_back().map(Restored::from).map_err(io::Error::other),
+            Self::Unit(state) => {
+                state.put_back(&roots.run).map(Restored::from).map_err(io::Error::other)
+            }
             Self::Stopped { pid, start_time_ticks } => {
                 let process = ProcessId { pid: *pid, start_ticks: *start_time_ticks };
                 resume(roots, process)
@@ -53,6 +57,17 @@ impl Original {
                 text::read(path).is_ok_and(|now| now != *safe) && text::write(path, safe).is_ok()
             }
             _ => false,
+        }
+    }
+}
+
+impl From<PutBack> for Restored {
+    fn from(outcome: PutBack) -> Self {
+        match outcome {
+            PutBack::Done => Self::Done,
+            PutBack::Already => Self::Already,
+            PutBack::Gone => Self::Gone,
+            PutBack::Left { found } => Self::Left { found },
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::drivers::FileError;
 use crate::drivers::ethtool::EthtoolError;
+use crate::drivers::systemd::SystemdError;
 use crate::guard::LedgerError;
 use std::io;
 
@@ -17,6 +18,9 @@ pub enum KnobError {
     /// Interrupt coalescing could not be read or set.
     #[error(transparent)]
     Ethtool(#[from] EthtoolError),
+    /// systemd did not set a limit of a unit.
+    #[error(transparent)]
+    Systemd(#[from] SystemdError),
     /// The kernel refused.
     #[error("cannot set {what}: {source}{}", remedy(.source, .is_privileged))]
     Refused {

@@ -15,17 +15,21 @@ mod irq;
 mod latency;
 mod offers;
 mod power_limit;
+mod unit;
 
 pub use offers::{Found, Offered, managers, offers};
 
 use super::{KnobError, SaveOld};
 use crate::Roots;
+use crate::drivers::cgroup::CgroupFile;
 use crate::drivers::ethtool::Coalescing;
+use crate::drivers::systemd::{Systemd, UnitState};
 use crate::drivers::texts::{TextWrite, WriteError, Written, undo, write_all};
 use crate::drivers::{ethtool, text};
 use crate::guard::{Ledger, Original};
 use lull_control::CoreSet;
 use lull_measure::{Nanos, Watts};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::str::FromStr;
 
@@ -57,6 +61,13 @@ pub enum Wish {
     Cgroup {
         /// The cgroup, as `/proc/PID/cgroup` has it: `/system.slice/a.service`.
         path: String,
+        /// What to set.
+        control: CgroupControl,
+    },
+    /// A limit of a systemd unit.
+    Unit {
+        /// Its name, with its suffix.
+        unit: String,
         /// What to set.
         control: CgroupControl,
     },
@@ -94,6 +105,20 @@ pub struct Held {
     written: Vec<Written>,
     nics: Vec<(String, Coalescing)>,
     latency: Option<File>,
+    limits: Vec<UnitState>,
+    /// What the user should know of how the wishes were granted.
+    notes: Vec<String>,
+    roots: Roots,
+}
+
+/// What granting some wishes changes.
+#[derive(Debug, Default)]
+struct Plan {
+    writes: Vec<TextWrite>,
+    limits: Vec<UnitState>,
+    /// The values before, of files and limits.
+    originals: Vec<Original>,
+    notes: Vec<String>,
 }
 
 impl FromStr for Wish {
@@ -133,11 +158,13 @@ fn parse(knob: &str, value: &str) -> Result<Wish, String> {
             Wish::Irq(number, cores(of)?)
         }
         "cgroup" => cgroup::parse(value)?,
+        "unit" => unit::parse(value)?,
         "coalescing" => coalescing::parse(value)?,
         other => {
             return Err(format!(
                 "there is no `{other}`; there are governor, energy-preference, idle-latency, \
-                 idle-state, wake-latency, resume-latency, power-limit, irq, cgroup and coalescing"
+                 idle-state, wake-latency, resume-latency, power-limit, irq, cgroup, unit and \
+                 coalescing"
             ));
         }
     })
@@ -153,33 +180,74 @@ pub fn hold(wishes: &[Wish], roots: &Roots, ledger: &mut Ledger) -> Result<Held,
 }
 
 fn grant(wishes: &[Wish], roots: &Roots, save: &mut impl SaveOld) -> Result<Held, KnobError> {
-    let mut writes = Vec::new();
+    let mut plan = Plan::default();
     for wish in wishes {
-        writes.extend(wish.writes(roots)?);
+        plan.add(wish, roots)?;
     }
-    save_texts(&writes, save)?;
-    let written = write_all(&writes).map_err(KnobError::from)?;
-    let mut held = Held { written, nics: Vec::new(), latency: None };
-    for wish in wishes {
-        if let Err(error) = held.grant_other(wish, roots, save) {
+    let originals = plan.all_originals()?;
+    save.values(&originals)?;
+    let written = write_all(&plan.writes).map_err(KnobError::from)?;
+    let (notes, roots) = (plan.notes, roots.clone());
+    let mut held =
+        Held { written, nics: Vec::new(), latency: None, limits: Vec::new(), notes, roots };
+    let granted = held
+        .set_limits(plan.limits)
+        .and_then(|()| wishes.iter().try_for_each(|wish| held.grant_other(wish, save)));
+    match granted {
+        Ok(()) => Ok(held),
+        Err(error) => {
             held.undo();
-            return Err(error);
+            Err(error)
         }
     }
-    Ok(held)
 }
 
-fn save_texts(writes: &[TextWrite], save: &mut impl SaveOld) -> Result<(), KnobError> {
-    let original = |write: &TextWrite| {
-        let path = write.path.clone();
-        text::read(&path).map(|text| Original::Text { path, text, safe: None })
-    };
-    let originals: Vec<_> = writes.iter().map(original).collect::<Result<_, _>>()?;
-    Ok(save.values(&originals)?)
+impl Plan {
+    fn add(&mut self, wish: &Wish, roots: &Roots) -> Result<(), KnobError> {
+        match wish {
+            Wish::Cgroup { path, control } => unit::add_cgroup(self, roots, path, control),
+            Wish::Unit { unit, control } => unit::add(self, roots, unit, control),
+            other => {
+                for write in other.writes(roots)? {
+                    let (path, safe) = (write.path.clone(), None);
+                    let text = text::read(&path)?;
+                    self.originals.push(Original::Text { path, text, safe });
+                    self.writes.push(write);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn add_cgroup_files(&mut self, writes: Vec<TextWrite>) -> Result<(), KnobError> {
+        for write in writes {
+            let file = CgroupFile::read(&write.path, &write.text)?;
+            self.originals.push(Original::Cgroup(file));
+            self.writes.push(write);
+        }
+        Ok(())
+    }
+
+    /// The values before. Of a cgroup or a unit a value is restored where it is Lull's, so
+    /// there can be only one.
+    fn all_originals(&self) -> Result<Vec<Original>, KnobError> {
+        let limits = self.limits.iter().cloned().map(Original::Unit);
+        let all: Vec<Original> = self.originals.iter().cloned().chain(limits).collect();
+        let mut known = BTreeSet::new();
+        for original in &all {
+            let is_single = matches!(original, Original::Cgroup(_) | Original::Unit(_));
+            if !known.insert(original.key()) && is_single {
+                let key = original.key();
+                let twice = format!("{key} is named twice: write each knob of a cgroup once");
+                return Err(KnobError::Nonsense(twice));
+            }
+        }
+        Ok(all)
+    }
 }
 
 impl Wish {
-    /// The files to write; none for what is no file.
+    /// The files to write; none for what is no file, or a cgroup's.
     fn writes(&self, roots: &Roots) -> Result<Vec<TextWrite>, KnobError> {
         match self {
             Self::Governor(name) => governor::governor(roots, name),
@@ -189,22 +257,46 @@ impl Wish {
             Self::ResumeLatency(cores, at_most) => latency::resume(roots, cores, *at_most),
             Self::PowerLimit { domain, power } => power_limit::limit(roots, domain, *power),
             Self::Irq(number, cores) => irq::affinity(roots, *number, cores),
-            Self::Cgroup { path, control } => cgroup::control(roots, path, control),
-            Self::WakeLatency(_) | Self::Coalescing { .. } => Ok(Vec::new()),
+            Self::Cgroup { .. }
+            | Self::Unit { .. }
+            | Self::WakeLatency(_)
+            | Self::Coalescing { .. } => Ok(Vec::new()),
         }
     }
 }
 
 impl Held {
-    fn grant_other(
-        &mut self,
-        wish: &Wish,
-        roots: &Roots,
-        save: &mut impl SaveOld,
-    ) -> Result<(), KnobError> {
+    fn set_limits(&mut self, limits: Vec<UnitState>) -> Result<(), KnobError> {
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let mut systemd = Systemd::connect(&self.roots.run)?;
+        for limit in limits {
+            // Noted before it is checked, so that a failed check is undone too.
+            self.limits.push(limit.clone());
+            systemd.set(&limit.unit, &[(limit.property, &limit.ours)])?;
+        }
+        Ok(())
+    }
+
+    /// Sets limits of units again that a reload of systemd has undone, and returns a line for
+    /// each. To be called about once a second.
+    pub fn renew(&self) -> Vec<String> {
+        let renewed = |limit: &UnitState| {
+            let UnitState { unit, property, ours, .. } = limit;
+            match limit.renew(&self.roots.run) {
+                Ok(false) => None,
+                Ok(true) => Some(format!("{unit}: {property} {ours} is set again after a reload")),
+                Err(error) => Some(format!("{unit}: {property} is not checked: {error}")),
+            }
+        };
+        self.limits.iter().filter_map(renewed).collect()
+    }
+
+    fn grant_other(&mut self, wish: &Wish, save: &mut impl SaveOld) -> Result<(), KnobError> {
         match wish {
             Wish::WakeLatency(at_most) => {
-                self.latency = Some(latency::wake(roots, *at_most)?);
+                self.latency = Some(latency::wake(&self.roots, *at_most)?);
             }
             Wish::Coalescing { nic, wanted } => {
                 let before = coalescing::set(nic, wanted, save)?;
@@ -220,10 +312,13 @@ impl Held {
             // If this fails the ledger still has the old value.
             let _ = ethtool::set(nic, before);
         }
+        for limit in self.limits.iter().rev() {
+            let _ = limit.put_back(&self.roots.run);
+        }
         undo(&self.written);
     }
 
-    /// What was changed, a line each: file, old value, new value.
+    /// What was changed, a line each: file, old value, new value; and notes about it.
     pub fn changes(&self) -> Vec<String> {
         let file = |one: &Written| format!("{}: {} -> {}", one.path.display(), one.before, one.now);
         let mut lines: Vec<_> = self.written.iter().map(file).collect();
@@ -231,6 +326,11 @@ impl Held {
             let now = ethtool::get(nic).map_or("unreadable".to_owned(), |now| now.to_string());
             lines.push(format!("{nic}: {before} -> {now}"));
         }
+        let limit = |one: &UnitState| {
+            format!("{}: {} {} -> {}, by systemd", one.unit, one.property, one.before, one.ours)
+        };
+        lines.extend(self.limits.iter().map(limit));
+        lines.extend(self.notes.iter().cloned());
         if self.latency.is_some() {
             lines.push("cpu_dma_latency: held open".to_owned());
         }

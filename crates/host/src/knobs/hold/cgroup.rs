@@ -77,7 +77,7 @@ pub(super) fn unified(roots: &Roots) -> Result<PathBuf, KnobError> {
 }
 
 impl CgroupControl {
-    fn text(&self) -> Result<(&'static str, String), String> {
+    pub(super) fn text(&self) -> Result<(&'static str, String), String> {
         let us = |time: Nanos| time.0 / 1000;
         Ok(match self {
             Self::Weight(weight @ 1..=10_000) => ("cpu.weight", weight.to_string()),

@@ -4,6 +4,7 @@ use super::{cgroup, idle, power_limit};
 use crate::Roots;
 use crate::drivers::cpufreq::policies;
 use crate::drivers::ethtool;
+use crate::drivers::systemd::Systemd;
 use crate::drivers::text::read;
 use crate::files::read_text;
 use lull_measure::Missing;
@@ -33,7 +34,7 @@ pub enum Found {
 
 /// Every knob of [`super::Wish`], found or why not.
 pub fn offers(roots: &Roots) -> Vec<Offered> {
-    let all: [(&'static str, Result<String, String>); 10] = [
+    let all: [(&'static str, Result<String, String>); 11] = [
         ("governor", of_domains(roots, "scaling_governor", "scaling_available_governors")),
         (
             "energy-preference",
@@ -50,6 +51,7 @@ pub fn offers(roots: &Roots) -> Vec<Offered> {
         ("power-limit", power_limits(roots)),
         ("irq", interrupts(roots)),
         ("cgroup", cgroups(roots)),
+        ("unit", units(roots)),
         ("coalescing", coalescing(roots)),
     ];
     let offered = |(knob, found): (&'static str, Result<String, String>)| Offered {
@@ -154,6 +156,11 @@ fn cgroups(roots: &Roots) -> Result<String, String> {
     let controllers = read(&top.join("cgroup.controllers")).map_err(|error| error.to_string())?;
     writable(&top.join("cgroup.subtree_control"))?;
     Ok(format!("cgroup v2 with {controllers}"))
+}
+
+fn units(roots: &Roots) -> Result<String, String> {
+    let answers = Systemd::connect(&roots.run).map_err(|error| error.to_string());
+    answers.map(|_| "runtime properties of systemd".to_owned())
 }
 
 fn coalescing(roots: &Roots) -> Result<String, String> {

@@ -1,0 +1,120 @@
+//! A connection to systemd: one call at a time.
+//!
+//! Root reaches systemd at its private socket, also where no D-Bus daemon runs, as `systemctl`
+//! does; others reach it through the system's bus.
+
+use super::SystemdError;
+use super::wire::{FIXED_BYTES, Method, Received, Writer, length_of, receive};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long systemd may take for one step. It answers nothing while it reloads its units.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The bus itself, which gives each client a name.
+const HELLO: Method<'_> = Method {
+    destination: "org.freedesktop.DBus",
+    path: "/org/freedesktop/DBus",
+    interface: "org.freedesktop.DBus",
+    name: "Hello",
+};
+
+#[derive(Debug)]
+pub(super) struct Bus {
+    stream: UnixStream,
+    serial: u32,
+}
+
+impl Bus {
+    /// Connects to the sockets below `run`.
+    pub(super) fn connect(run: &Path) -> Result<Self, SystemdError> {
+        let private = run.join("systemd/private");
+        let system = run.join("dbus/system_bus_socket");
+        Self::open(&private).or_else(|first| {
+            let mut bus = Self::open(&system).map_err(|second| match second {
+                SystemdError::Unreachable { ref source, .. }
+                    if source.kind() == ErrorKind::NotFound =>
+                {
+                    first
+                }
+                other => other,
+            })?;
+            bus.call(HELLO, "", Writer::default())?;
+            Ok(bus)
+        })
+    }
+
+    fn open(path: &Path) -> Result<Self, SystemdError> {
+        let unreachable = |source| SystemdError::Unreachable { path: path.to_owned(), source };
+        let stream = UnixStream::connect(path).map_err(unreachable)?;
+        let mut bus = Self { stream, serial: 0 };
+        bus.authenticate().map_err(unreachable)?;
+        Ok(bus)
+    }
+
+    /// The mechanism EXTERNAL: the kernel tells the other side the user of this process.
+    fn authenticate(&mut self) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(PATIENCE))?;
+        self.stream.set_write_timeout(Some(PATIENCE))?;
+        let user = rustix::process::geteuid().as_raw().to_string();
+        let digits: String = user.bytes().map(|digit| format!("{digit:02x}")).collect();
+        self.stream.write_all(format!("\0AUTH EXTERNAL {digits}\r\n").as_bytes())?;
+        let line = self.line()?;
+        if !line.starts_with("OK ") {
+            return Err(io::Error::other(format!("it refuses this user: {}", line.trim_end())));
+        }
+        self.stream.write_all(b"BEGIN\r\n")
+    }
+
+    /// One line of the dialogue before the first message, byte by byte: what follows it is not
+    /// text.
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") && line.len() < 256 {
+            let mut byte = [0];
+            self.stream.read_exact(&mut byte)?;
+            line.extend(byte);
+        }
+        Ok(String::from_utf8_lossy(&line).into_owned())
+    }
+
+    /// Calls a method and returns the body of the reply.
+    pub(super) fn call(
+        &mut self,
+        method: Method<'_>,
+        signature: &str,
+        body: Writer,
+    ) -> Result<Vec<u8>, SystemdError> {
+        self.serial += 1;
+        let failed = |source| SystemdError::NoReply { method: method.name.to_owned(), source };
+        let message = body.into_call(self.serial, method, signature);
+        self.stream.write_all(&message).map_err(failed)?;
+        loop {
+            let received = self.next().map_err(failed)?;
+            // Signals, and late replies to nothing, are not for this call.
+            if received.answers != Some(self.serial) {
+                continue;
+            }
+            return match received.error {
+                None => Ok(received.body),
+                Some(name) => {
+                    let message = super::wire::Reader::new(&received.body).text();
+                    let message = message.unwrap_or_default();
+                    Err(SystemdError::Refused { method: method.name.to_owned(), name, message })
+                }
+            };
+        }
+    }
+
+    fn next(&mut self) -> io::Result<Received> {
+        let mut fixed = [0; FIXED_BYTES];
+        self.stream.read_exact(&mut fixed)?;
+        let damaged = || io::Error::new(ErrorKind::InvalidData, "no D-Bus message");
+        let length = length_of(&fixed).ok_or_else(damaged)?;
+        let mut message = fixed.to_vec();
+        message.resize(length, 0);
+        self.stream.read_exact(&mut message[FIXED_BYTES..])?;
+        receive(&message).ok_or_else(damaged)
+    }
+}
