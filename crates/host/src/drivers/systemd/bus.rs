@@ -53,7 +53,7 @@ impl Bus {
         Ok(bus)
     }
 
-    /// The mechanism EXTERNAL: the kernel tells the other side the user of this process.
+    /// The mechanism EXTERNAL: the kernel reports the user of this process to the other side.
     fn authenticate(&mut self) -> io::Result<()> {
         self.stream.set_read_timeout(Some(PATIENCE))?;
         self.stream.set_write_timeout(Some(PATIENCE))?;
