@@ -21,10 +21,25 @@ pub const CLASS_NAME_BYTES: usize = 32;
 pub struct NameHash(pub u64);
 
 impl NameHash {
+    /// Where a name that comes in parts begins.
+    pub(crate) const OF_NOTHING: u64 = 0xcbf2_9ce4_8422_2325;
+
     /// Returns the hash of a name (FNV-1a), never 0.
     pub fn from_bytes(name: &[u8]) -> Self {
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        Self(name.iter().fold(0xcbf2_9ce4_8422_2325, step).max(1))
+        Self::from_parts(
+            name.iter().fold(Self::OF_NOTHING, |hash, byte| Self::add_byte(hash, *byte)),
+        )
+    }
+
+    /// Adds a byte to the hash of a part of a name.
+    #[inline]
+    pub(crate) const fn add_byte(hash: u64, byte: u8) -> u64 {
+        (hash ^ byte as u64).wrapping_mul(0x100_0000_01b3)
+    }
+
+    /// Returns the hash of a name whose last part was added.
+    pub(crate) fn from_parts(hash: u64) -> Self {
+        Self(hash.max(1))
     }
 
     /// Whether the name is known.

@@ -1,16 +1,17 @@
 //! PostgreSQL's frontend/backend protocol, version 3.
 //!
 //! A server ends every reply with `ReadyForQuery`: `Z`, its length 5, and one byte: `I`
-//! idle, `T` in a transaction, `E` in a failed one (postgresql.org, "Message Formats"). It
-//! is the last message of what is sent, so that only the last six bytes are read.
+//! idle, `T` in a transaction, `E` in a failed one (postgresql.org, "Message Formats").
 
+mod messages;
 mod names;
 
 use super::wire::{Phase, Request, State, WireProtocol};
 use crate::client::Names;
+use messages::{Messages, NotMessages};
 
-/// PostgreSQL. `notes` says whether the startup packet was read; `to_client` holds the last five
-/// bytes that were sent.
+/// PostgreSQL. `notes` says whether the startup packet was read; both words of framing, and the
+/// held name of the application, are of the messages to the client ([`Messages`]).
 pub(super) struct Postgres;
 
 const SSL_REQUEST: u32 = 80_877_103;
@@ -30,9 +31,6 @@ const STARTUP_READ: u8 = 1;
 /// How a TLS handshake begins: its record type and the major version. No startup packet is
 /// that long.
 const TLS_HANDSHAKE: [u8; 2] = [0x16, 3];
-
-/// `ReadyForQuery` without its status.
-const READY: [u8; 5] = [b'Z', 0, 0, 0, 5];
 
 impl WireProtocol for Postgres {
     const NAME: &'static str = "postgres";
@@ -63,13 +61,21 @@ impl WireProtocol for Postgres {
             };
             return false;
         }
-        let Some(status) = ready_status(state, bytes) else { return false };
-        match state.phase {
-            Phase::Login => state.phase = Phase::Ready,
-            _ => names::read_reply(bytes, names),
+        let mut messages = Messages::load(state);
+        let read = messages.read(bytes, names);
+        messages.store(state);
+        match read {
+            Ok(Some(status)) => {
+                state.phase = Phase::Ready;
+                state.in_transaction = status != b'I';
+                true
+            }
+            Ok(None) => false,
+            Err(NotMessages) => {
+                (state.phase, state.in_transaction) = (Phase::Opaque, false);
+                false
+            }
         }
-        state.in_transaction = status != b'I';
-        true
     }
 }
 
@@ -108,33 +114,6 @@ fn read_startup(state: &mut State, bytes: &[u8], names: &mut Names) {
 fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
     let number = bytes.get(at..)?.first_chunk::<4>()?;
     Some(u32::from_be_bytes(*number))
-}
-
-/// Returns the status if `bytes`, after what was sent before, end with `ReadyForQuery`.
-fn ready_status(state: &mut State, bytes: &[u8]) -> Option<u8> {
-    let (status, before) = bytes.split_last()?;
-    let is_end = match before.len() {
-        0..5 => last_five(state, before) == READY,
-        _ => before.ends_with(&READY),
-    };
-    let last = match bytes.last_chunk::<5>() {
-        Some(last) => *last,
-        None => last_five(state, bytes),
-    };
-    let [a, b, c, d, e] = last;
-    state.to_client = u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]);
-    is_end.then_some(*status)
-}
-
-/// The last five bytes of what was sent before, followed by `bytes`, which are at most five.
-fn last_five(state: &State, bytes: &[u8]) -> [u8; 5] {
-    let [a, b, c, d, e, ..] = state.to_client.to_le_bytes();
-    let before = [a, b, c, d, e];
-    let mut last = [0; 5];
-    let from_before = 5 - bytes.len();
-    last[..from_before].copy_from_slice(&before[bytes.len()..]);
-    last[from_before..].copy_from_slice(bytes);
-    last
 }
 
 #[cfg(test)]
@@ -182,6 +161,30 @@ mod tests {
         let part = [Client(message(b'Q', b"select\0")), Server(message(b'D', b"row"))];
         let played = play_after_login(&part);
         assert!(played.reader.is_pending() && played.replies == 0);
+    }
+
+    #[test]
+    fn the_server_reports_the_application_of_a_login_and_its_changes() {
+        let application = |turns: &[Turn]| {
+            let startup = startup(196_608, b"user\0a\0application_name\0psql\0\0");
+            let all = [&[startup], turns].concat();
+            play(Protocol::Postgres, &all, usize::MAX).names.application
+        };
+        let report = |name: &[u8]| message(b'S', &[b"application_name\0", name, b"\0"].concat());
+        let login = Server([message(b'R', &[0; 4]), report(b"of_role"), ready(b'I')].concat());
+        assert_eq!(application(&[]), NameHash::from_bytes(b"psql"));
+        assert_eq!(application(&[login.clone()]), NameHash::from_bytes(b"of_role"));
+        let set = [Client(message(b'Q', b"set\0")), Server([report(b"b"), ready(b'I')].concat())];
+        assert_eq!(application(&[&[login], &set[..]].concat()), NameHash::from_bytes(b"b"));
+    }
+
+    #[test]
+    fn a_reply_that_is_no_messages_makes_a_connection_opaque() {
+        let strange = [Client(message(b'Q', b"begin\0")), Server(ready(b'T'))];
+        let strange = [&strange[..], &[Server(b"HTTP/1.1 200 OK\r\n".to_vec())]].concat();
+        let played = play_after_login(&strange);
+        assert_eq!(played.reader.class(), Class::Opaque);
+        assert!(!played.reader.in_transaction());
     }
 
     #[test]
@@ -242,7 +245,7 @@ mod tests {
         #[test]
         fn a_server_may_send_its_replies_in_any_pieces(
             turns in conversation(),
-            piece in 6usize..40,
+            piece in 1usize..40,
         ) {
             check_replies_in_pieces(Protocol::Postgres, &turns, piece)?;
         }

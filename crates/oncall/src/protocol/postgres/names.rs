@@ -1,17 +1,6 @@
-//! The names of a client: in its startup packet, and where the server reports that one changed
-//! (postgresql.org, "StartupMessage", "ParameterStatus").
+//! The names of a client in its startup packet (postgresql.org, "StartupMessage").
 
 use crate::client::{NameHash, Names};
-
-/// Messages of a reply that are read at most.
-const MESSAGES_MAX: usize = 8;
-/// Longer replies are not searched: a server reports a change behind the reply to `SET`, which
-/// is short, and long replies are those whose search would take time.
-const REPLY_MAX: usize = 1024;
-/// How replies begin that may report a change and are no result sets: the command is complete,
-/// a report (before version 14), a statement is parsed or bound.
-const FIRST: &[u8] = b"CS12";
-const PARAMETER_STATUS: u8 = b'S';
 
 /// Takes one text that a zero ends from `rest`.
 fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
@@ -39,25 +28,6 @@ pub(super) fn read_startup(mut pairs: &[u8], names: &mut Names) {
     }
 }
 
-/// Searches a reply for a report that the name of the application has changed.
-pub(super) fn read_reply(reply: &[u8], names: &mut Names) {
-    let is_short = reply.len() <= REPLY_MAX;
-    if !is_short || !reply.first().is_some_and(|first| FIRST.contains(first)) {
-        return;
-    }
-    let mut rest = reply;
-    for _ in 0..MESSAGES_MAX {
-        let Some((head, after)) = rest.split_first_chunk::<5>() else { return };
-        let [kind, length @ ..] = *head;
-        let Some(length) = u32::from_be_bytes(length).checked_sub(4) else { return };
-        let Some((mut body, next)) = after.split_at_checked(length as usize) else { return };
-        if kind == PARAMETER_STATUS && text(&mut body) == Some(b"application_name") {
-            names.application = text(&mut body).map_or(names.application, NameHash::from_bytes);
-        }
-        rest = next;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,17 +46,6 @@ mod tests {
         names
     }
 
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = (body.len() as u32 + 4).to_be_bytes();
-        [&[kind], &length[..], body].concat()
-    }
-
-    fn changed(reply: &[Vec<u8>]) -> Names {
-        let mut names = Names::default();
-        read_reply(&reply.concat(), &mut names);
-        names
-    }
-
     #[test]
     fn a_startup_packet_gives_user_database_and_application() {
         let all = b"user\0web\0client_encoding\0UTF8\0database\0shop\0application_name\0psql\0\0";
@@ -97,28 +56,10 @@ mod tests {
         assert_eq!(started(b"user\0web\0database\0sh"), names("web", "web", ""), "cut off");
     }
 
-    #[test]
-    fn the_name_of_an_application_changes_when_the_server_reports_it() {
-        let report = message(b'S', b"application_name\0report\0");
-        let (done, ready) = (message(b'C', b"SET\0"), message(b'Z', b"I"));
-        let application = NameHash::from_bytes(b"report");
-        let expected = Names { application, ..Names::default() };
-        assert_eq!(changed(&[done.clone(), report.clone(), ready.clone()]), expected);
-        assert_eq!(changed(&[report.clone(), done.clone(), ready.clone()]), expected, "before 14");
-        let parsed = message(b'1', b"");
-        assert_eq!(changed(&[parsed, done.clone(), report, ready.clone()]), expected);
-        let other = message(b'S', b"TimeZone\0UTC\0");
-        assert!(!changed(&[done.clone(), other, ready.clone()]).are_any());
-        // What a client has stored in a row is no report.
-        let row = message(b'D', b"S\0\0\0\x1capplication_name\0report\0");
-        assert!(!changed(&[row, done, ready]).are_any());
-    }
-
     proptest! {
         #[test]
-        fn no_bytes_break_the_readers(bytes: Vec<u8>) {
+        fn no_bytes_break_the_reader(bytes: Vec<u8>) {
             started(&bytes);
-            changed(&[bytes]);
         }
     }
 }
