@@ -8,6 +8,7 @@ mod classes;
 mod directory;
 mod heartbeat;
 mod operator;
+mod requests;
 mod seen;
 mod unmapped;
 mod watch;
@@ -18,7 +19,8 @@ pub use classes::{
 };
 pub use directory::{PageDirectory, PageDirectoryError, write_library};
 pub use operator::{GateStatus, OperatorError, OperatorPage, describe_bypass};
-pub use seen::{ConnectionSeen, Counts, RequestSeen, Statistics};
+pub use requests::{LiveRequests, RequestSeen};
+pub use seen::{ConnectionSeen, Counts, Statistics};
 pub use unmapped::{UnmappedServer, UnmappedServers};
 pub use watch::Watch;
 
@@ -263,10 +265,9 @@ impl Runtime {
         self.page.header().set_dispatched(is_dispatched);
     }
 
-    /// Reads the request of each connection, those of closed connections included.
-    pub fn requests(&self) -> impl Iterator<Item = RequestSeen> + '_ {
-        let used = self.page.records().filter(|(_, record)| record.generation() != 0);
-        used.map(|(id, record)| RequestSeen::read(id, record))
+    /// Returns a reader of the requests of all open connections.
+    pub fn live_requests(&self) -> LiveRequests {
+        LiveRequests::new(Arc::clone(&self.page))
     }
 
     /// Frees the records of connections of processes that were killed, and corrects the shared

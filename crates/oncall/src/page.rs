@@ -286,6 +286,12 @@ impl Header {
         id
     }
 
+    /// Returns how many records were offered so far; the number wraps. The number of a record is
+    /// that of its offer, counted from 0, modulo [`CONNECTIONS`].
+    pub fn offers(&self) -> u32 {
+        self.next.load(Ordering::Relaxed)
+    }
+
     /// Returns the process that attached to the page last and did not detach; 0 if there is none.
     /// It may have been killed since.
     pub fn agent(&self) -> u32 {

@@ -8,7 +8,9 @@
 //! Two things differ from [`Dispatch`](super::Dispatch). A request begins on the cores of the
 //! slowest type, where its thread rests, and is dispatched up to a period later. And a request
 //! for which there is no core runs on the cores of the slowest type beside others instead of
-//! waiting. A request that begins and ends within a period is counted and not moved.
+//! waiting. A request that begins and ends within a period is counted and not moved. A request
+//! that waits at the server's gate begins when it has its turn: its age and its latency, as the
+//! dispatcher sees them, are without the wait.
 //!
 //! The page is not trusted: a thread is moved only if the kernel says that it is the server's.
 //! When the dispatcher ends, its threads get the cores back that they had before; when the agent
@@ -23,7 +25,7 @@ use crate::sys::sched::{mask_from, mask_of, set_mask};
 use lull_control::CoreId;
 use lull_control::dispatcher::Dispatcher;
 use lull_measure::Nanos;
-use lull_oncall::Id;
+use lull_oncall::{CONNECTIONS, Id};
 use rustix::thread::CpuSet;
 use std::collections::BTreeMap;
 use std::io;
@@ -40,6 +42,11 @@ const LOOK_AFTER: u32 = 1000;
 /// Brief requests of a connection that are counted at one reading: no real connection has more, and
 /// a hostile count must not keep this thread busy.
 const BRIEF_MAX: u64 = 1000;
+
+/// How long a thread that is not the server's counts as such: its number may get another thread.
+const FOREIGN_FOR: Nanos = Nanos::from_secs(1);
+/// Threads that are looked up at one reading; the others are looked up at the next ones.
+const LOOK_UPS_MAX: u32 = 64;
 
 /// Where a thread may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,9 +102,25 @@ struct Known {
     generation: u32,
     queries: u64,
     latency_ns: u64,
-    /// The number of its request at the dispatcher, and when that began.
-    request: Option<(u64, u64)>,
+    /// The sum of its waits at the gate when its last answer was seen.
+    parked_ns: u64,
+    /// The last reading at which it waited at the gate.
+    waited: Nanos,
+    request: Option<UnderWay>,
     tid: i32,
+    /// Its thread serves another connection, too.
+    is_shared: bool,
+}
+
+/// A request at the dispatcher.
+#[derive(Debug, Clone, Copy)]
+struct UnderWay {
+    /// Its number there.
+    id: u64,
+    /// When the server read it, as the page has it: it identifies the request.
+    since_ns: u64,
+    /// When it had its turn, which is when its age begins.
+    begun: Nanos,
 }
 
 /// What the dispatching of an unmodified server has counted.
@@ -125,6 +148,10 @@ pub struct UnmodifiedDispatch {
     one: BTreeMap<CoreId, CpuSet>,
     connections: BTreeMap<Id, Known>,
     workers: BTreeMap<i32, Worker>,
+    /// Threads that are not the server's, and when the kernel said so.
+    foreign: BTreeMap<i32, Nanos>,
+    /// Threads that may still be looked up at this reading.
+    look_ups: u32,
     speeds: Option<Speeds>,
     counted: UnmodifiedTally,
 }
@@ -158,6 +185,8 @@ impl UnmodifiedDispatch {
             begun: monotonic(),
             connections: BTreeMap::new(),
             workers: BTreeMap::new(),
+            foreign: BTreeMap::new(),
+            look_ups: 0,
             speeds,
             counted: UnmodifiedTally::default(),
         })
@@ -166,6 +195,7 @@ impl UnmodifiedDispatch {
     /// Takes in what the page says at this time, and moves threads.
     pub fn step(&mut self, now: Nanos, requests: impl Iterator<Item = RequestSeen>) {
         let now = now.saturating_sub(self.begun);
+        self.look_ups = LOOK_UPS_MAX;
         for seen in requests {
             self.take_in(now, &seen);
         }
@@ -188,13 +218,30 @@ impl UnmodifiedDispatch {
                 generation: seen.generation,
                 queries: seen.queries,
                 latency_ns: seen.latency_ns,
+                parked_ns: seen.parked_ns,
+                waited: Nanos::ZERO,
                 request: None,
                 tid: 0,
+                is_shared: false,
             };
             self.connections.insert(seen.id, known);
         }
         self.end(now, seen);
-        self.begin(now, seen);
+        if seen.waits {
+            self.wait(now, seen.id);
+        } else {
+            self.begin(now, seen);
+        }
+    }
+
+    /// Notes that the request of a connection waits at the gate. One that was read a moment ago
+    /// may have begun here before it waited: it begins again with its turn.
+    fn wait(&mut self, now: Nanos, id: Id) {
+        let Some(known) = self.connections.get_mut(&id) else { return };
+        known.waited = now;
+        if let Some(request) = known.request.take() {
+            self.state.drop_request(now, request.id);
+        }
     }
 
     /// Ends the request that has been answered since the last reading, and counts those that
@@ -204,20 +251,24 @@ impl UnmodifiedDispatch {
         let answers = seen.queries.wrapping_sub(known.queries);
         let latency_ns = seen.latency_ns.wrapping_sub(known.latency_ns);
         (known.queries, known.latency_ns) = (seen.queries, seen.latency_ns);
-        let ended = known.request.take_if(|(_, began_ns)| seen.since_ns != Some(*began_ns));
-        let mut left_ns = latency_ns;
+        let ended = known.request.take_if(|request| seen.since_ns != Some(request.since_ns));
+        let mut left_ns = 0;
+        if answers > 0 {
+            let parked_ns = std::mem::replace(&mut known.parked_ns, seen.parked_ns);
+            left_ns = latency_ns.saturating_sub(seen.parked_ns.wrapping_sub(parked_ns));
+        }
         let mut brief = answers;
-        if let Some((request, began_ns)) = ended {
-            let age_ns = now.saturating_sub(Nanos(began_ns).saturating_sub(self.begun)).0;
+        if let Some(request) = ended {
             // Its latency is known if it alone ended; else it took at most until now.
-            let took_ns = if answers == 1 { latency_ns } else { age_ns.min(latency_ns) };
+            let age_ns = now.saturating_sub(request.begun).0;
+            let took_ns = if answers == 1 { left_ns } else { age_ns.min(left_ns) };
             if answers == 0 {
                 // It has no answer, or one that the next reading will have.
-                self.state.drop_request(now, request);
+                self.state.drop_request(now, request.id);
             } else {
-                self.state.end(now, request, Nanos(took_ns));
+                self.state.end(now, request.id, Nanos(took_ns));
             }
-            left_ns = latency_ns.saturating_sub(took_ns);
+            left_ns = left_ns.saturating_sub(took_ns);
             brief = answers.saturating_sub(1);
         }
         let brief = brief.min(BRIEF_MAX);
@@ -233,36 +284,56 @@ impl UnmodifiedDispatch {
         let Ok(tid) = i32::try_from(seen.tid) else { return };
         let is_under_way =
             self.connections.get(&seen.id).is_some_and(|known| known.request.is_some());
-        if is_under_way || !self.is_worker(tid, seen.id) {
+        if is_under_way || !self.is_worker(now, tid, seen.id) {
             return;
         }
-        let arrival = Nanos(since_ns).saturating_sub(self.begun);
-        let request = self.state.arrive(now, arrival, tid);
-        if let Some(known) = self.connections.get_mut(&seen.id) {
-            (known.request, known.tid) = (Some((request, since_ns)), tid);
-        }
+        let Some(known) = self.connections.get_mut(&seen.id) else { return };
+        // A worker that has its turn notes the length of its wait a little later.
+        let parked = Nanos(seen.parked_ns.wrapping_sub(known.parked_ns));
+        let begun = Nanos(since_ns).saturating_add(parked).saturating_sub(self.begun);
+        let begun = begun.max(known.waited).min(now);
+        let id = self.state.arrive(now, begun, tid);
+        (known.request, known.tid) = (Some(UnderWay { id, since_ns, begun }), tid);
     }
 
     /// Whether a thread serves this connection alone, and is the server's.
-    fn is_worker(&mut self, tid: i32, connection: Id) -> bool {
+    fn is_worker(&mut self, now: Nanos, tid: i32, connection: Id) -> bool {
         if let Some(worker) = self.workers.get(&tid) {
             let is_own = worker.connection == connection;
-            self.counted.shared += u64::from(!is_own);
+            if !is_own && let Some(known) = self.connections.get_mut(&connection) {
+                let was_shared = std::mem::replace(&mut known.is_shared, true);
+                self.counted.shared += u64::from(!was_shared);
+            }
             return is_own;
         }
-        if !is_thread_of(&self.roots, tid, self.server) {
-            self.counted.foreign += 1;
+        let is_known_foreign = |found: &Nanos| now.saturating_sub(*found) < FOREIGN_FOR;
+        if self.look_ups == 0 || self.foreign.get(&tid).is_some_and(is_known_foreign) {
             return false;
         }
+        self.look_ups -= 1;
+        if !is_thread_of(&self.roots, tid, self.server) {
+            self.note_foreign(now, tid);
+            return false;
+        }
+        self.foreign.remove(&tid);
         self.workers.insert(tid, Worker { connection, at: None, affinity: None });
         true
+    }
+
+    /// Notes that a thread is not the server's, so that it is not looked up at each reading.
+    fn note_foreign(&mut self, now: Nanos, tid: i32) {
+        // Only a hostile page names more.
+        if self.foreign.len() >= CONNECTIONS {
+            self.foreign.clear();
+        }
+        self.counted.foreign += u64::from(self.foreign.insert(tid, now).is_none());
     }
 
     /// Forgets a connection that is closed, and gives its thread its cores back.
     fn forget(&mut self, now: Nanos, id: Id) {
         let Some(known) = self.connections.remove(&id) else { return };
-        if let Some((request, _)) = known.request {
-            self.state.drop_request(now, request);
+        if let Some(request) = known.request {
+            self.state.drop_request(now, request.id);
         }
         let gone: Vec<i32> = self
             .workers
@@ -382,9 +453,10 @@ impl UnmodifiedThread {
         let (notice, notices) = channel();
         let work = move || {
             runtime.set_dispatched(true);
+            let mut requests = runtime.live_requests();
             let mut readings = 0_u32;
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                dispatch.step(monotonic(), runtime.requests());
+                dispatch.step(monotonic(), requests.read().iter().copied());
                 readings = readings.wrapping_add(1);
                 if readings.is_multiple_of(LOOK_AFTER) {
                     // The receiver may be gone: the command ends.

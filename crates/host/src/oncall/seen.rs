@@ -174,42 +174,6 @@ pub(super) fn class_of(page: &Page, seat: &Seat) -> usize {
     Some(seat.client_class()).filter(|at| *at < page.client_classes().count()).unwrap_or(0)
 }
 
-/// The request of a connection, as the page has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestSeen {
-    /// The connection's number in the page.
-    pub id: Id,
-    /// Its place among the connections that have had this number.
-    pub generation: u32,
-    /// The process that serves it; 0 if it is closed.
-    pub pid: u32,
-    /// The thread that read its last request.
-    pub tid: u32,
-    /// When its pending request arrived, on the monotonic clock.
-    pub since_ns: Option<u64>,
-    /// Its requests that were answered, and the sum of their latencies; both wrap.
-    pub queries: u64,
-    /// See `queries`.
-    pub latency_ns: u64,
-}
-
-impl RequestSeen {
-    pub(super) fn read(id: Id, record: &Record) -> Self {
-        // The sums first: a request that ends between the loads is not pending and not among the
-        // answers. The next reading has its answer.
-        let (queries, latency_ns) = (record.queries(), record.latency_sum_ns());
-        Self {
-            id,
-            generation: record.generation(),
-            pid: record.pid(),
-            tid: record.tid(),
-            since_ns: record.pending_since_ns(),
-            queries,
-            latency_ns,
-        }
-    }
-}
-
 impl Before {
     fn at_first(record: &Record) -> Self {
         let (generation, first) = (record.generation(), Sums::read(record));

@@ -116,8 +116,10 @@ fn idle(id: u32, tid: i32) -> RequestSeen {
         pid: std::process::id(),
         tid: tid.cast_unsigned(),
         since_ns: None,
+        waits: false,
         queries: 0,
         latency_ns: 0,
+        parked_ns: 0,
     }
 }
 
@@ -200,6 +202,62 @@ fn a_thread_of_another_program_and_one_of_several_connections_are_left_alone() {
     scene.step(20, &requests);
     let pid = rustix::process::Pid::from_raw(grandchild).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_request_that_waits_at_the_gate_begins_with_its_turn() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    let request = scene.pending(0, thread.tid, 1);
+    // It is read before its worker waits, and waits for 50 ms.
+    scene.step(2, &[request]);
+    let waiting = RequestSeen { waits: true, ..request };
+    scene.step(3, &[waiting]);
+    assert_eq!(scene.dispatch.state.active(), 0, "it is not under way");
+    scene.step(51, &[waiting]);
+    // Its worker has the turn, and notes the wait at the next reading.
+    scene.step(52, &[request]);
+    let admitted = RequestSeen { parked_ns: 49_000_000, ..request };
+    scene.step(60, &[admitted]);
+    assert_eq!(thread.cores(), scene.slow, "9 ms old");
+    scene.step(62, &[admitted]);
+    assert_eq!(thread.cores(), scene.fast);
+    let answered = RequestSeen { since_ns: None, queries: 1, latency_ns: 62_000_000, ..admitted };
+    scene.step(63, &[answered]);
+    let latency = scene.dispatch.take_tally().tally.latency;
+    assert_eq!(latency.count(), 1);
+    assert!(latency.mean().unwrap().0.abs_diff(13_000_000) < 200_000, "without the wait");
+}
+
+#[test]
+fn a_wait_between_two_readings_is_no_age() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    scene.step(1, &[idle(0, thread.tid)]);
+    // It arrived and had its turn since the last reading, which was late.
+    let request = RequestSeen { parked_ns: 18_000_000, ..scene.pending(0, thread.tid, 1) };
+    scene.step(21, &[request]);
+    assert_eq!(thread.cores(), scene.slow, "2 ms old");
+    let brief = RequestSeen { since_ns: None, queries: 2, latency_ns: 24_000_000, ..request };
+    scene.step(24, &[brief]);
+    let latency = scene.dispatch.take_tally().tally.latency;
+    assert!(latency.count() == 2 && latency.quantile(Percentile::P99).unwrap().0 < 6_100_000);
+}
+
+#[test]
+fn a_thread_that_is_not_the_servers_is_looked_up_once_in_a_while() {
+    let Some(mut scene) = Scene::new() else { return };
+    let foreign: Vec<RequestSeen> =
+        (0..LOOK_UPS_MAX + 8).map(|id| scene.pending(id, i32::MAX - id as i32, 1)).collect();
+    scene.step(2, &foreign);
+    assert_eq!(scene.dispatch.foreign.len() as u32, LOOK_UPS_MAX, "at one reading");
+    scene.step(3, &foreign);
+    assert_eq!(scene.dispatch.look_ups, LOOK_UPS_MAX - 8);
+    scene.step(4, &foreign);
+    assert_eq!(scene.dispatch.look_ups, LOOK_UPS_MAX, "all are known");
+    scene.step(1500, &foreign);
+    assert_eq!(scene.dispatch.look_ups, 0, "their numbers may have other threads by now");
+    assert_eq!(scene.dispatch.take_tally().foreign, u64::from(LOOK_UPS_MAX) + 8);
 }
 
 #[test]
