@@ -149,6 +149,7 @@ fn model(work: f64) -> OversubscribedModel {
             sigma: 0.0,
             kappa: (work - 1.0) / (most * (most - 1.0)),
             most: CONNECTIONS,
+            spins_on: None,
         },
         costs: Costs::default(),
         query: Query {
