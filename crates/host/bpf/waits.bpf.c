@@ -4,7 +4,12 @@
  *
  * A thread begins to wait when it is woken (sched_wakeup, once it is in a run queue) or is
  * switched out while it could run on (sched_switch). It ends its wait when sched_switch puts
- * it on a core. Time in which the quota of its cgroup (cpu.max) keeps it off is part of it.
+ * it on a core. Time in which the quota of its cgroup (cpu.max) keeps it off is no wait, and
+ * summed apart: the kernel counts it in the run queue of the thread's cgroup on its core.
+ *
+ * Each core has a clock for what ran on it: for each app, for all of them, and for other
+ * threads. The clocks at both ends of a wait say what had the core meanwhile. A thread that
+ * moves to another core while it waits, or is throttled, is attributed to nothing.
  *
  * Which processes belong to which app is in a table that crates/host/src/bpf/waits.rs writes.
  * A child belongs to its parent's app from its fork on. Threads of other processes cost one
@@ -19,6 +24,8 @@
  */
 #include "histogram.h"
 
+#include <bpf/bpf_core_read.h>
+
 #define SLOT_BITS 14
 #define PROCESSES_MAX 16384
 /* 2^32 over the golden ratio, for Fibonacci hashing. */
@@ -27,9 +34,25 @@
 /* The fields that are read of the kernel's struct; the loader replaces their offsets. */
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct thread_info {
+	__u32 cpu;
+};
+
+struct cfs_rq {
+	/* Exists with CONFIG_CFS_BANDWIDTH, under this name since Linux 5.19. */
+	__u64 throttled_clock_pelt_time;
+};
+
+struct sched_entity {
+	/* Exists with CONFIG_FAIR_GROUP_SCHED. */
+	struct cfs_rq *cfs_rq;
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
+	struct thread_info thread_info;
+	struct sched_entity se;
 };
 
 #pragma clang attribute pop
@@ -49,8 +72,14 @@ struct app_record {
 	__u64 lost;
 	/* Children that found the table of processes full. */
 	__u64 unfollowed;
+	/* Times in which its threads could run and the quota of their cgroup kept them off. */
+	__u64 throttled_ns;
+	/* Parts of its waits in which its own threads, those of other apps, and others ran. */
+	__u64 behind_own_ns;
+	__u64 behind_apps_ns;
+	__u64 behind_others_ns;
 	/* A whole number of cache lines. */
-	__u64 padding[6];
+	__u64 padding[2];
 };
 
 _Static_assert(sizeof(struct app_record) == 8 * (512 + 8), "waits.rs reads 520 words");
@@ -64,10 +93,54 @@ struct {
 	__type(value, struct app_record);
 } records SEC(".maps");
 
+/* The number of apps, which the loader sets. */
+const volatile __u32 apps = 1;
+
+/* What a core has run of each app, in ns: all apps of the first core, then of the second, ...
+ * The loader sets the number of cores times that of apps. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} ran SEC(".maps");
+
+/* What a core runs, beside the number of an app and one. */
+#define OTHERS 0
+#define NOTHING (~0U)
+
+/* A core: only its own programs write, and those of other cores read. */
+struct core {
+	/* When the thread that runs was switched in. */
+	__u64 since;
+	/* What it is of. */
+	__u64 runs;
+	/* Sums of what ran before it. */
+	__u64 others_ns;
+	__u64 apps_ns;
+	__u64 padding[4];
+};
+
+/* Further cores have no clocks. */
+#define CORES_MAX 1024
+struct core cores[CORES_MAX];
+
+/* The clocks of a core. */
+struct clocks {
+	__u64 others_ns;
+	__u64 apps_ns;
+	__u64 own_ns;
+};
+
 struct waiting_thread {
 	/* The thread in the lower half, its app in the upper one; 0 for none. */
 	__u64 thread;
 	__u64 since;
+	/* The run queue that it is in, and for how long that was throttled before. */
+	__u64 queue;
+	__u64 throttled_ns;
+	__u64 core;
+	struct clocks clocks;
 };
 
 /* A variable, which only these programs use, takes fewer instructions than a map. */
@@ -83,8 +156,49 @@ static __always_inline struct app_record *record_of(__u32 app)
 	return bpf_map_lookup_elem(&records, &app);
 }
 
+/* What a core has run of an app, a pointer to change. */
+static __always_inline __u64 *ran_of(__u32 core, __u32 app)
+{
+	__u32 at = core * apps + app;
+
+	return bpf_map_lookup_elem(&ran, &at);
+}
+
+/* For how long a thread's run queue was throttled, in ns, since the machine is up. */
+static __always_inline __u64 throttled_of(struct task_struct *task, __u64 *queue)
+{
+	struct cfs_rq *cfs_rq = 0;
+
+	*queue = 0;
+	if (!bpf_core_field_exists(task->se.cfs_rq) ||
+	    !bpf_core_field_exists(cfs_rq->throttled_clock_pelt_time))
+		return 0;
+	cfs_rq = task->se.cfs_rq;
+	*queue = (__u64)cfs_rq;
+	return cfs_rq->throttled_clock_pelt_time;
+}
+
+/* The clocks of a core for a thread of an app, with the part of what runs on it now. */
+static __always_inline void read_clocks(struct clocks *clocks, __u32 number, __u32 app, __u64 now)
+{
+	struct core *core = &cores[number & (CORES_MAX - 1)];
+	__u64 *own = ran_of(number, app);
+	__u64 part = elapsed(READ_ONCE(core->since), now);
+	__u64 runs = READ_ONCE(core->runs);
+
+	clocks->others_ns = READ_ONCE(core->others_ns);
+	clocks->apps_ns = READ_ONCE(core->apps_ns);
+	clocks->own_ns = own ? READ_ONCE(*own) : 0;
+	if (runs == OTHERS)
+		clocks->others_ns += part;
+	else if (runs != NOTHING)
+		clocks->apps_ns += part;
+	if (runs == (__u64)app + 1)
+		clocks->own_ns += part;
+}
+
 /* A thread begins to wait, if it is one of an app. */
-static __always_inline void begin_wait(struct task_struct *task)
+static __always_inline void begin_wait(struct task_struct *task, __u64 now)
 {
 	__u32 process = task->tgid, thread = task->pid;
 	__u32 *app = bpf_map_lookup_elem(&processes, &process);
@@ -101,15 +215,34 @@ static __always_inline void begin_wait(struct task_struct *task)
 		if (record)
 			__sync_fetch_and_add(&record->lost, 1);
 	}
-	WRITE_ONCE(slot->since, bpf_ktime_get_ns());
+	slot->throttled_ns = throttled_of(task, &slot->queue);
+	slot->core = task->thread_info.cpu;
+	read_clocks(&slot->clocks, slot->core, *app, now);
+	WRITE_ONCE(slot->since, now);
 	WRITE_ONCE(slot->thread, (__u64)*app << 32 | thread);
+}
+
+/* Adds what had the core while a thread waited; each part is at most the rest of the wait. */
+static __always_inline void attribute(struct app_record *record, struct waiting_thread *slot,
+				      struct clocks *now, __u64 ns)
+{
+	__u64 own = elapsed(slot->clocks.own_ns, now->own_ns);
+	__u64 all = elapsed(slot->clocks.apps_ns, now->apps_ns);
+	__u64 others = elapsed(slot->clocks.others_ns, now->others_ns);
+
+	all = all < ns ? all : ns;
+	own = own < all ? own : all;
+	others = others < ns - all ? others : ns - all;
+	__sync_fetch_and_add(&record->behind_own_ns, own);
+	__sync_fetch_and_add(&record->behind_apps_ns, all - own);
+	__sync_fetch_and_add(&record->behind_others_ns, others);
 }
 
 /* sched_wakeup(thread) */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(lull_app_wake, struct task_struct *task)
 {
-	begin_wait(task);
+	begin_wait(task, bpf_ktime_get_ns());
 	return 0;
 }
 
@@ -117,8 +250,59 @@ int BPF_PROG(lull_app_wake, struct task_struct *task)
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(lull_app_wake_new, struct task_struct *task)
 {
-	begin_wait(task);
+	begin_wait(task, bpf_ktime_get_ns());
 	return 0;
+}
+
+/* The thread that ran on a core is switched out: what it ran is added to the clocks. */
+static __always_inline void end_slice(struct core *core, __u32 number, __u64 now)
+{
+	__u64 part = elapsed(core->since, now), runs = core->runs;
+	__u64 *own;
+
+	if (runs == OTHERS) {
+		WRITE_ONCE(core->others_ns, core->others_ns + part);
+	} else if (runs != NOTHING) {
+		WRITE_ONCE(core->apps_ns, core->apps_ns + part);
+		own = ran_of(number, runs - 1);
+		if (own)
+			WRITE_ONCE(*own, *own + part);
+	}
+	WRITE_ONCE(core->since, now);
+}
+
+/* A thread that waited is switched in: its wait has ended. Returns what it is of. */
+static __always_inline __u64 end_wait(struct task_struct *task, __u32 number, __u64 now)
+{
+	__u32 thread = task->pid;
+	struct waiting_thread *slot = slot_of(thread);
+	__u64 waits = READ_ONCE(slot->thread);
+	__u64 ns, queue, throttled;
+	struct app_record *record;
+	struct clocks clocks;
+	struct bucket *bucket;
+
+	if ((__u32)waits != thread)
+		return OTHERS;
+	ns = elapsed(READ_ONCE(slot->since), now);
+	WRITE_ONCE(slot->thread, 0);
+	record = record_of(waits >> 32);
+	if (!record)
+		return OTHERS;
+	throttled = throttled_of(task, &queue);
+	throttled = queue == slot->queue ? elapsed(slot->throttled_ns, throttled) : 0;
+	throttled = throttled < ns ? throttled : ns;
+	if (throttled) {
+		__sync_fetch_and_add(&record->throttled_ns, throttled);
+		ns -= throttled;
+	} else if (slot->core == number) {
+		read_clocks(&clocks, number, waits >> 32, now);
+		attribute(record, slot, &clocks, ns);
+	}
+	bucket = &record->waits.buckets[bucket_of(ns)];
+	__sync_fetch_and_add(&bucket->count, 1);
+	__sync_fetch_and_add(&bucket->sum_ns, ns);
+	return (waits >> 32) + 1;
 }
 
 /* sched_switch(is preempted, from, to, state of from) */
@@ -126,28 +310,17 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(lull_app_switch, bool is_preempted, struct task_struct *from,
 	     struct task_struct *to, unsigned int from_state)
 {
-	struct waiting_thread *slot;
-	struct app_record *record;
-	struct bucket *bucket;
-	__u64 waits, ns;
-	__u32 thread;
+	__u32 number = bpf_get_smp_processor_id() & (CORES_MAX - 1);
+	struct core *core = &cores[number];
+	__u64 now = bpf_ktime_get_ns();
 
+	end_slice(core, number, now);
+	WRITE_ONCE(core->runs, NOTHING);
 	/* The thread could run on, and is not the core's idle thread, which never waits. */
 	if ((is_preempted || !from_state) && from->pid)
-		begin_wait(from);
-	thread = to->pid;
-	slot = slot_of(thread);
-	waits = READ_ONCE(slot->thread);
-	if (!thread || (__u32)waits != thread)
-		return 0;
-	ns = elapsed(READ_ONCE(slot->since), bpf_ktime_get_ns());
-	WRITE_ONCE(slot->thread, 0);
-	record = record_of(waits >> 32);
-	if (!record)
-		return 0;
-	bucket = &record->waits.buckets[bucket_of(ns)];
-	__sync_fetch_and_add(&bucket->count, 1);
-	__sync_fetch_and_add(&bucket->sum_ns, ns);
+		begin_wait(from, now);
+	if (to->pid)
+		WRITE_ONCE(core->runs, end_wait(to, number, now));
 	return 0;
 }
 

@@ -64,16 +64,39 @@ pub enum Scope {
     App,
     /// One core: label `core`.
     Core,
+    /// One class of clients of an app: labels `app` and `client_class`. The label of a sample is
+    /// `APP/CLASS`, since no app's name has a slash.
+    ClientClass,
 }
 
 impl Scope {
-    /// The label's name, if there is one.
-    pub const fn label(self) -> Option<&'static str> {
+    /// Every scope.
+    pub const ALL: [Self; 4] = [Self::Machine, Self::App, Self::Core, Self::ClientClass];
+
+    /// What it is of, in one word: `app`.
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Machine => None,
-            Self::App => Some("app"),
-            Self::Core => Some("core"),
+            Self::Machine => "machine",
+            Self::App => "app",
+            Self::Core => "core",
+            Self::ClientClass => "client_class",
         }
+    }
+
+    /// The names of its labels.
+    pub const fn label_names(self) -> &'static [&'static str] {
+        match self {
+            Self::Machine => &[],
+            Self::App => &["app"],
+            Self::Core => &["core"],
+            Self::ClientClass => &["app", "client_class"],
+        }
+    }
+
+    /// The labels of a sample: names and values.
+    pub fn labels(self, label: &str) -> impl Iterator<Item = (&'static str, &str)> {
+        let parts = label.splitn(self.label_names().len().max(1), '/');
+        self.label_names().iter().copied().zip(parts)
     }
 }
 
@@ -137,7 +160,8 @@ impl<'de> Deserialize<'de> for &'static Metric {
 pub struct Sample {
     /// Which metric.
     pub metric: &'static Metric,
-    /// The app's name or the core's number; empty for the machine.
+    /// The app's name, the core's number, or both names of a class of clients
+    /// ([`Scope::ClientClass`]); empty for the machine.
     pub label: String,
     /// The value in the metric's unit, or why there is none.
     pub value: Gauge<f64>,
@@ -231,6 +255,21 @@ metrics! {
         "99th percentile of the time that its threads that can run wait until they do; where an \
          app has an objective of run-queue latency.",
         "eBPF at sched_wakeup and sched_switch", Last;
+    RUN_QUEUE_THROTTLED = "run_queue_throttled", Ratio, App,
+        "Time for which its threads could run and the quota of their cgroup (`cpu.max`) kept them \
+         off, in cores; no part of `run_queue_p99`. Where an app has an objective of run-queue \
+         latency, as the following.",
+        "eBPF at sched_switch, `throttled_clock_pelt_time` of the run queue", Mean;
+    RUN_QUEUE_BEHIND_OWN = "run_queue_behind_own", Ratio, App,
+        "Time for which its threads waited while other threads of it had their core, in cores.",
+        "eBPF at sched_switch", Mean;
+    RUN_QUEUE_BEHIND_APPS = "run_queue_behind_apps", Ratio, App,
+        "Time for which its threads waited while threads of other apps had their core, in cores.",
+        "eBPF at sched_switch", Mean;
+    RUN_QUEUE_BEHIND_OTHERS = "run_queue_behind_others", Ratio, App,
+        "Time for which its threads waited while threads of no app, such as the kernel's, had \
+         their core, in cores.",
+        "eBPF at sched_switch", Mean;
     CONTEXT_SWITCHES = "context_switches", PerSecond, App,
         "Context switches of its threads.", "/proc/PID/task/TID/schedstat", Mean;
     INSTRUCTIONS = "instructions", PerSecond, App,
@@ -258,6 +297,23 @@ metrics! {
         "Ways of the last-level cache that the app may fill.", "the knob's state";
     APP_BANDWIDTH = "app_memory_bandwidth_share", Ratio, App,
         "Share of the peak memory bandwidth that the app may use.", "the knob's state";
+    CLIENT_CONNECTIONS = "client_connections", Count, ClientClass,
+        "Connections of the class's clients at the end of the epoch.",
+        "the page of the on-call runtime";
+    CLIENT_UNDER_WAY = "client_under_way", Count, ClientClass,
+        "Connections of the class that run a query or have a transaction open.",
+        "the page of the on-call runtime";
+    CLIENT_WAITING = "client_waiting", Count, ClientClass,
+        "Connections of the class that wait for a slot at the gate.",
+        "the page of the on-call runtime";
+    CLIENT_TURNS = "client_turns", PerSecond, ClientClass,
+        "Turns that the class began at the gate.", "the page of the on-call runtime";
+    CLIENT_WAIT_P50 = "client_wait_p50", Seconds, ClientClass,
+        "Median wait at the gate of the class's turns that waited.",
+        "the page of the on-call runtime";
+    CLIENT_WAIT_P99 = "client_wait_p99", Seconds, ClientClass,
+        "99th percentile of the wait at the gate of the class's turns that waited.",
+        "the page of the on-call runtime";
     CORE_UTILISATION = "core_utilisation", Ratio, Core,
         "Share of the epoch the core was not idle.", "/proc/stat";
     CORE_IDLE_RESIDENCY = "core_idle_residency", Ratio, Core,
@@ -341,6 +397,19 @@ mod tests {
             assert!(metric.help.ends_with('.'), "{}", metric.name);
             assert!(!metric.source.is_empty(), "{}", metric.name);
         }
+    }
+
+    #[test]
+    fn a_class_of_clients_has_the_labels_of_its_app_and_its_own() {
+        let labels = |scope: Scope, label| scope.labels(label).collect::<Vec<_>>();
+        let class = [("app", "db"), ("client_class", "a/b")];
+        assert_eq!(labels(Scope::ClientClass, "db/a/b"), class);
+        assert_eq!(labels(Scope::App, "db"), [("app", "db")]);
+        assert_eq!(labels(Scope::Machine, ""), []);
+        assert!(Scope::ALL.iter().all(|scope| {
+            let wanted = if *scope == Scope::Machine { "machine" } else { scope.name() };
+            scope.label_names().last().copied().unwrap_or("machine") == wanted
+        }));
     }
 
     #[test]

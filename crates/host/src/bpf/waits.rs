@@ -7,6 +7,13 @@
 //!   sched_process_fork ───▶ the child belongs to its parent's app
 //!   sched_process_exit ───▶ the process belongs to none
 //! ```
+//!
+//! A wait does not contain the time for which the quota of the thread's cgroup (`cpu.max`) kept
+//! it off, which is summed apart (Linux 5.19 and later; before, it is part of the wait). What
+//! ran on the thread's core meanwhile is summed as well: threads of its own app, of other apps,
+//! and others, the kernel's among them. A thread that is moved to another core while it waits is
+//! attributed to none of them. The kernel's clock of throttling runs slower where a core runs
+//! below its full frequency, so that a part of the throttled time may count as a wait.
 
 use super::BpfError;
 use super::buckets::{self, Histogram};
@@ -14,9 +21,13 @@ use super::object::{FreesTypes, Object, kernel_types};
 use crate::sys::bpf::MappedWords;
 use aya::EbpfLoader;
 use aya::maps::{HashMap, MapData};
+use lull_measure::Nanos;
 use std::collections::BTreeMap;
 
 static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/waits.bpf.o");
+
+/// As many cores have clocks for what ran on them.
+const CORES_MAX: u32 = 1024;
 
 /// The 64-bit words of `struct app_record` in `waits.bpf.c`.
 struct Record;
@@ -25,6 +36,10 @@ impl Record {
     const WAITS: usize = 0;
     const LOST: usize = buckets::WORDS;
     const UNFOLLOWED: usize = Self::LOST + 1;
+    const THROTTLED: usize = Self::LOST + 2;
+    const BEHIND_OWN: usize = Self::LOST + 3;
+    const BEHIND_APPS: usize = Self::LOST + 4;
+    const BEHIND_OTHERS: usize = Self::LOST + 5;
     const WORDS: usize = buckets::WORDS + 8;
 }
 
@@ -46,6 +61,15 @@ pub struct WaitsSeen {
     pub waits: Histogram,
     /// Waits that were dropped, and children whose waits are not counted.
     pub lost: u64,
+    /// Time for which threads could run and the quota of their cgroup kept them off, which is
+    /// no part of the waits; summed over threads, as the following.
+    pub throttled: Nanos,
+    /// Time of the waits in which other threads of the app had the core.
+    pub behind_own: Nanos,
+    /// Time of the waits in which threads of other apps of the watch had the core.
+    pub behind_apps: Nanos,
+    /// Time of the waits in which any other thread had the core.
+    pub behind_others: Nanos,
 }
 
 impl WaitWatch {
@@ -56,10 +80,15 @@ impl WaitWatch {
     pub fn begin(apps: usize) -> Result<Self, BpfError> {
         let _freed = FreesTypes;
         let kernel = kernel_types()?;
+        let apps = apps.max(1) as u32;
         let mut loader = EbpfLoader::new();
-        loader.btf(Some(&kernel)).map_max_entries("records", apps.max(1) as u32);
+        loader.btf(Some(&kernel)).map_max_entries("records", apps);
+        loader.override_global("apps", &apps, true);
+        // Cores are numbered below that of the possible ones; further ones have no clocks.
+        let cores = aya::util::nr_cpus().map_or(CORES_MAX, |count| CORES_MAX.min(count as u32));
+        loader.map_max_entries("ran", cores * apps);
         let mut object = Object::load(&mut loader, PROGRAMS)?;
-        let records = object.mapped("records", Record::WORDS, apps.max(1))?;
+        let records = object.mapped("records", Record::WORDS, apps as usize)?;
         let processes = HashMap::try_from(object.take_map("processes")?);
         let processes = processes
             .map_err(|error| BpfError::from_aya("the table of processes is of no use", &error))?;
@@ -108,6 +137,10 @@ impl WaitWatch {
         WaitsSeen {
             waits: Histogram::read(|index| word(Record::WAITS + index)),
             lost: word(Record::LOST) + word(Record::UNFOLLOWED),
+            throttled: Nanos(word(Record::THROTTLED)),
+            behind_own: Nanos(word(Record::BEHIND_OWN)),
+            behind_apps: Nanos(word(Record::BEHIND_APPS)),
+            behind_others: Nanos(word(Record::BEHIND_OTHERS)),
         }
     }
 }
@@ -116,7 +149,6 @@ impl WaitWatch {
 mod tests {
     use super::super::tests::allowed;
     use super::*;
-    use lull_measure::Nanos;
     use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
@@ -174,6 +206,75 @@ mod tests {
         until("a long wait of both", || has_waited(0) && has_waited(2));
         assert_eq!(watch.read(1).waits.count(), 0, "an app without a process");
         assert_eq!([0, 2].map(|app| watch.read(app).lost), [0, 0]);
+        let [one, two] = [0, 2].map(|app| watch.read(app));
+        for seen in [&one, &two] {
+            let all = seen.waits.total();
+            assert!(seen.behind_apps > Nanos::from_millis(1), "the other app ran: {seen:?}");
+            assert!(seen.behind_own + seen.behind_apps + seen.behind_others <= all, "{seen:?}");
+            assert!(seen.behind_own < all / 4, "a single thread never waits for itself");
+        }
+    }
+
+    #[test]
+    fn threads_of_one_app_wait_behind_its_own_and_strangers_are_no_app() {
+        let Some(mut watch) = watch(1) else { return };
+        let spin = "while :; do :; done";
+        let own = [shell(spin), shell(spin)];
+        let follow = |shells: &[&Ends]| shells.iter().map(|one| (one.0.id(), 0)).collect();
+        watch.follow(&follow(&[&own[0], &own[1]])).unwrap();
+        until("waits behind its own", || watch.read(0).behind_own > Nanos::from_millis(50));
+        let before = watch.read(0);
+        assert_eq!(before.behind_apps, Nanos::ZERO, "there is no other app");
+        watch.follow(&follow(&[&own[0]])).unwrap();
+        let others = || watch.read(0).behind_others.saturating_sub(before.behind_others);
+        until("waits behind a stranger", || others() > Nanos::from_millis(50));
+    }
+
+    /// A cgroup with a quota for CPU time, of either version; removed when dropped.
+    struct Limited(std::path::PathBuf);
+
+    impl Limited {
+        /// A quota of 5 ms in each 50 ms; `None` where no such cgroup can be made.
+        fn new() -> Option<Self> {
+            let name = format!("lull-waits-{}", std::process::id());
+            let first = std::path::Path::new("/sys/fs/cgroup/cpu").join(&name);
+            let second = std::path::Path::new("/sys/fs/cgroup").join(&name);
+            let limited = [first, second].into_iter().find_map(|path| {
+                std::fs::create_dir(&path).ok()?;
+                Some(Self(path))
+            })?;
+            let write = |file: &str, text: &str| std::fs::write(limited.0.join(file), text);
+            let of_first =
+                || write("cpu.cfs_period_us", "50000").and(write("cpu.cfs_quota_us", "5000"));
+            write("cpu.max", "5000 50000").or_else(|_| of_first()).ok()?;
+            Some(limited)
+        }
+
+        fn add(&self, pid: u32) {
+            std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).unwrap();
+        }
+    }
+
+    impl Drop for Limited {
+        fn drop(&mut self) {
+            until("the cgroup is empty", || std::fs::remove_dir(&self.0).is_ok());
+        }
+    }
+
+    #[test]
+    fn time_that_a_quota_takes_is_no_wait_and_is_summed_apart() {
+        let Some(mut watch) = watch(1) else { return };
+        let Some(cgroup) = Limited::new() else {
+            return lull_testing::skip("no cgroup with a quota can be made");
+        };
+        let own = shell("while :; do :; done");
+        cgroup.add(own.0.id());
+        watch.follow(&BTreeMap::from([(own.0.id(), 0)])).unwrap();
+        // Nine tenths of the time are throttled, in pieces of about 45 ms.
+        until("a second of throttling", || watch.read(0).throttled > Nanos::from_secs(1));
+        let seen = watch.read(0);
+        assert!(seen.waits.total() < seen.throttled, "waits are what is left: {seen:?}");
+        drop(own);
     }
 
     #[test]

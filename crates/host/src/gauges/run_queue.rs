@@ -1,13 +1,18 @@
 //! Times of each app's threads from runnable to running, from the programs of
 //! [`crate::bpf::WaitWatch`]: the latency of an app that reports none.
 //!
-//! A wait is the time for which a thread could not go on because other threads had its core,
-//! or because the quota of its cgroup (`cpu.max`) was used up. One watch serves all apps.
+//! A wait is the time for which a thread could not go on because other threads had its core.
+//! The time for which the quota of its cgroup (`cpu.max`) was used up is shown apart, and so is
+//! what had the core during the waits. One watch serves all apps.
 
 use super::{check_lost, first_reading};
 use crate::Roots;
 use crate::bpf::{WaitWatch, WaitsSeen};
-use lull_control::LatencySeen;
+use lull_control::{LatencySeen, Readings};
+use lull_measure::catalogue::{
+    Metric, RUN_QUEUE_BEHIND_APPS, RUN_QUEUE_BEHIND_OTHERS, RUN_QUEUE_BEHIND_OWN, RUN_QUEUE_P99,
+    RUN_QUEUE_THROTTLED,
+};
 use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
 use std::collections::BTreeMap;
 
@@ -17,17 +22,23 @@ pub struct RunQueue {
     watch: Gauge<WaitWatch>,
     /// By app.
     last: Vec<Option<(Nanos, WaitsSeen)>>,
+    /// By app, of its last epoch.
+    parts: Vec<Gauge<Parts>>,
 }
+
+/// Sums of an epoch over threads, in cores: seconds of them in each second.
+type Parts = [(&'static Metric, f64); 4];
 
 impl RunQueue {
     /// No programs, for a reason.
     pub(crate) fn none(why: Missing) -> Self {
-        Self { watch: Err(why), last: Vec::new() }
+        Self { watch: Err(why), last: Vec::new(), parts: Vec::new() }
     }
 
     /// Begins to watch this number of apps, or records why that cannot be done.
     pub(crate) fn new(roots: &Roots, apps: usize) -> Self {
-        Self { watch: begin(roots, apps), last: vec![None; apps] }
+        let parts = (0..apps).map(|_| Err(first_reading())).collect();
+        Self { watch: begin(roots, apps), last: vec![None; apps], parts }
     }
 
     /// By which means waits are seen, or why they cannot be: found out by doing it for a moment.
@@ -54,12 +65,30 @@ impl RunQueue {
         let watch = self.watch.as_ref().map_err(Clone::clone)?;
         let seen = watch.read(app);
         let slot = self.last.get_mut(app).ok_or_else(first_reading)?;
-        let latency = match slot {
-            Some((before, old)) => since(old, &seen, now.saturating_sub(*before)),
-            None => Err(first_reading()),
+        let (latency, parts) = match slot {
+            Some((before, old)) => {
+                let span = now.saturating_sub(*before);
+                (since(old, &seen, span), parts_since(old, &seen, span))
+            }
+            None => (Err(first_reading()), Err(first_reading())),
         };
         *slot = Some((now, seen));
+        self.parts[app] = parts;
         latency
+    }
+
+    /// Adds what [`Self::latency`] has just found of an app to its readings.
+    pub(crate) fn fill(&self, app: usize, latency: &Gauge<LatencySeen>, into: &mut Readings) {
+        into.set(RUN_QUEUE_P99, p99(latency));
+        let none = || latency.as_ref().err().cloned().unwrap_or_else(first_reading);
+        let parts = match self.parts.get(app) {
+            Some(parts) if self.watch.is_ok() => parts.clone(),
+            _ => Err(none()),
+        };
+        match parts {
+            Ok(parts) => parts.into_iter().for_each(|(metric, value)| into.set(metric, Ok(value))),
+            Err(why) => PARTS.iter().for_each(|metric| into.set(metric, Err(why.clone()))),
+        }
     }
 }
 
@@ -70,8 +99,12 @@ fn begin(roots: &Roots, apps: usize) -> Gauge<WaitWatch> {
     Ok(WaitWatch::begin(apps)?)
 }
 
+/// The metrics of [`Parts`].
+const PARTS: [&Metric; 4] =
+    [RUN_QUEUE_THROTTLED, RUN_QUEUE_BEHIND_OWN, RUN_QUEUE_BEHIND_APPS, RUN_QUEUE_BEHIND_OTHERS];
+
 /// The 99th percentile of waits, in seconds.
-pub(crate) fn p99(waits: &Gauge<LatencySeen>) -> Gauge<f64> {
+fn p99(waits: &Gauge<LatencySeen>) -> Gauge<f64> {
     let tail = waits.as_ref().map_err(Clone::clone)?.tail(Percentile::P99);
     let none = || Missing::because("none of its threads waited in the epoch");
     tail.map(Nanos::as_secs_f64).ok_or_else(none)
@@ -85,6 +118,17 @@ fn since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<LatencySeen> {
     let mut window = Latency::default();
     waits.means().for_each(|(wait, count)| window.record_many(wait, count));
     Ok(LatencySeen::on_server(window, span, (0, None), 0))
+}
+
+fn parts_since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<Parts> {
+    if span == Nanos::ZERO {
+        return Err(Missing::because("the epoch is empty"));
+    }
+    let sums =
+        |seen: &WaitsSeen| [seen.throttled, seen.behind_own, seen.behind_apps, seen.behind_others];
+    let (old, new) = (sums(old), sums(new));
+    let cores = |at: usize| new[at].saturating_sub(old[at]).as_secs_f64() / span.as_secs_f64();
+    Ok(std::array::from_fn(|at| (PARTS[at], cores(at))))
 }
 
 #[cfg(test)]
@@ -107,6 +151,33 @@ mod tests {
         assert!(tail.0.abs_diff(700_000) < 10_000, "{tail}");
         let idle = since(&new, &new, Nanos::from_secs(1)).unwrap();
         assert_eq!((idle.tail(Percentile::P99), idle.outstanding), (None, 0));
+    }
+
+    #[test]
+    fn what_had_the_core_is_in_cores_of_the_epoch() {
+        let new = WaitsSeen {
+            throttled: Nanos::from_millis(900),
+            behind_own: Nanos::from_millis(10),
+            behind_apps: Nanos::from_millis(500),
+            behind_others: Nanos::from_millis(20),
+            ..WaitsSeen::default()
+        };
+        let old = WaitsSeen { throttled: Nanos::from_millis(100), ..WaitsSeen::default() };
+        let parts = parts_since(&old, &new, Nanos::from_secs(2)).unwrap();
+        let values = parts.map(|(_, value)| (value * 1000.0).round());
+        assert_eq!(values, [400.0, 5.0, 250.0, 10.0]);
+        assert!(parts_since(&old, &new, Nanos::ZERO).is_err());
+    }
+
+    #[test]
+    fn every_reading_has_a_value_or_a_reason() {
+        let mut waits = RunQueue::new(&Tree::new().roots(), 1);
+        let latency = waits.latency(0, Nanos(1));
+        let mut readings = Readings::unknown(&first_reading());
+        waits.fill(0, &latency, &mut readings);
+        for metric in PARTS.into_iter().chain([RUN_QUEUE_P99]) {
+            assert!(readings.get(metric).is_err(), "{}", metric.name);
+        }
     }
 
     #[test]

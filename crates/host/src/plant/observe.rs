@@ -7,7 +7,7 @@ use crate::apps;
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
-use crate::gauges::{memory_pressure, run_queue};
+use crate::gauges::memory_pressure;
 use crate::guard::{Key, Patience};
 use crate::knobs::{
     Affinity, Change, ChangedSetting, KnobError, Means, Share, Taken, ThreadValue, Watched, cores,
@@ -19,7 +19,7 @@ use lull_control::{
     AppId, AppSeen, CoreSeen, ForeignChange, Knob, LatencySeen, Observation, PlantError, Progress,
     Readings, Setting, numbered,
 };
-use lull_measure::catalogue::{MEMORY_PRESSURE, RUN_QUEUE_P99};
+use lull_measure::catalogue::MEMORY_PRESSURE;
 use lull_measure::{Gauge, Missing, Nanos};
 use rustix::time::ClockId;
 
@@ -204,7 +204,7 @@ impl HostPlant {
         for ((id, spec), app) in numbered(&self.specs).zip(&mut self.apps) {
             let mut work = app.work(span, listed, self.partitions.group(id));
             let for_cores = self.gauges.waits.latency(id.index(), self.pace.last);
-            work.set(RUN_QUEUE_P99, run_queue::p99(&for_cores));
+            self.gauges.waits.fill(id.index(), &for_cores, &mut work);
             let for_memory = memory_pressure::latency(work.get(MEMORY_PRESSURE), span);
             let waits = AppWaits { for_cores, for_memory };
             let push = &mut self.gauges.push;
@@ -342,7 +342,7 @@ fn progress(
 }
 
 fn seen(
-    app: &RunningApp,
+    app: &mut RunningApp,
     latency: Gauge<LatencySeen>,
     progress: Gauge<Progress>,
     readings: Readings,
@@ -351,5 +351,6 @@ fn seen(
         let why = Missing::because(format!("{} has no live process", app.handle.name()));
         return AppSeen { latency, ..AppSeen::unknown(&why) };
     }
-    AppSeen { alive: true, latency, progress, readings, threads: Ok(app.threads().len() as u32) }
+    let (threads, client_classes) = (Ok(app.threads().len() as u32), app.client_classes());
+    AppSeen { alive: true, latency, progress, readings, threads, client_classes }
 }
