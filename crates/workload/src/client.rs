@@ -36,9 +36,9 @@ pub use config::{ConfigError, LoadConfig};
 pub use report::{KindReport, LoadError, LoadReport, ServerErrors, WindowReport};
 
 use crate::arrivals::Rate;
-use crate::target::{self, Endpoint, TargetError};
+use crate::target::{self, Endpoint, TargetError, TlsClient, Transport};
 use crate::{Generator, clock};
-use engine::Engine;
+use engine::{Engine, Place};
 use ledger::RunResult;
 use lull_measure::Latency;
 use rand::SeedableRng;
@@ -69,10 +69,13 @@ pub fn run_watched(
     config.check()?;
     let schedule = config.rate.as_ref().map(Rate::schedule).transpose()?;
     let parts = parts::divide(config, schedule.as_ref())?;
-    let server = reach(config)?;
-    set_up(config, &server, stop)?;
+    let tls = config.target.tls()?;
+    let server = reach(config, tls.as_ref())?;
+    set_up(config, &server, tls.as_ref(), stop)?;
     let (windows, reporter) = reporter::channels(config.threads);
-    let part = |(part, windows)| Engine::new(config, part, server.clone(), windows);
+    let part = |(part, windows)| {
+        Engine::new(config, part, Place { server: server.clone(), tls: tls.clone() }, windows)
+    };
     let engines = parts.into_iter().zip(windows).map(part).collect::<Result<Vec<_>, _>>()?;
     std::thread::scope(|scope| {
         let push = config.push.as_ref();
@@ -118,34 +121,49 @@ fn spawn<'scope, T: Send + 'scope>(
 }
 
 /// Stores keys, logs in or creates tables before the run.
-fn set_up(config: &LoadConfig, server: &Endpoint, stop: &AtomicBool) -> Result<(), LoadError> {
+fn set_up(
+    config: &LoadConfig,
+    server: &Endpoint,
+    tls: Option<&TlsClient>,
+    stop: &AtomicBool,
+) -> Result<(), LoadError> {
     match (config.target.address.protocol(), server) {
         (protocol, Endpoint::Tcp(server)) if protocol.is_cache() && config.preload => {
             // Preloading draws from a stream of its own, so that the requests of the run
             // are the same with and without it.
             let mut values = Generator::seed_from_u64(config.seed);
             values.long_jump();
-            target::preload(*server, &mut config.target.cache()?, &mut values, stop)?;
+            target::preload(*server, tls, &mut config.target.cache()?, &mut values, stop)?;
         }
-        (protocol, server) if protocol.is_database() => {
-            config.target.database()?.set_up(server, config.preload, stop)?;
+        (protocol, endpoint) if protocol.is_database() => {
+            let server = target::Server { endpoint, tls };
+            config.target.database()?.set_up_at(&server, config.preload, stop)?;
         }
         _ => {}
     }
     Ok(())
 }
 
-/// Returns the first endpoint of the host that accepts a connection.
-fn reach(config: &LoadConfig) -> Result<Endpoint, LoadError> {
+/// Returns the first endpoint of the host that accepts a connection, under TLS if that is what
+/// connections begin with.
+fn reach(config: &LoadConfig, tls: Option<&TlsClient>) -> Result<Endpoint, LoadError> {
     let mut last = None;
     let address = &config.target.address;
     let wrong = |source| TargetError::Resolve { address: address.clone(), source };
     for endpoint in address.resolve().map_err(wrong)? {
-        match endpoint.connect(Duration::from_secs(5)) {
-            Ok(_) => return Ok(endpoint),
+        match try_to_reach(&endpoint, tls.filter(|_| !address.protocol().is_database())) {
+            Ok(()) => return Ok(endpoint),
             Err(error) => last = Some(error),
         }
     }
     let source = last.unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
     Err(LoadError::Unreachable { address: address.clone(), source })
+}
+
+fn try_to_reach(endpoint: &Endpoint, tls: Option<&TlsClient>) -> std::io::Result<()> {
+    let mut transport = Transport::new(endpoint.connect(Duration::from_secs(5))?);
+    match tls {
+        None => Ok(()),
+        Some(tls) => transport.begin_tls(tls, Vec::new()).and_then(|()| transport.shake_hands()),
+    }
 }

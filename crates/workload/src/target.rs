@@ -2,7 +2,8 @@
 //!
 //! A [`Target`] writes requests; a [`Decoder`], one per connection, reads the
 //! replies. Neither does I/O nor keeps time. Replies arrive in the order of the
-//! requests, so that the client needs no identifiers and may pipeline.
+//! requests, so that the client needs no identifiers and may pipeline; where they do not,
+//! the decoder numbers the requests ([`Decoder::number`], [`Decoder::position`]).
 //!
 //! To a database a request is a dialogue ([`Decoder::begin`]): the decoder logs in, writes
 //! one statement after another, and reports one outcome for all.
@@ -14,14 +15,17 @@ mod database;
 mod endpoint;
 mod error_code;
 mod http;
+mod http2;
 mod memcached;
 mod options;
 mod preload;
 mod redis;
+mod transport;
 
 pub use address::{Address, AddressError, Protocol};
 pub use cache::{Cache, CacheProtocol};
 pub use config::{TargetConfig, TargetError};
+pub(crate) use database::Server;
 pub use database::{
     Database, DatabaseConfig, DatabaseError, ScriptError, ScriptSource, SetupError, Statements,
 };
@@ -29,8 +33,12 @@ pub use endpoint::Endpoint;
 pub(crate) use endpoint::Stream;
 pub use error_code::ErrorCode;
 pub use http::Http;
+pub use http2::Http2;
 pub use options::Options;
-pub use preload::{PreloadError, Preloaded, preload};
+pub(crate) use preload::preload;
+pub use preload::{PreloadError, Preloaded};
+pub(crate) use transport::{TlsClient, Transport};
+pub use transport::{TlsConfig, TlsError};
 
 use crate::Generator;
 use lull_measure::Nanos;
@@ -97,6 +105,22 @@ pub trait Decoder: Send {
     /// If the bytes do not follow the protocol; the connection must then be closed.
     fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>)
     -> Result<usize, ProtocolError>;
+
+    /// Writes the number of its place on the connection into a request that
+    /// [`Target::encode`] has written, if requests have numbers.
+    fn number(&mut self, _request: &mut [u8]) {}
+
+    /// Returns the place of the request that the next outcome is of, among those that are
+    /// under way. Called once for each outcome that ends a request.
+    fn position(&mut self) -> usize {
+        0
+    }
+
+    /// Returns whether everything behind the bytes that were written so far is encrypted, which
+    /// is so from then on.
+    fn begins_tls(&mut self) -> bool {
+        false
+    }
 
     /// Called when the server has closed the connection. Returns the outcome of the
     /// reply that this completes, if any.

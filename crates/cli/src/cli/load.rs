@@ -12,10 +12,11 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("loop").required(true).args(["rate", "closed"])))]
 pub(crate) struct LoadArgs {
-    /// memcached://HOST:PORT, redis://HOST:PORT, http://HOST:PORT/PATH, options://HOST:PORT,
-    /// mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE; a database on a
-    /// unix socket is mysql://USER@/DATABASE?socket=PATH. A password is read from MYSQL_PWD,
-    /// PGPASSWORD or REDISCLI_AUTH
+    /// memcached://HOST:PORT, redis://HOST:PORT, http://HOST:PORT/PATH, h2c:// for HTTP/2,
+    /// options://HOST:PORT, mysql://USER@HOST:PORT/DATABASE or
+    /// postgres://USER@HOST:PORT/DATABASE; a database on a unix socket is
+    /// mysql://USER@/DATABASE?socket=PATH. Under TLS: rediss://, https://, h2://, and ?tls
+    /// behind a database. A password is read from MYSQL_PWD, PGPASSWORD or REDISCLI_AUTH
     pub(crate) target: Address,
     /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
     #[arg(long)]
@@ -32,7 +33,7 @@ pub(crate) struct LoadArgs {
     /// Connections held open
     #[arg(long, short, default_value_t = 16)]
     pub(crate) connections: usize,
-    /// Requests under way at most on one connection
+    /// Requests under way at most on one connection; with HTTP/2 each is a stream
     #[arg(long, default_value_t = 1)]
     pub(crate) depth: usize,
     /// How long to send; without it until interrupted
@@ -82,6 +83,12 @@ pub(crate) struct LoadArgs {
     /// memcached, Redis: share of requests that store, 0 to 1
     #[arg(long, default_value_t = EtcConfig::default().set_share)]
     pub(crate) set_share: f64,
+    /// TLS: certificates of the authorities that are trusted (PEM), instead of the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// TLS: accept any certificate
+    #[arg(long, conflicts_with = "tls_ca")]
+    pub(crate) tls_insecure: bool,
     /// Write the latencies as an HDR histogram (V2, base64) to this file
     #[arg(long)]
     pub(crate) hdr: Option<PathBuf>,

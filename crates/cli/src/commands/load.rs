@@ -10,7 +10,7 @@ use lull_workload::apps::options::Demand;
 use lull_workload::client::{LoadConfig, LoadError, LoadReport, run_watched};
 use lull_workload::etc::EtcConfig;
 use lull_workload::push::PushConfig;
-use lull_workload::target::{DatabaseConfig, Protocol, Statements};
+use lull_workload::target::{DatabaseConfig, Protocol, Statements, TlsConfig};
 use std::path::Path;
 
 pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
@@ -75,7 +75,9 @@ pub(super) fn config(args: LoadArgs) -> LoadConfig {
         Protocol::Mysql => std::env::var("MYSQL_PWD"),
         Protocol::Postgres => std::env::var("PGPASSWORD"),
         Protocol::Redis => std::env::var("REDISCLI_AUTH"),
-        Protocol::Memcached | Protocol::Http | Protocol::Options => Ok(String::new()),
+        Protocol::Memcached | Protocol::Http | Protocol::Http2 | Protocol::Options => {
+            Ok(String::new())
+        }
     }
     .unwrap_or_default();
     let mut config = LoadConfig { rate: args.rate, ..LoadConfig::closed(args.target) };
@@ -87,6 +89,7 @@ pub(super) fn config(args: LoadArgs) -> LoadConfig {
         password: password.clone(),
     };
     config.target.redis_password = password;
+    config.target.tls = TlsConfig { ca: args.tls_ca, is_insecure: args.tls_insecure };
     config.target.etc =
         EtcConfig { records: args.records, set_share: args.set_share, ..EtcConfig::default() };
     config.target.demand = Demand { base_paths: args.base_paths, ..Demand::default() };

@@ -1,9 +1,12 @@
 //! One connection to the server: bytes out, bytes in, requests in flight.
 
 use super::ledger::Request;
-use crate::clock;
-use crate::target::{Decoder, Endpoint, Outcome, ProtocolError, Stream};
+use crate::target::{
+    Decoder, Endpoint, Outcome, ProtocolError, RequestKind, Stream, Target, TlsClient, Transport,
+};
+use crate::{Generator, clock};
 use lull_measure::Nanos;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 use std::collections::VecDeque;
@@ -21,7 +24,7 @@ pub(super) enum State {
     /// Connecting since this instant.
     Connecting(Nanos, Stream),
     /// Open.
-    Up(Stream),
+    Up(Transport),
 }
 
 /// A connection with its buffers and its requests in flight.
@@ -87,9 +90,13 @@ impl Connection {
     }
 
     /// Begins to connect.
-    pub(super) fn connect(&mut self, server: &Endpoint, now: Nanos) -> Result<&Stream, Errno> {
+    pub(super) fn connect(
+        &mut self,
+        server: &Endpoint,
+        now: Nanos,
+    ) -> Result<BorrowedFd<'_>, Errno> {
         self.state = State::Connecting(now, server.begin()?);
-        self.stream().ok_or(Errno::NOTCONN)
+        self.socket().ok_or(Errno::NOTCONN)
     }
 
     /// Puts a connection attempt off for a moment; returns its time.
@@ -100,7 +107,7 @@ impl Connection {
     }
 
     /// Completes a connection attempt after the socket has become writable.
-    pub(super) fn finish(&mut self) -> std::io::Result<()> {
+    pub(super) fn finish(&mut self, tls: Option<&TlsClient>) -> std::io::Result<()> {
         let State::Connecting(_, stream) = &self.state else {
             return Err(ErrorKind::NotConnected.into());
         };
@@ -110,7 +117,11 @@ impl Connection {
         else {
             return Err(ErrorKind::NotConnected.into());
         };
-        self.state = State::Up(stream);
+        let mut transport = Transport::new(stream);
+        if let Some(tls) = tls {
+            transport.begin_tls(tls, Vec::new())?;
+        }
+        self.state = State::Up(transport);
         self.up_since = clock::now();
         if self.decoder.is_ready() {
             self.pause = FIRST_PAUSE;
@@ -118,10 +129,11 @@ impl Connection {
         Ok(())
     }
 
-    pub(super) fn stream(&self) -> Option<&Stream> {
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
             State::Down(_) => None,
-            State::Connecting(_, stream) | State::Up(stream) => Some(stream),
+            State::Connecting(_, stream) => Some(stream.as_fd()),
+            State::Up(transport) => Some(transport.as_fd()),
         }
     }
 
@@ -136,7 +148,8 @@ impl Connection {
 
     /// Returns whether its slots can be offered now; they are offered once.
     pub(super) fn offer(&mut self) -> bool {
-        let offers = self.is_up() && !self.is_offered && self.decoder.is_ready();
+        let is_open = matches!(&self.state, State::Up(transport) if transport.is_open());
+        let offers = is_open && !self.is_offered && self.decoder.is_ready();
         if offers {
             (self.is_offered, self.pause) = (true, FIRST_PAUSE);
         }
@@ -171,19 +184,37 @@ impl Connection {
         self.unsent == 1
     }
 
-    /// The buffer to which bytes of requests are appended.
-    pub(super) const fn output(&mut self) -> &mut Vec<u8> {
-        &mut self.out
+    /// Writes the next request of a target.
+    pub(super) fn write(&mut self, target: &mut dyn Target, rng: &mut Generator) -> RequestKind {
+        let begin = self.out.len();
+        let kind = target.encode(rng, &mut self.out);
+        self.decoder.number(&mut self.out[begin..]);
+        kind
     }
 
-    /// Lets the decoder write what is to be sent now.
-    pub(super) fn proceed(&mut self, now: Nanos, outcomes: &mut Vec<Outcome>) {
+    /// Lets the decoder write what is to be sent now, and begins TLS where it says so.
+    pub(super) fn proceed(
+        &mut self,
+        now: Nanos,
+        tls: Option<&TlsClient>,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), Loss> {
         self.decoder.proceed(now, outcomes, &mut self.out);
+        if let (State::Up(transport), Some(tls)) = (&mut self.state, tls)
+            && self.decoder.begins_tls()
+        {
+            let clear = self.out.split_off(std::mem::take(&mut self.written));
+            self.out.clear();
+            transport.begin_tls(tls, clear).map_err(Loss::Io)?;
+            self.decoder.proceed(now, outcomes, &mut self.out);
+        }
+        Ok(())
     }
 
     /// Returns whether bytes wait for a flush.
     pub(super) fn has_output(&self) -> bool {
-        self.written < self.out.len()
+        let is_behind = matches!(&self.state, State::Up(transport) if transport.has_output());
+        is_behind || self.written < self.out.len()
     }
 
     /// Sets `now` as the send time of all requests that are not written yet.
@@ -197,9 +228,14 @@ impl Connection {
 
     /// Writes the bytes that wait in the output buffer.
     pub(super) fn flush(&mut self) -> Result<Flush, Loss> {
-        let State::Up(stream) = &self.state else { return Ok(Flush::Blocked) };
-        while self.written < self.out.len() {
-            match stream.send(&self.out[self.written..]) {
+        let State::Up(transport) = &mut self.state else { return Ok(Flush::Blocked) };
+        loop {
+            let sent = match &self.out[self.written..] {
+                [] => transport.flush().map(|()| 0),
+                bytes => transport.send(bytes),
+            };
+            match sent {
+                Ok(0) => break,
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Flush::Blocked),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -211,27 +247,35 @@ impl Connection {
         Ok(Flush::Done)
     }
 
-    /// Reads once into `scratch` and decodes. Appends outcomes in the order of `in_flight`.
+    /// Reads once into `scratch` and decodes, or until nothing is left of what TLS has
+    /// decrypted. Appends outcomes as [`Decoder::position`] places them.
     pub(super) fn read(
         &mut self,
         scratch: &mut [u8],
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), Loss> {
-        let State::Up(stream) = &self.state else { return Ok(()) };
-        match stream.receive(scratch) {
-            Ok(0) => {
-                outcomes.extend(self.decoder.close());
-                let announced = self.decoder.is_last();
-                Err(if announced { Loss::Announced } else { Loss::Closed })
+        while let State::Up(transport) = &mut self.state {
+            let received = transport.receive(scratch);
+            let is_all = !transport.has_received();
+            match received {
+                Ok(0) => {
+                    outcomes.extend(self.decoder.close());
+                    let announced = self.decoder.is_last();
+                    return Err(if announced { Loss::Announced } else { Loss::Closed });
+                }
+                Ok(count) => self.decode(&scratch[..count], outcomes).map_err(Loss::Protocol)?,
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+                {
+                    return Ok(());
+                }
+                Err(error) => return Err(Loss::Io(error)),
             }
-            Ok(count) => self.decode(&scratch[..count], outcomes).map_err(Loss::Protocol),
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-            {
-                Ok(())
+            if is_all {
+                return Ok(());
             }
-            Err(error) => Err(Loss::Io(error)),
         }
+        Ok(())
     }
 
     fn decode(&mut self, bytes: &[u8], outcomes: &mut Vec<Outcome>) -> Result<(), ProtocolError> {

@@ -9,7 +9,7 @@ use super::parts::{Part, PartArrivals};
 use super::report::LoadError;
 use super::reporter::WindowSender;
 use crate::poller::{Events, Interest, Poller, Ready, wake_exactly};
-use crate::target::{Endpoint, Outcome, Target};
+use crate::target::{Endpoint, Outcome, Target, TlsClient};
 use crate::{Generator, clock};
 use lull_measure::Nanos;
 use rustix::io::Errno;
@@ -35,11 +35,24 @@ struct RequestSlot {
     generation: u32,
 }
 
+/// Where the server is, and what its TLS sessions begin with.
+pub(super) struct Place {
+    pub(super) server: Endpoint,
+    pub(super) tls: Option<TlsClient>,
+}
+
+impl Place {
+    /// What connections begin with, where the protocol does not negotiate it.
+    fn tls_at_once(&self, config: &LoadConfig) -> Option<&TlsClient> {
+        self.tls.as_ref().filter(|_| !config.target.address.protocol().is_database())
+    }
+}
+
 /// All state of a run.
 pub(super) struct Engine<'a> {
     config: &'a LoadConfig,
     target: Box<dyn Target>,
-    server: Endpoint,
+    place: Place,
     rng: Generator,
     /// `None` in a closed loop.
     arrivals: Option<PartArrivals>,
@@ -77,7 +90,7 @@ impl<'a> Engine<'a> {
     pub(super) fn new(
         config: &'a LoadConfig,
         part: Part,
-        server: Endpoint,
+        place: Place,
         mut windows: WindowSender,
     ) -> Result<Self, LoadError> {
         let Part { target, connections, arrivals, rng } = part;
@@ -88,7 +101,7 @@ impl<'a> Engine<'a> {
                 .map(|_| Connection::new(target.decoder(), config.depth))
                 .collect(),
             target,
-            server,
+            place,
             rng,
             arrivals,
             start: Nanos::ZERO,
@@ -144,7 +157,8 @@ impl<'a> Engine<'a> {
 
     /// How long a connection may take until it is usable.
     fn patience(&self) -> Nanos {
-        match self.config.target.address.protocol().is_database() {
+        let address = &self.config.target.address;
+        match address.protocol().is_database() || address.is_tls() {
             true => LOGIN_TIMEOUT,
             false => CONNECT_TIMEOUT,
         }
@@ -241,8 +255,8 @@ impl<'a> Engine<'a> {
 
     /// Changes the events for which the poller watches a connection.
     fn watch(&mut self, index: usize, interest: Interest) {
-        let Some(stream) = self.connections[index].stream() else { return };
-        if let Err(error) = self.poller.change(stream, index as u64, interest) {
+        let Some(socket) = self.connections[index].socket() else { return };
+        if let Err(error) = self.poller.change(socket, index as u64, interest) {
             self.lose(index, &Loss::Io(error.into()));
         }
     }
@@ -321,7 +335,7 @@ impl<'a> Engine<'a> {
 
     fn finish_connecting(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        match connection.finish() {
+        match connection.finish(self.place.tls_at_once(self.config)) {
             Ok(()) => {
                 self.watch(index, Interest::Read);
                 self.proceed(index);
@@ -374,8 +388,8 @@ impl<'a> Engine<'a> {
             match connection.state {
                 State::Down(until) if until <= now => {
                     let begun = connection
-                        .connect(&self.server, now)
-                        .and_then(|stream| self.poller.add(stream, index as u64, Interest::Write));
+                        .connect(&self.place.server, now)
+                        .and_then(|socket| self.poller.add(socket, index as u64, Interest::Write));
                     match begun {
                         Ok(()) => {}
                         // The server's queue of a unix socket is full, which is no loss.

@@ -11,8 +11,9 @@ use std::str::FromStr;
 /// A server's protocol and place.
 ///
 /// As text: `memcached://HOST[:11211]`, `redis://HOST[:6379]`, `http://HOST[:80][/PATH]`,
-/// `options://HOST[:7300]`, `mysql://USER@HOST[:3306]/DATABASE`,
-/// `postgres://USER@HOST[:5432]/DATABASE`. A database on a unix socket is
+/// `h2c://HOST[:80][/PATH]`, `options://HOST[:7300]`, `mysql://USER@HOST[:3306]/DATABASE`,
+/// `postgres://USER@HOST[:5432]/DATABASE`. Under TLS: `rediss://`, `https://`, `h2://`, and
+/// `?tls` behind a database. A database on a unix socket is
 /// `mysql://USER@/DATABASE?socket=PATH`. Passwords are not part of an address, which appears
 /// in process lists and reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +28,12 @@ pub struct Address {
     user: String,
     /// The unix socket, instead of host and port.
     socket: Option<PathBuf>,
+    /// Whether the connections are encrypted.
+    is_tls: bool,
 }
+
+/// Servers take no more than this.
+const PATH_BYTES_MAX: usize = 8_000;
 
 /// A protocol that can be loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +42,10 @@ pub enum Protocol {
     Memcached,
     /// That of Redis, Valkey and KeyDB.
     Redis,
-    /// HTTP/1.1 in the clear.
+    /// HTTP/1.1.
     Http,
+    /// HTTP/2.
+    Http2,
     /// The built-in options server's.
     Options,
     /// That of MySQL and MariaDB.
@@ -55,8 +63,15 @@ pub struct AddressError {
 }
 
 impl Protocol {
-    const ALL: [Self; 6] =
-        [Self::Memcached, Self::Redis, Self::Http, Self::Options, Self::Mysql, Self::Postgres];
+    const ALL: [Self; 7] = [
+        Self::Memcached,
+        Self::Redis,
+        Self::Http,
+        Self::Http2,
+        Self::Options,
+        Self::Mysql,
+        Self::Postgres,
+    ];
 
     /// Whether requests read and store keys.
     pub const fn is_cache(self) -> bool {
@@ -68,22 +83,48 @@ impl Protocol {
         matches!(self, Self::Mysql | Self::Postgres)
     }
 
+    /// Whether requests are for a page.
+    const fn is_http(self) -> bool {
+        matches!(self, Self::Http | Self::Http2)
+    }
+
     const fn scheme(self) -> &'static str {
         match self {
             Self::Memcached => "memcached",
             Self::Redis => "redis",
             Self::Http => "http",
+            Self::Http2 => "h2c",
             Self::Options => "options",
             Self::Mysql => "mysql",
             Self::Postgres => "postgres",
         }
     }
 
-    const fn default_port(self) -> u16 {
+    /// The scheme under TLS, where the scheme says it.
+    const fn tls_scheme(self) -> Option<&'static str> {
+        match self {
+            Self::Redis => Some("rediss"),
+            Self::Http => Some("https"),
+            Self::Http2 => Some("h2"),
+            Self::Memcached | Self::Options | Self::Mysql | Self::Postgres => None,
+        }
+    }
+
+    /// The protocol of a scheme, and whether the scheme means TLS.
+    fn of_scheme(scheme: &str) -> Option<(Self, bool)> {
+        Self::ALL.into_iter().find_map(|protocol| match scheme {
+            _ if scheme == protocol.scheme() => Some((protocol, false)),
+            _ if Some(scheme) == protocol.tls_scheme() => Some((protocol, true)),
+            _ => None,
+        })
+    }
+
+    const fn default_port(self, is_tls: bool) -> u16 {
         match self {
             Self::Memcached => 11211,
             Self::Redis => 6379,
-            Self::Http => 80,
+            Self::Http | Self::Http2 if is_tls => 443,
+            Self::Http | Self::Http2 => 80,
             Self::Options => crate::apps::options::DEFAULT_PORT,
             Self::Mysql => 3306,
             Self::Postgres => 5432,
@@ -122,10 +163,11 @@ impl Address {
         Self {
             protocol,
             host: String::new(),
-            port: protocol.default_port(),
+            port: protocol.default_port(false),
             path: format!("/{database}"),
             user: user.to_owned(),
             socket: Some(socket.to_owned()),
+            is_tls: false,
         }
     }
 
@@ -137,7 +179,24 @@ impl Address {
             path: path.to_owned(),
             user: String::new(),
             socket: None,
+            is_tls: false,
         }
+    }
+
+    /// The same server under TLS.
+    #[must_use]
+    pub fn with_tls(self) -> Self {
+        Self { is_tls: true, ..self }
+    }
+
+    /// Whether the connections are encrypted.
+    pub const fn is_tls(&self) -> bool {
+        self.is_tls
+    }
+
+    /// The name or address of the host; empty on a unix socket.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
     }
 
     /// The user of a database.
@@ -198,24 +257,26 @@ impl FromStr for Address {
 }
 
 fn read(text: &str) -> Result<Address, &'static str> {
-    let schemes = "write memcached://HOST:PORT, redis://HOST:PORT, http://HOST:PORT/PATH, \
-                   options://HOST:PORT, mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE";
+    let schemes = "write memcached://HOST:PORT, redis:// or rediss://HOST:PORT, http://, https://, \
+                   h2:// or h2c://HOST:PORT/PATH, options://HOST:PORT, \
+                   mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE";
     let (scheme, rest) = text.split_once("://").ok_or(schemes)?;
-    let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.scheme() == scheme);
-    let protocol = protocol.ok_or(schemes)?;
+    let (protocol, is_tls) = Protocol::of_scheme(scheme).ok_or(schemes)?;
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     if protocol.is_database() {
         return read_database(protocol, authority, path);
     }
     let path = read_path(protocol, path)?;
     let (host, port) = read_authority(authority)?;
-    let port = port.unwrap_or_else(|| protocol.default_port());
-    Ok(Address { protocol, host, port, path, user: String::new(), socket: None })
+    let port = port.unwrap_or_else(|| protocol.default_port(is_tls));
+    Ok(Address { protocol, host, port, path, user: String::new(), socket: None, is_tls })
 }
 
-/// `USER@HOST:PORT` and `/DATABASE`, or `USER@` and `/DATABASE?socket=PATH`.
+/// `USER@HOST:PORT` and `/DATABASE` or `/DATABASE?tls`, or `USER@` and
+/// `/DATABASE?socket=PATH`.
 fn read_database(protocol: Protocol, authority: &str, path: &str) -> Result<Address, &'static str> {
-    let wrong = "write USER@HOST/DATABASE, or USER@/DATABASE?socket=PATH for a unix socket";
+    let wrong = "write USER@HOST/DATABASE, USER@HOST/DATABASE?tls for TLS, or \
+                 USER@/DATABASE?socket=PATH for a unix socket";
     let (user, place) = authority.split_once('@').ok_or(wrong)?;
     if user.contains(':') {
         return Err("no password goes here, where process lists and reports show it: set \
@@ -229,8 +290,9 @@ fn read_database(protocol: Protocol, authority: &str, path: &str) -> Result<Addr
     if user.is_empty() || !is_plain(user) || !is_plain(database) {
         return Err("user and database are letters, digits, _, -, . and $");
     }
+    let is_tls = query == "tls";
     let socket = match query {
-        "" => None,
+        "" | "tls" => None,
         _ => Some(query.strip_prefix("socket=").filter(|path| path.starts_with('/')).ok_or(wrong)?),
     };
     let (host, port) = match socket {
@@ -241,22 +303,28 @@ fn read_database(protocol: Protocol, authority: &str, path: &str) -> Result<Addr
     Ok(Address {
         protocol,
         host,
-        port: port.unwrap_or_else(|| protocol.default_port()),
+        port: port.unwrap_or_else(|| protocol.default_port(is_tls)),
         path: format!("/{database}"),
         user: user.to_owned(),
         socket: socket.map(PathBuf::from),
+        is_tls,
     })
 }
 
 fn read_path(protocol: Protocol, path: &str) -> Result<String, &'static str> {
     match (protocol, path) {
-        (Protocol::Http, "") => Ok("/".to_owned()),
-        (Protocol::Http, path) if path.bytes().all(|byte| byte.is_ascii_graphic()) => {
+        (protocol, "") if protocol.is_http() => Ok("/".to_owned()),
+        (protocol, path) if protocol.is_http() && path.len() > PATH_BYTES_MAX => {
+            Err("the path is longer than 8000 bytes")
+        }
+        (protocol, path) if protocol.is_http() && path.bytes().all(|b| b.is_ascii_graphic()) => {
             Ok(path.to_owned())
         }
-        (Protocol::Http, _) => Err("the path must be percent-encoded ASCII without blanks"),
+        (protocol, _) if protocol.is_http() => {
+            Err("the path must be percent-encoded ASCII without blanks")
+        }
         (_, "" | "/") => Ok(String::new()),
-        _ => Err("only http:// has a path"),
+        _ => Err("only http://, https://, h2:// and h2c:// have a path"),
     }
 }
 
@@ -283,9 +351,12 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = if self.protocol.is_database() { "@" } else { "" };
         let (user, authority) = (&self.user, self.authority());
-        write!(f, "{}://{user}{at}{authority}{}", self.protocol.scheme(), self.path)?;
+        let scheme = self.protocol.tls_scheme().filter(|_| self.is_tls);
+        let scheme = scheme.unwrap_or_else(|| self.protocol.scheme());
+        write!(f, "{scheme}://{user}{at}{authority}{}", self.path)?;
         match &self.socket {
             Some(socket) => write!(f, "?socket={}", socket.display()),
+            None if self.is_tls && self.protocol.is_database() => f.write_str("?tls"),
             None => Ok(()),
         }
     }
@@ -316,7 +387,12 @@ mod tests {
             ("redis://db", "redis://db:6379"),
             ("http://127.0.0.1", "http://127.0.0.1:80/"),
             ("http://[::1]:8080/a?b=c", "http://[::1]:8080/a?b=c"),
+            ("rediss://db", "rediss://db:6379"),
+            ("https://web/a", "https://web:443/a"),
+            ("h2://web", "h2://web:443/"),
+            ("h2c://web:8080/a", "h2c://web:8080/a"),
             ("options://localhost", "options://localhost:7300"),
+            ("mysql://root@db/test?tls", "mysql://root@db:3306/test?tls"),
             ("mysql://root@db/test", "mysql://root@db:3306/test"),
             ("postgres://p@[::1]:5433/test", "postgres://p@[::1]:5433/test"),
             ("postgres://p@/x?socket=/run/.s.PGSQL.5", "postgres://p@/x?socket=/run/.s.PGSQL.5"),
@@ -330,7 +406,8 @@ mod tests {
     fn nonsense_is_refused_with_what_to_write_instead() {
         let cases = [
             ("127.0.0.1:11211", "memcached://HOST:PORT"),
-            ("https://x", "memcached://HOST:PORT"),
+            ("ftp://x", "memcached://HOST:PORT"),
+            ("memcacheds://x", "memcached://HOST:PORT"),
             ("memcached://", "host is missing"),
             ("memcached://x:0", "port must be"),
             ("memcached://x:99999", "port must be"),
@@ -339,6 +416,7 @@ mod tests {
             ("memcached://[::1", "without `]`"),
             ("memcached://[::1]1", "port must be"),
             ("options://x/y", "only http"),
+            ("postgres://p@/x?tls", "host is missing"),
             ("http://x/a b", "without blanks"),
             ("mysql://db/test", "USER@HOST/DATABASE"),
             ("mysql://root@db", "USER@HOST/DATABASE"),

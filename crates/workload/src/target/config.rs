@@ -1,8 +1,8 @@
 //! Which server to load, and the requests that are sent to it.
 
 use super::{
-    Address, Cache, CacheProtocol, Database, DatabaseConfig, DatabaseError, Http, Options,
-    Protocol, Target,
+    Address, Cache, CacheProtocol, Database, DatabaseConfig, DatabaseError, Http, Http2, Options,
+    Protocol, Target, TlsClient, TlsConfig, TlsError,
 };
 use crate::apps::options::{Demand, DemandError};
 use crate::etc::{Etc, EtcConfig, EtcError};
@@ -28,6 +28,9 @@ pub enum TargetError {
     /// The requests to a database are wrong.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+    /// There can be no TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 /// A server, and the requests that are sent to it.
@@ -45,6 +48,9 @@ pub struct TargetConfig {
     /// The requests to a database.
     #[serde(default)]
     pub database: DatabaseConfig,
+    /// Which servers are trusted under TLS.
+    #[serde(default)]
+    pub tls: TlsConfig,
     /// The password of a Redis, if it wants one.
     #[serde(skip)]
     pub redis_password: String,
@@ -58,6 +64,7 @@ impl TargetConfig {
             etc: EtcConfig::default(),
             demand: Demand::default(),
             database: DatabaseConfig::default(),
+            tls: TlsConfig::default(),
             redis_password: String::new(),
         }
     }
@@ -70,12 +77,32 @@ impl TargetConfig {
         Ok(match self.address.protocol() {
             Protocol::Memcached | Protocol::Redis => Box::new(self.cache()?),
             Protocol::Http => Box::new(Http::new(&self.address.authority(), self.address.path())),
+            Protocol::Http2 => {
+                let (host, path) = (self.address.authority(), self.address.path());
+                Box::new(Http2::new(&host, path, self.address.is_tls()))
+            }
             Protocol::Options => {
                 self.demand.check()?;
                 Box::new(Options::new(self.demand))
             }
             Protocol::Mysql | Protocol::Postgres => Box::new(self.database()?),
         })
+    }
+
+    /// What TLS sessions begin with; `None` in the clear.
+    ///
+    /// # Errors
+    /// If the program has no TLS, or no authority is known.
+    pub(crate) fn tls(&self) -> Result<Option<TlsClient>, TargetError> {
+        if !self.address.is_tls() {
+            return Ok(None);
+        }
+        let (offered, is_required): (Option<&'static [u8]>, _) = match self.address.protocol() {
+            Protocol::Http => (Some(b"http/1.1"), false),
+            Protocol::Http2 => (Some(b"h2"), true),
+            _ => (None, false),
+        };
+        Ok(Some(TlsClient::new(&self.tls, self.address.host(), offered, is_required)?))
     }
 
     pub(crate) fn database(&self) -> Result<Database, TargetError> {

@@ -28,7 +28,7 @@ mod wire;
 pub use script::ScriptError;
 pub use setup::SetupError;
 
-use super::{Address, Decoder, Endpoint, Protocol, RequestKind, Target};
+use super::{Address, Decoder, Endpoint, Protocol, RequestKind, Target, TlsClient};
 use crate::Generator;
 use mysql::Mysql;
 use postgres::{Postgres, SaltedPasswords};
@@ -125,6 +125,13 @@ pub enum DatabaseError {
     Script(#[from] ScriptError),
 }
 
+/// Where a database is, and what its TLS sessions begin with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Server<'s> {
+    pub(crate) endpoint: &'s Endpoint,
+    pub(crate) tls: Option<&'s TlsClient>,
+}
+
 /// A database as a target.
 #[derive(Debug)]
 pub struct Database {
@@ -171,6 +178,7 @@ impl Database {
             database: address.database().to_owned(),
             password: config.password.clone(),
             is_unix: address.socket().is_some(),
+            is_tls: address.is_tls(),
         };
         Ok(Self {
             protocol: address.protocol(),
@@ -190,6 +198,16 @@ impl Database {
     pub fn set_up(
         &self,
         server: &Endpoint,
+        creates: bool,
+        stop: &AtomicBool,
+    ) -> Result<(), SetupError> {
+        self.set_up_at(&Server { endpoint: server, tls: None }, creates, stop)
+    }
+
+    /// The same, under TLS if the server is to be spoken to so.
+    pub(crate) fn set_up_at(
+        &self,
+        server: &Server<'_>,
         creates: bool,
         stop: &AtomicBool,
     ) -> Result<(), SetupError> {

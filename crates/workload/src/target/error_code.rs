@@ -3,13 +3,16 @@
 use std::fmt;
 
 /// A SQLSTATE of PostgreSQL (`40001`), an error number of MySQL and MariaDB (`1213`), a status of
-/// HTTP (`503`) or the first word of an error of Redis (`NOAUTH`).
+/// HTTP (`503`), the code of a reset in HTTP/2 (`RST:7`) or the first word of an error of Redis
+/// (`NOAUTH`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorCode([u8; Self::LENGTH]);
 
 impl ErrorCode {
     /// The script ends while its transaction is open.
     pub(super) const OPEN: Self = Self(*b"OPEN        ");
+    /// A stream of HTTP/2 was reset with a code that is too long to be shown.
+    pub(super) const RESET: Self = Self(*b"RST:other   ");
     /// Bytes of a code at most.
     pub(super) const LENGTH: usize = 12;
 

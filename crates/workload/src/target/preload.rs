@@ -1,11 +1,11 @@
 //! Storing keys in a cache ahead of a run.
 
-use super::{Cache, Decoder, Outcome, ProtocolError, Target};
+use super::{Cache, Decoder, Endpoint, Outcome, ProtocolError, Target, TlsClient, Transport};
 use crate::Generator;
 use crate::etc::Etc;
 use lull_measure::Nanos;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -73,13 +73,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// If the server cannot be reached, does not answer for 5 s, refuses, or speaks another protocol.
-pub fn preload(
+pub(crate) fn preload(
     address: SocketAddr,
+    tls: Option<&TlsClient>,
     target: &mut Cache,
     rng: &mut Generator,
     stop: &AtomicBool,
 ) -> Result<Preloaded, PreloadError> {
-    let mut connection = Connection::open(address, target)?;
+    let mut connection = Connection::open(address, tls, target)?;
     let mut done = Preloaded { stored: 0, refused: 0 };
     let records = target.records();
     for first in (0..records).step_by(BATCH as usize) {
@@ -108,7 +109,7 @@ pub fn preload(
 struct Connection {
     protocol: &'static str,
     address: SocketAddr,
-    stream: TcpStream,
+    transport: Transport,
     decoder: Box<dyn Decoder>,
     out: Vec<u8>,
     held: Vec<u8>,
@@ -116,11 +117,16 @@ struct Connection {
 
 impl Connection {
     /// Connects, and logs in where that is needed.
-    fn open(address: SocketAddr, target: &Cache) -> Result<Self, PreloadError> {
+    fn open(
+        address: SocketAddr,
+        tls: Option<&TlsClient>,
+        target: &Cache,
+    ) -> Result<Self, PreloadError> {
         let (protocol, decoder) = (target.name(), target.decoder());
-        let stream = connect(address).map_err(|source| failed(protocol, address, source))?;
+        let transport = connect(address, tls);
+        let transport = transport.map_err(|source| failed(protocol, address, source))?;
         let mut connection =
-            Self { protocol, address, stream, decoder, out: Vec::new(), held: Vec::new() };
+            Self { protocol, address, transport, decoder, out: Vec::new(), held: Vec::new() };
         connection.decoder.proceed(Nanos::ZERO, &mut Vec::new(), &mut connection.out);
         Ok(connection)
     }
@@ -129,11 +135,11 @@ impl Connection {
     /// to stop.
     fn exchange(&mut self, wanted: usize, stop: &AtomicBool) -> Result<Vec<Outcome>, PreloadError> {
         let failed = |source| failed(self.protocol, self.address, source);
-        self.stream.write_all(&self.out).map_err(failed)?;
+        self.transport.send_all(&self.out).map_err(failed)?;
         self.out.clear();
         let (mut outcomes, mut chunk) = (Vec::new(), [0; 4096]);
         while outcomes.len() < wanted {
-            match self.stream.read(&mut chunk) {
+            match self.transport.wait_for_bytes(&mut chunk) {
                 Ok(0) => return Err(failed(ErrorKind::UnexpectedEof.into())),
                 Ok(count) => self.held.extend_from_slice(&chunk[..count]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {
@@ -151,12 +157,13 @@ impl Connection {
     }
 }
 
-fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
+fn connect(address: SocketAddr, tls: Option<&TlsClient>) -> std::io::Result<Transport> {
+    let mut transport = Transport::new(Endpoint::Tcp(address).connect(PATIENCE)?);
+    if let Some(tls) = tls {
+        transport.begin_tls(tls, Vec::new())?;
+        transport.shake_hands()?;
+    }
+    Ok(transport)
 }
 
 /// Returns the error of a transfer that failed.

@@ -15,7 +15,7 @@ impl Engine<'_> {
         let is_dialogue = connection.decoder.begin(&mut self.rng);
         let kind = match is_dialogue {
             true => RequestKind::Only,
-            false => self.target.encode(&mut self.rng, connection.output()),
+            false => connection.write(&mut *self.target, &mut self.rng),
         };
         let request = Request { due, ready, sent: ready, kind, timed_out: false };
         if connection.push(request) {
@@ -30,7 +30,12 @@ impl Engine<'_> {
     /// Lets a connection's decoder write what is to be sent now, and sets its wake-up.
     pub(super) fn proceed(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        connection.proceed(clock::now(), &mut self.outcomes);
+        let begun = connection.proceed(clock::now(), self.place.tls.as_ref(), &mut self.outcomes);
+        if let Err(loss) = begun {
+            self.outcomes.clear();
+            return self.lose(index, &loss);
+        }
+        let connection = &mut self.connections[index];
         let wakes_at = connection.decoder.wakes_at();
         if let Some(at) = wakes_at.filter(|_| wakes_at != connection.wakes_at) {
             self.wakeups.push(Reverse((at, index)));
@@ -71,7 +76,8 @@ impl Engine<'_> {
                 self.ledger.error(due, code, true, connection.decoder.message());
                 continue;
             }
-            let Some(request) = connection.in_flight.pop_front() else { return true };
+            let position = connection.decoder.position();
+            let Some(request) = connection.in_flight.remove(position) else { return true };
             // After a dialogue the slot is free when the connection is ready again.
             if !last && connection.is_offered {
                 self.free.push_back(slot);

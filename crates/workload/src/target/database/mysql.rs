@@ -61,6 +61,8 @@ pub(super) struct Mysql {
     in_transaction: bool,
     /// The server's number of each prepared statement.
     ids: Vec<u32>,
+    /// The login that is sent once the connection is encrypted.
+    encrypted_login: Option<Vec<u8>>,
 }
 
 /// The part of a packet that is read.
@@ -80,6 +82,7 @@ impl Mysql {
             is_continued: false,
             in_transaction: false,
             ids: Vec::new(),
+            encrypted_login: None,
         }
     }
 
@@ -92,7 +95,14 @@ impl Mysql {
         match (self.awaits, packet.payload.first()) {
             (Expect::Nothing | Expect::Greeting, Some(&ERR)) => Err(refused(packet.payload)),
             (Expect::Greeting, _) => {
-                out.extend(login::answer_greeting(&self.login, packet.payload, packet.sequence)?);
+                let answer = login::answer_greeting(&self.login, packet.payload, packet.sequence)?;
+                match answer.tls_request {
+                    None => out.extend(answer.login),
+                    Some(request) => {
+                        out.extend(request);
+                        self.encrypted_login = Some(answer.login);
+                    }
+                }
                 self.awaits = Expect::LoginReply;
                 Ok(None)
             }
@@ -206,6 +216,12 @@ impl Wire for Mysql {
 
     /// The server speaks first.
     fn open(&mut self, _: &mut Vec<u8>) {}
+
+    fn begins_tls(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(login) = self.encrypted_login.take() else { return false };
+        out.extend(login);
+        true
+    }
 
     fn query(&mut self, sql: &str, out: &mut Vec<u8>) {
         self.awaits = Expect::First;

@@ -12,12 +12,18 @@ use login::Authentication;
 pub(super) use login::SaltedPasswords;
 
 const VERSION: u32 = 0x3_0000;
+/// In place of the version: a request for TLS.
+const TLS_REQUEST: u32 = 80_877_103;
 /// Messages that are longer than this are garbage: PostgreSQL's own limit is 1 GiB.
 const LENGTH_MAX: usize = 1 << 30;
 
 /// What the connection does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// TLS was requested: the reply is one byte.
+    RequestingTls,
+    /// The server has agreed to TLS.
+    BeginningTls,
     Login,
     Idle,
     Replying,
@@ -98,6 +104,11 @@ impl Wire for Postgres {
     }
 
     fn open(&mut self, out: &mut Vec<u8>) {
+        if self.login.is_tls && self.state == State::Login {
+            self.state = State::RequestingTls;
+            write_body(&[&TLS_REQUEST.to_be_bytes()], out);
+            return;
+        }
         let (user, database) = (self.login.user.as_bytes(), self.login.database.as_bytes());
         let fields: [&[u8]; 8] = [
             &VERSION.to_be_bytes(),
@@ -110,6 +121,16 @@ impl Wire for Postgres {
             b"\0",
         ];
         write_body(&fields, out);
+    }
+
+    fn begins_tls(&mut self, out: &mut Vec<u8>) -> bool {
+        if self.state != State::BeginningTls {
+            return false;
+        }
+        // Behind the request `open` writes the login.
+        self.open(out);
+        self.state = State::Login;
+        true
     }
 
     fn query(&mut self, sql: &str, out: &mut Vec<u8>) {
@@ -152,6 +173,9 @@ impl Wire for Postgres {
             self.skip -= skipped;
             return Ok((skipped, None));
         }
+        if self.state == State::RequestingTls {
+            return self.read_tls_reply(input);
+        }
         let Some([kind, a, b, c, d]) = input.first_chunk::<5>() else { return Ok((0, None)) };
         let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
         if !(4..LENGTH_MAX).contains(&length) {
@@ -164,6 +188,25 @@ impl Wire for Postgres {
         self.skip = body - head;
         let reply = self.message(*kind, bytes, out)?;
         Ok((5 + head, reply))
+    }
+}
+
+impl Postgres {
+    /// Reads the reply to a request for TLS. Bytes that follow it in the clear can be from anybody
+    /// between, and are refused.
+    fn read_tls_reply(&mut self, input: &[u8]) -> Result<(usize, Option<Reply>), ProtocolError> {
+        match input {
+            [] => Ok((0, None)),
+            [b'S'] => {
+                self.state = State::BeginningTls;
+                Ok((1, None))
+            }
+            [b'N'] => Err(ProtocolError::unsupported(
+                Self::PROTOCOL,
+                "the server has no TLS: set `ssl = on` there, or leave out `?tls`",
+            )),
+            _ => Err(ProtocolError::unexpected(Self::PROTOCOL, input)),
+        }
     }
 }
 

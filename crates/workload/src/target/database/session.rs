@@ -246,6 +246,10 @@ impl<W: Wire> Decoder for Session<W> {
         out.append(&mut self.out);
     }
 
+    fn begins_tls(&mut self) -> bool {
+        self.wire.begins_tls(&mut self.out)
+    }
+
     fn is_ready(&self) -> bool {
         self.phase == Phase::Idle
     }

@@ -1,10 +1,10 @@
 //! The connection before a run: it checks the login, creates tables and prepares the script's
 //! statements, so that what the server refuses is an error before the run.
 
-use super::super::{Endpoint, ErrorCode, ProtocolError};
-use super::builtin;
+use super::super::{Endpoint, ErrorCode, ProtocolError, TlsClient, Transport};
 use super::session::Work;
 use super::wire::{Reply, Wire};
+use super::{Server, builtin};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub enum SetupError {
 /// prepares the statements.
 pub(super) fn run<W: Wire>(
     wire: W,
-    server: &Endpoint,
+    server: &Server<'_>,
     work: &Work,
     creates: bool,
     stop: &AtomicBool,
@@ -111,23 +111,26 @@ fn succeeded(sql: &str, reply: Reply) -> Result<(), SetupError> {
 struct Client<'c, W> {
     wire: W,
     server: &'c Endpoint,
+    tls: Option<&'c TlsClient>,
     stop: &'c AtomicBool,
-    stream: super::super::endpoint::Stream,
+    transport: Transport,
     is_logged_in: bool,
     held: Vec<u8>,
     out: Vec<u8>,
 }
 
 impl<'c, W: Wire> Client<'c, W> {
-    fn connect(wire: W, server: &'c Endpoint, stop: &'c AtomicBool) -> Result<Self, SetupError> {
+    fn connect(wire: W, server: &Server<'c>, stop: &'c AtomicBool) -> Result<Self, SetupError> {
+        let Server { endpoint: server, tls } = *server;
         let failed = |source| SetupError::Io { server: server.clone(), source };
-        let stream = server.connect(LOGIN_PATIENCE).map_err(failed)?;
+        let transport = Transport::new(server.connect(LOGIN_PATIENCE).map_err(failed)?);
         let (held, out) = (Vec::new(), Vec::new());
-        let mut client = Self { wire, server, stop, stream, is_logged_in: false, held, out };
+        let mut client =
+            Self { wire, server, tls, stop, transport, is_logged_in: false, held, out };
         client.wire.open(&mut client.out);
         client.reply()?;
         client.is_logged_in = true;
-        client.stream.set_patience(STATEMENT_PATIENCE).map_err(failed)?;
+        client.transport.set_patience(STATEMENT_PATIENCE).map_err(failed)?;
         Ok(client)
     }
 
@@ -140,12 +143,11 @@ impl<'c, W: Wire> Client<'c, W> {
     fn reply(&mut self) -> Result<Reply, SetupError> {
         let mut chunk = [0; 8192];
         loop {
-            let mut sent = 0;
-            while sent < self.out.len() {
-                let count = self.stream.send(&self.out[sent..]);
-                sent += count.or_else(|error| self.interrupted(error))?;
+            self.send()?;
+            if self.wire.begins_tls(&mut self.out) {
+                self.begin_tls()?;
+                continue;
             }
-            self.out.clear();
             let (used, reply) = self
                 .wire
                 .read(&self.held, &mut self.out)
@@ -155,7 +157,7 @@ impl<'c, W: Wire> Client<'c, W> {
                 return Ok(reply);
             }
             if used == 0 {
-                match self.stream.receive(&mut chunk) {
+                match self.transport.wait_for_bytes(&mut chunk) {
                     Ok(0) => return Err(self.failed(ErrorKind::UnexpectedEof.into())),
                     Ok(count) => self.held.extend_from_slice(&chunk[..count]),
                     Err(error) => {
@@ -164,6 +166,25 @@ impl<'c, W: Wire> Client<'c, W> {
                 }
             }
         }
+    }
+
+    fn send(&mut self) -> Result<(), SetupError> {
+        let mut sent = 0;
+        while sent < self.out.len() {
+            let count = self.transport.send(&self.out[sent..]);
+            sent += count.or_else(|error| self.interrupted(error))?;
+        }
+        self.out.clear();
+        while let Err(error) = self.transport.flush() {
+            self.interrupted(error)?;
+        }
+        Ok(())
+    }
+
+    fn begin_tls(&mut self) -> Result<(), SetupError> {
+        let Some(tls) = self.tls else { return Ok(()) };
+        let begun = self.transport.begin_tls(tls, Vec::new());
+        begun.and_then(|()| self.transport.shake_hands()).map_err(|error| self.failed(error))
     }
 
     /// Goes on after a signal that requests no stop: no bytes were transferred.
@@ -218,7 +239,8 @@ mod tests {
         let script = Script::parse("one", "SELECT 1;", 1).unwrap();
         let work = Work { script, scale: 1, prepares: false, tries_max: 1 };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let server = Endpoint::Tcp(listener.local_addr().unwrap());
+        let endpoint = Endpoint::Tcp(listener.local_addr().unwrap());
+        let server = Server { endpoint: &endpoint, tls: None };
         std::thread::scope(|scope| {
             let stop = AtomicBool::new(false);
             let accepted = scope.spawn(|| {

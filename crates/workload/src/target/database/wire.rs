@@ -16,6 +16,10 @@ pub(super) trait Wire: Send {
     /// Appends what the client sends first on a new connection. A reply follows.
     fn open(&mut self, out: &mut Vec<u8>);
 
+    /// Returns whether the server has agreed to TLS since the last call: all that is received
+    /// and sent from now on is encrypted. Appends what the client then sends.
+    fn begins_tls(&mut self, out: &mut Vec<u8>) -> bool;
+
     /// Appends a statement as text. A reply follows.
     fn query(&mut self, sql: &str, out: &mut Vec<u8>);
 
@@ -61,6 +65,8 @@ pub(super) struct Login {
     pub(super) password: String,
     /// Whether the connection is a unix socket, on which a password may be sent as it is.
     pub(super) is_unix: bool,
+    /// Whether TLS is requested, under which it may, too.
+    pub(super) is_tls: bool,
 }
 
 /// The longest part of a message that is read; the rest is skipped.

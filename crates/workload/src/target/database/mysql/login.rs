@@ -1,8 +1,8 @@
 //! The login of MySQL and MariaDB: `mysql_native_password` and `caching_sha2_password`.
 //!
 //! A server with `caching_sha2_password` that does not remember the account asks for the
-//! password itself. Without TLS that is possible on a unix socket only; MySQL's exchange by
-//! its RSA key is not implemented.
+//! password itself, which is sent under TLS or on a unix socket only; MySQL's exchange by its
+//! RSA key is not implemented.
 
 use super::super::super::ProtocolError;
 use super::super::wire::{Login, Wire, split_at_nul};
@@ -18,6 +18,7 @@ const SALT_BYTES: usize = 20;
 const CLIENT_LONG_PASSWORD: u32 = 1;
 const CLIENT_CONNECT_WITH_DB: u32 = 8;
 const CLIENT_PROTOCOL_41: u32 = 0x200;
+const CLIENT_SSL: u32 = 0x800;
 const CLIENT_TRANSACTIONS: u32 = 0x2000;
 const CLIENT_SECURE_CONNECTION: u32 = 0x8000;
 const CLIENT_PLUGIN_AUTH: u32 = 0x8_0000;
@@ -37,18 +38,32 @@ pub(super) enum Step {
     Done,
 }
 
+/// What is sent after the server's first packet.
+pub(super) struct GreetingAnswer {
+    /// In the clear; TLS begins behind it.
+    pub(super) tls_request: Option<Vec<u8>>,
+    pub(super) login: Vec<u8>,
+}
+
 /// Answers the server's first packet.
 pub(super) fn answer_greeting(
     login: &Login,
     payload: &[u8],
     sequence: u8,
-) -> Result<Vec<u8>, ProtocolError> {
+) -> Result<GreetingAnswer, ProtocolError> {
     let unexpected = || ProtocolError::unexpected(Mysql::PROTOCOL, payload);
-    let (salt, plugin) = read_greeting(payload).ok_or_else(unexpected)?;
+    let Greeting { salt, plugin, offers_tls } = read_greeting(payload).ok_or_else(unexpected)?;
+    if login.is_tls && !offers_tls {
+        return Err(ProtocolError::unsupported(
+            Mysql::PROTOCOL,
+            "the server has no TLS: give it a certificate, or leave out `?tls`",
+        ));
+    }
     // With another plugin the server requests one of these next, or refuses the account.
     let plugin = if plugin == CACHING_SHA2.as_bytes() { CACHING_SHA2 } else { NATIVE };
     let scramble = scramble(plugin, &login.password, &salt);
-    let flags = CLIENT_LONG_PASSWORD
+    let flags = if login.is_tls { CLIENT_SSL } else { 0 }
+        | CLIENT_LONG_PASSWORD
         | CLIENT_CONNECT_WITH_DB
         | CLIENT_PROTOCOL_41
         | CLIENT_TRANSACTIONS
@@ -68,9 +83,19 @@ pub(super) fn answer_greeting(
         plugin.as_bytes(),
         &[0],
     ];
-    let mut out = Vec::new();
-    write_packet(sequence.wrapping_add(1), &parts, &mut out);
-    Ok(out)
+    let packet = |sequence: u8, parts: &[&[u8]]| {
+        let mut out = Vec::new();
+        write_packet(sequence, parts, &mut out);
+        out
+    };
+    let [next, last] = [1, 2].map(|later| sequence.wrapping_add(later));
+    Ok(match login.is_tls {
+        true => GreetingAnswer {
+            tls_request: Some(packet(next, &[&head])),
+            login: packet(last, &parts),
+        },
+        false => GreetingAnswer { tls_request: None, login: packet(next, &parts) },
+    })
 }
 
 /// Answers a later packet of the login.
@@ -84,11 +109,14 @@ pub(super) fn answer(login: &Login, payload: &[u8], sequence: u8) -> Result<Step
         [OK, ..] => Ok(Step::Done),
         [ERR, ..] => Err(refused(payload)),
         [MORE_DATA, FAST_OK] => Ok(Step::Wait),
-        [MORE_DATA, FULL] if login.is_unix => send(&[login.password.as_bytes(), &[0]].concat()),
+        [MORE_DATA, FULL] if login.is_unix || login.is_tls => {
+            send(&[login.password.as_bytes(), &[0]].concat())
+        }
         [MORE_DATA, FULL] => Err(ProtocolError::unsupported(
             Mysql::PROTOCOL,
-            "the server wants the password itself, which needs TLS: connect over its unix socket, \
-             or let another client log in to this account first, so that the server remembers it",
+            "the server wants the password itself, which needs TLS: write `?tls` behind the \
+             database, connect over its unix socket, or let another client log in to this account \
+             first, so that the server remembers it",
         )),
         [SWITCH, rest @ ..] => {
             let (plugin, salt) = split_at_nul(rest).unwrap_or((rest, &[]));
@@ -109,19 +137,27 @@ pub(super) fn answer(login: &Login, payload: &[u8], sequence: u8) -> Result<Step
     }
 }
 
-/// Returns the salt and the plugin of a greeting of version 10.
-fn read_greeting(payload: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+/// What a greeting of version 10 says.
+struct Greeting<'g> {
+    salt: Vec<u8>,
+    plugin: &'g [u8],
+    offers_tls: bool,
+}
+
+fn read_greeting(payload: &[u8]) -> Option<Greeting<'_>> {
     let rest = payload.strip_prefix(&[PROTOCOL_VERSION])?;
     let (_version, rest) = split_at_nul(rest)?;
     // Thread, 8 bytes of salt, a zero, flags, character set, status, flags, length of the
     // salt, 10 reserved bytes.
     let first = rest.get(4..12)?;
+    let flags = u16::from_le_bytes(*rest.get(13..15)?.first_chunk()?);
     let rest = rest.get(31..)?;
     let second = rest.get(..SALT_BYTES - first.len())?;
     // A zero ends the salt.
     let plugin = rest.get(second.len() + 1..).unwrap_or_default();
     let plugin = split_at_nul(plugin).map_or(plugin, |(plugin, _)| plugin);
-    Some(([first, second].concat(), plugin))
+    let offers_tls = u32::from(flags) & CLIENT_SSL != 0;
+    Some(Greeting { salt: [first, second].concat(), plugin, offers_tls })
 }
 
 /// Proves that the client knows the password; empty for an empty password.

@@ -7,7 +7,7 @@ use sha2::Digest;
 
 fn login(password: &str, is_unix: bool) -> Login {
     let (user, database) = ("root".to_owned(), "test".to_owned());
-    Login { user, database, password: password.to_owned(), is_unix }
+    Login { user, database, password: password.to_owned(), is_unix, is_tls: false }
 }
 
 fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
@@ -25,6 +25,27 @@ fn greeting(plugin: &str) -> Vec<u8> {
     body.extend(plugin.as_bytes());
     body.push(0);
     packet(0, &body)
+}
+
+#[test]
+fn a_login_under_tls_follows_its_request_and_is_not_sent_in_the_clear() {
+    let mut wire = Mysql::new(Login { is_tls: true, ..login("secret", false) });
+    let (_, clear) = feed(&mut wire, &greeting("mysql_native_password"), 5).unwrap();
+    assert_eq!(clear.len(), 4 + 32, "a login without user and password");
+    assert_eq!((clear[0], clear[3]), (32, 1), "its length, and the sequence behind the greeting");
+    assert_ne!(clear[5] & 8, 0, "CLIENT_SSL");
+    let mut encrypted = Vec::new();
+    assert!(wire.begins_tls(&mut encrypted) && !wire.begins_tls(&mut Vec::new()));
+    assert_eq!(encrypted[3], 2);
+    assert_eq!(encrypted[4..36], clear[4..36], "the same flags");
+    assert!(encrypted.windows(4).any(|it| it == b"root"));
+    // A server without TLS: CLIENT_SSL is bit 11 of its flags.
+    let mut without = greeting("mysql_native_password");
+    let flags = without.windows(2).position(|it| it == [0xff, 0xf7]).unwrap();
+    without[flags + 1] &= !8;
+    let mut wire = Mysql::new(Login { is_tls: true, ..login("", false) });
+    let error = feed(&mut wire, &without, 5).unwrap_err().to_string();
+    assert!(error.contains("has no TLS"), "{error}");
 }
 
 const OK_PACKET: &[u8] = &[0, 0, 0, 2, 0, 0, 0];

@@ -14,6 +14,29 @@ fn postgres() -> Postgres {
     Postgres::new(login, SaltedPasswords::default())
 }
 
+#[test]
+fn tls_is_requested_first_and_nothing_follows_its_acceptance_in_the_clear() {
+    let wire = || {
+        let mut wire = postgres();
+        wire.login.is_tls = true;
+        let mut out = Vec::new();
+        wire.open(&mut out);
+        assert_eq!(out, [0, 0, 0, 8, 4, 210, 22, 47]);
+        wire
+    };
+    let mut accepted = wire();
+    assert!(!accepted.begins_tls(&mut Vec::new()), "not before the reply");
+    assert_eq!(accepted.read(b"S", &mut Vec::new()), Ok((1, None)));
+    let mut login = Vec::new();
+    assert!(accepted.begins_tls(&mut login) && login[4..8] == VERSION.to_be_bytes());
+    assert!(!accepted.begins_tls(&mut Vec::new()), "once");
+    let error = wire().read(b"N", &mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("has no TLS"), "{error}");
+    for more in [&b"SR"[..], b"E\0\0\0\x08", b"HTTP/1.1 400"] {
+        assert!(wire().read(more, &mut Vec::new()).is_err(), "{more:?}");
+    }
+}
+
 /// Feeds `bytes` in portions and returns the replies.
 fn feed(wire: &mut Postgres, bytes: &[u8], step: usize) -> Result<Vec<Reply>, ProtocolError> {
     let (mut held, mut replies) = (Vec::new(), Vec::new());

@@ -19,6 +19,10 @@ impl Wire for Letters {
         out.extend(b"open;");
     }
 
+    fn begins_tls(&mut self, _: &mut Vec<u8>) -> bool {
+        false
+    }
+
     fn query(&mut self, sql: &str, out: &mut Vec<u8>) {
         out.extend(format!("{sql};").as_bytes());
     }
