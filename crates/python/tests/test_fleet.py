@@ -226,6 +226,16 @@ def test_old_days_go_and_files_of_others_stay(copy, export, tmp_path):
     assert export(place, arguments=["--keep", "1d"])["removed"]["files"] == 0, "yesterday stays"
 
 
+def test_days_that_would_be_removed_at_once_are_not_added(copy, export, tmp_path):
+    place = tmp_path / "set"
+    old, new = copy("a", age_s=100 * DAY_S), copy("b")
+    done = export(place, old, new, arguments=["--keep", "90d"])
+    assert [added["epochs"] > 0 for added in done["records"]] == [False, True]
+    assert done["removed"]["files"] == 0
+    assert not list(place.glob("*/host=a/*"))
+    assert export(place, old)["records"][0]["epochs"] > 0, "without --keep all days are"
+
+
 def test_one_bad_record_does_not_keep_the_others_out(copy, export, run, tmp_path):
     cut = copy("cut")
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])

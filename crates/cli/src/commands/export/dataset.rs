@@ -21,6 +21,7 @@ use crate::cli::ExportArgs;
 use crate::commands::UsageError;
 use anyhow::{Context, bail};
 use jiff::Timestamp;
+use jiff::civil::Date;
 use lull_agent::error::describe;
 use lull_agent::recorded::{RunLabel, Sums, open};
 use lull_lab::parquet_table::check_built;
@@ -85,7 +86,9 @@ pub(super) fn run(args: &ExportArgs, place: &str) -> anyhow::Result<()> {
     }
     let store = store::open(place)?;
     check_marker(&*store, place)?;
-    let dataset = Dataset { store: &*store, host: args.host.as_deref(), now: Timestamp::now() };
+    let now = Timestamp::now();
+    let oldest = args.keep.map(|keep| retention::oldest_day(keep, now)).transpose()?;
+    let dataset = Dataset { store: &*store, host: args.host.as_deref(), now, oldest };
     let (mut records, mut failed) = (Vec::new(), Vec::new());
     for file in &args.runs {
         match dataset.add(file) {
@@ -96,8 +99,7 @@ pub(super) fn run(args: &ExportArgs, place: &str) -> anyhow::Result<()> {
     }
     let hosts: BTreeSet<String> = records.iter().map(|added| added.host.clone()).collect();
     let hosts = (!args.runs.is_empty()).then_some(hosts);
-    let removed =
-        args.keep.map(|keep| retention::remove_old(&*store, hosts.as_ref(), keep, dataset.now));
+    let removed = oldest.map(|oldest| retention::remove_old(&*store, hosts.as_ref(), oldest));
     let removed = removed.transpose()?;
     let done = Done { dataset: place.to_owned(), records, failed, removed };
     if args.json {
@@ -152,6 +154,8 @@ struct Dataset<'a> {
     /// The host of the records, if they are not those of the hosts that they name.
     host: Option<&'a str>,
     now: Timestamp,
+    /// Days before this one are not added, since `--keep` would remove them again.
+    oldest: Option<Date>,
 }
 
 impl Dataset<'_> {
@@ -174,7 +178,8 @@ impl Dataset<'_> {
         let (mut epochs, mut days) = (0, Vec::new());
         for (date, day) in &sums.days {
             // Rows of an epoch that has no row itself are of no day.
-            if day.minutes.is_empty() {
+            let is_expired = self.oldest.is_some_and(|oldest| *date < oldest);
+            if day.minutes.is_empty() || is_expired {
                 continue;
             }
             let (first, last) = day.epochs;

@@ -3,6 +3,7 @@
 use super::names::{self, TABLES};
 use super::store::Store;
 use crate::cli::Days;
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::Serialize;
@@ -29,16 +30,19 @@ impl fmt::Display for Removed {
     }
 }
 
-/// Removes the days that are more than `keep` days before today (UTC, by the clock of this
-/// machine), of these hosts or of all.
+/// Returns the first day that is kept: the one `keep` days before today, UTC, by the clock of this
+/// machine.
+pub(super) fn oldest_day(keep: Days, now: Timestamp) -> anyhow::Result<Date> {
+    let today = now.to_zoned(TimeZone::UTC).date();
+    Ok(today.checked_sub(i64::from(keep.0).days())?)
+}
+
+/// Removes the days before this one, of these hosts or of all.
 pub(super) fn remove_old(
     store: &dyn Store,
     hosts: Option<&BTreeSet<String>>,
-    keep: Days,
-    now: Timestamp,
+    oldest: Date,
 ) -> anyhow::Result<Removed> {
-    let today = now.to_zoned(TimeZone::UTC).date();
-    let oldest = today.checked_sub(i64::from(keep.0).days())?;
     let is_old = |path: &str| {
         let mut folders = path.split('/').filter_map(|folder| folder.strip_prefix("day="));
         folders.next().and_then(|day| day.parse().ok()).is_some_and(|day| oldest > day)
