@@ -3,6 +3,8 @@
 //! [`Config::load`] reads and checks it and returns a config that can be run. Every
 //! error names file, line and key.
 
+mod access;
+mod agent;
 mod client;
 mod client_class;
 mod gate;
@@ -16,6 +18,8 @@ mod schema;
 mod slots;
 mod template;
 
+pub use access::{AccessSection, ReceiverSection};
+pub use agent::AgentSection;
 pub use client::{ClientSection, MemorySection, WorkSection};
 pub use client_class::{ClientClassSection, ClientMatchSection, client_classes};
 pub use gate::{Concurrency, GateSection};
@@ -27,10 +31,11 @@ pub use machine::{
 };
 pub use place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 pub use power::PowerSection;
-pub use schema::{AgentSection, AppSection, LoadSection, MeasureWord, Reference};
+pub use schema::{AppSection, LoadSection, MeasureWord, Reference};
 pub use template::TemplateSection;
 
 use crate::located::{InputError, Located};
+use crate::otlp::Collector;
 use lull_control::{AppId, AppSpec, EpochRule, GateControl, LatencyOf, Limits, PolicyError, Rules};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::oncall::gate_control;
@@ -264,6 +269,7 @@ impl Config {
             let message = format!("is below {EXPORT_PERIOD_MIN}, the least");
             return Err(self.source.error("agent.export_period", message));
         }
+        self.check_access()?;
         let has_otlp = self.apps.iter().any(|app| app.latency == LatencySource::Otlp);
         if self.agent.otlp.is_some() && !has_otlp {
             let message = "needs an app whose latency it receives: write latency = \"otlp\" there";
@@ -399,6 +405,19 @@ impl Config {
             names.collect::<Vec<_>>().join(", ")
         );
         Err(self.source.error(&format!("app[{index}].latency"), message))
+    }
+
+    /// Checks how collector and receiver are protected.
+    fn check_access(&self) -> Result<(), InputError> {
+        let agent = &self.agent;
+        let of = |section: &str| {
+            let section = section.to_owned();
+            move |(key, why): (&str, &str)| self.source.error(&format!("{section}.{key}"), why)
+        };
+        let is_encrypted = agent.export.as_ref().is_some_and(Collector::is_encrypted);
+        agent.export_access.check(is_encrypted).map_err(of("agent.export_access"))?;
+        let is_local = agent.otlp.is_none_or(|address| address.ip().is_loopback());
+        agent.otlp_access.check(is_local).map_err(of("agent.otlp_access"))
     }
 
     /// Checks the requirements and limits of latency that is not pushed.

@@ -7,6 +7,7 @@
 
 use lull_control::Objective;
 use lull_measure::{Gauge, Nanos};
+use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -50,6 +51,46 @@ pub struct Workload {
     pub cgroup: PathBuf,
     /// Objectives that differ from those of its template.
     pub objectives: Option<Vec<Objective>>,
+    /// The pod that it is, if it is one.
+    pub pod: Option<PodIdentity>,
+}
+
+/// A pod as its metrics name it, and as senders of its latency do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodIdentity {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The UID of its object.
+    pub uid: String,
+    /// The container that is the app; empty if the whole pod is.
+    pub container: String,
+    /// What has made the pod (a Deployment, for example), so that its pods on all nodes can be
+    /// added up; empty if it is not known.
+    pub workload: String,
+    /// The `service.name` of its exports by OTLP, which recognises those that name no pod.
+    pub service: Option<String>,
+}
+
+impl PodIdentity {
+    /// Returns the name under which clients push its latency: `NAMESPACE/NAME`.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Returns the labels of its metrics, without those that are empty.
+    pub fn labels(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let Self { namespace, name, container, workload, .. } = self;
+        let all = [
+            ("namespace", namespace),
+            ("pod", name),
+            ("container", container),
+            ("workload", workload),
+        ];
+        let known = all.into_iter().filter(|(_, value)| !value.is_empty());
+        known.map(|(label, value)| (label, value.as_str()))
+    }
 }
 
 /// What happened to a workload.

@@ -25,17 +25,21 @@ mod child;
 pub mod frames;
 mod handover;
 mod message;
+mod names;
 mod process;
+mod protection;
 mod pushed;
 mod query;
 mod restart;
 mod taken;
 
 pub use process::run;
+pub(crate) use protection::ProtectionFiles;
 #[doc(hidden)]
 pub use taken::{sample_messages, take_messages};
 
 use crate::VERSION;
+use crate::discovery::PodIdentity;
 use crate::live::{Command, Moment, Page, Serve, Token};
 use crate::otlp::OtlpSource;
 use crate::prometheus::Wanted;
@@ -49,6 +53,7 @@ use lull_host::sandbox::Gap;
 use message::{FromFrontend, Report, ToFrontend, shorten};
 use query::{Query, answer_to};
 use restart::Restart;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -122,6 +127,8 @@ pub(crate) struct OtlpSetup<'a> {
     pub(crate) sources: Vec<OtlpSource>,
     /// Host names under which it may be requested, beside addresses.
     pub(crate) names: Vec<String>,
+    /// What protects it.
+    pub(crate) protection: ProtectionFiles,
 }
 
 /// The agent's handle of its front end. Clones share it; the last one ends it.
@@ -137,6 +144,10 @@ struct Supervisor {
     apps: Vec<String>,
     /// What apps read by OTLP, and the host names of the receiver.
     otlp: (Vec<OtlpSource>, Vec<String>),
+    /// What protects the receiver, if there is one.
+    protection: Option<ProtectionFiles>,
+    /// The pods that are apps, by the app's number.
+    pods: BTreeMap<u16, PodIdentity>,
     /// What the page serves, once it is known.
     page: Option<Serve>,
     child: Option<FrontendChild>,
@@ -180,7 +191,9 @@ impl Frontend {
         let receiver = otlp.as_ref().map(|otlp| otlp.listener.try_clone()).transpose();
         let listeners = Listeners { push, page, otlp: receiver.map_err(failed)? };
         let mut supervisor = Supervisor::new(program.clone(), listeners, apps);
-        supervisor.otlp = otlp.map(|otlp| (otlp.sources, otlp.names)).unwrap_or_default();
+        if let Some(OtlpSetup { sources, names, protection, .. }) = otlp {
+            (supervisor.otlp, supervisor.protection) = ((sources, names), Some(protection));
+        }
         supervisor.start().map_err(failed)?;
         let deadline = Instant::now() + READY_TIMEOUT;
         while supervisor.gaps.is_none() {
@@ -216,6 +229,16 @@ impl Frontend {
         supervisor.page = Some(serve);
         drop(supervisor);
         Live { description, token, frontend: self.clone() }
+    }
+
+    /// Notes which pod an app is from now on, by which senders of its latency are recognised.
+    pub(crate) fn assign(&self, app: u16, pod: Option<PodIdentity>) {
+        let mut supervisor = self.lock();
+        match &pod {
+            Some(pod) => supervisor.pods.insert(app, pod.clone()),
+            None => supervisor.pods.remove(&app),
+        };
+        supervisor.send(&ToFrontend::Assign { app, pod });
     }
 
     /// What is pushed, for the plant. Each drain also looks after the front end.
@@ -255,6 +278,8 @@ impl Supervisor {
             listeners,
             apps,
             otlp: (Vec::new(), Vec::new()),
+            protection: None,
+            pods: BTreeMap::new(),
             page: None,
             child: None,
             restart: Restart::new(Instant::now()),
@@ -278,8 +303,12 @@ impl Supervisor {
             apps: self.apps.clone(),
             otlp: self.otlp.0.clone(),
             names: self.otlp.1.clone(),
+            protection: self.protection.as_ref().map(|it| it.read.clone()).unwrap_or_default(),
             ends_with_thread: rustix::thread::gettid() == rustix::process::getpid(),
         });
+        for (app, pod) in &self.pods {
+            child.send(&ToFrontend::Assign { app: *app, pod: Some(pod.clone()) });
+        }
         if let Some(page) = &self.page {
             child.send(&ToFrontend::Serve(Box::new(page.clone())));
         }
@@ -390,9 +419,20 @@ impl Supervisor {
         }
     }
 
+    /// Sends the certificate and the token of the receiver again if they have changed.
+    fn renew_protection(&mut self) {
+        let Some(files) = &mut self.protection else { return };
+        match files.renew(Instant::now()) {
+            Ok(None) => {}
+            Ok(Some(protection)) => self.send(&ToFrontend::Protect(protection)),
+            Err(why) => self.notices.push(format!("the receiver of OTLP goes on as it was: {why}")),
+        }
+    }
+
     /// Collects what was pushed, and looks after the front end.
     fn drain(&mut self) -> Vec<(ClientId, Report)> {
         self.revive();
+        self.renew_protection();
         if self.gaps.is_some() && self.child.is_some() {
             let deadline = Instant::now() + DRAIN_MAX;
             self.drains = self.drains.wrapping_add(1);

@@ -32,6 +32,7 @@ pub mod located;
 pub mod machine_file;
 #[doc(hidden)]
 pub mod otlp;
+mod outbound;
 pub mod power_file;
 pub mod profile;
 mod prometheus;

@@ -8,6 +8,7 @@ mod assets;
 mod backoff;
 mod checks;
 mod connections;
+mod encryption;
 mod exposition;
 mod facts;
 mod history;
@@ -23,6 +24,7 @@ mod server;
 mod token;
 
 pub use checks::is_hostname;
+pub(crate) use encryption::{Encryption, ServerIdentity};
 pub(crate) use exposition::{Family, Labels, Values, families};
 pub use facts::{Facts, Head};
 pub use moment::{Moment, Scene};

@@ -1,7 +1,7 @@
 //! Latency from OpenTelemetry: histograms that services export by OTLP over HTTP.
 //!
 //! The receiver runs in the front end ([`crate::frontend`]), which is confined. An export
-//! (`POST /v1/metrics`, protobuf, gzip allowed) is walked field by field (`wire`), so that it
+//! (`POST /v1/metrics`, protobuf or JSON, gzip allowed) is walked field by field (`wire`), so that it
 //! costs no more memory than its bytes and one data point. The points of histograms that an app
 //! of the config names become counts by bucket since the point before (`series`); these are
 //! summed up by app and sender (`intake`), and reach the agent as windows of latency, as pushed
@@ -14,18 +14,22 @@
 //! Source: OTLP 1.9, <https://opentelemetry.io/docs/specs/otlp/>, and the data model of metrics,
 //! <https://opentelemetry.io/docs/specs/otel/metrics/data-model/>.
 
+mod collector;
 mod export;
 mod exporter;
 mod histogram;
 mod intake;
+mod json;
 mod receiver;
+mod senders;
 mod series;
 mod wire;
 
-pub use exporter::Collector;
+pub use collector::Collector;
 pub(crate) use exporter::{Exporter, Times, encode};
 pub(crate) use intake::{Intake, Window};
-pub(crate) use receiver::Receiver;
+pub(crate) use receiver::{Protection, Receiver};
+pub(crate) use senders::Senders;
 
 use lull_measure::Nanos;
 use lull_measure::push::{LatencyWindow, Message};
@@ -41,8 +45,8 @@ const ROUTE: &str = "http.route";
 pub(crate) struct OtlpSource {
     /// The app's number.
     pub(crate) app: u16,
-    /// The value of `service.name`.
-    pub(crate) service: String,
+    /// Whose exports.
+    pub(crate) from: Senders,
     /// The value of `http.route`; all routes if absent.
     pub(crate) route: Option<String>,
     /// The histogram's name.
@@ -73,14 +77,20 @@ impl Window {
 pub fn read_export(bytes: &[u8]) -> Result<(u64, u64), String> {
     let source = OtlpSource {
         app: 0,
-        service: "checkout".to_owned(),
+        from: Senders::Service("checkout".to_owned()),
         route: None,
         metric: USUAL_METRIC.to_owned(),
     };
     let mut intake = Intake::new(vec![source]);
     let arrival =
         intake::Arrival { monotonic: Nanos::from_secs(100), unix: Nanos::from_secs(1_800_000_000) };
-    let outcome = intake.take(bytes, arrival).map_err(|error| error.to_string())?;
+    // No export in protobuf begins with a brace.
+    let rewritten = match bytes.first() {
+        Some(b'{') => Some(json::to_protobuf(bytes).map_err(|error| error.to_string())?),
+        _ => None,
+    };
+    let taken = intake.take(rewritten.as_deref().unwrap_or(bytes), arrival);
+    let outcome = taken.map_err(|error| error.to_string())?;
     let windows = intake.drain();
     let counted = windows.iter().map(|window| window.buckets.count());
     Ok((counted.fold(0, u64::saturating_add), outcome.rejected))

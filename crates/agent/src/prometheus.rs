@@ -7,11 +7,14 @@
 
 mod address;
 mod client;
-#[cfg(feature = "tls")]
-mod tls;
+mod subject;
+#[cfg(all(test, feature = "tls"))]
+mod tls_tests;
 
-pub(crate) use address::{Access, Server};
+pub(crate) use address::Server;
+pub(crate) use subject::{Subject, names_pod};
 
+use crate::outbound::Access;
 use client::{Client, TIMEOUT};
 use lull_host::gauges::reported::{Answer, Expected, Reply, Reported};
 use lull_host::monotonic as now;
@@ -89,12 +92,14 @@ fn no_number(number: f64, what: &str) -> Missing {
     Missing::because(format!("`{number}` is no {what}"))
 }
 
-/// Starts a thread that sends the queries once an epoch, until the receiver is dropped.
+/// Starts a thread that sends the queries once an epoch, until the receiver is dropped. Queries
+/// with a subject are about the pod that it has at the time.
 ///
 /// `parser` gets the address of the server, for reasons, what a query is for, and where replies
 /// go, and returns what has a reply parsed; that returns `false` once none is needed any more.
 pub(crate) fn follow<P>(
     queries: Queries,
+    subject: Option<Subject>,
     epoch: Nanos,
     mut parser: impl FnMut(String, Wanted, Sender<Answer>) -> P,
 ) -> Reported
@@ -117,14 +122,20 @@ where
         .collect();
     std::thread::spawn(move || {
         let mut client = Client::new(server, access);
+        let about = |query: &str| match &subject {
+            Some(subject) => subject.fill(query).ok_or_else(|| "no pod is this app".to_owned()),
+            None => Ok(query.to_owned()),
+        };
         loop {
             let begun = now();
             for (wanted, query, have_parsed) in &all {
-                let is_needed = match client.fetch(query) {
+                let fetched = about(query).and_then(|query| {
+                    client.fetch(&query).map_err(|error| format!("{base}: {error}"))
+                });
+                let is_needed = match fetched {
                     Ok(bytes) => have_parsed(bytes),
-                    Err(error) => {
-                        let why = Missing::because(format!("{base}: {error}"));
-                        let reply = wanted.reply(Err(why));
+                    Err(why) => {
+                        let reply = wanted.reply(Err(Missing::because(why)));
                         sender.send(Answer { received_at: now(), reply }).is_ok()
                     }
                 };

@@ -2,9 +2,10 @@
 //!
 //! It uses write-ahead logging and one transaction for each epoch: after `kill -9` the file
 //! holds every epoch except perhaps the last. The columns of the epoch tables are the metric
-//! catalogue. A missing value is NULL. Three tables store only changes, each row valid from
+//! catalogue. A missing value is NULL. Four tables store only changes, each row valid from
 //! its epoch on: `missing` (why a value is missing), `sources` (the source of a value that has
-//! several possible ones) and `plans` (the setting of each knob that the policy wants). Read
+//! several possible ones), `plans` (the setting of each knob that the policy wants) and `pods`
+//! (the pod that an app is; its names are empty while it is none). Read
 //! the file with any SQLite tool, or export it with `lull export`:
 //!
 //! ```sql
@@ -18,6 +19,7 @@ pub mod schema;
 pub use packed::unpack;
 
 use crate::VERSION;
+use crate::discovery::PodIdentity;
 use lull_control::journal::Entry;
 use lull_control::{AppSpec, Epoch, Machine, Plan, numbered};
 use lull_host::own_directory::OwnDirectory;
@@ -25,7 +27,7 @@ use lull_measure::Nanos;
 use lull_measure::catalogue::{POWER, PROGRESS, Sample, Scope};
 use ring::Ring;
 use rusqlite::{Connection, params, params_from_iter};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,6 +66,7 @@ pub struct Recorder {
     missing: Standing,
     sources: Standing,
     plans: Standing,
+    pods: BTreeMap<String, PodIdentity>,
     ring: Option<Ring>,
     started_unix_ns: u64,
     is_empty: bool,
@@ -84,6 +87,8 @@ pub struct Moment<'a> {
     pub phase: &'a str,
     /// The decisions of the shadow policy.
     pub shadow: &'a [Entry],
+    /// The pods that are apps, by the app's name.
+    pub pods: &'a BTreeMap<String, PodIdentity>,
 }
 
 impl Recorder {
@@ -130,6 +135,7 @@ impl Recorder {
             missing: Standing::new(),
             sources: Standing::new(),
             plans: Standing::new(),
+            pods: BTreeMap::new(),
             ring: head.keep.map(Ring::new),
             started_unix_ns: head.started_unix_ns,
             is_empty: true,
@@ -170,13 +176,13 @@ impl Recorder {
     }
 
     fn write_epoch(&mut self, moment: &Moment<'_>) -> rusqlite::Result<()> {
-        let Moment { apps, epoch, samples: all, phase, shadow } = *moment;
+        let Moment { apps, epoch, samples: all, phase, shadow, pods } = *moment;
         let transaction = self.database.unchecked_transaction()?;
         let number = epoch.number as i64;
         transaction
             .prepare_cached("INSERT INTO epochs VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![number, epoch.seen.time.0 as i64, phase, epoch.safe])?;
-        for scope in [Scope::Machine, Scope::App, Scope::Core] {
+        for scope in Scope::ALL {
             write_samples(&transaction, number, scope, all)?;
         }
         write_requests(&transaction, number, apps, epoch)?;
@@ -194,6 +200,7 @@ impl Recorder {
         });
         note(&transaction, "missing", number, reasons, &mut self.missing)?;
         note(&transaction, "sources", number, sources(apps, epoch), &mut self.sources)?;
+        write_pods(&transaction, number, pods, &mut self.pods)?;
         if let Some(ring) = &mut self.ring {
             ring.turn(&transaction, epoch.seen.time)?;
         }
@@ -248,9 +255,10 @@ fn write_samples(
     let mut insert = database.prepare_cached(&schema::insert_of(scope))?;
     for (label, values) in rows {
         let number = rusqlite::types::Value::from(number);
-        let label = scope.label().map(|_| rusqlite::types::Value::from(label.to_owned()));
+        let text = |(_, value): (_, &str)| rusqlite::types::Value::from(value.to_owned());
+        let labels = scope.labels(label).map(text);
         let values = values.into_iter().map(rusqlite::types::Value::from);
-        insert.execute(params_from_iter([number].into_iter().chain(label).chain(values)))?;
+        insert.execute(params_from_iter([number].into_iter().chain(labels).chain(values)))?;
     }
     Ok(())
 }
@@ -331,6 +339,31 @@ fn note(
             .execute(params![number, key.0, key.1, text])?;
         known.insert(key, text);
     }
+    Ok(())
+}
+
+/// Writes the pod of each app that was another one, or none, before.
+fn write_pods(
+    database: &Connection,
+    number: i64,
+    pods: &BTreeMap<String, PodIdentity>,
+    known: &mut BTreeMap<String, PodIdentity>,
+) -> rusqlite::Result<()> {
+    if pods == known {
+        return Ok(());
+    }
+    let none = PodIdentity::default();
+    let apps = known.keys().chain(pods.keys()).collect::<BTreeSet<_>>();
+    for app in apps {
+        let pod = pods.get(app).unwrap_or(&none);
+        if known.get(app) != pods.get(app) {
+            let PodIdentity { namespace, name, container, workload, uid, .. } = pod;
+            database
+                .prepare_cached("INSERT INTO pods VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?
+                .execute(params![number, app, namespace, name, container, workload, uid])?;
+        }
+    }
+    known.clone_from(pods);
     Ok(())
 }
 

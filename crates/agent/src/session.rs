@@ -3,6 +3,7 @@
 //! `run` and `demo` open a session, run its epochs and close it. Closing restores the knobs. If
 //! the session ends in any other way, its guard restores them.
 
+mod berthed;
 mod discovered;
 mod keeper;
 mod open;
@@ -24,6 +25,7 @@ use crate::live;
 use crate::otlp::{self, Exporter};
 use crate::record::{Moment, RecordError, Recorder};
 use crate::status;
+use berthed::Berthed;
 use discovered::Discovered;
 use keeper::Keeper;
 use lull_control::journal::{Entry, Event};
@@ -60,6 +62,8 @@ pub struct Session {
     shadow: Option<Shadow>,
     /// What finds apps while the session runs.
     discovered: Option<Discovered>,
+    /// Which pods are apps, and what has to know it.
+    berthed: Berthed,
     /// The shadow policy's decisions after the last epoch.
     shadowed: Vec<Entry>,
     /// The counters since the run began.
@@ -136,6 +140,7 @@ impl Session {
             samples: &samples,
             phase: &phase,
             shadow: &self.shadowed,
+            pods: self.berthed.pods(),
         })?;
         self.totals.add(self.control.plant().apps(), &epoch);
         self.show(&epoch, samples);
@@ -235,6 +240,7 @@ impl Session {
             epoch,
             shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
             totals: &self.totals,
+            pods: self.berthed.pods(),
         };
         let moment = live::Moment::new(&scene, samples);
         if let Some(exporter) = &self.exporter {

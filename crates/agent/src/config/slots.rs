@@ -4,6 +4,7 @@ use super::latency::{LatencySource, ProgressSource};
 use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 use super::schema::{AppSection, Reference};
 use super::template::TemplateSection;
+use crate::prometheus::names_pod;
 use lull_control::LatencyOf;
 
 /// Most apps of one template.
@@ -47,11 +48,7 @@ impl TemplateSection {
                 format!("names one {key}: write an [[app]] for it, or a glob such as {example}");
             return Err((key.to_owned(), message));
         }
-        let is_wrong = |it: &LatencySource| self.pods.is_none() || *it != LatencySource::Ebpf;
-        if self.latency.as_ref().is_some_and(is_wrong) {
-            let message = "is for `pods` only, and may be \"ebpf\" only";
-            return Err(("latency".to_owned(), message.to_owned()));
-        }
+        self.check_source()?;
         let reports = self.latency.is_some();
         if !reports && self.objectives.iter().any(|one| one.of == LatencyOf::Requests) {
             let message = "is of requests, and the apps of a template report none: bound the \
@@ -61,6 +58,30 @@ impl TemplateSection {
             return Err(("objectives".to_owned(), message.to_owned()));
         }
         app.spec().check().map_err(|error| (error.key.to_owned(), error.message))
+    }
+
+    /// Checks where the latency of its apps comes from.
+    fn check_source(&self) -> Result<(), (String, String)> {
+        let fail = |key: &str, message: &str| Err((key.to_owned(), message.to_owned()));
+        match &self.latency {
+            Some(_) if self.pods.is_none() => return fail("latency", "is for `pods` only"),
+            Some(LatencySource::Preload) => {
+                let message = "of pods is \"ebpf\", \"push\", \"otlp\" or \"prometheus:URL\"";
+                return fail("latency", message);
+            }
+            _ => {}
+        }
+        let section = self.prometheus.as_ref();
+        let queries = [
+            ("query", self.query.as_ref()),
+            ("prometheus.load", section.and_then(|section| section.load.as_ref())),
+            ("prometheus.age", section.and_then(|section| section.age.as_ref())),
+        ];
+        let is_of_all = |query: &&String| !names_pod(query);
+        match queries.into_iter().find(|(_, query)| query.as_ref().is_some_and(is_of_all)) {
+            Some((key, _)) => fail(key, "is the same for all pods: write pod=\"$pod\" in it"),
+            None => Ok(()),
+        }
     }
 
     /// Its apps; `template` is its number.
@@ -92,9 +113,9 @@ impl TemplateSection {
             gate: None,
             client_class: Vec::new(),
             promise: Vec::new(),
-            query: None,
-            prometheus: None,
-            otlp: None,
+            query: self.query.clone(),
+            prometheus: self.prometheus.clone(),
+            otlp: self.otlp.clone(),
             progress: ProgressSource::Auto,
             slot: Some(slot),
             register: register.map(|users| RegisterAs { template: template.clone(), users }),

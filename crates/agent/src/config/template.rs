@@ -1,6 +1,6 @@
 //! `[[match]]`: apps by template, one for each process, unit or cgroup that matches.
 
-use super::latency::LatencySource;
+use super::latency::{LatencySource, OtlpSection, PrometheusSection};
 use lull_control::{Class, HostObjective};
 use lull_measure::Nanos;
 use schemars::JsonSchema;
@@ -54,9 +54,19 @@ pub struct TemplateSection {
     #[schemars(example = &"tier=web")]
     pub pods: Option<String>,
     /// Where the latency of its apps comes from, of `pods` only: `ebpf`, the kernel sees their
-    /// queries at the TCP ports at which they listen.
+    /// queries at the TCP ports at which they listen; `push`, under the name `NAMESPACE/POD`;
+    /// `otlp`, exports that name the pod; `prometheus:http://HOST:PORT`, a query that names it.
     #[schemars(with = "Option<String>", example = &"ebpf")]
     pub latency: Option<LatencySource>,
+    /// As of `[[app]]`, with `$namespace`, `$pod`, `$container` and `$uid` for the names of the
+    /// pod; in a regular expression `$container` is `.*` where the whole pod is the app.
+    #[schemars(example = &"histogram_quantile(0.99, sum by (le) \
+                           (rate(http_seconds_bucket{namespace=\"$namespace\",pod=\"$pod\"}[5s])))")]
+    pub query: Option<String>,
+    /// As of `[[app]]`, with the names of the pod in `load` and `age`.
+    pub prometheus: Option<PrometheusSection>,
+    /// As of `[[app]]`. Without `service` any export that names the pod counts.
+    pub otlp: Option<OtlpSection>,
     /// How many of them are apps at a time, 1 to 256. What matches beyond it is not managed
     /// until one of the others has ended.
     #[serde(default = "most")]

@@ -1,6 +1,7 @@
 //! Invalid configs and the errors that they cause.
 
 use super::*;
+use crate::otlp::Senders;
 use lull_control::EpochRule;
 use lull_measure::Nanos;
 use lull_policies::Family;
@@ -406,7 +407,7 @@ fn latency_by_otlp_needs_an_address_and_has_the_apps_name_as_its_service() {
     let received = format!("{address}{}", of("latency = \"otlp\""));
     let config = load(&received).unwrap();
     let source = config.apps[0].otlp_source(3).unwrap();
-    assert_eq!((source.app, source.service.as_str()), (3, config.apps[0].name.as_str()));
+    assert_eq!((source.app, source.from), (3, Senders::Service(config.apps[0].name.clone())));
     assert_eq!((source.metric.as_str(), source.route), ("http.server.request.duration", None));
     assert_eq!(config.apps[1].otlp_source(4), None);
     let cases = [

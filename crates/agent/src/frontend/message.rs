@@ -1,7 +1,8 @@
 //! The messages between the agent and its front end: typed, bounded, and never a text to parse.
 
+use crate::discovery::PodIdentity;
 use crate::live::{Command, Moment, Serve};
-use crate::otlp::OtlpSource;
+use crate::otlp::{OtlpSource, Protection};
 use lull_host::sandbox::Gap;
 use lull_measure::push::{LatencyWindow, Message, Progress};
 use lull_measure::{Buckets, Nanos, RequestSample, SampledRequest};
@@ -31,9 +32,20 @@ pub(super) enum ToFrontend {
         otlp: Vec<OtlpSource>,
         /// Host names under which the OTLP receiver may be requested.
         names: Vec<String>,
+        /// What protects the receiver.
+        protection: Protection,
         /// Whether the thread that has started the front end lives as long as the agent.
         ends_with_thread: bool,
     },
+    /// An app is this pod from now on, or none.
+    Assign {
+        /// The app's number.
+        app: u16,
+        /// The pod.
+        pod: Option<PodIdentity>,
+    },
+    /// The receiver of OTLP is protected by this from now on.
+    Protect(Protection),
     /// Serve the page.
     Serve(Box<Serve>),
     /// Show an epoch.

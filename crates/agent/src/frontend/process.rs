@@ -6,9 +6,10 @@
 use super::frames::{Frames, encode};
 use super::handover::Listeners;
 use super::message::{FROM_MAX, FromFrontend, OTLP_CLIENT, Ordered, Report, TO_MAX, ToFrontend};
+use super::names::AppNames;
 use crate::VERSION;
 use crate::live::{OrderRequest, Server};
-use crate::otlp::{OtlpSource, Receiver};
+use crate::otlp::{OtlpSource, Protection, Receiver};
 use crate::prometheus;
 use anyhow::Context;
 use lull_host::gauges::push::Intake;
@@ -37,6 +38,7 @@ struct Begin {
     apps: Vec<String>,
     otlp: Vec<OtlpSource>,
     names: Vec<String>,
+    protection: Protection,
     ends_with_thread: bool,
 }
 
@@ -73,13 +75,13 @@ pub fn run() -> anyhow::Result<()> {
     let gaps = confine(&begin);
     let (out, waiting) = mpsc::channel(WAITING_MAX);
     let (orders, asked) = mpsc::channel(ORDERS_MAX);
-    let Begin { apps, otlp: sources, names, .. } = begin;
+    let Begin { apps, otlp: sources, names, protection, .. } = begin;
     let front = FrontProcess {
         page,
-        otlp: otlp.map(|listener| (listener, sources, names)),
+        otlp: otlp.map(|listener| ReceiverStart { listener, sources, names, protection }),
         receiver: None,
         intake: Intake::accepting(push),
-        apps,
+        apps: AppNames::new(apps),
         server: None,
         orders,
         answers: Answers::default(),
@@ -96,7 +98,9 @@ fn first(channel: &mut StdUnixStream, frames: &mut Frames) -> anyhow::Result<Beg
     let mut bytes = [0; 4096];
     loop {
         if let Some(message) = frames.next_message()? {
-            let ToFrontend::Begin { version, apps, otlp, names, ends_with_thread } = message else {
+            let ToFrontend::Begin { version, apps, otlp, names, protection, ends_with_thread } =
+                message
+            else {
                 anyhow::bail!("the agent did not begin");
             };
             anyhow::ensure!(
@@ -104,7 +108,7 @@ fn first(channel: &mut StdUnixStream, frames: &mut Frames) -> anyhow::Result<Beg
                 "the agent is of version {version}, and this program of {VERSION}: let the agent \
                  start the `lull` of its own version"
             );
-            return Ok(Begin { apps, otlp, names, ends_with_thread });
+            return Ok(Begin { apps, otlp, names, protection, ends_with_thread });
         }
         let count = channel.read(&mut bytes)?;
         anyhow::ensure!(count > 0, "the agent has ended");
@@ -142,14 +146,22 @@ async fn write(channel: Rc<UnixStream>, mut waiting: mpsc::Receiver<Vec<u8>>) {
     }
 }
 
+/// What a receiver of OTLP begins with.
+struct ReceiverStart {
+    listener: TcpListener,
+    sources: Vec<OtlpSource>,
+    names: Vec<String>,
+    protection: Protection,
+}
+
 /// The state of the process.
 struct FrontProcess {
     page: Option<TcpListener>,
     /// What the receiver of OTLP begins with, until it is started.
-    otlp: Option<(TcpListener, Vec<OtlpSource>, Vec<String>)>,
+    otlp: Option<ReceiverStart>,
     receiver: Option<Receiver>,
     intake: Intake,
-    apps: Vec<String>,
+    apps: AppNames,
     server: Option<Server>,
     orders: mpsc::Sender<OrderRequest>,
     answers: Answers,
@@ -166,9 +178,12 @@ impl FrontProcess {
         mut frames: Frames,
         gaps: Vec<Gap>,
     ) -> anyhow::Result<()> {
-        let otlp = self.otlp.take();
-        self.receiver =
-            otlp.map(|(listener, sources, names)| Receiver::start(listener, sources, names));
+        if let Some(ReceiverStart { listener, sources, names, protection }) = self.otlp.take() {
+            match Receiver::start(listener, sources, names, &protection) {
+                Ok(receiver) => self.receiver = Some(receiver),
+                Err(why) => self.note_protection(why).await,
+            }
+        }
         send(&self.out, &[FromFrontend::Ready(gaps)]).await;
         let mut bytes = vec![0; CHUNK];
         loop {
@@ -190,6 +205,18 @@ impl FrontProcess {
     async fn take(&mut self, message: ToFrontend) {
         match message {
             ToFrontend::Begin { .. } => {}
+            ToFrontend::Assign { app, pod } => {
+                self.apps.assign(app, pod.as_ref());
+                if let Some(receiver) = &self.receiver {
+                    receiver.assign(app, pod.as_ref());
+                }
+            }
+            ToFrontend::Protect(protection) => {
+                let renewed = self.receiver.as_ref().map(|receiver| receiver.protect(&protection));
+                if let Some(Err(why)) = renewed {
+                    self.note_protection(why).await;
+                }
+            }
             ToFrontend::Serve(serve) => {
                 let page = self.page.take();
                 self.server = page.map(|page| Server::start(page, *serve, self.orders.clone()));
@@ -216,6 +243,11 @@ impl FrontProcess {
         }
     }
 
+    async fn note_protection(&self, why: String) {
+        let text = format!("the receiver of OTLP does not serve with the files that it has: {why}");
+        send(&self.out, &[FromFrontend::Notice(text)]).await;
+    }
+
     /// Reads what push clients have sent, and passes it on with the exports by OTLP.
     async fn drain(&mut self, number: u32) {
         let Self { intake, apps, receiver, .. } = self;
@@ -229,11 +261,7 @@ impl FrontProcess {
         };
         intake.drain(
             &mut |client, message| {
-                let app = apps.iter().position(|name| name == message.app()).ok_or_else(|| {
-                    let app = message.app();
-                    format!("no app is called `{app}`: the apps are {}", apps.join(", "))
-                })?;
-                let app = u16::try_from(app).map_err(|error| error.to_string())?;
+                let app = apps.number(message.app())?;
                 let report = Report::new(app, &message);
                 let (client, pid) = (client.number, client.pid);
                 pass(&FromFrontend::Pushed { client, pid, report }).map_err(|why| why.to_string())

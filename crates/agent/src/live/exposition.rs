@@ -2,6 +2,7 @@
 
 use super::moment::{Head, Moment};
 use crate::VERSION;
+use crate::discovery::PodIdentity;
 use lull_control::LatencyTotals;
 use lull_measure::catalogue::totals::{LATENCY_HELP, LATENCY_HISTOGRAM, TOTALS};
 use lull_measure::catalogue::{ALL, Scope, Unit};
@@ -70,7 +71,8 @@ pub(crate) fn families(moment: &Moment, age: Duration) -> Vec<Family<'_>> {
     let mut all = gauges(moment);
     all.extend(counters(moment));
     let latencies = moment.totals.latencies();
-    let latencies: Vec<_> = latencies.map(|(app, it)| (vec![("app", app)], it)).collect();
+    let latencies: Vec<_> =
+        latencies.map(|(app, it)| (labels(moment, Scope::App, app), it)).collect();
     if !latencies.is_empty() {
         all.push(Family {
             name: LATENCY_HISTOGRAM.to_owned(),
@@ -89,15 +91,19 @@ pub(crate) fn families(moment: &Moment, age: Duration) -> Vec<Family<'_>> {
     all
 }
 
-fn labels(scope: Scope, label: &str) -> Labels<'_> {
-    scope.label().map(|name| (name, label)).into_iter().collect()
+/// The labels of a value: of an app that is a pod, those of the pod besides.
+fn labels<'a>(moment: &'a Moment, scope: Scope, label: &'a str) -> Labels<'a> {
+    let pod = moment.pods.get(label).filter(|_| scope == Scope::App);
+    scope.labels(label).chain(pod.into_iter().flat_map(PodIdentity::labels)).collect()
 }
 
 fn gauges(moment: &Moment) -> Vec<Family<'_>> {
     let family = |metric: &&'static lull_measure::catalogue::Metric| {
         let samples = moment.samples.iter().filter(|sample| sample.metric.name == metric.name);
         let known: Vec<_> = samples
-            .filter_map(|it| Some((labels(metric.scope, &it.label), *it.value.as_ref().ok()?)))
+            .filter_map(|it| {
+                Some((labels(moment, metric.scope, &it.label), *it.value.as_ref().ok()?))
+            })
             .collect();
         (!known.is_empty()).then(|| Family {
             name: metric.prometheus_name(),
@@ -112,7 +118,8 @@ fn gauges(moment: &Moment) -> Vec<Family<'_>> {
 fn counters(moment: &Moment) -> impl Iterator<Item = Family<'_>> {
     TOTALS.iter().filter_map(|total| {
         let counts = moment.totals.counts(total);
-        let counts: Vec<_> = counts.map(|(of, count)| (labels(total.scope, of), count)).collect();
+        let counts: Vec<_> =
+            counts.map(|(of, count)| (labels(moment, total.scope, of), count)).collect();
         (!counts.is_empty()).then(|| Family {
             name: total.family(),
             help: total.help,
@@ -151,6 +158,7 @@ fn unit(unit: Unit) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn the_unit_is_the_end_of_every_name() {
@@ -161,6 +169,25 @@ mod tests {
                 assert!(name.ends_with(&format!("_{unit}")), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn series_of_an_app_that_is_a_pod_have_its_names() {
+        let pod = PodIdentity {
+            namespace: "shop".to_owned(),
+            name: "web-0".to_owned(),
+            workload: "web".to_owned(),
+            ..PodIdentity::default()
+        };
+        let mut moment = Moment::empty();
+        moment.pods = BTreeMap::from([("critical-1".to_owned(), pod)]);
+        let of = |scope, label| labels(&moment, scope, label);
+        let pod =
+            [("app", "critical-1"), ("namespace", "shop"), ("pod", "web-0"), ("workload", "web")];
+        assert_eq!(of(Scope::App, "critical-1"), pod);
+        assert_eq!(of(Scope::App, "db"), [("app", "db")]);
+        assert_eq!(of(Scope::Core, "critical-1"), [("core", "critical-1")]);
+        assert!(of(Scope::Machine, "").is_empty());
     }
 
     #[test]

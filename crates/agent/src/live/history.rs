@@ -86,7 +86,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use super::super::moment::{Head, LineKind};
+    use super::super::moment::LineKind;
     use super::*;
     use lull_measure::Missing;
     use lull_measure::catalogue::{CORE_FREQUENCY, POWER, Sample};
@@ -95,28 +95,15 @@ mod tests {
         let value = power.ok_or_else(|| Missing::because("no meter"));
         let line =
             Line { time_s: epoch as f64, kind: LineKind::Safe, text: format!("line {epoch}") };
-        Moment {
-            head: Head {
-                epoch,
-                time_s: epoch as f64,
-                epoch_s: 1.0,
-                policy: "arq".to_owned(),
-                safe: false,
-                paused: false,
-                energy_source: String::new(),
-                energy_measured: false,
-                journal: vec![line],
-                knobs: Vec::new(),
-                absent: Vec::new(),
-            },
-            samples: vec![
-                Sample { metric: POWER, label: String::new(), value },
-                Sample { metric: CORE_FREQUENCY, label: "0".to_owned(), value: Ok(1e9) },
-            ],
-            cores: vec![("a".to_owned(), 2.0)],
-            ways: Vec::new(),
-            totals: lull_control::Totals::default(),
-        }
+        let mut moment = Moment::empty();
+        (moment.head.epoch, moment.head.time_s) = (epoch, epoch as f64);
+        moment.head.journal = vec![line];
+        moment.samples = vec![
+            Sample { metric: POWER, label: String::new(), value },
+            Sample { metric: CORE_FREQUENCY, label: "0".to_owned(), value: Ok(1e9) },
+        ];
+        moment.cores = vec![("a".to_owned(), 2.0)];
+        moment
     }
 
     fn all(history: &History, series: Vec<&str>, epochs: usize) -> serde_json::Value {

@@ -1,6 +1,7 @@
 //! One epoch as it is sent to viewers.
 
 use super::regions::{self, Regions};
+use crate::discovery::PodIdentity;
 use crate::status;
 use lull_control::journal::{Effect, Entry, Event};
 use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting, Totals};
@@ -28,6 +29,8 @@ pub struct Moment {
     /// The counters since the run began, which the agent keeps: they go on where the front end
     /// is started again.
     pub(super) totals: Totals,
+    /// The pods that are apps, by the app's name.
+    pub(super) pods: BTreeMap<String, PodIdentity>,
 }
 
 /// The parts of an epoch that are not series of numbers.
@@ -99,12 +102,14 @@ pub struct Scene<'a> {
     pub shadow: Option<(&'a str, &'a [Entry])>,
     /// The counters.
     pub totals: &'a Totals,
+    /// The pods that are apps, by the app's name.
+    pub pods: &'a BTreeMap<String, PodIdentity>,
 }
 
 impl Moment {
     /// Combines an epoch with its samples.
     pub fn new(scene: &Scene<'_>, samples: Vec<Sample>) -> Self {
-        let Scene { policy, machine, apps, controller, epoch, shadow, totals } = *scene;
+        let Scene { policy, machine, apps, controller, epoch, shadow, totals, pods } = *scene;
         let state = controller.state();
         let energy = epoch.seen.energy.as_ref().ok().map(|seen| &seen.source);
         let alive = apps.iter().zip(&epoch.seen.apps);
@@ -129,6 +134,32 @@ impl Moment {
             cores: regions::cores(machine, apps, state),
             ways: regions::ways(machine, apps, state),
             totals: totals.clone(),
+            pods: pods.clone(),
+        }
+    }
+
+    /// An epoch of which nothing is known.
+    #[cfg(test)]
+    pub(super) fn empty() -> Self {
+        Self {
+            head: Head {
+                epoch: 0,
+                time_s: 0.0,
+                epoch_s: 1.0,
+                policy: String::new(),
+                safe: false,
+                paused: false,
+                energy_source: String::new(),
+                energy_measured: false,
+                journal: Vec::new(),
+                knobs: Vec::new(),
+                absent: Vec::new(),
+            },
+            samples: Vec::new(),
+            cores: Vec::new(),
+            ways: Vec::new(),
+            totals: Totals::default(),
+            pods: BTreeMap::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::backoff::Backoff;
 use super::connections::{Connections, Peer};
+use super::encryption::Encryption;
 use super::history::History;
 use super::moment::Moment;
 use super::operator::Command;
@@ -15,6 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -101,9 +103,10 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    fn start(listener: TcpListener, routes: axum::Router) -> Self {
+    fn start(listener: TcpListener, routes: axum::Router, encryption: Option<Encryption>) -> Self {
         let connections = Arc::new(Connections::default());
-        let accepting = tokio::spawn(accept(listener, routes, Arc::clone(&connections)));
+        let accepting = accept(listener, routes, encryption, Arc::clone(&connections));
+        let accepting = tokio::spawn(accepting);
         Self { accepting, connections }
     }
 }
@@ -113,8 +116,9 @@ pub(crate) fn serve_routes(
     listener: TcpListener,
     routes: axum::Router,
     names: Vec<String>,
+    encryption: Option<Encryption>,
 ) -> Serving {
-    Serving::start(listener, routes::check_hosts(routes, names.into()))
+    Serving::start(listener, routes::check_hosts(routes, names.into()), encryption)
 }
 
 /// A running server. Dropping it closes every connection.
@@ -137,7 +141,7 @@ impl Server {
         let shared = Shared { run, facts, token, backoff, room, orders, viewers, seen };
         let shared = Arc::new(shared);
         let routes = routes::all(names.into(), Arc::clone(&shared));
-        Self { shared, _serving: Serving::start(listener, routes) }
+        Self { shared, _serving: Serving::start(listener, routes, None) }
     }
 
     /// Shows an epoch.
@@ -153,30 +157,64 @@ impl Drop for Serving {
     }
 }
 
-async fn accept(listener: TcpListener, routes: axum::Router, connections: Arc<Connections>) {
+async fn accept(
+    listener: TcpListener,
+    routes: axum::Router,
+    encryption: Option<Encryption>,
+    connections: Arc<Connections>,
+) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let Some(number) = connections.admit() else { continue };
-        let serving = serve(stream, Peer(peer.ip()), routes.clone(), number, connections.clone());
+        let served = Served { peer: Peer(peer.ip()), number, connections: connections.clone() };
+        let serving = open(stream, routes.clone(), encryption.clone(), served);
         let task = tokio::spawn(serving);
         connections.opened(number, task.abort_handle());
     }
 }
 
-async fn serve(
-    stream: TcpStream,
+/// A connection that is served.
+struct Served {
     peer: Peer,
-    routes: axum::Router,
     number: u64,
     connections: Arc<Connections>,
+}
+
+/// Serves a connection, encrypted if that is wanted, until it ends.
+async fn open(
+    stream: TcpStream,
+    routes: axum::Router,
+    encryption: Option<Encryption>,
+    served: Served,
 ) {
-    let open = connections.guard(number);
+    let open = served.connections.guard(served.number);
     // Both options are optimisations, and a connection works without them.
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, DEAD_AFTER_MS);
+    match encryption {
+        None => serve(stream, routes, served).await,
+        #[cfg(feature = "tls")]
+        Some(encryption) => {
+            // A client that does not finish its handshake is not waited for.
+            let accepted = tokio::time::timeout(HEAD_TIMEOUT, encryption.accept(stream)).await;
+            if let Ok(Ok(stream)) = accepted {
+                serve(stream, routes, served).await;
+            }
+        }
+        #[cfg(not(feature = "tls"))]
+        Some(_) => {}
+    }
+    drop(open);
+}
+
+async fn serve<S>(stream: S, routes: axum::Router, served: Served)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let Served { peer, number, connections } = served;
     let routes = TowerToHyperService::new(routes);
     let answer = |mut request: Request<Incoming>| {
         connections.working(number);
@@ -198,7 +236,6 @@ async fn serve(
         .max_buf_size(HEAD_MAX)
         .serve_connection(TokioIo::new(stream), service_fn(answer))
         .await;
-    drop(open);
 }
 
 fn is_stream<T>(answer: &hyper::Response<T>) -> bool {

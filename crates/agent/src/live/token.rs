@@ -51,17 +51,17 @@ impl Token {
 
 /// The digest of a token, for the process that receives what operators present. The token has
 /// 128 random bits, so that its digest gives no order.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
     /// Returns the digest of a token.
-    pub(super) fn from_token(token: &str) -> Self {
+    pub(crate) fn from_token(token: &str) -> Self {
         Self(Sha256::digest(token).into())
     }
 
     /// Returns whether a text is the token.
-    pub(super) fn is(&self, shown: &str) -> bool {
+    pub(crate) fn is(&self, shown: &str) -> bool {
         is_same(&self.0, &Sha256::digest(shown))
     }
 }

@@ -4,20 +4,18 @@
 //! sends them. An export that the collector does not take in time is dropped, since the next one
 //! has the same counters. Of the reply only the three digits of its status are read.
 
+use super::collector::Collector;
 use super::wire::{ExplicitPoint, KeyValue, Resource};
 use crate::live::{Family, Labels, Values};
+use crate::outbound::{Access, Outbound};
 use lull_control::LatencyTotals;
 use lull_measure::Nanos;
 use lull_measure::catalogue::totals::LATENCY_BOUNDS_NS;
 use prost::Message;
-use serde::Deserialize;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Longest time of an export.
-const TIMEOUT: Duration = Duration::from_secs(5);
 /// `AggregationTemporality.CUMULATIVE`.
 const CUMULATIVE: i32 = 2;
 
@@ -187,7 +185,18 @@ fn ucum(unit: &'static str) -> &'static str {
 }
 
 fn attributes(labels: &Labels<'_>) -> Vec<KeyValue> {
-    labels.iter().map(|(name, value)| attribute(name, value)).collect()
+    labels.iter().map(|(name, value)| attribute(semantic(name), value)).collect()
+}
+
+/// The name of a label in OpenTelemetry's semantic conventions.
+fn semantic(label: &'static str) -> &'static str {
+    match label {
+        "namespace" => "k8s.namespace.name",
+        "pod" => "k8s.pod.name",
+        "container" => "k8s.container.name",
+        "workload" => "k8s.workload.name",
+        own => own,
+    }
 }
 
 fn number(labels: &Labels<'_>, value: f64, Times { start, now }: Times) -> NumberPoint {
@@ -212,70 +221,6 @@ fn histogram(labels: &Labels<'_>, latencies: &LatencyTotals, times: Times) -> Ex
     }
 }
 
-/// The address of a collector.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Collector {
-    /// Host and port.
-    authority: String,
-    path: String,
-}
-
-impl TryFrom<String> for Collector {
-    type Error = String;
-
-    /// Parses `http://HOST:PORT`, with the path of the metrics if it is not the usual one.
-    fn try_from(address: String) -> Result<Self, String> {
-        let refuse = |why: &str| Err(format!("`{address}` {why}"));
-        let Some(rest) = address.strip_prefix("http://") else {
-            return refuse("is no address of a collector: write \"http://127.0.0.1:4318\"");
-        };
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let is_odd = |letter: char| letter.is_whitespace() || letter.is_control();
-        if address.contains(is_odd) || !authority.contains(':') || authority.starts_with(':') {
-            return refuse("needs host and port: write \"http://127.0.0.1:4318\"");
-        }
-        let path = if path.is_empty() { "v1/metrics" } else { path };
-        Ok(Self { authority: authority.to_owned(), path: format!("/{path}") })
-    }
-}
-
-impl Collector {
-    /// Sends an export and checks the status of the reply.
-    fn post(&self, body: &[u8]) -> io::Result<()> {
-        let Self { authority, path } = self;
-        let mut stream = self.connect()?;
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {authority}\r\nContent-Type: application/x-protobuf\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes())?;
-        stream.write_all(body)?;
-        let mut reply = [0; 12];
-        stream.read_exact(&mut reply)?;
-        match &reply[9..] {
-            [b'2', _, _] => Ok(()),
-            status => Err(io::Error::other(format!("status {}", status.escape_ascii()))),
-        }
-    }
-
-    fn connect(&self) -> io::Result<TcpStream> {
-        let mut failed = io::Error::from(ErrorKind::NotFound);
-        for address in self.authority.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, TIMEOUT) {
-                Ok(stream) => {
-                    stream.set_read_timeout(Some(TIMEOUT))?;
-                    stream.set_write_timeout(Some(TIMEOUT))?;
-                    return Ok(stream);
-                }
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
-    }
-}
-
 /// The loop's end of the thread that sends.
 #[derive(Debug)]
 pub(crate) struct Exporter {
@@ -290,13 +235,13 @@ pub(crate) struct Exporter {
 
 impl Exporter {
     /// Starts the thread, which ends with the returned value.
-    pub(crate) fn start(collector: Collector, period: Nanos) -> io::Result<Self> {
+    pub(crate) fn start(collector: Collector, access: Access, period: Nanos) -> io::Result<Self> {
         // One export may wait while another one is sent.
         let (bodies, waiting) = sync_channel::<Vec<u8>>(1);
         let (sender, results) = channel();
         let to = collector.clone();
         let thread = std::thread::Builder::new().name("lull-export".to_owned());
-        thread.spawn(move || send_all(&to, &waiting, &sender))?;
+        thread.spawn(move || send_all(&to, Outbound::new(access), &waiting, &sender))?;
         let (period, due) = (period.into(), Instant::now());
         Ok(Self { collector, period, due, bodies, results, failure: None })
     }
@@ -316,7 +261,7 @@ impl Exporter {
     /// Returns a message when exports begin to fail, or to arrive again.
     pub(crate) fn take_notice(&mut self) -> Option<String> {
         let last = self.results.try_iter().last()?;
-        let Collector { authority, .. } = &self.collector;
+        let authority = self.collector.authority();
         match (last, self.failure.take()) {
             (Ok(()), Some(_)) => Some(format!("metrics are exported to {authority} again")),
             (Ok(()), None) => None,
@@ -332,11 +277,12 @@ impl Exporter {
 
 fn send_all(
     collector: &Collector,
+    mut outbound: Outbound,
     bodies: &Receiver<Vec<u8>>,
     results: &Sender<Result<(), String>>,
 ) {
     for body in bodies {
-        let sent = collector.post(&body).map_err(|error| error.to_string());
+        let sent = collector.post(&mut outbound, &body).map_err(|error| error.to_string());
         if results.send(sent).is_err() {
             return;
         }
@@ -346,8 +292,10 @@ fn send_all(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::otlp::OtlpSource;
     use crate::otlp::intake::{Arrival, Intake};
+    use crate::otlp::{OtlpSource, Senders};
+    use flate2::read::GzDecoder;
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     fn families(latencies: &LatencyTotals) -> [Family<'_>; 2] {
@@ -374,7 +322,8 @@ mod tests {
         let times = Times { start: 1_000 * second, now: 1_010 * second };
         let body = encode(&families(&latencies), times, "host", "run");
         let metric = "lull_request_latency_seconds".to_owned();
-        let source = OtlpSource { app: 0, service: "lull".to_owned(), route: None, metric };
+        let source =
+            OtlpSource { app: 0, from: Senders::Service("lull".to_owned()), route: None, metric };
         let mut intake = Intake::new(vec![source]);
         let arrival = Arrival { monotonic: Nanos::from_secs(5), unix: Nanos(times.now) };
         assert_eq!(intake.take(&body, arrival).unwrap().why, None);
@@ -393,18 +342,21 @@ mod tests {
             for reply in replies {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\nbody") {
+                while !head.ends_with(b"\r\n\r\n") {
                     let mut byte = [0];
                     stream.read_exact(&mut byte).unwrap();
                     head.push(byte[0]);
                 }
+                let mut body = String::new();
+                GzDecoder::new(&stream).read_to_string(&mut body).unwrap();
+                assert_eq!(body, "body");
                 // In one piece: the client closes as soon as it has the status.
                 let answer = format!("HTTP/1.1 {reply}\r\nContent-Length: 0\r\n\r\n");
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         });
         let collector = Collector::try_from(format!("http://{address}")).unwrap();
-        let mut exporter = Exporter::start(collector, Nanos::ZERO).unwrap();
+        let mut exporter = Exporter::start(collector, Access::default(), Nanos::ZERO).unwrap();
         let mut notices = Vec::new();
         for _ in replies {
             exporter.export(|| b"body".to_vec());
@@ -418,8 +370,5 @@ mod tests {
         let said: Vec<bool> = notices.iter().map(Option::is_some).collect();
         assert_eq!(said, [true, false, true, false], "{notices:?}");
         assert!(notices[0].as_ref().unwrap().contains("status 503"));
-        for wrong in ["https://x:1", "http://x", "x:4318", "http://:4318"] {
-            assert!(Collector::try_from(wrong.to_owned()).is_err(), "{wrong}");
-        }
     }
 }

@@ -5,9 +5,11 @@ mod lateness;
 
 use super::export::{Metric, Point, ResourceMetrics, Temporality, resources, text_of};
 use super::histogram::Unit;
+use super::senders::{Claim, Senders};
 use super::series::{Key, NewPoint, SeriesTable};
 use super::wire::{KeyValue, WireError};
 use super::{OtlpSource, ROUTE};
+use crate::discovery::PodIdentity;
 use flow::Flow;
 use lateness::Lateness;
 use lull_measure::{Buckets, Nanos};
@@ -86,8 +88,6 @@ struct Sender {
     number: u32,
     last_export: Nanos,
     lateness: Lateness,
-    /// The time of the first export of each metric of the config, by the sender's clock.
-    first_exports: BTreeMap<String, u64>,
     /// By source.
     flows: BTreeMap<usize, Flow>,
 }
@@ -123,6 +123,17 @@ impl Intake {
             swept_at: Nanos::ZERO,
             noted: BTreeSet::new(),
             notices: Vec::new(),
+        }
+    }
+
+    /// Notes which pod an app is from now on; what was exported for the one before does not count.
+    pub(crate) fn assign(&mut self, app: u16, assigned: Option<&PodIdentity>) {
+        for (at, source) in self.sources.iter_mut().enumerate() {
+            let Senders::Pod { pod, .. } = &mut source.from else { continue };
+            if source.app == app {
+                *pod = assigned.cloned();
+                self.senders.values_mut().for_each(|sender| drop(sender.flows.remove(&at)));
+            }
         }
     }
 
@@ -169,16 +180,15 @@ impl Intake {
         arrival: Arrival,
         outcome: &mut Outcome,
     ) -> Result<(), WireError> {
-        let service = resource.text("service.name").unwrap_or_default();
-        let is_of = |source: &usize| self.sources[*source].service == service;
-        let sources: Vec<usize> = (0..self.sources.len()).filter(is_of).collect();
-        if sources.is_empty() {
-            let service: String = service.chars().take(100).collect();
-            self.note(format!(
-                "service `{service}` exports by OTLP, and no app of the config has that service"
-            ));
-            return Ok(());
-        }
+        let sources = match self.sources_of(resource) {
+            Ok(sources) => sources,
+            Err(why) => {
+                let service = resource.text("service.name").unwrap_or_default();
+                let service: String = service.chars().take(100).collect();
+                self.note(format!("service `{service}` exports by OTLP, and {why}"));
+                return Ok(());
+            }
+        };
         let key = digest(&[], &resource.attributes, 0);
         let Some(mut sender) = self.take_sender(key, arrival.monotonic) else {
             outcome.reject("of all names", "4096 senders export already, the most");
@@ -197,16 +207,36 @@ impl Intake {
         for source in sources {
             let is_counted = sender.flows.entry(source).or_default().end_export(arrival.monotonic);
             if !is_counted {
-                let OtlpSource { service, metric, .. } = &self.sources[source];
-                let text = format!(
-                    "service `{service}` exports by OTLP, and not yet twice a histogram `{metric}`"
-                );
+                let OtlpSource { from, metric, .. } = &self.sources[source];
+                let text =
+                    format!("{from} exports by OTLP, and not yet twice a histogram `{metric}`");
                 self.note(text);
             }
         }
         sender.last_export = arrival.monotonic;
         self.senders.insert(key, sender);
         read
+    }
+
+    /// Returns the numbers of the sources that a resource's exports are read for.
+    ///
+    /// # Errors
+    /// If there is none, or it is not known which one.
+    fn sources_of(&self, resource: &ResourceMetrics<'_>) -> Result<Vec<usize>, &'static str> {
+        let claims = (0..).zip(&self.sources);
+        let claims = claims.filter_map(|(at, it)| Some((at, it.from.claim(resource)?)));
+        let (certain, by_service): (Vec<_>, Vec<_>) =
+            claims.partition(|(_, claim)| *claim == Claim::Certain);
+        let all = match (certain.len(), by_service.len()) {
+            (0, 0) => return Err("no app of the config has that service, or is that pod"),
+            (0, 1) => by_service,
+            (0, _) => {
+                return Err("several pods of this node have that service: let it name its pod, \
+                            OTEL_RESOURCE_ATTRIBUTES=k8s.pod.uid=$(POD_UID)");
+            }
+            _ => certain,
+        };
+        Ok(all.into_iter().map(|(at, _)| at).collect())
     }
 
     /// Takes a sender out of the table, or makes a new one; `None` if there is no room.
@@ -274,8 +304,6 @@ impl Intake {
         }
         let histogram = histogram?;
         let is_late = self.is_late(export, time);
-        let first_exports = &mut export.sender.first_exports;
-        let first_export = *first_exports.entry(reading.name.to_owned()).or_insert(time);
         // Two cumulative series that differ in their start are two processes.
         let identity = if reading.temporality == Temporality::Cumulative { start } else { 0 };
         let parts = [&export.key[..], reading.scope, reading.name.as_bytes()];
@@ -288,7 +316,6 @@ impl Intake {
                 start,
                 time,
                 arrived_at: export.arrival.monotonic,
-                first_export,
             },
         )?;
         let is_error = attributes.iter().any(|attribute| attribute.key == ERROR);

@@ -2,8 +2,9 @@
 
 use super::intake::{Arrival, Intake, Outcome};
 use super::wire::{PartialSuccess, Response as ExportResponse, Status};
-use super::{OtlpSource, Window};
-use crate::live::{self, Serving};
+use super::{OtlpSource, Window, json};
+use crate::discovery::PodIdentity;
+use crate::live::{self, Encryption, ServerIdentity, Serving, TokenDigest};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
@@ -13,6 +14,8 @@ use axum::routing::post;
 use flate2::read::GzDecoder;
 use lull_measure::Nanos;
 use prost::Message;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::borrow::Cow;
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,41 +31,89 @@ const PLAIN_MAX: usize = 16 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most exports that are received at once.
 const EXPORTS_MAX: usize = 8;
-/// The type of what is sent in both directions.
+/// The types of what is sent in both directions.
 const PROTOBUF: &str = "application/x-protobuf";
-/// `google.rpc.Code.INVALID_ARGUMENT` and `UNAVAILABLE`.
+const JSON: &str = "application/json";
+/// `google.rpc.Code.INVALID_ARGUMENT`, `UNAVAILABLE` and `UNAUTHENTICATED`.
 const INVALID_ARGUMENT: i32 = 3;
 const UNAVAILABLE: i32 = 14;
+const UNAUTHENTICATED: i32 = 16;
+
+/// What protects a receiver; each part optional.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Protection {
+    /// It speaks TLS as this server.
+    pub(crate) identity: Option<ServerIdentity>,
+    /// Services must send this bearer token.
+    pub(crate) token: Option<TokenDigest>,
+}
 
 /// A receiver that serves. Dropping it closes every connection.
 pub(crate) struct Receiver {
     shared: Arc<Shared>,
+    encryption: Option<Encryption>,
     _serving: Serving,
 }
 
 struct Shared {
     intake: Mutex<Intake>,
     room: Semaphore,
+    token: Mutex<Option<TokenDigest>>,
 }
 
 impl Shared {
     fn intake(&self) -> MutexGuard<'_, Intake> {
         self.intake.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn token(&self) -> MutexGuard<'_, Option<TokenDigest>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request has the token, if one is needed.
+    fn admits(&self, headers: &HeaderMap) -> bool {
+        let Some(token) = *self.token() else { return true };
+        let shown = headers.get(header::AUTHORIZATION).and_then(|shown| shown.to_str().ok());
+        let shown = shown.and_then(|shown| shown.split_once(' '));
+        shown.is_some_and(|(scheme, shown)| {
+            scheme.eq_ignore_ascii_case("bearer") && token.is(shown.trim())
+        })
+    }
 }
 
 impl Receiver {
     /// Receives exports for these apps from what connects under one of the host names.
+    ///
+    /// # Errors
+    /// If the certificate of the protection is none.
     pub(crate) fn start(
         listener: TcpListener,
         sources: Vec<OtlpSource>,
         names: Vec<String>,
-    ) -> Self {
+        protection: &Protection,
+    ) -> Result<Self, String> {
         let intake = Mutex::new(Intake::new(sources));
-        let shared = Arc::new(Shared { intake, room: Semaphore::new(EXPORTS_MAX) });
+        let token = Mutex::new(protection.token);
+        let shared = Arc::new(Shared { intake, room: Semaphore::new(EXPORTS_MAX), token });
         let routes = Router::new().route("/v1/metrics", post(receive));
         let routes = routes.with_state(Arc::clone(&shared));
-        Self { shared, _serving: live::serve_routes(listener, routes, names) }
+        let encryption = protection.identity.as_ref().map(Encryption::new).transpose()?;
+        let serving = live::serve_routes(listener, routes, names, encryption.clone());
+        Ok(Self { shared, encryption, _serving: serving })
+    }
+
+    /// Takes a renewed certificate, and another token.
+    pub(crate) fn protect(&self, protection: &Protection) -> Result<(), String> {
+        *self.shared.token() = protection.token;
+        match (&self.encryption, &protection.identity) {
+            (Some(encryption), Some(identity)) => encryption.renew(identity),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes which pod an app is from now on.
+    pub(crate) fn assign(&self, app: u16, pod: Option<&PodIdentity>) {
+        self.shared.intake().assign(app, pod);
     }
 
     /// Returns what has been counted, and what is to be reported, since the last call.
@@ -72,45 +123,77 @@ impl Receiver {
     }
 }
 
-async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
-    if let Err(why) = check_type(&headers) {
-        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID_ARGUMENT, why);
+/// The encoding of an export, and of its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Encoding {
+    Protobuf,
+    Json,
+}
+
+/// Why an export is refused.
+struct Refusal {
+    status: StatusCode,
+    code: i32,
+    why: String,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, why: impl ToString) -> Self {
+        let code = match status {
+            StatusCode::SERVICE_UNAVAILABLE => UNAVAILABLE,
+            StatusCode::UNAUTHORIZED => UNAUTHENTICATED,
+            _ => INVALID_ARGUMENT,
+        };
+        Self { status, code, why: why.to_string() }
     }
+}
+
+async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
+    let encoding = match Encoding::of(&headers) {
+        Ok(encoding) => encoding,
+        Err(why) => {
+            let refusal = Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
+            return Encoding::Protobuf.refuse(refusal);
+        }
+    };
+    if !shared.admits(&headers) {
+        let why = "the bearer token is missing or wrong: set OTEL_EXPORTER_OTLP_HEADERS=\
+                   authorization=Bearer%20TOKEN";
+        return encoding.refuse(Refusal::new(StatusCode::UNAUTHORIZED, why));
+    }
+    match take(&shared, encoding, &headers, body).await {
+        Ok(outcome) => encoding.answer(outcome),
+        Err(refusal) => encoding.refuse(refusal),
+    }
+}
+
+async fn take(
+    shared: &Shared,
+    encoding: Encoding,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Outcome, Refusal> {
     let read = async {
         let room = shared.room.acquire().await;
         (to_bytes(body, BODY_MAX).await, room)
     };
-    let (body, _room) = match tokio::time::timeout(BODY_TIMEOUT, read).await {
-        Ok((Ok(body), room)) => (body, room),
-        Ok((Err(_), _)) => {
-            let why = "an export has more than 4 MiB: send fewer series in one";
-            return refused(StatusCode::PAYLOAD_TOO_LARGE, INVALID_ARGUMENT, why);
-        }
-        Err(_) => {
-            let why = "the export did not arrive within 5 s";
-            return refused(StatusCode::SERVICE_UNAVAILABLE, UNAVAILABLE, why);
-        }
+    let late = |_| {
+        let why = "the export did not arrive within 5 s";
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
     };
-    let plain = match decompress(&headers, &body) {
-        Ok(plain) => plain,
-        Err(why) => return refused(StatusCode::BAD_REQUEST, INVALID_ARGUMENT, &why),
-    };
+    let (body, _room) = tokio::time::timeout(BODY_TIMEOUT, read).await.map_err(late)?;
+    let body = body.map_err(|_| {
+        let why = "an export has more than 4 MiB: send fewer series in one";
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+    })?;
+    let bad = |why: String| Refusal::new(StatusCode::BAD_REQUEST, why);
+    let mut plain = decompress(headers, &body).map_err(bad)?;
+    if encoding == Encoding::Json {
+        let rewritten = json::to_protobuf(&plain);
+        plain = rewritten.map_err(|error| bad(format!("it is no export as JSON: {error}")))?.into();
+    }
     let taken = shared.intake().take(&plain, arrival());
-    match taken {
-        Ok(outcome) => answer(outcome),
-        Err(error) => refused(StatusCode::BAD_REQUEST, INVALID_ARGUMENT, &error.to_string()),
-    }
-}
-
-fn check_type(headers: &HeaderMap) -> Result<(), &'static str> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
-    match kind {
-        Some(PROTOBUF) => Ok(()),
-        Some("application/json") => Err("exports as JSON are not read: set \
-                                         OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"),
-        _ => Err("the Content-Type of an export is application/x-protobuf"),
-    }
+    taken.map_err(|error| bad(error.to_string()))
 }
 
 /// Returns the export's own bytes; inflates only as far as an export may be long.
@@ -136,20 +219,52 @@ fn arrival() -> Arrival {
     Arrival { monotonic: lull_host::monotonic(), unix }
 }
 
-/// Answers an export: points that were refused are a partial success, which is not sent again.
-fn answer(outcome: Outcome) -> Response {
-    let Outcome { rejected, why } = outcome;
-    let partial_success = why.map(|error_message| PartialSuccess {
-        rejected_data_points: i64::try_from(rejected).unwrap_or(i64::MAX),
-        error_message,
-    });
-    protobuf(StatusCode::OK, &ExportResponse { partial_success })
-}
+impl Encoding {
+    /// Returns the encoding of an export by its headers.
+    fn of(headers: &HeaderMap) -> Result<Self, &'static str> {
+        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        match kind.and_then(|kind| kind.split(';').next()).map(str::trim) {
+            Some(PROTOBUF) => Ok(Self::Protobuf),
+            Some(JSON) => Ok(Self::Json),
+            _ => Err("the Content-Type of an export is application/x-protobuf or application/json"),
+        }
+    }
 
-fn refused(status: StatusCode, code: i32, why: &str) -> Response {
-    protobuf(status, &Status { code, message: why.to_owned() })
-}
+    /// Answers an export: points that were refused are a partial success, which is not sent again.
+    fn answer(self, outcome: Outcome) -> Response {
+        let Outcome { rejected, why } = outcome;
+        let rejected_data_points = i64::try_from(rejected).unwrap_or(i64::MAX);
+        match (self, why) {
+            (Self::Protobuf, why) => {
+                let partial_success =
+                    why.map(|error_message| PartialSuccess { rejected_data_points, error_message });
+                let answer = ExportResponse { partial_success };
+                self.respond(StatusCode::OK, answer.encode_to_vec())
+            }
+            (Self::Json, None) => self.respond(StatusCode::OK, b"{}".to_vec()),
+            (Self::Json, Some(why)) => {
+                let rejected = rejected_data_points.to_string();
+                let partial = json!({ "rejectedDataPoints": rejected, "errorMessage": why });
+                let answer = json!({ "partialSuccess": partial });
+                self.respond(StatusCode::OK, answer.to_string().into())
+            }
+        }
+    }
 
-fn protobuf(status: StatusCode, message: &impl Message) -> Response {
-    (status, [(header::CONTENT_TYPE, PROTOBUF)], message.encode_to_vec()).into_response()
+    fn refuse(self, refusal: Refusal) -> Response {
+        let Refusal { status, code, why: message } = refusal;
+        let body = match self {
+            Self::Protobuf => Status { code, message }.encode_to_vec(),
+            Self::Json => json!({ "code": code, "message": message }).to_string().into(),
+        };
+        self.respond(status, body)
+    }
+
+    fn respond(self, status: StatusCode, body: Vec<u8>) -> Response {
+        let kind = match self {
+            Self::Protobuf => PROTOBUF,
+            Self::Json => JSON,
+        };
+        (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+    }
 }

@@ -36,8 +36,6 @@ pub(super) struct NewPoint {
     pub(super) time: u64,
     /// When it arrived, `CLOCK_MONOTONIC`.
     pub(super) arrived_at: Nanos,
-    /// The time of the sender's first export of the metric, by its clock.
-    pub(super) first_export: u64,
 }
 
 /// What a point adds to its series.
@@ -105,17 +103,14 @@ impl SeriesTable {
         };
         self.make_room(point.arrived_at, counters)?;
         self.counters += counters;
-        let NewPoint { histogram, temporality, start, time, arrived_at, first_export } = point;
-        let age = if start == 0 { Nanos(u64::MAX) } else { Nanos(time.saturating_sub(start)) };
+        let NewPoint { histogram, temporality, start, time, arrived_at } = point;
+        let age = (start > 0).then(|| Nanos(time.saturating_sub(start)));
         let is_cumulative = temporality == Temporality::Cumulative;
-        // A series that the sender's last export did not have is new since then.
-        let since_export = Nanos(time.saturating_sub(first_export));
-        let is_new = first_export > 0 && since_export > Nanos::ZERO;
-        let span = if is_new { age.min(since_export) } else { age };
-        let added = (!is_cumulative || is_new || age <= FIRST_MAX).then(|| Added {
-            histogram: histogram.clone(),
-            span: if span == Nanos(u64::MAX) { Nanos::ZERO } else { span },
-        });
+        // That the sender's exports did not have it before proves nothing: a collector splits
+        // exports, and a front end that was started again has forgotten all.
+        let is_of_now = !is_cumulative || age.is_some_and(|age| age <= FIRST_MAX);
+        let added = is_of_now
+            .then(|| Added { histogram: histogram.clone(), span: age.unwrap_or_default() });
         let histogram = is_cumulative.then_some(histogram);
         let series = Series { start, time, histogram, arrived_at, falls: 0, steady: 0 };
         self.series.insert(key, series);

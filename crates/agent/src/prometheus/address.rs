@@ -1,23 +1,11 @@
 //! The address of a Prometheus server, and the requests to it.
 
-use std::path::PathBuf;
+use crate::outbound::{Endpoint, WITHOUT_TLS};
 
 /// The address of a Prometheus server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     pub(super) base: String,
-}
-
-/// How an agent proves to a server who it is, and recognises the server. The files are read
-/// again when they change.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Access {
-    /// Certificates of the authorities that are trusted, PEM; the system's if absent.
-    pub(crate) ca: Option<PathBuf>,
-    /// The agent's own certificate and its key, PEM.
-    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
-    /// A file with a bearer token.
-    pub(crate) token: Option<PathBuf>,
 }
 
 impl Server {
@@ -28,10 +16,7 @@ impl Server {
             return refuse("is no address: write \"prometheus:http://127.0.0.1:9090\"");
         };
         if scheme == "https" && !cfg!(feature = "tls") {
-            return refuse(
-                "is encrypted (TLS), which this program was built without: use Lull's package, \
-                 or build it with --features tls",
-            );
+            return refuse(WITHOUT_TLS);
         }
         if rest.contains(['?', '#']) {
             return refuse("has a query: write it in `query`");
@@ -57,21 +42,22 @@ impl Server {
         self.rest().split_once('/').map_or(self.rest(), |(host, _)| host)
     }
 
-    /// Host and port to connect to.
-    pub(super) fn host_and_port(&self) -> (&str, u16) {
+    /// Where it listens.
+    pub(super) fn endpoint(&self) -> Endpoint<'_> {
         let authority = self.authority();
         let usual = if self.is_encrypted() { 443 } else { 80 };
         let port = |port: &str| port.parse().ok();
         let parts = authority.rsplit_once(':').and_then(|(host, it)| Some((host, port(it)?)));
         let (host, port) = parts.unwrap_or((authority, usual));
-        (host.trim_start_matches('[').trim_end_matches(']'), port)
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Endpoint { host, port, is_encrypted: self.is_encrypted() }
     }
 
-    /// Returns a request for the result of a query.
+    /// Returns a request for the result of a query, with the header of the authorization.
     ///
     /// HTTP/1.0 has no transfer in pieces, and its answers end with the connection, so that
     /// nothing of them need be understood by the thread that receives them.
-    pub(super) fn request(&self, query: &str, token: Option<&str>) -> String {
+    pub(super) fn request(&self, query: &str, authorization: &str) -> String {
         let path = self.rest().split_once('/');
         let path = path.map_or(String::new(), |(_, path)| format!("/{path}"));
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
@@ -83,11 +69,25 @@ impl Server {
             })
             .collect();
         let host = self.authority();
-        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
-        let token = token.unwrap_or_default();
         format!(
-            "GET {path}/api/v1/query?query={encoded} HTTP/1.0\r\nHost: {host}\r\n{token}\
+            "GET {path}/api/v1/query?query={encoded} HTTP/1.0\r\nHost: {host}\r\n{authorization}\
              Accept: application/json\r\nConnection: close\r\n\r\n"
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_and_port_are_those_of_the_address() {
+        let server = Server::parse("http://p:9090/x").unwrap();
+        let request = server.request("up", "Authorization: Bearer abc\r\n");
+        assert!(request.contains("\r\nAuthorization: Bearer abc\r\nAccept"));
+        let Endpoint { host, port, is_encrypted } = server.endpoint();
+        assert_eq!((host, port, is_encrypted), ("p", 9090, false));
+        let server = Server::parse("http://[::1]").unwrap();
+        assert_eq!((server.endpoint().host, server.endpoint().port), ("::1", 80));
     }
 }

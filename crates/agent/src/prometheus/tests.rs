@@ -128,7 +128,7 @@ fn http(status: &str, body: &str) -> Option<String> {
 /// request that it sent.
 fn first(answer: Option<String>, query: &str) -> (Gauge<lull_control::LatencySeen>, String) {
     let (server, asked) = serving(answer);
-    let mut reported = follow(queries(server, query), PERIOD_MIN, in_process);
+    let mut reported = follow(queries(server, query), None, PERIOD_MIN, in_process);
     let asked = asked.recv().unwrap();
     loop {
         let seen = reported_now(&mut reported);
@@ -217,7 +217,7 @@ fn tail_load_and_age_are_queried_of_one_server_each_under_its_own_bound() {
         age: Some(("age".to_owned(), Nanos::from_secs(1))),
         ..queries(server, "tail")
     };
-    let mut reported = follow(all, PERIOD_MIN, in_process);
+    let mut reported = follow(all, None, PERIOD_MIN, in_process);
     let asked: Vec<String> = (0..4).map(|_| asked.recv().unwrap()).collect();
     for (request, name) in asked.iter().zip(["age", "tail", "load", "age"]) {
         assert!(request.contains(&format!("query={name} ")), "{request}");

@@ -17,27 +17,30 @@ pub(super) fn metrics_of(scope: Scope) -> Vec<&'static Metric> {
     ALL.iter().copied().filter(|metric| metric.scope == scope).collect()
 }
 
-fn table_of(scope: Scope) -> &'static str {
+/// Returns the table of a scope's metrics, and the expression of a row's label in it.
+pub(crate) const fn table_of(scope: Scope) -> (&'static str, &'static str) {
     match scope {
-        Scope::Machine => "machine_epochs",
-        Scope::App => "app_epochs",
-        Scope::Core => "core_epochs",
+        Scope::Machine => ("machine_epochs", "''"),
+        Scope::App => ("app_epochs", "app"),
+        Scope::Core => ("core_epochs", "core"),
+        Scope::ClientClass => ("client_class_epochs", "app || '/' || client_class"),
     }
 }
 
 fn create_of(scope: Scope) -> String {
-    let label = scope.label().map(|label| format!(", {label} TEXT NOT NULL"));
+    let labels: String =
+        scope.label_names().iter().map(|label| format!(", {label} TEXT NOT NULL")).collect();
     let columns: String =
         metrics_of(scope).iter().map(|metric| format!(", {} REAL", metric.json_key())).collect();
-    let (table, label) = (table_of(scope), label.unwrap_or_default());
-    format!("CREATE TABLE {table} (epoch INTEGER NOT NULL{label}{columns});")
+    let (table, _) = table_of(scope);
+    format!("CREATE TABLE {table} (epoch INTEGER NOT NULL{labels}{columns});")
 }
 
 /// The statement that adds one row of a scope.
 pub(super) fn insert_of(scope: Scope) -> String {
-    let columns = 1 + usize::from(scope.label().is_some()) + metrics_of(scope).len();
+    let columns = 1 + scope.label_names().len() + metrics_of(scope).len();
     let marks = vec!["?"; columns].join(", ");
-    format!("INSERT INTO {} VALUES ({marks})", table_of(scope))
+    format!("INSERT INTO {} VALUES ({marks})", table_of(scope).0)
 }
 
 const FIXED_TABLES: &str = "
@@ -57,14 +60,29 @@ const FIXED_TABLES: &str = "
                           reason TEXT NOT NULL);
     CREATE TABLE sources (epoch INTEGER NOT NULL, metric TEXT NOT NULL, label TEXT NOT NULL,
                           source TEXT NOT NULL);
+    CREATE TABLE pods (epoch INTEGER NOT NULL, app TEXT NOT NULL, namespace TEXT NOT NULL,
+                       pod TEXT NOT NULL, container TEXT NOT NULL, workload TEXT NOT NULL,
+                       uid TEXT NOT NULL);
 ";
 
 /// Tables whose rows are valid for one epoch.
-pub(super) const BY_EPOCH: [&str; 7] =
-    ["machine_epochs", "app_epochs", "core_epochs", "latencies", "requests", "journal", "shadow"];
+pub(super) const BY_EPOCH: [&str; 8] = [
+    "machine_epochs",
+    "app_epochs",
+    "core_epochs",
+    "client_class_epochs",
+    "latencies",
+    "requests",
+    "journal",
+    "shadow",
+];
 /// Tables whose rows are valid from their epoch on, with the columns of their keys.
-pub(super) const FROM_EPOCH: [(&str, &[&str]); 3] =
-    [("plans", &["knob"]), ("missing", &["metric", "label"]), ("sources", &["metric", "label"])];
+pub(super) const FROM_EPOCH: [(&str, &[&str]); 4] = [
+    ("plans", &["knob"]),
+    ("missing", &["metric", "label"]),
+    ("sources", &["metric", "label"]),
+    ("pods", &["app"]),
+];
 
 /// Returns the names of all tables of a record.
 pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
@@ -85,7 +103,7 @@ pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connectio
     database.pragma_update(None, "wal_autocheckpoint", 200)?;
     let transaction = database.unchecked_transaction()?;
     transaction.execute_batch(FIXED_TABLES)?;
-    for scope in [Scope::Machine, Scope::App, Scope::Core] {
+    for scope in Scope::ALL {
         transaction.execute_batch(&create_of(scope))?;
     }
     let json = |value: serde_json::Result<String>| value.unwrap_or_default();

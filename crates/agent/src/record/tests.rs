@@ -55,6 +55,7 @@ fn record_keeping(file: &Path, epochs: usize, keep: Option<Nanos>) -> Result<(),
             samples: &samples,
             phase: "on",
             shadow: &[],
+            pods: &BTreeMap::new(),
         })?;
     }
     // A killed agent never closes the file.
@@ -72,6 +73,9 @@ fn a_record_that_was_never_closed_is_read_whole() {
     assert_eq!(one("SELECT count(*) FROM epochs"), 5.0);
     assert_eq!(one("SELECT count(*) FROM app_epochs"), 10.0);
     assert_eq!(one("SELECT count(*) FROM core_epochs"), 10.0);
+    let classes = "SELECT count(*) FROM client_class_epochs WHERE app = 'lc' AND \
+                   client_class = 'others' AND client_turns_per_second = 200";
+    assert_eq!(one(classes), 5.0);
     assert!(one("SELECT avg(tail_latency_seconds) FROM app_epochs WHERE app = 'lc'") > 0.0);
     assert!(one("SELECT avg(progress_per_second) FROM app_epochs WHERE app = 'be'") > 0.0);
     assert_eq!(one("SELECT count(*) FROM journal WHERE event LIKE '%decision%'"), 1.0);
@@ -175,8 +179,29 @@ fn names_of_records_sort_by_time_and_never_clash() {
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
     let names = made.iter().map(|one| one.file().file_name().unwrap().to_str().unwrap());
-    let names: std::collections::BTreeSet<_> = names.map(str::to_owned).collect();
+    let names: BTreeSet<_> = names.map(str::to_owned).collect();
     let stamp = "20261120-231805-arq";
     let wanted = (2..7).map(|number| format!("{stamp}-{number}.db"));
     assert_eq!(names, wanted.chain([format!("{stamp}.db")]).collect());
+}
+
+#[test]
+fn the_pods_of_an_app_are_recorded_when_they_change() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("run.db");
+    record(&file, 1).unwrap();
+    let database = Connection::open(&file).unwrap();
+    let pods = |name: Option<&str>| {
+        let pod = name.map(|name| PodIdentity { name: name.to_owned(), ..PodIdentity::default() });
+        pod.into_iter().map(|pod| ("critical-1".to_owned(), pod)).collect()
+    };
+    let mut known = BTreeMap::new();
+    for (number, name) in [Some("a"), Some("a"), None, Some("b")].into_iter().enumerate() {
+        write_pods(&database, number as i64, &pods(name), &mut known).unwrap();
+    }
+    let mut query = database.prepare("SELECT epoch, pod FROM pods ORDER BY rowid").unwrap();
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let rows: Vec<(i64, String)> = rows.map(Result::unwrap).collect();
+    let row = |epoch, pod: &str| (epoch, pod.to_owned());
+    assert_eq!(rows, [row(0, "a"), row(2, ""), row(3, "b")]);
 }

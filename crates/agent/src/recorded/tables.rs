@@ -10,18 +10,20 @@ use lull_measure::Latency;
 use rusqlite::types::Value;
 
 /// Tables whose rows are read unchanged.
-const PLAIN: [&str; 11] = [
+const PLAIN: [&str; 13] = [
     "run",
     "apps",
     "epochs",
     "machine_epochs",
     "app_epochs",
     "core_epochs",
+    "client_class_epochs",
     "journal",
     "plans",
     "missing",
     "sources",
     "shadow",
+    "pods",
 ];
 const LATENCIES: &str = "latencies";
 const REQUESTS: &str = "requests";

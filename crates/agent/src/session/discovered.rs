@@ -6,7 +6,7 @@
 use super::Session;
 use super::policy::{policy_of, shadow_of};
 use crate::config::Config;
-use crate::discovery::{Discovery, Finding, Report, ReportKind, Workload};
+use crate::discovery::{Discovery, Finding, PodIdentity, Report, ReportKind, Workload};
 use lull_control::journal::{Entry, Event};
 use lull_control::{AppId, AppSpec, Epoch, Knob, Objective, Plant};
 use lull_host::apps::Berths;
@@ -92,8 +92,10 @@ impl Discovered {
         let Some(placed) = self.placed.get_mut(&workload.id) else {
             return self.place(workload, was_waiting, changed);
         };
-        let has_moved = placed.workload.template != workload.template
-            || placed.workload.cgroup != workload.cgroup;
+        let before = &placed.workload;
+        let has_moved = before.template != workload.template
+            || before.cgroup != workload.cgroup
+            || before.pod != workload.pod;
         if has_moved {
             self.remove(workload.id, changed);
             return self.place(workload, false, changed);
@@ -186,7 +188,13 @@ impl Discovered {
         }
     }
 
-    /// The name of the workload that has an app.
+    /// The pods that are apps now, by the app's number.
+    fn pods(&self) -> BTreeMap<AppId, PodIdentity> {
+        let pod = |placed: &Placed| Some((placed.app, placed.workload.pod.clone()?));
+        self.placed.values().filter_map(pod).collect()
+    }
+
+    /// The workload that has an app.
     fn workload_of(&self, app: AppId) -> Option<&Workload> {
         self.placed.values().find(|placed| placed.app == app).map(|placed| &placed.workload)
     }
@@ -201,8 +209,13 @@ impl Session {
             return;
         }
         let mut is_other = false;
+        let pods = discovered.pods();
         for (app, own) in changed {
             let name = &self.config.apps[app.index()].name;
+            if self.berthed.assign(app, name, pods.get(&app)) {
+                // The counters of an app are those of the pod that it is.
+                self.totals.forget(name);
+            }
             if let Some(workload) = discovered.workload_of(app).cloned() {
                 let text = format!("{} is {name}", workload.name);
                 discovered.report(workload.id, ReportKind::Managed, format!("as app `{name}`"));
@@ -304,6 +317,7 @@ mod tests {
             template: 0,
             cgroup: PathBuf::from(format!("kubepods/{id}")),
             objectives: None,
+            pod: None,
         }
     }
 

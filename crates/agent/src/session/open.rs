@@ -5,6 +5,7 @@ mod launch;
 mod outside;
 mod sources;
 
+use super::berthed::Berthed;
 use super::discovered::{AllBerths, Discovered, berths_of};
 use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, shadow_policy};
@@ -17,18 +18,17 @@ use crate::guarded;
 use crate::library::Library;
 use crate::limited::limited;
 use crate::live::BoundServer;
-use crate::prometheus;
 use crate::record::{Head, Recorder};
 use anyhow::Context;
 use checks::check_own;
 use launch::{FoundBy, Surroundings, registrar_of};
-use lull_control::{Capability, ControlLoop, Controller, Machine, Plant, PlantError, Rng, Totals};
+use lull_control::{ControlLoop, Controller, Machine, Plant, PlantError, Rng, Totals};
 use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE};
 use lull_host::gauges::push::{PushGauge, PushSocket};
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
 use lull_host::oncall::{GATE_MEANS, Runtime, Watch};
-use lull_host::plant::{HostApp, HostConfig, HostPlant, Stop};
+use lull_host::plant::{HostConfig, HostPlant, Stop};
 use lull_host::register::Registrar;
 use lull_host::{Roots, apps, probe};
 use lull_lab::CustomPolicy;
@@ -87,6 +87,7 @@ struct Around {
     library: Option<Library>,
     posts: Vec<(String, Post, Arc<Runtime>)>,
     berths: AllBerths,
+    berthed: Berthed,
 }
 
 impl<'a> Agent<'a> {
@@ -199,8 +200,9 @@ impl<'a> Agent<'a> {
         let started = self.start_apps(place, &roots, &socket, &stop, listeners)?;
         let Started { ledger, guard, push, frontend, apps, library, registrar, berths } = started;
         let posts = self.posts(&apps);
+        let berthed = Berthed::new(frontend.clone(), &self.config);
         let plant = HostPlant::new(HostConfig {
-            apps: self.host_apps(apps, &machine, &roots, &frontend),
+            apps: self.host_apps(apps, &machine, &roots, &berthed),
             push: Some(push),
             power,
             ledger,
@@ -223,8 +225,18 @@ impl<'a> Agent<'a> {
                 return Err(with_stop_context(error));
             }
         };
-        let around =
-            Around { roots, recorder, guard, loads, server, frontend, library, posts, berths };
+        let around = Around {
+            roots,
+            recorder,
+            guard,
+            loads,
+            server,
+            frontend,
+            library,
+            posts,
+            berths,
+            berthed,
+        };
         self.control(plant, around)
     }
 
@@ -274,8 +286,8 @@ impl<'a> Agent<'a> {
     }
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
-        let Around { roots, mut recorder, guard, loads, server, frontend, library, posts, berths } =
-            around;
+        let Around { roots, mut recorder, guard, loads, server, frontend, .. } = around;
+        let Around { library, posts, berths, berthed, .. } = around;
         guard.beat(Patience::Long)?;
         let admission_controllers = self.start_admission(posts)?;
         let (mut config, discovery) = (self.config, self.discovery);
@@ -319,6 +331,7 @@ impl<'a> Agent<'a> {
             totals: Totals::default(),
             exporter,
             discovered,
+            berthed,
             admission_controllers,
             _library: library,
         })
@@ -406,30 +419,6 @@ impl<'a> Agent<'a> {
 
     fn socket(&self, place: &StateDir) -> PathBuf {
         self.config.agent.socket.clone().unwrap_or_else(|| place.path().join("push.sock"))
-    }
-
-    fn host_apps(
-        &self,
-        started: Vec<(AppHandle, Option<Watch>)>,
-        machine: &Machine,
-        roots: &Roots,
-        frontend: &Frontend,
-    ) -> Vec<HostApp> {
-        let epoch = self.config.epoch_rule().longest();
-        let follow = |queries| {
-            let parser = |server, wanted, to| frontend.reply_parser(server, wanted, to);
-            prometheus::follow(queries, epoch, parser)
-        };
-        let counters = machine.capabilities.has(Capability::Instructions);
-        let each = self.config.apps.iter().zip(started);
-        let host_app =
-            |(app, (handle, watch)): (&AppSection, (AppHandle, Option<Watch>))| HostApp {
-                spec: app.spec(),
-                handle,
-                latency: sources::latency_from(app, watch, roots, follow),
-                progress: sources::progress_from(app, counters),
-            };
-        each.map(host_app).collect()
     }
 }
 

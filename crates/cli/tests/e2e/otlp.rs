@@ -112,6 +112,7 @@ fn what_is_no_export_is_refused_and_the_agent_goes_on() {
     let (mut agent, receiver, page) = receiving(&scene, &server, &batch);
     let host = format!("Host: {receiver}\r\n");
     let json = format!("{host}Content-Type: application/json\r\n");
+    let text = format!("{host}Content-Type: text/plain\r\n");
     let protobuf = format!("{host}{PROTOBUF}");
     let gzip = format!("{protobuf}Content-Encoding: gzip\r\n");
     let bomb = {
@@ -122,8 +123,10 @@ fn what_is_no_export_is_refused_and_the_agent_goes_on() {
     };
     let whole = export("shop", [1, 1]);
     let foreign = format!("Host: evil.example\r\n{PROTOBUF}");
-    let cases: [(&str, &[u8], u16, &str); 6] = [
-        (&json, b"{}", 415, "http/protobuf"),
+    let cases: [(&str, &[u8], u16, &str); 8] = [
+        (&json, b"{}", 200, "{}"),
+        (&json, b"{\"resourceMetrics\":7}", 400, "\"message\":\"it is no export as JSON"),
+        (&text, b"{}", 415, "application/json"),
         (&host, &whole, 415, "Content-Type"),
         (&protobuf, &whole[..whole.len() - 3], 400, "longer than its message"),
         (&gzip, &whole, 400, "no gzip"),

@@ -59,7 +59,7 @@ fn cumulative(times_s: (u64, u64), counts: [u64; 3]) -> Vec<u8> {
 fn intake() -> Intake {
     let source = |app, route: Option<&str>| OtlpSource {
         app,
-        service: "shop".to_owned(),
+        from: Senders::Service("shop".to_owned()),
         route: route.map(str::to_owned),
         metric: USUAL_METRIC.to_owned(),
     };
@@ -216,6 +216,74 @@ fn a_service_that_is_restarted_counts_on_under_its_new_start() {
         take(&mut intake, at, &bytes);
     }
     assert_eq!(windows(&mut intake), [(0, 23, 0, 20)]);
+}
+
+#[test]
+fn the_history_of_another_scope_of_a_metric_is_not_of_now() {
+    let mut intake = intake();
+    let of_scope = |scope: &[u8], at, count| {
+        let resource = field(1, &attribute("service.name", "shop").encode_to_vec());
+        let metric = cumulative((10, at), [count, 0, 0]);
+        let scope = [field(1, scope), field(2, &metric)].concat();
+        field(1, &[field(1, &resource), field(2, &scope)].concat())
+    };
+    take(&mut intake, 1_000, &of_scope(b"one", 1_000, 500));
+    take(&mut intake, 1_001, &of_scope(b"two", 1_001, 900));
+    for at in [1_010, 1_020] {
+        let export = [of_scope(b"one", at, at - 500), of_scope(b"two", at, at - 100)].concat();
+        take(&mut intake, at, &export);
+    }
+    assert_eq!(windows(&mut intake).iter().map(|window| window.1).sum::<u64>(), 20 + 20);
+}
+
+/// An export of `shop` with these attributes of its resource besides, and so many requests.
+fn of_pod(at: u64, attributes: &[(&str, &str)], count: u64) -> Vec<u8> {
+    let resource = [("service.name", "shop")].iter().chain(attributes);
+    let resource: Vec<u8> = resource
+        .flat_map(|(key, value)| field(1, &attribute(key, value).encode_to_vec()))
+        .collect();
+    let scope = field(2, &cumulative((10, at), [count, 0, 0]));
+    field(1, &[field(1, &resource), field(2, &scope)].concat())
+}
+
+#[test]
+fn exports_of_a_pod_are_those_that_name_it() {
+    let source = |app| OtlpSource {
+        app,
+        from: Senders::Pod { pod: None, service: None },
+        route: None,
+        metric: USUAL_METRIC.to_owned(),
+    };
+    let pod = |uid: &str, service: Option<&str>| PodIdentity {
+        namespace: "ns".to_owned(),
+        name: format!("web-{uid}"),
+        uid: uid.to_owned(),
+        container: "main".to_owned(),
+        workload: "web".to_owned(),
+        service: service.map(str::to_owned),
+    };
+    let mut intake = Intake::new(vec![source(0), source(1)]);
+    let counted = |intake: &mut Intake, attributes: &[(&str, &str)], at: u64| {
+        take(intake, at, &of_pod(at, attributes, 100));
+        take(intake, at + 10, &of_pod(at + 10, attributes, 107));
+        windows(intake).iter().map(|window| (window.0, window.1)).collect::<Vec<_>>()
+    };
+    let by_uid = [("k8s.pod.uid", "a")];
+    assert_eq!(counted(&mut intake, &by_uid, 1_000), [], "no pod is an app");
+    intake.assign(0, Some(&pod("a", None)));
+    intake.assign(1, Some(&pod("b", Some("shop"))));
+    assert_eq!(counted(&mut intake, &by_uid, 2_000), [(0, 7)]);
+    let by_name = [("k8s.namespace.name", "ns"), ("k8s.pod.name", "web-b")];
+    assert_eq!(counted(&mut intake, &by_name, 2_000), [(1, 7)]);
+    assert_eq!(counted(&mut intake, &by_name[1..], 3_000), [], "of which namespace?");
+    let sidecar = [("k8s.pod.uid", "a"), ("k8s.container.name", "proxy")];
+    assert_eq!(counted(&mut intake, &sidecar, 3_000), []);
+    assert_eq!(counted(&mut intake, &[], 3_000), [(1, 7)], "by the service of the pod");
+    intake.assign(0, Some(&pod("c", Some("shop"))));
+    assert_eq!(counted(&mut intake, &[], 4_000), [], "of which of the two?");
+    let notices = intake.take_notices();
+    assert!(notices.iter().any(|text| text.contains("several pods")), "{notices:?}");
+    assert_eq!(counted(&mut intake, &by_uid, 4_000), [], "another pod is the app");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::Agent;
 use crate::config::{AgentSection, Config};
-use crate::frontend::{Frontend, OtlpSetup, Setup};
+use crate::frontend::{Frontend, OtlpSetup, ProtectionFiles, Setup};
 use crate::live::{self, BoundServer, Facts};
 use crate::otlp::Exporter;
 use crate::record::Recorder;
@@ -29,10 +29,12 @@ impl Agent<'_> {
     /// Binds the address of the OTLP receiver, if there is one.
     pub(super) fn bind_otlp(&self) -> anyhow::Result<Option<TcpListener>> {
         let Some(address) = self.config.agent.otlp else { return Ok(None) };
+        let is_encrypted = self.config.agent.otlp_access.certificate.is_some();
+        let scheme = if is_encrypted { "https" } else { "http" };
         let listener = TcpListener::bind(address).and_then(|listener| {
             listener.set_nonblocking(true)?;
             (self.say)(&format!(
-                "receiver of OTLP at http://{}/v1/metrics",
+                "receiver of OTLP at {scheme}://{}/v1/metrics",
                 listener.local_addr()?
             ));
             Ok(listener)
@@ -49,11 +51,15 @@ impl Agent<'_> {
         otlp: Option<&TcpListener>,
     ) -> anyhow::Result<Frontend> {
         let sources = (0..).zip(&self.config.apps).filter_map(|(id, app)| app.otlp_source(id));
-        let otlp = otlp.map(|listener| OtlpSetup {
-            listener,
-            sources: sources.collect(),
-            names: self.config.agent.http_names.clone(),
-        });
+        let protect = |listener| {
+            let access = self.config.agent.otlp_access.clone();
+            let protection = ProtectionFiles::open(access).map_err(|why| {
+                anyhow::anyhow!("the receiver of OTLP cannot be protected: {why}")
+            })?;
+            let names = self.config.agent.http_names.clone();
+            anyhow::Ok(OtlpSetup { listener, sources: sources.collect(), names, protection })
+        };
+        let otlp = otlp.map(protect).transpose()?;
         let frontend = Frontend::start(Setup {
             program: self.guard().program,
             push,
@@ -96,7 +102,8 @@ pub(super) fn facts(
 
 /// Starts what exports the agent's metrics, if the config names a collector.
 pub(super) fn exporter(agent: &AgentSection) -> anyhow::Result<Option<RefCell<Exporter>>> {
-    let start = |collector| Exporter::start(collector, agent.export_period);
+    let access = agent.export_access.access();
+    let start = |collector| Exporter::start(collector, access, agent.export_period);
     let exporter = agent.export.clone().map(start).transpose();
     Ok(exporter.context("cannot start the thread that exports metrics")?.map(RefCell::new))
 }

@@ -1,18 +1,50 @@
 //! Where the latency and the progress of an app are read.
 
+use super::Agent;
 use crate::config::{AppSection, LatencySource, ProgressSource};
 use crate::otlp::OtlpSource;
-use crate::prometheus::Queries as PrometheusQueries;
-use lull_control::LatencyOf;
+use crate::prometheus::{self, Queries as PrometheusQueries};
+use crate::session::berthed::Berthed;
+use lull_control::{AppId, Capability, LatencyOf, Machine};
 use lull_host::Roots;
+use lull_host::apps::AppHandle;
 use lull_host::gauges::queries::Queries;
 use lull_host::gauges::reported::Reported;
 use lull_host::oncall::Watch;
-use lull_host::plant::{LatencyFrom, ProgressFrom};
+use lull_host::plant::{HostApp, LatencyFrom, ProgressFrom};
+
+impl Agent<'_> {
+    /// Returns the apps with the sources of what is read of them.
+    pub(super) fn host_apps(
+        &self,
+        started: Vec<(AppHandle, Option<Watch>)>,
+        machine: &Machine,
+        roots: &Roots,
+        berthed: &Berthed,
+    ) -> Vec<HostApp> {
+        let epoch = self.config.epoch_rule().longest();
+        let counters = machine.capabilities.has(Capability::Instructions);
+        let each = (0..).map(AppId).zip(self.config.apps.iter().zip(started));
+        let host_app = |(id, (app, (handle, watch))): (_, (&AppSection, (AppHandle, _)))| {
+            let follow = |queries| {
+                let parser =
+                    |server, wanted, to| berthed.frontend().reply_parser(server, wanted, to);
+                prometheus::follow(queries, berthed.subject(id), epoch, parser)
+            };
+            HostApp {
+                spec: app.spec(),
+                handle,
+                latency: latency_from(app, watch, roots, follow),
+                progress: progress_from(app, counters),
+            }
+        };
+        each.map(host_app).collect()
+    }
+}
 
 /// Returns the source of an app's latency. `follow` starts a thread that sends queries to a
 /// Prometheus server once an epoch.
-pub(super) fn latency_from(
+fn latency_from(
     app: &AppSection,
     watch: Option<Watch>,
     roots: &Roots,
@@ -35,15 +67,15 @@ pub(super) fn latency_from(
 
 /// Describes what an app's latency is read from.
 fn describe_otlp(app: &AppSection) -> String {
-    let Some(OtlpSource { service, route, metric, .. }) = app.otlp_source(0) else {
+    let Some(OtlpSource { from, route, metric, .. }) = app.otlp_source(0) else {
         return String::new();
     };
     let route = route.map(|route| format!(" of route `{route}`")).unwrap_or_default();
-    format!("histogram `{metric}`{route} of service `{service}`")
+    format!("histogram `{metric}`{route} of {from}")
 }
 
 /// Returns the source of an app's progress.
-pub(super) fn progress_from(app: &AppSection, has_counters: bool) -> ProgressFrom {
+fn progress_from(app: &AppSection, has_counters: bool) -> ProgressFrom {
     match app.progress {
         ProgressSource::Push => ProgressFrom::Push,
         ProgressSource::Instructions => ProgressFrom::Instructions,

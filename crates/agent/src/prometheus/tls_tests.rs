@@ -2,8 +2,9 @@
 
 /// Certificates are made by `openssl`.
 mod needs_openssl {
-    use super::super::super::address::{Access, Server};
-    use super::super::super::client::Client;
+    use super::super::address::Server;
+    use super::super::client::Client;
+    use crate::outbound::Access;
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use rustls::server::WebPkiClientVerifier;
@@ -13,6 +14,7 @@ mod needs_openssl {
     use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::sync::Arc;
+    use std::time::Duration;
 
     /// Runs openssl in a directory.
     fn openssl(place: &Path, arguments: &str) {
@@ -107,5 +109,27 @@ mod needs_openssl {
             let failed = Client::new(server.clone(), access.clone()).fetch("up");
             assert!(failed.is_err(), "{access:?}: {failed:?}");
         }
+    }
+    #[test]
+    fn a_server_that_sends_its_answer_bit_by_bit_gets_no_more_time() {
+        let place = tempfile::tempdir().unwrap();
+        certify(place.path(), "servers");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let base = format!("https://{}", listener.local_addr().unwrap());
+        let dribbling = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The head of a record of 16 KiB, then bytes that each come in time.
+            let record = [0x16, 3, 3, 0x40, 0].into_iter().chain(std::iter::repeat(2));
+            let sent = record.take(2_000).take_while(|byte| {
+                std::thread::sleep(Duration::from_millis(20));
+                stream.write_all(&[*byte]).is_ok()
+            });
+            sent.count()
+        });
+        let access = Access { ca: Some(place.path().join("servers.pem")), ..Access::default() };
+        let mut client = Client::new(Server::parse(&base).unwrap(), access);
+        let failed = client.fetch("up").unwrap_err();
+        assert_eq!(failed.kind(), std::io::ErrorKind::TimedOut, "{failed}");
+        assert!(dribbling.join().unwrap() < 2_000, "the client has gone");
     }
 }

@@ -1,12 +1,11 @@
-//! TLS of connections to a Prometheus server, by rustls with ring.
+//! TLS of connections to a server, by rustls with ring.
 
-use super::address::Access;
+use super::{Access, Timed};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io;
-use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,7 +19,7 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
 ];
 
 /// A connection over TLS.
-pub(super) type Encrypted = StreamOwned<ClientConnection, TcpStream>;
+pub(super) type Encrypted = StreamOwned<ClientConnection, Timed>;
 
 /// What connections begin with, read again when one of its files changes.
 #[derive(Default)]
@@ -32,14 +31,14 @@ impl Tls {
     /// Begins TLS over a connection to this host.
     pub(super) fn wrap(
         &mut self,
-        socket: TcpStream,
+        stream: Timed,
         host: &str,
         access: &Access,
     ) -> io::Result<Encrypted> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let config = self.config(access)?;
         let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
-        Ok(StreamOwned::new(connection, socket))
+        Ok(StreamOwned::new(connection, stream))
     }
 
     fn config(&mut self, access: &Access) -> io::Result<Arc<ClientConfig>> {
@@ -94,6 +93,3 @@ fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
 fn failed(path: &Path, why: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("{}: {why}", path.display()))
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,68 @@
+//! The names under which clients push: those of apps, and for pods `NAMESPACE/NAME`.
+
+use crate::discovery::PodIdentity;
+use std::collections::BTreeMap;
+
+/// The apps by name.
+#[derive(Debug)]
+pub(super) struct AppNames {
+    /// Their places are the numbers of the apps.
+    apps: Vec<String>,
+    /// The pods that are apps.
+    pods: BTreeMap<String, u16>,
+}
+
+impl AppNames {
+    pub(super) const fn new(apps: Vec<String>) -> Self {
+        Self { apps, pods: BTreeMap::new() }
+    }
+
+    /// Notes which pod an app is from now on.
+    pub(super) fn assign(&mut self, app: u16, pod: Option<&PodIdentity>) {
+        self.pods.retain(|_, of| *of != app);
+        if let Some(pod) = pod {
+            self.pods.insert(pod.path(), app);
+        }
+    }
+
+    /// Returns the number of an app.
+    ///
+    /// # Errors
+    /// If there is no such app, with the names that exist.
+    pub(super) fn number(&self, name: &str) -> Result<u16, String> {
+        if let Some(app) = self.pods.get(name) {
+            return Ok(*app);
+        }
+        let app = self.apps.iter().position(|app| app == name);
+        app.and_then(|app| u16::try_from(app).ok()).ok_or_else(|| {
+            let known = self.apps.join(", ");
+            match name.contains('/') {
+                true => format!("no pod `{name}` is an app of this node's agent"),
+                false => format!("no app is called `{name}`: the apps are {known}"),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_pushed_for_by_its_name_as_long_as_it_is_an_app() {
+        let mut names = AppNames::new(vec!["web".to_owned(), "critical-1".to_owned()]);
+        let pod = |name: &str| PodIdentity {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            ..PodIdentity::default()
+        };
+        names.assign(1, Some(&pod("a")));
+        assert_eq!((names.number("shop/a"), names.number("web")), (Ok(1), Ok(0)));
+        names.assign(1, Some(&pod("b")));
+        assert!(names.number("shop/a").unwrap_err().contains("no pod `shop/a`"));
+        assert_eq!(names.number("shop/b"), Ok(1));
+        names.assign(1, None);
+        assert!(names.number("shop/b").is_err());
+        assert!(names.number("db").unwrap_err().contains("the apps are web, critical-1"));
+    }
+}
