@@ -3,7 +3,8 @@
 //! ```text
 //! lull.dev/class: latency-critical      or best-effort; also as a label
 //! lull.dev/objective: p99=50ms          several separated by commas
-//! lull.dev/latency: ebpf                where its latency comes from
+//! lull.dev/latency: ebpf                where its latency comes from: ebpf, push, otlp, prometheus
+//! lull.dev/service: checkout            the service.name of its exports that name no pod
 //! lull.dev/container: web               the container that is the app, not the whole pod
 //! lull.dev/manage: "false"              leave the pod alone
 //! ```
@@ -11,6 +12,7 @@
 //! A key that begins with `lull.dev/` and is none of these is an error, so that a slip of the pen
 //! does not leave a server without its objective.
 
+use crate::objective::LatencyName;
 use lull_control::{Class, HostObjective};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -26,10 +28,12 @@ pub(crate) struct Wish {
     pub(crate) class: Option<Class>,
     /// All of one kind of latency.
     pub(crate) objectives: Vec<HostObjective>,
-    /// Whether the kernel is to see its requests.
-    pub(crate) by_kernel: bool,
+    /// Where the latency of its requests comes from.
+    pub(crate) latency: Option<LatencyName>,
     /// The name of the container that is the app.
     pub(crate) container: Option<String>,
+    /// The `service.name` of its exports by OTLP.
+    pub(crate) service: Option<String>,
     /// Whether it is managed at all, if it says so.
     pub(crate) manage: Option<bool>,
 }
@@ -56,14 +60,13 @@ impl Wish {
         match name {
             "class" => self.class = Some(parse_class(value)?),
             "objective" => self.objectives = parse_objectives(value.split(','))?,
-            "latency" if value == "ebpf" => self.by_kernel = true,
-            "latency" => {
-                return Err(format!("is `{value}`: write \"ebpf\", the only source for pods"));
-            }
+            "latency" => self.latency = Some(parse_latency(value)?),
             "container" => self.container = Some(value.to_owned()),
+            "service" if is_service(value) => self.service = Some(value.to_owned()),
+            "service" => return Err("is no service.name of at most 255 letters".to_owned()),
             "manage" => self.manage = Some(parse_flag(value)?),
             _ => {
-                let known = "class, objective, latency, container and manage";
+                let known = "class, objective, latency, container, service and manage";
                 return Err(format!("is unknown: there are {known}"));
             }
         }
@@ -75,7 +78,8 @@ impl Wish {
         let has_objectives = !self.objectives.is_empty();
         Self {
             class: self.class.or(other.class),
-            by_kernel: self.by_kernel || (!has_objectives && other.by_kernel),
+            latency: self.latency.or(other.latency.filter(|_| !has_objectives)),
+            service: self.service.or_else(|| other.service.clone()),
             objectives: if has_objectives { self.objectives } else { other.objectives.clone() },
             container: self.container.or_else(|| other.container.clone()),
             manage: self.manage.or(other.manage),
@@ -86,6 +90,17 @@ impl Wish {
 fn parse_class(text: &str) -> Result<Class, String> {
     serde_json::from_value(Value::from(text))
         .map_err(|_| format!("is `{text}`: write \"latency-critical\" or \"best-effort\""))
+}
+
+fn parse_latency(text: &str) -> Result<LatencyName, String> {
+    let names = LatencyName::ALL.map(LatencyName::name);
+    let known = LatencyName::ALL.into_iter().find(|one| one.name() == text);
+    known.ok_or_else(|| format!("is `{text}`: write one of {}", names.join(", ")))
+}
+
+/// Whether a text may be a `service.name`.
+pub(crate) fn is_service(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && !text.contains(char::is_control)
 }
 
 fn parse_flag(text: &str) -> Result<bool, String> {
@@ -154,7 +169,9 @@ mod tests {
         let objectives: Vec<Objective> = wish.objectives.iter().map(|one| one.objective).collect();
         let throughput = Objective::Throughput { floor_per_s: 1000.0 };
         assert_eq!(objectives, [Objective::Tail { percentile, bound }, throughput]);
-        assert!(wish.by_kernel);
+        assert_eq!((wish.latency, wish.service), (Some(LatencyName::Ebpf), None));
+        let exports = [("lull.dev/latency", "otlp"), ("lull.dev/service", "checkout")];
+        assert_eq!(read(&exports).unwrap().service.as_deref(), Some("checkout"));
         assert_eq!((wish.container.as_deref(), wish.manage), (Some("web"), None));
         assert_eq!(read(&[("lull.dev/manage", "false")]).unwrap().manage, Some(false));
         let waits = read(&[("lull.dev/objective", "run_queue_p99=1ms")]).unwrap();
@@ -184,7 +201,8 @@ mod tests {
             ("lull.dev/objective", "p99=5ms,memory_pressure=2%", "keep one"),
             ("lull.dev/objective", "throughput=-1", "not a rate above zero"),
             ("lull.dev/objective", many.as_str(), "more than 8"),
-            ("lull.dev/latency", "push", "write \"ebpf\""),
+            ("lull.dev/latency", "logs", "write one of ebpf, push, otlp, prometheus"),
+            ("lull.dev/service", "", "is no service.name"),
             ("lull.dev/manage", "no", "write \"true\" or \"false\""),
             ("lull.dev/objectives", "p99=5ms", "lull.dev/objectives is unknown"),
         ];
@@ -199,13 +217,13 @@ mod tests {
         let resource = Wish {
             class: Some(Class::LatencyCritical),
             objectives: parse_objectives(["p99=50ms"].into_iter()).unwrap(),
-            by_kernel: true,
+            latency: Some(LatencyName::Ebpf),
             manage: Some(true),
             ..Wish::default()
         };
         let own = read(&[("lull.dev/objective", "run_queue_p99=1ms")]).unwrap().or(&resource);
         assert_eq!(own.objectives[0].of, LatencyOf::RunQueue);
-        assert!(!own.by_kernel, "its own objective is of another latency");
+        assert_eq!(own.latency, None, "its own objective is of another latency");
         assert_eq!(own.class, Some(Class::LatencyCritical));
         let left = read(&[("lull.dev/manage", "false")]).unwrap().or(&resource);
         assert_eq!((left.manage, left.objectives.len()), (Some(false), 1));

@@ -18,15 +18,33 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// A watcher that was started. It ends when dropped.
 #[derive(Debug)]
 pub(crate) struct WatcherChild {
-    child: Child,
+    // Dropped first: a watcher ends by itself when its channel is closed.
     channel: Option<Channel>,
+    process: EndingChild,
+}
+
+/// The process of a watcher. When dropped, it is waited for, and killed if it does not end.
+#[derive(Debug)]
+pub(crate) struct EndingChild {
+    child: Child,
+    /// When it is killed; `None` while it may run.
+    deadline: Option<Instant>,
 }
 
 impl WatcherChild {
     /// Starts `program` as a watcher.
     pub(crate) fn start(program: &Path) -> io::Result<Self> {
         let (child, channel) = Channel::start(program, "pods", BOUNDS, |_| Ok(()))?;
-        Ok(Self { child, channel: Some(channel) })
+        let process = EndingChild { child, deadline: None };
+        Ok(Self { channel: Some(channel), process })
+    }
+
+    /// Closes its channel and returns the process, which ends without being waited for.
+    pub(crate) fn end(self) -> EndingChild {
+        let Self { channel, mut process } = self;
+        drop(channel);
+        process.deadline = Some(Instant::now() + END_TIMEOUT);
+        process
     }
 
     /// The channel, which is readable when something has come.
@@ -55,20 +73,43 @@ impl WatcherChild {
     }
 }
 
-impl Drop for WatcherChild {
+impl EndingChild {
+    /// Returns whether it has ended, without waiting; kills it once its time is over.
+    pub(crate) fn has_ended(&mut self, now: Instant) -> bool {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return true;
+        }
+        // Root without CAP_KILL may not kill a process of another user; then it is left.
+        self.deadline.is_some_and(|deadline| now >= deadline) && self.child.kill().is_err()
+    }
+}
+
+impl Drop for EndingChild {
     fn drop(&mut self) {
-        // A watcher ends by itself when its channel is closed.
-        self.channel = None;
-        let begun = Instant::now();
-        while begun.elapsed() < END_TIMEOUT {
-            if !matches!(self.child.try_wait(), Ok(None)) {
+        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + END_TIMEOUT);
+        while !self.has_ended(Instant::now()) {
+            if Instant::now() >= deadline {
+                // It was killed, which takes no more than a moment.
+                let _ = self.child.wait();
                 return;
             }
             std::thread::sleep(PAUSE);
         }
-        // Root without CAP_KILL may not kill a process of another user; then it is left.
-        if self.child.kill().is_ok() {
-            let _ = self.child.wait();
-        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_watcher_that_does_not_end_is_killed_and_nobody_waits_for_it() {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let begin = Instant::now();
+        let mut process = EndingChild { child, deadline: Some(begin + END_TIMEOUT) };
+        assert!(!process.has_ended(begin), "it has a second");
+        assert!(!process.has_ended(begin + END_TIMEOUT), "it is killed now");
+        drop(process);
     }
 }

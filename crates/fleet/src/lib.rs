@@ -32,7 +32,7 @@ pub use process::run;
 use anyhow::Context;
 use link::{Link, Setup};
 use lull_agent::VERSION;
-use lull_agent::config::{Config, KubernetesSection};
+use lull_agent::config::{AppSection, Config, KubernetesSection, PodsAs};
 use lull_agent::discovery::Discovery;
 use lull_control::Class;
 use lull_host::Roots;
@@ -81,14 +81,22 @@ fn offers(config: &Config) -> anyhow::Result<Vec<(usize, TemplateOffer)>> {
         }
         selector::parse(&pods.selector)
             .map_err(|why| config.source.error(&format!("match[{}].pods", slot.template), why))?;
-        let offer = TemplateOffer {
-            selector: pods.selector.clone(),
-            is_critical: app.class == Class::LatencyCritical,
-            of: app.latency_of().map_or(Measured::Nothing, Measured::from),
-        };
-        offers.push((slot.template, offer));
+        offers.push((slot.template, offer(app, pods)));
     }
     Ok(offers)
+}
+
+fn offer(app: &AppSection, pods: &PodsAs) -> TemplateOffer {
+    let of = app.latency_of().map_or(Measured::Nothing, Measured::from);
+    let source = (of == Measured::Requests).then(|| LatencyName::from(&app.latency));
+    let tail = app.spec().tail().filter(|_| source == Some(LatencyName::Prometheus));
+    TemplateOffer {
+        selector: pods.selector.clone(),
+        is_critical: app.class == Class::LatencyCritical,
+        of,
+        source,
+        percent: tail.map(|(percentile, _)| percentile.percent()),
+    }
 }
 
 /// The name of this node: `NODE_NAME`, else the name of the host, as the kubelet has it.

@@ -7,7 +7,7 @@
 //! the node has.
 
 use crate::cgroup;
-use crate::child::WatcherChild;
+use crate::child::{EndingChild, WatcherChild};
 use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, ToWatcher, shorten};
 use lull_agent::discovery::{Discovery, Finding, Report, Workload};
 use lull_agent::frontend::channel::ChannelError;
@@ -51,6 +51,8 @@ pub(crate) struct Setup {
 pub(crate) struct Link {
     setup: Setup,
     child: Option<WatcherChild>,
+    /// Watchers whose channel has ended, and which may still run.
+    ending: Vec<EndingChild>,
     /// Readable when the channel of the watcher is.
     wakes: OwnedFd,
     due: Option<Instant>,
@@ -96,6 +98,7 @@ impl Link {
         let mut link = Self {
             setup,
             child: None,
+            ending: Vec::new(),
             wakes: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             due: None,
             wait: Duration::ZERO,
@@ -142,7 +145,7 @@ impl Link {
     }
 
     fn lose(&mut self, why: &ChannelError, now: Instant) {
-        self.child = None;
+        self.ending.extend(self.child.take().map(WatcherChild::end));
         // One that only sends its pods before it ends does not count as one that works.
         if now.saturating_duration_since(self.spawned) >= LONGEST_WAIT {
             self.wait = Duration::ZERO;
@@ -301,6 +304,7 @@ impl KnownPod {
             template: templates[usize::from(self.order.template)],
             cgroup: Path::new("/").join(cgroup),
             objectives: self.objectives.clone(),
+            pod: Some(self.order.identity()),
         })
     }
 }
@@ -308,6 +312,7 @@ impl KnownPod {
 impl Discovery for Link {
     fn poll(&mut self) -> Vec<Finding> {
         let now = Instant::now();
+        self.ending.retain_mut(|process| !process.has_ended(now));
         self.revive(now);
         if let Some(child) = &mut self.child {
             let (messages, received) = child.receive();

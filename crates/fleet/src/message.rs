@@ -4,8 +4,10 @@
 //! service and a container's number ([`crate::cgroup`]), so that a watcher that was taken over
 //! can name pods of the node and nothing else.
 
+use crate::annotations::is_service;
+use crate::objective::LatencyName;
 use lull_agent::config::CpuManager;
-use lull_agent::discovery::ReportKind;
+use lull_agent::discovery::{PodIdentity, ReportKind};
 use lull_control::{Class, LatencyOf, Objective};
 use lull_host::sandbox::Gap;
 use lull_measure::{Nanos, Percentile};
@@ -66,6 +68,10 @@ pub(crate) struct TemplateOffer {
     pub(crate) is_critical: bool,
     /// What the latency of its apps is measured of.
     pub(crate) of: Measured,
+    /// Where the latency of requests comes from.
+    pub(crate) source: Option<LatencyName>,
+    /// The percentile of its tail, if the source knows no other one.
+    pub(crate) percent: Option<f64>,
 }
 
 /// What a latency is measured of: [`LatencyOf`], or nothing.
@@ -147,6 +153,14 @@ pub(crate) struct PodOrder {
     pub(crate) name: String,
     /// Its UID, or the hash of its file if it is a static pod.
     pub(crate) uid: String,
+    /// The UID of its object.
+    pub(crate) object_uid: String,
+    /// The name of the container that is the app; empty if the whole pod is.
+    pub(crate) container_name: String,
+    /// The name of what has made it.
+    pub(crate) workload: String,
+    /// The `service.name` of its exports by OTLP.
+    pub(crate) otlp_service: Option<String>,
     /// Its class of service.
     pub(crate) service: Service,
     /// The container that is the app; the whole pod if there is none.
@@ -232,11 +246,31 @@ impl PodOrder {
         format!("pod {}/{}", self.namespace, self.name)
     }
 
+    /// How metrics and senders of latency name it.
+    pub(crate) fn identity(&self) -> PodIdentity {
+        PodIdentity {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+            uid: self.object_uid.clone(),
+            container: self.container_name.clone(),
+            workload: self.workload.clone(),
+            service: self.otlp_service.clone(),
+        }
+    }
+
     /// Its objectives, if names, numbers and every value are in their ranges; `None` for those of
     /// its template, of which there are `templates`.
     pub(crate) fn check(&self, templates: usize) -> Result<Option<Vec<Objective>>, String> {
         if !is_name(&self.namespace) || !is_name(&self.name) || !is_uid(&self.uid) {
             return Err("a pod whose name or UID no API server allows".to_owned());
+        }
+        let container = &self.container_name;
+        let has_names = (container.is_empty() || is_name(container)) && is_name(&self.workload);
+        if !is_uid(&self.object_uid) || !has_names {
+            return Err("a pod whose UID, container or workload no API server allows".to_owned());
+        }
+        if self.otlp_service.as_ref().is_some_and(|service| !is_service(service)) {
+            return Err("a pod with a service.name that is none".to_owned());
         }
         if usize::from(self.template) >= templates {
             return Err(format!("a pod of template {}", self.template));
@@ -276,6 +310,10 @@ pub(crate) mod tests {
             namespace: "shop".to_owned(),
             name: format!("web-{uid}"),
             uid: uid.to_owned(),
+            object_uid: uid.to_owned(),
+            container_name: String::new(),
+            workload: "web".to_owned(),
+            otlp_service: None,
             service: Service::Burstable,
             container: None,
             template: 0,
@@ -297,6 +335,9 @@ pub(crate) mod tests {
         assert!(with(|order| order.name = "a/b".to_owned()));
         assert!(with(|order| order.namespace = "a\u{1b}[2J".to_owned()));
         assert!(with(|order| order.template = 1));
+        assert!(with(|order| order.object_uid = "a b".to_owned()));
+        assert!(with(|order| order.container_name = "\"} or x{".to_owned()));
+        assert!(with(|order| order.otlp_service = Some("a\n".to_owned())));
         let tail = |percent, bound_ns| Bound::Tail { percent, bound_ns };
         assert!(with(|order| order.objectives = vec![Bound::Throughput { floor_per_s: 1.0 }; 9]));
         for bound in [

@@ -4,6 +4,7 @@ use crate::annotations::PREFIX;
 use crate::message::{ContainerId, Runtime, Service};
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
 /// What is kept of a pod.
@@ -15,6 +16,8 @@ pub(crate) struct PodFacts {
     pub(crate) uid: String,
     /// The UID of its object, which differs for static pods.
     pub(crate) object_uid: String,
+    /// The name of what has made it, or its own.
+    pub(crate) workload: String,
     pub(crate) labels: BTreeMap<String, String>,
     /// Those whose key begins with `lull.dev/`.
     pub(crate) annotations: BTreeMap<String, String>,
@@ -40,6 +43,27 @@ fn uid_of(pod: &Pod) -> Option<String> {
     hash.filter(|hash| is_hash(hash)).or(metadata.uid.as_ref()).cloned()
 }
 
+/// The name of what has made a pod: of the Deployment of its ReplicaSet, whose name ends with the
+/// hash of the template, else of its controller. A mirror of a static pod ends with its node's name.
+fn workload_of(metadata: &ObjectMeta) -> Option<String> {
+    let name = metadata.name.as_deref()?;
+    let mut owners = metadata.owner_references.iter().flatten();
+    let Some(owner) = owners.find(|owner| owner.controller == Some(true)) else {
+        return Some(name.to_owned());
+    };
+    let without = |name: &str, end: &str| {
+        let begin = name.strip_suffix(end).and_then(|begin| begin.strip_suffix('-'));
+        begin.unwrap_or(name).to_owned()
+    };
+    let labels = metadata.labels.as_ref();
+    let hash = labels.and_then(|labels| labels.get("pod-template-hash"));
+    Some(match (owner.kind.as_str(), hash) {
+        ("ReplicaSet", Some(hash)) => without(&owner.name, hash),
+        ("Node", _) => without(name, &owner.name),
+        _ => owner.name.clone(),
+    })
+}
+
 fn is_hash(text: &str) -> bool {
     text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
@@ -55,6 +79,7 @@ impl PodFacts {
         let statuses = status.container_statuses.unwrap_or_default();
         let running = statuses.into_iter().filter(|one| !is_over && runs(one));
         let running = running.map(|one| (one.name, one.container_id.as_deref().and_then(parse_id)));
+        let workload = workload_of(&metadata)?;
         let whole = |one: &Container| has_whole_cpus(one);
         let mut annotations = metadata.annotations.unwrap_or_default();
         annotations.retain(|key, _| key.starts_with(PREFIX));
@@ -63,6 +88,7 @@ impl PodFacts {
             name: metadata.name?,
             uid,
             object_uid: metadata.uid?,
+            workload,
             labels: metadata.labels.unwrap_or_default(),
             annotations,
             service,
@@ -203,6 +229,24 @@ pub(crate) mod tests {
         let read = facts(mirror("1a", &hash));
         assert_eq!(read.uid, hash);
         assert_eq!(read.reference().uid.as_deref(), Some("1a"));
+    }
+
+    #[test]
+    fn pods_of_one_deployment_have_one_workload() {
+        let of = |kind: &str, name: &str, labels: &Value| {
+            let mut pod = pod("1a", &json!({}));
+            let mut owner = owner(kind);
+            (owner["name"], owner["controller"]) = (json!(name), json!(true));
+            pod["metadata"]["ownerReferences"] = json!([owner]);
+            pod["metadata"]["labels"] = labels.clone();
+            facts(pod).workload
+        };
+        let hash = json!({ "pod-template-hash": "7d4b9" });
+        assert_eq!(of("ReplicaSet", "web-7d4b9", &hash), "web");
+        assert_eq!(of("ReplicaSet", "by-hand", &json!({})), "by-hand");
+        assert_eq!(of("StatefulSet", "db", &json!({})), "db");
+        assert_eq!(of("Node", "1a", &json!({})), "web", "its name without that of its node");
+        assert_eq!(facts(pod("1a", &json!({}))).workload, "web-1a", "no controller has made it");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! token, which the kubelet renews. It ends with the channel to its agent.
 
 mod api;
+mod backoff;
 mod health;
 
 use crate::events::EventLimits;
@@ -14,6 +15,7 @@ use crate::pods::PodFacts;
 use crate::table::{Outcome, PodEvent, Table};
 use anyhow::Context;
 use api::{Change, Changes};
+use backoff::Throttle;
 use futures_util::StreamExt;
 use health::Health;
 use k8s_openapi::api::core::v1::Pod;
@@ -145,6 +147,7 @@ struct Watcher<'a> {
     limits: EventLimits,
     events: mpsc::Sender<PodEvent>,
     health: Health,
+    throttle: Throttle,
     /// When the client was made.
     renewed: Instant,
     /// Resources of a listing that has begun.
@@ -158,13 +161,16 @@ struct Watcher<'a> {
 enum Next {
     GoesOn,
     BeginsAnew,
+    /// The process ends, and the agent starts another one, which reads its files again.
+    Ends,
 }
 
 impl<'a> Watcher<'a> {
     fn new(node: String, config: kube::Config, table: Table, out: Out<'a>) -> anyhow::Result<Self> {
-        let client = kube::Client::try_from(config.clone())
-            .context("cannot make a client of the API server")?;
-        let events = api::publish(client.clone(), &node, EVENTS_MAX);
+        let throttle = Throttle::default();
+        let client =
+            api::client(&config, &throttle).context("cannot make a client of the API server")?;
+        let events = api::publish(client.clone(), throttle.clone(), &node, EVENTS_MAX);
         Ok(Self {
             node,
             config,
@@ -173,6 +179,7 @@ impl<'a> Watcher<'a> {
             limits: EventLimits::new(Instant::now()),
             events,
             health: Health::default(),
+            throttle,
             renewed: Instant::now(),
             listed: None,
             has_no_rules: false,
@@ -183,15 +190,18 @@ impl<'a> Watcher<'a> {
     /// Watches until the agent has ended.
     async fn serve(mut self, mut frames: Frames) -> anyhow::Result<()> {
         loop {
-            let changes = api::watch(&self.client, &self.node);
+            let changes = api::watch(&self.client, &self.node, &self.throttle);
             match self.follow(changes, &mut frames).await? {
                 None => return Ok(()),
                 Some(Next::GoesOn) => {}
+                Some(Next::Ends) => anyhow::bail!("the client certificate was refused"),
                 // A new client reads the token again, and leaves connections that hang.
                 Some(Next::BeginsAnew) => {
                     self.renewed = Instant::now();
-                    if let Ok(client) = kube::Client::try_from(self.config.clone()) {
-                        self.events = api::publish(client.clone(), &self.node, EVENTS_MAX);
+                    if let Ok(client) = api::client(&self.config, &self.throttle) {
+                        let throttle = self.throttle.clone();
+                        self.events =
+                            api::publish(client.clone(), throttle, &self.node, EVENTS_MAX);
                         self.client = client;
                     }
                 }
@@ -229,7 +239,7 @@ impl<'a> Watcher<'a> {
                 }
             }
             self.flush().await?;
-            if next == Next::BeginsAnew {
+            if next != Next::GoesOn {
                 return Ok(Some(next));
             }
         }
@@ -254,17 +264,22 @@ impl<'a> Watcher<'a> {
         Ok(true)
     }
 
-    /// Checks whether the API server answers. After a time without answers the watches begin
-    /// again, because their connections may hang.
+    /// Checks whether the API server answers, unless it wants to be left alone. After a time
+    /// without answers the watches begin again, because their connections may hang. Watches that
+    /// were refused begin again by themselves, with growing waits.
     async fn probe(&mut self) -> Next {
+        if !self.throttle.remaining(Instant::now()).is_zero() {
+            return Next::GoesOn;
+        }
         let was_lost = self.health.is_lost();
         match api::probe(&self.client).await {
+            Ok(()) if self.health.is_refused() => Next::GoesOn,
             Ok(()) => {
                 self.health.hear(Instant::now());
                 if was_lost { Next::BeginsAnew } else { Next::GoesOn }
             }
             Err(why) => {
-                self.health.lose(why);
+                self.health.lose(why, false);
                 Next::GoesOn
             }
         }
@@ -286,9 +301,10 @@ impl<'a> Watcher<'a> {
                 self.take_pod(event);
             }
             Err(error) => {
-                self.health.lose(api::describe(&error, "pods"));
+                self.health.lose(api::describe(&error, "pods"), api::is_answer(&error));
                 if api::is_unauthorized(&error) && self.renewed.elapsed() >= PROBE_WHILE_LOST {
-                    return Next::BeginsAnew;
+                    let has_certificate = self.config.auth_info.client_certificate_data.is_some();
+                    return if has_certificate { Next::Ends } else { Next::BeginsAnew };
                 }
             }
         }

@@ -5,14 +5,15 @@ use crate::annotations::Wish;
 use crate::message::{
     Begin, Bound, FromWatcher, Kind, Measured, PODS_MAX, PodOrder, TemplateOffer, shorten,
 };
-use crate::objective::{LatencyObjectiveSpec, ObjectiveRule};
+use crate::objective::{LatencyName, LatencyObjectiveSpec, ObjectiveRule};
 use crate::pods::PodFacts;
 use crate::selector;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{Selector, SelectorExt};
 use lull_agent::config::CpuManager;
-use lull_control::Class;
+use lull_control::{Class, Objective};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Most `LatencyObjective`s that are kept.
 const RULES_MAX: usize = 4_096;
@@ -272,6 +273,10 @@ impl Table {
         };
         let objectives = wish.objectives.iter().map(|one| Bound::from(one.objective)).collect();
         Ok(Some(PodOrder {
+            object_uid: pod.object_uid.clone(),
+            container_name: wish.container.unwrap_or_default(),
+            workload: pod.workload.clone(),
+            otlp_service: wish.service,
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             uid: pod.uid.clone(),
@@ -300,43 +305,81 @@ impl Table {
     /// The number of the first template that selects a pod and can do what it wishes, else of the
     /// first that can do it; `None` if no template selects it and it wishes nothing.
     fn template_of(&self, pod: &PodFacts, wish: &Wish) -> Result<Option<u16>, String> {
-        let measured = wish.objectives.iter().find(|one| one.objective.minds_latency());
-        let of = match (measured, wish.by_kernel) {
-            (Some(one), true) if Measured::from(one.of) != Measured::Requests => {
-                let of = one.of.name();
-                return Err(format!("lull.dev/latency is not read for an objective of {of}"));
-            }
-            (Some(one), _) => Some(Measured::from(one.of)),
-            (None, true) => Some(Measured::Requests),
-            (None, false) => None,
-        };
-        let fits = |(_, (_, offer)): &(u16, &(Selector, TemplateOffer))| {
-            let class = wish.class.is_none_or(|class| class == offer.class());
-            class && of.is_none_or(|of| of == offer.of)
-        };
-        let all = || (0_u16..).zip(&self.templates).filter(fits);
+        let needs = Needs::of(wish)?;
+        let all = || (0_u16..).zip(&self.templates).filter(|(_, (_, offer))| needs.fit(offer));
         let mut selected = all().filter(|(_, (selector, _))| selector.matches(&pod.labels));
         if let Some((number, _)) = selected.next() {
             return Ok(Some(number));
         }
-        if wish.class.is_none() && of.is_none() {
+        if needs.class.is_none() && needs.of.is_none() {
             return Ok(None);
         }
         if let Some((number, _)) = all().next() {
             return Ok(Some(number));
         }
-        let class = wish.class.map_or("any class".to_owned(), |class: Class| class.to_string());
-        let of = of.map_or("nothing in particular", describe);
-        Err(format!(
-            "this node's agent has no [[match]] with `pods` for {class} with an objective of {of}"
-        ))
+        Err(format!("this node's agent has no [[match]] with `pods` for {needs}"))
+    }
+}
+
+/// What a pod needs of a template.
+struct Needs {
+    class: Option<Class>,
+    of: Option<Measured>,
+    source: Option<LatencyName>,
+    /// Of its tail.
+    percent: Option<f64>,
+}
+
+impl Needs {
+    fn of(wish: &Wish) -> Result<Self, String> {
+        let measured = wish.objectives.iter().find(|one| one.objective.minds_latency());
+        let of = match (measured, wish.latency) {
+            (Some(one), Some(_)) if Measured::from(one.of) != Measured::Requests => {
+                let of = one.of.name();
+                return Err(format!("lull.dev/latency is not read for an objective of {of}"));
+            }
+            (Some(one), _) => Some(Measured::from(one.of)),
+            (None, Some(_)) => Some(Measured::Requests),
+            (None, None) => None,
+        };
+        let percent = wish.objectives.iter().find_map(|one| match one.objective {
+            Objective::Tail { percentile, .. } => Some(percentile.percent()),
+            _ => None,
+        });
+        Ok(Self { class: wish.class, of, source: wish.latency, percent })
+    }
+
+    fn fit(&self, offer: &TemplateOffer) -> bool {
+        let percents = self.percent.zip(offer.percent);
+        self.class.is_none_or(|class| class == offer.class())
+            && self.of.is_none_or(|of| of == offer.of)
+            && self.source.is_none_or(|source| Some(source) == offer.source)
+            && percents.is_none_or(|(ours, theirs)| (ours - theirs).abs() < 1e-9)
+    }
+}
+
+impl fmt::Display for Needs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let class = self.class.map_or("any class".to_owned(), |class: Class| class.to_string());
+        let of = self.of.map_or("nothing in particular", describe);
+        write!(f, "{class} with an objective of {of}")?;
+        if let Some(source) = self.source {
+            write!(f, ", latency = \"{}\"", source.name())?;
+        }
+        match self.percent {
+            // A query of a Prometheus server is of one percentile.
+            Some(percent) if self.source.is_none_or(|it| it == LatencyName::Prometheus) => {
+                write!(f, " and percentile p{percent}")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 const fn describe(of: Measured) -> &'static str {
     match of {
         Measured::Nothing => "nothing",
-        Measured::Requests => "latency of requests (latency = \"ebpf\")",
+        Measured::Requests => "latency of requests",
         Measured::RunQueue => "run-queue latency",
         Measured::MemoryPressure => "memory pressure",
     }

@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Pods of the node.
 const PODS: usize = 200;
+/// Pods while they change all the time, and how often one does.
+const BUSY_PODS: usize = 250;
+const CHANGES_PER_S: usize = 10;
 
 #[test]
 fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
@@ -32,6 +35,7 @@ fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
     let agent = RunningAgent::start(&server);
 
     many_pods_arrive(&server, &mut node, &agent);
+    pods_change_all_the_time(&server, &mut node, &agent);
     wrong_annotations_leave_pods_alone(&server, &node, &agent);
     objectives_come_from_resources(&server, &mut node, &agent);
     pods_depart(&server, &mut node, &agent);
@@ -63,6 +67,53 @@ fn many_pods_arrive(server: &Server, node: &mut Node, agent: &RunningAgent) {
     node.delete(server, "one-more");
     agent.wait_for_present(PODS);
     agent.assert_said("pod default/web-7 is pod-");
+}
+
+/// Ten changes a second on a node of 250 pods: what they cost is printed. `LULL_FLEET_SECONDS` is for
+/// how long.
+fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAgent) {
+    let seconds = std::env::var("LULL_FLEET_SECONDS").ok().and_then(|text| text.parse().ok());
+    let changes = seconds.unwrap_or(5_usize) * CHANGES_PER_S;
+    for number in PODS..BUSY_PODS {
+        node.create(server, &format!("web-{number}"), &json!({}));
+    }
+    agent.wait_for_present(BUSY_PODS);
+    let (begun, before) = (Instant::now(), agent.usage());
+    for change in 0..changes {
+        let due = begun + Duration::from_secs(1) * change as u32 / CHANGES_PER_S as u32;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        match change % 4 {
+            0 => node.create(server, "comes-and-goes", &json!({})),
+            2 => node.delete(server, "comes-and-goes"),
+            _ => {
+                let bound = format!("run_queue_p99={}ms", 5 + change);
+                let objective = json!({ "lull.dev/objective": bound });
+                node.annotate(server, &format!("web-{}", change % PODS), &objective);
+            }
+        }
+    }
+    let (took, after) = (begun.elapsed(), agent.usage());
+    if changes % 4 == 1 || changes % 4 == 2 {
+        node.delete(server, "comes-and-goes");
+    }
+    let build = if cfg!(debug_assertions) { "without" } else { "with" };
+    let rate = changes as f64 / took.as_secs_f64();
+    eprintln!("{BUSY_PODS} pods and {rate:.1} changes a second, {build} optimisation:");
+    for (name, used) in after {
+        let cpu_s = used.cpu_s - before.get(&name).map_or(0.0, |before| before.cpu_s);
+        let share = 100.0 * cpu_s / took.as_secs_f64();
+        eprintln!("  {name}: {share:.1} % of a core, {:.1} MB resident", used.resident_mb);
+    }
+    for number in PODS..BUSY_PODS {
+        node.delete(server, &format!("web-{number}"));
+    }
+    for number in 0..PODS {
+        let none = json!({ "lull.dev/objective": null });
+        if (0..changes).any(|change| change % 2 == 1 && change % PODS == number) {
+            node.annotate(server, &format!("web-{number}"), &none);
+        }
+    }
+    agent.wait_for_present(PODS);
 }
 
 fn wrong_annotations_leave_pods_alone(server: &Server, node: &Node, agent: &RunningAgent) {

@@ -1,20 +1,27 @@
 //! The API server: how to reach it, what is watched, and what its errors mean.
 
+use super::backoff::{PatientBackoff, Throttle};
 use crate::events::described;
 use crate::message::Begin;
 use crate::objective::LatencyObjective;
 use crate::table::PodEvent;
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select};
+use http::Response;
 use k8s_openapi::api::core::v1::Pod;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::client::{ClientBuilder, DynBody};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config};
 use lull_host::sandbox::ClientRights;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
+use tower::util::MapResponseLayer;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,7 +62,41 @@ pub(super) async fn config_of(begin: &Begin) -> anyhow::Result<Config> {
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(READ_TIMEOUT);
+    // Whether and when a request is repeated is decided in one place, by the watch.
+    config.default_retry = false;
+    read_identity(&mut config.auth_info)?;
     Ok(config)
+}
+
+/// Replaces the files of a client certificate by what they hold, since clients are made when the
+/// process may no longer read them.
+fn read_identity(auth: &mut AuthInfo) -> anyhow::Result<()> {
+    let read = |path: &str| {
+        let bytes = std::fs::read(path);
+        bytes.map(|bytes| STANDARD.encode(bytes)).with_context(|| format!("cannot read {path}"))
+    };
+    if auth.client_certificate_data.is_none()
+        && let Some(path) = auth.client_certificate.take()
+    {
+        auth.client_certificate_data = Some(read(&path)?);
+    }
+    if auth.client_key_data.is_none()
+        && let Some(path) = auth.client_key.take()
+    {
+        auth.client_key_data = Some(read(&path)?.into());
+    }
+    Ok(())
+}
+
+/// Makes a client that notes when the server wants to be left alone.
+pub(super) fn client(config: &Config, throttle: &Throttle) -> kube::Result<Client> {
+    let throttle = throttle.clone();
+    let note = move |response: Response<Box<DynBody>>| {
+        throttle.note(&response, Instant::now());
+        response
+    };
+    let builder = ClientBuilder::try_from(config.clone())?;
+    Ok(builder.with_layer(&MapResponseLayer::new(note)).build())
 }
 
 /// What a process needs to be a client of this server.
@@ -71,25 +112,33 @@ pub(super) fn rights_of(config: &Config) -> ClientRights {
 }
 
 /// Watches the pods of a node, and all `LatencyObjective`s. After an error each watch waits longer
-/// and longer, up to 30 s, and begins again where it was.
-pub(super) fn watch(client: &Client, node: &str) -> Changes {
+/// and longer, up to 30 s and not before the server wants to be asked, and begins again where it
+/// was.
+pub(super) fn watch(client: &Client, node: &str, throttle: &Throttle) -> Changes {
+    let patience = || PatientBackoff::new(throttle.clone());
     let of_node = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-    let pods = watcher(Api::<Pod>::all(client.clone()), of_node).default_backoff();
+    let pods = watcher(Api::<Pod>::all(client.clone()), of_node).backoff(patience());
     let rules = Api::<LatencyObjective>::all(client.clone());
-    let rules = watcher(rules, watcher::Config::default()).default_backoff();
+    let rules = watcher(rules, watcher::Config::default()).backoff(patience());
     let pods = pods.map(|change| Change::Pod(Box::new(change)));
     let rules = rules.map(|change| Change::Rule(Box::new(change)));
     select(pods, rules).boxed()
 }
 
 /// Returns where Events are sent to be published, one after the other.
-pub(super) fn publish(client: Client, node: &str, most: usize) -> mpsc::Sender<PodEvent> {
+pub(super) fn publish(
+    client: Client,
+    throttle: Throttle,
+    node: &str,
+    most: usize,
+) -> mpsc::Sender<PodEvent> {
     let (events, mut waiting) = mpsc::channel::<PodEvent>(most);
     let reporter =
         Reporter { controller: CONTROLLER.to_owned(), instance: Some(format!("lull-{node}")) };
     tokio::task::spawn_local(async move {
         let recorder = Recorder::new(client, reporter);
         while let Some(event) = waiting.recv().await {
+            tokio::time::sleep(throttle.remaining(Instant::now())).await;
             let published = described(&event);
             let publishing = recorder.publish(&published, &event.regarding);
             // One that fails is in the agent's journal all the same.
@@ -133,6 +182,12 @@ pub(super) fn is_unauthorized(error: &watcher::Error) -> bool {
     code_of(error) == Some(401)
 }
 
+/// Whether the server has answered, and not that a token has expired. It may answer other requests
+/// meanwhile, so that these say nothing about when to watch again.
+pub(super) fn is_answer(error: &watcher::Error) -> bool {
+    code_of(error).is_some_and(|code| code != 401)
+}
+
 /// Whether the server has answered that there is no such thing for this client.
 pub(super) fn is_refusal(error: &watcher::Error) -> bool {
     matches!(code_of(error), Some(403 | 404))
@@ -174,6 +229,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
     use kube::core::Status;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
 
     fn answered(code: u16) -> watcher::Error {
         let status = Status { code, message: "why".to_owned(), ..Status::default() };
@@ -195,6 +252,63 @@ mod tests {
             assert_eq!(is_unauthorized(&answered(code)), code == 401);
             assert_eq!(is_refusal(&answered(code)), [403, 404].contains(&code));
         }
+    }
+
+    #[test]
+    fn a_server_that_throttles_gets_one_request_and_is_left_alone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, requests) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut bytes = [0; 4096];
+                let count = stream.read(&mut bytes).unwrap();
+                sender.send(String::from_utf8_lossy(&bytes[..count]).into_owned()).unwrap();
+                let answer = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 70\r\n\
+                              Content-Length: 0\r\nConnection: close\r\n\r\n";
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        let mut config = Config::new(format!("http://{address}").parse().unwrap());
+        config.default_retry = false;
+        let throttle = Throttle::default();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_io().enable_time().build().unwrap();
+        let error = runtime.block_on(async {
+            let client = client(&config, &throttle).unwrap();
+            let mut changes = watch(&client, "node", &throttle);
+            loop {
+                match changes.next().await {
+                    Some(Change::Pod(change)) => break change.unwrap_err(),
+                    Some(Change::Rule(_)) => {}
+                    None => panic!("the watch has ended"),
+                }
+            }
+        });
+        assert!(is_answer(&error) && describe(&error, "pods").contains("throttling"), "{error:?}");
+        let left = throttle.remaining(Instant::now());
+        assert!(left > Duration::from_secs(40) && left <= Duration::from_secs(70), "{left:?}");
+        let to_pods = requests.try_iter().filter(|request| request.contains("/pods?")).count();
+        assert_eq!(to_pods, 1);
+    }
+
+    #[test]
+    fn a_client_certificate_is_read_while_the_process_may() {
+        let place = tempfile::tempdir().unwrap();
+        let file = |name: &str| place.path().join(name).display().to_string();
+        std::fs::write(file("cert"), "certificate").unwrap();
+        std::fs::write(file("key"), "key").unwrap();
+        let mut auth = AuthInfo {
+            client_certificate: Some(file("cert")),
+            client_key: Some(file("key")),
+            ..AuthInfo::default()
+        };
+        read_identity(&mut auth).unwrap();
+        assert_eq!(auth.client_certificate_data, Some(STANDARD.encode("certificate")));
+        assert!(auth.client_key_data.is_some() && auth.client_key.is_none());
+        auth = AuthInfo { client_key: Some(file("none")), ..AuthInfo::default() };
+        assert!(read_identity(&mut auth).unwrap_err().to_string().contains("none"));
     }
 
     #[test]

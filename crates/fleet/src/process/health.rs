@@ -11,6 +11,8 @@ const HEARD_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Health {
     lost: Option<String>,
+    /// Whether it was an answer that no other answer outweighs.
+    is_refused: bool,
     heard: Option<Instant>,
     messages: Vec<FromWatcher>,
 }
@@ -19,6 +21,7 @@ impl Health {
     /// It has answered.
     pub(super) fn hear(&mut self, now: Instant) {
         let was_lost = self.lost.take().is_some();
+        self.is_refused = false;
         let is_due = |at: Instant| now.saturating_duration_since(at) >= HEARD_EVERY;
         if was_lost || self.heard.is_none_or(is_due) {
             self.heard = Some(now);
@@ -26,8 +29,9 @@ impl Health {
         }
     }
 
-    /// It did not answer, or refused.
-    pub(super) fn lose(&mut self, why: String) {
+    /// It did not answer, or refused what the watches need.
+    pub(super) fn lose(&mut self, why: String, is_refused: bool) {
+        self.is_refused = is_refused;
         let why = shorten(why);
         if self.lost.as_ref() != Some(&why) {
             self.messages.push(FromWatcher::Lost(why.clone()));
@@ -42,6 +46,11 @@ impl Health {
 
     pub(super) const fn is_lost(&self) -> bool {
         self.lost.is_some()
+    }
+
+    /// Whether it answers, and refuses what the watches need. They begin again by themselves.
+    pub(super) const fn is_refused(&self) -> bool {
+        self.is_refused
     }
 
     /// Returns, once, what the agent has to know.
@@ -63,12 +72,13 @@ mod tests {
         assert!(matches!(&health.take()[..], [FromWatcher::Heard]));
         health.hear(begin + HEARD_EVERY);
         assert!(matches!(&health.take()[..], [FromWatcher::Heard]));
-        health.lose("refused".to_owned());
-        health.lose("refused".to_owned());
+        health.lose("refused".to_owned(), true);
+        health.lose("refused".to_owned(), true);
+        assert!(health.is_refused());
         assert!(matches!(&health.take()[..], [FromWatcher::Lost(why)] if why == "refused"));
         assert!(health.is_lost());
         health.hear(begin + HEARD_EVERY);
         assert!(matches!(&health.take()[..], [FromWatcher::Heard]), "at once after a loss");
-        assert!(!health.is_lost() && health.take().is_empty());
+        assert!(!health.is_lost() && !health.is_refused() && health.take().is_empty());
     }
 }

@@ -9,6 +9,8 @@ fn begin() -> Begin {
         selector: selector.to_owned(),
         is_critical,
         of,
+        source: (of == Measured::Requests).then_some(LatencyName::Ebpf),
+        percent: None,
     };
     Begin {
         templates: vec![
@@ -65,6 +67,38 @@ fn a_pod_takes_the_first_template_that_can_do_what_it_wishes() {
     wishes["metadata"]["labels"] = json!({ "tier": "db" });
     table.apply(facts(wishes));
     assert_eq!(sent_by(&mut table), ["10 in 2"], "what it wishes counts more than its labels");
+}
+
+#[test]
+fn a_pod_says_where_its_latency_comes_from() {
+    let offer = |source, percent| TemplateOffer {
+        selector: "tier=web".to_owned(),
+        is_critical: true,
+        of: Measured::Requests,
+        source: Some(source),
+        percent,
+    };
+    let templates = vec![
+        offer(LatencyName::Ebpf, None),
+        offer(LatencyName::Otlp, None),
+        offer(LatencyName::Prometheus, Some(99.0)),
+    ];
+    let mut table = Table::new(&Begin { templates, ..Begin::default() }).unwrap();
+    let by = |source: &str, objective: &str| json!({ "lull.dev/latency": source, "lull.dev/objective": objective });
+    apply(&mut table, "1", &by("otlp", "p95=5ms"));
+    apply(&mut table, "2", &by("prometheus", "p99=5ms"));
+    assert_eq!(sent_by(&mut table), ["1 in 1", "2 in 2"]);
+    apply(&mut table, "3", &by("prometheus", "p95=5ms"));
+    apply(&mut table, "4", &by("push", "p99=5ms"));
+    let texts: Vec<String> = table.take().events.into_iter().map(|event| event.text).collect();
+    assert!(texts[0].contains("latency = \"prometheus\" and percentile p95"), "{texts:?}");
+    assert!(texts[1].ends_with("of latency of requests, latency = \"push\""), "{texts:?}");
+    let own = json!({ "lull.dev/container": "main", "lull.dev/service": "checkout" });
+    apply(&mut table, "5", &own);
+    let Some(FromWatcher::Pod(order)) = table.take().messages.pop() else { panic!("no order") };
+    let identity = order.identity();
+    assert_eq!((identity.container.as_str(), identity.path()), ("main", "shop/web-5".to_owned()));
+    assert_eq!((identity.uid.as_str(), identity.service.as_deref()), ("5", Some("checkout")));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::node;
 use super::server::{END, Server};
 use crate::{wait_or, wait_until};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -16,6 +17,27 @@ pub(crate) struct RunningAgent {
     page: SocketAddr,
     log: PathBuf,
     begun: Instant,
+}
+
+/// What a process has used so far.
+pub(crate) struct Usage {
+    pub(crate) cpu_s: f64,
+    pub(crate) resident_mb: f64,
+}
+
+impl Usage {
+    /// Reads it, with the name of the process; `None` if it has ended.
+    fn of(pid: u32) -> Option<(String, Self)> {
+        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        let stat = read("stat")?;
+        let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
+        let status = read("status")?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let resident_kb: f64 = resident.split_whitespace().next()?.parse().ok()?;
+        let cpu_s = (ticks(11)? + ticks(12)?) / 100.0;
+        Some((read("comm")?.trim().to_owned(), Self { cpu_s, resident_mb: resident_kb / 1e3 }))
+    }
 }
 
 impl RunningAgent {
@@ -112,38 +134,22 @@ impl RunningAgent {
         wait_until(&format!("`{text}` in {}", self.log.display()), || self.log().contains(text));
     }
 
-    /// Processor time and memory of the agent and its watcher so far.
+    /// What the processes of the agent have used, in words.
     pub(crate) fn costs(&self) -> String {
-        let of = |pid: u32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let fields: Vec<&str> =
-                stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-            let ticks = |at: usize| fields.get(at).and_then(|it| it.parse().ok()).unwrap_or(0.0);
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-            (
-                f64::from(100_u8).recip() * (ticks(11) + ticks(12)),
-                rss.unwrap_or("?").trim().to_owned(),
-            )
-        };
-        let watcher = self.child_named("lull-pods");
-        let (cpu_s, memory) = of(self.child.id());
-        let (watcher_s, watched) = watcher.map(of).unwrap_or_default();
+        let all = self.usage().into_iter().map(|(name, Usage { cpu_s, resident_mb })| {
+            format!("{name} used {cpu_s:.2} s and has {resident_mb:.1} MB")
+        });
         let run_s = self.begun.elapsed().as_secs_f64();
-        format!(
-            "in {run_s:.0} s the agent used {cpu_s:.2} s and has {memory}, its watcher \
-             {watcher_s:.2} s and {watched}"
-        )
+        format!("in {run_s:.0} s {}", all.collect::<Vec<_>>().join(", "))
     }
 
-    fn child_named(&self, name: &str) -> Option<u32> {
+    /// What the agent and the processes that it has started have used, by their names.
+    pub(crate) fn usage(&self) -> BTreeMap<String, Usage> {
         let pid = self.child.id();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-        let mut pids = children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
-        pids.find(|pid| {
-            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
-            comm.is_ok_and(|comm| comm.trim() == name)
-        })
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let children = children.unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+        children.chain([pid]).filter_map(Usage::of).collect()
     }
 
     /// Ends the agent, which must end well.
