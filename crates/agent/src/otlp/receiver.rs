@@ -268,3 +268,6 @@ impl Encoding {
         (status, [(header::CONTENT_TYPE, kind)], body).into_response()
     }
 }
+
+#[cfg(all(test, feature = "tls"))]
+mod tests;
