@@ -22,6 +22,13 @@ discover = "kubernetes"
 state = "/run/lull"
 record = "/var/lib/lull/runs"
 http = "0.0.0.0:{{ .Values.page.port }}"
+{{- if .Values.otlp.enabled }}
+otlp = "0.0.0.0:{{ .Values.otlp.port }}"
+[agent.otlp_access]
+certificate = "/etc/lull-otlp/tls.crt"
+key = "/etc/lull-otlp/tls.key"
+token = "/etc/lull-otlp/token"
+{{- end }}
 [kubernetes]
 cpu_manager = {{ .Values.kubernetes.cpuManager | default "unknown" | toJson }}
 {{- with .Values.kubernetes.cgroupRoot }}
@@ -29,13 +36,21 @@ cgroup_root = {{ toJson . }}
 {{- end }}
 [policy]
 name = {{ toJson .Values.policy }}
-{{- range .Values.match }}
+{{- range $template := .Values.match }}
 [[match]]
 name = {{ toJson .name }}
 class = {{ toJson .class }}
 pods = {{ toJson .pods }}
 {{- with .latency }}
 latency = {{ toJson . }}
+{{- end }}
+{{- with .query }}
+query = {{ toJson . }}
+{{- end }}
+{{- range $name := list "otlp" "prometheus" }}
+{{- with index $template $name }}
+{{ $name }} = { {{- range $index, $key := keys . | sortAlpha }}{{ if $index }},{{ end }} {{ $key }} = {{ index $template $name $key | toJson }}{{ end }} }
+{{- end }}
 {{- end }}
 {{- with .most }}
 most = {{ int . }}
