@@ -41,6 +41,28 @@ export function showEpoch(facts, epoch) {
   banner(facts, epoch);
   byId("apps").tBodies[0].replaceChildren(...facts.apps.map((app) => appRow(app, epoch, value)));
   byId("knobs").tBodies[0].replaceChildren(...epoch.knobs.map(knobRow));
+  showClasses(epoch, value);
+}
+
+/** A row for each class of clients; their labels are `APP/CLASS`. */
+function showClasses(epoch, value) {
+  const classes = Object.keys(epoch.values.client_connections ?? {});
+  const rows = classes.map((label) => {
+    const of = (name) => value(name, label);
+    const row = document.createElement("tr");
+    row.append(
+      header(label.replace("/", ": ")),
+      cell(number(of("client_connections"))),
+      cell(number(of("client_under_way"))),
+      cell(number(of("client_waiting"))),
+      cell(number(of("client_turns_per_second"))),
+      cell(seconds(of("client_wait_p50_seconds"))),
+      cell(seconds(of("client_wait_p99_seconds"))),
+    );
+    return row;
+  });
+  byId("classes").hidden = rows.length === 0;
+  byId("classes").querySelector("tbody").replaceChildren(...rows);
 }
 
 function tiles(facts, epoch, value) {

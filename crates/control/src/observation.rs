@@ -66,6 +66,27 @@ pub struct AppSeen {
     pub readings: Readings,
     /// Threads alive at the end of the epoch.
     pub threads: Gauge<u32>,
+    /// Classes of its clients, if its gate has any.
+    pub client_classes: Vec<ClientClassSeen>,
+}
+
+/// What was seen of one class of clients at the gate of an app.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientClassSeen {
+    /// Its name.
+    pub name: String,
+    /// Its connections at the end of the epoch.
+    pub connections: u64,
+    /// Those of them that run a query or have a transaction open, and do not wait.
+    pub under_way: u64,
+    /// Those of them that wait for a slot.
+    pub waiting: u64,
+    /// Turns that it began in the epoch.
+    pub turns: u64,
+    /// Turns that waited before they began.
+    pub waits: u64,
+    /// How long those waited: median and 99th percentile; `None` without any.
+    pub wait_quantiles: Option<(Nanos, Nanos)>,
 }
 
 impl AppSeen {
@@ -77,6 +98,7 @@ impl AppSeen {
             progress: Err(why.clone()),
             readings: Readings::unknown(why),
             threads: Err(why.clone()),
+            client_classes: Vec::new(),
         }
     }
 

@@ -3,8 +3,8 @@
 //! Status line, JSON, records, Prometheus and the page all read these.
 
 use crate::{
-    AppSeen, AppSpec, AppStanding, CoreSeen, Expectation, KNOBS, Knob, KnobScope, LatencySeen,
-    Observation, Quantiles, Setting, Standing, numbered, readings_of_apps,
+    AppSeen, AppSpec, AppStanding, ClientClassSeen, CoreSeen, Expectation, KNOBS, Knob, KnobScope,
+    LatencySeen, Observation, Quantiles, Setting, Standing, numbered, readings_of_apps,
 };
 use lull_measure::catalogue::{self as metrics, Metric, Sample};
 use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile};
@@ -18,6 +18,7 @@ pub fn samples(
     standing: &Standing,
 ) -> Vec<Sample> {
     let mut all = Vec::new();
+    let epoch = seen.epoch;
     for (((id, spec), seen), stand) in numbered(apps).zip(&seen.apps).zip(&standing.apps) {
         let mut sink = Sink { label: &spec.name, all: &mut all };
         app_samples(&mut sink, spec, seen);
@@ -29,6 +30,12 @@ pub fn samples(
             if let (Some(metric), Some(number)) = (row.metric, set) {
                 sink.put(metric, Ok(number));
             }
+        }
+    }
+    for (spec, seen) in apps.iter().zip(&seen.apps) {
+        for class in &seen.client_classes {
+            let label = client_class_label(spec, class);
+            client_class_samples(&mut Sink { label: &label, all: &mut all }, class, epoch);
         }
     }
     for (number, core) in seen.cores.iter().enumerate() {
@@ -150,6 +157,21 @@ fn standing_samples(sink: &mut Sink<'_>, spec: &AppSpec, stand: &AppStanding) {
     sink.put(metrics::INTERFERENCE, with_ideal.map(|lc| lc.interference()));
     sink.put(metrics::REMAINING_TOLERANCE, reading.clone().map(|lc| lc.remaining_tolerance()));
     sink.put(metrics::UNTOLERATED, reading.map(|lc| lc.untolerated()));
+}
+
+/// The label of a class of clients ([`metrics::Scope::ClientClass`]).
+pub(crate) fn client_class_label(app: &AppSpec, class: &ClientClassSeen) -> String {
+    format!("{}/{}", app.name, class.name)
+}
+
+fn client_class_samples(sink: &mut Sink<'_>, class: &ClientClassSeen, epoch: Nanos) {
+    sink.put(metrics::CLIENT_CONNECTIONS, Ok(class.connections as f64));
+    sink.put(metrics::CLIENT_UNDER_WAY, Ok(class.under_way as f64));
+    sink.put(metrics::CLIENT_WAITING, Ok(class.waiting as f64));
+    sink.put(metrics::CLIENT_TURNS, Ok(class.turns as f64 / epoch.max(Nanos(1)).as_secs_f64()));
+    let waits = class.wait_quantiles.ok_or_else(|| Missing::because("no turn waited"));
+    sink.put(metrics::CLIENT_WAIT_P50, waits.clone().map(|(p50, _)| seconds(p50)));
+    sink.put(metrics::CLIENT_WAIT_P99, waits.map(|(_, p99)| seconds(p99)));
 }
 
 fn core_samples(sink: &mut Sink<'_>, core: &CoreSeen) {

@@ -1,6 +1,7 @@
 //! Counters of a run, summed up from its epochs.
 
 use crate::journal::Event;
+use crate::samples::client_class_label;
 use crate::{AppSeen, AppSpec, AppStanding, Epoch, Got};
 use lull_measure::catalogue::totals::{self as rows, LATENCY_BOUNDS_NS, TOTALS, Total};
 use lull_measure::catalogue::{CPU, Scope};
@@ -50,8 +51,21 @@ impl Totals {
             if let Ok(cores) = seen.readings.get(CPU) {
                 sink.put(rows::CPU_TIME, cores * span.as_secs_f64());
             }
+            for class in &seen.client_classes {
+                let label = client_class_label(spec, class);
+                let mut sink = Sink { label: &label, counts: &mut self.counts };
+                sink.put(rows::CLIENT_TURNS, class.turns as f64);
+                sink.put(rows::CLIENT_WAITS, class.waits as f64);
+            }
         }
         machine(&mut Sink { label: "", counts: &mut self.counts }, epoch);
+    }
+
+    /// Removes what was counted of an app, which becomes another program: its counters start at 0.
+    pub fn forget(&mut self, app: &str) {
+        // Of its classes of clients, too.
+        self.counts.retain(|(_, label), _| label.split('/').next() != Some(app));
+        self.latencies.remove(app);
     }
 
     /// Returns the counts of a counter: label and value.

@@ -111,6 +111,6 @@ fn app_facts(spec: &AppSpec) -> AppFacts {
 }
 
 fn metric_facts(metric: &Metric) -> MetricFacts {
-    let of = metric.scope.label().unwrap_or("machine");
+    let of = metric.scope.name();
     MetricFacts { key: metric.json_key(), of, help: metric.help, source: metric.source }
 }

@@ -2,7 +2,8 @@
 
 use super::database::Database;
 use super::run::Run;
-use lull_measure::catalogue::{Metric, Scope};
+use crate::record::schema::table_of;
+use lull_measure::catalogue::Metric;
 use std::collections::BTreeMap;
 
 /// Values of the requested metrics by epoch.
@@ -26,11 +27,7 @@ impl Series {
     }
 
     fn add(&mut self, record: &Database, metric: &Metric) -> rusqlite::Result<()> {
-        let (table, label) = match metric.scope {
-            Scope::Machine => ("machine_epochs", "''"),
-            Scope::App => ("app_epochs", "app"),
-            Scope::Core => ("core_epochs", "core"),
-        };
+        let (table, label) = table_of(metric.scope);
         let key = metric.json_key();
         let sql = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
         let known: i64 = record.database.query_row(sql, [table, &key], |row| row.get(0))?;

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &MetricsArgs) -> anyhow::Result<()> {
 }
 
 fn scope(scope: Scope) -> &'static str {
-    scope.label().unwrap_or("machine")
+    scope.name()
 }
 
 fn describe(metric: &Metric) -> serde_json::Value {
@@ -66,9 +66,13 @@ fn markdown() -> String {
          Counters are of `/metrics` only \
          ([opentelemetry.md](opentelemetry.md#metrics-of-a-fleet)).\n",
     );
-    for (title, wanted) in
-        [("Apps", Scope::App), ("Cores", Scope::Core), ("The machine", Scope::Machine)]
-    {
+    let parts = [
+        ("Apps", Scope::App),
+        ("Classes of clients", Scope::ClientClass),
+        ("Cores", Scope::Core),
+        ("The machine", Scope::Machine),
+    ];
+    for (title, wanted) in parts {
         page.push_str(&format!("\n## {title}\n\n| JSON key | Prometheus | meaning | source |\n"));
         page.push_str("|---|---|---|---|\n");
         for metric in ALL.iter().filter(|metric| metric.scope == wanted) {
@@ -89,7 +93,7 @@ fn counters() -> String {
          not reset them.\n\n| Prometheus | of | meaning | sums up |\n|---|---|---|---|\n",
     );
     for total in TOTALS {
-        let (name, of) = (total.prometheus_name(), total.scope.label().unwrap_or("machine"));
+        let (name, of) = (total.prometheus_name(), total.scope.name());
         text.push_str(&format!("| `{name}` | {of} | {} | {} |\n", total.help, total.source));
     }
     text.push_str(&format!(

@@ -8,10 +8,10 @@
 
 use crate::{
     AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
-    Coalescing, Core, CoreId, CoreSeen, CoreSet, CoreType, Dial, DialId, DomainId, EnergySeen,
-    EnergySource, ForeignChange, FrequencyDomain, GateControl, Got, KNOBS, Knob, KnobRow,
-    KnobScope, LatencySeen, Machine, Nic, NicId, Observation, Outcome, Plant, PlantError, Progress,
-    ProgressSource, Scheduling, Setting, Value, ValueKind, numbered,
+    ClientClassSeen, Coalescing, Core, CoreId, CoreSeen, CoreSet, CoreType, Dial, DialId, DomainId,
+    EnergySeen, EnergySource, ForeignChange, FrequencyDomain, GateControl, Got, KNOBS, Knob,
+    KnobRow, KnobScope, LatencySeen, Machine, Nic, NicId, Observation, Outcome, Plant, PlantError,
+    Progress, ProgressSource, Scheduling, Setting, Value, ValueKind, numbered,
 };
 use lull_measure::{Hertz, Joules, Latency, Missing, Nanos};
 use std::collections::BTreeMap;
@@ -181,7 +181,7 @@ impl MemoryPlant {
             return unknown;
         }
         let threads = Ok(self.apps[app.index()].threads);
-        let alive = AppSeen { alive: true, threads, ..unknown };
+        let alive = AppSeen { alive: true, threads, client_classes: others(spec), ..unknown };
         if !spec.is_latency_critical() {
             let progress = Progress { per_s: self.share(app), source: ProgressSource::Simulated };
             return AppSeen { progress: Ok(progress), ..alive };
@@ -377,4 +377,19 @@ fn machine(cores: u16) -> Machine {
         gates: Vec::new(),
         capabilities,
     }
+}
+
+/// The one class of clients of a latency-critical app.
+fn others(spec: &AppSpec) -> Vec<ClientClassSeen> {
+    let wait_quantiles = Some((Nanos::from_millis(1), Nanos::from_millis(4)));
+    let others = ClientClassSeen {
+        name: "others".to_owned(),
+        connections: 8,
+        under_way: 2,
+        waiting: 1,
+        turns: 100,
+        waits: 50,
+        wait_quantiles,
+    };
+    spec.is_latency_critical().then_some(others).into_iter().collect()
 }

@@ -130,3 +130,23 @@ fn what_the_journal_has_is_counted_and_zero_before() {
         assert_eq!(count(&totals, total, ""), Some(wanted), "{}", total.name);
     }
 }
+
+#[test]
+fn turns_and_waits_of_classes_of_clients_are_counted() {
+    let mut totals = Totals::default();
+    let mut seen = epoch(Ok(millis(&[1])), None);
+    let class = |name: &str, turns| crate::ClientClassSeen {
+        name: name.to_owned(),
+        turns,
+        waits: 2,
+        ..crate::ClientClassSeen::default()
+    };
+    seen.seen.apps[0].client_classes = vec![class("web", 5), class("others", 0)];
+    totals.add(&apps(), &seen);
+    totals.add(&apps(), &seen);
+    assert_eq!(count(&totals, rows::CLIENT_TURNS, "lc/web"), Some(10.0));
+    assert_eq!(count(&totals, rows::CLIENT_TURNS, "lc/others"), Some(0.0));
+    assert_eq!(count(&totals, rows::CLIENT_WAITS, "lc/web"), Some(4.0));
+    totals.forget("lc");
+    assert_eq!(count(&totals, rows::CLIENT_TURNS, "lc/web"), None);
+}

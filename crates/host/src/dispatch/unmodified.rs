@@ -148,7 +148,7 @@ pub struct UnmodifiedDispatch {
     one: BTreeMap<CoreId, CpuSet>,
     connections: BTreeMap<Id, Known>,
     workers: BTreeMap<i32, Worker>,
-    /// Threads that are not the server's, and when the kernel said so.
+    /// Threads that are not the server's, and when that was found.
     foreign: BTreeMap<i32, Nanos>,
     /// Threads that may still be looked up at this reading.
     look_ups: u32,

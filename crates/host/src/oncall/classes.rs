@@ -1,6 +1,8 @@
 //! Classes of clients at the gate of a server: as an agent sets them, and as they fare.
 
 use super::seen::{Counts, class_of};
+use lull_control::ClientClassSeen;
+use lull_measure::Percentile;
 use lull_oncall::{
     AddressPrefix, CLASS_NAME_BYTES, CLIENT_CLASSES, CLIENT_RULES, ClassShare, ClientRule,
     NameHash, Names, Page, Record,
@@ -155,6 +157,9 @@ pub struct ClassSeen {
 pub(super) fn read(page: &Page) -> Vec<ClassSeen> {
     let (classes, gate) = (page.client_classes(), page.gate());
     let count = classes.count();
+    if count == 0 {
+        return Vec::new();
+    }
     let mut all: Vec<ClassSeen> = (0..count)
         .map(|at| ClassSeen {
             name: page.client_rules().name(at, &mut [0; CLASS_NAME_BYTES]).to_owned(),
@@ -189,6 +194,21 @@ impl ClassSeen {
     pub fn subtract(&mut self, before: &Self) {
         self.turns = self.turns.wrapping_sub(before.turns);
         self.waits.subtract(&before.waits);
+    }
+
+    /// Returns what of it is shown and recorded.
+    pub(super) fn summary(self) -> ClientClassSeen {
+        let wait_quantiles =
+            self.waits.quantile(Percentile::P50).zip(self.waits.quantile(Percentile::P99));
+        ClientClassSeen {
+            name: self.name,
+            connections: self.connections as u64,
+            under_way: self.under_way as u64,
+            waiting: self.waiting as u64,
+            turns: self.turns,
+            waits: self.waits.count(),
+            wait_quantiles,
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! The on-call runtime of one app of a control loop.
 
-use super::{PageDirectory, Rules, Runtime, Statistics, UnmappedServers, describe_bypass, now};
+use super::{
+    ClassSeen, PageDirectory, Rules, Runtime, Statistics, UnmappedServers, describe_bypass, now,
+};
 use crate::Roots;
-use lull_control::LatencySeen;
+use lull_control::{ClientClassSeen, LatencySeen};
 use lull_measure::{Gauge, Nanos};
 use lull_oncall::Settings;
 use std::io;
@@ -23,6 +25,8 @@ pub struct Watch {
     unmapped: Box<UnmappedServers>,
     roots: Roots,
     reaped: Nanos,
+    /// The classes of clients at the last reading.
+    classes: Vec<ClassSeen>,
     /// Since when the gate was bypassed at the last look.
     bypassed_since_s: Option<u64>,
 }
@@ -54,8 +58,8 @@ impl Watch {
         let statistics = runtime.statistics();
         let unmapped = Box::new(runtime.unmapped_servers(roots)?);
         let (runtime, roots) = (Arc::new(runtime), roots.clone());
-        let bypassed_since_s = None;
-        Ok(Self { runtime, statistics, unmapped, roots, reaped: now(), bypassed_since_s })
+        let (classes, bypassed_since_s) = (runtime.client_classes(), None);
+        Ok(Self { runtime, statistics, unmapped, roots, reaped: now(), classes, bypassed_since_s })
     }
 
     /// Returns messages, each once: about servers that were started with the page and do not use
@@ -106,9 +110,53 @@ impl Watch {
         }
         self.statistics.latency()
     }
+
+    /// Returns how its classes of clients have fared since the last reading; none if its gate has
+    /// none.
+    pub(crate) fn client_classes(&mut self) -> Vec<ClientClassSeen> {
+        let since = |(before, now): (&mut ClassSeen, ClassSeen)| {
+            // The name is the agent's own, since a server can write any into the page.
+            let now = ClassSeen { name: before.name.clone(), ..now };
+            let mut class = now.clone();
+            class.subtract(&std::mem::replace(before, now));
+            class.summary()
+        };
+        self.classes.iter_mut().zip(self.runtime.client_classes()).map(since).collect()
+    }
 }
 
 /// Describes the beginning of a bypass, or its end.
 fn describe_change(since_s: Option<u64>) -> String {
     since_s.map_or_else(|| "no longer bypassed".to_owned(), describe_bypass)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oncall::{ClientClass, ClientMatch};
+    use lull_oncall::{ClassShare, Id};
+
+    #[test]
+    fn classes_of_clients_are_read_by_epoch_and_by_the_names_that_the_agent_has() {
+        let clients = vec![ClientMatch { port: Some(3307), ..ClientMatch::default() }];
+        let web = ClientClass { name: "web".to_owned(), share: ClassShare::default(), clients };
+        let rules = Rules { client_classes: vec![web], ..Rules::default() };
+        let mut watch = Watch::start(&Settings::default(), &rules, &Roots::default()).unwrap();
+        let page = Arc::clone(&watch.runtime.page);
+        page.gate().seat(Id(3)).unwrap().set_client_class(1);
+        page.turn_waited(Id(3), 1_000_000);
+        page.turn_waited(Id(3), 1_000_000);
+        // A server may write any name.
+        page.client_rules().set(&[], ["strange", "names"].into_iter());
+        let seen = watch.client_classes();
+        let names: Vec<&str> = seen.iter().map(|class| class.name.as_str()).collect();
+        assert_eq!(names, ["others", "web"]);
+        assert_eq!([seen[0].waits, seen[1].waits], [0, 2]);
+        let (p50, p99) = seen[1].wait_quantiles.unwrap();
+        assert!(p50 == p99 && p50.0.abs_diff(1_000_000) < 40_000, "{p50}");
+        let later = watch.client_classes();
+        assert_eq!((later[1].waits, later[1].wait_quantiles), (0, None));
+        page.client_classes().set(&[]);
+        assert!(watch.client_classes().is_empty());
+    }
 }

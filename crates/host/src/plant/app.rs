@@ -12,7 +12,9 @@ use crate::knobs::{Affinity, ThreadKnob, Threads};
 use crate::oncall::Watch;
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
-use lull_control::{AppId, AppSpec, LatencySeen, Progress, ProgressSource, Readings};
+use lull_control::{
+    AppId, AppSpec, ClientClassSeen, LatencySeen, Progress, ProgressSource, Readings,
+};
 use lull_measure::catalogue::{CPU, INSTRUCTIONS};
 use lull_measure::{Gauge, Missing, Nanos};
 use std::path::Path;
@@ -139,6 +141,15 @@ impl RunningApp {
             LatencyFrom::Reported(reported) => reported.harvest(now),
             LatencyFrom::RunQueue => waits.for_cores,
             LatencyFrom::MemoryPressure => waits.for_memory,
+        }
+    }
+
+    /// How the classes of its clients fared in the epoch that ends now; none without a gate that
+    /// has classes.
+    pub(super) fn client_classes(&mut self) -> Vec<ClientClassSeen> {
+        match &mut self.latency {
+            LatencyFrom::OnCall(watch) => watch.client_classes(),
+            _ => Vec::new(),
         }
     }
 

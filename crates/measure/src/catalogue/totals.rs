@@ -96,6 +96,11 @@ totals! {
     WORK = "work", Count, App,
         "Work done by a best-effort app, in its own unit.", "`progress_per_second`";
     CPU_TIME = "cpu_time", Seconds, App, "CPU time used.", "`cpu_ratio`";
+    CLIENT_TURNS = "client_turns", Count, ClientClass,
+        "Turns that a class of clients began at the gate.", "`client_turns_per_second`";
+    CLIENT_WAITS = "client_waits", Count, ClientClass,
+        "Turns of a class of clients that waited at the gate before they began.",
+        "the page of the on-call runtime";
     CONSUMED_ENERGY = "consumed_energy", Joules, Machine,
         "Energy of all epochs whose energy is known.", "`energy_joules`";
     EPOCHS = "epochs", Count, Machine, "Epochs.", "the control loop";

@@ -95,6 +95,8 @@ fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: SpanWeights) {
     old.readings.merge(&new.readings, weights);
     old.alive = new.alive;
     old.threads.clone_from(&new.threads);
+    // No policy decides by them.
+    old.client_classes.clone_from(&new.client_classes);
 }
 
 fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: SpanWeights) {

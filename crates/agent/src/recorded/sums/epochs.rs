@@ -2,6 +2,7 @@
 //! how busy the cores were.
 
 use super::{Database, RunLabel, day_and_minute, name_of};
+use crate::record::schema::table_of;
 use anyhow::Context;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
@@ -144,11 +145,7 @@ impl Epochs {
         metrics: [&Metric; N],
         mut take: impl FnMut(usize, &str, [Option<f64>; N]),
     ) -> anyhow::Result<()> {
-        let (table, label) = match scope {
-            Scope::Machine => ("machine_epochs", "''"),
-            Scope::App => ("app_epochs", "app"),
-            Scope::Core => ("core_epochs", "core"),
-        };
+        let (table, label) = table_of(scope);
         let known: BTreeSet<String> =
             record.columns(table)?.into_iter().map(|(name, _)| name).collect();
         let column = |metric: &&Metric| {

@@ -18,7 +18,12 @@ const HEIGHT: u64 = 7;
 /// The dashboard as Grafana imports it.
 pub(super) fn dashboard() -> Value {
     let mut panels = Panels::default();
-    let scopes = [("The machine", Scope::Machine), ("Apps", Scope::App), ("Cores", Scope::Core)];
+    let scopes = [
+        ("The machine", Scope::Machine),
+        ("Apps", Scope::App),
+        ("Classes of clients", Scope::ClientClass),
+        ("Cores", Scope::Core),
+    ];
     for (title, scope) in scopes {
         panels.row(title);
         let of_scope = ALL.iter().filter(|metric| metric.scope == scope);
@@ -61,9 +66,9 @@ pub(super) fn fleet() -> Value {
     panels.row("Counters");
     let shown = [REQUESTS, LATE_REQUESTS, FAILED_REQUESTS];
     for total in TOTALS.iter().filter(|total| shown.iter().all(|it| it.name != total.name)) {
-        let (by, legend) = match total.scope.label() {
-            Some(label) => (format!("sum by ({label})"), format!("{{{{{label}}}}}")),
-            None => ("sum by (instance)".to_owned(), "{{instance}}".to_owned()),
+        let (by, legend) = match total.scope.label_names() {
+            [] => ("sum by (instance)".to_owned(), "{{instance}}".to_owned()),
+            names => (format!("sum by ({})", names.join(", ")), legend_of(total.scope)),
         };
         let title = capitalised(total.name);
         panels.chart(&Chart {
@@ -200,13 +205,19 @@ fn datasource() -> Value {
 }
 
 fn target(id: &str, metric: &Metric, suffix: &str) -> Value {
-    let label = metric.scope.label().map(|label| format!("{{{{{label}}}}}")).unwrap_or_default();
+    let label = legend_of(metric.scope);
     json!({
         "refId": id,
         "datasource": datasource(),
         "expr": format!("{}{{instance=~\"$instance\"}}", metric.prometheus_name()),
         "legendFormat": format!("{{{{instance}}}} {label}{suffix}").replace("  ", " "),
     })
+}
+
+/// The labels of a scope in a legend: `{{app}}`.
+fn legend_of(scope: Scope) -> String {
+    let names: Vec<_> = scope.label_names().iter().map(|name| format!("{{{{{name}}}}}")).collect();
+    names.join(" ")
 }
 
 fn capitalised(name: &str) -> String {

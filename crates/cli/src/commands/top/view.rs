@@ -12,6 +12,8 @@ use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table};
 
 /// Steps of E_S in a sparkline, which draws whole numbers only: thousandths.
 const PARTS: f64 = 1000.0;
+/// The series that has a value for each class of clients.
+const CLASSES: &str = "client_connections";
 /// Colours of regions in turn.
 const COLOURS: [Color; 5] = [Color::Blue, Color::Green, Color::Magenta, Color::Yellow, Color::Cyan];
 
@@ -23,10 +25,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top) {
         return;
     };
     let apps = facts.apps.len() as u16 + 1;
-    let [head, state, table, past, cores, journal, foot] = Layout::vertical([
+    let classes = epoch.series(CLASSES).count() as u16;
+    let [head, state, table, clients, past, cores, journal, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(apps),
+        Constraint::Length(if classes > 0 { classes + 1 } else { 0 }),
         Constraint::Length(4),
         Constraint::Length(2),
         Constraint::Min(3),
@@ -36,6 +40,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top) {
     frame.render_widget(heading(facts, top), head);
     frame.render_widget(Paragraph::new(acting(epoch)), state);
     frame.render_widget(app_table(facts, epoch, top), table);
+    frame.render_widget(class_table(epoch), clients);
     frame.render_widget(entropy(top), past);
     frame.render_widget(regions(epoch), cores);
     lines(frame, top, journal);
@@ -90,6 +95,38 @@ fn app_table(facts: &Facts, epoch: &Epoch, top: &Top) -> Table<'static> {
         Constraint::Length(12),
     ];
     let head = ["app", "tail", "bound", "ReT", "req/s", "progress", "CPU", "cores", "tail before"];
+    Table::new(rows, widths).header(Row::new(head).dim())
+}
+
+/// How the classes of clients fare at their gates; a label is `APP/CLASS`.
+fn class_table(epoch: &Epoch) -> Table<'static> {
+    let rows = epoch.series(CLASSES).map(|(label, connections)| {
+        let of = |series| epoch.value(series, label).map_or_else(|| "-".to_owned(), number);
+        let time = |series| {
+            let value = epoch.value(series, label);
+            value.map_or_else(|| "-".to_owned(), |it| format!("{:.2}", Nanos::from_secs_f64(it)))
+        };
+        Row::new([
+            visible_line(label).replacen('/', ": ", 1),
+            number(connections),
+            of("client_under_way"),
+            of("client_waiting"),
+            of("client_turns_per_second"),
+            time("client_wait_p50_seconds"),
+            time("client_wait_p99_seconds"),
+        ])
+    });
+    let widths = [
+        Constraint::Min(8),
+        Constraint::Length(11),
+        Constraint::Length(9),
+        Constraint::Length(8),
+        Constraint::Length(8),
+        Constraint::Length(9),
+        Constraint::Length(9),
+    ];
+    let head =
+        ["clients", "connections", "under way", "waiting", "turns/s", "wait p50", "wait p99"];
     Table::new(rows, widths).header(Row::new(head).dim())
 }
 
@@ -267,6 +304,25 @@ mod tests {
         for words in wanted {
             assert!(text.contains(words), "{words} is missing:\n{text}");
         }
+    }
+
+    #[test]
+    fn classes_of_clients_have_a_row_each_where_there_are_any() {
+        assert!(!text(&drawn(&top(0.002), 110, 24)).contains("turns/s"));
+        let mut epoch = epoch(0.002);
+        let of_both = |web: f64, others: f64| json!({ "shop/others": others, "shop/web": web });
+        epoch["values"]["client_connections"] = of_both(64.0, 8.0);
+        epoch["values"]["client_waiting"] = of_both(40.0, 0.0);
+        epoch["values"]["client_turns_per_second"] = of_both(1200.0, 300.0);
+        epoch["values"]["client_wait_p99_seconds"] = json!({ "shop/web": 0.0125 });
+        let mut top = top(0.002);
+        top.take(Update::Epoch(serde_json::from_value(epoch).unwrap()));
+        let text = text(&drawn(&top, 110, 24));
+        let row = text.lines().find(|line| line.contains("shop: web")).unwrap();
+        for word in ["64", "40", "12.50ms"] {
+            assert!(row.contains(word), "{word} is missing:\n{text}");
+        }
+        assert!(text.contains("shop: others"), "{text}");
     }
 
     #[test]

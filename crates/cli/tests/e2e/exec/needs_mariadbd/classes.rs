@@ -2,6 +2,7 @@
 
 use super::gate::gate;
 use super::*;
+use crate::support::http::{address_of, get};
 use std::io::{Read, Write};
 
 /// Two classes by user, the first with four times the weight.
@@ -97,6 +98,37 @@ fn two_users_share_a_saturated_gate_by_their_weights_and_neither_starves() {
     };
     assert_eq!((by_class("web"), by_class("batch")), (8, 8), "{seen}");
     assert!(of_client_class(&seen, "web", "turns") >= 400, "{seen}");
+}
+
+#[test]
+fn a_run_has_its_classes_of_clients_in_metrics_and_record() {
+    let scene = Scene::new();
+    let classes = "concurrency = 2\nclient_class = [{ name = \"admin\", \
+                   match = [{ user = \"root\" }] }]";
+    let (mut agent, port) = run_for(&scene, classes, &["--http", "127.0.0.1:0"]);
+    let address = address_of(&mut agent);
+    let count = |name: &str| {
+        let start = format!("{name}{{app=\"db\",client_class=\"admin\"}} ");
+        let metrics = get(&address, "/metrics").body;
+        metrics.lines().find_map(|line| line.strip_prefix(&start)?.parse::<f64>().ok())
+    };
+    wait_for("turns and waits of the class", || {
+        let clients: Vec<Child> =
+            (0..6).map(|_| client(port, "mysql", &"do sleep(0.001);".repeat(20))).collect();
+        clients.into_iter().map(ended).for_each(drop);
+        let at_least_one = |name: &str| count(name).is_some_and(|count| count > 0.0);
+        at_least_one("lull_client_turns_total") && at_least_one("lull_client_waits_total")
+    });
+    assert!(count("lull_client_connections").is_some(), "a gauge of the same labels");
+    agent.signal(Signal::INT);
+    agent.wait().well();
+    let record = Record::open(&scene.records()[0]);
+    let rows = "SELECT count(*) FROM client_class_epochs WHERE app = 'db' AND client_class = ";
+    let turns = format!("{rows}'admin' AND client_turns_per_second > 0");
+    let waits = format!("{rows}'admin' AND client_wait_p99_seconds > 0");
+    assert!(record.number(&turns) > 0 && record.number(&waits) > 0);
+    assert!(record.number(&format!("{rows}'others'")) > 0, "the class of all others");
+    scene.wait_until_quiet();
 }
 
 /// A connection that a test speaks itself, to change its user.
