@@ -52,6 +52,18 @@ impl Default for ClassShare {
     }
 }
 
+impl ClassShare {
+    /// Returns the share of a class that has at least `least_share` of the turns while it waits; a
+    /// fraction of a turn is rounded in its favour. `None` if a number is out of its range.
+    pub fn new(weight: u32, order: u32, least_share: f64) -> Option<Self> {
+        let is_sound = (1..=CLIENT_WEIGHT_MAX).contains(&weight)
+            && (order as usize) < CLIENT_ORDERS
+            && (1.0 / f64::from(CLIENT_TURN_WITHIN_MAX)..=1.0).contains(&least_share);
+        // One turn within fewer turns is a larger share.
+        is_sound.then(|| Self { weight, order, turn_within: (1.0 / least_share) as u32 })
+    }
+}
+
 /// One class: its share, and the state of its queue.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]

@@ -83,8 +83,8 @@ pub use model::{
 };
 pub(crate) use parts::lease;
 pub use parts::{
-    Card, Contention, Device, GateModel, Governor, Order, Polling, Power, Query, RunQueues,
-    Scaling,
+    Card, Contention, Device, GateClass, GateModel, Governor, Order, Polling, Power, Query,
+    RunQueues, Scaling, TurnShare,
 };
 pub use plant::{MachinePlant, MachinePlantError};
 pub use presence::Presence;
@@ -197,7 +197,7 @@ impl MachineSimulation {
         streams: Replication,
     ) -> Result<Self, ModelError> {
         model.check()?;
-        let gated = match (model.gate, admission) {
+        let gated = match (model.gate.clone(), admission) {
             (Some(gate), Some(admission)) => {
                 Some(Box::new(GatedServer::new(model, gate, admission, streams)))
             }

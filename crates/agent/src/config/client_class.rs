@@ -115,9 +115,8 @@ impl ClientClassSection {
                 return Err(format!("{key} is {value}, not in {low} to {high}"));
             }
         }
-        // One turn within fewer turns is a larger share: at least what is promised.
-        let turn_within = (1.0 / self.least_share).floor().max(1.0) as u32;
-        Ok(ClassShare { weight: self.weight, order: self.order, turn_within })
+        ClassShare::new(self.weight, self.order, self.least_share)
+            .ok_or_else(|| "is out of range".to_owned())
     }
 
     fn class(&self) -> Result<ClientClass, String> {

@@ -5,7 +5,8 @@ use super::model::{
     MemoryUse,
 };
 use super::parts::{
-    Card, Contention, Device, GateModel, Governor, Polling, Power, Query, RunQueues, Scaling,
+    Card, Contention, Device, GateClass, GateModel, Governor, Polling, Power, Query, RunQueues,
+    Scaling,
 };
 use super::presence::Presence;
 use super::source;
@@ -15,6 +16,7 @@ use crate::model::{
     fail, range,
 };
 use lull_measure::{Hertz, Nanos};
+use lull_oncall::CLIENT_CLASSES;
 use lull_workload::arrivals::ScheduleError;
 use std::collections::BTreeSet;
 
@@ -85,7 +87,31 @@ impl MachineModel {
             let problem = "nothing is behind it: give an app whose activity is `connections`";
             return fail("gate", Problem::Conflict(problem));
         }
-        check_gate(gate)
+        check_gate(gate)?;
+        self.check_client_classes(&gate.client_class)
+    }
+
+    /// Whether the classes of clients are those of different apps, and fit the gate.
+    fn check_client_classes(&self, classes: &[GateClass]) -> Checked {
+        let most = CLIENT_CLASSES as u64 - 1;
+        at_most(classes.len() as u64, most, "classes of clients", "gate.client-class")?;
+        for (at, GateClass { app, share }) in classes.iter().enumerate() {
+            let key = format!("gate.client-class[{at}]");
+            if !self.connected().any(|(_, one)| one.name == *app) {
+                let problem = "names no app whose activity is `connections`";
+                return fail(format!("{key}.app"), Problem::Conflict(problem));
+            }
+            if classes[..at].iter().any(|other| other.app == *app) {
+                return fail(format!("{key}.app"), Problem::Duplicate { name: app.clone() });
+            }
+            if share.in_gate().is_none() {
+                let problem = "has a weight from 1 to 1000, an order from 0 to 7, and a least \
+                               share from 0.0001 to 1";
+                return fail(format!("{key}.share"), Problem::Conflict(problem));
+            }
+        }
+        let least: f64 = classes.iter().map(|class| class.share.least_share).sum();
+        range(least, least <= 1.0, "at most 1 in all classes", "gate.client-class.least-share")
     }
 
     fn needs_idle(&self, key: &str) -> Checked {

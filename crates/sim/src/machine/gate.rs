@@ -8,13 +8,19 @@
 //! its batch and its allowance permit, across its round trips. Rounds are formed here:
 //! connections listed in a round have a batch, the others have none.
 //!
+//! Clients may be of several classes: then the gate's own code chooses the class that has the
+//! next turn. In rounds it orders the turns of those that are listed.
+//!
 //! The gate's clock does not advance. How long a turn outlasts its last answer is the
 //! model's lease, and rounds and pauses are events of the server; the gate's own
 //! leases and pauses are not simulated.
 
 use lull_control::admission::{Pace, RoundLimits};
-use lull_oncall::sync::AtomicU64;
-use lull_oncall::{Control, Decision, Id, Lease, Mode, Seat, Settings, Wake};
+use lull_oncall::sync::{AtomicU32, AtomicU64};
+use lull_oncall::{
+    CLIENT_CLASSES, ClassShare, ClientClasses, Control, Decision, Id, Lease, Mode, Seat, Settings,
+    Wake,
+};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
@@ -42,6 +48,9 @@ struct Memory {
     slots: Vec<Lease>,
     waiting: Vec<AtomicU64>,
     seats: Vec<Seat>,
+    client_classes: ClientClasses,
+    /// The queues of the classes; none without classes.
+    tickets: Vec<AtomicU32>,
     woken: Woken,
 }
 
@@ -84,6 +93,8 @@ impl Memory {
             slots: (0..connections).map(|_| Lease::default()).collect(),
             waiting: (0..connections.div_ceil(64)).map(|_| AtomicU64::default()).collect(),
             seats: (0..connections).map(|_| Seat::default()).collect(),
+            client_classes: ClientClasses::default(),
+            tickets: Vec::new(),
             woken: Woken::default(),
         };
         memory.control.beat(NOW_NS);
@@ -92,6 +103,7 @@ impl Memory {
 
     fn gate(&self) -> lull_oncall::Gate<'_> {
         lull_oncall::Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+            .with_classes(&self.client_classes, &self.tickets)
     }
 }
 
@@ -110,6 +122,21 @@ impl Gate {
             turns: 0,
             answers: 0,
         }
+    }
+
+    /// Returns the gate with classes of clients: how each shares the turns, that of all other
+    /// clients first, and the class of each connection. Without shares, turns go round.
+    pub(super) fn with_classes(mut self, shares: &[ClassShare], of: &[u32]) -> Self {
+        debug_assert_eq!(of.len(), self.places.len(), "a class for each connection");
+        if !shares.is_empty() {
+            let places = CLIENT_CLASSES * (2 * of.len()).next_power_of_two();
+            self.memory.tickets = (0..places).map(|_| AtomicU32::default()).collect();
+            self.memory.client_classes.set(shares);
+        }
+        for (seat, class) in self.memory.seats.iter().zip(of) {
+            seat.set_client_class(*class);
+        }
+        self
     }
 
     /// Returns whether every query runs when it arrives.

@@ -10,6 +10,7 @@ use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_control::Objective;
 use lull_control::admission::{Admission, Answered, Numbers, RoundSeen, Seen};
 use lull_measure::{Missing, Nanos};
+use lull_oncall::ClassShare;
 
 /// Where a connection's query is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,6 +135,7 @@ impl GatedServer {
                 }
             }
         }
+        let (shares, classes) = client_classes(model, &gate, &connections);
         let Query { before, io, after, round_trip } = gate.query;
         let draws = QueryDraws {
             before: before.draw(),
@@ -145,7 +147,7 @@ impl GatedServer {
         let mut new = Self {
             draws,
             admission,
-            gate: Gate::new(connections.len()),
+            gate: Gate::new(connections.len()).with_classes(&shares, &classes),
             gate_due: u64::MAX,
             phase: Phase::Rest,
             round: None,
@@ -264,6 +266,25 @@ impl GatedServer {
         self.gate.decided();
         self.gate_due = u64::MAX;
     }
+}
+
+/// Returns how the classes of clients share the turns, and the class of each connection; no share
+/// without classes.
+fn client_classes(
+    model: &MachineModel,
+    gate: &GateModel,
+    connections: &[Connection],
+) -> (Vec<ClassShare>, Vec<u32>) {
+    let of_app = |app: usize| {
+        let name = &model.app[app].name;
+        gate.client_class.iter().position(|class| class.app == *name).map_or(0, |at| at + 1)
+    };
+    let classes = connections.iter().map(|connection| of_app(connection.app) as u32);
+    // The model is checked: all shares are sound.
+    let own = gate.client_class.iter().filter_map(|class| class.share.in_gate());
+    let shares = std::iter::once(ClassShare::default()).chain(own);
+    let shares = if gate.client_class.is_empty() { Vec::new() } else { shares.collect() };
+    (shares, classes.collect())
 }
 
 impl Connection {

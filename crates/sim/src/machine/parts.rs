@@ -4,6 +4,7 @@
 use crate::model::Distribution;
 use crate::moderation::Moderation;
 use lull_measure::{Hertz, Nanos, Watts};
+use lull_oncall::ClassShare;
 use serde::{Deserialize, Serialize};
 
 /// Frequencies of the cores below the machine's highest.
@@ -129,7 +130,7 @@ const fn connections() -> u32 {
 /// Connections are synchronous: each sends a query, waits for its answer, and sends the
 /// next one after a round trip. A query computes, waits for the storage device, and
 /// computes again.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GateModel {
     /// Demands of a query.
@@ -151,6 +152,47 @@ pub struct GateModel {
     /// How workers look for a turn by themselves; absent: the gate wakes them.
     #[serde(default)]
     pub polling: Option<Polling>,
+    /// Apps whose clients are classes of their own, which share the turns. Without any, turns go
+    /// round the connections; else the clients of all other apps are one more class.
+    #[serde(default)]
+    pub client_class: Vec<GateClass>,
+}
+
+/// An app whose clients are a class at the gate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GateClass {
+    /// Its name; its activity is `connections`.
+    pub app: String,
+    /// How it shares the turns.
+    #[serde(default)]
+    pub share: TurnShare,
+}
+
+/// How a class of clients shares the turns at a gate, as `client_class` of a live server has it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TurnShare {
+    /// Turns in proportion to the other waiting classes of its order.
+    pub weight: u32,
+    /// Classes of a lower order go first.
+    pub order: u32,
+    /// Share of all turns that it has at least while it waits.
+    #[serde(alias = "least-share")]
+    pub least_share: f64,
+}
+
+impl Default for TurnShare {
+    fn default() -> Self {
+        Self { weight: 1, order: 0, least_share: 0.01 }
+    }
+}
+
+impl TurnShare {
+    /// The share as the gate has it; `None` if a number is out of its range.
+    pub fn in_gate(&self) -> Option<ClassShare> {
+        ClassShare::new(self.weight, self.order, self.least_share)
+    }
 }
 
 /// Self-serving workers: each worker whose query waits at the gate wakes up again and again

@@ -2,9 +2,9 @@
 
 use crate::idle::{IdleRule, IdleState};
 use crate::machine::{
-    Activity, Contention, Device, GateModel, GatedTotals, Governor, LinuxScheduler, MachineApp,
-    MachineModel, MachinePlant, MachinePlantError, MachineSimulation, Polling, Power, Query,
-    RunQueues, Scaling, lease,
+    Activity, Contention, Device, GateClass, GateModel, GatedTotals, Governor, LinuxScheduler,
+    MachineApp, MachineModel, MachinePlant, MachinePlantError, MachineSimulation, Polling, Power,
+    Query, RunQueues, Scaling, lease,
 };
 use crate::model::{Checked, ModelError, at_least_one, at_most, range};
 use crate::replication::{Replication, RunLength};
@@ -49,6 +49,10 @@ pub struct OversubscribedModel {
     pub scheduler: RunQueues,
     /// The connections.
     pub class: Vec<ConnectionClass>,
+    /// Classes of connections that share the turns at the gate by weight and order; each is
+    /// named in `app`. Without any, turns go round.
+    #[serde(default)]
+    pub client_class: Vec<GateClass>,
     /// Apps beside the server that only compute, on the same cores.
     #[serde(default)]
     pub co_runner: Vec<CoRunner>,
@@ -142,6 +146,7 @@ impl OversubscribedModel {
                 intercept,
                 lease: self.lease,
                 polling: self.polling,
+                client_class: self.client_class.clone(),
             }),
             app: classes.chain(runners).collect(),
             ..MachineModel::plain("oversubscribed server", self.cores as u16, highest)
@@ -241,6 +246,7 @@ impl OversubscribedModel {
         }
         let renamed = [
             ("scaling.", "frequency."),
+            ("gate.client-class", "client_class"),
             ("gate.", ""),
             ("run-queues", "scheduler"),
             ("scheduler.switch-cost", "costs.switch"),

@@ -125,6 +125,36 @@ fn a_saturated_device_gives_its_rate_whatever_the_gate() {
 }
 
 #[test]
+fn classes_of_connections_share_a_full_gate_by_their_weights() {
+    let few = "[[class]]\nname = \"few\"\nconnections = 32\n\
+               [[client_class]]\napp = \"few\"\nshare = { weight = 4 }\n";
+    let model: OversubscribedModel = toml::from_str(&format!("{}{few}", text(96))).unwrap();
+    let served = measure(&model, gate(128, 4, 1, flow()), 4000);
+    // The others are a class of weight 1. Each has more connections than the gate has slots.
+    let ratio = served.class_per_s(1) / served.class_per_s(0);
+    assert!((ratio / 4.0 - 1.0).abs() < 0.05, "{ratio}");
+    assert_eq!(served.most_turns, 4);
+}
+
+#[test]
+fn classes_of_clients_that_fit_no_gate_are_refused_by_key() {
+    let refused = |class: &str| {
+        let text = format!("{}[[client_class]]\n{class}\n", text(8));
+        toml::from_str::<OversubscribedModel>(&text).unwrap().check().unwrap_err().to_string()
+    };
+    let cases = [
+        ("app = \"none\"", "client_class[0].app"),
+        ("app = \"all\"\nshare = { weight = 0 }", "client_class[0].share"),
+        ("app = \"all\"\nshare = { order = 8 }", "client_class[0].share"),
+        ("app = \"all\"\n[[client_class]]\napp = \"all\"", "client_class[1].app"),
+    ];
+    for (class, key) in cases {
+        let error = refused(class);
+        assert!(error.starts_with(key), "{error}");
+    }
+}
+
+#[test]
 fn the_tail_of_turns_of_n_is_n_means() {
     // A share 1/N of all queries waits for a whole cycle of the ring, the rest hardly.
     for batch in [2, 4, 8] {

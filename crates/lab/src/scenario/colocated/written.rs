@@ -110,7 +110,7 @@ impl ColocatedFile {
             idle_rule: self.node.idle_rule,
             power: self.node.power,
             card: self.node.card.clone(),
-            gate: self.node.gate,
+            gate: self.node.gate.clone(),
             scheduler: self.node.scheduler,
             cache: self.node.cache,
             memory: self.node.memory,

@@ -210,3 +210,70 @@ proptest! {
         }
     }
 }
+
+/// A gate whose connections each are of one of these classes, all of them waiting.
+fn crowd(shares: &[ClassShare], connections: usize, cap: u32) -> (Gate, Vec<u32>) {
+    let of: Vec<u32> = (0..connections).map(|at| (at % shares.len()) as u32).collect();
+    let mut gate = Gate::new(connections).with_classes(shares, &of);
+    gate.admission =
+        RoundLimits { allow: vec![Allowance::turns_of(1); connections], cap, pace: flow() };
+    gate.decided();
+    (0..connections as u32).for_each(|connection| assert!(!gate.offer(connection)));
+    (gate, of)
+}
+
+/// The turns of each class in so many that end, while each answer is followed by a query.
+fn turns_of_crowd(shares: &[ClassShare], connections: usize, cap: u32, turns: usize) -> Vec<u64> {
+    let (mut gate, of) = crowd(shares, connections, cap);
+    let mut counts = vec![0; shares.len()];
+    let mut running: VecDeque<u32> = admitted(&mut gate).into();
+    for _ in 0..turns {
+        let ends = running.pop_front().unwrap();
+        counts[of[ends as usize] as usize] += 1;
+        gate.answered(ends);
+        gate.offer(ends);
+        running.extend(admitted(&mut gate));
+        assert_eq!(running.len(), cap as usize, "no slot stays free while a connection waits");
+    }
+    counts
+}
+
+#[test]
+fn a_class_of_a_lower_order_goes_first_and_the_others_have_their_least_share() {
+    let first = ClassShare::new(1, 0, 0.01).unwrap();
+    let later = ClassShare::new(100, 1, 0.05).unwrap();
+    let counts = turns_of_crowd(&[first, later], 40, 4, 4000);
+    assert!((190..=240).contains(&counts[1]), "one turn of twenty: {counts:?}");
+}
+
+#[test]
+fn without_classes_turns_go_round() {
+    let mut gate = Gate::new(3).with_classes(&[], &[0; 3]);
+    gate.admission = RoundLimits { allow: vec![Allowance::turns_of(1); 3], cap: 1, pace: flow() };
+    gate.decided();
+    [2, 0, 1].into_iter().for_each(|connection| assert!(!gate.offer(connection)));
+    assert_eq!(admitted(&mut gate), [2], "it found the slot free");
+    gate.answered(2);
+    assert_eq!(admitted(&mut gate), [0]);
+    assert_eq!(gate.memory.client_classes.count(), 0);
+}
+
+proptest! {
+    #[test]
+    fn classes_that_wait_share_the_turns_by_their_weights(
+        weights in prop::collection::vec(1u32..20, 2..6),
+        cap in 1u32..6,
+    ) {
+        let shares: Vec<ClassShare> =
+            weights.iter().map(|weight| ClassShare::new(*weight, 0, 0.0001).unwrap()).collect();
+        // More connections of each class than slots, so that each waits all the time.
+        let connections = shares.len() * (cap as usize + 1);
+        let counts = turns_of_crowd(&shares, connections, cap, 2000);
+        let all: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+        for (count, weight) in counts.iter().zip(&weights) {
+            let wanted = 2000.0 * f64::from(*weight) / all;
+            let off = (*count as f64 - wanted).abs();
+            prop_assert!(off <= 2.0 + f64::from(cap), "{counts:?} by {weights:?}");
+        }
+    }
+}
