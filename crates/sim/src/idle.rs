@@ -22,8 +22,11 @@
 //! them: one break-even (model A), or a plateau between both anchors (model B).
 //! The two agree from the plateau's end on.
 
+mod teo;
+
 use lull_measure::{Hertz, Joules, Nanos, Watts};
 use serde::{Deserialize, Serialize};
+use teo::Teo;
 
 /// One idle state of a core (a C-state).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -225,6 +228,8 @@ pub enum IdleRule {
     /// By a prediction of how long it will be idle, as Linux's menu governor.
     #[default]
     Menu,
+    /// By whether recent stays ended before the next timer, as Linux's teo governor.
+    Teo,
     /// Always this state, by its index: what a test with one state allowed does.
     Always(usize),
 }
@@ -254,6 +259,7 @@ pub struct IdleGovernor {
     corrections: [f64; 2 * MAGNITUDES],
     /// Which of them the present stay is to correct, and the timer ahead.
     pending: Option<(usize, f64)>,
+    teo: Teo,
 }
 
 /// Powers of ten of microseconds that corrections are kept for: below 10 us
@@ -270,6 +276,7 @@ impl IdleGovernor {
             seen: 0,
             corrections: [1.0; 2 * MAGNITUDES],
             pending: None,
+            teo: Teo::default(),
         }
     }
 
@@ -279,6 +286,9 @@ impl IdleGovernor {
         let last = states.len().saturating_sub(1);
         if let IdleRule::Always(index) = self.rule {
             return index.min(last);
+        }
+        if self.rule == IdleRule::Teo {
+            return self.teo.choose(states, timer.unwrap_or(TICK));
         }
         let expected_us = self.expect(timer, io_waiters);
         let patience_us = expected_us / (1.0 + 10.0 * f64::from(io_waiters));
@@ -291,6 +301,7 @@ impl IdleGovernor {
 
     /// Records how long the core was idle.
     pub fn woke(&mut self, stay: Nanos) {
+        self.teo.woke(stay);
         let stay_us = stay.as_micros_f64();
         if let Some((bucket, timer_us)) = self.pending.take() {
             // A moving mean over about eight stays (menu.c: DECAY).

@@ -35,8 +35,8 @@
 //! engine to policies through the `Plant` trait that hosts implement, and drives many
 //! of them on one clock. [`machine`] is one machine of the parts that its model names: run
 //! queues, frequencies, idle states, cache, memory, a gate. [`oversubscribed`] is a
-//! configuration of it, a server with more threads than cores. [`dispatch`] is a machine
-//! whose requests are dispatched one by one to cores of several speeds. [`idle`] has the idle
+//! configuration of it, a server with more threads than cores, and [`dispatch`] another, whose
+//! requests are dispatched one by one to cores of several speeds. [`idle`] has the idle
 //! states of cores and their governor. [`stats`] runs replications in parallel and computes
 //! means with confidence intervals. [`theory`] has exact results of queueing theory.
 //!

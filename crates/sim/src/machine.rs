@@ -4,6 +4,8 @@
 //! affinity, slices, stealing and a cost of switching; other rules stand for other schedulers
 //! ([`RunQueues`]). Everything else is optional:
 //!
+//! - core types of different speed and power ([`CoreTypes`]), and a dispatcher that assigns the
+//!   requests of an app to them one by one ([`DispatchPart`]);
 //! - frequencies with a governor ([`Scaling`]), idle states ([`crate::idle`]), power;
 //! - a last-level cache divided by ways, and memory with a bandwidth ([`Cache`], [`Memory`]);
 //! - a network card whose interrupts and polling take core time ([`Card`]);
@@ -55,6 +57,7 @@ mod check;
 mod connections;
 mod contention;
 mod device;
+mod dispatching;
 mod events;
 mod gate;
 mod gated;
@@ -76,6 +79,7 @@ mod supply;
 mod totals;
 mod windows;
 
+pub use dispatching::{BeatRecord, DispatchCounts};
 pub use gated_totals::{ClassTotals, CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
 pub use model::{
     Activity, Cache, ClosedClients, LinuxScheduler, LoadStep, LocalClient, MachineApp,
@@ -83,8 +87,8 @@ pub use model::{
 };
 pub(crate) use parts::lease;
 pub use parts::{
-    Card, Contention, Device, GateClass, GateModel, Governor, Order, Polling, Power, Query,
-    RunQueues, Scaling, TurnShare,
+    Card, Contention, CoreTypes, Device, DispatchPart, GateClass, GateModel, Governor, Order,
+    Polling, Power, Query, RunQueues, Scaling, TurnShare,
 };
 pub use plant::{MachinePlant, MachinePlantError};
 pub use presence::Presence;
@@ -99,14 +103,16 @@ use crate::tree::WinnerTree;
 use app::{AppState, Work};
 use card::CardState;
 use contention::MemorySystem;
+use dispatching::Dispatching;
 use gated::GatedServer;
 use level::TimeWeightedCount;
 use lull_control::admission::Admission;
+use lull_control::dispatcher::Dispatcher;
 use lull_measure::Nanos;
 use per_thread::PerThreadRule;
 use presence::DueChange;
 use queue::{CoreState, NO_TASK, State, TaskQueue, Thread};
-use source::Requests;
+use source::{GivenRequests, RequestSource, Requests};
 use std::collections::VecDeque;
 use std::fmt;
 use supply::Hardware;
@@ -133,10 +139,37 @@ enum Timer {
     Round,
     /// A self-serving worker looks for its turn.
     Look,
+    /// A dispatched request reaches an age, or the dispatcher is shown measurements. The last,
+    /// for its index may have more bits.
+    Request,
 }
 
 /// Bits of the index in a timer's owner.
 const INDEX_BITS: u32 = 20;
+/// The first owner of a request's timer, and how many there can be.
+const REQUEST_OWNERS: usize = (Timer::Request as usize) << INDEX_BITS;
+const REQUESTS_MAX: usize = (1 << crate::order::OWNER_BITS) - REQUEST_OWNERS;
+
+/// What decides on single requests of a machine.
+#[derive(Default)]
+pub struct Controllers {
+    /// The controller at the gate.
+    pub admission: Option<Box<dyn Admission>>,
+    /// The dispatcher of an app's requests.
+    pub dispatcher: Option<Box<dyn Dispatcher>>,
+}
+
+impl fmt::Debug for Controllers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controllers").finish_non_exhaustive()
+    }
+}
+
+impl From<Option<Box<dyn Admission>>> for Controllers {
+    fn from(admission: Option<Box<dyn Admission>>) -> Self {
+        Self { admission, ..Self::default() }
+    }
+}
 
 /// One replication of a machine.
 pub struct MachineSimulation {
@@ -157,7 +190,13 @@ pub struct MachineSimulation {
     gated: Option<Box<GatedServer>>,
     card: Option<Box<CardState>>,
     wakeups: Stream,
+    dispatching: Option<Box<Dispatching>>,
     contention: MemorySystem,
+    /// How much running threads slow each other down, and the pace that this leaves to all.
+    interference: f64,
+    shared_pace: f64,
+    /// Whether it has changed what runs, so that the pace must be computed again.
+    runs_changed: bool,
     refresh_ns: u64,
     /// Changes of the roster to come.
     roster: VecDeque<DueChange>,
@@ -186,16 +225,17 @@ impl MachineSimulation {
         Self::behind(model, None, Replication { seed, number: replication })
     }
 
-    /// A fresh replication, with an admission controller at the gate if the model has one.
+    /// A fresh replication, with an admission controller at the gate if the model has one, and a
+    /// dispatcher if it has an app for it.
     ///
     /// # Errors
-    /// If the model cannot be simulated, or lacks a gate for its controller or a controller
-    /// for its gate.
+    /// If the model cannot be simulated, or a part lacks its controller or a controller its part.
     pub fn behind(
         model: &MachineModel,
-        admission: Option<Box<dyn Admission>>,
+        controllers: impl Into<Controllers>,
         streams: Replication,
     ) -> Result<Self, ModelError> {
+        let Controllers { admission, dispatcher } = controllers.into();
         model.check()?;
         let gated = match (model.gate.clone(), admission) {
             (Some(gate), Some(admission)) => {
@@ -209,6 +249,10 @@ impl MachineSimulation {
         for number in 0..model.app.len() {
             node.add_app(model, number, streams);
         }
+        let dispatched = check::dispatched(model, dispatcher)?;
+        node.dispatching = dispatched.map(|(app, part, dispatcher)| {
+            Box::new(Dispatching::new(model, (app, part), dispatcher))
+        });
         node.start(model);
         Ok(node)
     }
@@ -220,6 +264,7 @@ impl MachineSimulation {
     ) -> Self {
         let cores = usize::from(model.cores);
         let hardware = Hardware::new(model);
+        let kinds = model.kinds();
         let parties = if model.run_queues.is_some() { model.app.len() } else { 0 };
         let mut new = Self {
             now_ns: 0,
@@ -227,7 +272,7 @@ impl MachineSimulation {
             events: 0,
             clocks: WinnerTree::new(cores + model.app.len() + 3),
             timers: MinHeap::new(),
-            cores: vec![CoreState::new(&hardware, parties); cores],
+            cores: kinds.map(|kind| CoreState::new(&hardware, kind, parties)).collect(),
             hardware,
             threads: Vec::new(),
             apps: Vec::new(),
@@ -239,7 +284,11 @@ impl MachineSimulation {
                 Box::new(CardState::new(card, cores, hash))
             }),
             wakeups: streams.stream(StreamPurpose::Wakeups, 0),
+            dispatching: None,
             contention: MemorySystem::new(model),
+            interference: model.interference,
+            shared_pace: 1.0,
+            runs_changed: false,
             refresh_ns: model.refresh.0,
             roster: presence::due_changes(model.app.iter().map(|app| &app.presence)),
             idle: u64::MAX >> (64 - cores),
@@ -268,6 +317,7 @@ impl MachineSimulation {
         if self.gated.is_some() {
             self.gate_timer(0);
         }
+        self.start_dispatching();
         let is_linux = self.per_thread.is_none();
         if is_linux || model.cache.is_some() || model.memory.is_some() {
             self.set_clock(self.refresh_leaf(), self.refresh_ns);
@@ -296,6 +346,8 @@ impl MachineSimulation {
             virtual_ns: 0.0,
             task: NO_TASK,
             ready_ns: 0,
+            bound: None,
+            stall_ns: 0,
         }));
         let work = match &app.activity {
             Activity::Connections => Work::Connections,
@@ -333,6 +385,18 @@ impl MachineSimulation {
                 }
             }
         }
+    }
+
+    /// Lets these requests arrive for an app that has not begun, in place of its own.
+    pub(crate) fn feed(&mut self, app: usize, each: GivenRequests) {
+        let Work::Requests(requests) = &mut self.apps[app].work else { return };
+        requests.source = RequestSource::Given { each, work_ns: 0.0 };
+        self.expect_arrival(app);
+    }
+
+    /// Requests that the dispatcher's app has answered or abandoned.
+    pub(crate) fn dispatched(&self) -> u64 {
+        self.dispatching.as_ref().map_or(0, |dispatching| dispatching.ended)
     }
 
     /// Now, since the start.

@@ -8,7 +8,7 @@
 use std::hint::select_unpredictable;
 
 /// Bits of the owner: which timer or clock the event belongs to.
-const OWNER_BITS: u32 = 24;
+pub(crate) const OWNER_BITS: u32 = 24;
 /// Bits of the sequence number.
 const SEQUENCE_BITS: u32 = 40;
 

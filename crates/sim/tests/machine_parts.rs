@@ -5,13 +5,17 @@ mod shared {
 }
 
 use lull_control::admission::{Admission, Numbers};
+use lull_control::dispatcher::{Answer, Ask, CoreSpeed, Dispatcher, Supply};
 use lull_control::{
     AppId, AppSpec, Capability, Coalescing, CoreSet, DomainId, Got, LatencySeen, NicId,
     Observation, Plant, Scheduling, Setting, WayMask, conformance,
 };
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::Replication;
-use lull_sim::machine::{Activity, MachineApp, MachineModel, MachinePlant, RunQueues};
+use lull_sim::machine::{
+    Activity, Controllers, CoreTypes, DispatchPart, MachineApp, MachineModel, MachinePlant,
+    MemoryUse, RunQueues,
+};
 use rayon::prelude::*;
 use shared::limits::{FixedLimits, Open};
 
@@ -109,6 +113,8 @@ struct Parts {
     card: bool,
     gate: Option<bool>,
     run_queues: Option<RunQueues>,
+    /// Slow and fast cores, and a dispatcher that chooses among them.
+    dispatch: bool,
 }
 
 impl Parts {
@@ -118,23 +124,39 @@ impl Parts {
         let fair = RunQueues::Fair { slice, credit: slice, preempt: slice };
         let central = RunQueues::Central { slice, dispatch: Nanos::from_micros(2) };
         let mut all = Vec::new();
-        for bits in 0u8..64 {
+        for bits in 0u8..128 {
             let has = |bit: u8| bits & 1 << bit != 0;
             for gate in [None, Some(false), Some(true)] {
                 for run_queues in [None, Some(fair), Some(central)] {
                     let [scaling, idle, power, cache, memory, card] = [0, 1, 2, 3, 4, 5].map(has);
-                    all.push(Self { scaling, idle, power, cache, memory, card, gate, run_queues });
+                    let dispatch = has(6);
+                    all.push(Self {
+                        scaling,
+                        idle,
+                        power,
+                        cache,
+                        memory,
+                        card,
+                        gate,
+                        run_queues,
+                        dispatch,
+                    });
                 }
             }
         }
         all.retain(|it| it.idle || !(it.power || it.scaling || it.run_queues.is_some()));
-        all.retain(|it| !it.card || it.run_queues.is_none());
+        all.retain(|it| !(it.card || it.dispatch) || it.run_queues.is_none());
+        // Cache and memory do not know of dispatching: one of both is enough.
+        all.retain(|it| !it.dispatch || it.cache == it.memory);
         all
     }
 
     fn model(self) -> MachineModel {
         let mut model = whole();
-        let Self { scaling, idle, power, cache, memory, card, gate, run_queues } = self;
+        let Self { scaling, idle, power, cache, memory, card, gate, run_queues, dispatch } = self;
+        if dispatch {
+            dispatched(&mut model);
+        }
         model.scaling = model.scaling.filter(|_| scaling);
         model.power = model.power.filter(|_| power);
         model.cache = model.cache.filter(|_| cache);
@@ -159,8 +181,37 @@ impl Parts {
             Some(false) => Some(Box::new(Open)),
             Some(true) => Some(Box::new(FixedLimits(numbers(4)))),
         };
-        plant(&self.model(), admission)
+        let dispatcher: Option<Box<dyn Dispatcher>> = match self.dispatch {
+            true => Some(Box::new(Promoter(Nanos::from_millis(1)))),
+            false => None,
+        };
+        plant(&self.model(), Controllers { admission, dispatcher })
     }
+}
+
+/// Starts requests on slow cores and moves them to fast ones at this age.
+struct Promoter(Nanos);
+
+impl Dispatcher for Promoter {
+    fn place(&mut self, ask: &Ask<'_>) -> Answer {
+        let free = ask.free.iter().position(|free| *free > 0);
+        match (ask.on, free) {
+            (None, Some(kind)) => Answer::on(kind, Some(self.0)),
+            (Some(0), _) if ask.age >= self.0 => Answer::on(1, None),
+            (Some(0), _) => Answer::stay(Some(self.0)),
+            _ => Answer::stay(None),
+        }
+    }
+}
+
+/// Two slow and two fast cores, and a dispatcher for the requests of `search`.
+fn dispatched(model: &mut MachineModel) {
+    let types = vec![CoreSpeed::new("slow", 1.0, 1.0), CoreSpeed::new("fast", 2.0, 6.0)];
+    model.core_types = Some(CoreTypes { types, supply: Supply::Fixed(vec![2, 2]) });
+    model.interference = 0.01;
+    let move_cost = Nanos::from_micros(20);
+    model.dispatch = Some(DispatchPart { app: "search".to_owned(), move_cost, abandon: None });
+    model.app[0].threads = 4;
 }
 
 fn numbers(cap: u32) -> Numbers {
@@ -168,17 +219,22 @@ fn numbers(cap: u32) -> Numbers {
 }
 
 /// A plant that watches all apps, latency-critical if they answer anything.
-fn plant(model: &MachineModel, admission: Option<Box<dyn Admission>>) -> MachinePlant {
+fn plant(model: &MachineModel, controllers: impl Into<Controllers>) -> MachinePlant {
     let spec = |app: &MachineApp| match app.serves() {
         true => AppSpec::latency_critical(&app.name, Percentile::P99, Nanos::from_millis(20)),
         false => AppSpec::best_effort(&app.name),
     };
     let specs: Vec<_> = model.app.iter().map(spec).collect();
-    MachinePlant::behind(model, &specs, admission, Replication { seed: 1, number: 0 }).unwrap()
+    MachinePlant::behind(model, &specs, controllers, Replication { seed: 1, number: 0 }).unwrap()
+}
+
+/// Only an admission controller.
+fn gate(admission: impl Admission + 'static) -> Controllers {
+    Controllers { admission: Some(Box::new(admission)), dispatcher: None }
 }
 
 fn whole_plant(cap: u32) -> MachinePlant {
-    plant(&whole(), Some(Box::new(FixedLimits(numbers(cap)))))
+    plant(&whole(), gate(FixedLimits(numbers(cap))))
 }
 
 #[test]
@@ -233,7 +289,7 @@ fn time_and_energy_are_those_of_the_parts() {
 
 /// The p99 of an app over two seconds after a second, with these settings.
 fn tail(model: &MachineModel, cap: u32, settings: &[Setting], app: usize) -> Nanos {
-    let mut plant = plant(model, Some(Box::new(FixedLimits(numbers(cap)))));
+    let mut plant = plant(model, gate(FixedLimits(numbers(cap))));
     for outcome in plant.apply(settings).outcomes {
         assert!(!matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
     }
@@ -267,7 +323,7 @@ fn a_longer_interrupt_delay_saves_interrupts_and_costs_latency_on_the_same_machi
         // With more connections the device would decide how long their queries take.
         let mut model = whole();
         model.app[1].threads = 4;
-        let mut plant = plant(&model, Some(Box::new(FixedLimits(numbers(16)))));
+        let mut plant = plant(&model, gate(FixedLimits(numbers(16))));
         let delay = Coalescing::Delay(Nanos::from_micros(delay_us));
         let idle_batch = Setting::Scheduling(AppId(2), Scheduling::Idle);
         let _ = plant.apply(&[Setting::Coalescing(NicId(0), delay), idle_batch]);
@@ -295,7 +351,7 @@ fn changing_the_cores_of_an_app_does_not_wake_or_restart_cores_that_sleep() {
         (model.gate, model.card, model.scaling) = (None, None, None);
         let Activity::Requests { load, .. } = &mut model.app[0].activity else { unreachable!() };
         load[0].rate_per_s = 20.0;
-        let mut plant = plant(&model, None);
+        let mut plant = plant(&model, Controllers::default());
         for step in 0..200 {
             // The app's threads prefer the first core, which they may always use.
             let cores = CoreSet::first(if moves && step % 2 == 0 { 3 } else { 4 });
@@ -312,11 +368,86 @@ fn changing_the_cores_of_an_app_does_not_wake_or_restart_cores_that_sleep() {
 }
 
 #[test]
+fn a_core_computes_nothing_for_some_time_after_its_frequency_has_changed() {
+    let progress = |latency: Nanos, changes: bool| {
+        let mut model = whole();
+        model.app.retain(|app| app.name == "batch");
+        (model.gate, model.card, model.cache, model.memory) = (None, None, None, None);
+        model.app[0].memory = MemoryUse::default();
+        model.scheduler.switch_cost = Nanos::ZERO;
+        model.scaling.as_mut().unwrap().latency = latency;
+        let mut plant = plant(&model, Controllers::default());
+        let mut done = 0.0;
+        for step in 0..100 {
+            let hertz = Hertz(if changes && step % 2 == 1 { 2_100_000_000 } else { 2_200_000_000 });
+            let set = |domain| Setting::Frequency(DomainId(domain), hertz);
+            let _ = plant.apply(&[set(0), set(1)]);
+            let seen = plant.observe(Nanos::from_millis(10)).unwrap();
+            done += seen.apps[0].progress.as_ref().unwrap().per_s * 0.01;
+        }
+        done
+    };
+    let latency = Nanos::from_micros(500);
+    assert!((progress(latency, false) - 4.0).abs() < 0.01, "four cores for a second");
+    let lost = progress(Nanos::ZERO, true) - progress(latency, true);
+    // Four cores, 99 changes of 500 us each: at 2.1 or 2.2 GHz of 2.2.
+    let wanted = 4.0 * 99.0 * 500e-6 * (2.15 / 2.2);
+    assert!((lost / wanted - 1.0).abs() < 0.02, "{lost} {wanted}");
+}
+
+#[test]
+fn a_dispatcher_moves_requests_between_cores_that_other_apps_use_too() {
+    let seen = |age_ms: u64, beside: bool| {
+        let mut model = whole();
+        dispatched(&mut model);
+        model.app.retain(|app| app.name == "search" || beside && app.name == "batch");
+        (model.gate, model.card, model.scaling) = (None, None, None);
+        let dispatcher = Some(Box::new(Promoter(Nanos::from_millis(age_ms))) as Box<_>);
+        let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+        plant.observe(Nanos::from_secs(1)).unwrap();
+        let _ = plant.simulation_mut().take_dispatch_counts();
+        let seen = plant.observe(Nanos::from_secs(4)).unwrap();
+        (seen, plant.simulation_mut().take_dispatch_counts(), plant)
+    };
+    let tail = |seen: &Observation| {
+        seen.apps[0].latency.as_ref().unwrap().window.quantile(Percentile::P99).unwrap()
+    };
+    let ((early, moved, plant), (late, unmoved, _)) = (seen(1, false), seen(1000, false));
+    assert!(moved.moves > 100 && moved.abandoned == 0, "{moved:?}");
+    assert_eq!(unmoved.moves, 0);
+    assert!(tail(&early) < tail(&late), "{} {}", tail(&early), tail(&late));
+    let types: Vec<_> = plant.machine().core_types.iter().map(|kind| kind.speed).collect();
+    assert_eq!(types, [1.0, 2.0]);
+    // Best-effort work on the same cores takes their time, and never that of the dispatcher.
+    let (shared, shared_counts, _) = seen(1, true);
+    assert!(tail(&shared) > tail(&early), "{} {}", tail(&shared), tail(&early));
+    assert!(shared_counts.moves > 100);
+    assert!(shared.apps[1].progress.as_ref().unwrap().per_s > 2.0, "{:?}", shared.apps[1]);
+}
+
+#[test]
+fn cores_that_are_taken_from_a_dispatched_app_are_not_dispatched_to() {
+    let mut model = whole();
+    dispatched(&mut model);
+    model.app.retain(|app| app.name == "search");
+    (model.gate, model.card) = (None, None);
+    let dispatcher: Option<Box<dyn Dispatcher>> = Some(Box::new(Promoter(Nanos::ZERO)));
+    let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+    plant.observe(Nanos::from_secs(1)).unwrap();
+    let slow = Setting::Cores(AppId(0), CoreSet::first(2));
+    assert!(plant.apply(&[slow]).outcomes[0].in_force().is_some());
+    plant.observe(Nanos::from_millis(100)).unwrap();
+    let seen = plant.observe(Nanos::from_secs(1)).unwrap();
+    let used: Vec<_> = seen.cores.iter().map(|core| *core.utilisation.as_ref().unwrap()).collect();
+    assert!(used[0] > 0.1 && used[1] > 0.05 && used[2] == 0.0 && used[3] == 0.0, "{used:?}");
+}
+
+#[test]
 fn polling_takes_its_core_time_from_the_apps() {
     let progress = |receive: Nanos| {
         let mut model = whole();
         model.card.as_mut().unwrap().receive = receive;
-        let mut plant = plant(&model, Some(Box::new(Open)));
+        let mut plant = plant(&model, gate(Open));
         plant.observe(Nanos::from_secs(1)).unwrap().apps[2].progress.as_ref().unwrap().per_s
     };
     let (cheap, dear) = (progress(Nanos::from_micros(1)), progress(Nanos::from_micros(200)));
@@ -341,13 +472,41 @@ fn a_part_that_another_needs_is_named() {
         change(&mut model);
         model.check().unwrap_err().to_string()
     };
-    let cases: [(Change, &str); 8] = [
+    let cases: [(Change, &str); 12] = [
         (|model| model.idle.clear(), "power: needs idle states"),
         (|model| model.gate = None, "app[1].activity: connections are served behind a gate"),
         (|model| drop(model.app.remove(1)), "gate: nothing is behind it"),
         (|model| model.scaling.as_mut().unwrap().lowest = Hertz(3_000_000_000), "scaling.lowest"),
         (|model| model.scaling.as_mut().unwrap().domain = 3, "scaling.domain"),
         (|model| model.idle.swap(0, 1), "idle[1].residency"),
+        (
+            |model| {
+                dispatched(model);
+                model.core_types.as_mut().unwrap().types.reverse();
+            },
+            "core-types: core types must go from slow to fast",
+        ),
+        (
+            |model| {
+                dispatched(model);
+                model.core_types.as_mut().unwrap().supply = Supply::Any(3);
+            },
+            "core-types.supply: the numbers of cores",
+        ),
+        (
+            |model| {
+                dispatched(model);
+                model.dispatch.as_mut().unwrap().app = "batch".to_owned();
+            },
+            "dispatch.app: the activity of the app",
+        ),
+        (
+            |model| {
+                dispatched(model);
+                model.app[0].threads = 3;
+            },
+            "app[0].threads: a dispatched app needs",
+        ),
         (|model| model.idle[1].watts.0 = 9.0, "idle[1].watts: the state never pays"),
         (
             |model| model.run_queues = Some(RunQueues::Queues),

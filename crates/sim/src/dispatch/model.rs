@@ -1,11 +1,22 @@
 //! The model of a dispatched machine and its load: plain data.
 
-use crate::model::{Distribution, Shape};
+use crate::idle::{IdleRule, IdleState};
+use crate::machine::{
+    Activity, CoreTypes, DispatchPart, LinuxScheduler, LoadStep, MachineApp, MachineModel, Power,
+};
+use crate::model::{Distribution, ModelError, Shape};
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_control::dispatcher::{CoreSpeed, Ladder, LadderError, Supply};
-use lull_measure::{Nanos, Watts};
+use lull_measure::{Hertz, Nanos, Watts};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
+
+/// The name of the app on the machine.
+const APP: &str = "requests";
+/// Most cores of a machine.
+const CORES_MAX: usize = 64;
+/// The only frequency; it has no meaning, for work is time at speed 1.
+const ONE_SPEED: Hertz = Hertz(1_000_000_000);
 
 /// A dispatched machine and its load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -74,6 +85,9 @@ pub enum DispatchModelError {
         /// The accepted range.
         wanted: &'static str,
     },
+    /// The machine.
+    #[error(transparent)]
+    Machine(#[from] ModelError),
     /// A list without entries.
     #[error("{0} is empty: give at least one entry")]
     Empty(&'static str),
@@ -109,6 +123,47 @@ impl DispatchModel {
     /// If they are not ordered or there is no core.
     pub fn ladder(&self) -> Result<Ladder, LadderError> {
         Ladder::new(self.types.clone(), self.supply.clone())
+    }
+
+    /// The same machine as one of optional parts, whose app has arrivals of its own.
+    ///
+    /// # Errors
+    /// If the model is not sound.
+    pub(super) fn machine(&self) -> Result<MachineModel, DispatchModelError> {
+        self.check()?;
+        let ladder = self.ladder()?;
+        let cores = ladder.all_cores();
+        // They are given one by one.
+        let load = vec![LoadStep { from: Nanos::ZERO, rate_per_s: 1.0 }];
+        let activity = Activity::requests(Distribution::constant(Nanos(1)), load);
+        let power = Power {
+            active_base: Watts(0.0),
+            active_dynamic: Watts(0.0),
+            voltage_ratio: 1.0,
+            fixed: Watts(self.static_watts.0 * top_speeds(&ladder)),
+        };
+        let (types, supply) = (self.types.clone(), self.supply.clone());
+        let never = Nanos::MAX;
+        Ok(MachineModel {
+            core_types: Some(CoreTypes { types, supply }),
+            interference: self.interference,
+            idle: vec![IdleState::new("waiting", Nanos::ZERO, Nanos::ZERO, Watts(0.0))],
+            idle_rule: IdleRule::Always(0),
+            power: Some(power),
+            scheduler: LinuxScheduler {
+                switch_cost: Nanos::ZERO,
+                balance: never,
+                ..LinuxScheduler::default()
+            },
+            refresh: never,
+            dispatch: Some(DispatchPart {
+                app: APP.to_owned(),
+                move_cost: self.move_cost,
+                abandon: self.abandon,
+            }),
+            app: vec![MachineApp::new(APP, cores as u32, activity)],
+            ..MachineModel::plain("dispatched", cores.min(CORES_MAX + 1) as u16, ONE_SPEED)
+        })
     }
 
     /// Checks everything but the ladder.

@@ -1,5 +1,6 @@
 //! Totals of a dispatched machine.
 
+use crate::machine::BeatRecord;
 use lull_measure::{Joules, Nanos, Percentile};
 
 /// Totals of one run after its warm-up.
@@ -15,7 +16,7 @@ pub struct DispatchTotals {
     pub moves: u64,
     /// Requests abandoned because they reached the age `abandon`.
     pub abandoned: u64,
-    /// Events: arrivals, ends and timers.
+    /// Events of the whole run.
     pub events: u64,
     /// Calls of the dispatcher.
     pub asked: u64,
@@ -23,21 +24,6 @@ pub struct DispatchTotals {
     pub busy_s: Vec<f64>,
     /// The observations that the dispatcher received, and its thresholds after each.
     pub beats: Vec<BeatRecord>,
-}
-
-/// One period of the dispatcher's controller.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BeatRecord {
-    /// Since the start of the run, warm-up included.
-    pub time: Nanos,
-    /// Requests answered since then.
-    pub answered: u64,
-    /// Measured tail.
-    pub tail: Option<Nanos>,
-    /// Measured arrivals per second.
-    pub rate_per_s: Option<f64>,
-    /// The thresholds that the dispatcher chose.
-    pub thresholds: Vec<Nanos>,
 }
 
 impl DispatchTotals {
@@ -60,20 +46,5 @@ impl DispatchTotals {
     pub fn mean(&self) -> Option<Nanos> {
         let count = self.latencies_ns.len() as u64;
         self.latencies_ns.iter().sum::<u64>().checked_div(count).map(Nanos)
-    }
-
-    /// Nothing counted yet.
-    pub(super) fn empty(types: usize) -> Self {
-        Self {
-            span: Nanos::ZERO,
-            energy: Joules(0.0),
-            latencies_ns: Vec::new(),
-            moves: 0,
-            abandoned: 0,
-            events: 0,
-            asked: 0,
-            busy_s: vec![0.0; types],
-            beats: Vec::new(),
-        }
     }
 }

@@ -5,50 +5,52 @@ use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_measure::Nanos;
 use rand_distr::{Distribution as _, Exp1};
 
-/// Arrivals and their work.
+/// Arrivals and their work, without end.
 pub(super) struct Source {
     arrivals: Stream,
     works: Stream,
     work: WorkDraw,
-    pub(super) next_ns: u64,
+    load: Vec<RateStep>,
+    next_ns: u64,
     phase: usize,
     /// Arrivals left at the present rate.
     left: u64,
-    next_id: u64,
 }
 
 impl Source {
+    /// The source of a checked model.
     pub(super) fn new(model: &DispatchModel, streams: Replication) -> Self {
-        let first = model.load[0];
         let mut source = Self {
             arrivals: streams.stream(StreamPurpose::Arrivals, 0),
             works: streams.stream(StreamPurpose::Work, 0),
             work: model.work.draw(),
             next_ns: 0,
             phase: 0,
-            left: first.requests.unwrap_or(u64::MAX),
-            next_id: 0,
+            left: model.load[0].requests.unwrap_or(u64::MAX),
+            load: model.load.clone(),
         };
-        source.next_ns = source.gap_ns(first.rate_per_s);
+        source.next_ns = source.gap_ns();
         source
     }
 
-    fn gap_ns(&mut self, rate_per_s: f64) -> u64 {
+    fn gap_ns(&mut self) -> u64 {
         let unit: f64 = Exp1.sample(&mut self.arrivals);
-        (unit * 1e9 / rate_per_s) as u64
+        (unit * 1e9 / self.load[self.phase].rate_per_s) as u64
     }
+}
 
-    /// Returns the arriving request's number and work, and sets the next arrival.
-    pub(super) fn draw(&mut self, load: &[RateStep]) -> (u64, f64) {
-        let id = self.next_id;
-        self.next_id += 1;
+impl Iterator for Source {
+    type Item = (u64, f64);
+
+    fn next(&mut self) -> Option<(u64, f64)> {
+        let due_ns = self.next_ns;
         self.left = self.left.saturating_sub(1);
-        if self.left == 0 && self.phase + 1 < load.len() {
+        if self.left == 0 && self.phase + 1 < self.load.len() {
             self.phase += 1;
-            self.left = load[self.phase].requests.unwrap_or(u64::MAX);
+            self.left = self.load[self.phase].requests.unwrap_or(u64::MAX);
         }
-        self.next_ns += self.gap_ns(load[self.phase].rate_per_s).max(1);
-        (id, self.work.sample(&mut self.works))
+        self.next_ns += self.gap_ns().max(1);
+        Some((due_ns, self.work.sample(&mut self.works)))
     }
 }
 
@@ -64,11 +66,8 @@ impl DispatchModel {
         replication: Replication,
     ) -> Result<Vec<(Nanos, Nanos)>, DispatchModelError> {
         self.check()?;
-        let mut source = Source::new(self, replication);
-        let mut next = || {
-            let arrival = Nanos(source.next_ns);
-            (arrival, Nanos(source.draw(&self.load).1 as u64))
-        };
-        Ok((0..requests).map(|_| next()).collect())
+        let source = Source::new(self, replication);
+        let each = |(due_ns, work_ns): (u64, f64)| (Nanos(due_ns), Nanos(work_ns as u64));
+        Ok(source.take(requests).map(each).collect())
     }
 }

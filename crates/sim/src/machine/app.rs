@@ -10,7 +10,6 @@ use crate::replication::Stream;
 use lull_measure::{Latency, Nanos};
 
 /// One app.
-#[derive(Debug, Clone)]
 pub(super) struct AppState {
     pub(super) treatment: ThreadScheduling,
     pub(super) work: Work,
@@ -46,7 +45,6 @@ pub(super) struct AppState {
 }
 
 /// The work of an app's threads.
-#[derive(Debug, Clone)]
 pub(super) enum Work {
     Requests(Box<Requests>),
     Clients(TaskQueue),

@@ -5,8 +5,8 @@ use super::model::{
     MemoryUse,
 };
 use super::parts::{
-    Card, Contention, Device, GateClass, GateModel, Governor, Polling, Power, Query, RunQueues,
-    Scaling,
+    Card, Contention, Device, DispatchPart, GateClass, GateModel, Governor, Polling, Power, Query,
+    RunQueues, Scaling,
 };
 use super::presence::Presence;
 use super::source;
@@ -15,6 +15,7 @@ use crate::model::{
     Checked, Distribution, ModelError, Problem, Shape, above_0, at_least_0, at_least_one, at_most,
     fail, range,
 };
+use lull_control::dispatcher::Dispatcher;
 use lull_measure::{Hertz, Nanos};
 use lull_oncall::CLIENT_CLASSES;
 use lull_workload::arrivals::ScheduleError;
@@ -41,6 +42,7 @@ impl MachineModel {
         above_0(self.frequency.0 as f64, "frequency")?;
         span_above_0(self.refresh, "refresh")?;
         check_scheduler(&self.scheduler)?;
+        self.check_core_types()?;
         self.check_parts()?;
         self.cache.as_ref().map_or(Ok(()), check_cache)?;
         self.memory.as_ref().map_or(Ok(()), check_memory)?;
@@ -60,8 +62,48 @@ impl MachineModel {
             self.check_activity(app, &key)?;
             check_presence(app, &key)?;
         }
+        self.check_dispatch()?;
         let threads = self.app.iter().map(|app| u64::from(app.threads)).sum();
         at_most(threads, MOST_THREADS, "threads of all apps", "app")
+    }
+
+    /// Core types are a ladder of as many cores as there are.
+    fn check_core_types(&self) -> Checked {
+        at_least_0(self.interference, "interference")?;
+        if self.run_queues.is_some() && (self.core_types.is_some() || self.interference > 0.0) {
+            let problem = "cores are alike and do not interfere under `run-queues`: leave it out";
+            return fail("run-queues", Problem::Conflict(problem));
+        }
+        match self.ladder() {
+            Err(error) => fail("core-types", Problem::Ladder(error)),
+            Ok(ladder) if ladder.all_cores() != usize::from(self.cores) => {
+                let problem = "the numbers of cores of all types do not add up to `cores`";
+                fail("core-types.supply", Problem::Conflict(problem))
+            }
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// A dispatched app serves requests, with a thread a core.
+    fn check_dispatch(&self) -> Checked {
+        let Some(part) = &self.dispatch else { return Ok(()) };
+        let conflict = |key: &str, problem| fail(key, Problem::Conflict(problem));
+        if self.run_queues.is_some() {
+            let problem =
+                "requests are dispatched under Linux's rules only: leave `run-queues` out";
+            return conflict("dispatch", problem);
+        }
+        let Some(app) = self.app_named(&part.app) else {
+            return conflict("dispatch.app", "it names no app of this machine");
+        };
+        if !matches!(self.app[app].activity, Activity::Requests { .. }) {
+            return conflict("dispatch.app", "the activity of the app is not `requests`");
+        }
+        if self.app[app].threads < u32::from(self.cores) {
+            let problem = "a dispatched app needs a thread for each core";
+            return conflict(&format!("app[{app}].threads"), problem);
+        }
+        Ok(())
     }
 
     /// Frequencies, idle states, power, other run queues and the gate.
@@ -135,7 +177,14 @@ impl MachineModel {
             let problem = "frequency domains must share the cores evenly";
             return fail("scaling.domain", Problem::Conflict(problem));
         }
+        if self.run_queues.is_some() && scaling.latency > Nanos::ZERO {
+            let problem = "frequencies change at once under `run-queues`: leave it out";
+            return fail("scaling.latency", Problem::Conflict(problem));
+        }
         let Governor::Ondemand { period, up, .. } = scaling.governor else { return Ok(()) };
+        let longest = "less than the period in which the governor looks";
+        let latency = scaling.latency.0 as f64;
+        range(latency, scaling.latency < period, longest, "scaling.latency")?;
         let key = "scaling.governor.ondemand.period";
         range(period.0 as f64, period.0 >= 1000, "at least 1 us", key)?;
         range(up, up > 0.0 && up <= 1.0, "in (0, 1]", "scaling.governor.ondemand.up")
@@ -314,6 +363,29 @@ pub(super) fn no_gate() -> ModelError {
     let problem = "an admission controller needs a gate before workers: give the machine a \
                    `[gate]` and an app whose activity is `connections`";
     ModelError { key: "gate".to_owned(), problem: Problem::Conflict(problem) }
+}
+
+/// The app whose requests are dispatched, how, and the dispatcher.
+type Dispatched<'a> = (usize, &'a DispatchPart, Box<dyn Dispatcher>);
+
+/// The app whose requests are dispatched, and the dispatcher; `None` if there is neither.
+pub(super) fn dispatched(
+    model: &MachineModel,
+    dispatcher: Option<Box<dyn Dispatcher>>,
+) -> Result<Option<Dispatched<'_>>, ModelError> {
+    let error = |key: &str, problem| {
+        Err(ModelError { key: key.to_owned(), problem: Problem::Conflict(problem) })
+    };
+    let (part, dispatcher) = match (&model.dispatch, dispatcher) {
+        (Some(part), Some(dispatcher)) => (part, dispatcher),
+        (None, None) => return Ok(None),
+        (Some(_), None) => return error("dispatch", "there is no dispatcher: give one"),
+        (None, Some(_)) => {
+            return error("dispatch", "a dispatcher needs an app: give the machine a `[dispatch]`");
+        }
+    };
+    let app = model.app_named(&part.app).expect("the model is checked");
+    Ok(Some((app, part, dispatcher)))
 }
 
 fn check_cache(cache: &Cache) -> Checked {

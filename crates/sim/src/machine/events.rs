@@ -2,7 +2,7 @@
 
 use super::app::Work;
 use super::queue::State;
-use super::{INDEX_BITS, MachineSimulation, Timer};
+use super::{INDEX_BITS, MachineSimulation, REQUEST_OWNERS, Timer};
 use crate::order::Key;
 use lull_measure::Nanos;
 
@@ -14,7 +14,16 @@ impl MachineSimulation {
     /// runs too if it is a timer, such as a decision of the gate, or an event of cores under
     /// `run-queues`; under Linux's rules it belongs to the next epoch.
     pub fn run_until(&mut self, until: Nanos) {
-        loop {
+        self.run_while(until, |_| true);
+        self.now_ns = self.now_ns.max(until.0);
+    }
+
+    /// Runs those events as long as this holds before each.
+    pub(crate) fn run_while(&mut self, until: Nanos, goes_on: impl Fn(&Self) -> bool) {
+        while goes_on(self) {
+            if self.runs_changed {
+                self.interfere();
+            }
             let clock = self.clocks.first();
             let timer = self.timers.peek().unwrap_or(Key::NEVER);
             let key = clock.min(timer);
@@ -32,7 +41,6 @@ impl MachineSimulation {
                 self.clock_event(key.owner() as usize);
             }
         }
-        self.now_ns = self.now_ns.max(until.0);
     }
 
     fn clock_event(&mut self, leaf: usize) {
@@ -57,6 +65,9 @@ impl MachineSimulation {
     }
 
     fn timer_event(&mut self, key: Key) {
+        if let Some(request) = (key.owner() as usize).checked_sub(REQUEST_OWNERS) {
+            return self.request_timer(request, key.sequence());
+        }
         let index = (key.owner() & ((1 << INDEX_BITS) - 1)) as usize;
         let timer = match key.owner() >> INDEX_BITS {
             0 => return self.tick(),
@@ -75,7 +86,7 @@ impl MachineSimulation {
     /// Schedules a timer. Returns its sequence number.
     pub(super) fn set_timer(&mut self, at_ns: u64, timer: Timer, index: usize) -> u64 {
         self.sequence += 1;
-        let owner = (timer as u32) << INDEX_BITS | index as u32;
+        let owner = ((timer as u32) << INDEX_BITS) + index as u32;
         self.timers.push(Key::new(at_ns, self.sequence, owner));
         self.sequence
     }
@@ -84,7 +95,8 @@ impl MachineSimulation {
     fn core_event(&mut self, core: usize) {
         self.credit(core);
         let Some(current) = self.cores[core].current else { return };
-        if self.threads[current].left_ns <= DONE_NS {
+        // A core of another type does more work in a nanosecond.
+        if self.threads[current].left_ns <= DONE_NS.max(self.cores[core].supply.speed) {
             self.finish(core, current);
         } else {
             self.end_slice(core);

@@ -17,6 +17,8 @@ pub struct GatedTotals {
     pub energy: EnergyParts,
     /// Busy time of all cores.
     pub busy: Nanos,
+    /// Of that, as each core type; empty if all cores are alike.
+    pub busy_as: Vec<Nanos>,
     /// Time of all cores in each idle state.
     pub residency: Vec<Nanos>,
     /// Entries of all cores into each idle state.

@@ -1,9 +1,11 @@
 //! One machine and its apps as plain data.
 
-use super::parts::{Card, GateModel, Power, RunQueues, Scaling};
+use super::parts::{Card, CoreTypes, DispatchPart, GateModel, Power, RunQueues, Scaling};
 use super::presence::Presence;
 use crate::idle::{IdleRule, IdleState};
 use crate::model::Distribution;
+use crate::replication::{Replication, StreamPurpose};
+use lull_control::dispatcher::{CoreSpeed, Ladder, LadderError, Supply};
 use lull_measure::{Hertz, Nanos};
 use lull_workload::arrivals::Process;
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,13 @@ pub struct MachineModel {
     pub cores: u16,
     /// Highest frequency of the cores, at which work is measured.
     pub frequency: Hertz,
+    /// Core types; without them all cores are alike and of speed 1.
+    #[serde(default)]
+    pub core_types: Option<CoreTypes>,
+    /// How much all running threads are slowed for each unit of running speed beyond the first:
+    /// pace 1/(1 + x (sum of speeds - 1)).
+    #[serde(default)]
+    pub interference: f64,
     /// The lower frequencies and their governor; without them the frequency is fixed.
     #[serde(default)]
     pub scaling: Option<Scaling>,
@@ -57,6 +66,9 @@ pub struct MachineModel {
     /// The server behind a gate whose workers are the threads of all `connections` apps.
     #[serde(default)]
     pub gate: Option<GateModel>,
+    /// The app whose requests a dispatcher assigns to cores.
+    #[serde(default)]
+    pub dispatch: Option<DispatchPart>,
     /// The apps.
     pub app: Vec<MachineApp>,
 }
@@ -265,6 +277,8 @@ impl MachineModel {
             name: name.to_owned(),
             cores,
             frequency,
+            core_types: None,
+            interference: 0.0,
             scaling: None,
             idle: Vec::new(),
             idle_rule: IdleRule::default(),
@@ -276,6 +290,7 @@ impl MachineModel {
             refresh: REFRESH,
             card: None,
             gate: None,
+            dispatch: None,
             app: Vec::new(),
         }
     }
@@ -284,6 +299,42 @@ impl MachineModel {
     pub fn connected(&self) -> impl Iterator<Item = (usize, &MachineApp)> {
         let apps = self.app.iter().enumerate();
         apps.filter(|(_, app)| matches!(app.activity, Activity::Connections))
+    }
+
+    /// The core types as a dispatcher sees them: one of speed 1 if the cores are alike.
+    ///
+    /// # Errors
+    /// If the types are not ordered or there is no core.
+    pub fn ladder(&self) -> Result<Ladder, LadderError> {
+        match self.core_types.clone() {
+            Some(CoreTypes { types, supply }) => Ladder::new(types, supply),
+            None => {
+                let cores = u32::from(self.cores);
+                Ladder::new(vec![CoreSpeed::new("core", 1.0, 1.0)], Supply::Fixed(vec![cores]))
+            }
+        }
+    }
+
+    /// Draws a profile: the work of this many requests of the dispatched app, as an operator
+    /// would measure it before choosing a dispatcher; empty without such an app.
+    pub fn profile(&self, requests: usize, seed: u64) -> Vec<Nanos> {
+        let app = self.dispatch.as_ref().and_then(|part| self.app_named(&part.app));
+        let Some(Activity::Requests { work, .. }) = app.map(|app| &self.app[app].activity) else {
+            return Vec::new();
+        };
+        let draw = work.draw();
+        let mut stream = Replication { seed, number: 0 }.stream(StreamPurpose::Profile, 0);
+        (0..requests).map(|_| Nanos(draw.sample(&mut stream) as u64)).collect()
+    }
+
+    /// The type of each core at the start.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = usize> {
+        let counts = match self.core_types.as_ref().map(|all| &all.supply) {
+            Some(Supply::Fixed(counts)) => counts.clone(),
+            Some(Supply::Any(_)) | None => vec![u32::from(self.cores)],
+        };
+        let kinds = counts.into_iter().enumerate();
+        kinds.flat_map(|(kind, count)| std::iter::repeat_n(kind, count as usize))
     }
 
     /// Number of the random streams of an app's requests or phases: connections have streams of

@@ -1,7 +1,8 @@
 //! The pace of cores: frequencies with their governor, and the memory system's state.
 
+use super::queue::cores_of;
 use super::{MachineSimulation, Timer};
-use lull_measure::Hertz;
+use lull_measure::{Hertz, Nanos};
 
 impl MachineSimulation {
     /// Brings the counts of a core up to date.
@@ -44,7 +45,13 @@ impl MachineSimulation {
             return;
         }
         self.before_pace(core);
-        self.cores[core].supply.set_frequency(&self.hardware, to);
+        let supply = &mut self.cores[core].supply;
+        supply.set_pace(&self.hardware, supply.kind, to);
+        self.runs_changed = self.interference > 0.0;
+        let latency = self.hardware.scaling.map_or(Nanos::ZERO, |scaling| scaling.latency);
+        if let Some(thread) = self.cores[core].current {
+            self.stall(thread, latency.0);
+        }
         self.after_pace(core);
     }
 
@@ -63,6 +70,30 @@ impl MachineSimulation {
             None => self.retime(core),
             Some(_) => self.retime_work(core),
         }
+    }
+
+    /// All running threads slow each other down by how fast they run together. Done once an
+    /// event, in which no time passes.
+    pub(super) fn interfere(&mut self) {
+        self.runs_changed = false;
+        let cores = !self.idle & (u64::MAX >> (64 - self.cores.len()));
+        let speed: f64 = cores_of(cores)
+            .filter(|core| self.cores[*core].current.is_some())
+            .map(|core| self.cores[core].supply.speed)
+            .sum();
+        let pace = 1.0 / (1.0 + self.interference * (speed - 1.0).max(0.0));
+        cores_of(cores).for_each(|core| self.credit(core));
+        self.shared_pace = pace;
+        cores_of(cores).for_each(|core| self.retime(core));
+    }
+
+    /// Makes a core one of another type.
+    pub(super) fn set_kind(&mut self, core: usize, kind: usize) {
+        self.before_pace(core);
+        let supply = &mut self.cores[core].supply;
+        supply.set_pace(&self.hardware, kind, supply.frequency);
+        self.runs_changed = self.interference > 0.0;
+        self.after_pace(core);
     }
 
     /// Updates cache shares and memory latency, and with them the paces of all apps.

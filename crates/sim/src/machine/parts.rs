@@ -3,6 +3,7 @@
 
 use crate::model::Distribution;
 use crate::moderation::Moderation;
+use lull_control::dispatcher::{CoreSpeed, Supply};
 use lull_measure::{Hertz, Nanos, Watts};
 use lull_oncall::ClassShare;
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,9 @@ pub struct Scaling {
     /// Cores that share one frequency.
     #[serde(default = "one_core")]
     pub domain: u16,
+    /// How long a core computes nothing after its frequency has changed.
+    #[serde(default)]
+    pub latency: Nanos,
 }
 
 const fn one_core() -> u16 {
@@ -44,6 +48,32 @@ pub enum Governor {
         /// for I/O is load (`io_is_busy`, the default on Intel).
         io_is_busy: bool,
     },
+}
+
+/// Cores of different speed and power.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CoreTypes {
+    /// The types, slowest first. Their watts are those of a busy core at the highest frequency.
+    pub types: Vec<CoreSpeed>,
+    /// The cores of each type, in this order, or cores each of which can be of any; they begin
+    /// as the slowest.
+    pub supply: Supply,
+}
+
+/// An app whose requests a dispatcher assigns to core types one by one. It has at least as many
+/// threads as the machine has cores.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DispatchPart {
+    /// The app.
+    pub app: String,
+    /// Time without progress when a request changes its core, or its core its type.
+    #[serde(default)]
+    pub move_cost: Nanos,
+    /// Age at which a request is abandoned.
+    #[serde(default)]
+    pub abandon: Option<Nanos>,
 }
 
 /// Power at the machine.

@@ -5,7 +5,7 @@ mod knobs;
 mod observe;
 
 use super::gated_totals::GatedTotals;
-use super::{MachineModel, MachineSimulation};
+use super::{Controllers, MachineModel, MachineSimulation};
 use crate::model::ModelError;
 use crate::replication::Replication;
 use description::describe;
@@ -85,18 +85,19 @@ impl MachinePlant {
         Self::behind(model, apps, None, Replication { seed, number: replication })
     }
 
-    /// The same, with an admission controller at the gate if the model has one.
+    /// The same, with an admission controller at the gate and a dispatcher if the model has
+    /// parts for them.
     ///
     /// # Errors
-    /// If the model cannot be simulated, an app is not in it, or a gate or a controller is
+    /// If the model cannot be simulated, an app is not in it, or a part or a controller is
     /// missing.
     pub fn behind(
         model: &MachineModel,
         apps: &[AppSpec],
-        admission: Option<Box<dyn Admission>>,
+        controllers: impl Into<Controllers>,
         streams: Replication,
     ) -> Result<Self, MachinePlantError> {
-        let simulation = MachineSimulation::behind(model, admission, streams)?;
+        let simulation = MachineSimulation::behind(model, controllers, streams)?;
         Self::watching(model, simulation, apps)
     }
 

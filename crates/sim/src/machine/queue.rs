@@ -53,6 +53,10 @@ pub(super) struct Thread {
     pub(super) task: Task,
     /// Since when it wants to run, under a rule for each thread.
     pub(super) ready_ns: u64,
+    /// The core that a dispatcher has chosen for it.
+    pub(super) bound: Option<usize>,
+    /// Time without progress when it next runs: the cost of a move.
+    pub(super) stall_ns: u64,
 }
 
 /// One pass of a request through the threads of an app.
@@ -126,7 +130,7 @@ pub(super) struct CoreState {
 
 impl CoreState {
     /// A core without a thread.
-    pub(super) fn new(hardware: &Hardware, apps: usize) -> Self {
+    pub(super) fn new(hardware: &Hardware, kind: usize, apps: usize) -> Self {
         Self {
             current: None,
             last: None,
@@ -136,7 +140,7 @@ impl CoreState {
             slice_end_ns: NEVER_NS,
             clock_ns: 0.0,
             busy: TimeWeightedCount::default(),
-            supply: Supply::new(hardware),
+            supply: Supply::new(hardware, kind),
             polls_until_ns: 0,
             ends_ns: NEVER_NS,
             party: usize::MAX,

@@ -43,6 +43,9 @@ impl MachineSimulation {
 
     /// A task for an app: a free thread wakes for it, or it waits.
     pub(super) fn submit(&mut self, app: usize, task: Task) {
+        if self.is_dispatched(app) {
+            return self.dispatch_arrival(task);
+        }
         let Some(desk) = self.desk_mut(app) else { return };
         match desk.free.pop() {
             Some(thread) => {
@@ -67,7 +70,7 @@ impl MachineSimulation {
         let is_awaited = self.is_awaited(&done);
         if is_awaited && self.is_last(done) {
             self.apps[done.owner].answer(self.now_ns, &done);
-            self.send_again(done);
+            self.send_again(&done);
             if done.pass == Pass::Serve {
                 self.transmit(core);
             }
@@ -83,10 +86,13 @@ impl MachineSimulation {
         if is_awaited {
             self.pass_on(done);
         }
+        if self.is_dispatched(app) {
+            self.dispatched_ends(thread);
+        }
     }
 
     /// The client of an answered request thinks, if it is one that waits for answers.
-    fn send_again(&mut self, done: Task) {
+    pub(super) fn send_again(&mut self, done: &Task) {
         let at_ns = self.now_ns + done.delay_ns as u64;
         let Work::Requests(requests) = &mut self.apps[done.owner].work else { return };
         if requests.source.answered(at_ns, done.connection) {
@@ -133,6 +139,9 @@ impl MachineSimulation {
     pub(super) fn oldest_ns(&self, app: usize) -> Option<u64> {
         if let (Work::Connections, Some(gated)) = (&self.apps[app].work, &self.gated) {
             return gated.oldest_ns(app);
+        }
+        if self.is_dispatched(app) {
+            return self.dispatching.as_ref().and_then(|dispatching| dispatching.oldest_ns());
         }
         let Work::Requests(requests) = &self.apps[app].work else { return None };
         let clients = requests.client.as_ref().map(|(client, _, _)| *client);

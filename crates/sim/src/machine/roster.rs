@@ -68,6 +68,7 @@ impl MachineSimulation {
             let clock_ns = self.cores[core].clock_ns;
             let ended = &mut self.threads[thread];
             (ended.state, ended.left_ns, ended.task) = (State::Sleeping, 0.0, NO_TASK);
+            (ended.bound, ended.stall_ns) = (None, 0);
             ended.virtual_ns = clock_ns;
         }
         let client = self.client_of(app);
@@ -79,6 +80,9 @@ impl MachineSimulation {
             desk.free = mine.into_iter().rev().collect();
         }
         let state = &mut self.apps[app];
+        if let Some(dispatching) = self.dispatching.as_mut().filter(|it| it.app == app) {
+            dispatching.clear(state.treatment.mask);
+        }
         if let Work::Phases { threads, waiting, .. } = &mut state.work {
             *waiting = threads.len();
         }

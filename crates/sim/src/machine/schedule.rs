@@ -11,6 +11,15 @@ impl MachineSimulation {
         &self.apps[self.threads[thread].app].treatment
     }
 
+    /// The cores that a thread may run on.
+    fn mask(&self, thread: usize) -> u64 {
+        let allowed = self.treatment(thread).mask;
+        match self.threads[thread].bound {
+            Some(core) if allowed & 1 << core != 0 => 1 << core,
+            _ => allowed,
+        }
+    }
+
     fn rank(&self, thread: usize) -> Rank {
         self.treatment(thread).rank
     }
@@ -22,7 +31,7 @@ impl MachineSimulation {
         if self.per_thread.is_some() {
             return self.wake_thread(thread);
         }
-        let ThreadScheduling { mask, rank, .. } = *self.treatment(thread);
+        let (mask, rank) = (self.mask(thread), self.rank(thread));
         let last = self.threads[thread].core;
         if let Some(core) = self.idle_core(mask, last) {
             self.arrive(thread, core, wakes);
@@ -135,6 +144,7 @@ impl MachineSimulation {
         let cold = last.is_some_and(|last| self.threads[last].app != app);
         let mut cost = if switches { self.scheduler.switch_cost.0 } else { 0 };
         cost += if cold { self.scheduler.cold_cost.0 } else { 0 };
+        cost += std::mem::take(&mut self.threads[thread].stall_ns);
         let awake_ns = match self.hardware.sleeps() {
             true => self.cores[core].supply.rouse(&self.hardware, now_ns),
             false => now_ns,
@@ -151,6 +161,7 @@ impl MachineSimulation {
         let app = &mut self.apps[app];
         app.switches += u64::from(switches);
         app.running.rise(now_ns);
+        self.runs_changed = self.interference > 0.0;
         self.retime(core);
     }
 
@@ -159,6 +170,7 @@ impl MachineSimulation {
         self.credit(core);
         let thread = self.cores[core].current.take()?;
         self.apps[self.threads[thread].app].running.fall(self.now_ns);
+        self.runs_changed = self.interference > 0.0;
         Some(thread)
     }
 
@@ -166,7 +178,7 @@ impl MachineSimulation {
     fn preempt(&mut self, core: usize, thread: usize) {
         let Some(evicted) = self.halt(core) else { return self.begin(core, thread) };
         self.begin(core, thread);
-        let mask = self.treatment(evicted).mask;
+        let mask = self.mask(evicted);
         match self.idle_core(mask, core) {
             Some(other) => {
                 self.arrive(evicted, other, false);
@@ -232,8 +244,7 @@ impl MachineSimulation {
     /// A thread of at least this class from the longest queue that has one for this core.
     fn steal(&self, core: usize, least_class: usize) -> Option<usize> {
         let fits = |thread: usize| {
-            let ThreadScheduling { mask, rank, .. } = *self.treatment(thread);
-            mask & 1 << core != 0 && class_of(rank) >= least_class
+            self.mask(thread) & 1 << core != 0 && class_of(self.rank(thread)) >= least_class
         };
         let mut found: Option<(usize, usize)> = None;
         for (other, state) in self.cores.iter().enumerate() {
@@ -274,7 +285,8 @@ impl MachineSimulation {
         state.counted_ns = now_ns;
         thread.virtual_ns += app.treatment.virtual_ns(span_ns);
         if now_ns > state.since_ns {
-            let work_ns = (now_ns - state.since_ns) as f64 * (app.pace * state.supply.speed);
+            let work_ns = (now_ns - state.since_ns) as f64
+                * (app.pace * state.supply.speed * self.shared_pace);
             state.since_ns = now_ns;
             thread.left_ns -= work_ns;
             app.work_ns += work_ns;
@@ -294,7 +306,7 @@ impl MachineSimulation {
         let state = &self.cores[core];
         let rival = state.queue.iter().any(|other| take_turns(self.rank(*other), rank));
         let thread = &self.threads[current];
-        let pace = self.apps[thread.app].pace * state.supply.speed;
+        let pace = self.apps[thread.app].pace * state.supply.speed * self.shared_pace;
         let span_ns = time_of(thread.left_ns, pace).max(0.0);
         let end_ns = state.since_ns.saturating_add(round_ns(span_ns));
         if !rival {
@@ -321,7 +333,7 @@ impl MachineSimulation {
         }
         for core in 0..self.cores.len() {
             let load = self.cores[core].load();
-            let fits = |thread: usize| self.treatment(thread).mask & 1 << core != 0;
+            let fits = |thread: usize| self.mask(thread) & 1 << core != 0;
             let longer =
                 (0..self.cores.len()).filter(|other| self.cores[*other].load() >= load + 2);
             let with = longer.filter_map(|other| {
@@ -368,6 +380,10 @@ impl MachineSimulation {
         self.apps[app].treatment = treatment;
         displaced.into_iter().for_each(|thread| self.place(thread, false));
         self.settle();
+        if self.is_dispatched(app) {
+            self.take_cores(0, 0);
+            self.redispatch();
+        }
     }
 
     /// Every core runs the best thread that it may.

@@ -12,7 +12,6 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Requests of an app, and the workers that have none.
-#[derive(Debug, Clone)]
 pub(super) struct Requests {
     pub(super) source: RequestSource,
     /// The connections over which clients at a rate send, and which of them is next.
@@ -24,9 +23,13 @@ pub(super) struct Requests {
     pub(super) desk: TaskQueue,
 }
 
+/// When each request is due in nanoseconds, in order, and its work.
+pub(crate) type GivenRequests = Box<dyn Iterator<Item = (u64, f64)> + Send>;
+
 /// When requests are due.
-#[derive(Debug, Clone)]
 pub(super) enum RequestSource {
+    /// When somebody else says, with the work of each.
+    Given { each: GivenRequests, work_ns: f64 },
     /// At a rate, whatever is answered.
     Open(Box<Arrivals<Stream>>),
     /// As long after an answer as its client thinks.
@@ -48,6 +51,11 @@ impl RequestSource {
     /// When the next one is due; an open source goes on by it.
     pub(super) fn next_ns(&mut self) -> u64 {
         match self {
+            Self::Given { each, work_ns } => {
+                let next = each.next();
+                *work_ns = next.map_or(0.0, |(_, work_ns)| work_ns);
+                next.map_or(NEVER_NS, |(due_ns, _)| due_ns)
+            }
             Self::Open(arrivals) => arrivals.next().map_or(NEVER_NS, |at: Nanos| at.0),
             Self::Closed { due_ns, .. } => due_ns.peek().map_or(NEVER_NS, |Reverse((at, _))| *at),
         }
@@ -114,7 +122,10 @@ impl Requests {
     pub(super) fn send(&mut self, (owner, life): (usize, u32), now_ns: u64) -> (usize, Task) {
         let flow = self.flows.as_mut().map_or(0, |(count, stream)| stream.random_range(0..*count));
         let connection = self.source.sent().unwrap_or(flow);
-        let served_ns = self.work.0.sample(&mut self.work.1);
+        let served_ns = match self.source {
+            RequestSource::Given { work_ns, .. } => work_ns,
+            _ => self.work.0.sample(&mut self.work.1),
+        };
         let delay_ns = self.delay.as_mut().map_or(0.0, |(draw, stream)| draw.sample(stream));
         let mut task = Task {
             owner,

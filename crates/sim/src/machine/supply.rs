@@ -7,6 +7,7 @@ use super::model::MachineModel;
 use super::parts::{Governor, Power, Scaling};
 use crate::idle::{IdleGovernor, IdleRule, IdleState, IdleTotals};
 use crate::order::NEVER_NS;
+use lull_control::dispatcher::CoreSpeed;
 use lull_measure::{Hertz, Joules, Nanos, Watts};
 
 /// The parts of a machine that its cores share.
@@ -16,6 +17,8 @@ pub(super) struct Hardware {
     pub(super) scaling: Option<Scaling>,
     pub(super) idle: Vec<IdleState>,
     pub(super) power: Option<Power>,
+    /// Core types; none if all cores are alike.
+    types: Vec<CoreSpeed>,
     rule: IdleRule,
 }
 
@@ -33,7 +36,9 @@ pub(super) enum CorePhase {
 pub(super) struct Supply {
     pub(super) phase: CorePhase,
     pub(super) frequency: Hertz,
-    /// Work per time at `frequency`, relative to that at the highest.
+    /// The number of its type.
+    pub(super) kind: usize,
+    /// Work per time, relative to a core of speed 1 at the highest frequency.
     pub(super) speed: f64,
     /// The frequency that a policy has set, which overrides the governor.
     pub(super) held: Option<Hertz>,
@@ -51,6 +56,8 @@ pub(super) struct Supply {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SupplyCounts {
     pub(super) busy: Nanos,
+    /// Of that, as each type.
+    pub(super) busy_as: Vec<Nanos>,
     pub(super) active: Joules,
     pub(super) idle: IdleTotals,
     /// Hertz times nanoseconds.
@@ -67,6 +74,7 @@ impl Hardware {
             scaling: model.scaling,
             idle: model.idle.clone(),
             power: model.power,
+            types: model.core_types.as_ref().map_or(Vec::new(), |all| all.types.clone()),
             rule: model.idle_rule,
         }
     }
@@ -113,25 +121,32 @@ impl Hardware {
         matches!(governor, Some(Governor::Ondemand { io_is_busy: true, .. }))
     }
 
-    /// Power of a running core: `base + dynamic (f / highest) (V / highest V)^2`,
-    /// the voltage linear in the frequency.
-    fn active_power(&self, at: Hertz) -> Watts {
+    /// Power of a running core of a type: `base + dynamic (f / highest) (V / highest V)^2`,
+    /// the voltage linear in the frequency. A core type states base and dynamic power in one.
+    fn active_power(&self, kind: usize, at: Hertz) -> Watts {
         let Some(power) = &self.power else { return Watts(0.0) };
         let lowest = self.scaling.map_or(self.highest, |scaling| scaling.lowest);
         let (low, high) = (lowest.0 as f64, self.highest.0 as f64);
         let above = if high > low { (at.0 as f64 - low) / (high - low) } else { 1.0 };
         let volts = power.voltage_ratio + (1.0 - power.voltage_ratio) * above;
-        let dynamic = power.active_dynamic.0 * at.0 as f64 / high * volts * volts;
+        let of_type = self.types.get(kind).map(|one| one.watts.0);
+        let dynamic =
+            of_type.unwrap_or(power.active_dynamic.0) * at.0 as f64 / high * volts * volts;
         Watts(power.active_base.0 + dynamic)
     }
-}
 
-impl SupplyCounts {
-    pub(super) fn new(states: usize) -> Self {
-        Self {
+    /// Speed of a core of a type at its highest frequency.
+    fn speed(&self, kind: usize) -> f64 {
+        self.types.get(kind).map_or(1.0, |one| one.speed)
+    }
+
+    /// Nothing counted yet.
+    pub(super) fn counts(&self) -> SupplyCounts {
+        SupplyCounts {
             busy: Nanos::ZERO,
+            busy_as: vec![Nanos::ZERO; self.types.len()],
             active: Joules(0.0),
-            idle: IdleTotals::new(states),
+            idle: IdleTotals::new(self.idle.len()),
             hertz_ns: 0.0,
             busy_hertz_ns: 0.0,
             intervals: Vec::new(),
@@ -140,21 +155,24 @@ impl SupplyCounts {
 }
 
 impl Supply {
-    /// A core that is idle at time 0.
-    pub(super) fn new(hardware: &Hardware) -> Self {
+    /// A core of a type that is idle at time 0.
+    pub(super) fn new(hardware: &Hardware, kind: usize) -> Self {
         let lowest = hardware.scaling.map_or(hardware.highest, |scaling| scaling.lowest);
         let frequency = hardware.free(lowest);
-        Self {
+        let mut new = Self {
+            kind,
             phase: CorePhase::Idle { state: 0, since_ns: 0, wakes_ns: NEVER_NS },
             frequency,
-            speed: frequency.0 as f64 / hardware.highest.0 as f64,
+            speed: 1.0,
             held: None,
             governor: IdleGovernor::new(hardware.rule),
             io_waiters: 0,
             accounted_ns: 0,
-            counts: SupplyCounts::new(hardware.idle.len()),
+            counts: hardware.counts(),
             load_ns: 0,
-        }
+        };
+        new.set_pace(hardware, kind, frequency);
+        new
     }
 
     /// The frequency that it has unless the governor samples the load.
@@ -162,10 +180,10 @@ impl Supply {
         self.held.unwrap_or_else(|| hardware.free(self.frequency))
     }
 
-    /// Changes the frequency, after what depends on it has been brought up to date.
-    pub(super) fn set_frequency(&mut self, hardware: &Hardware, to: Hertz) {
-        self.frequency = to;
-        self.speed = to.0 as f64 / hardware.highest.0 as f64;
+    /// Changes type and frequency, after what depends on them has been brought up to date.
+    pub(super) fn set_pace(&mut self, hardware: &Hardware, kind: usize, to: Hertz) {
+        (self.kind, self.frequency) = (kind, to);
+        self.speed = hardware.speed(kind) * (to.0 as f64 / hardware.highest.0 as f64);
     }
 
     /// Takes the load of the span since the governor last looked, as a share.
@@ -248,7 +266,11 @@ impl Supply {
         match self.phase {
             CorePhase::Busy => {
                 self.counts.busy += span;
-                self.counts.active += hardware.active_power(self.frequency).during(span);
+                if let Some(busy) = self.counts.busy_as.get_mut(self.kind) {
+                    *busy += span;
+                }
+                let power = hardware.active_power(self.kind, self.frequency);
+                self.counts.active += power.during(span);
                 self.counts.busy_hertz_ns += hertz_ns;
                 self.load_ns += span.0;
                 span

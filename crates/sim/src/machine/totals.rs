@@ -1,9 +1,9 @@
 //! Totals of a machine.
 
+use super::dispatching::DispatchCounts;
 use super::gated::GatedSums;
 use super::gated_totals::{ClassTotals, CoreTime, EnergyParts, GatedTotals, MeanThreads};
 use super::queue::CoreState;
-use super::supply::SupplyCounts;
 use super::windows::{DueWindows, Windows};
 use super::{MachineSimulation, Work};
 use lull_measure::{Latency, Nanos, Percentile};
@@ -80,13 +80,15 @@ impl MachineSimulation {
     pub fn forget(&mut self) {
         let now_ns = self.now_ns;
         self.account_all();
-        let states = self.hardware.idle.len();
         for core in &mut self.cores {
-            core.supply.counts = SupplyCounts::new(states);
+            core.supply.counts = self.hardware.counts();
             core.spent.fill(CoreTime::default());
         }
         if let Some(gated) = &mut self.gated {
             gated.forget(now_ns);
+        }
+        if let Some(dispatching) = &mut self.dispatching {
+            dispatching.counts = DispatchCounts::default();
         }
         self.baseline = MachineBaseline {
             time_ns: now_ns,
@@ -174,7 +176,7 @@ impl MachineSimulation {
         let done =
             |core: &CoreState| now_ns.saturating_sub(core.since_ns) as f64 * core.supply.speed;
         let work_ns = match self.per_thread {
-            None => state.work_ns + running.map(done).sum::<f64>() * state.pace,
+            None => state.work_ns + running.map(done).sum::<f64>() * state.pace * self.shared_pace,
             Some(_) => self.cores.iter().map(|core| core.spent[app].work_ns).sum(),
         };
         AppCounters {
@@ -249,6 +251,7 @@ impl MachineSimulation {
             came: sums.came.clone(),
             energy: EnergyParts::default(),
             busy: Nanos::ZERO,
+            busy_as: vec![Nanos::ZERO; self.hardware.counts().busy_as.len()],
             residency: vec![Nanos::ZERO; self.hardware.idle.len()],
             entries: vec![0; self.hardware.idle.len()],
             intervals: Vec::new(),
@@ -304,6 +307,9 @@ impl MachineSimulation {
             totals.energy.active += counts.active;
             totals.energy.idle += counts.idle.energy;
             totals.busy += counts.busy;
+            for (all, busy) in totals.busy_as.iter_mut().zip(&counts.busy_as) {
+                *all += *busy;
+            }
             totals.intervals.extend(&counts.intervals);
             for (state, (stay, entries)) in
                 counts.idle.residency.iter().zip(&counts.idle.entries).enumerate()

@@ -82,6 +82,9 @@ pub enum Problem {
         /// The bound.
         most: u64,
     },
+    /// Core types that are no ladder.
+    #[error(transparent)]
+    Ladder(#[from] lull_control::dispatcher::LadderError),
     /// Two settings that do not go together.
     #[error("{0}")]
     Conflict(&'static str),

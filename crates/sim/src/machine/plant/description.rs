@@ -1,6 +1,7 @@
 //! What a machine offers to policies: cores, domains, controls, capabilities.
 
-use crate::machine::{Card, MachineModel, Throttle};
+use crate::machine::{Card, CoreTypes, MachineModel, Throttle};
+use lull_control::dispatcher::Supply;
 use lull_control::{
     AppId, AppSpec, BandwidthControl, CacheControl, Capabilities, Capability, Core, CoreId,
     CoreSet, CoreType, DomainId, FrequencyDomain, GateControl, Machine, Nic, NicId,
@@ -20,7 +21,12 @@ pub(super) fn describe(
     numbers: &[usize],
     is_manual: bool,
 ) -> Machine {
-    let core = |id| Core { id: CoreId(id), core_type: 0, package: 0, smt_leader: CoreId(id) };
+    let core = |(id, kind): (u16, usize)| Core {
+        id: CoreId(id),
+        core_type: kind,
+        package: 0,
+        smt_leader: CoreId(id),
+    };
     let cache = model.cache.map(|cache| CacheControl {
         ways: cache.ways,
         contiguous: true,
@@ -33,8 +39,8 @@ pub(super) fn describe(
     let gate = is_manual.then(|| gate_of(model, apps, numbers));
     Machine {
         name: format!("simulated {}", model.name),
-        cores: (0..model.cores).map(core).collect(),
-        core_types: vec![CoreType { name: "core".to_owned(), speed: 1.0 }],
+        cores: (0..).zip(model.kinds()).map(core).collect(),
+        core_types: core_types(model),
         domains: domains(model),
         capabilities: capabilities(model, apps),
         cache,
@@ -44,6 +50,19 @@ pub(super) fn describe(
         gates: Vec::new(),
     }
     .with_gates(gate.into_iter().collect(), "simulated")
+}
+
+/// The core types; one where all cores are alike or can be of any.
+fn core_types(model: &MachineModel) -> Vec<CoreType> {
+    match &model.core_types {
+        Some(CoreTypes { types, supply: Supply::Fixed(_) }) => {
+            let slowest = types[0].speed;
+            let each = types.iter();
+            each.map(|one| CoreType { name: one.name.clone(), speed: one.speed / slowest })
+                .collect()
+        }
+        _ => vec![CoreType { name: "core".to_owned(), speed: 1.0 }],
+    }
 }
 
 fn nic_of(card: &Card) -> Nic {
