@@ -1,7 +1,9 @@
 //! Apps that share one simulated machine under a policy, and what a run of them measures.
 
+mod dispatcher;
 mod gate;
 
+pub(crate) use dispatcher::RequestDispatcher;
 pub(crate) use gate::GateKeeper;
 
 use crate::bounds::BACKLOG_MAX;
@@ -14,9 +16,10 @@ use lull_control::{
 use lull_measure::entropy::{BeReading, LcReading, SystemEntropy, system_entropy};
 use lull_measure::{Joules, Latency, Nanos, Percentile, Watts};
 use lull_sim::Replication;
-use lull_sim::machine::{MachineModel, MachinePlant, Windows};
+use lull_sim::machine::{Controllers, MachineModel, MachinePlant, Windows};
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
+use std::borrow::Cow;
 
 /// The spans in each of which an objective is met or missed, whatever the epochs of a policy are.
 const WINDOW: Nanos = Nanos::from_millis(500);
@@ -38,6 +41,9 @@ pub(crate) struct Steering {
     pub(crate) epoch: EpochRule,
     /// The admission controller at the machine's gate, if it has one.
     pub(crate) admission: GateKeeper,
+    /// The dispatcher of the app that the machine has for one; without it, threads of that app
+    /// are scheduled as all others.
+    pub(crate) dispatcher: Option<RequestDispatcher>,
 }
 
 /// Why a scene cannot be simulated.
@@ -149,8 +155,16 @@ impl Scene {
         keeps_log: bool,
     ) -> Result<ControlLoop<MachinePlant>, PlayError> {
         let admission = steering.admission.build(&self.model, &self.apps, seed)?;
+        let dispatcher = steering.dispatcher.as_ref();
+        let dispatcher =
+            dispatcher.map(|it| it.build(&self.model, &self.apps, seed)).transpose()?;
+        let mut model = Cow::Borrowed(&self.model);
+        if dispatcher.is_none() && model.dispatch.is_some() {
+            model.to_mut().dispatch = None;
+        }
         let streams = Replication { seed, number: replication };
-        let mut plant = MachinePlant::behind(&self.model, &self.apps, admission, streams)
+        let controllers = Controllers { admission, dispatcher };
+        let mut plant = MachinePlant::behind(&model, &self.apps, controllers, streams)
             .map_err(|error| Failure::Setup(error.to_string()))?;
         if keeps_log {
             (0..self.apps.len()).for_each(|app| plant.simulation_mut().keep_log(app));

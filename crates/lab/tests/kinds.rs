@@ -123,6 +123,44 @@ fn a_placed_core_is_the_queue_that_theory_knows() {
     assert!(outcome.notices.is_empty(), "{:?}", outcome.notices);
 }
 
+/// The neighbours on two slow cores and a fast one, the server under a dispatcher as well.
+fn dispatched() -> String {
+    let cores = "cores = 3\n\
+        core-types = { types = [\n\
+            { name = \"slow\", speed = 1.0, watts = 1.0 },\n\
+            { name = \"fast\", speed = 2.0, watts = 6.0 },\n\
+        ], supply = { fixed = [2, 1] } }\n\
+        dispatch = { app = \"search\", move-cost = \"10us\" }";
+    let text = NODE.replacen("cores = 2", cores, 1).replacen("threads = 1", "threads = 3", 1);
+    format!("{text}dispatcher = {{ name = \"eetl\", start = 0.1 }}\n")
+}
+
+#[test]
+fn a_dispatcher_acts_on_a_node_beside_a_policy() {
+    let text = dispatched();
+    let outcome = run(&text);
+    for policy in 0..2 {
+        let rate = mean(&outcome, policy, "throughput[search]");
+        assert!((rate / 500.0 - 1.0).abs() < 0.05, "{rate}");
+    }
+    // Under real-time priority both wait for nobody else; the dispatcher's threshold is 2 ms.
+    let response = |policy| mean(&outcome, policy, "mean[search]");
+    assert!(response(0) != response(1), "the dispatcher moves requests");
+    assert!(mean(&outcome, 1, "p95[search]") < 20.0);
+    let cases = [
+        ("{ name = \"eetl\", start = 0.1 }", "3", "policy[1].dispatcher: is no table with a name"),
+        ("\"eetl\"", "\"etel\"", "policy[1].dispatcher.name: "),
+        ("start = 0.1", "strat = 0.1", "policy[1].dispatcher.strat: "),
+        ("dispatch = {", "# ", "policy[1].dispatcher: the machine dispatches no app"),
+        ("app = \"search\", move", "app = \"batch\", move", "node.dispatch.app: the activity"),
+        ("fixed = [2, 1]", "fixed = [2, 2]", "node.core-types.supply: the numbers of cores"),
+    ];
+    for (from, to, wanted) in cases {
+        let refused = refusal(&text, (from, to));
+        assert!(refused.starts_with(wanted), "{refused}");
+    }
+}
+
 #[test]
 fn both_kinds_write_the_same_bytes_on_any_number_of_threads() {
     for text in [NODE, PLACED] {

@@ -58,6 +58,9 @@ pub(super) fn described(machine: &MachineSection) -> Result<Described, Note> {
         }),
         ..MachineModel::plain(name, cores as u16, frequency)
     };
+    if let (Some(scaling), Some(latency)) = (&mut model.scaling, machine.transition) {
+        scaling.latency = latency;
+    }
     model.power = match &machine.power {
         Some(power) => power_of(power, machine, &mut notes)?,
         None => None,
@@ -68,9 +71,6 @@ pub(super) fn described(machine: &MachineSection) -> Result<Described, Note> {
     }
     if !machine.nic.is_empty() {
         note("nic", "is left out: the simulated machine has no network card");
-    }
-    if machine.transition.is_some() && model.scaling.is_some() {
-        note("transition", "is left out: a change of frequency takes no time");
     }
     Ok(Described { model, notes })
 }
@@ -107,7 +107,8 @@ fn scaling(group: &CoreGroup, cores: u16, notes: &mut Vec<Note>) -> Option<Scali
         note(".domain", format!("does not divide {cores} cores evenly: all share one frequency"));
     }
     note(".highest", "a frequency that no policy sets is the highest".to_owned());
-    Some(Scaling { lowest, step, governor: Governor::Performance, domain })
+    let (governor, latency) = (Governor::Performance, Nanos::ZERO);
+    Some(Scaling { lowest, step, governor, domain, latency })
 }
 
 /// Idle states. The simulator orders them by power; where that is unknown any falling numbers
@@ -216,12 +217,13 @@ mod tests {
 
     #[test]
     fn what_is_stated_is_simulated_and_what_is_not_is_noted() {
-        let text = "[[cores]]\ncount = 4\ndomain = 2\nsteps = [\"1GHz\", \"1.5GHz\", \"2GHz\"]\n\
+        let text = "transition = \"10us\"\n[[cores]]\ncount = 4\ndomain = 2\nsteps = [\"1GHz\", \"1.5GHz\", \"2GHz\"]\n\
                     [scheduler]\nslice = \"3ms\"\nreal_time_slice = \"100ms\"\n\
                     switch_cost = \"1us\"\n[cache]\nways = 8\n[bandwidth]\nmin_percent = 10\n";
         let Described { model, notes } = describe(text).unwrap();
         let scaling = model.scaling.unwrap();
         assert_eq!((scaling.domain, scaling.step), (2, Hertz(500_000_000)));
+        assert_eq!(scaling.latency, Nanos::from_micros(10));
         assert_eq!((model.cores, model.frequency), (4, Hertz(2_000_000_000)));
         assert_eq!(model.scheduler.switch_cost, Nanos::from_micros(1));
         let keys: Vec<&str> = notes.iter().map(|(key, _)| key.as_str()).collect();

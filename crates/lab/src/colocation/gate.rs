@@ -28,12 +28,8 @@ impl GateKeeper {
     /// # Errors
     /// If it is no table with a name.
     pub(crate) fn read(written: toml::Value) -> Result<Self, String> {
-        let missing = "is no table with a name: write admission = { name = \"auto\" }";
-        let toml::Value::Table(mut config) = written else { return Err(missing.to_owned()) };
-        match config.remove("name") {
-            Some(toml::Value::String(name)) => Ok(Self { name, config }),
-            _ => Err(missing.to_owned()),
-        }
+        let (name, config) = read_named(written, "admission", "auto")?;
+        Ok(Self { name, config })
     }
 
     /// Builds it for the gate of a machine; none for a machine without a gate.
@@ -68,6 +64,23 @@ impl GateKeeper {
                 PolicyError::Config { key: "admission.name".to_owned(), message: other.to_string() }
             }
         })
+    }
+}
+
+/// Reads a table with a name: the name, and the other keys.
+///
+/// # Errors
+/// If it is none: what to write for this key.
+pub(super) fn read_named(
+    written: toml::Value,
+    key: &str,
+    example: &str,
+) -> Result<(String, toml::Table), String> {
+    let missing = || format!("is no table with a name: write {key} = {{ name = \"{example}\" }}");
+    let toml::Value::Table(mut config) = written else { return Err(missing()) };
+    match config.remove("name") {
+        Some(toml::Value::String(name)) => Ok((name, config)),
+        _ => Err(missing()),
     }
 }
 

@@ -16,7 +16,7 @@ use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::bounds::{BACKLOG_MAX, REQUESTS_MAX};
 use crate::cells::Sample;
-use crate::colocation::{GateKeeper, PlayError, Played, Scene, Span, Steering};
+use crate::colocation::{GateKeeper, PlayError, Played, RequestDispatcher, Scene, Span, Steering};
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::report::number_text;
@@ -268,6 +268,7 @@ fn measure_alone(
     let number = alone.app_named(name).unwrap_or_default();
     let connects = alone.connected().next().is_some();
     alone.gate = alone.gate.filter(|_| connects);
+    alone.dispatch = None;
     let open = GateKeeper::default().build(&alone, &[], seed);
     let open = open.map_err(|error| Failure::Setup(error.to_string()))?;
     let mut node = MachineSimulation::behind(&alone, open, Replication { seed, number: 0 })?;
@@ -436,6 +437,8 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
         let mut table = table.clone();
         let admission = table.remove("admission").map(GateKeeper::read).transpose();
         let admission = admission.map_err(|why| Wrong::at(format!("{key}.admission"), why))?;
+        let dispatcher = table.remove("dispatcher").map(RequestDispatcher::read).transpose();
+        let dispatcher = dispatcher.map_err(|why| Wrong::at(format!("{key}.dispatcher"), why))?;
         let section = PolicySection::read(table, &key)?;
         if section.tiers.is_some() {
             let message = "a node has no tiers: leave the key out";
@@ -447,7 +450,13 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
         let epoch = scene.epoch_of(epoch, &policy, &config, None);
         written.push(NodeVariant {
             label: label.unwrap_or(name),
-            steering: Steering { policy, config, epoch, admission: admission.unwrap_or_default() },
+            steering: Steering {
+                policy,
+                config,
+                epoch,
+                admission: admission.unwrap_or_default(),
+                dispatcher,
+            },
             key,
         });
     }
@@ -455,8 +464,8 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
     let named = |name: &str| {
         let (policy, config) = (choice.source(name)?, toml::Table::new());
         let epoch = scene.epoch_of(None, &policy, &config, first.as_ref());
-        let admission = GateKeeper::default();
-        let steering = Steering { policy, config, epoch, admission };
+        let (admission, dispatcher) = (GateKeeper::default(), None);
+        let steering = Steering { policy, config, epoch, admission, dispatcher };
         Ok(NodeVariant { label: name.to_owned(), steering, key: "--policy".to_owned() })
     };
     choice.choose(written, named)

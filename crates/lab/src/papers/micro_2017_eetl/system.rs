@@ -122,7 +122,8 @@ impl Scenario {
 /// What 2F-13S would be with a fast core for every request, and no more static
 /// power: no dispatcher waits for one there.
 pub(super) fn unlimited(scenario: &Scenario) -> DispatchModel {
-    let (slow, fast) = (200, 200);
+    // More than ever run at a time: as many as a simulated machine has.
+    let (slow, fast) = (32, 32);
     let speeds = f64::from(slow) + 2.0 * f64::from(fast);
     let model = scenario.amp(&[("slow", slow), ("fast", fast)]);
     DispatchModel { static_watts: Watts(scenario.static_watts * 17.0 / speeds), ..model }

@@ -65,7 +65,8 @@ impl Strategy {
         let unread = |error: toml::de::Error| Failure::Setup(error.to_string());
         let config = self.config.parse().map_err(unread)?;
         let policy = PolicySource::Registered(self.policy.to_owned());
-        Ok(Steering { policy, config, epoch: EPOCH.into(), admission: GateKeeper::default() })
+        let admission = GateKeeper::default();
+        Ok(Steering { policy, config, epoch: EPOCH.into(), admission, dispatcher: None })
     }
 }
 

@@ -7,8 +7,8 @@ use lull_control::{AppSpec, Class, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
 use lull_sim::idle::{IdleRule, IdleState};
 use lull_sim::machine::{
-    Activity, Cache, Card, GateModel, LinuxScheduler, MachineApp, MachineModel, Memory, MemoryUse,
-    Power, Presence, Scaling,
+    Activity, Cache, Card, CoreTypes, DispatchPart, GateModel, LinuxScheduler, MachineApp,
+    MachineModel, Memory, MemoryUse, Power, Presence, Scaling,
 };
 use serde::Deserialize;
 
@@ -31,6 +31,10 @@ pub struct ColocatedFile {
 struct NodeSection {
     cores: u16,
     frequency: Hertz,
+    #[serde(rename = "core-types")]
+    core_types: Option<CoreTypes>,
+    #[serde(default)]
+    interference: f64,
     scaling: Option<Scaling>,
     #[serde(default)]
     idle: Vec<IdleState>,
@@ -39,6 +43,7 @@ struct NodeSection {
     power: Option<Power>,
     card: Option<Card>,
     gate: Option<GateModel>,
+    dispatch: Option<DispatchPart>,
     #[serde(default)]
     scheduler: LinuxScheduler,
     cache: Option<Cache>,
@@ -105,6 +110,9 @@ impl ColocatedFile {
             },
         };
         MachineModel {
+            core_types: self.node.core_types.clone(),
+            interference: self.node.interference,
+            dispatch: self.node.dispatch.clone(),
             scaling: self.node.scaling,
             idle: self.node.idle.clone(),
             idle_rule: self.node.idle_rule,
