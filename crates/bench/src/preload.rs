@@ -62,9 +62,14 @@ pub(super) const PROMISES: Bench = Bench {
 
 pub(super) const CLASSES: Bench = Bench {
     name: "classes",
-    about: "A class of a few connections of a busy MariaDB with nine tenths of the turns, beside \
-            one limit for all",
-    run: |context| reported(context, classes::measure),
+    about: "Classes of clients: cost of a query, and a class of a few connections of a busy \
+            MariaDB with nine tenths of the turns, beside one limit for all",
+    run: |context| {
+        reported(context, |lull, report| {
+            classes::measure_query(lull, &context.root, report)?;
+            classes::measure(lull, report)
+        })
+    },
 };
 
 pub(super) const TLS: Bench = Bench {

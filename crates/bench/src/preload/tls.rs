@@ -8,6 +8,7 @@ use serde::Deserialize;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tempfile::TempDir;
 
 const ROUNDS: usize = 9;
 /// Bound of the design, in nanoseconds over a plain query.
@@ -17,32 +18,61 @@ const SOURCE: &str = "crates/bench/src/preload/query.c";
 
 /// What one process measured.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-struct Costs {
-    plain: Cost,
+pub(super) struct Costs {
+    pub(super) plain: Cost,
     tls: Cost,
 }
 
 /// The server's part of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-struct Cost {
+pub(super) struct Cost {
     /// By the functions behind those that the library replaces.
     ns: f64,
     /// By the replaced ones, beyond that on the same connection.
-    beyond_ns: f64,
+    pub(super) beyond_ns: f64,
+}
+
+/// The program that measures a query of MySQL's protocol, plain and under TLS.
+pub(super) struct QueryProgram {
+    place: TempDir,
+    files: Files,
+}
+
+impl QueryProgram {
+    /// Builds it from the sources at `root`.
+    ///
+    /// # Errors
+    /// If there is no compiler or no `openssl`, or one of them fails.
+    pub(super) fn build(root: &Path) -> Result<Self> {
+        let place = tempfile::tempdir()?;
+        let files = Files::create(place.path())?;
+        let built = Self { place, files };
+        let mut cc = Command::new(found("cc")?);
+        cc.args(["-O2", "-o"]).arg(built.path()).arg(root.join(SOURCE));
+        succeeded(cc.args(["-l:libssl.so.3", "-l:libcrypto.so.3"]))?;
+        Ok(built)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.place.path().join("query")
+    }
+
+    /// Runs it bare, or under `lull exec` with these arguments.
+    ///
+    /// # Errors
+    /// If it fails, or prints no figures.
+    pub(super) fn run(&self, lull: &Path, exec: Option<&[&str]>) -> Result<Costs> {
+        let mut command = super::command(lull, exec, &self.path());
+        command.arg(self.files.key()).arg(self.files.certificate());
+        costs(&printed(&mut command)?.text)
+    }
 }
 
 pub(super) fn measure_query(lull: &Path, root: &Path, report: &mut Report) -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let files = Files::create(place.path())?;
-    let program = place.path().join("query");
-    let mut cc = Command::new(found("cc")?);
-    cc.args(["-O2", "-o"]).arg(&program).arg(root.join(SOURCE));
-    succeeded(cc.args(["-l:libssl.so.3", "-l:libcrypto.so.3"]))?;
+    let program = QueryProgram::build(root)?;
     let (bare, watched) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let take = |exec: Option<&[&str]>, all: &RefCell<Vec<Costs>>| {
-        let mut command = super::command(lull, exec, &program);
-        let text = printed(command.arg(files.key()).arg(files.certificate()))?.text;
-        all.borrow_mut().push(costs(&text)?);
+        all.borrow_mut().push(program.run(lull, exec)?);
         Ok(0.0)
     };
     interleave(
