@@ -22,6 +22,9 @@ const PODS: usize = 200;
 /// Pods while they change all the time, and how often one does.
 const BUSY_PODS: usize = 250;
 const CHANGES_PER_S: usize = 10;
+/// The bound of the one pod of class `latency-critical`, with the labels of the pod.
+const CRITICAL_BOUND: &str = "lull_tail_bound_seconds{app=\"critical-1\",namespace=\"default\",\
+                              pod=\"critical-a\",workload=\"critical-a\"}";
 
 #[test]
 fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
@@ -42,6 +45,8 @@ fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
     the_server_restarts(&mut server, &mut node, &agent);
     the_server_is_away(&mut server, &mut node, &agent);
     the_token_expires(&mut server, &mut node, &agent);
+
+    latency_is_that_of_the_pod_that_is_the_app(&server, &mut node, &agent);
 
     server.steering_has_exactly_its_capabilities();
     drop(node);
@@ -135,9 +140,9 @@ fn objectives_come_from_resources(server: &Server, node: &mut Node, agent: &Runn
     let refused = server.create_objective("wrong", &json!(["p99 below 50ms"]));
     assert!(refused.unwrap_err().contains("should match"), "the schema checks the form");
     node.create(server, "critical-a", &json!({ "lull.dev/class": "latency-critical" }));
-    agent.wait_for_metric("lull_tail_bound_seconds{app=\"critical-1\"}", 0.02);
+    agent.wait_for_metric(CRITICAL_BOUND, 0.02);
     server.create_objective("web", &json!(["memory_pressure=5%"])).unwrap();
-    agent.wait_for_metric("lull_tail_bound_seconds{app=\"critical-1\"}", 0.05);
+    agent.wait_for_metric(CRITICAL_BOUND, 0.05);
     agent.assert_said("pod default/critical-a has other objectives");
     node.delete(server, "critical-a");
     agent.wait_for_present(PODS);
@@ -187,6 +192,34 @@ fn the_token_expires(server: &mut Server, node: &mut Node, agent: &RunningAgent)
     server.renew_token();
     node.create(server, "after-expiry", &json!({}));
     agent.wait_for_present(152);
+}
+
+fn latency_is_that_of_the_pod_that_is_the_app(
+    server: &Server,
+    node: &mut Node,
+    agent: &RunningAgent,
+) {
+    let requests = |app: &str, pod: &str| {
+        let pod = format!("namespace=\"default\",pod=\"{pod}\",workload=\"{pod}\"");
+        format!("lull_requests_total{{app=\"{app}-1\",{pod}}}")
+    };
+    for pod in ["pushed-a", "pushed-b"] {
+        node.create(server, pod, &json!({ "lull.dev/latency": "push" }));
+        agent.wait_until_said(&format!("pod default/{pod} is pushed-1"));
+        let push = || agent.push(&format!("default/{pod}"), 10);
+        agent.wait_for_growth(&requests("pushed", pod), push);
+        node.delete(server, pod);
+        agent.wait_until_said(&format!("pod default/{pod} is no longer managed"));
+    }
+    node.create(server, "exported-a", &json!({ "lull.dev/latency": "otlp" }));
+    agent.wait_until_said("pod default/exported-a is exported-1");
+    let mut count = 1_000;
+    agent.wait_for_growth(&requests("exported", "exported-a"), || {
+        count += 10;
+        agent.export(node.uid("exported-a"), count);
+    });
+    node.delete(server, "exported-a");
+    agent.wait_until_said("pod default/exported-a is no longer managed");
 }
 
 /// Waits until something holds; more time than any step takes on a loaded machine.

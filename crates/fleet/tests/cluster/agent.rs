@@ -3,18 +3,25 @@
 use super::node;
 use super::server::{END, Server};
 use crate::{wait_or, wait_until};
+use lull_measure::push::{LatencyWindow, Message};
+use lull_measure::{Latency, Nanos};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 /// A running agent.
 pub(crate) struct RunningAgent {
     child: Child,
     page: SocketAddr,
+    otlp: SocketAddr,
+    /// For pushed latency.
+    socket: PathBuf,
     log: PathBuf,
     begun: Instant,
 }
@@ -46,7 +53,9 @@ impl RunningAgent {
         let page = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let own = |name: &str| place.join(name).display().to_string();
         let config = server.config();
+        let otlp = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let config = config.replace("0.0.0.0:7077", &page.to_string());
+        let config = config.replace("[agent]\n", &format!("[agent]\notlp = \"{otlp}\"\n"));
         let config = config.replace("/run/lull", &own("state"));
         let config = config.replace("/var/lib/lull/runs", &own("runs"));
         let path = place.join("lull.toml");
@@ -66,7 +75,8 @@ impl RunningAgent {
             .stderr(output)
             .spawn()
             .unwrap();
-        let agent = Self { child, page, log, begun: Instant::now() };
+        let socket = place.join("state/push.sock");
+        let agent = Self { child, page, otlp, socket, log, begun: Instant::now() };
         wait_until("the agent serves its page", || agent.get("/healthz").contains(" 200 "));
         agent
     }
@@ -120,6 +130,66 @@ impl RunningAgent {
             last = now;
             seen > count
         });
+    }
+
+    /// Waits until a metric is there and above zero, after `each` was called once more.
+    pub(crate) fn wait_for_growth(&self, name: &str, mut each: impl FnMut()) {
+        wait_until(&format!("{name} is above zero"), || {
+            each();
+            self.metric(name).is_some_and(|now| now > 0.0)
+        });
+    }
+
+    /// Pushes requests of the last tenth of a second for an app, which took 7 ms.
+    pub(crate) fn push(&self, app: &str, requests: u64) {
+        let length_ns = Nanos::from_millis(100);
+        let mut histogram = Latency::default();
+        histogram.record_many(Nanos::from_millis(7), requests);
+        let mut line = Vec::new();
+        let window = LatencyWindow {
+            app: app.to_owned(),
+            start_ns: lull_host::monotonic().saturating_sub(length_ns),
+            length_ns,
+            due: requests,
+            sent: requests,
+            completed: requests,
+            histogram,
+            ..LatencyWindow::default()
+        };
+        Message::Latency(Box::new(window)).encode(&mut line).unwrap();
+        UnixStream::connect(&self.socket).unwrap().write_all(&line).unwrap();
+    }
+
+    /// Exports a histogram of a pod by OTLP, as JSON, with so many requests since its start.
+    pub(crate) fn export(&self, pod_uid: &str, requests: u64) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let nanos = |ago: Duration| (now - ago).as_nanos().to_string();
+        let point = json!({
+            "startTimeUnixNano": nanos(Duration::from_secs(3_600)),
+            "timeUnixNano": nanos(Duration::ZERO),
+            "count": requests, "bucketCounts": [requests, 0], "explicitBounds": [0.01],
+        });
+        let text = |text: &str| json!({ "stringValue": text });
+        let export = json!({ "resourceMetrics": [{
+            "resource": { "attributes": [{ "key": "k8s.pod.uid", "value": text(pod_uid) }] },
+            "scopeMetrics": [{ "metrics": [{
+                "name": "http.server.request.duration", "unit": "s",
+                "histogram": { "aggregationTemporality": 2, "dataPoints": [point] },
+            }] }],
+        }] });
+        let body = export.to_string();
+        let mut stream = TcpStream::connect(self.otlp).unwrap();
+        let head = format!(
+            "POST /v1/metrics HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            self.otlp,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("{}"), "{answer}");
     }
 
     fn log(&self) -> String {

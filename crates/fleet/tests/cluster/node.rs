@@ -19,6 +19,7 @@ pub(crate) struct Node {
 }
 
 struct LivePod {
+    uid: String,
     process: Option<Process>,
     cgroup: PathBuf,
 }
@@ -34,8 +35,8 @@ impl Node {
     /// Creates a pod of the node with a running container.
     pub(crate) fn create(&mut self, server: &Server, name: &str, annotations: &Value) {
         let pods = pods(server);
-        let labels =
-            if name.starts_with("critical") { json!({ "critical": "yes" }) } else { json!({}) };
+        let kind = name.split('-').next().unwrap_or_default();
+        let labels = json!({ kind: "yes" });
         let pod = json!({
             "metadata": { "name": name, "annotations": annotations, "labels": labels },
             "spec": {
@@ -61,6 +62,11 @@ impl Node {
         server.runtime.block_on(pods.patch_status(name, &how, &patch)).unwrap();
     }
 
+    /// The UID of a pod.
+    pub(crate) fn uid(&self, name: &str) -> &str {
+        &self.pods[name].uid
+    }
+
     /// A process in a cgroup as one of the drivers of the kubelet names it, by turns.
     fn run(&self, uid: &str) -> LivePod {
         let id = container(uid);
@@ -81,7 +87,7 @@ impl Node {
         let cgroup = below.map(|entry| entry.path()).find(|path| path.is_dir()).unwrap();
         let process = Command::new("sleep").arg("infinity").stdin(Stdio::null()).spawn().unwrap();
         std::fs::write(cgroup.join("cgroup.procs"), process.id().to_string()).unwrap();
-        LivePod { process: Some(Process(process)), cgroup }
+        LivePod { uid: uid.to_owned(), process: Some(Process(process)), cgroup }
     }
 
     /// Changes annotations of a pod.
