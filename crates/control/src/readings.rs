@@ -44,7 +44,7 @@ impl SpanWeights {
 /// The metrics of an app that are readings, in the order of the catalogue.
 pub fn readings_of_apps() -> impl Iterator<Item = (&'static Metric, Merging)> {
     let of_app = ALL.iter().filter(|metric| metric.scope == Scope::App);
-    of_app.filter_map(|metric| Some((*metric, metric.merging?)))
+    of_app.filter_map(|metric| Some((*metric, metric.merging()?)))
 }
 
 impl Readings {
@@ -55,7 +55,7 @@ impl Readings {
 
     /// Sets the value of a metric, or its own reason.
     pub fn set(&mut self, metric: &'static Metric, value: Gauge<f64>) {
-        debug_assert!(metric.merging.is_some(), "{} is not a reading", metric.name);
+        debug_assert!(metric.merging().is_some(), "{} is not a reading", metric.name);
         match self.values.iter_mut().find(|(known, _)| known.name == metric.name) {
             Some((_, old)) => *old = value,
             None => self.values.push((metric, value)),

@@ -3,8 +3,8 @@
 use crate::journal::Event;
 use crate::samples::client_class_label;
 use crate::{AppSeen, AppSpec, AppStanding, Epoch, Got};
-use lull_measure::catalogue::totals::{self as rows, LATENCY_BOUNDS_NS, TOTALS, Total};
-use lull_measure::catalogue::{CPU, Scope};
+use lull_measure::catalogue::totals::{self as rows, LATENCY_BOUNDS_NS, TOTALS};
+use lull_measure::catalogue::{CPU, Metric, Scope};
 use lull_measure::{Latency, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl Totals {
     }
 
     /// Returns the counts of a counter: label and value.
-    pub fn counts(&self, total: &Total) -> impl Iterator<Item = (&str, f64)> + '_ {
+    pub fn counts(&self, total: &Metric) -> impl Iterator<Item = (&str, f64)> + '_ {
         let place = place_of(total);
         let of_it = self.counts.iter().filter(move |((row, _), _)| Some(*row) == place);
         of_it.map(|((_, label), count)| (label.as_str(), *count))
@@ -81,7 +81,7 @@ impl Totals {
     }
 }
 
-fn place_of(total: &Total) -> Option<u16> {
+fn place_of(total: &Metric) -> Option<u16> {
     let place = TOTALS.iter().position(|row| row.name == total.name)?;
     u16::try_from(place).ok()
 }
@@ -93,7 +93,7 @@ struct Sink<'a> {
 
 impl Sink<'_> {
     /// Adds to a counter, which exists from its first value on, even if that is 0.
-    fn put(&mut self, total: &'static Total, value: f64) {
+    fn put(&mut self, total: &'static Metric, value: f64) {
         debug_assert_eq!(total.scope == Scope::Machine, self.label.is_empty());
         let Some(place) = place_of(total) else { return };
         let count = self.counts.entry((place, self.label.to_owned())).or_default();
@@ -157,7 +157,7 @@ fn machine(sink: &mut Sink<'_>, epoch: &Epoch) {
     }
 }
 
-fn counter_of(event: &Event) -> Option<&'static Total> {
+fn counter_of(event: &Event) -> Option<&'static Metric> {
     match event {
         Event::Decision(decision) => {
             Some(match matches!(decision.outcome.got, Got::Refused { .. }) {

@@ -9,8 +9,6 @@
 //! produced. What a plant reads of an app as it is has a [`Merging`] too, and is then kept,
 //! merged, recorded and shown by its row alone.
 
-pub mod totals;
-
 use crate::Gauge;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -109,7 +107,17 @@ pub enum Merging {
     Last,
 }
 
-/// One metric: a gauge over one epoch.
+/// What the values of a metric are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Of one epoch. How those of several epochs become one, for metrics that a plant reads of an
+    /// app as they are; `None` for metrics that are derived, or read together with others.
+    Gauge(Option<Merging>),
+    /// Counted since the agent started.
+    Counter,
+}
+
+/// One metric.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
     /// Name without unit, in snake case.
@@ -120,11 +128,10 @@ pub struct Metric {
     pub scope: Scope,
     /// One sentence for a person.
     pub help: &'static str,
-    /// Where the value comes from: kernel file, formula, client.
+    /// Where the value comes from: kernel file, formula, client; what a counter sums up.
     pub source: &'static str,
-    /// How its values of several epochs become one, for metrics that a plant reads of an app as
-    /// they are; `None` for metrics that are derived, or read together with others.
-    pub merging: Option<Merging>,
+    /// What its values are.
+    pub kind: Kind,
 }
 
 impl Metric {
@@ -133,9 +140,25 @@ impl Metric {
         format!("{}{}", self.name, self.unit.suffix())
     }
 
-    /// The name for Prometheus: `lull_tail_latency_seconds`.
-    pub fn prometheus_name(&self) -> String {
+    /// The name of its family in OpenMetrics: `lull_late_requests`.
+    pub fn family(&self) -> String {
         format!("lull_{}{}", self.name, self.unit.suffix())
+    }
+
+    /// The name for Prometheus: `lull_tail_latency_seconds`, `lull_late_requests_total`.
+    pub fn prometheus_name(&self) -> String {
+        match self.kind {
+            Kind::Gauge(_) => self.family(),
+            Kind::Counter => format!("{}_total", self.family()),
+        }
+    }
+
+    /// How its values of several epochs become one, if a plant reads it of an app as it is.
+    pub const fn merging(&self) -> Option<Merging> {
+        match self.kind {
+            Kind::Gauge(merging) => merging,
+            Kind::Counter => None,
+        }
     }
 }
 
@@ -167,40 +190,47 @@ pub struct Sample {
     pub value: Gauge<f64>,
 }
 
-/// The merging of a metric that states one.
-macro_rules! merging {
-    () => {
-        None
+/// The kind of a metric, with the merging of a gauge that states one.
+macro_rules! kind {
+    (Gauge) => {
+        $crate::catalogue::Kind::Gauge(None)
     };
-    ($merging:ident) => {
-        Some(Merging::$merging)
+    (Gauge $merging:ident) => {
+        $crate::catalogue::Kind::Gauge(Some($crate::catalogue::Merging::$merging))
+    };
+    (Counter) => {
+        $crate::catalogue::Kind::Counter
     };
 }
 
-/// Declares each metric as a constant and lists all in [`ALL`].
+/// Declares each metric of a kind as a constant, and lists all of them.
 macro_rules! metrics {
-    ($(
+    ($about:literal, $list:ident, $kind:ident; $(
         $name:ident = $text:literal, $unit:ident, $scope:ident,
         $help:literal, $source:literal $(, $merging:ident)?;
     )*) => {
         $(
             #[doc = $help]
-            pub const $name: &Metric = &Metric {
+            pub const $name: &$crate::catalogue::Metric = &$crate::catalogue::Metric {
                 name: $text,
-                unit: Unit::$unit,
-                scope: Scope::$scope,
+                unit: $crate::catalogue::Unit::$unit,
+                scope: $crate::catalogue::Scope::$scope,
                 help: $help,
                 source: $source,
-                merging: merging!($($merging)?),
+                kind: kind!($kind $($merging)?),
             };
         )*
 
-        /// Every metric there is, in the order of the docs.
-        pub const ALL: &[&Metric] = &[$($name),*];
+        #[doc = $about]
+        pub const $list: &[&$crate::catalogue::Metric] = &[$($name),*];
     };
 }
 
+pub mod totals;
+
 metrics! {
+    "Every gauge there is, in the order of the docs.", ALL, Gauge;
+
     TAIL_LATENCY = "tail_latency", Seconds, App,
         "Latency at the percentile of the app's first tail objective.",
         "the app's latency source (client push)";

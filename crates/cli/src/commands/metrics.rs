@@ -4,13 +4,12 @@ mod grafana;
 
 use crate::cli::MetricsArgs;
 use crate::text::table;
-use lull_measure::catalogue::totals::{LATENCY_HELP, LATENCY_HISTOGRAM, TOTALS, Total};
-use lull_measure::catalogue::{ALL, Metric, Scope};
+use lull_measure::catalogue::totals::{LATENCY_HELP, LATENCY_HISTOGRAM, TOTALS};
+use lull_measure::catalogue::{ALL, Kind, Metric, Scope};
 
 pub(crate) fn run(args: &MetricsArgs) -> anyhow::Result<()> {
     if args.json {
-        let all = ALL.iter().map(|metric| describe(metric));
-        let all = all.chain(TOTALS.iter().map(|total| describe_total(total)));
+        let all = ALL.iter().chain(TOTALS).map(|metric| describe(metric));
         return super::print_json(&all.collect::<Vec<_>>());
     }
     if args.grafana {
@@ -23,14 +22,15 @@ pub(crate) fn run(args: &MetricsArgs) -> anyhow::Result<()> {
         print!("{}", markdown());
         return Ok(());
     }
-    let gauge = |metric: &&Metric| {
-        vec![metric.json_key(), scope(metric.scope).to_owned(), metric.help.to_owned()]
+    let row = |metric: &&Metric| {
+        // A counter is at `/metrics` only, so it goes by its name there.
+        let name = match metric.kind {
+            Kind::Gauge(_) => metric.json_key(),
+            Kind::Counter => metric.prometheus_name(),
+        };
+        vec![name, scope(metric.scope).to_owned(), metric.help.to_owned()]
     };
-    // A counter is at `/metrics` only, so it goes by its name there.
-    let counter = |total: &&Total| {
-        vec![total.prometheus_name(), scope(total.scope).to_owned(), total.help.to_owned()]
-    };
-    let rows = ALL.iter().map(gauge).chain(TOTALS.iter().map(counter));
+    let rows = ALL.iter().chain(TOTALS).map(row);
     println!("{}", table(&["metric", "of", "meaning"], rows));
     Ok(())
 }
@@ -40,22 +40,16 @@ fn scope(scope: Scope) -> &'static str {
 }
 
 fn describe(metric: &Metric) -> serde_json::Value {
-    serde_json::json!({
-        "key": metric.json_key(),
+    let mut described = serde_json::json!({
         "prometheus": metric.prometheus_name(),
         "of": scope(metric.scope),
         "help": metric.help,
         "source": metric.source,
-    })
-}
-
-fn describe_total(total: &Total) -> serde_json::Value {
-    serde_json::json!({
-        "prometheus": total.prometheus_name(),
-        "of": scope(total.scope),
-        "help": total.help,
-        "source": total.source,
-    })
+    });
+    if let Kind::Gauge(_) = metric.kind {
+        described["key"] = metric.json_key().into();
+    }
+    described
 }
 
 fn markdown() -> String {

@@ -44,7 +44,7 @@ fn millis(all: &[u64]) -> LatencySeen {
     LatencySeen { window, errors_per_s: 0.5, ..LatencySeen::default() }
 }
 
-fn count(totals: &Totals, total: &Total, of: &str) -> Option<f64> {
+fn count(totals: &Totals, total: &Metric, of: &str) -> Option<f64> {
     totals.counts(total).find(|(label, _)| *label == of).map(|(_, count)| count)
 }
 

@@ -4,35 +4,6 @@
 //! scrapes is lost. Totals can: the difference of two scrapes is exact, over any number of
 //! machines. They count from the start of the agent.
 
-use super::{Scope, Unit};
-
-/// One counter.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Total {
-    /// Name without unit, in snake case; no gauge has the same name with the same unit.
-    pub name: &'static str,
-    /// Its unit.
-    pub unit: Unit,
-    /// What it is counted of.
-    pub scope: Scope,
-    /// One sentence for a person.
-    pub help: &'static str,
-    /// Which gauge it sums up, or what it counts.
-    pub source: &'static str,
-}
-
-impl Total {
-    /// The name of its family in OpenMetrics: `lull_late_requests`.
-    pub fn family(&self) -> String {
-        format!("lull_{}{}", self.name, self.unit.suffix())
-    }
-
-    /// The name for Prometheus: `lull_late_requests_total`.
-    pub fn prometheus_name(&self) -> String {
-        format!("{}_total", self.family())
-    }
-}
-
 /// The histogram of latency, whose buckets are [`LATENCY_BOUNDS_NS`].
 pub const LATENCY_HISTOGRAM: &str = "lull_request_latency_seconds";
 /// What it is, in one sentence.
@@ -55,28 +26,9 @@ pub const LATENCY_BOUNDS_NS: [u64; 22] = {
     bounds
 };
 
-/// Declares each counter as a constant and lists all in [`TOTALS`].
-macro_rules! totals {
-    ($(
-        $name:ident = $text:literal, $unit:ident, $scope:ident, $help:literal, $source:literal;
-    )*) => {
-        $(
-            #[doc = $help]
-            pub const $name: &Total = &Total {
-                name: $text,
-                unit: Unit::$unit,
-                scope: Scope::$scope,
-                help: $help,
-                source: $source,
-            };
-        )*
+metrics! {
+    "Every counter there is, in the order of the docs.", TOTALS, Counter;
 
-        /// Every counter there is, in the order of the docs.
-        pub const TOTALS: &[&Total] = &[$($name),*];
-    };
-}
-
-totals! {
     REQUESTS = "requests", Count, App,
         "Requests answered.", "the app's latency source";
     LATE_REQUESTS = "late_requests", Count, App,

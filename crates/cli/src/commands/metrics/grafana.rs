@@ -5,7 +5,7 @@
 //! limits. The fleet's dashboard has sums over machines, which only counters allow.
 
 use lull_measure::catalogue::totals::{
-    self, FAILED_REQUESTS, LATE_REQUESTS, LATENCY_HISTOGRAM, REQUESTS, TOTALS, Total,
+    self, FAILED_REQUESTS, LATE_REQUESTS, LATENCY_HISTOGRAM, REQUESTS, TOTALS,
 };
 use lull_measure::catalogue::{ALL, Metric, Scope, TAIL_BOUND, TAIL_LATENCY, Unit};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ pub(super) fn dashboard() -> Value {
 pub(super) fn fleet() -> Value {
     let mut panels = Panels::default();
     panels.row("Objectives");
-    let per_s = |total: &Total| rate(total, "sum by (app)");
+    let per_s = |total: &Metric| rate(total, "sum by (app)");
     let app = "{{app}}";
     panels.chart(&Chart {
         title: "Late requests",
@@ -101,7 +101,7 @@ pub(super) fn fleet() -> Value {
 /// Selects the machines that are chosen on the dashboard.
 const MACHINES: &str = "instance=~\"$instance\"";
 
-fn rate(total: &Total, by: &str) -> String {
+fn rate(total: &Metric, by: &str) -> String {
     format!("{by} (rate({}{{{MACHINES}}}[$__rate_interval]))", total.prometheus_name())
 }
 
