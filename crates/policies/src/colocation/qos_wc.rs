@@ -118,6 +118,9 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     }
 }
 
+/// Throughput with one core more, over that without it, from which on the core is of use.
+const GAIN: f64 = 1.02;
+
 /// Why a core moves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Cause {
@@ -301,7 +304,10 @@ impl QosWc {
             let can = |from: &usize| keeps(from) && self.can_spare(areas, *from);
             let laxer = (area + 1..count).rev().find(can);
             // What is kept now says more than a profile that was measured once.
-            let stricter = || (0..area).find(|from| keeps(from) && areas.cores[*from] > 1);
+            let stricter = || {
+                let gives = |from: &usize| keeps(from) && areas.cores[*from] > 1;
+                (0..area).find(gives).filter(|_| self.gains(areas, area))
+            };
             let Some(from) = laxer.or_else(stricter) else { continue };
             if laxer.is_none() {
                 areas.rests_until[area] = now + self.config.rest;
@@ -311,6 +317,13 @@ impl QosWc {
             (took_part[from], took_part[area]) = (true, true);
         }
         reasons
+    }
+
+    /// Whether an area serves more with another core, by the profile. Where it does not, what
+    /// misses the objective is no lack of cores, such as an admission controller's limit.
+    fn gains(&self, areas: &Areas, area: usize) -> bool {
+        let has = areas.cores[area];
+        self.profile.at(has + 1) > GAIN * self.profile.at(has)
     }
 
     /// A core to spare for a stricter area, and for which.

@@ -118,6 +118,14 @@ fn a_core_that_went_too_far_comes_back_and_the_area_rests() {
 }
 
 #[test]
+fn a_floor_that_no_core_would_raise_takes_none_from_the_strictest() {
+    // Five cores give all that the profile has: best effort is limited by something else.
+    let mut bench = bench(&apps(2500.0));
+    after(&mut bench, 1, &[lc(1.0), be(2600.0)]);
+    assert_eq!(after(&mut bench, 100, &[lc(1.0), be(2000.0)]), [3, 5]);
+}
+
+#[test]
 fn best_effort_without_a_promise_ends_with_one_core() {
     let mut apps = apps(1.0);
     apps[1].objectives.clear();
