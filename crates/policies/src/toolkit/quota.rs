@@ -13,8 +13,9 @@
 //! every second:
 //!     no mark of i yet                    interval between turns of i times 1.05
 //!     mean m, over all connections with an objective,
-//!         significantly above a           best-effort rate minus 10 %, marks forgotten
-//!     mean m of each connection below 0.8 a    best-effort rate plus 2 % of the server
+//!         significantly above a           best-effort rate minus 10 %, all begins anew
+//!         at most a, for each objective   best-effort rate plus 2 % of the server, and at most
+//!                                         97 % of the rate at which m was last above a
 //! ```
 //!
 //! A connection with an objective is served first, but its rate is limited: its clients send again
@@ -31,9 +32,14 @@
 //! the mean mark, because it is tested every second; and only on answers since it moved last,
 //! because marks of the time before say nothing about the new rate. A loop without the last rule
 //! cuts the rate once a second for as long as its window holds the late answers of the first
-//! seconds. It grows only while each single connection has room to spare: to probe for more costs
-//! late answers, of which an objective of 99.9 % has one in a thousand. Best-effort connections
-//! take turns.
+//! seconds. For the second after a cut, in which the queue of before drains, nothing counts.
+//!
+//! The rate grows while the mean marks are allowed ones; they are near 0.9 a at any rate that the
+//! server sustains, so that growing only well below a, as this loop once did, is never growing
+//! again. A rate above what the server sustains adds its excess to the queue every second, and late
+//! answers come in bursts, each of them more than an objective of 99.9 % allows in minutes. So
+//! the loop returns to 97 % of the rate that was too high, and tries more only after a minute, and
+//! after twice as long each time that this fails. Best-effort connections take turns.
 
 use lull_control::Objective;
 use lull_control::admission::{Allowance, Seen};
@@ -51,6 +57,11 @@ const AIM: f64 = 0.9;
 const STEPS: f64 = 10.0;
 /// Standard errors above the allowed mean mark that limit best effort.
 const ERRORS: f64 = 3.0;
+/// Share of a best-effort rate that was too high at which the rate stays.
+const SAFE: f64 = 0.97;
+/// When a rate is tried again that was too high, at first and at the latest.
+const RETRY: Nanos = Nanos::from_secs(60);
+const LATEST_RETRY: Nanos = Nanos::from_secs(600);
 
 /// What is promised to one connection, and how it is kept.
 #[derive(Debug, Clone)]
@@ -64,6 +75,15 @@ struct Promise {
     /// Time between its turns, and when it last had one.
     every: Nanos,
     last: Option<Nanos>,
+}
+
+/// A best-effort rate with which objectives were missed.
+#[derive(Debug, Clone, Copy)]
+struct Ceiling {
+    rate_per_s: f64,
+    /// Until when the rate stays below it, and how long that is.
+    until: Nanos,
+    wait: Nanos,
 }
 
 /// Sums over the marks of answers.
@@ -87,6 +107,10 @@ pub(crate) struct Quota {
     batch: u32,
     /// Best-effort queries per second; `None`: no limit yet.
     rate_per_s: Option<f64>,
+    /// The rate that was too high last.
+    ceiling: Option<Ceiling>,
+    /// Whether the queue of before the last cut still drains.
+    drains: bool,
     carry: f64,
     hand: usize,
     last: Nanos,
@@ -113,7 +137,7 @@ impl Quota {
                 marks: Marks::default(),
                 recent: VecDeque::new(),
                 marked: false,
-                every: (limit(objective, patience) / 2).max(OFTEN),
+                every: first_interval(objective, patience),
                 last: None,
             })
             .collect();
@@ -129,6 +153,8 @@ impl Quota {
             period,
             batch,
             rate_per_s: None,
+            ceiling: None,
+            drains: false,
             carry: 0.0,
             hand: 0,
             last: Nanos::ZERO,
@@ -154,14 +180,16 @@ impl Quota {
                 promise.objective = objective;
                 promise.forget();
                 promise.marked = false;
-                let half = limit(objective, self.patience) / 2;
-                promise.every = promise.every.min(half).max(OFTEN);
+                let first = first_interval(objective, self.patience);
+                promise.every = promise.every.min(first);
+                self.ceiling = None;
             }
         }
         true
     }
 
     /// The worst compliance of a connection; `None` without promises or answers.
+    #[cfg(test)]
     pub(crate) fn worst(&self) -> Option<f64> {
         let all = self
             .promises
@@ -197,7 +225,8 @@ impl Quota {
                 Some(index) => {
                     let promise = &mut self.promises[index];
                     let mark = promise.mark(answered.latency, self.patience);
-                    for _ in 0..queries {
+                    let counted = if self.drains { 0 } else { queries };
+                    for _ in 0..counted {
                         promise.note(mark, self.window);
                         promise.follow(mark, self.patience);
                     }
@@ -207,7 +236,7 @@ impl Quota {
         }
         let took = seen.now.saturating_sub(self.since);
         if took >= self.period {
-            self.adjust(took.as_secs_f64());
+            self.adjust(took.as_secs_f64(), seen.now);
             (self.since, self.best_effort, self.all) = (seen.now, 0, 0);
         }
     }
@@ -217,18 +246,21 @@ impl Quota {
         self.since = now;
     }
 
-    fn adjust(&mut self, seconds: f64) {
+    fn adjust(&mut self, seconds: f64, now: Nanos) {
         let had_per_s = self.best_effort as f64 / seconds;
         let all_per_s = self.all as f64 / seconds;
-        let Some(worst) = self.worst() else { return };
         let rate = self.rate_per_s.unwrap_or(had_per_s);
+        if std::mem::take(&mut self.drains) {
+            return;
+        }
         if self.is_broken() {
-            self.rate_per_s = Some((0.9 * rate).max(1.0));
-            self.promises.iter_mut().for_each(Promise::forget);
-        } else if worst < 0.8 {
+            self.cut(rate, now);
+        } else if self.is_met() {
             // A rate that is not used up does not grow: it would say nothing.
-            let grown = rate + 0.02 * all_per_s;
-            self.rate_per_s = self.rate_per_s.map(|_| grown.min(1.25 * had_per_s.max(1.0)));
+            let grown = (rate + 0.02 * all_per_s).min(1.25 * had_per_s.max(1.0));
+            let ceiling = self.ceiling.filter(|ceiling| now < ceiling.until);
+            let most = ceiling.map_or(f64::INFINITY, |ceiling| SAFE * ceiling.rate_per_s);
+            self.rate_per_s = self.rate_per_s.map(|_| grown.min(most));
         }
         for promise in self.promises.iter_mut().filter(|promise| !promise.marked) {
             let most = most_interval(promise.objective, self.patience);
@@ -242,6 +274,28 @@ impl Quota {
             allowed(*objective).is_some_and(|allowed| marks.is_above(allowed))
         };
         self.pooled().iter().any(above)
+    }
+
+    /// Whether the mean mark of each objective is an allowed one.
+    fn is_met(&self) -> bool {
+        let is_met = |(objective, marks): &(Objective, Marks)| {
+            marks.mean().zip(allowed(*objective)).is_some_and(|(mean, allowed)| mean <= allowed)
+        };
+        self.pooled().iter().all(is_met)
+    }
+
+    /// The best-effort rate was too high.
+    fn cut(&mut self, rate_per_s: f64, now: Nanos) {
+        let wait = match self.ceiling {
+            Some(ceiling) if now >= ceiling.until => (ceiling.wait * 2).min(LATEST_RETRY),
+            Some(ceiling) => ceiling.wait,
+            None => RETRY,
+        };
+        self.ceiling = Some(Ceiling { rate_per_s, until: now + wait, wait });
+        self.rate_per_s = Some((0.9 * rate_per_s).max(1.0));
+        self.drains = true;
+        let patience = self.patience;
+        self.promises.iter_mut().for_each(|promise| promise.restart(patience));
     }
 
     /// What each connection may do until the next decision.
@@ -298,6 +352,11 @@ fn most_interval(objective: Objective, patience: Patience) -> Nanos {
     }
 }
 
+/// The interval between turns to begin with.
+fn first_interval(objective: Objective, patience: Patience) -> Nanos {
+    (limit(objective, patience) / 2).max(OFTEN)
+}
+
 /// The mean mark that an objective allows; `None` if it does not mind latency.
 fn allowed(objective: Objective) -> Option<f64> {
     match objective {
@@ -337,6 +396,13 @@ impl Promise {
         let every_ns = self.every.0 as f64 + step_ns * (AIM * allowed - mark);
         let most = most_interval(self.objective, patience);
         self.every = Nanos(every_ns.max(0.0) as u64).clamp(OFTEN.min(most), most);
+    }
+
+    /// Starts again under another best-effort rate.
+    fn restart(&mut self, patience: Patience) {
+        self.forget();
+        self.every = self.every.max(first_interval(self.objective, patience));
+        self.marked = false;
     }
 
     /// Forgets its marks: they say nothing about what comes.
@@ -422,6 +488,7 @@ mod tests {
                 device: Ok(1.0),
                 round: None,
                 rested: Ok(0.0),
+                server: Err(lull_measure::Missing::because("no server")),
             });
         }
     }
@@ -434,6 +501,7 @@ mod tests {
             device: Ok(1.0),
             round: None,
             rested: Ok(0.0),
+            server: Err(lull_measure::Missing::because("no server")),
         }
     }
 
@@ -452,6 +520,8 @@ mod tests {
         run(&mut quota, 50, 100, 1);
         assert_eq!(quota.rate_per_s(), Some(900.0), "10 % less than the 1000/s it had");
         run(&mut quota, 50, 90, 1);
+        assert_eq!(quota.rate_per_s(), Some(900.0), "the queue of before drains");
+        run(&mut quota, 50, 90, 1);
         assert_eq!(quota.rate_per_s().map(f64::round), Some(810.0));
         run(&mut quota, 10, 81, 5);
         let kept = quota.rate_per_s().unwrap();
@@ -464,8 +534,35 @@ mod tests {
         run(&mut quota, 50, 100, 1);
         assert_eq!(quota.rate_per_s(), Some(900.0));
         // The window has room for the 100 late answers for one more second.
-        run(&mut quota, 10, 90, 1);
+        run(&mut quota, 10, 90, 2);
         assert!(quota.rate_per_s().unwrap() > 900.0, "{:?}", quota.rate_per_s());
+    }
+
+    #[test]
+    fn best_effort_grows_at_the_marks_where_intervals_settle_up_to_what_was_too_much() {
+        let mut quota = quota(1, 1);
+        let mut moved_to = |late: u64, now_s: u64| {
+            let rate_per_s = quota.rate_per_s.unwrap_or(1000.0);
+            let promise = &mut quota.promises[0];
+            promise.forget();
+            (0..1000 - late).for_each(|_| promise.note(0.0, 2000));
+            (0..late).for_each(|_| promise.note(1.0, 2000));
+            (quota.best_effort, quota.all) = (rate_per_s.round() as u64, 1000);
+            quota.adjust(1.0, Nanos::from_secs(now_s));
+            quota.rate_per_s
+        };
+        assert_eq!(moved_to(9, 1), None, "no limit yet");
+        assert_eq!(moved_to(60, 2), Some(900.0));
+        assert_eq!(moved_to(60, 3), Some(900.0), "the queue of before drains");
+        assert_eq!(moved_to(9, 4), Some(920.0), "0.9 of what is allowed");
+        assert_eq!(moved_to(12, 5), Some(920.0), "too many are late, though not significantly");
+        let settled = (6..20).map(|now_s| moved_to(9, now_s)).last();
+        assert_eq!(settled, Some(Some(970.0)));
+        assert_eq!(moved_to(9, 62), Some(990.0), "after a minute it tries more");
+        assert_eq!(moved_to(60, 63), Some(891.0));
+        moved_to(9, 64);
+        let settled = (65..180).map(|now_s| moved_to(9, now_s)).last();
+        assert_eq!(settled, Some(Some(SAFE * 990.0)), "and then waits for two");
     }
 
     #[test]
@@ -553,10 +650,12 @@ mod tests {
         };
         assert_eq!(served(&mut quota, 1000), 5, "half of 40 ms");
         run(&mut quota, 50, 100, 1);
+        assert_eq!(served(&mut quota, 10_000), 5, "a cut begins anew");
+        (0..100).for_each(|_| quota.promises[0].follow(1.0, Patience::OURS));
         assert_eq!(quota.promises[0].every, OFTEN, "100 late answers");
-        assert_eq!(served(&mut quota, 10_000), 100);
+        assert_eq!(served(&mut quota, 15_000), 100);
         run(&mut quota, 10, 100, 60);
-        assert!(served(&mut quota, 20_000) < 5, "{}", quota.promises[0].every);
+        assert!(served(&mut quota, 80_000) < 5, "{}", quota.promises[0].every);
     }
 
     #[test]
