@@ -26,6 +26,7 @@ pub mod frames;
 mod handover;
 mod message;
 mod names;
+mod orders;
 mod process;
 mod protection;
 mod pushed;
@@ -33,6 +34,7 @@ mod query;
 mod restart;
 mod taken;
 
+pub use orders::{Live, Order};
 pub use process::run;
 pub(crate) use protection::ProtectionFiles;
 #[doc(hidden)]
@@ -40,7 +42,7 @@ pub use taken::{sample_messages, take_messages};
 
 use crate::VERSION;
 use crate::discovery::PodIdentity;
-use crate::live::{Command, Moment, Page, Serve, Token};
+use crate::live::{Page, Serve};
 use crate::otlp::OtlpSource;
 use crate::prometheus::Wanted;
 use channel::ChannelError;
@@ -51,6 +53,7 @@ use lull_host::gauges::reported::Answer;
 use lull_host::sandbox::Gap;
 
 use message::{FromFrontend, Report, ToFrontend, shorten};
+use orders::UncheckedOrder;
 use query::{Query, answer_to};
 use restart::Restart;
 use std::collections::BTreeMap;
@@ -167,15 +170,6 @@ struct Supervisor {
     orders: Vec<UncheckedOrder>,
     /// Queries of Prometheus servers, by their numbers.
     queries: Vec<Query>,
-}
-
-/// An order as it arrived, its token not yet checked.
-#[derive(Debug)]
-struct UncheckedOrder {
-    generation: u32,
-    number: u32,
-    token: String,
-    command: Command,
 }
 
 impl Frontend {
@@ -467,75 +461,10 @@ impl Drop for Supervisor {
     }
 }
 
-/// The control loop's handle of a page that is served. The page ends when it is dropped.
-#[derive(Debug)]
-pub struct Live {
-    description: String,
-    token: Option<Token>,
-    frontend: Frontend,
-}
-
-impl Live {
-    /// Describes for users where the page is.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
-
-    /// Sends an epoch to the viewers; drops it if the front end is behind.
-    pub fn show(&self, moment: Moment) {
-        if let Some(child) = &mut self.frontend.lock().child {
-            child.show(&ToFrontend::Epoch(Box::new(moment)));
-        }
-    }
-
-    /// Returns the operators' orders since the last call, those without the token refused.
-    pub fn orders(&self) -> Vec<Order> {
-        let mut supervisor = self.frontend.lock();
-        supervisor.receive();
-        let all = std::mem::take(&mut supervisor.orders);
-        drop(supervisor);
-        let with_token = |order: UncheckedOrder| {
-            let UncheckedOrder { generation, number, token, command } = order;
-            let order = Order { command, generation, number, frontend: self.frontend.clone() };
-            if self.token.as_ref().is_some_and(|ours| ours.is(&token)) {
-                return Some(order);
-            }
-            order.answer(Err("the token is not that of this run".to_owned()));
-            None
-        };
-        all.into_iter().filter_map(with_token).collect()
-    }
-}
-
-impl Drop for Live {
-    /// Ends every connection.
-    fn drop(&mut self) {
-        let mut supervisor = self.frontend.lock();
-        (supervisor.page, supervisor.listeners.page) = (None, None);
-        supervisor.send(&ToFrontend::EndPage);
-    }
-}
-
-/// An order to the loop, which answers at the end of its epoch.
-#[derive(Debug)]
-pub struct Order {
-    /// The command.
-    pub command: Command,
-    generation: u32,
-    number: u32,
-    frontend: Frontend,
-}
-
-impl Order {
-    /// Reports what was done, or why the order was refused.
-    pub fn answer(self, answer: Result<String, String>) {
-        self.frontend.lock().answer(self.generation, self.number, answer);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::Token;
     use lull_host::gauges::reported::Reply;
     use lull_measure::Nanos;
     use message::Ordered;

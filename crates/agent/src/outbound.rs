@@ -3,7 +3,8 @@
 //!
 //! Nothing that comes back is understood here, but for the records of TLS.
 
-#[cfg(all(test, feature = "tls"))]
+#[cfg(test)]
+#[cfg(feature = "tls")]
 pub(crate) mod certificates;
 #[cfg(feature = "tls")]
 mod tls;

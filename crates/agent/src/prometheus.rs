@@ -8,7 +8,8 @@
 mod address;
 mod client;
 mod subject;
-#[cfg(all(test, feature = "tls"))]
+#[cfg(test)]
+#[cfg(feature = "tls")]
 mod tls_tests;
 
 pub(crate) use address::Server;

@@ -12,7 +12,7 @@
 //! A key that begins with `lull.dev/` and is none of these is an error, so that a slip of the pen
 //! does not leave a server without its objective.
 
-use crate::objective::LatencyName;
+use crate::source::LatencyName;
 use lull_control::{Class, HostObjective};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;

@@ -24,10 +24,12 @@ mod objective;
 mod pods;
 mod process;
 mod selector;
+mod source;
 mod table;
 
-pub use objective::{ClassName, LatencyName, LatencyObjective, LatencyObjectiveSpec, PodPolicy};
+pub use objective::{ClassName, LatencyObjective, LatencyObjectiveSpec, PodPolicy};
 pub use process::run;
+pub use source::LatencyName;
 
 use anyhow::Context;
 use link::{Link, Setup};

@@ -5,7 +5,7 @@
 //! can name pods of the node and nothing else.
 
 use crate::annotations::is_service;
-use crate::objective::LatencyName;
+use crate::source::LatencyName;
 use lull_agent::config::CpuManager;
 use lull_agent::discovery::{PodIdentity, ReportKind};
 use lull_control::{Class, LatencyOf, Objective};

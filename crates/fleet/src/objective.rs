@@ -4,10 +4,10 @@
 //! (`packaging/helm/lull/crds/latencyobjectives.json`; a test compares them).
 
 use crate::annotations::{Wish, parse_objectives};
+use crate::source::LatencyName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
 use kube::core::{Rule, Selector};
-use lull_agent::config::LatencySource;
 use lull_control::Class;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -69,47 +69,6 @@ pub enum ClassName {
     LatencyCritical,
     /// It uses what is left.
     BestEffort,
-}
-
-/// A source of latency.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum LatencyName {
-    /// The kernel sees the requests at the TCP ports at which the pod listens.
-    Ebpf,
-    /// Clients push it to the agent's socket under the name `NAMESPACE/POD`.
-    Push,
-    /// The pod exports histograms by OTLP to the agent of its node.
-    Otlp,
-    /// A Prometheus server is queried for it.
-    Prometheus,
-}
-
-impl LatencyName {
-    /// All sources.
-    pub const ALL: [Self; 4] = [Self::Ebpf, Self::Push, Self::Otlp, Self::Prometheus];
-
-    /// Its name in annotations.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ebpf => "ebpf",
-            Self::Push => "push",
-            Self::Otlp => "otlp",
-            Self::Prometheus => "prometheus",
-        }
-    }
-}
-
-impl From<&LatencySource> for LatencyName {
-    fn from(source: &LatencySource) -> Self {
-        match source {
-            LatencySource::Ebpf => Self::Ebpf,
-            LatencySource::Otlp => Self::Otlp,
-            LatencySource::Prometheus(_) => Self::Prometheus,
-            // Templates for pods have no library that is preloaded.
-            LatencySource::Push | LatencySource::Preload => Self::Push,
-        }
-    }
 }
 
 /// What the agent does with pods.

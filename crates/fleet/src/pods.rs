@@ -44,7 +44,8 @@ fn uid_of(pod: &Pod) -> Option<String> {
 }
 
 /// The name of what has made a pod: of the Deployment of its ReplicaSet, whose name ends with the
-/// hash of the template, else of its controller. A mirror of a static pod ends with its node's name.
+/// hash of the template, else of its controller. The name of a mirror of a static pod ends with
+/// that of its node.
 fn workload_of(metadata: &ObjectMeta) -> Option<String> {
     let name = metadata.name.as_deref()?;
     let mut owners = metadata.owner_references.iter().flatten();

@@ -5,9 +5,10 @@ use crate::annotations::Wish;
 use crate::message::{
     Begin, Bound, FromWatcher, Kind, Measured, PODS_MAX, PodOrder, TemplateOffer, shorten,
 };
-use crate::objective::{LatencyName, LatencyObjectiveSpec, ObjectiveRule};
+use crate::objective::{LatencyObjectiveSpec, ObjectiveRule};
 use crate::pods::PodFacts;
 use crate::selector;
+use crate::source::LatencyName;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{Selector, SelectorExt};
 use lull_agent::config::CpuManager;
@@ -305,7 +306,7 @@ impl Table {
     /// The number of the first template that selects a pod and can do what it wishes, else of the
     /// first that can do it; `None` if no template selects it and it wishes nothing.
     fn template_of(&self, pod: &PodFacts, wish: &Wish) -> Result<Option<u16>, String> {
-        let needs = Needs::of(wish)?;
+        let needs = Needs::from_wish(wish)?;
         let all = || (0_u16..).zip(&self.templates).filter(|(_, (_, offer))| needs.fit(offer));
         let mut selected = all().filter(|(_, (selector, _))| selector.matches(&pod.labels));
         if let Some((number, _)) = selected.next() {
@@ -331,7 +332,7 @@ struct Needs {
 }
 
 impl Needs {
-    fn of(wish: &Wish) -> Result<Self, String> {
+    fn from_wish(wish: &Wish) -> Result<Self, String> {
         let measured = wish.objectives.iter().find(|one| one.objective.minds_latency());
         let of = match (measured, wish.latency) {
             (Some(one), Some(_)) if Measured::from(one.of) != Measured::Requests => {

@@ -74,8 +74,7 @@ fn many_pods_arrive(server: &Server, node: &mut Node, agent: &RunningAgent) {
     agent.assert_said("pod default/web-7 is pod-");
 }
 
-/// Ten changes a second on a node of 250 pods: what they cost is printed. `LULL_FLEET_SECONDS` is for
-/// how long.
+/// Ten changes a second on a node of 250 pods, for `LULL_FLEET_SECONDS`: what they cost is printed.
 fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAgent) {
     let seconds = std::env::var("LULL_FLEET_SECONDS").ok().and_then(|text| text.parse().ok());
     let changes = seconds.unwrap_or(5_usize) * CHANGES_PER_S;

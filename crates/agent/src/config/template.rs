@@ -60,8 +60,9 @@ pub struct TemplateSection {
     pub latency: Option<LatencySource>,
     /// As of `[[app]]`, with `$namespace`, `$pod`, `$container` and `$uid` for the names of the
     /// pod; in a regular expression `$container` is `.*` where the whole pod is the app.
-    #[schemars(example = &"histogram_quantile(0.99, sum by (le) \
-                           (rate(http_seconds_bucket{namespace=\"$namespace\",pod=\"$pod\"}[5s])))")]
+    #[schemars(
+        example = &"max(http_p99_seconds{namespace=\"$namespace\",pod=\"$pod\"})"
+    )]
     pub query: Option<String>,
     /// As of `[[app]]`, with the names of the pod in `load` and `age`.
     pub prometheus: Option<PrometheusSection>,

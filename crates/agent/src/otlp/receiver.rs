@@ -149,7 +149,7 @@ impl Refusal {
 }
 
 async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
-    let encoding = match Encoding::of(&headers) {
+    let encoding = match Encoding::from_headers(&headers) {
         Ok(encoding) => encoding,
         Err(why) => {
             let refusal = Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why);
@@ -221,7 +221,7 @@ fn arrival() -> Arrival {
 
 impl Encoding {
     /// Returns the encoding of an export by its headers.
-    fn of(headers: &HeaderMap) -> Result<Self, &'static str> {
+    fn from_headers(headers: &HeaderMap) -> Result<Self, &'static str> {
         let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         match kind.and_then(|kind| kind.split(';').next()).map(str::trim) {
             Some(PROTOBUF) => Ok(Self::Protobuf),
@@ -269,5 +269,6 @@ impl Encoding {
     }
 }
 
-#[cfg(all(test, feature = "tls"))]
+#[cfg(test)]
+#[cfg(feature = "tls")]
 mod tests;

@@ -112,7 +112,7 @@ pub(super) fn rights_of(config: &Config) -> ClientRights {
 }
 
 /// Watches the pods of a node, and all `LatencyObjective`s. After an error each watch waits longer
-/// and longer, up to 30 s and not before the server wants to be asked, and begins again where it
+/// and longer, up to 30 s and not before the server wants a request, and begins again where it
 /// was.
 pub(super) fn watch(client: &Client, node: &str, throttle: &Throttle) -> Changes {
     let patience = || PatientBackoff::new(throttle.clone());

@@ -1,4 +1,4 @@
-//! When a watch begins again after an error: not before the server wants to be asked, which it says
+//! When a watch begins again after an error: not before the server wants a request, which it states
 //! by `Retry-After`, and after waits that grow up to 30 s and are drawn by each node for itself.
 //!
 //! Source: priority and fairness of the API server,
@@ -55,8 +55,8 @@ impl PatientBackoff {
 impl Iterator for PatientBackoff {
     type Item = Duration;
 
-    /// The usual wait, which is random, begins when the server wants to be asked: of many nodes
-    /// that were told the same time, not all ask at once.
+    /// The usual wait, which is random, begins when the server wants a request: of many nodes that
+    /// received the same time, not all send one at once.
     fn next(&mut self) -> Option<Duration> {
         let usual = self.usual.next()?;
         Some(self.throttle.remaining(Instant::now()) + usual)
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_differ_and_begin_when_the_server_wants_to_be_asked() {
+    fn waits_grow_differ_and_begin_when_the_server_wants_a_request() {
         let throttle = Throttle::default();
         let waits = |throttle: &Throttle| -> Vec<Duration> {
             PatientBackoff::new(throttle.clone()).take(5).collect()

@@ -34,16 +34,16 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// Reads it, with the name of the process; `None` if it has ended.
-    fn of(pid: u32) -> Option<(String, Self)> {
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
-        let stat = read("stat")?;
+    fn read(pid: u32) -> Option<(String, Self)> {
+        let file = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+        let stat = file("stat")?;
         let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
         let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
-        let status = read("status")?;
+        let status = file("status")?;
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let resident_kb: f64 = resident.split_whitespace().next()?.parse().ok()?;
         let cpu_s = (ticks(11)? + ticks(12)?) / 100.0;
-        Some((read("comm")?.trim().to_owned(), Self { cpu_s, resident_mb: resident_kb / 1e3 }))
+        Some((file("comm")?.trim().to_owned(), Self { cpu_s, resident_mb: resident_kb / 1e3 }))
     }
 }
 
@@ -219,7 +219,7 @@ impl RunningAgent {
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let children = children.unwrap_or_default();
         let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
-        children.chain([pid]).filter_map(Usage::of).collect()
+        children.chain([pid]).filter_map(Usage::read).collect()
     }
 
     /// Ends the agent, which must end well.

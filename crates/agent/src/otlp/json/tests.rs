@@ -102,7 +102,7 @@ fn what_is_no_export_is_an_error() {
         "",
         "[]",
         r#"{"resourceMetrics":{}}"#,
-        r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"histogram":{"dataPoints":[7]}}]}]}]}"#,
+        r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"histogram":7}]}]}]}"#,
     ];
     for text in cases {
         assert!(to_protobuf(text.as_bytes()).is_err(), "{text}");

@@ -8,6 +8,7 @@ mod needs_openssl {
     use crate::outbound::{Access, Outbound};
     use std::path::Path;
     use std::sync::mpsc;
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
     fn identity(place: &Path, name: &str) -> ServerIdentity {
         let read = |end: &str| std::fs::read(place.join(format!("{name}-leaf.{end}"))).unwrap();
@@ -19,23 +20,24 @@ mod needs_openssl {
         Protection { identity: Some(identity(place, name)), token }
     }
 
-    /// Serves in a thread of its own; each protection that is sent is in force once the returned
-    /// channel has answered.
-    fn serve(first: Protection) -> (String, mpsc::Sender<Protection>, mpsc::Receiver<bool>) {
-        let (protect, protections) = mpsc::channel::<Protection>();
+    /// Serves in a thread of its own. Each protection that is sent is in force, or refused, once
+    /// the returned channel has answered.
+    fn serve(first: Protection) -> (String, UnboundedSender<Protection>, mpsc::Receiver<bool>) {
+        let (protect, mut protections) = unbounded_channel::<Protection>();
         let (done, is_done) = mpsc::channel();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::spawn(move || {
-            let mut runtime = tokio::runtime::Builder::new_multi_thread();
-            let runtime = runtime.worker_threads(1).enable_io().enable_time().build().unwrap();
-            let _inside = runtime.enter();
-            let listener = TcpListener::from_std(listener).unwrap();
-            let receiver = Receiver::start(listener, Vec::new(), Vec::new(), &first).unwrap();
-            for protection in protections {
-                done.send(receiver.protect(&protection).is_ok()).unwrap();
-            }
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_io().enable_time().build().unwrap();
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(listener).unwrap();
+                let receiver = Receiver::start(listener, Vec::new(), Vec::new(), &first).unwrap();
+                while let Some(protection) = protections.recv().await {
+                    done.send(receiver.protect(&protection).is_ok()).unwrap();
+                }
+            });
         });
         (address.to_string(), protect, is_done)
     }
