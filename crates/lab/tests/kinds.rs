@@ -143,7 +143,7 @@ fn a_dispatcher_acts_on_a_node_beside_a_policy() {
         let rate = mean(&outcome, policy, "throughput[search]");
         assert!((rate / 500.0 - 1.0).abs() < 0.05, "{rate}");
     }
-    // Under real-time priority both wait for nobody else; the dispatcher's threshold is 2 ms.
+    // The dispatcher's first threshold is 2 ms.
     let response = |policy| mean(&outcome, policy, "mean[search]");
     assert!(response(0) != response(1), "the dispatcher moves requests");
     assert!(mean(&outcome, 1, "p95[search]") < 20.0);

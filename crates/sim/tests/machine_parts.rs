@@ -426,6 +426,19 @@ fn a_dispatcher_moves_requests_between_cores_that_other_apps_use_too() {
 }
 
 #[test]
+fn apps_of_a_dispatched_machine_come_and_go() {
+    let mut model = whole();
+    dispatched(&mut model);
+    model.app.retain(|app| app.name != "database");
+    (model.gate, model.card) = (None, None);
+    let dispatcher: Option<Box<dyn Dispatcher>> = Some(Box::new(Promoter(Nanos::ZERO)));
+    let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+    conformance::check_churn(Nanos::from_millis(20), 200, &mut plant, |plant, app, event| {
+        plant.change(app, event);
+    });
+}
+
+#[test]
 fn cores_that_are_taken_from_a_dispatched_app_are_not_dispatched_to() {
     let mut model = whole();
     dispatched(&mut model);

@@ -217,7 +217,8 @@ mod tests {
 
     #[test]
     fn what_is_stated_is_simulated_and_what_is_not_is_noted() {
-        let text = "transition = \"10us\"\n[[cores]]\ncount = 4\ndomain = 2\nsteps = [\"1GHz\", \"1.5GHz\", \"2GHz\"]\n\
+        let text = "transition = \"10us\"\n[[cores]]\ncount = 4\ndomain = 2\n\
+                    steps = [\"1GHz\", \"1.5GHz\", \"2GHz\"]\n\
                     [scheduler]\nslice = \"3ms\"\nreal_time_slice = \"100ms\"\n\
                     switch_cost = \"1us\"\n[cache]\nways = 8\n[bandwidth]\nmin_percent = 10\n";
         let Described { model, notes } = describe(text).unwrap();
@@ -246,9 +247,10 @@ mod tests {
         // All idle it takes the 10 W that were measured, and 4 W more for each busy core.
         assert!((fixed.0 + 2.0 * 0.2 - 10.0).abs() < 1e-12);
         assert!((fixed.0 + active_base.0 + 0.2 - 14.0).abs() < 1e-12);
-        let (key, why) = describe(&text("watts = 5.5")).err().unwrap();
+        let little = text("watts = 0.2").replace("base_watts = 10.0", "base_watts = 0.3");
+        let (key, why) = describe(&little).err().unwrap();
         assert_eq!(key, "power.base_watts");
-        assert!(why.contains("10 W, less than the 11 W of all cores"), "{why}");
+        assert!(why.contains("0.3 W, less than the 0.4 W of all cores"), "{why}");
         let unknown = describe(&text("")).unwrap();
         assert_eq!((unknown.model.power, unknown.model.idle.len()), (None, 2));
         assert!(unknown.notes.iter().any(|(key, _)| key == "power"), "{:?}", unknown.notes);

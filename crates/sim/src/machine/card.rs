@@ -1,7 +1,8 @@
 //! The network card: a vector a core, moderated interrupts, and polling that takes core time.
 //!
-//! A packet reaches the vector that its connection is hashed to, always the same one. The vector interrupts as soon
-//! as the delay since its last interrupt is over, and stays masked while the core polls.
+//! A packet reaches the vector that its connection is hashed to, always the same one. The vector
+//! interrupts as soon as the delay since its last interrupt is over, and stays masked while the
+//! core polls.
 //! Polling comes before every thread: the one that runs on the core goes on when the round is
 //! over, and a core without one wakes for it. Received requests and queries then go on as if
 //! they had arrived without a card. Drivers and delays are those of

@@ -75,7 +75,7 @@ impl MachineModel {
             return fail("run-queues", Problem::Conflict(problem));
         }
         match self.ladder() {
-            Err(error) => fail("core-types", Problem::Ladder(error)),
+            Err(error) => fail("core-types", Problem::Ladder(Box::new(error))),
             Ok(ladder) if ladder.all_cores() != usize::from(self.cores) => {
                 let problem = "the numbers of cores of all types do not add up to `cores`";
                 fail("core-types.supply", Problem::Conflict(problem))

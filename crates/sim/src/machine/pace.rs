@@ -1,7 +1,8 @@
 //! The pace of cores: frequencies with their governor, and the memory system's state.
 
-use super::queue::cores_of;
+use super::queue::{cores_of, time_of};
 use super::{MachineSimulation, Timer};
+use crate::order::round_ns;
 use lull_measure::{Hertz, Nanos};
 
 impl MachineSimulation {
@@ -82,9 +83,33 @@ impl MachineSimulation {
             .map(|core| self.cores[core].supply.speed)
             .sum();
         let pace = 1.0 / (1.0 + self.interference * (speed - 1.0).max(0.0));
-        cores_of(cores).for_each(|core| self.credit(core));
-        self.shared_pace = pace;
-        cores_of(cores).for_each(|core| self.retime(core));
+        let before = std::mem::replace(&mut self.shared_pace, pace);
+        if pace != before {
+            cores_of(cores).for_each(|core| self.change_shared_pace(core, before));
+        }
+    }
+
+    /// Brings the work of a core's running thread up to date, which the shared pace before now
+    /// decided, and times its end again: all that a change of the shared pace concerns.
+    fn change_shared_pace(&mut self, core: usize, before: f64) {
+        let now_ns = self.now_ns;
+        let state = &mut self.cores[core];
+        let Some(current) = state.current else { return };
+        let thread = &mut self.threads[current];
+        let app = &mut self.apps[thread.app];
+        let pace = app.pace * state.supply.speed;
+        if now_ns > state.since_ns {
+            let work_ns = (now_ns - state.since_ns) as f64 * (pace * before);
+            state.since_ns = now_ns;
+            thread.left_ns -= work_ns;
+            app.work_ns += work_ns;
+        }
+        if !state.queue.is_empty() {
+            return self.retime(core);
+        }
+        let span_ns = time_of(thread.left_ns, pace * self.shared_pace).max(0.0);
+        let end_ns = state.since_ns.saturating_add(round_ns(span_ns));
+        self.set_clock(core, end_ns.max(now_ns));
     }
 
     /// Makes a core one of another type.

@@ -28,7 +28,7 @@ pub(crate) type GivenRequests = Box<dyn Iterator<Item = (u64, f64)> + Send>;
 
 /// When requests are due.
 pub(super) enum RequestSource {
-    /// When somebody else says, with the work of each.
+    /// At given instants, each with its work.
     Given { each: GivenRequests, work_ns: f64 },
     /// At a rate, whatever is answered.
     Open(Box<Arrivals<Stream>>),

@@ -83,8 +83,8 @@ pub enum Problem {
         most: u64,
     },
     /// Core types that are no ladder.
-    #[error(transparent)]
-    Ladder(#[from] lull_control::dispatcher::LadderError),
+    #[error("{0}")]
+    Ladder(Box<lull_control::dispatcher::LadderError>),
     /// Two settings that do not go together.
     #[error("{0}")]
     Conflict(&'static str),
