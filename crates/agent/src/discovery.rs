@@ -62,7 +62,7 @@ pub struct PodIdentity {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The UID of its object.
+    /// Its UID as its kubelet has it.
     pub uid: String,
     /// The container that is the app; empty if the whole pod is.
     pub container: String,

@@ -153,8 +153,6 @@ pub(crate) struct PodOrder {
     pub(crate) name: String,
     /// Its UID, or the hash of its file if it is a static pod.
     pub(crate) uid: String,
-    /// The UID of its object.
-    pub(crate) object_uid: String,
     /// The name of the container that is the app; empty if the whole pod is.
     pub(crate) container_name: String,
     /// The name of what has made it.
@@ -251,7 +249,7 @@ impl PodOrder {
         PodIdentity {
             namespace: self.namespace.clone(),
             name: self.name.clone(),
-            uid: self.object_uid.clone(),
+            uid: self.uid.clone(),
             container: self.container_name.clone(),
             workload: self.workload.clone(),
             service: self.otlp_service.clone(),
@@ -266,8 +264,8 @@ impl PodOrder {
         }
         let container = &self.container_name;
         let has_names = (container.is_empty() || is_name(container)) && is_name(&self.workload);
-        if !is_uid(&self.object_uid) || !has_names {
-            return Err("a pod whose UID, container or workload no API server allows".to_owned());
+        if !has_names {
+            return Err("a pod whose container or workload no API server allows".to_owned());
         }
         if self.otlp_service.as_ref().is_some_and(|service| !is_service(service)) {
             return Err("a pod with a service.name that is none".to_owned());
@@ -310,7 +308,6 @@ pub(crate) mod tests {
             namespace: "shop".to_owned(),
             name: format!("web-{uid}"),
             uid: uid.to_owned(),
-            object_uid: uid.to_owned(),
             container_name: String::new(),
             workload: "web".to_owned(),
             otlp_service: None,
@@ -335,7 +332,6 @@ pub(crate) mod tests {
         assert!(with(|order| order.name = "a/b".to_owned()));
         assert!(with(|order| order.namespace = "a\u{1b}[2J".to_owned()));
         assert!(with(|order| order.template = 1));
-        assert!(with(|order| order.object_uid = "a b".to_owned()));
         assert!(with(|order| order.container_name = "\"} or x{".to_owned()));
         assert!(with(|order| order.otlp_service = Some("a\n".to_owned())));
         let tail = |percent, bound_ns| Bound::Tail { percent, bound_ns };

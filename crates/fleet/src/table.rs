@@ -274,7 +274,6 @@ impl Table {
         };
         let objectives = wish.objectives.iter().map(|one| Bound::from(one.objective)).collect();
         Ok(Some(PodOrder {
-            object_uid: pod.object_uid.clone(),
             container_name: wish.container.unwrap_or_default(),
             workload: pod.workload.clone(),
             otlp_service: wish.service,

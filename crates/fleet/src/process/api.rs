@@ -280,7 +280,11 @@ mod tests {
             let mut changes = watch(&client, "node", &throttle);
             loop {
                 match changes.next().await {
-                    Some(Change::Pod(change)) => break change.unwrap_err(),
+                    Some(Change::Pod(change)) => {
+                        if let Err(error) = *change {
+                            break error;
+                        }
+                    }
                     Some(Change::Rule(_)) => {}
                     None => panic!("the watch has ended"),
                 }

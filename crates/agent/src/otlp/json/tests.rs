@@ -100,7 +100,8 @@ fn what_cannot_be_counted_is_refused_as_in_protobuf() {
 fn what_is_no_export_is_an_error() {
     let cases = [
         "",
-        "[]",
+        "7",
+        r#"[{"resource":{}}]"#,
         r#"{"resourceMetrics":{}}"#,
         r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"histogram":7}]}]}]}"#,
     ];
