@@ -29,6 +29,7 @@ use crate::drivers::{ethtool, text};
 use crate::guard::{Ledger, Original};
 use lull_control::CoreSet;
 use lull_measure::{Nanos, Watts};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::str::FromStr;
@@ -106,6 +107,8 @@ pub struct Held {
     nics: Vec<(String, Coalescing)>,
     latency: Option<File>,
     limits: Vec<UnitState>,
+    /// The connection by which limits are looked at.
+    systemd: RefCell<Option<Systemd>>,
     /// What the user should know of how the wishes were granted.
     notes: Vec<String>,
     roots: Roots,
@@ -188,8 +191,8 @@ fn grant(wishes: &[Wish], roots: &Roots, save: &mut impl SaveOld) -> Result<Held
     save.values(&originals)?;
     let written = write_all(&plan.writes).map_err(KnobError::from)?;
     let (notes, roots) = (plan.notes, roots.clone());
-    let mut held =
-        Held { written, nics: Vec::new(), latency: None, limits: Vec::new(), notes, roots };
+    let (nics, limits, systemd) = (Vec::new(), Vec::new(), RefCell::default());
+    let mut held = Held { written, nics, latency: None, limits, systemd, notes, roots };
     let granted = held
         .set_limits(plan.limits)
         .and_then(|()| wishes.iter().try_for_each(|wish| held.grant_other(wish, save)));
@@ -284,7 +287,7 @@ impl Held {
     pub fn renew(&self) -> Vec<String> {
         let renewed = |limit: &UnitState| {
             let UnitState { unit, property, ours, .. } = limit;
-            match limit.renew(&self.roots.run) {
+            match limit.renew(&self.roots.run, &mut self.systemd.borrow_mut()) {
                 Ok(false) => None,
                 Ok(true) => Some(format!("{unit}: {property} {ours} is set again after a reload")),
                 Err(error) => Some(format!("{unit}: {property} is not checked: {error}")),

@@ -59,12 +59,15 @@ impl Bus {
         self.stream.set_write_timeout(Some(PATIENCE))?;
         let user = rustix::process::geteuid().as_raw().to_string();
         let digits: String = user.bytes().map(|digit| format!("{digit:02x}")).collect();
-        self.stream.write_all(format!("\0AUTH EXTERNAL {digits}\r\n").as_bytes())?;
+        // `BEGIN` before the answer, as systemd's own clients do: systemd 252 does not look at a
+        // first message that arrives together with `BEGIN` until a second one arrives.
+        let dialogue = format!("\0AUTH EXTERNAL {digits}\r\nBEGIN\r\n");
+        self.stream.write_all(dialogue.as_bytes())?;
         let line = self.line()?;
         if !line.starts_with("OK ") {
             return Err(io::Error::other(format!("it refuses this user: {}", line.trim_end())));
         }
-        self.stream.write_all(b"BEGIN\r\n")
+        Ok(())
     }
 
     /// One line of the dialogue before the first message, byte by byte: what follows it is not

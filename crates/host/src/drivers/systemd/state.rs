@@ -87,17 +87,24 @@ impl UnitState {
 
     /// Sets the limit again if a reload of systemd has undone it: an owner's drop-in that
     /// systemd reads after Lull's has another value. Returns whether it did. A limit that
-    /// another program has set since has another drop-in and is left alone.
-    pub(crate) fn renew(&self, run: &Path) -> Result<bool, SystemdError> {
+    /// another program has set since has another drop-in and is left alone. `kept` is a
+    /// connection of an earlier call.
+    pub(crate) fn renew(
+        &self,
+        run: &Path,
+        kept: &mut Option<Systemd>,
+    ) -> Result<bool, SystemdError> {
         if self.before == self.ours || !self.is_our_drop_in(run) {
             return Ok(false);
         }
-        let mut systemd = Systemd::connect(run)?;
-        if systemd.get(&self.unit, self.property)? != self.before {
-            return Ok(false);
+        // Taken, so that a connection that failed is not used again.
+        let mut systemd = kept.take().map_or_else(|| Systemd::connect(run), Ok)?;
+        let is_undone = systemd.get(&self.unit, self.property)? == self.before;
+        if is_undone {
+            systemd.set(&self.unit, &[(self.property, &self.ours)])?;
         }
-        systemd.set(&self.unit, &[(self.property, &self.ours)])?;
-        Ok(true)
+        *kept = Some(systemd);
+        Ok(is_undone)
     }
 
     /// Whether systemd's drop-in has Lull's value.

@@ -164,9 +164,10 @@ fn serve(run: &Path, state: &Arc<Mutex<State>>) {
     let listener = UnixListener::bind(run.join("systemd/private")).unwrap();
     let (run, state) = (run.to_owned(), Arc::clone(state));
     std::thread::spawn(move || {
-        for stream in listener.incoming() {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let (run, state) = (run.clone(), Arc::clone(&state));
             // A client that goes away in the middle of a message ends its own service only.
-            let _ = stream.and_then(|stream| converse(stream, &run, &state));
+            std::thread::spawn(move || converse(stream, &run, &state));
         }
     });
 }
