@@ -168,20 +168,29 @@ fn search_for_unit(unit: &str, systemctl: &Path, roots: &Roots) -> Result<Search
     if globs::is_glob(unit) {
         return Ok(Search::unit(unit, None)?);
     }
-    let place = match cgroup_of_unit(unit, systemctl) {
-        Ok(place) => place,
+    let state = match state_of_unit(unit, systemctl) {
+        Ok(state) => state,
         // A tree of units shows that systemd runs, or did: in a container, for one.
-        Err(_) if cgroup::has_units(roots) => None,
+        Err(_) if cgroup::has_units(roots) => UnitFacts::default(),
         Err(error) => return Err(error),
     };
-    Ok(Search::unit(unit, place)?)
+    Ok(Search::unit(unit, state.cgroup)?.with_obstacle(state.obstacle))
 }
 
-/// Asks systemd for the cgroup of a unit; `None` if the unit has none now.
-fn cgroup_of_unit(unit: &str, systemctl: &Path) -> Result<Option<PathBuf>, AttachError> {
+/// What systemd knows of a unit.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct UnitFacts {
+    /// Its cgroup, if it has one now.
+    cgroup: Option<PathBuf>,
+    /// Why it cannot start.
+    obstacle: Option<String>,
+}
+
+/// Reads from systemd where a unit is, and whether it can start.
+fn state_of_unit(unit: &str, systemctl: &Path) -> Result<UnitFacts, AttachError> {
     let name = || unit.to_owned();
     let mut command = Command::new(systemctl);
-    command.args(["show", "--property=ControlGroup", "--", unit]);
+    command.args(["show", "--property=ControlGroup,LoadState", "--", unit]);
     let answer =
         command.output().map_err(|source| AttachError::NoSystemd { unit: name(), source })?;
     let text = String::from_utf8_lossy(&answer.stdout);
@@ -195,7 +204,12 @@ fn cgroup_of_unit(unit: &str, systemctl: &Path) -> Result<Option<PathBuf>, Attac
         text.lines().find_map(value).unwrap_or_default()
     };
     let path = property("ControlGroup");
-    Ok((!path.is_empty()).then(|| path.into()))
+    let obstacle = match property("LoadState").as_str() {
+        "masked" => Some(format!("which is masked: `systemctl unmask {unit}` lets it start")),
+        "not-found" => Some("of which systemd knows no file".to_owned()),
+        _ => None,
+    };
+    Ok(UnitFacts { cgroup: (!path.is_empty()).then(|| path.into()), obstacle })
 }
 
 #[cfg(test)]
@@ -214,9 +228,13 @@ mod tests {
         place
     }
 
-    fn cgroup_from(script: &str) -> Result<Option<PathBuf>, AttachError> {
+    fn facts_from(script: &str) -> Result<UnitFacts, AttachError> {
         let place = systemctl(script);
-        cgroup_of_unit("a.service", &place.path().join("systemctl"))
+        state_of_unit("a.service", &place.path().join("systemctl"))
+    }
+
+    fn cgroup_from(script: &str) -> Result<Option<PathBuf>, AttachError> {
+        facts_from(script).map(|facts| facts.cgroup)
     }
 
     #[test]
@@ -232,7 +250,7 @@ mod tests {
         assert_eq!(cgroup_from("echo ControlGroup=").unwrap(), None);
         let not_booted = "echo 'System has not been booted with systemd' >&2; exit 1";
         assert!(cgroup_from(not_booted).unwrap_err().to_string().contains("not been booted"));
-        let missing = cgroup_of_unit("a.service", Path::new("/nonexistent/systemctl"));
+        let missing = state_of_unit("a.service", Path::new("/nonexistent/systemctl"));
         assert!(matches!(missing, Err(AttachError::NoSystemd { .. })));
         let tree = tempfile::tempdir().unwrap();
         let roots = Roots::under(tree.path());
@@ -241,6 +259,27 @@ mod tests {
         std::fs::create_dir_all(roots.sys.join("fs/cgroup/system.slice")).unwrap();
         std::fs::write(roots.sys.join("fs/cgroup/cgroup.procs"), "").unwrap();
         assert!(search_for_unit("a.service", nowhere, &roots).is_ok());
+    }
+
+    #[test]
+    fn a_unit_that_cannot_start_waits_and_the_reason_is_reported() {
+        let masked = systemctl("echo ControlGroup=; echo LoadState=masked");
+        let tree = tempfile::tempdir().unwrap();
+        let roots = Roots::under(tree.path());
+        let program = masked.path().join("systemctl");
+        let mut search = search_for_unit("a.service", &program, &roots).unwrap();
+        let why = search.describe();
+        assert!(why.contains("masked") && why.contains("systemctl unmask a.service"), "{why}");
+        assert!(!search.may_have_processes(&roots));
+        let unknown = facts_from("echo ControlGroup=; echo LoadState=not-found").unwrap();
+        assert!(unknown.obstacle.unwrap().contains("knows no file"));
+        // Unmasked and started meanwhile.
+        let group = roots.sys.join("fs/cgroup/system.slice/a.service");
+        std::fs::create_dir_all(&group).unwrap();
+        std::fs::write(roots.sys.join("fs/cgroup/cgroup.procs"), "").unwrap();
+        std::fs::write(group.join("cgroup.procs"), "7\n").unwrap();
+        assert!(search.may_have_processes(&roots));
+        assert_eq!(search.describe(), "unit `a.service`");
     }
 
     #[test]

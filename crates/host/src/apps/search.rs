@@ -78,6 +78,8 @@ pub(super) struct UnitSearch {
     glob: GlobMatcher,
     /// Where systemd has placed it, or where it was last.
     place: Option<PathBuf>,
+    /// Why it cannot start, if systemd knows that.
+    obstacle: Option<String>,
 }
 
 impl Search {
@@ -92,8 +94,18 @@ impl Search {
 
     /// A unit, which systemd has placed at a cgroup if it is known.
     pub(super) fn unit(name: &str, place: Option<PathBuf>) -> Result<Self, GlobError> {
-        let search = UnitSearch { name: name.to_owned(), glob: globs::of_path(name)?, place };
-        Ok(if globs::is_glob(name) { Self::Units(search) } else { Self::Unit(search) })
+        let (name, obstacle) = (name.to_owned(), None);
+        let search = UnitSearch { glob: globs::of_path(&name)?, name, place, obstacle };
+        let is_glob = globs::is_glob(&search.name);
+        Ok(if is_glob { Self::Units(search) } else { Self::Unit(search) })
+    }
+
+    /// The same with a reason for which a unit cannot start, for messages.
+    pub(super) fn with_obstacle(mut self, why: Option<String>) -> Self {
+        if let Self::Unit(search) = &mut self {
+            search.obstacle = why;
+        }
+        self
     }
 
     pub(super) fn pattern(pattern: &ProcessPattern) -> Result<Self, GlobError> {
@@ -106,6 +118,9 @@ impl Search {
         match self {
             Self::Cgroup(path) => format!("cgroup {}", path.display()),
             Self::Cgroups(glob) => format!("cgroups {}", glob.text),
+            Self::Unit(UnitSearch { name, obstacle: Some(why), .. }) => {
+                format!("unit `{name}`, {why}")
+            }
             Self::Unit(unit) => format!("unit `{}`", unit.name),
             Self::Units(units) => format!("units `{}`", units.name),
             Self::Pattern { pattern, .. } => format!("processes with {pattern}"),
@@ -227,6 +242,8 @@ impl UnitSearch {
         }
         let found = cgroup::named(roots, &self.glob, true).pop();
         self.place.clone_from(&found);
+        // A unit that has a cgroup has been started.
+        self.obstacle = self.obstacle.take().filter(|_| found.is_none());
         found
     }
 }
