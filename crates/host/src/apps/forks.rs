@@ -13,7 +13,7 @@
 
 use super::identity::ProcessId;
 use crate::sys::netlink::{ProcessEvent, ProcessEvents};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The descendants of the processes that are followed. Clones share them.
@@ -27,7 +27,12 @@ struct State {
     kin: BTreeMap<i32, Kin>,
     /// Whether the kernel dropped events.
     has_lost: bool,
+    /// The processes that were made or have ended since they were last taken.
+    changed: BTreeSet<i32>,
 }
+
+/// More changes than this are no quicker to look at than a listing.
+const CHANGED_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Kin {
@@ -94,6 +99,16 @@ impl Forks {
         state.events = Some(events);
     }
 
+    /// Reads what the kernel has reported, and takes the processes that were made or have ended
+    /// since this was last called. `None` if these are not all, or too many.
+    pub(super) fn take_changed(&self) -> Option<BTreeSet<i32>> {
+        self.read();
+        let mut state = self.state();
+        let changed = std::mem::take(&mut state.changed);
+        let is_complete = state.events.is_some() && !state.has_lost;
+        (is_complete && changed.len() < CHANGED_MAX).then_some(changed)
+    }
+
     /// The nearest followed ancestor of a process, if it is known to have one.
     pub fn creator(&self, pid: i32) -> Option<ProcessId> {
         self.state().kin.get(&pid).map(|kin| kin.creator)
@@ -112,6 +127,11 @@ impl Forks {
 
 impl State {
     fn take(&mut self, event: ProcessEvent) {
+        if let ProcessEvent::Forked { child: pid, .. } | ProcessEvent::Exited(pid) = event
+            && self.changed.len() < CHANGED_MAX
+        {
+            self.changed.insert(pid);
+        }
         match event {
             ProcessEvent::Forked { parent, child } => match self.kin.get(&parent).copied() {
                 Some(kin) => drop(self.kin.insert(child, kin)),
@@ -149,6 +169,7 @@ mod tests {
         }
         assert_eq!(state.kin.keys().copied().collect::<Vec<_>>(), [9, 10]);
         assert!(state.kin.values().all(|kin| *kin == Kin { creator: id(7), first: id(5) }));
+        assert_eq!(state.changed, BTreeSet::from([7, 8, 9, 10]));
         assert!(!state.has_lost);
         state.take(ProcessEvent::Lost);
         assert!(state.has_lost);

@@ -19,6 +19,7 @@ use super::identity::{Facts, numbers};
 use crate::Roots;
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Number of the next listing of any table.
@@ -40,6 +41,14 @@ pub struct ProcessTable {
 struct Known {
     inode: u64,
     facts: Facts,
+}
+
+impl Known {
+    /// Reads it from `/proc`; `None` if there is no such process.
+    fn read(roots: &Roots, pid: i32) -> Option<Self> {
+        let inode = std::fs::metadata(roots.proc.join(pid.to_string())).ok()?.ino();
+        Some(Self { inode, facts: Facts::of_process(roots, pid).ok()? })
+    }
 }
 
 impl ProcessTable {
@@ -80,6 +89,24 @@ impl ProcessTable {
             let read = || Some(Known { inode, facts: Facts::of_process(&self.roots, pid).ok()? });
             if let Some(known) = kept.or_else(read) {
                 self.known.insert(pid, known);
+            }
+        }
+        self.refresh_descriptions();
+        Ok(())
+    }
+
+    /// Brings the table up to what the kernel has reported since the last call: processes that
+    /// were made or have ended. Lists all where that is not known. This is for looks between
+    /// epochs; [`ProcessTable::refresh`] finds also what is not reported.
+    ///
+    /// # Errors
+    /// As [`ProcessTable::refresh`].
+    pub fn refresh_changed(&mut self) -> io::Result<()> {
+        let Some(changed) = self.forks.take_changed() else { return self.refresh() };
+        for pid in changed {
+            match Known::read(&self.roots, pid) {
+                Some(known) => drop(self.known.insert(pid, known)),
+                None => drop(self.known.remove(&pid)),
             }
         }
         self.refresh_descriptions();
@@ -158,6 +185,30 @@ mod tests {
         child.wait().unwrap();
         table.refresh().unwrap();
         assert_ne!(table.facts(pid).map(|facts| facts.parent), Some(pid));
+    }
+
+    #[test]
+    fn changes_between_listings_are_those_of_a_listing() {
+        let forks = Forks::default();
+        let is_reported = forks.subscribe();
+        let mut table = ProcessTable::new(&Roots::default()).unwrap().following(forks);
+        table.refresh_changed().unwrap();
+        let (mut short, mut long) = (sleeper(), sleeper());
+        let [ended, alive] = [&short, &long].map(|child| child.id().cast_signed());
+        table.refresh_changed().unwrap();
+        assert!(table.facts(ended).is_some() && table.facts(alive).is_some());
+        let inode = table.known[&alive].inode;
+        short.kill().unwrap();
+        short.wait().unwrap();
+        table.refresh_changed().unwrap();
+        assert!(table.facts(ended).is_none() && table.facts(alive).is_some());
+        table.refresh().unwrap();
+        assert_eq!(table.known[&alive].inode, inode, "a listing takes it for the same process");
+        long.kill().unwrap();
+        long.wait().unwrap();
+        if !is_reported {
+            lull_testing::skip("the kernel reports no forks, so that all processes were listed");
+        }
     }
 
     /// Asks the kernel for the number of a dead process again; only root may.

@@ -43,7 +43,7 @@ impl HostPlant {
         if due.is_empty() {
             return false;
         }
-        if let Err(error) = self.table.refresh() {
+        if let Err(error) = self.table.refresh_changed() {
             self.notice(format!("cannot list processes: {error}"));
         }
         self.listed = now(ClockId::Boottime);
