@@ -217,10 +217,8 @@ fn specialised(linux: &Swept, ebbrt: &Swept, load: f64) -> [Row; 2] {
     let ratio = pair.map(|(linux, ebbrt)| linux.watts / ebbrt.watts);
     let pair = linux.best(load).zip(ebbrt.best(load));
     let saved = pair.map(|(linux, ebbrt)| 100.0 * (1.0 - ebbrt.watts / linux.watts));
-    let why = "not reached: this stack sleeps in the deepest state at once, and here an entry \
-               costs its exit latency at the power of the highest frequency, whatever the \
-               frequency; with that the uncore and thousands of entries a second leave less than \
-               a factor of two";
+    let why = "an entry into an idle state costs what makes the printed residency of the state its \
+               break-even; the power of the stack's uncore is not printed";
     let kilo = load / 1e3;
     [
         Row::ratio(

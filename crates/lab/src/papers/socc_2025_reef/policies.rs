@@ -3,8 +3,8 @@
 use super::SEED_FILE;
 use super::os::FAIR;
 use super::system::{
-    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, tail_ms, throughput, tpp,
-    watts,
+    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, self_serving, tail_ms,
+    throughput, tpp, watts,
 };
 use crate::prelude::*;
 use lull_control::Objective;
@@ -51,7 +51,7 @@ fn alike(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
     let window = "window = \"500ms\"";
     let open = bench.cell(model, "open", "")?;
     let reef = bench.cell(model, "reef", &format!("batch = 2\n{window}"))?;
-    let apples = bench.cell(model, "apples", window)?;
+    let apples = bench.cell(&self_serving(model), "apples", window)?;
     let plain = bench.cell(model, "gate-fifo", window)?;
     let mut rows = against_alone(&reef, &open);
     rows.push(Row::held(
@@ -177,7 +177,7 @@ fn worst(model: &OversubscribedModel) -> impl Fn(&GatedTotals) -> f64 {
 
 /// PSLO or UTSLO alone. REEF turns their "self-serving threads (94 % of all threads) into on-call
 /// threads" (section 5.4): without it there is no limit on workers at a time.
-pub(super) fn self_serving(model: &OversubscribedModel) -> String {
+pub(super) fn without_cap(model: &OversubscribedModel) -> String {
     format!("window = \"500ms\"\ncap = {}", model.connections())
 }
 
@@ -209,7 +209,7 @@ fn promised(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, 
     let model = latency_sensitive(model);
     let bench = GateBench::searching(setup, 30, 10);
     let open = bench.cell(&model, "open", "")?;
-    let pslo = bench.cell(&model, "pslo", &self_serving(&model))?;
+    let pslo = bench.cell(&self_serving(&model), "pslo", &without_cap(&model))?;
     let reef = bench.cell(&model, "reef", &short_rounds("pslo"))?;
     let missed = Row::reported(
         "worst compliance, the server alone",
@@ -300,7 +300,7 @@ fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
         ..model.clone()
     };
     let bench = GateBench::searching(setup, 30, 10);
-    let utslo = bench.cell(&model, "utslo", &self_serving(&model))?;
+    let utslo = bench.cell(&self_serving(&model), "utslo", &without_cap(&model))?;
     let reef = bench.cell(&model, "reef", &short_rounds("utslo"))?;
     // The promised connections' change is 1.99 K to 1.16 K queries per second.
     let mut rows = promise_rows("UTSLO", &model, &utslo, &reef, [-41.7, 11.16]);

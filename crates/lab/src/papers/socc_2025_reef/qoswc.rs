@@ -1,10 +1,11 @@
 //! Figs. 18 to 20: areas of cores by objective (QoS-WC), compared with Demeter's zones.
 
 use super::SEED_FILE;
-use super::policies::{latency_sensitive, self_serving, short_rounds};
+use super::policies::{latency_sensitive, short_rounds, without_cap};
 use super::steered::{Course, ObservedSecond as Second, Scheme, Times, courses};
 use super::system::{
-    GateBench, choices, ee_p99, ee_p999, hertz, in_c6, mongo, tail_ms, throughput, tpp, watts,
+    GateBench, choices, ee_p99, ee_p999, hertz, in_c6, mongo, self_serving, tail_ms, throughput,
+    tpp, watts,
 };
 use crate::prelude::*;
 use lull_control::Objective;
@@ -68,7 +69,7 @@ fn rounds() -> String {
 
 fn schemes(model: &OversubscribedModel, profile: String) -> [Scheme; 3] {
     let scheme = |name, gate, policy| Scheme { name, gate, policy: Some(policy) };
-    let pslo = ("pslo", self_serving(model));
+    let pslo = ("pslo", without_cap(model));
     let reef = ("reef", rounds());
     [
         scheme("PSLO+Demeter", pslo, ("demeter", String::new())),
@@ -97,7 +98,11 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         false => Times { settled: 60, change: 85, end: 105 },
     };
     let schemes = schemes(&model, profile);
-    let all = schemes.iter().map(|scheme| courses(setup, &model, &later, scheme, times));
+    let alone = self_serving(&model);
+    let all = schemes.iter().map(|scheme| {
+        let model = if scheme.gate.0 == "pslo" { &alone } else { &model };
+        courses(setup, model, &later, scheme, times)
+    });
     let all = all.collect::<Result<Vec<_>, _>>()?;
     let mut report = EXPERIMENT.report("REEF, Figs. 18 to 20", setup);
     report.choices = choices(&mongo().1);
