@@ -247,6 +247,24 @@ fn a_class_of_a_lower_order_goes_first_and_the_others_have_their_least_share() {
 }
 
 #[test]
+fn a_gate_of_a_machine_names_the_apps_that_are_classes() {
+    let text = r#"
+        query = { before = { mean = "1ms" }, io = { mean = "1ms" }, after = { mean = "1ms" },
+                  round_trip = { mean = "1ms" } }
+        device = { channels = 1, rate_per_s = 1.0, burst = 1.0, order = "fifo" }
+        [[client-class]]
+        app = "web"
+        share = { weight = 4, least-share = 0.36 }
+        [[client-class]]
+        app = "batch"
+    "#;
+    let gate: crate::machine::GateModel = toml::from_str(text).unwrap();
+    let shares: Vec<_> = gate.client_class.iter().map(|class| class.share.in_gate()).collect();
+    let web = ClassShare { weight: 4, order: 0, turn_within: 2 };
+    assert_eq!(shares, [Some(web), Some(ClassShare::default())]);
+}
+
+#[test]
 fn without_classes_turns_go_round() {
     let mut gate = Gate::new(3).with_classes(&[], &[0; 3]);
     gate.admission = RoundLimits { allow: vec![Allowance::turns_of(1); 3], cap: 1, pace: flow() };
