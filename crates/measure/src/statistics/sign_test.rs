@@ -15,7 +15,7 @@
 //! `2 / (1 + exp(-2x)) = 1 + tanh(x)` in place of `exp(x - x^2 / 2)`, which it exceeds.
 
 /// Rates of the bets, as powers of two over the scale.
-pub(super) const RATES: i32 = 6;
+const RATES: i32 = 6;
 
 /// Which shifts are to be rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,16 +13,22 @@
 //! that: a large effect is shown in half the time. A small effect needs about as many blocks.
 //!
 //! The level follows the outcomes: the middle between treated and untreated blocks, which moves
-//! with the load. Blocks that were not drawn, such as the second of a pair, move the level and
-//! are not bet on.
+//! with the load, and by half of what the block before leaves to the next, treated or not. Blocks
+//! that were not drawn, such as the second of a pair, move the level and are not bet on.
 //!
 //! Source: the bet of [`super::SignTest`] on a randomisation of single blocks; Ramdas, Grünwald,
 //! Vovk and Shafer 2023 (Game-theoretic statistics and safe anytime-valid inference), section 4.
 
-use super::sign_test::{RATES, Side, log_mean_capital, log_stake};
+use super::sign_test::{Side, log_mean_capital, log_stake};
+
+/// Rates of the bets, over the scale.
+const RATES: [f64; 3] = [1.5, 4.0, 16.0];
 
 /// Weight of the last block in the level of all blocks.
-const NEW: f64 = 0.25;
+const NEW: f64 = 0.1;
+
+/// Blocks that hardly show what one leaves to the next.
+const FEW: f64 = 4.0;
 
 /// One block of a switchback.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,6 +37,8 @@ pub struct Block {
     pub is_treated: bool,
     /// Whether that was drawn with probability 1/2.
     pub is_drawn: bool,
+    /// Whether the block before it was treated.
+    pub follows_treated: bool,
     /// The outcome.
     pub outcome: f64,
 }
@@ -41,10 +49,11 @@ pub struct SwitchTest {
     shift: f64,
     side: Side,
     scale: f64,
-    log_capitals: [f64; RATES as usize],
-    /// Mean outcomes less the shift, and their number, of untreated and treated blocks.
-    means: [(f64, f64); 2],
-    /// The middle of both, as the last blocks show it.
+    log_capitals: [f64; RATES.len()],
+    /// Mean outcomes less the shift, and their number, by whether the block before was treated,
+    /// and the block itself.
+    means: [[(f64, f64); 2]; 2],
+    /// The middle of all, as the last blocks show it.
     level: Option<f64>,
 }
 
@@ -53,44 +62,86 @@ impl SwitchTest {
     /// It affects the power, not the error probability.
     pub fn new(shift: f64, side: Side, scale: f64) -> Self {
         debug_assert!(scale > 0.0, "{scale}");
-        let log_capitals = [0.0; RATES as usize];
-        Self { shift, side, scale, log_capitals, means: [(0.0, 0.0); 2], level: None }
+        let log_capitals = [0.0; RATES.len()];
+        Self { shift, side, scale, log_capitals, means: [[(0.0, 0.0); 2]; 2], level: None }
     }
 
     /// Takes the next block.
     pub fn push(&mut self, block: Block) {
         let shift = if block.is_treated { self.shift } else { 0.0 };
         let outcome = block.outcome - shift;
-        if let Some(level) = self.level.filter(|_| block.is_drawn) {
+        if let Some(level) = self.level_after(block.follows_treated).filter(|_| block.is_drawn) {
             let side = if self.side == Side::Above { 1.0 } else { -1.0 };
             let coin = if block.is_treated { side } else { -side };
             let beyond = coin * (outcome - level) / self.scale;
-            for (power, capital) in (0..RATES).zip(&mut self.log_capitals) {
-                *capital += log_stake(f64::from(power).exp2() * beyond);
+            for (rate, capital) in RATES.iter().zip(&mut self.log_capitals) {
+                *capital += log_stake(rate * beyond);
             }
         }
-        self.learn(block.is_treated, outcome);
+        self.learn(block, outcome);
     }
 
-    /// Moves the level towards an outcome, less half of the effect that is known so far.
-    fn learn(&mut self, is_treated: bool, outcome: f64) {
+    /// The level before a block, which is known before the block is drawn.
+    fn level_after(&self, follows_treated: bool) -> Option<f64> {
+        let side = if follows_treated { 0.5 } else { -0.5 };
+        self.level.map(|level| level + side * self.carried())
+    }
+
+    fn blocks(&self) -> f64 {
+        self.means.iter().flatten().map(|(_, count)| count).sum()
+    }
+
+    /// Difference of the means of two cells; zero while one is empty.
+    fn difference(&self, one: [usize; 2], other: [usize; 2]) -> Option<f64> {
+        let cell =
+            |at: [usize; 2]| Some(self.means[at[0]][at[1]]).filter(|(_, count)| *count > 0.0);
+        Some(cell(one)?.0 - cell(other)?.0)
+    }
+
+    /// What a treated block leaves to the next, beside an untreated one. Few blocks hardly show
+    /// it.
+    fn carried(&self) -> f64 {
+        let each = [self.difference([1, 0], [0, 0]), self.difference([1, 1], [0, 1])];
+        let known = (1.0 - FEW / self.blocks()).max(0.0);
+        known * mean_of(each.into_iter().flatten())
+    }
+
+    /// The effect on a block itself.
+    fn effect(&self) -> Option<f64> {
+        let each = [self.difference([0, 1], [0, 0]), self.difference([1, 1], [1, 0])];
+        let any = each.iter().any(Option::is_some);
+        let of_all = || {
+            let [untreated, treated] = [0, 1].map(|own| {
+                let count = self.means[0][own].1 + self.means[1][own].1;
+                let sum = |before: usize| self.means[before][own].0 * self.means[before][own].1;
+                (count > 0.0).then(|| (sum(0) + sum(1)) / count)
+            });
+            Some(treated? - untreated?)
+        };
+        if any { Some(mean_of(each.into_iter().flatten())) } else { of_all() }
+    }
+
+    /// Moves the level towards an outcome, less what is known of its causes.
+    fn learn(&mut self, block: Block, outcome: f64) {
         // One stall counts as far off, and no further.
         let far = 2.0 * self.scale;
         let outcome = self.level.map_or(outcome, |it| outcome.clamp(it - far, it + far));
-        let (mean, count) = &mut self.means[usize::from(is_treated)];
+        let was_known = self.effect().is_some();
+        let own = usize::from(block.is_treated);
+        let (mean, count) = &mut self.means[usize::from(block.follows_treated)][own];
         *count += 1.0;
         *mean += (outcome - *mean) / *count;
-        let is_first = *count == 1.0;
-        let [(untreated, untreated_count), (treated, treated_count)] = self.means;
-        let is_known = untreated_count > 0.0 && treated_count > 0.0;
-        let half = if is_known { 0.5 * (treated - untreated) } else { 0.0 };
-        let middle = if is_treated { outcome - half } else { outcome + half };
-        let weight = NEW.max(1.0 / (untreated_count + treated_count));
-        self.level = Some(match self.level {
+        let effect = self.effect();
+        let side = |is_treated: bool| if is_treated { 0.5 } else { -0.5 };
+        let middle = outcome
+            - side(block.is_treated) * effect.unwrap_or(0.0)
+            - side(block.follows_treated) * self.carried();
+        let weight = NEW.max(1.0 / self.blocks());
+        self.level = Some(match (self.level, effect) {
             // The first block of the second kind shows the middle of both for the first time.
-            Some(_) if is_first && is_known => 0.5 * (treated + untreated),
-            Some(level) => level + weight * (middle - level),
-            None => middle,
+            (Some(level), Some(effect)) if !was_known => level - side(!block.is_treated) * effect,
+            (Some(level), _) => level + weight * (middle - level),
+            (None, _) => middle,
         });
     }
 
@@ -104,6 +155,11 @@ impl SwitchTest {
     pub fn is_shown(&self, alpha: f64) -> bool {
         self.log_capital() >= -alpha.ln()
     }
+}
+
+fn mean_of(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), one| (sum + one, count + 1.0));
+    if count > 0.0 { sum / count } else { 0.0 }
 }
 
 /// Returns the lower bound on the effect after these blocks: the largest shift that a
@@ -147,7 +203,7 @@ mod tests {
     use super::*;
 
     fn block(is_treated: bool, outcome: f64) -> Block {
-        Block { is_treated, is_drawn: true, outcome }
+        Block { is_treated, is_drawn: true, follows_treated: false, outcome }
     }
 
     #[test]
@@ -155,10 +211,12 @@ mod tests {
         // All 2^9 tosses. What a block shows follows from the coins before it, not from its own.
         let capital = |tosses: u32| {
             let mut test = SwitchTest::new(0.0, Side::Above, 0.7);
-            let mut carried = 0.0;
+            let (mut carried, mut follows_treated) = (0.0, false);
             for at in 0..9 {
                 let is_treated = tosses >> at & 1 == 1;
-                test.push(block(is_treated, carried + 0.1 * f64::from(at % 4)));
+                let block = block(is_treated, carried + 0.1 * f64::from(at % 4));
+                test.push(Block { follows_treated, ..block });
+                follows_treated = is_treated;
                 carried = 0.5 * carried + if is_treated { 0.3 } else { -0.1 };
             }
             test.log_capital().exp()
@@ -191,6 +249,23 @@ mod tests {
             test.push(Block { is_drawn: false, ..block(is_treated, f64::from(at % 2)) });
         }
         assert_eq!(test.log_capital(), 0.0);
+    }
+
+    #[test]
+    fn what_one_block_leaves_to_the_next_hides_no_effect() {
+        let [mut aware, mut blind] = [0, 1].map(|_| SwitchTest::new(0.0, Side::Above, 0.7));
+        let mut follows_treated = false;
+        for at in 0..40u32 {
+            let is_treated = 0x5a3c_96e1_u32.rotate_left(at) & 1 == 1;
+            let carried = if follows_treated { 0.3 } else { 0.0 };
+            let outcome = carried + if is_treated { 0.2 } else { 0.0 };
+            let block = block(is_treated, outcome);
+            aware.push(Block { follows_treated, ..block });
+            blind.push(block);
+            follows_treated = is_treated;
+        }
+        let [aware, blind] = [aware, blind].map(|test| test.log_capital());
+        assert!(aware > 2.0 * blind && aware > 10.0, "{aware} {blind}");
     }
 
     #[test]
