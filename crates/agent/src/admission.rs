@@ -18,7 +18,8 @@ pub use threads::{Changed, Order, Threads};
 
 use lull_control::admission::{Admission, Answered, Pace, RoundLimits, RoundSeen, Seen};
 use lull_control::{Objective, PolicyError};
-use lull_host::oncall::{Runtime, Statistics, describe_bypass};
+use lull_host::Roots;
+use lull_host::oncall::{Runtime, ServerClock, Statistics, describe_bypass};
 use lull_measure::{Gauge, Missing, Nanos};
 use lull_oncall::{BREAK_EVEN_NS, CAP_MAX, Counters, Mode, Settings};
 use lull_policies::ADMISSION_CONTROLLERS;
@@ -62,6 +63,7 @@ pub struct LiveAdmission {
     admission: Box<dyn Admission>,
     runtime: Arc<Runtime>,
     statistics: Statistics,
+    clock: ServerClock,
     /// The index of each connection, if the controller distinguishes connections.
     places: Option<Places>,
     limits: RoundLimits,
@@ -140,6 +142,7 @@ impl LiveAdmission {
             name: post.name.clone(),
             admission: post.admission()?,
             statistics: runtime.statistics(),
+            clock: ServerClock::new(&Roots::default()),
             places: tells_apart.then_some(places),
             limits: RoundLimits::open(post.objectives().len()),
             closed: post.closed,
@@ -241,6 +244,7 @@ impl LiveAdmission {
             device: Err(Missing::because("the library sees no device")),
             round: round(&did, &gate, span, queries),
             rested: rested(&did, &gate, span),
+            server: self.clock.read(&self.runtime),
         };
         self.admission.decide(&seen, &mut self.limits);
         self.apply_allowances();
@@ -389,7 +393,6 @@ fn cores() -> u32 {
 mod tests {
     use super::*;
     use lull_control::admission::Allowance;
-    use lull_host::Roots;
     use lull_host::oncall::{OperatorPage, PageDirectory, Rules};
     use lull_measure::Percentile;
 

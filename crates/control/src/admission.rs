@@ -39,6 +39,17 @@ pub struct RoundSeen {
     pub took: Nanos,
 }
 
+/// What a server used over a span that ends now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerTimes {
+    /// The span.
+    pub span: Nanos,
+    /// CPU time of the server.
+    pub cpu: Nanos,
+    /// Time that its threads were runnable without running.
+    pub run_queue: Nanos,
+}
+
 /// What an admission controller is shown.
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
@@ -56,6 +67,8 @@ pub struct Seen<'a> {
     /// do, in stretches from which a core's deep idle state gains (C6 opportunity as
     /// the gate sees it; REEF, Li et al. 2025, equation 2), in [0, 1].
     pub rested: Gauge<f64>,
+    /// What the server used since the last such reading, with decisions that have one.
+    pub server: Gauge<ServerTimes>,
 }
 
 /// What one connection may do until the next decision.

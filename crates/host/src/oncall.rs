@@ -10,6 +10,7 @@ mod heartbeat;
 mod operator;
 mod requests;
 mod seen;
+mod times;
 mod unmapped;
 mod watch;
 
@@ -21,6 +22,7 @@ pub use directory::{PageDirectory, PageDirectoryError, write_library};
 pub use operator::{GateStatus, OperatorError, OperatorPage, describe_bypass};
 pub use requests::{LiveRequests, RequestSeen};
 pub use seen::{ConnectionSeen, Counts, Statistics};
+pub use times::ServerClock;
 pub use unmapped::{UnmappedServer, UnmappedServers};
 pub use watch::Watch;
 

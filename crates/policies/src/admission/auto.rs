@@ -9,58 +9,72 @@
 //! ```text
 //! C   scout: one open block shows how many transactions are under way (Little's law);
 //!         limits from there down to half of the cores are candidates, four at most
-//!     survey: rounds of one open block and one of each candidate, in random order;
-//!         close if a gain is shown, drop what is unlikely to gain, or behind the best
+//!     survey: blocks of the open gate and of the candidates, drawn at random; close if a
+//!         gain is shown, drop what is unlikely to gain, or behind the best
+//!     hold: pairs of blocks with the open gate confirm the limit, or refute it; a change of
+//!         the load begins a new survey
 //! N   with that C: the same with turns of 2 and 8 beside turns of 1
 //! D   if no C helps, a bound is given and workers can rest: the same with 1 ms, 2, 4, ...;
 //!         the longest that keeps bound and throughput and gives rest
 //! ```
 //!
-//! A gain is *shown* by a sign test of the pairs of blocks, which may be looked at after every
-//! round (`evidence.rs`, [`lull_measure::statistics::SignTest`]). All surveys together close a
-//! gate without a gain with a probability of 1 %: each has its part of that, and each figure of
+//! A gain is *shown* by a test of blocks that a coin chose, which may be looked at after every
+//! block (`evidence.rs`, [`lull_measure::statistics::SwitchTest`]). All surveys together close a
+//! gate without a gain with a probability of .8 %: each has its part of that, and each figure of
 //! each candidate its part of the survey's. What a gain may cost has to remain in the mean, and
-//! nearly remain for certain (`aim.rs`). Trying costs at most .5 % of the throughput of any ten
-//! minutes (`ledger.rs`), and 3 % of the time.
+//! nearly remain for certain (`aim.rs`); until all of it is shown to remain, the limit is
+//! provisional (`confirmation.rs`). Trying costs at most .5 % of the throughput of any ten minutes
+//! (`ledger.rs`), and 3 % of the time; behind a limit that keeps a promised tail, a fifth of what
+//! the promise leaves.
 //!
 //! The result holds for 60 s, 120 s, ... 16 min while it stays the same, and at once a new
-//! survey begins when the load has changed. Blocks are at least four mean latencies long and
-//! their first quarter does not count.
+//! survey begins when the load has changed (`change.rs`). Blocks are at least 3.5 mean latencies
+//! long; the first 2.6, or the first quarter, do not count (`window.rs`).
 //!
 //! *Better* depends on the goal: more throughput; a lower tail for at most a stated loss of
 //! throughput; or either without harm to the other. The default follows from the objectives:
 //! a bound asks for the tail, a floor for throughput, neither for gain without harm. The gate
 //! counts what it admits: transactions live, queries simulated.
 //!
-//! Source: ours, on REEF's gate. Checked by its tests, by simulated surveys (`simulation.rs`),
-//! and by `cargo xtask bench preload` (C) and `batching` (D). Error rates, blocks, loads and
-//! what did not work: `docs/design/auto.md`.
+//! Source: ours, on REEF's gate. Checked by its tests, by simulated surveys (`simulation.rs`) and
+//! servers (`loops.rs`), and by `cargo xtask bench preload` (C) and `batching` (D). Error rates,
+//! blocks, loads and what did not work: `docs/design/auto.md`.
 
 use super::{AdmissionKind, Site, Workers};
-use crate::config::{config, positive_time, read, text, within, wrong};
+use crate::config::{read, wrong};
 use crate::entry::{ConfigSchema, Entry};
-use aim::{Aim, ServerObjective};
+use aim::{Aim, Proof, ServerObjective};
+use change::Change;
+use confirmation::Confirmation;
+use keys::{Config, Goal};
 use ledger::Ledger;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
 use lull_control::{PolicyError, Rng};
 use lull_measure::Nanos;
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use rand::SeedableRng;
-use serde::{Deserialize, Serialize};
 use setting::Setting;
 use survey::{Finding, Plan, Progress, Survey, What};
 use window::{Look, Window};
 
 mod aim;
 mod candidates;
+mod change;
+mod confirmation;
 mod evidence;
+mod holding;
+mod keys;
 mod ledger;
+#[cfg(test)]
+mod loops;
 mod setting;
 #[cfg(test)]
 mod simulation;
 mod survey;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trouble;
 mod window;
 
 /// The registry's entry.
@@ -74,120 +88,53 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     make: |table, site, _| Ok(Box::new(Auto::new(read(table)?, site)?)),
 };
 
-config! {
-    /// What is tried, for how long, and what it is for.
-    struct Config checked by check {
-        /// `throughput`, `tail` (for at most `loss_percent` of throughput), `both`: either
-        /// without harm to the other; or `objectives`: by what the server is promised, a
-        /// bound, a floor of throughput, or nothing.
-        goal: Goal = Goal::Objectives,
-        /// The largest C that is tried; none is tried that cannot bind (ours).
-        most_cap: u32 = 256,
-        /// The smallest, and C while workers rest (ours).
-        least_cap: u32 = 8,
-        /// The largest N that is tried with a C that helps, after 2 (section 3.4: 8 for
-        /// throughput, 2 for tails, where none larger is tried); 1: none.
-        most_batch: u32 = 8,
-        /// The longest D that is tried where workers can rest; each is twice the one
-        /// before, from the break-even on (section 3.2: 1 ms).
-        #[serde(serialize_with = "text")]
-        most_pause: Nanos = Nanos::from_millis(64),
-        /// Pairs of blocks at most, of a setting and the reference (ours).
-        pairs: u32 = 60,
-        /// Least length of a block; more where latencies are long (ours).
-        #[serde(serialize_with = "text")]
-        window: Nanos = Nanos::from_millis(400),
-        /// Throughput that a lower tail may cost with `goal = "tail"`, in percent (ours).
-        loss_percent: f64 = 25.0,
-        /// Time to the first retry; doubled while the answer stays the same (ours).
-        #[serde(serialize_with = "text")]
-        retry: Nanos = Nanos::from_secs(60),
-        /// Time between two looks at what was answered (ours).
-        #[serde(serialize_with = "text")]
-        look: Nanos = Nanos::from_millis(100),
-    }
-}
-
-/// What a setting is to be better at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Goal {
-    Throughput,
-    Tail,
-    Both,
-    Objectives,
-}
-
 /// Turns that are tried after those of one.
 const SMALL_BATCH: u32 = 2;
+/// Pairs of blocks of a limit and its neighbours, and how often a limit moves to one in a row.
+const NEIGHBOUR_PAIRS: u32 = 8;
+const MOVES: u32 = 3;
 /// A rest costs up to D in latency: no longer one is tried than this share of the bound.
 const SHARE_OF_BOUND: f64 = 0.8;
 /// Time without trying after a survey, at least, over what the survey took.
 const REST: u64 = 32;
 /// Longest time between retries, in first ones, where surveys are short.
 const RETRIES_MAX: u64 = 16;
-/// Change of throughput, either way, that is another load if two windows and
-/// all of this time show it: clients that connect take two seconds or three. So
-/// long a rest may break the bound.
-const OTHER_LOAD: f64 = 1.5;
-/// The same of how many are under way at a time, which follows latency, too, and so
-/// goes up and down more where clients do not wait for their answers.
+/// Change of how many are under way at a time that is another load, in a survey. It follows
+/// latency, too, and so goes up and down more where clients do not wait for their answers.
 const OTHER_CROWD: f64 = 3.0;
-const OTHER_LOAD_FOR: Nanos = Nanos::from_secs(4);
-
-fn check(config: &Config) -> Result<(), PolicyError> {
-    positive_time("window", config.window)?;
-    positive_time("look", config.look)?;
-    positive_time("retry", config.retry)?;
-    within("most_cap", f64::from(config.most_cap), 1.0..=256.0)?;
-    within("least_cap", f64::from(config.least_cap), 1.0..=256.0)?;
-    within("most_batch", f64::from(config.most_batch), 1.0..=1024.0)?;
-    within("pairs", f64::from(config.pairs), 1.0..=1000.0)?;
-    within("loss_percent", config.loss_percent, 0.0..=90.0)?;
-    if config.least_cap > config.most_cap {
-        return Err(wrong("least_cap", "`least_cap` is above `most_cap`".to_owned()));
-    }
-    if !(C6_BREAK_EVEN..=Nanos::from_millis(100)).contains(&config.most_pause) {
-        return Err(wrong("most_pause", "`most_pause` is not within 1ms and 100ms".to_owned()));
-    }
-    Ok(())
-}
+/// So long a rest may break the bound.
+const LATE_FOR: Nanos = Nanos::from_secs(4);
+/// Mean latency from which a survey begins with fewer candidates, because blocks are long.
+const LONG_S: f64 = 0.2;
 
 #[derive(Debug)]
 enum Stage {
     /// The gate is open, and one block shows how many transactions are under way. It stays so
     /// while there is nothing to try, which is reported once.
-    Scouting { is_reported: bool },
+    Scouting {
+        is_reported: bool,
+    },
     Surveying {
         survey: Box<Survey>,
         /// When the first survey began of those that led to this one.
         begun: Nanos,
     },
-    Holding {
-        until: Nanos,
-        /// Throughput when the setting was chosen; `None` if it is not known.
-        usual_per_s: Option<f64>,
-        /// How many were under way at a time in the first window of it.
-        usual_crowd: Option<f64>,
-        /// When the first of the windows in a row ended that were of another load, or
-        /// in which a rest broke the bound.
-        odd_since: Option<Nanos>,
-    },
+    Holding(Box<Hold>),
+}
+
+/// A setting in force.
+#[derive(Debug)]
+struct Hold {
+    until: Nanos,
+    /// Throughput when the setting was chosen; `None` if it is not known.
+    usual_per_s: Option<f64>,
+    change: Change,
+    /// When the first of the windows in a row ended in which a rest broke the bound.
+    late_since: Option<Nanos>,
 }
 
 /// A search that begins.
 const SCOUTING: Stage = Stage::Scouting { is_reported: false };
-
-/// Why the best setting is searched for again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cause {
-    /// It was long ago.
-    Time,
-    /// The load is another.
-    Load,
-    /// A rest breaks the bound.
-    Late,
-}
 
 struct Auto {
     config: Config,
@@ -199,10 +146,14 @@ struct Auto {
     ledger: Ledger,
     /// What holds outside of surveys.
     setting: Setting,
+    /// What is known of it beside the open gate, if it is a limit.
+    confirmation: Option<Confirmation>,
     /// Retries of the same answer: the next is this many first ones away.
     patience: u64,
     /// Surveys so far.
     surveys: u64,
+    /// Neighbours of a limit that may still be tried before it is held.
+    moves: u32,
     /// The last decision in words, until it is taken.
     decision: Option<String>,
     rng: Rng,
@@ -218,7 +169,7 @@ impl Auto {
             return Err(wrong("name", message.to_owned()));
         }
         Ok(Self {
-            window: Window::new(config.window, asked.at),
+            window: Window::new(config.window, config.look, asked.at),
             stage: SCOUTING,
             workers: site.workers,
             cores: site.cores,
@@ -226,8 +177,10 @@ impl Auto {
             config,
             ledger: Ledger::default(),
             setting: Setting::Open,
+            confirmation: None,
             patience: 1,
             surveys: 0,
+            moves: 0,
             decision: None,
             rng: Rng::seed_from_u64(site.seed),
         })
@@ -238,7 +191,8 @@ impl Auto {
         match &self.stage {
             Stage::Scouting { .. } => Setting::Open,
             Stage::Surveying { survey, .. } => survey.setting(),
-            Stage::Holding { .. } => self.setting,
+            Stage::Holding(_) if self.is_checked_open() => Setting::Open,
+            Stage::Holding(_) => self.setting,
         }
     }
 
@@ -257,14 +211,7 @@ impl Auto {
                 self.goes_on(now, progress);
                 self.check_ledger(now);
             }
-            Stage::Holding { .. } => match (self.cause_to_search(now, look), self.setting) {
-                (None, _) => {}
-                (Some(Cause::Late), Setting::Rests { pause }) => {
-                    self.decide_on(Setting::half_rest(pause), "the rest broke the bound");
-                    self.hold(now, now, None);
-                }
-                (Some(Cause::Time | Cause::Load | Cause::Late), _) => self.stage = SCOUTING,
-            },
+            Stage::Holding(_) => self.judge_held(now, look),
         }
     }
 
@@ -274,7 +221,8 @@ impl Auto {
             return;
         }
         let per_s = scouted.per_s;
-        let survey = self.survey_of_caps(scouted).or_else(|| self.survey_of_rests(per_s));
+        let survey =
+            self.survey_of_caps(scouted).or_else(|| self.survey_of_rests(Some(scouted), per_s));
         if let Some(survey) = survey {
             self.stage = Stage::Surveying { survey: Box::new(survey), begun: now };
             return;
@@ -293,6 +241,8 @@ impl Auto {
         let allowed = self.config.least_cap..=self.config.most_cap;
         let may_wait = self.workers.may_wait();
         let caps = candidates::caps(self.cores, scouted.crowd, &allowed);
+        let is_long = scouted.crowd > LONG_S * scouted.per_s;
+        let caps = if is_long { candidates::middle(caps, self.patience > 1) } else { caps };
         let mut caps: Vec<u32> = caps.into_iter().filter(|_| may_wait).collect();
         // The limit in force is compared, too, so that it can stay.
         if let Setting::Flow { cap, .. } = self.setting
@@ -303,7 +253,7 @@ impl Auto {
             caps.sort_unstable_by(|one, other| other.cmp(one));
         }
         let tried = caps.into_iter().map(|cap| Setting::Flow { cap, batch: 1 }).collect();
-        self.survey(What::Caps, Setting::Open, tried, scouted.per_s)
+        self.survey(What::Caps, Setting::Open, tried, Some(scouted), scouted.per_s)
     }
 
     /// Turns to try with a limit that helps.
@@ -314,14 +264,23 @@ impl Auto {
         batches.retain(|batch| *batch > 1 && *batch <= self.config.most_batch.min(most));
         batches.dedup();
         let tried = batches.into_iter().map(|batch| Setting::Flow { cap, batch }).collect();
-        self.survey(What::Batches, best, tried, per_s)
+        self.survey(What::Batches, best, tried, None, per_s)
+    }
+
+    /// Neighbours of a limit that helps to try.
+    fn survey_of_neighbours(&mut self, best: Setting, per_s: f64) -> Option<Survey> {
+        let Setting::Flow { cap, batch: 1 } = best else { return None };
+        self.moves = self.moves.checked_sub(1)?;
+        let caps = candidates::beside(cap, &(self.config.least_cap..=self.config.most_cap));
+        let tried = caps.into_iter().map(|cap| Setting::Flow { cap, batch: 1 }).collect();
+        self.survey(What::Neighbours, best, tried, None, per_s)
     }
 
     /// Rests to try, if workers can rest and a bound says for how long.
-    fn survey_of_rests(&mut self, per_s: f64) -> Option<Survey> {
+    fn survey_of_rests(&mut self, open: Option<Look>, per_s: f64) -> Option<Survey> {
         let pauses = pauses(&self.config, &self.aim, self.workers);
         let tried = pauses.into_iter().map(|pause| Setting::Rests { pause }).collect();
-        self.survey(What::Rests, Setting::Open, tried, per_s)
+        self.survey(What::Rests, Setting::Open, tried, open, per_s)
     }
 
     fn survey(
@@ -329,14 +288,19 @@ impl Auto {
         what: What,
         reference: Setting,
         candidates: Vec<Setting>,
+        last_reference: Option<Look>,
         expected_per_s: f64,
     ) -> Option<Survey> {
         if candidates.is_empty() {
             return None;
         }
-        self.surveys += 1;
-        let (rounds, number) = (self.config.pairs as usize, self.surveys);
-        let plan = Plan { what, reference, candidates, expected_per_s, rounds, number };
+        // The choice of a neighbour does not close the gate.
+        let is_neighbours = what == What::Neighbours;
+        self.surveys += u64::from(!is_neighbours);
+        let pairs = if is_neighbours { NEIGHBOUR_PAIRS } else { self.config.pairs };
+        let (pairs, number) = (pairs as usize, self.surveys);
+        let plan =
+            Plan { what, reference, candidates, last_reference, expected_per_s, pairs, number };
         Some(Survey::new(plan, &self.aim, &mut self.rng))
     }
 
@@ -347,7 +311,7 @@ impl Auto {
         let found = match (what, progress) {
             (_, Progress::GoesOn) => return,
             // A cap was found, and the load is another by now.
-            (What::Batches, Progress::Torn) => {
+            (What::Batches | What::Neighbours, Progress::Torn) => {
                 self.stage = SCOUTING;
                 return;
             }
@@ -358,11 +322,21 @@ impl Auto {
             (_, Progress::Found(found)) => found,
         };
         let per_s = found.usual_per_s;
-        let best = self.settle(what, reference, &found);
+        let best = self.settle(now, what, reference, &found);
+        if what == What::Caps {
+            self.moves = MOVES;
+        }
+        let has_moved = found.best.is_some();
         let next = match what {
-            What::Caps if best == Setting::Open => self.survey_of_rests(per_s),
-            What::Caps => self.survey_of_batches(best, per_s),
-            What::Batches | What::Rests => None,
+            What::Caps if best == Setting::Open => self.survey_of_rests(None, per_s),
+            What::Caps => self.survey_of_neighbours(best, per_s),
+            What::Neighbours if has_moved => self.survey_of_neighbours(best, per_s),
+            What::Neighbours | What::Batches | What::Rests => None,
+        };
+        let is_cap = matches!(what, What::Caps | What::Neighbours);
+        let next = match next {
+            None if is_cap => self.survey_of_batches(best, per_s),
+            next => next,
         };
         match next {
             Some(survey) => self.stage = Stage::Surveying { survey: Box::new(survey), begun },
@@ -372,7 +346,7 @@ impl Auto {
 
     /// Decides on what a survey found. Without a result, a setting that is in force and was not
     /// ruled out stays.
-    fn settle(&mut self, what: What, reference: Setting, found: &Finding) -> Setting {
+    fn settle(&mut self, now: Nanos, what: What, reference: Setting, found: &Finding) -> Setting {
         let is_in_force = |setting: &Setting| match (setting, self.setting) {
             (Setting::Flow { cap, .. }, Setting::Flow { cap: in_force, .. }) => *cap == in_force,
             _ => false,
@@ -383,6 +357,14 @@ impl Auto {
             None if stays => self.setting,
             None => reference,
         };
+        if let (Some(Setting::Flow { .. }), Some(proof)) = (found.best, found.proof) {
+            // Turns are compared with the limit, which says nothing of the open gate.
+            let is_of_open = what == What::Caps;
+            let log_capital = if is_of_open { proof.log_capital } else { 0.0 };
+            let wait = self.window.length().scale(1.0 / self.open_share());
+            let proof = Proof { log_capital, ..proof };
+            self.confirmation = Some(Confirmation::new(proof, now, wait));
+        }
         self.decide_on(best, &found.why);
         best
     }
@@ -392,15 +374,15 @@ impl Auto {
         let is_same = best == self.setting;
         self.patience = if is_same { (self.patience * 2).min(RETRIES_MAX) } else { 1 };
         self.setting = best;
-        self.decision = Some(format!("{}: {why}", best.describe()));
-    }
-
-    /// Holds what surveys from `begun` to `now` found.
-    fn hold(&mut self, begun: Nanos, now: Nanos, usual_per_s: Option<f64>) {
-        let retry = Nanos(self.config.retry.0.saturating_mul(self.patience));
-        let rest = Nanos((now - begun).0.saturating_mul(REST));
-        let until = now + retry.max(rest);
-        self.stage = Stage::Holding { until, usual_per_s, usual_crowd: None, odd_since: None };
+        if !matches!(best, Setting::Flow { .. }) {
+            self.confirmation = None;
+        }
+        let state = match &self.confirmation {
+            Some(one) if one.is_confirmed() => "; confirmed",
+            Some(_) => "; provisional",
+            None => "",
+        };
+        self.decision = Some(format!("{}: {why}{state}", best.describe()));
     }
 
     /// Ends a survey when trying has cost what it may.
@@ -416,6 +398,9 @@ impl Auto {
 
     /// Ends the block of a candidate that has lost what may be lost.
     fn check_block(&mut self, now: Nanos) {
+        if matches!(self.stage, Stage::Holding(_)) {
+            return self.check_open_block(now);
+        }
         let Stage::Surveying { survey, .. } = &mut self.stage else { return };
         let Some(expected_per_s) = survey.expected_per_s(&self.aim) else { return };
         let lost_s = self.window.lacking_s(now, expected_per_s);
@@ -427,27 +412,6 @@ impl Auto {
         let progress = survey.abandons(&self.aim, &mut self.rng);
         self.goes_on(now, progress);
         self.check_ledger(now);
-    }
-
-    /// Returns why the best setting must be searched for again, if it must.
-    fn cause_to_search(&mut self, now: Nanos, look: Look) -> Option<Cause> {
-        let rests = matches!(self.setting, Setting::Rests { .. });
-        let bound_s = self.aim.objective().bound_s.filter(|_| rests);
-        let Stage::Holding { until, usual_per_s, usual_crowd, odd_since } = &mut self.stage else {
-            return None;
-        };
-        let is_late = bound_s.is_some_and(|bound_s| look.tail_s > bound_s);
-        let is_odd = is_late
-            || is_beyond(OTHER_LOAD, look.per_s, *usual_per_s.get_or_insert(look.per_s))
-            || is_beyond(OTHER_CROWD, look.crowd, *usual_crowd.get_or_insert(look.crowd));
-        let first = odd_since.filter(|_| is_odd);
-        *odd_since = is_odd.then(|| first.unwrap_or(now));
-        let lasts = first.is_some_and(|since| now - since >= OTHER_LOAD_FOR);
-        if lasts {
-            self.patience = 1;
-        }
-        let cause = if is_late { Cause::Late } else { Cause::Load };
-        lasts.then_some(cause).or((now >= *until).then_some(Cause::Time))
     }
 }
 
@@ -468,6 +432,7 @@ fn pauses(config: &Config, aim: &Aim, workers: Workers) -> Vec<Nanos> {
 
 impl Admission for Auto {
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+        self.note_times(seen);
         match self.window.note(seen) {
             Some(look) => self.judge(seen.now, look),
             None => self.check_block(seen.now),

@@ -2,9 +2,11 @@
 
 use super::{Site, Workers};
 use crate::registry::ADMISSION_CONTROLLERS;
-use lull_control::admission::{Admission, Answered, Pace, RoundLimits, RoundSeen, Seen};
+use lull_control::admission::{
+    Admission, Answered, Pace, RoundLimits, RoundSeen, Seen, ServerTimes,
+};
 use lull_control::{Objective, PolicyError};
-use lull_measure::{Nanos, Percentile};
+use lull_measure::{Gauge, Missing, Nanos, Percentile};
 
 /// Connections and what was seen of them.
 pub(crate) struct Bench {
@@ -18,6 +20,8 @@ pub(crate) struct Bench {
     /// Latency of all that is answered.
     pub(crate) latency: Nanos,
     pub(crate) round: Option<RoundSeen>,
+    pub(crate) server: Gauge<ServerTimes>,
+    pub(crate) seed: u64,
     now: Nanos,
     answered: Vec<Answered>,
     waiting: Vec<u32>,
@@ -34,6 +38,8 @@ impl Bench {
             rested: 0.0,
             latency: Nanos::from_millis(1),
             round: None,
+            server: Err(Missing::because("a bench has no server")),
+            seed: 0,
             now: Nanos::ZERO,
             answered: Vec::new(),
             waiting: vec![1; connections],
@@ -66,6 +72,11 @@ impl Bench {
             .collect();
     }
 
+    /// Sets the clock back.
+    pub(crate) fn set_back(&mut self, by: Nanos) {
+        self.now = self.now.saturating_sub(by);
+    }
+
     pub(crate) fn seen(&mut self) -> Seen<'_> {
         Seen {
             now: self.now,
@@ -74,6 +85,7 @@ impl Bench {
             device: Ok(0.5),
             round: self.round,
             rested: Ok(self.rested),
+            server: self.server.clone(),
         }
     }
 
@@ -81,6 +93,7 @@ impl Bench {
         Site {
             asked: &self.asked,
             workers: self.workers,
+            seed: self.seed,
             ..Site::new(&self.objectives, self.cores)
         }
     }

@@ -140,6 +140,7 @@ mod tests {
                 device: Ok(device),
                 round: None,
                 rested: Ok(0.0),
+                server: Err(lull_measure::Missing::because("no server")),
             });
         }
     }

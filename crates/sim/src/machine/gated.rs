@@ -8,7 +8,7 @@ use super::parts::{GateModel, Query};
 use crate::model::Draw;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_control::Objective;
-use lull_control::admission::{Admission, Answered, Numbers, RoundSeen, Seen};
+use lull_control::admission::{Admission, Answered, Numbers, RoundSeen, Seen, ServerTimes};
 use lull_measure::{Missing, Nanos};
 use lull_oncall::ClassShare;
 
@@ -112,6 +112,10 @@ pub(super) struct GatedServer {
     pub(super) in_io: u32,
     pub(super) queries: u32,
     passed_ns: u64,
+    /// Cores, and the time of threads on them and waiting for them since the last decision.
+    cores: f64,
+    on_core_ns: f64,
+    queued_ns: f64,
     pub(super) sums: GatedSums,
 }
 
@@ -162,6 +166,9 @@ impl GatedServer {
             in_io: 0,
             queries: 0,
             passed_ns: 0,
+            cores: f64::from(model.cores),
+            on_core_ns: 0.0,
+            queued_ns: 0.0,
             sums: GatedSums::default(),
             model: gate,
         };
@@ -188,6 +195,9 @@ impl GatedServer {
         self.sums.running_ns += span_ns * f64::from(self.runnable);
         self.sums.disk_ns += span_ns * f64::from(self.in_io);
         self.sums.query_ns += span_ns * f64::from(self.queries);
+        let runnable = f64::from(self.runnable);
+        self.on_core_ns += span_ns * runnable.min(self.cores);
+        self.queued_ns += span_ns * (runnable - self.cores).max(0.0);
         self.passed_ns = to_ns;
     }
 
@@ -250,6 +260,13 @@ impl GatedServer {
         } else {
             Err(Missing::because("no time has passed since the last decision"))
         };
+        self.pass(now_ns);
+        let server = Ok(ServerTimes {
+            span: Nanos(now_ns - then_ns),
+            cpu: Nanos(self.on_core_ns as u64),
+            run_queue: Nanos(self.queued_ns as u64),
+        });
+        (self.on_core_ns, self.queued_ns) = (0.0, 0.0);
         let seen = Seen {
             now: Nanos(now_ns),
             answered: &self.answered,
@@ -257,6 +274,7 @@ impl GatedServer {
             device,
             round: self.round.take(),
             rested: Err(Missing::because("workers of this model wait at the gate and never rest")),
+            server,
         };
         self.admission.decide(&seen, &mut self.gate.admission);
         self.gate.admission.pace = self.gate.admission.pace.of_waiting();

@@ -1,10 +1,11 @@
 //! When one setting of the gate is better than another.
 
-use super::evidence::{Pair, Ratios};
+use super::evidence::Ratios;
 use super::window::Look;
 use super::{Config, Goal, Setting};
 use lull_control::Objective;
 use lull_measure::Percentile;
+use lull_measure::statistics::Block;
 
 /// A gain in throughput, and a tail over that of the reference, that are wanted.
 const GAIN: f64 = 1.03;
@@ -59,7 +60,7 @@ impl ServerObjective {
     }
 }
 
-/// What pairs of blocks have shown of a setting.
+/// What blocks have shown of a setting.
 #[derive(Debug, Clone)]
 pub(super) struct Evidence {
     throughput: Ratios,
@@ -88,9 +89,57 @@ impl Evidence {
         }
     }
 
-    pub(super) fn pairs(&self) -> usize {
+    /// Number of blocks of the setting.
+    pub(super) fn tried(&self) -> usize {
         self.own_tails.len()
     }
+
+    fn blocks(&self) -> usize {
+        self.own_tails.len() + self.reference_tails.len()
+    }
+}
+
+/// How a block was chosen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Drawn {
+    /// Whether the toss of a coin chose it out of the setting and the reference.
+    pub(super) is_drawn: bool,
+    /// Whether the block before was one of the reference.
+    pub(super) follows_reference: bool,
+}
+
+impl Drawn {
+    const fn block(self, is_treated: bool, outcome: f64) -> Block {
+        let Self { is_drawn, follows_reference } = self;
+        Block { is_treated, is_drawn, follows_treated: !follows_reference, outcome }
+    }
+}
+
+/// A block of a setting that is tried.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TriedBlock {
+    pub(super) look: Look,
+    pub(super) drawn: Drawn,
+    /// The last block of the reference.
+    pub(super) reference: Look,
+}
+
+/// Error probabilities with which a setting is said to be better.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Alpha {
+    /// Of one figure that gains.
+    pub(super) gain: f64,
+    /// Of what must remain of the other.
+    pub(super) kept: f64,
+}
+
+/// What blocks have shown of the throughput that must remain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Proof {
+    /// Error probability of this figure.
+    pub(super) alpha: f64,
+    /// Evidence that all of it remains, as the logarithm of a capital.
+    pub(super) log_capital: f64,
 }
 
 /// Geometric mean of values whose logarithms these are.
@@ -148,44 +197,65 @@ impl Aim {
         if self.is_tail() { self.least_throughput(reference) } else { 1.0 }
     }
 
-    /// Adds a pair of blocks.
-    pub(super) fn add(&self, evidence: &mut Evidence, setting: Setting, pair: Pair) {
-        let Pair { tried, reference } = pair;
-        let throughput = tried.per_s / reference.per_s;
-        let shorter = reference.tail_s / tried.tail_s;
-        let least = match setting {
+    /// Adds a block of a setting.
+    pub(super) fn add_tried(&self, evidence: &mut Evidence, setting: Setting, tried: TriedBlock) {
+        let TriedBlock { look, drawn, reference } = tried;
+        let least = self.must_remain(setting, reference);
+        let (log_per_s, log_tail) = (look.per_s.ln(), look.tail_s.ln());
+        let block = |outcome| drawn.block(true, outcome);
+        evidence.throughput.push(block(log_per_s));
+        evidence.shorter.push(block(-log_tail));
+        evidence.kept_throughput.push(block(log_per_s - least.ln()));
+        evidence.kept_tail.push(block(-log_tail - HARMLESS.ln()));
+        evidence.own_tails.push(log_tail);
+        evidence.rested &= look.rested.is_none_or(|share| share >= RESTS);
+    }
+
+    /// Adds a block of the reference.
+    pub(super) fn add_reference(&self, evidence: &mut Evidence, look: Look, drawn: Drawn) {
+        let (log_per_s, log_tail) = (look.per_s.ln(), look.tail_s.ln());
+        let block = |outcome| drawn.block(false, outcome);
+        for ratios in [&mut evidence.throughput, &mut evidence.kept_throughput] {
+            ratios.push(block(log_per_s));
+        }
+        for ratios in [&mut evidence.shorter, &mut evidence.kept_tail] {
+            ratios.push(block(-log_tail));
+        }
+        evidence.reference_tails.push(log_tail);
+    }
+
+    /// Returns the share of the reference's throughput that must remain with a setting.
+    pub(super) fn must_remain(&self, setting: Setting, reference: Look) -> f64 {
+        match setting {
             Setting::Rests { .. } => HARMLESS,
             Setting::Open | Setting::Flow { .. } => self.least_throughput(reference),
-        };
-        evidence.throughput.push(throughput);
-        evidence.shorter.push(shorter);
-        evidence.kept_throughput.push(throughput / least);
-        evidence.kept_tail.push(shorter / HARMLESS);
-        evidence.own_tails.push(tried.tail_s.ln());
-        evidence.reference_tails.push(reference.tail_s.ln());
-        evidence.rested &= tried.rested.is_none_or(|share| share >= RESTS);
+        }
+    }
+
+    /// Returns what is shown of the throughput that must remain.
+    pub(super) fn proof(&self, evidence: &Evidence, alpha: f64) -> Proof {
+        Proof { alpha, log_capital: evidence.kept_throughput.log_capital_above(1.0) }
     }
 
     /// Whether one block is so bad that neither the setting nor a harsher one is worth another.
     pub(super) fn is_hopeless(&self, setting: Setting, look: Look, reference: Look) -> bool {
         let is_late = || self.asked.bound_s.is_some_and(|bound_s| look.tail_s > bound_s);
-        let (kept, is_late) = match setting {
-            Setting::Rests { .. } => (HARMLESS, is_late()),
-            _ => (self.least_throughput(reference), false),
-        };
+        let kept = self.must_remain(setting, reference);
+        let is_late = matches!(setting, Setting::Rests { .. }) && is_late();
         is_late || look.per_s < HOPELESS * kept * reference.per_s
     }
 
-    /// Whether the setting is shown to be better than the reference, with this error probability
-    /// for each figure. What must remain has to be kept in the mean, and shown to be nearly kept.
-    pub(super) fn is_shown(&self, setting: Setting, evidence: &Evidence, alpha: f64) -> bool {
-        self.is_better(setting, evidence, |ratios| ratios.is_above(alpha))
+    /// Whether the setting is shown to be better than the reference, with these error
+    /// probabilities. What must remain has to be kept in the mean, and shown to be nearly kept.
+    pub(super) fn is_shown(&self, setting: Setting, evidence: &Evidence, alpha: Alpha) -> bool {
+        let Alpha { gain, kept } = alpha;
+        self.is_better(setting, evidence, |ratios| ratios.is_above(gain), |it| it.is_above(kept))
     }
 
     /// Whether the setting is better in the mean, which is enough to keep one that was shown to be
     /// better before.
     pub(super) fn is_estimated(&self, setting: Setting, evidence: &Evidence) -> bool {
-        evidence.pairs() > 0 && self.is_better(setting, evidence, |_| true)
+        evidence.tried() > 0 && self.is_better(setting, evidence, |_| true, |_| true)
     }
 
     fn is_better(
@@ -193,8 +263,9 @@ impl Aim {
         setting: Setting,
         evidence: &Evidence,
         is_shown: impl Fn(&Ratios) -> bool,
+        is_kept_shown: impl Fn(&Ratios) -> bool,
     ) -> bool {
-        let is_kept = |kept: &Ratios| kept.mean() >= 1.0 && is_shown(kept);
+        let is_kept = |kept: &Ratios| kept.mean() >= 1.0 && is_kept_shown(kept);
         let Evidence { throughput, shorter, kept_throughput, kept_tail, .. } = evidence;
         let gains = || throughput.mean() >= GAIN && is_shown(throughput);
         let lowers = || shorter.mean() >= 1.0 / LOWER && is_shown(shorter);
@@ -206,6 +277,11 @@ impl Aim {
                 (gains() && is_kept(kept_tail)) || (lowers() && is_kept(kept_throughput))
             }
         }
+    }
+
+    /// Whether as much throughput remains in the mean as must.
+    pub(super) fn is_harmless(&self, evidence: &Evidence) -> bool {
+        evidence.kept_throughput.mean() >= 1.0
     }
 
     /// Whether the setting is shown not to be worth it: each gain that is wanted is below what is
@@ -247,26 +323,26 @@ impl Aim {
     pub(super) fn worth(&self, setting: Setting, evidence: &Evidence) -> Vec<f64> {
         let (throughput, shorter) = (evidence.throughput.ranked(), evidence.shorter.ranked());
         match (setting, self.goal) {
-            (Setting::Rests { pause }, _) => vec![pause.as_secs_f64().ln(); evidence.pairs()],
-            (_, Goal::Throughput) => throughput.to_vec(),
-            (_, Goal::Tail) => shorter.to_vec(),
+            (Setting::Rests { pause }, _) => vec![pause.as_secs_f64().ln(); evidence.tried()],
+            (_, Goal::Throughput) => throughput,
+            (_, Goal::Tail) => shorter,
             (_, Goal::Both | Goal::Objectives) => {
-                throughput.iter().zip(shorter).map(|(one, other)| one + other).collect()
+                throughput.iter().zip(&shorter).map(|(one, other)| one + other).collect()
             }
         }
     }
 
-    /// What pairs have shown, in words.
+    /// What blocks have shown, in words.
     pub(super) fn describe(&self, evidence: &Evidence, alpha: f64) -> String {
         let shown = |ratios: &Ratios| {
             format!("{:.2} ({})", ratios.mean(), describe_interval(ratios.interval(alpha)))
         };
         format!(
-            "throughput times {}, 1/{} times {}, {} pairs, error {:.2} %",
+            "throughput times {}, 1/{} times {}, {} blocks, error {:.2} %",
             shown(&evidence.throughput),
             self.asked.at,
             shown(&evidence.shorter),
-            evidence.pairs(),
+            evidence.blocks(),
             100.0 * alpha
         )
     }
@@ -277,13 +353,13 @@ impl Aim {
     }
 }
 
-/// An interval of a ratio in words. An end that few pairs leave open is 0 or infinite.
+/// An interval of a ratio in words. An end that few blocks leave open is 0 or infinite.
 fn describe_interval([low, high]: [f64; 2]) -> String {
     match (low > 0.0, high.is_finite()) {
         (true, true) => format!("{low:.2} to {high:.2}"),
         (true, false) => format!("at least {low:.2}"),
         (false, true) => format!("at most {high:.2}"),
-        (false, false) => "too few pairs for an interval".to_owned(),
+        (false, false) => "too few blocks for an interval".to_owned(),
     }
 }
 
@@ -292,12 +368,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_that_few_pairs_leave_open_is_described() {
+    fn an_interval_that_few_blocks_leave_open_is_described() {
         let mut ratios = Ratios::new(1.0, 1.0);
-        (0..3).for_each(|_| ratios.push(1.3));
-        assert_eq!(describe_interval(ratios.interval(0.001)), "too few pairs for an interval");
-        (0..30).for_each(|_| ratios.push(1.3));
-        let text = describe_interval(ratios.interval(0.001));
+        let mut push = |blocks: u32| {
+            for at in 0..blocks {
+                let is_treated = 0x5a3c_96e1_u32.rotate_left(at) & 1 == 1;
+                let outcome = if is_treated { 1.3_f64.ln() } else { 0.0 };
+                ratios.push(Block { is_treated, is_drawn: true, follows_treated: false, outcome });
+            }
+            describe_interval(ratios.interval(0.001))
+        };
+        assert_eq!(push(6), "too few blocks for an interval");
+        let text = push(60);
         assert!(text.contains(" to 1."), "{text}");
         assert_eq!(describe_interval([0.5, f64::INFINITY]), "at least 0.50");
         assert_eq!(describe_interval([0.0, 2.0]), "at most 2.00");

@@ -10,6 +10,22 @@ const STEP_MIN: f64 = 1.5;
 /// law: how many there are varies round the mean.
 const BINDING: f64 = 0.8;
 
+/// Returns those of a survey whose blocks are long: the one in the middle, or, once that was of no
+/// use, those without the mildest and the harshest.
+pub(super) fn middle(mut caps: Vec<u32>, was_tried: bool) -> Vec<u32> {
+    match (caps.as_slice(), was_tried) {
+        (&[mildest, .., harshest], false) => {
+            vec![(f64::from(mildest) * f64::from(harshest)).sqrt().round() as u32]
+        }
+        (all, true) if all.len() == LADDER => {
+            caps.pop();
+            caps.remove(0);
+            caps
+        }
+        _ => caps,
+    }
+}
+
 /// Returns the limits to try, from the mildest to the harshest: spread evenly by ratio between
 /// those that can bind and the half of the cores, within `allowed`. Empty if none can bind.
 pub(super) fn caps(cores: u32, under_way: f64, allowed: &RangeInclusive<u32>) -> Vec<u32> {
@@ -23,6 +39,13 @@ pub(super) fn caps(cores: u32, under_way: f64, allowed: &RangeInclusive<u32>) ->
     let last = (count - 1).max(1) as f64;
     let cap = |step: usize| (f64::from(high) * ratio.powf(-(step as f64) / last)).round() as u32;
     (0..count).map(cap).collect()
+}
+
+/// Returns the limits beside one, by a factor of 1.5 each way, as far as they are allowed.
+pub(super) fn beside(cap: u32, allowed: &RangeInclusive<u32>) -> Vec<u32> {
+    let within = |cap: f64| (cap.round() as u32).clamp(*allowed.start(), *allowed.end());
+    let both = [f64::from(cap) * STEP_MIN, f64::from(cap) / STEP_MIN].map(within);
+    both.into_iter().filter(|other| *other != cap).collect()
 }
 
 /// Returns the limit between two neighbours, if there is one that differs from both.
@@ -47,6 +70,21 @@ mod tests {
         assert!(caps(2, 8.0, &allowed).is_empty(), "none can bind");
         assert!(caps(96, 50.0, &allowed).is_empty(), "there is a core for each");
         assert!(caps(2, 0.0, &allowed).is_empty());
+    }
+
+    #[test]
+    fn neighbours_are_within_what_is_allowed() {
+        assert_eq!(beside(30, &(8..=256)), [45, 20]);
+        assert_eq!(beside(8, &(8..=256)), [12]);
+        assert_eq!(beside(200, &(8..=256)), [256, 133]);
+    }
+
+    #[test]
+    fn a_survey_of_long_blocks_begins_with_the_middle() {
+        assert_eq!(middle(vec![256, 81, 25, 8], false), [45]);
+        assert_eq!(middle(vec![256, 81, 25, 8], true), [81, 25]);
+        assert_eq!(middle(vec![18, 8], true), [18, 8]);
+        assert_eq!((middle(vec![9], false), middle(vec![], true)), (vec![9], vec![]));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! What pairs of blocks show of one setting beside the reference.
+//! What blocks show of one setting beside the reference.
 //!
-//! Blocks are in random order within a round, so that noise is as likely to favour either. Every
-//! statement holds at all looks together, with the error probability that it is given
-//! ([`SignTest`]). Logarithms of ratios are clipped at a factor of two.
+//! A coin chooses each block, so that noise is as likely to favour either. Every statement holds at
+//! all looks together, with the error probability that it is given ([`SwitchTest`]). For ranks and
+//! means, each block of the setting is compared with the reference's blocks next to it, and
+//! logarithms of these ratios are clipped at a factor of two.
 
-use super::window::Look;
-use lull_measure::statistics::{Side, SignTest, Spread, sign_lower, sign_upper};
+use lull_measure::statistics::{Block, Side, Spread, SwitchTest, switch_lower, switch_upper};
 use std::f64::consts::LN_2;
 
 /// Largest logarithm of a ratio that counts.
@@ -18,49 +18,62 @@ const SCATTER: f64 = 0.25;
 /// Standard errors below what is wanted at which a setting is not tried any further.
 const DOUBT: f64 = 2.0;
 
-/// The setting's block and the reference's block of the same round.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Pair {
-    pub(super) tried: Look,
-    pub(super) reference: Look,
-}
-
-/// The logarithms of one ratio, with a test on each side of a limit.
+/// The logarithms of one figure by block, with a test on each side of a limit of its ratio.
 #[derive(Debug, Clone)]
 pub(super) struct Ratios {
-    logs: Vec<f64>,
-    ranked: Vec<f64>,
-    above: SignTest,
-    below: SignTest,
+    blocks: Vec<Block>,
+    above: SwitchTest,
+    below: SwitchTest,
 }
 
 impl Ratios {
     /// A ratio that is to be shown above `floor` or below `ceiling`.
     pub(super) fn new(floor: f64, ceiling: f64) -> Self {
         Self {
-            logs: Vec::new(),
-            ranked: Vec::new(),
-            above: SignTest::new(floor.ln(), Side::Above, CLIP),
-            below: SignTest::new(ceiling.ln(), Side::Below, CLIP),
+            blocks: Vec::new(),
+            above: SwitchTest::new(floor.ln(), Side::Above, CLIP),
+            below: SwitchTest::new(ceiling.ln(), Side::Below, CLIP),
         }
     }
 
-    pub(super) fn push(&mut self, ratio: f64) {
-        let log = ratio.ln().clamp(-CLIP, CLIP);
-        self.logs.push(log);
-        self.ranked.push(ratio.ln().clamp(-CLIP_OF_RANK, CLIP_OF_RANK));
-        self.above.push(log);
-        self.below.push(log);
+    pub(super) fn push(&mut self, block: Block) {
+        self.blocks.push(block);
+        self.above.push(block);
+        self.below.push(block);
     }
 
-    /// Returns the logarithms by which settings are ranked, one a pair.
-    pub(super) fn ranked(&self) -> &[f64] {
-        &self.ranked
+    /// Returns the logarithms of ratios by which settings are ranked, one a block of the setting
+    /// that has a block of the reference before or after it.
+    pub(super) fn ranked(&self) -> Vec<f64> {
+        self.logs(CLIP_OF_RANK)
+    }
+
+    fn logs(&self, clip: f64) -> Vec<f64> {
+        let is_reference = |block: &&Block| !block.is_treated;
+        let beside = |at: usize| {
+            let before = self.blocks[..at].iter().rev().find(is_reference);
+            let after = self.blocks[at..].iter().find(is_reference);
+            match (before, after) {
+                (Some(before), Some(after)) => Some(0.5 * (before.outcome + after.outcome)),
+                (one, other) => one.or(other).map(|block| block.outcome),
+            }
+        };
+        let treated = self.blocks.iter().enumerate().filter(|(_, block)| block.is_treated);
+        treated
+            .filter_map(|(at, block)| Some((block.outcome - beside(at)?).clamp(-clip, clip)))
+            .collect()
     }
 
     /// Returns the geometric mean; 1 without ratios.
     pub(super) fn mean(&self) -> f64 {
-        Spread::from_values(&self.logs).map_or(1.0, |spread| spread.mean.exp())
+        Spread::from_values(&self.logs(CLIP)).map_or(1.0, |spread| spread.mean.exp())
+    }
+
+    /// Returns the evidence that the ratio is above a floor, as the logarithm of a capital.
+    pub(super) fn log_capital_above(&self, floor: f64) -> f64 {
+        let mut test = SwitchTest::new(floor.ln(), Side::Above, CLIP);
+        self.blocks.iter().for_each(|block| test.push(*block));
+        test.log_capital()
     }
 
     /// Returns whether the ratio is shown to be above its floor.
@@ -76,13 +89,14 @@ impl Ratios {
     /// Returns whether the ratio is probably below `wanted`. This ends the trial of a setting; it
     /// never closes a gate.
     pub(super) fn is_unlikely(&self, wanted: f64) -> bool {
-        let Some(Spread { mean, .. }) = Spread::from_values(&self.logs) else { return false };
-        mean + DOUBT * standard_error(&self.logs, mean) < wanted.ln()
+        let logs = self.logs(CLIP);
+        let Some(Spread { mean, .. }) = Spread::from_values(&logs) else { return false };
+        mean + DOUBT * standard_error(&logs, mean) < wanted.ln()
     }
 
     /// Returns the interval at this error probability for each end, as ratios.
     pub(super) fn interval(&self, alpha: f64) -> [f64; 2] {
-        let ends = [sign_lower(&self.logs, alpha, CLIP), sign_upper(&self.logs, alpha, CLIP)];
+        let ends = [switch_lower, switch_upper].map(|end| end(&self.blocks, alpha, CLIP));
         ends.map(f64::exp)
     }
 }
@@ -104,26 +118,40 @@ pub(super) fn is_behind(own: &[f64], best: &[f64]) -> bool {
 mod tests {
     use super::*;
 
+    /// Blocks of a reference, each followed by one of a setting with this ratio.
     fn ratios(values: &[f64]) -> Ratios {
         let mut ratios = Ratios::new(1.0, 1.03);
-        values.iter().for_each(|value| ratios.push(*value));
+        for value in values {
+            for (is_treated, outcome) in [(false, 0.0), (true, value.ln())] {
+                ratios.push(Block { is_treated, is_drawn: true, follows_treated: false, outcome });
+            }
+        }
         ratios
     }
 
     #[test]
-    fn a_large_gain_needs_as_many_pairs_as_coins_would_fall_alike() {
-        assert!(!ratios(&[2.0; 9]).is_above(0.001), "2^9 is 512");
-        assert!(ratios(&[2.0; 12]).is_above(0.001));
+    fn a_large_gain_needs_as_many_blocks_as_coins_would_fall_alike() {
+        assert!(!ratios(&[2.0; 5]).is_above(0.001), "2^9 is 512, and the first says nothing");
+        assert!(ratios(&[2.0; 7]).is_above(0.001));
         assert!(!ratios(&[2.0; 12]).is_below(0.5));
         assert!(!ratios(&[2.0, 0.5].repeat(30)).is_above(0.05));
     }
 
     #[test]
     fn one_ratio_far_off_counts_as_a_factor_of_two() {
-        let mut clipped = ratios(&[1.2; 3]);
-        clipped.push(1000.0);
+        let clipped = ratios(&[1.2, 1.2, 1.2, 1000.0]);
         assert!((clipped.mean() - ((3.0 * 1.2_f64.ln() + LN_2) / 4.0).exp()).abs() < 1e-9);
         assert_eq!(ratios(&[]).mean(), 1.0);
+    }
+
+    #[test]
+    fn a_block_is_compared_with_the_references_next_to_it() {
+        let mut ratios = Ratios::new(1.0, 1.03);
+        for (is_treated, outcome) in [(true, 0.1), (false, 0.0), (true, 0.3), (false, 0.2)] {
+            ratios.push(Block { is_treated, is_drawn: true, follows_treated: false, outcome });
+        }
+        let logs = ratios.ranked();
+        assert!((logs[0] - 0.1).abs() < 1e-12 && (logs[1] - 0.2).abs() < 1e-12, "{logs:?}");
     }
 
     #[test]

@@ -31,7 +31,12 @@ impl Ledger {
 
     /// Returns whether there is enough left to begin a survey: half of it.
     pub(super) fn allows_survey(&self, now: Nanos) -> bool {
-        self.left_s(now) >= 0.5 * SHARE * SPAN.as_secs_f64()
+        self.allows_survey_after(now, Nanos::ZERO)
+    }
+
+    /// Returns whether there would be enough left to begin a survey after a loss of so much.
+    pub(super) fn allows_survey_after(&self, now: Nanos, loss: Nanos) -> bool {
+        self.left_s(now) - loss.as_secs_f64() >= 0.5 * SHARE * SPAN.as_secs_f64()
     }
 
     /// Returns how many seconds more may be lost; below zero if too much was.

@@ -8,6 +8,7 @@ use super::aim::{Aim, ServerObjective};
 use super::survey::{Finding, Plan, Progress, Survey, What};
 use super::window::Look;
 use super::*;
+use lull_measure::statistics::AlphaSchedule;
 use rand::RngExt;
 use rand_distr::{Distribution, StandardNormal};
 
@@ -70,7 +71,8 @@ fn survey(goal: Goal, model: Model, number: u64, seed: u64) -> (Finding, usize) 
         reference: Setting::Open,
         candidates: caps.to_vec(),
         expected_per_s: 1000.0,
-        rounds: config.pairs as usize,
+        last_reference: None,
+        pairs: config.pairs as usize,
         number,
     };
     let mut rng = Rng::seed_from_u64(seed);
@@ -111,7 +113,7 @@ fn a_gate_that_changes_nothing_is_hardly_ever_closed() {
         for scatter in [0.1, 0.2] {
             for model in noises(Model::new(1.0, 1.0, scatter)) {
                 let (closed, _) = closes(goal, model, 1, 100);
-                // Promised are .5 % for the first survey: one of 100 may be chance.
+                // Promised are .15 % for the first survey: one of 100 may be chance.
                 assert!(closed <= 0.01, "{goal:?}, {model:?}: {closed}");
             }
         }
@@ -120,7 +122,7 @@ fn a_gate_that_changes_nothing_is_hardly_ever_closed() {
 
 #[test]
 fn a_gain_of_12_percent_is_found_within_sixty_pairs() {
-    for (goal, least) in [(Goal::Throughput, 0.9), (Goal::Both, 0.84)] {
+    for (goal, least) in [(Goal::Throughput, 0.9), (Goal::Both, 0.7)] {
         let (found, _) = closes(goal, Model::new(1.12, 1.0, 0.1), 1, 300);
         assert!(found >= least, "{goal:?}: {found}");
     }
@@ -145,6 +147,26 @@ fn late_surveys_need_more_evidence() {
     let model = Model::new(1.12, 1.0, 0.1);
     let [first, hundredth] = [1, 100].map(|number| closes(Goal::Throughput, model, number, 100));
     assert!(hundredth.0 < first.0 && hundredth.1 > first.1, "{first:?} {hundredth:?}");
+}
+
+/// Share of simulated weeks in which a gate is closed although all limits are alike. A week has
+/// surveys with 1, 2, 4, 8, and then 16 minutes between them.
+#[test]
+#[ignore = "slow: tens of thousands of surveys"]
+fn weeks_of_alike_limits() {
+    const SURVEYS_A_WEEK: u64 = 633;
+    let first_alpha = AlphaSchedule::Logarithmic.alpha(1.0, 1);
+    let spent: f64 =
+        (1..=SURVEYS_A_WEEK).map(|one| AlphaSchedule::Logarithmic.alpha(1.0, one)).sum();
+    for goal in GOALS {
+        for model in
+            noises(Model::new(1.0, 1.0, 0.1)).into_iter().chain(noises(Model::new(1.0, 1.0, 0.2)))
+        {
+            let (first, _) = closes(goal, model, 1, 3000);
+            let weeks = first * spent / first_alpha;
+            println!("{goal:?}, {model:?}: first {first}, weeks {weeks}");
+        }
+    }
 }
 
 #[test]

@@ -1,12 +1,13 @@
-//! A switchback: blocks of candidates and of a reference in random order.
+//! A switchback: blocks of candidates and of a reference, drawn at random.
 //!
-//! A round is one block of the reference and one of each candidate that is still tried, in an
-//! order that is drawn. Each candidate's block makes a pair with the reference's block of its
-//! round. Candidates are dropped when they are unlikely to be worth it, or behind the best.
+//! With several candidates a round is one block of the reference and one of each candidate, in an
+//! order that is drawn. Candidates are dropped when they are unlikely to be worth it, or behind
+//! the best. The last candidate and the reference have rounds of one block, by the toss of a coin:
+//! each of those may double the evidence, where an order of two may do so once.
 
-use super::aim::{Aim, Evidence};
+use super::aim::{Aim, Alpha, Drawn, Evidence, Proof, TriedBlock};
 use super::candidates::between;
-use super::evidence::{Pair, is_behind};
+use super::evidence::is_behind;
 use super::window::Look;
 use super::{OTHER_CROWD, Setting, is_beyond};
 use lull_control::Rng;
@@ -15,11 +16,17 @@ use rand::RngExt;
 
 /// After so many rounds at most so many candidates are tried on, the best ones. With equal
 /// candidates the best of many costs more blocks than it gains.
-const FINALISTS: [(usize, usize); 2] = [(3, 2), (9, 1)];
-/// Rounds after which a limit between the best two is tried.
+const FINALISTS: &[(usize, usize)] = &[(2, 2), (4, 1)];
+/// The same of a survey that begins with few candidates, because its blocks are long.
+const FINALISTS_OF_FEW: &[(usize, usize)] = &[(2, 1)];
+const FEW: usize = 2;
+/// Rounds after which a limit between the best two is tried, if there are not few.
 const REFINES_AT: usize = 2;
-/// Error probability of all surveys together, of a single one that closes the gate wrongly.
-const ALPHA: f64 = 0.01;
+/// Error probability of all surveys together, of a single one that closes the gate wrongly. It is
+/// spent once more by surveys that begin again.
+const ALPHA: f64 = 0.004;
+/// The same for what must remain: of a gain that is shown, that it costs more than it may.
+const ALPHA_KEPT: f64 = 0.02;
 /// Change of throughput against the usual, either way, that is another load if it lasts for so
 /// many blocks of the reference. One alone may be a checkpoint.
 const TORN: f64 = 2.0;
@@ -35,6 +42,8 @@ const BEGINNINGS_MAX: u32 = 4;
 pub(super) enum What {
     /// C, beside the open gate.
     Caps,
+    /// C, beside a limit that is less or more by half.
+    Neighbours,
     /// N, beside one transaction a turn.
     Batches,
     /// D, beside the open gate.
@@ -48,10 +57,12 @@ pub(super) struct Plan {
     pub(super) reference: Setting,
     /// From the mildest to the harshest.
     pub(super) candidates: Vec<Setting>,
+    /// The last block of the reference, if there was one.
+    pub(super) last_reference: Option<Look>,
     /// The reference's throughput, as far as it is known.
     pub(super) expected_per_s: f64,
-    /// Rounds at most.
-    pub(super) rounds: usize,
+    /// Pairs of blocks at most, of a candidate and the reference.
+    pub(super) pairs: usize,
     /// How many surveys there have been, with this one.
     pub(super) number: u64,
 }
@@ -69,16 +80,21 @@ pub(super) struct Survey {
     pub(super) what: What,
     reference: Setting,
     candidates: Vec<Candidate>,
-    /// Error probability for one figure of one candidate.
-    alpha: f64,
+    /// Error probabilities of one candidate.
+    alpha: Alpha,
     rounds: usize,
-    rounds_max: usize,
+    /// How many candidates there are after how many rounds.
+    finalists: &'static [(usize, usize)],
+    /// Blocks of the reference and of one candidate so far in the mean, and at most.
+    blocks: usize,
+    blocks_max: usize,
     /// Blocks of this round that are still to come, the present one last; `None` is the
     /// reference.
     to_come: Vec<Option<usize>>,
-    /// Blocks of this round.
-    of_reference: Option<Look>,
-    tried: Vec<(usize, Look)>,
+    /// Whether this round is one block.
+    is_single: bool,
+    /// Whether the last block was one of the reference.
+    follows_reference: bool,
     /// The last block of the reference, from whatever round.
     last_reference: Option<Look>,
     /// What is usual under this load, and how many blocks in a row were of another.
@@ -87,6 +103,8 @@ pub(super) struct Survey {
     /// The reference's throughput before there is a block of it.
     expected_per_s: f64,
     restarts: u32,
+    /// The mildest candidate with a hopeless block.
+    hopeless_at: Option<usize>,
 }
 
 /// The progress of a survey after a block.
@@ -107,6 +125,8 @@ pub(super) struct Finding {
     pub(super) undecided: Vec<Setting>,
     /// The throughput that is usual with what is best.
     pub(super) usual_per_s: f64,
+    /// What is shown of the best's throughput.
+    pub(super) proof: Option<Proof>,
     /// The evidence, in words.
     pub(super) why: String,
 }
@@ -114,8 +134,11 @@ pub(super) struct Finding {
 impl Survey {
     pub(super) fn new(plan: Plan, aim: &Aim, rng: &mut Rng) -> Self {
         // One more than the candidates, for the one that is found between them.
-        let figures = (plan.candidates.len() + 1) * aim.endpoints();
-        let alpha = AlphaSchedule::Logarithmic.alpha(ALPHA, plan.number) / figures as f64;
+        let candidates = (plan.candidates.len() + 1) as f64;
+        let each = |alpha| AlphaSchedule::Logarithmic.alpha(alpha, plan.number) / candidates;
+        let gain = each(ALPHA) / aim.endpoints() as f64;
+        let alpha = Alpha { gain, kept: each(ALPHA_KEPT) };
+        let is_few = plan.candidates.len() <= FEW;
         let candidate = |setting| Candidate { setting, evidence: Evidence::new(), is_alive: true };
         let mut survey = Self {
             what: plan.what,
@@ -123,16 +146,20 @@ impl Survey {
             candidates: plan.candidates.into_iter().map(candidate).collect(),
             alpha,
             rounds: 0,
-            rounds_max: plan.rounds,
+            finalists: if is_few { FINALISTS_OF_FEW } else { FINALISTS },
+            blocks: 0,
+            blocks_max: 2 * plan.pairs,
             to_come: Vec::new(),
-            of_reference: None,
-            tried: Vec::new(),
-            last_reference: None,
+            is_single: false,
+            follows_reference: true,
+            last_reference: plan.last_reference,
             usual: None,
             odd: 0,
             expected_per_s: plan.expected_per_s,
             restarts: 0,
+            hopeless_at: None,
         };
+        survey.recall_reference(aim);
         survey.begin_round(rng);
         survey
     }
@@ -157,35 +184,37 @@ impl Survey {
         Some(self.last_reference.map_or(self.expected_per_s, expected))
     }
 
-    /// Draws the order of the next round (Fisher and Yates).
+    /// Draws the next round: an order (Fisher and Yates), or one of two blocks.
     fn begin_round(&mut self, rng: &mut Rng) {
         let alive = (0..self.candidates.len()).filter(|at| self.candidates[*at].is_alive);
         self.to_come = std::iter::once(None).chain(alive.map(Some)).collect();
+        self.is_single = self.to_come.len() == 2;
+        if self.is_single {
+            self.to_come.swap_remove(rng.random_range(0..2));
+            return;
+        }
         for last in (1..self.to_come.len()).rev() {
             self.to_come.swap(last, rng.random_range(0..=last));
         }
-        self.of_reference = None;
-        self.tried.clear();
     }
 
     /// Takes the present block and goes on to the next.
     pub(super) fn takes(&mut self, look: Look, aim: &Aim, rng: &mut Rng) -> Progress {
         let at = self.to_come.pop().flatten();
-        // No length of a turn changes so much as another load does.
-        let tells_load = at.is_none() || self.what == What::Batches;
+        // No length of a turn, and no other limit, changes so much as another load does.
+        let is_closed = matches!(self.what, What::Batches | What::Neighbours);
+        let tells_load = at.is_none() || is_closed;
         if tells_load && self.is_other_load(look) {
             return match self.what {
-                What::Batches => Progress::Torn,
-                What::Caps | What::Rests => self.begins_anew(rng),
+                What::Batches | What::Neighbours => Progress::Torn,
+                What::Caps | What::Rests => self.begins_anew(aim, rng),
             };
         }
         match at {
             Some(at) => self.takes_candidate(at, look, aim),
-            None => {
-                self.last_reference = Some(look);
-                self.of_reference = Some(look);
-            }
+            None => self.takes_reference(look, aim),
         }
+        self.follows_reference = at.is_none();
         if self.to_come.is_empty() { self.end_round(aim, rng) } else { Progress::GoesOn }
     }
 
@@ -207,12 +236,43 @@ impl Survey {
         is_other
     }
 
-    fn takes_candidate(&mut self, at: usize, look: Look, aim: &Aim) {
-        let setting = self.candidates[at].setting;
-        self.tried.push((at, look));
-        if self.last_reference.is_some_and(|reference| aim.is_hopeless(setting, look, reference)) {
-            self.drop_from(at);
+    /// Takes the last block of the reference, if there is one, as the level to begin with.
+    fn recall_reference(&mut self, aim: &Aim) {
+        let Some(look) = self.last_reference else { return };
+        let drawn = Drawn { is_drawn: false, follows_reference: true };
+        for one in &mut self.candidates {
+            aim.add_reference(&mut one.evidence, look, drawn);
         }
+    }
+
+    fn takes_candidate(&mut self, at: usize, look: Look, aim: &Aim) {
+        // Of an order of two, the second follows from the first.
+        let is_drawn = self.is_single || self.to_come.contains(&None);
+        let drawn = Drawn { is_drawn, follows_reference: self.follows_reference };
+        let one = &mut self.candidates[at];
+        let (setting, reference) = (one.setting, self.last_reference.unwrap_or(look));
+        aim.add_tried(&mut one.evidence, setting, TriedBlock { look, drawn, reference });
+        if self.last_reference.is_some() && aim.is_hopeless(setting, look, reference) {
+            self.note_hopeless(at);
+        }
+    }
+
+    /// Drops a candidate and those that are harsher if two blocks of such limits were hopeless. One
+    /// may be a convoy.
+    fn note_hopeless(&mut self, at: usize) {
+        if let Some(other) = self.hopeless_at {
+            self.drop_from(at.max(other));
+        }
+        self.hopeless_at = Some(self.hopeless_at.map_or(at, |other| other.min(at)));
+    }
+
+    fn takes_reference(&mut self, look: Look, aim: &Aim) {
+        for (at, one) in self.candidates.iter_mut().enumerate().filter(|(_, one)| one.is_alive) {
+            let is_drawn = self.is_single || self.to_come.contains(&Some(at));
+            let drawn = Drawn { is_drawn, follows_reference: self.follows_reference };
+            aim.add_reference(&mut one.evidence, look, drawn);
+        }
+        self.last_reference = Some(look);
     }
 
     /// Drops a candidate and those that are harsher.
@@ -230,30 +290,30 @@ impl Survey {
     }
 
     /// Forgets all but the last block of the reference.
-    fn begins_anew(&mut self, rng: &mut Rng) -> Progress {
+    fn begins_anew(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
         self.restarts += 1;
-        self.rounds = 0;
+        (self.rounds, self.blocks, self.hopeless_at) = (0, 0, None);
+        let Alpha { gain, kept } = self.alpha;
+        self.alpha = Alpha { gain: 0.5 * gain, kept: 0.5 * kept };
         for one in &mut self.candidates {
             (one.evidence, one.is_alive) = (Evidence::new(), true);
         }
+        self.recall_reference(aim);
         self.begin_round(rng);
         if self.restarts < BEGINNINGS_MAX { Progress::GoesOn } else { Progress::Torn }
     }
 
     fn end_round(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
         self.rounds += 1;
-        if let Some(reference) = self.of_reference {
-            for (at, tried) in self.tried.drain(..) {
-                let one = &mut self.candidates[at];
-                aim.add(&mut one.evidence, one.setting, Pair { tried, reference });
-            }
-        }
-        if let Some(found) = self.shown(aim) {
+        self.blocks += if self.is_single { 1 } else { 2 };
+        let is_shown = self.what != What::Neighbours;
+        if let Some(found) = self.shown(aim).filter(|_| is_shown) {
             return Progress::Found(found);
         }
         self.narrow(aim);
-        if self.alive().next().is_none() || self.rounds >= self.rounds_max {
-            return Progress::Found(self.nothing_shown(aim));
+        if self.alive().next().is_none() || self.blocks >= self.blocks_max {
+            let better = self.better_neighbour(aim).filter(|_| !is_shown);
+            return Progress::Found(better.unwrap_or_else(|| self.nothing_shown(aim)));
         }
         self.begin_round(rng);
         Progress::GoesOn
@@ -288,7 +348,30 @@ impl Survey {
             best: Some(one.setting),
             undecided: Vec::new(),
             usual_per_s: self.reference_per_s() * gain,
-            why: aim.describe(&one.evidence, self.alpha),
+            proof: Some(aim.proof(&one.evidence, self.alpha.kept)),
+            why: aim.describe(&one.evidence, self.alpha.gain),
+        })
+    }
+
+    /// A neighbour that is probably better than the limit. Both are limits that help, so that a
+    /// wrong choice costs little.
+    fn better_neighbour(&self, aim: &Aim) -> Option<Finding> {
+        let best = self.best(self.alive(), aim)?;
+        let one = &self.candidates[best];
+        let worth = aim.worth(one.setting, &one.evidence);
+        if !is_behind(&vec![0.0; worth.len()], &worth) || !aim.is_harmless(&one.evidence) {
+            return None;
+        }
+        Some(Finding {
+            best: Some(one.setting),
+            undecided: Vec::new(),
+            usual_per_s: self.reference_per_s() * aim.throughput(&one.evidence),
+            proof: Some(Proof { alpha: self.alpha.kept, log_capital: 0.0 }),
+            why: format!(
+                "beside {}: {}",
+                self.reference.describe(),
+                aim.describe(&one.evidence, self.alpha.gain)
+            ),
         })
     }
 
@@ -298,17 +381,18 @@ impl Survey {
 
     /// What is left when no candidate was shown to be better.
     fn nothing_shown(&self, aim: &Aim) -> Finding {
-        let with_pairs =
-            (0..self.candidates.len()).filter(|at| self.candidates[*at].evidence.pairs() > 0);
-        let best = self.best(with_pairs, aim).map(|at| &self.candidates[at]);
+        let with_blocks =
+            (0..self.candidates.len()).filter(|at| self.candidates[*at].evidence.tried() > 0);
+        let best = self.best(with_blocks, aim).map(|at| &self.candidates[at]);
         let evidence = best.map(|one| {
             format!(
                 "; the best, {}: {}",
                 one.setting.describe(),
-                aim.describe(&one.evidence, self.alpha)
+                aim.describe(&one.evidence, self.alpha.gain)
             )
         });
-        let is_futile = |one: &Candidate| aim.is_futile(one.setting, &one.evidence, self.alpha);
+        let is_futile =
+            |one: &Candidate| aim.is_futile(one.setting, &one.evidence, self.alpha.gain);
         let verdict = match best {
             Some(best) if is_futile(best) => "no gain that is worth it",
             _ if self.alive().next().is_none() => "a gain is unlikely",
@@ -323,13 +407,14 @@ impl Survey {
             best: None,
             undecided: undecided.map(|at| self.candidates[at].setting).collect(),
             usual_per_s: self.reference_per_s(),
+            proof: None,
             why: format!("{verdict}{}", evidence.unwrap_or_default()),
         }
     }
 
     /// Drops those that are not worth another block.
     fn narrow(&mut self, aim: &Aim) {
-        let alpha = self.alpha;
+        let alpha = self.alpha.gain;
         for one in self.candidates.iter_mut().filter(|one| one.is_alive) {
             one.is_alive = !aim.is_unlikely(one.setting, &one.evidence)
                 && !aim.is_futile(one.setting, &one.evidence, alpha);
@@ -343,9 +428,10 @@ impl Survey {
                 one.is_alive = !is_behind(&aim.worth(one.setting, &one.evidence), &best_worth);
             }
         }
-        let most = FINALISTS.iter().rev().find(|(rounds, _)| self.rounds >= *rounds);
+        let most = self.finalists.iter().rev().find(|(rounds, _)| self.rounds >= *rounds);
         self.keep_best(most.map_or(usize::MAX, |(_, most)| *most), aim);
-        if self.what == What::Caps && self.rounds == REFINES_AT {
+        let is_few = self.candidates.len() <= FEW;
+        if self.what == What::Caps && self.rounds == REFINES_AT && !is_few {
             self.refine(aim);
         }
     }

@@ -3,13 +3,14 @@
 use lull_control::admission::Seen;
 use lull_measure::{Latency, Nanos, Percentile};
 
-/// Mean latencies in a window, and its longest. What was under way when it began has mostly
-/// ended after one of them, which does not count.
-const LATENCIES: f64 = 3.0;
+/// Mean latencies in a window, those at its beginning that do not count, and its longest. What was
+/// under way when it began ends meanwhile, and what then waits at a gate is admitted.
+const LATENCIES: f64 = 3.5;
+const WASH_OUT: f64 = 2.6;
 const WINDOW_MAX: Nanos = Nanos::from_secs(8);
-/// From one window to the next its length falls to this share at most: neighbouring windows are
-/// compared, and a setting that halves the latency would otherwise have half the window.
-const SHRINKS: f64 = 0.9;
+/// From one window to the next its length falls to this share at most: what a long latency has
+/// left behind takes time to end.
+const SHRINKS: f64 = 0.5;
 /// Answers whose tail is worth having; many windows are compared. With fewer a window goes on,
 /// for so many times its length; so few must do then, within so many.
 const ANSWERS: u64 = 200;
@@ -19,6 +20,12 @@ const PATIENCE: u64 = 8;
 /// Answers that must have been missed in a row, at the window's own rate, for
 /// the clients to have stopped: by chance that is once in e^20 windows.
 const MISSED: f64 = 20.0;
+
+/// Time between two looks, in the usual time, that is no delay of the agent's: its machine was
+/// suspended, its process stopped, or the clock was set. What was answered meanwhile had no setting
+/// that is known, because a gate without an agent is open.
+const GAP: u64 = 10;
+const GAP_MIN: Nanos = Nanos::from_secs(1);
 
 /// What one window showed.
 #[derive(Debug, Clone, Copy)]
@@ -44,30 +51,35 @@ pub(super) struct Window {
     wash_out: Nanos,
     mean_s: f64,
     at: Percentile,
+    /// Since when the setting is in force, or it was last looked at with a result.
+    since_result: Option<Nanos>,
     /// When it began, and when it began to count.
     begun: Option<Nanos>,
     counts_since: Option<Nanos>,
     latency: Latency,
-    /// Answers since it began, counted or not.
+    /// Answers since the last result, counted or not.
     answers: u64,
     /// Time of which it is known how much was rest, and that much, in seconds.
     known_s: f64,
     rested_s: f64,
     /// The last look, the time without answers up to it, and the longest such.
     looked: Nanos,
+    /// The usual time between two looks.
+    usual_gap: Nanos,
     quiet: Nanos,
     pause: Nanos,
 }
 
 impl Window {
     /// Windows of this length at least, for the latency at this percentile.
-    pub(super) fn new(least: Nanos, at: Percentile) -> Self {
+    pub(super) fn new(least: Nanos, usual_gap: Nanos, at: Percentile) -> Self {
         Self {
             length: least,
             least,
             wash_out: least / 4,
             mean_s: 0.0,
             at,
+            since_result: None,
             begun: None,
             counts_since: None,
             latency: Latency::default(),
@@ -75,6 +87,7 @@ impl Window {
             known_s: 0.0,
             rested_s: 0.0,
             looked: Nanos::ZERO,
+            usual_gap,
             quiet: Nanos::ZERO,
             pause: Nanos::ZERO,
         }
@@ -82,7 +95,13 @@ impl Window {
 
     /// Takes in what was answered; what the window showed, once it is over.
     pub(super) fn note(&mut self, seen: &Seen<'_>) -> Option<Look> {
+        if self.is_gap(seen.now) {
+            self.looked = seen.now;
+            self.restart(seen.now);
+            return None;
+        }
         let begun = *self.begun.get_or_insert(seen.now);
+        self.since_result.get_or_insert(seen.now);
         let passed = self.listen(seen);
         self.answers += seen.answered.iter().map(|one| u64::from(one.queries)).sum::<u64>();
         let settles = begun + self.wash_out;
@@ -98,6 +117,17 @@ impl Window {
             return None;
         }
         self.close(seen.now, took)
+    }
+
+    /// Whether the clock jumped since the last look.
+    fn is_gap(&self, now: Nanos) -> bool {
+        let most = (self.usual_gap * GAP).max(GAP_MIN);
+        self.begun.is_some() && (now < self.looked || now - self.looked > most)
+    }
+
+    /// Returns the length of a window, with the part that does not count.
+    pub(super) const fn length(&self) -> Nanos {
+        self.length
     }
 
     fn count(&mut self, seen: &Seen<'_>, passed: Nanos) {
@@ -116,7 +146,7 @@ impl Window {
         let enough = if lengths < LONGER { ANSWERS } else { ANSWERS_LEAST };
         if self.latency.count() < enough {
             if lengths >= PATIENCE {
-                self.restart(now);
+                self.begin(now);
             }
             return None;
         }
@@ -137,8 +167,8 @@ impl Window {
             self.mean_s = mean_s.max(SHRINKS * self.mean_s);
             let length = Nanos::from_secs_f64(LATENCIES * self.mean_s);
             self.length = length.clamp(self.least, WINDOW_MAX.max(self.least));
-            self.wash_out =
-                Nanos::from_secs_f64(self.mean_s).clamp(self.length / 4, self.length / 2);
+            self.wash_out = Nanos::from_secs_f64(WASH_OUT * self.mean_s)
+                .clamp(self.length / 4, self.length.scale(0.75));
         }
         were_there.then_some(look)
     }
@@ -152,18 +182,23 @@ impl Window {
         passed
     }
 
-    /// Returns how much of the throughput that was expected is lacking since the window began,
-    /// in seconds of it.
+    /// Returns how much of the throughput that was expected is lacking since the last result, in
+    /// seconds of it.
     pub(super) fn lacking_s(&self, now: Nanos, expected_per_s: f64) -> f64 {
-        let passed_s = now.saturating_sub(self.begun.unwrap_or(now)).as_secs_f64();
+        let passed_s = now.saturating_sub(self.since_result.unwrap_or(now)).as_secs_f64();
         passed_s - self.answers as f64 / expected_per_s
     }
 
+    /// Begins a window of a setting that begins now, or goes on after a result.
     pub(super) fn restart(&mut self, now: Nanos) {
+        (self.since_result, self.answers) = (Some(now), 0);
+        self.begin(now);
+    }
+
+    fn begin(&mut self, now: Nanos) {
         self.begun = Some(now);
         self.counts_since = None;
         self.latency = Latency::default();
-        self.answers = 0;
         (self.known_s, self.rested_s) = (0.0, 0.0);
     }
 }

@@ -1,0 +1,213 @@
+//! Simulated servers with clients in a closed loop: how long a decision takes, and what it is.
+//!
+//! Clients have no think time. Transactions in service share the server, whose throughput follows
+//! from how many there are; one in twenty takes many times as long as the others, so that the p99
+//! is several times the mean. Convoys hold transactions up at random, the more the more are in
+//! service. Nothing in a block is independent of the blocks before: what was admitted before it
+//! ends in it, and the gate has a queue.
+
+use super::super::testing::{Bench, build};
+use super::*;
+use lull_control::admission::{Answered, ServerTimes};
+use rand::RngExt;
+
+/// A server.
+#[derive(Debug, Clone, Copy)]
+struct Server {
+    clients: usize,
+    cores: u32,
+    /// Transactions a second with one in service on each core.
+    full_per_s: f64,
+    /// Part of its throughput that a server with all clients in service keeps.
+    kept: f64,
+    /// Convoys a second with all clients in service; fewer with fewer.
+    convoys_per_s: f64,
+    /// Whether a limit has any effect.
+    is_gated: bool,
+}
+
+/// What `auto` does at a server, step by step.
+struct Loop {
+    server: Server,
+    admission: Box<dyn Admission>,
+    limits: RoundLimits,
+    now: Nanos,
+    next: Nanos,
+    /// Arrivals of transactions at the gate, and of those in service with the shares of work left.
+    waiting: std::collections::VecDeque<Nanos>,
+    in_service: Vec<(Nanos, u32)>,
+    convoy_until: Nanos,
+    answered: Vec<Answered>,
+    rng: Rng,
+}
+
+/// Time of a step.
+const STEP: Nanos = Nanos::from_millis(5);
+/// One of so many transactions is long, by this factor.
+const LONG_ONE_OF: u32 = 20;
+const LONG: u32 = 10;
+/// Mean shares of work of a transaction.
+const SHARES: f64 = 1.0 + (LONG - 1) as f64 / LONG_ONE_OF as f64;
+
+impl Loop {
+    fn new(server: Server, config: &str, seed: u64) -> Self {
+        let mut bench = Bench::best_effort(1);
+        (bench.cores, bench.seed) = (server.cores, seed);
+        Self {
+            server,
+            admission: build("auto", config, &bench),
+            limits: RoundLimits::open(1),
+            now: Nanos::ZERO,
+            next: Nanos::ZERO,
+            waiting: vec![Nanos::ZERO; server.clients].into(),
+            in_service: Vec::new(),
+            convoy_until: Nanos::ZERO,
+            answered: Vec::new(),
+            rng: Rng::seed_from_u64(seed ^ 0x5eed),
+        }
+    }
+
+    fn cap(&self) -> usize {
+        match self.limits.pace {
+            Pace::Open { .. } => usize::MAX,
+            _ if !self.server.is_gated => usize::MAX,
+            _ => self.limits.cap as usize,
+        }
+    }
+
+    /// Transactions a second with so many in service: all of it up to twice the cores, and from
+    /// there down to what is kept with all clients.
+    fn per_s(&self, in_service: usize) -> f64 {
+        let Server { clients, cores, full_per_s, kept, .. } = self.server;
+        let (cores, busy) = (f64::from(cores), in_service as f64);
+        let crowded =
+            ((busy / (2.0 * cores)).ln() / (clients as f64 / (2.0 * cores)).ln()).max(0.0);
+        full_per_s * (busy / cores).min(1.0) * kept.powf(crowded)
+    }
+
+    /// One step; returns a decision, if there is one.
+    fn step(&mut self) -> Option<String> {
+        if self.now >= self.next {
+            self.decide();
+        }
+        let crowd = self.in_service.len() as f64 / self.server.clients as f64;
+        let chance = self.server.convoys_per_s * crowd * STEP.as_secs_f64();
+        if self.rng.random_bool(chance.min(1.0)) {
+            self.convoy_until = self.now + Nanos::from_millis(self.rng.random_range(50..400));
+        }
+        while self.in_service.len() < self.cap().min(self.server.clients) {
+            let Some(arrived) = self.waiting.pop_front() else { break };
+            let is_long = self.rng.random_ratio(1, LONG_ONE_OF);
+            self.in_service.push((arrived, if is_long { LONG } else { 1 }));
+        }
+        let slower = if self.now < self.convoy_until { 0.25 } else { 1.0 };
+        let shares = self.per_s(self.in_service.len()) * SHARES * slower * STEP.as_secs_f64();
+        self.now += STEP;
+        let rest = u32::from(self.rng.random_bool(shares.fract()));
+        self.serve(shares.floor() as u32 + rest);
+        self.admission.take_decision()
+    }
+
+    /// Serves so many shares of work of transactions that are drawn, one at a time.
+    fn serve(&mut self, shares: u32) {
+        for _ in 0..shares {
+            if self.in_service.is_empty() {
+                return;
+            }
+            let at = self.rng.random_range(0..self.in_service.len());
+            let (arrived, left) = &mut self.in_service[at];
+            *left -= 1;
+            if *left == 0 {
+                let latency = self.now - *arrived;
+                self.answered.push(Answered { connection: 0, latency, queries: 1 });
+                self.in_service.swap_remove(at);
+                self.waiting.push_back(self.now);
+            }
+        }
+    }
+
+    fn decide(&mut self) {
+        let cpu = Nanos(STEP.0 * u64::from(self.server.cores));
+        let seen = Seen {
+            now: self.now,
+            answered: &self.answered,
+            waiting: &[0],
+            device: Ok(0.0),
+            round: None,
+            rested: Ok(0.0),
+            server: Ok(ServerTimes { span: STEP, cpu, run_queue: Nanos::ZERO }),
+        };
+        self.admission.decide(&seen, &mut self.limits);
+        self.answered.clear();
+        self.next = self.now + Nanos::from_millis(100);
+    }
+
+    /// Runs until a decision closes the gate or leaves it open; the time, and the decision.
+    fn first_decision(&mut self, most: Nanos) -> Option<(Nanos, String)> {
+        while self.now < most {
+            if let Some(decision) = self.step() {
+                return Some((self.now, decision));
+            }
+        }
+        None
+    }
+}
+
+/// The times to the first decisions of so many starts, in order, and how many closed the gate.
+fn decisions(server: Server, starts: u64) -> (Vec<f64>, usize) {
+    let mut closed = 0;
+    let mut times: Vec<f64> = (0..starts)
+        .map(|seed| {
+            let found = Loop::new(server, "", seed).first_decision(Nanos::from_secs(300));
+            let (took, why) = found.unwrap_or((Nanos::from_secs(300), "none".to_owned()));
+            closed += usize::from(why.starts_with(|first: char| first.is_ascii_digit()));
+            took.as_secs_f64()
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    (times, closed)
+}
+
+const fn server(clients: usize, full_per_s: f64, kept: f64, convoys_per_s: f64) -> Server {
+    Server { clients, cores: 2, full_per_s, kept, convoys_per_s, is_gated: true }
+}
+
+/// Read-write, 64 connections; TPC-C with 128 and 400; read-write with 512.
+const CONTENDED: [(&str, Server); 4] = [
+    ("64", server(64, 1900.0, 0.7, 0.3)),
+    ("128", server(128, 1400.0, 0.75, 0.5)),
+    ("400", server(400, 1500.0, 0.46, 0.5)),
+    ("512", server(512, 1055.0, 0.53, 0.5)),
+];
+
+#[test]
+#[ignore = "slow: many starts"]
+fn the_times_of_the_documentation() {
+    for (name, server) in CONTENDED {
+        let (times, closed) = decisions(server, 200);
+        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+        let (median, ninety, worst) = (at(0.5), at(0.9), at(1.0));
+        println!(
+            "{name}: {closed} of {} closed; {median:.1} s, {ninety:.1} s, {worst:.1} s",
+            times.len()
+        );
+    }
+    for clients in [64, 128, 400, 512] {
+        let server = Server { is_gated: false, ..server(clients, 1500.0, 0.7, 0.5) };
+        let (times, closed) = decisions(server, 1000);
+        println!(
+            "{clients}, alike: {closed} of {} closed; median {:.1} s",
+            times.len(),
+            times[times.len() / 2]
+        );
+    }
+}
+
+#[test]
+fn a_limit_that_helps_is_found_within_seconds() {
+    for (name, server) in CONTENDED {
+        let (times, closed) = decisions(server, 7);
+        let most = [16.0, 25.0, 90.0][(server.clients / 128).min(2)];
+        assert!(closed >= 6 && times[3] <= most, "{name}: {closed} of 7 closed, {times:?}");
+    }
+}
