@@ -18,13 +18,17 @@
 //! c = worst compliance of the promised       b = what best effort does over its floor
 //! c > 1            a warm core becomes hot if b >= 1; a cold one if it cannot
 //! c < 0.7 for 3 s  a hot core becomes warm
-//! b < 1            warm one frequency up; at the highest, a cold core becomes warm
+//! b < 1            warm one frequency up; at the highest, a cold core becomes warm, and without
+//!                  cold ones a hot core if c <= 1
 //! b > 1.05         warm one frequency down; at the lowest for 3 s, a warm core becomes cold
 //! ```
 //!
 //! A promise may be missed for want of something else than cores, and a server
 //! whose best effort crawls on one core keeps none at its gate: so hot takes
-//! nothing from a warm zone that misses its own floor.
+//! nothing from a warm zone that misses its own floor, and gives it cores while c allows. An
+//! admission controller that serves promised connections no more often than they need keeps c
+//! near 0.9, from where it scatters above 1 and never falls below 0.7: without the second rule
+//! all cores become hot one by one.
 //!
 //! Promises are judged as in `qos-wc` ([`crate::toolkit::compliance`]), but over at
 //! least 2000 answers, for c is compared with 0.7 and not only with 1. Best
@@ -260,6 +264,8 @@ impl Demeter {
                 self.below -= 1;
             } else if self.cold() > 0 {
                 self.zones.warm += 1;
+            } else if self.zones.hot > 1 && self.worst().is_none_or(|(_, worst)| worst <= 1.0) {
+                self.zones = Zones { hot: self.zones.hot - 1, warm: self.zones.warm + 1 };
             }
         } else if rate > floor * (1.0 + self.config.above) {
             if self.below < lowest {

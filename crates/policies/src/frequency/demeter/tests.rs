@@ -68,6 +68,14 @@ fn a_warm_zone_that_misses_its_own_floor_gives_nothing() {
 }
 
 #[test]
+fn a_warm_zone_that_misses_its_floor_gets_hot_cores_of_promises_that_are_kept() {
+    let mut bench = pair();
+    bench.policy.zones = Zones { hot: 7, warm: 1 };
+    assert_eq!(after(&mut bench, 2, &[lc(9.0), be(90.0)]), (5, 3, 0));
+    assert_eq!(after(&mut bench, 3, &[lc(20.0), be(90.0)]), (5, 3, 0), "but not of missed ones");
+}
+
+#[test]
 fn an_easy_promise_gives_a_hot_core_up_after_three_looks() {
     let mut bench = pair();
     assert_eq!(after(&mut bench, 2, &[lc(1.0), be(102.0)]), (4, 4, 0));
