@@ -1,10 +1,11 @@
 //! The described machine as the simulator has it, and what of it is assumed or left out.
 
 use crate::config::{CoreGroup, IdleSection, MachineSection, MeasuredPower, SchedulerSection};
+use lull_control::dispatcher::{CoreSpeed, Supply};
 use lull_measure::{Hertz, Nanos, Watts};
 use lull_sim::idle::IdleState;
 use lull_sim::machine::{
-    Cache, Governor, LinuxScheduler, MachineModel, Memory, Power, Scaling, Throttle,
+    Cache, CoreTypes, Governor, LinuxScheduler, MachineModel, Memory, Power, Scaling, Throttle,
 };
 
 /// Most cores of a simulated machine: a set of cores is a word.
@@ -37,16 +38,11 @@ pub(super) fn described(machine: &MachineSection) -> Result<Described, Note> {
         return Err(("cores".to_owned(), why));
     }
     let first = &machine.cores[0];
-    let differs = |at: &usize| machine.cores[*at].speed != first.speed;
-    if let Some(at) = (0..machine.cores.len()).find(differs) {
-        let why = "the simulated machine of a config has cores of one speed: keep one group, or \
-                   write a scenario with [dispatch] or tiers";
-        return Err((format!("cores[{at}].speed"), why.to_owned()));
-    }
     let name = if machine.name.is_empty() { "a machine" } else { &machine.name };
     let frequency = highest(first).unwrap_or(FREQUENCY);
     let mut notes = Vec::new();
     let mut model = MachineModel {
+        core_types: core_types(machine, &mut notes),
         scaling: scaling(first, cores as u16, &mut notes),
         idle: idle(&machine.idle, &mut notes),
         scheduler: scheduler(&machine.scheduler, &mut notes),
@@ -73,6 +69,39 @@ pub(super) fn described(machine: &MachineSection) -> Result<Described, Note> {
         note("nic", "is left out: the simulated machine has no network card");
     }
     Ok(Described { model, notes })
+}
+
+/// The types of cores of several speeds; `None` where all are alike. Where the power of a busy
+/// core is known, it is that of the mean core.
+fn core_types(machine: &MachineSection, notes: &mut Vec<Note>) -> Option<CoreTypes> {
+    let first = &machine.cores[0];
+    let (mut types, mut counts): (Vec<CoreSpeed>, Vec<u32>) = (Vec::new(), Vec::new());
+    let all: f64 = machine.cores.iter().map(|group| f64::from(group.count) * group.speed).sum();
+    let mean = all / f64::from(machine.core_count());
+    let busy = machine.power.map_or(1.0, |power| power.busy_core_watts);
+    for (at, group) in machine.cores.iter().enumerate() {
+        match types.last().is_some_and(|last| last.speed == group.speed) {
+            true => *counts.last_mut()? += group.count,
+            false => {
+                types.push(CoreSpeed::new(&group.name, group.speed, busy * group.speed / mean));
+                counts.push(group.count);
+            }
+        }
+        let frequencies = |group: &CoreGroup| (group.lowest, group.highest, group.steps.clone());
+        if frequencies(group) != frequencies(first) {
+            let why = "is left out: all cores have the frequencies of the first group";
+            notes.push((format!("cores[{at}].highest"), why.to_owned()));
+        }
+    }
+    if types.len() == 1 {
+        return None;
+    }
+    if machine.power.is_some() {
+        let why = "a busy core takes in proportion to its speed and frequency: how types differ \
+                   is not stated";
+        notes.push(("power.busy_core_watts".to_owned(), why.to_owned()));
+    }
+    Some(CoreTypes { types, supply: Supply::Fixed(counts) })
 }
 
 fn highest(group: &CoreGroup) -> Option<Hertz> {
@@ -156,10 +185,15 @@ fn power_of(
         );
         return Err(("power.base_watts".to_owned(), why));
     }
-    let why = "a busy core takes the same at every frequency: how it scales is not stated";
-    notes.push(("power.busy_core_watts".to_owned(), why.to_owned()));
+    // Core types state what a busy core takes.
+    let has_types = machine.cores.iter().any(|group| group.speed != machine.cores[0].speed);
+    let busy = if has_types { 0.0 } else { measured.busy_core_watts };
+    if !has_types {
+        let why = "a busy core takes the same at every frequency: how it scales is not stated";
+        notes.push(("power.busy_core_watts".to_owned(), why.to_owned()));
+    }
     Ok(Some(Power {
-        active_base: Watts(deepest + measured.busy_core_watts),
+        active_base: Watts(deepest + busy),
         active_dynamic: Watts(0.0),
         voltage_ratio: 1.0,
         fixed: Watts(around),
@@ -259,7 +293,21 @@ mod tests {
     #[test]
     fn a_machine_beyond_the_simulator_is_refused_by_key() {
         assert_eq!(describe("[[cores]]\ncount = 65\n").err().unwrap().0, "cores");
-        let two = "cores = [{ count = 1 }, { count = 1, speed = 2.0 }]\n";
-        assert_eq!(describe(two).err().unwrap().0, "cores[1].speed");
+    }
+
+    #[test]
+    fn groups_of_cores_of_several_speeds_are_types() {
+        let groups = "cores = [{ count = 2 }, { count = 1, name = \"slow\" }, \
+                      { count = 1, speed = 3.0, name = \"fast\" }]\n\
+                      power = { base_watts = 10.0, busy_core_watts = 3.0 }\n";
+        let Described { model, notes } = describe(groups).unwrap();
+        let CoreTypes { types, supply } = model.core_types.unwrap();
+        assert_eq!((model.cores, supply), (4, Supply::Fixed(vec![3, 1])));
+        let types: Vec<_> = types.iter().map(|one| (one.speed, one.watts.0)).collect();
+        // Their mean is the 3 W of the mean core.
+        assert_eq!(types, [(1.0, 2.0), (3.0, 6.0)]);
+        assert!(notes.iter().any(|(key, _)| key == "power.busy_core_watts"), "{notes:?}");
+        let alike = "[[cores]]\ncount = 4\nspeed = 2.0\n";
+        assert_eq!(describe(alike).unwrap().model.core_types, None);
     }
 }
