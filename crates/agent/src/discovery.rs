@@ -52,7 +52,7 @@ pub struct Workload {
     /// Objectives that differ from those of its template.
     pub objectives: Option<Vec<Objective>>,
     /// The pod that it is, if it is one.
-    pub pod: Option<PodIdentity>,
+    pub pod: Option<Box<PodIdentity>>,
 }
 
 /// A pod as its metrics name it, and as senders of its latency do.

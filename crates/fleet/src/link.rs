@@ -304,7 +304,7 @@ impl KnownPod {
             template: templates[usize::from(self.order.template)],
             cgroup: Path::new("/").join(cgroup),
             objectives: self.objectives.clone(),
-            pod: Some(self.order.identity()),
+            pod: Some(Box::new(self.order.identity())),
         })
     }
 }

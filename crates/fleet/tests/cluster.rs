@@ -90,8 +90,8 @@ fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAge
             0 => node.create(server, "comes-and-goes", &json!({})),
             2 => node.delete(server, "comes-and-goes"),
             _ => {
-                let bound = format!("run_queue_p99={}ms", 5 + change);
-                let objective = json!({ "lull.dev/objective": bound });
+                let floor = format!("throughput={}", 1_000 + change);
+                let objective = json!({ "lull.dev/objective": floor });
                 node.annotate(server, &format!("web-{}", change % PODS), &objective);
             }
         }

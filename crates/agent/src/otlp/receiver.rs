@@ -138,13 +138,13 @@ struct Refusal {
 }
 
 impl Refusal {
-    fn new(status: StatusCode, why: impl ToString) -> Self {
+    fn new(status: StatusCode, why: impl Into<String>) -> Self {
         let code = match status {
             StatusCode::SERVICE_UNAVAILABLE => UNAVAILABLE,
             StatusCode::UNAUTHORIZED => UNAUTHENTICATED,
             _ => INVALID_ARGUMENT,
         };
-        Self { status, code, why: why.to_string() }
+        Self { status, code, why: why.into() }
     }
 }
 

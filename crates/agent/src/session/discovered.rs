@@ -190,7 +190,7 @@ impl Discovered {
 
     /// The pods that are apps now, by the app's number.
     fn pods(&self) -> BTreeMap<AppId, PodIdentity> {
-        let pod = |placed: &Placed| Some((placed.app, placed.workload.pod.clone()?));
+        let pod = |placed: &Placed| Some((placed.app, placed.workload.pod.as_deref()?.clone()));
         self.placed.values().filter_map(pod).collect()
     }
 

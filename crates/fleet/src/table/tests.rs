@@ -84,7 +84,10 @@ fn a_pod_says_where_its_latency_comes_from() {
         offer(LatencyName::Prometheus, Some(99.0)),
     ];
     let mut table = Table::new(&Begin { templates, ..Begin::default() }).unwrap();
-    let by = |source: &str, objective: &str| json!({ "lull.dev/latency": source, "lull.dev/objective": objective });
+    let by = |source: &str, bound: &str| {
+        let keys = ["lull.dev/latency", "lull.dev/objective"];
+        json!({ keys[0]: source, keys[1]: bound })
+    };
     apply(&mut table, "1", &by("otlp", "p95=5ms"));
     apply(&mut table, "2", &by("prometheus", "p99=5ms"));
     assert_eq!(sent_by(&mut table), ["1 in 1", "2 in 2"]);
