@@ -72,6 +72,7 @@ const BENCHES: &[Bench] = &[
 const ON_REQUEST: &[Bench] = &[
     fleet::BENCH,
     preload::CLASSES,
+    preload::CLIENTS,
     preload::SCRIPTS,
     preload::DISK,
     preload::POSTGRES,

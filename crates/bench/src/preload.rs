@@ -7,6 +7,7 @@ mod batching;
 mod cache;
 mod calls;
 mod classes;
+mod clients;
 mod contended;
 mod contest;
 mod database;
@@ -70,6 +71,13 @@ pub(super) const CLASSES: Bench = Bench {
             classes::measure(lull, report)
         })
     },
+};
+
+pub(super) const CLIENTS: Bench = Bench {
+    name: "clients",
+    about: "`lull load` beside pgbench, sysbench and h2load: the latency that each sees of one \
+            server at the same rate",
+    run: |context| reported(context, clients::measure),
 };
 
 pub(super) const TLS: Bench = Bench {

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 
 /// Queries in its usual transaction: BEGIN, five statements, END.
-const QUERIES: f64 = 7.0;
+pub(super) const QUERIES: f64 = 7.0;
 
 /// Reads what a run printed, and its logs of single transactions (`--log`).
 ///
