@@ -175,7 +175,7 @@ fn load(lull: &Path, target: &str, rate: Rate, since_due: bool, options: &[&str]
 
 impl Seen {
     /// What a client printed whose transactions have so many queries.
-    fn of(ran: &Ran, queries: f64, printed: &Printed) -> Self {
+    fn from_run(ran: &Ran, queries: f64, printed: &Printed) -> Self {
         let requests = ran.queries / queries;
         Self {
             p50_ms: ran.quantile_ms(0.5),
@@ -251,7 +251,7 @@ impl Postgres {
             logs.push(std::fs::read_to_string(&path)?);
             std::fs::remove_file(path)?;
         }
-        Ok(Seen::of(&pgbench::read(&printed.text, &logs)?, pgbench::QUERIES, &printed))
+        Ok(Seen::from_run(&pgbench::read(&printed.text, &logs)?, pgbench::QUERIES, &printed))
     }
 }
 
@@ -297,7 +297,7 @@ impl MariaDb {
             let rate = rate.map(|rate| format!("--rate={rate}"));
             let all: Vec<&str> = ["run", &time].into_iter().chain(rate.as_deref()).collect();
             let printed = self.sysbench(&all)?;
-            Ok(Seen::of(&sysbench::read(&printed.text)?, 1.0, &printed))
+            Ok(Seen::from_run(&sysbench::read(&printed.text)?, 1.0, &printed))
         };
         Case {
             title: title("MariaDB, point select", rate),
@@ -359,7 +359,7 @@ impl Web {
         let printed = printed(h2load.arg(format!("http://{}/page", self.address)))?;
         let log = std::fs::read_to_string(&self.log)?;
         std::fs::remove_file(&self.log)?;
-        Ok(Seen::of(&read_h2load(&log)?, 1.0, &printed))
+        Ok(Seen::from_run(&read_h2load(&log)?, 1.0, &printed))
     }
 }
 
