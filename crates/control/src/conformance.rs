@@ -187,7 +187,7 @@ fn example(row: &KnobRow, number: u16) -> Option<Setting> {
 
 /// One legal setting of every knob that the plant claims to have and that is not a switch of the
 /// whole machine.
-fn plausible<P: Plant>(plant: &P) -> Vec<Setting> {
+pub fn plausible<P: Plant>(plant: &P) -> Vec<Setting> {
     let machine = plant.machine();
     let rows = KNOBS.iter().filter(|row| machine.capabilities.has(row.capability));
     let knobs = rows.flat_map(|row| machine.knobs(row, plant.apps().len()));

@@ -242,6 +242,67 @@ fn the_safe_state_gives_a_pinned_app_no_more_cores_than_its_owner_did() {
     assert!(harness.plant.settings().contains(&owners), "{:?}", harness.plant.settings());
 }
 
+/// Wants a value of every knob, and may be at fault from its second decision on.
+struct Wants {
+    plan: Plan,
+    fails: bool,
+    decisions: usize,
+}
+
+impl Policy for Wants {
+    fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+        self.decisions += 1;
+        self.plan.clone()
+    }
+
+    fn fault(&self) -> Option<String> {
+        (self.fails && self.decisions > 1).then(|| "it is lost".to_owned())
+    }
+}
+
+#[test]
+fn every_knob_takes_its_safe_value_on_each_way_into_the_safe_state() {
+    for fails in [false, true] {
+        let plant = plant();
+        let (machine, owners) = (plant.machine().clone(), plant.settings());
+        let mut plan = Plan::keep();
+        let wanted = conformance::plausible(&plant);
+        wanted.iter().for_each(|setting| plan.set(setting.clone(), Reason::Start));
+        let policy = Wants { plan, fails, decisions: 0 };
+        let controller = Controller::new(Box::new(policy), Rules::default(), &plant).unwrap();
+        let mut harness = Harness { plant, controller, rng: Rng::seed_from_u64(1) };
+        harness.turn();
+        let moved = harness.plant.settings();
+        let is_moved = |knob: Knob| {
+            let of = |all: &[Setting]| all.iter().find(|one| one.knob() == knob).cloned();
+            of(&moved) != of(&owners)
+        };
+        harness.plant.set_silent(LC, !fails);
+        (0..6).for_each(|_| drop(harness.turn()));
+        assert!(harness.controller.is_safe());
+        let now = harness.plant.settings();
+        let mut kinds = BTreeSet::new();
+        for (row, knob) in KNOBS
+            .iter()
+            .flat_map(|row| machine.knobs(row, 2).into_iter().map(move |knob| (row, knob)))
+        {
+            let of = |all: &[Setting]| all.iter().find(|one| one.knob() == knob).cloned();
+            let owner = of(&owners);
+            let safe = match row.safe {
+                Standard::Most if !matches!(knob, Knob::Cores(_)) => {
+                    machine.most(knob).and_then(|most| knob.set_to(most))
+                }
+                _ => owner,
+            };
+            assert_eq!(of(&now), safe, "{} after {fails}", row.name);
+            kinds.extend(is_moved(knob).then_some(row.name));
+        }
+        for seam in ["cores", "cache-ways", "frequency", "coalescing", "gate-cap"] {
+            assert!(kinds.contains(seam), "{seam} was never away from its safe value: {kinds:?}");
+        }
+    }
+}
+
 #[test]
 fn a_paused_loop_watches_and_touches_nothing_until_it_is_resumed() {
     let mut run = run(isolate(), Rules::default());
