@@ -6,6 +6,7 @@
 mod limits;
 mod machine;
 mod packages;
+mod pressure;
 mod service;
 
 use crate::Tests;
@@ -22,8 +23,13 @@ pub(crate) const TESTS: Tests = &[
     ("systemd::a_broken_config_is_a_failed_start_that_is_not_tried_again", service::broken_config),
     ("systemd::a_stopped_agent_is_undone_by_its_guard_and_started_again", service::stopped),
     ("systemd::the_watchdog_undoes_an_agent_whose_guard_has_ended", service::watchdog),
-    ("systemd::limits_of_a_unit_are_held_and_restored", limits::held),
-    ("systemd::limits_that_systemd_sets_meanwhile_are_left_alone", limits::of_the_unit),
+    ("systemd::limits_of_a_unit_are_held_and_restored_without_a_trace", limits::held),
+    ("systemd::a_reload_of_systemd_keeps_limits_that_lull_holds", limits::reloaded),
+    ("systemd::limits_that_a_drop_in_undoes_at_a_reload_are_set_again", limits::overridden),
+    ("systemd::limits_that_their_owner_sets_meanwhile_are_left_alone", limits::of_the_owner),
+    ("systemd::limits_of_a_killed_holder_are_restored_by_guard_or_by_hand", limits::killed),
+    ("systemd::without_systemd_limits_are_files_of_the_cgroup", limits::without_systemd),
+    ("systemd::memory_pressure_of_a_unit_takes_cores_from_best_effort", pressure::steers),
     ("systemd::a_server_of_a_unit_is_attached_by_a_drop_in", limits::drop_in),
     ("systemd::an_upgrade_restarts_the_agent_and_keeps_config_and_records", packages::upgrade),
     ("systemd::a_downgrade_works_as_an_upgrade", packages::downgrade),

@@ -1,7 +1,11 @@
 //! Limits of a unit's cgroup, and a server that a unit starts.
 
-use super::machine::{log_of, pid_of, property, remove_unit, run, settle, systemctl, write_unit};
+use super::machine::{
+    log_of, pid_of, processes_of_lull, property, remove_unit, run, settle, signal, systemctl,
+    write_unit,
+};
 use crate::scene::{read, wait_for};
+use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -9,46 +13,157 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const CGROUP: &str = "/sys/fs/cgroup/system.slice/web.service";
-/// A drop-in that makes systemd set limits of the unit, and so have the controllers.
+/// A drop-in of the owner, which systemd reads after the `50-CPUWeight.conf` of a runtime
+/// property.
 const LIMITS: &str = "web.service.d/limits.conf";
+const OWNERS: &str = "[Service]\nCPUWeight=200\nCPUQuota=80%\n";
+/// Where systemd keeps runtime properties.
+const RUNTIME: &str = "/run/systemd/system.control/web.service.d";
+const STATE: &str = "/run/lull-hold";
+/// Weight and quota, as files of the cgroup.
+type Values = (String, String);
 
 fn control(name: &str) -> String {
     read(Path::new(CGROUP).join(name))
 }
 
-/// Holds limits of the unit while `command` runs, whose output is returned.
-fn hold(command: &str) -> String {
-    let cgroup = "cgroup=/system.slice/web.service";
+fn values() -> Values {
+    (control("cpu.weight"), control("cpu.max"))
+}
+
+/// Waits for values, which systemd writes a moment after it has answered.
+fn wait_for_values(weight: &str, most: &str) {
+    let wanted = (weight.to_owned(), most.to_owned());
+    wait_for(&format!("{wanted:?} and not {:?}", values()), || values() == wanted);
+}
+
+/// Holds limits of the unit while a command runs, and returns what both print.
+fn hold(target: &str, command: &str) -> String {
     let (weight, most) =
-        (format!("{cgroup}:cpu.weight:50"), format!("{cgroup}:cpu.max:20ms/100ms"));
-    let state = ["hold", "--state", "/run/lull-hold"];
-    run("lull", &[&state[..], &[&weight, &most, "--", "sh", "-c", command]].concat())
+        (format!("{target}:cpu.weight:50"), format!("{target}:cpu.max:20ms/100ms"));
+    let wishes = ["hold", "--state", STATE, &weight, &most, "--", "sh", "-c", command];
+    run("lull", &wishes)
+}
+
+/// A command that waits until the limits are Lull's, and fails if they never are.
+fn lulls() -> String {
+    format!(
+        "for try in $(seq 600); do [ \"$(cat {CGROUP}/cpu.weight {CGROUP}/cpu.max)\" = \
+         \"50\n20000 100000\" ] && exit 0; sleep 0.1; done; cat {CGROUP}/cpu.weight; exit 1"
+    )
 }
 
 pub(super) fn held() {
     settle();
-    write_unit(LIMITS, "[Service]\nCPUWeight=200\nCPUQuota=80%\n");
-    assert_eq!((control("cpu.weight"), control("cpu.max")), ("200".into(), "80000 100000".into()));
-    let read = format!("cat {CGROUP}/cpu.weight {CGROUP}/cpu.max");
-    let during = hold(&read);
-    assert!(during.contains("50\n20000 100000\n"), "{during}");
-    assert_eq!((control("cpu.weight"), control("cpu.max")), ("200".into(), "80000 100000".into()));
-    assert_eq!(property("web.service", "CPUWeight"), "200");
+    write_unit(LIMITS, OWNERS);
+    wait_for_values("200", "80000 100000");
+    for target in ["unit=web.service", "cgroup=/system.slice/web.service"] {
+        let said = hold(target, &lulls());
+        assert!(said.contains("web.service: CPUWeight 200 -> 50, by systemd"), "{said}");
+        wait_for_values("200", "80000 100000");
+        assert_eq!(property("web.service", "CPUWeight"), "200");
+        assert!(!Path::new(RUNTIME).exists(), "a drop-in is left");
+    }
+    assert_eq!(fs::read_to_string(Path::new("/etc/systemd/system").join(LIMITS)).unwrap(), OWNERS);
     remove_unit(LIMITS);
 }
 
-/// systemd writes the properties of a unit again when it is reloaded. Lull leaves them alone
-/// then, as it does what any other program writes.
-pub(super) fn of_the_unit() {
+/// A reload of systemd keeps properties that Lull set, and then those of the owner.
+pub(super) fn reloaded() {
     settle();
     systemctl(&["set-property", "--runtime", "web.service", "CPUWeight=300", "CPUQuota=70%"]);
-    let values = || (control("cpu.weight"), control("cpu.max"));
-    assert_eq!(values(), ("300".into(), "70000 100000".into()));
-    let said = hold(&format!("systemctl daemon-reload; cat {CGROUP}/cpu.weight"));
-    assert!(said.contains("300\n"), "{said}");
-    assert_eq!(values(), ("300".into(), "70000 100000".into()));
-    assert_eq!(property("web.service", "CPUWeight"), "300");
+    wait_for_values("300", "70000 100000");
+    let texts =
+        || ["50-CPUWeight.conf", "50-CPUQuota.conf"].map(|name| read(format!("{RUNTIME}/{name}")));
+    let before = texts();
+    hold("unit=web.service", &format!("systemctl daemon-reload; {}", lulls()));
+    wait_for_values("300", "70000 100000");
+    assert_eq!(texts(), before);
+    systemctl(&["daemon-reload"]);
+    wait_for_values("300", "70000 100000");
     systemctl(&["revert", "web.service"]);
+}
+
+/// After a reload a drop-in of the owner with a later name wins, until Lull looks again.
+pub(super) fn overridden() {
+    settle();
+    write_unit(LIMITS, OWNERS);
+    let undone = format!(
+        "{{ {}; }}; systemctl daemon-reload; systemctl show --value -p CPUWeight web.service; {}",
+        lulls().replace("exit 0", "break").replace("; exit 1", ""),
+        lulls()
+    );
+    let said = hold("unit=web.service", &undone);
+    assert!(said.contains("CPUWeight 50 is set again after a reload"), "{said}");
+    wait_for_values("200", "80000 100000");
+    assert!(!Path::new(RUNTIME).exists(), "a drop-in is left");
+    remove_unit(LIMITS);
+}
+
+pub(super) fn of_the_owner() {
+    settle();
+    let command = "systemctl set-property --runtime web.service CPUWeight=77; sleep 3";
+    let said = hold("unit=web.service", command);
+    assert!(
+        said.contains("left as another program set it: CPUWeight of web.service: 77"),
+        "{said}"
+    );
+    assert_eq!(property("web.service", "CPUWeight"), "77");
+    wait_for_values("77", "max 100000");
+    systemctl(&["revert", "web.service"]);
+}
+
+/// Holds a weight until it is killed; with its guard, too, if that is wanted.
+fn hold_and_kill(with_guard: bool) {
+    let mut holder = Command::new("lull");
+    holder.args(["hold", "--state", STATE, "unit=web.service:cpu.weight:50"]);
+    let mut holder = holder.stdin(Stdio::null()).spawn().unwrap();
+    wait_for("a weight by Lull", || control("cpu.weight") == "50");
+    let is_child = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line == format!("PPid:\t{}", holder.id()))
+    };
+    let guards: Vec<i32> = processes_of_lull().into_iter().filter(is_child).collect();
+    assert_eq!(guards.len(), 1);
+    if with_guard {
+        signal(guards[0], Signal::STOP);
+    }
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    if with_guard {
+        signal(guards[0], Signal::KILL);
+    }
+}
+
+pub(super) fn killed() {
+    settle();
+    write_unit(LIMITS, OWNERS);
+    wait_for_values("200", "80000 100000");
+    hold_and_kill(false);
+    wait_for_values("200", "80000 100000");
+    wait_for("no drop-in", || !Path::new(RUNTIME).exists());
+    hold_and_kill(true);
+    assert_eq!(control("cpu.weight"), "50");
+    let said = run("lull", &["restore", "--state", STATE]);
+    wait_for_values("200", "80000 100000");
+    assert!(!Path::new(RUNTIME).exists(), "a drop-in is left: {said}");
+    remove_unit(LIMITS);
+}
+
+/// Where systemd's sockets are not to be reached, as in a container.
+pub(super) fn without_systemd() {
+    settle();
+    write_unit(LIMITS, OWNERS);
+    wait_for_values("200", "80000 100000");
+    let hold = format!(
+        "mount -t tmpfs none /run/systemd && lull hold --state {STATE} \
+         unit=web.service:cpu.weight:50 -- cat {CGROUP}/cpu.weight"
+    );
+    let said = run("unshare", &["--mount", "sh", "-c", &hold]);
+    assert!(said.contains("50\n") && said.contains("daemon-reload` undoes them"), "{said}");
+    assert_eq!(control("cpu.weight"), "200");
+    assert_eq!(property("web.service", "CPUWeight"), "200");
+    remove_unit(LIMITS);
 }
 
 /// As docs/on-call.md has it for a server that drops its privileges itself.
