@@ -271,7 +271,7 @@ impl Auto {
     fn survey_of_neighbours(&mut self, best: Setting, per_s: f64) -> Option<Survey> {
         let Setting::Flow { cap, batch: 1 } = best else { return None };
         self.moves = self.moves.checked_sub(1)?;
-        let caps = candidates::beside(cap, &(self.config.least_cap..=self.config.most_cap));
+        let caps = candidates::neighbours(cap, &(self.config.least_cap..=self.config.most_cap));
         let tried = caps.into_iter().map(|cap| Setting::Flow { cap, batch: 1 }).collect();
         self.survey(What::Neighbours, best, tried, None, per_s)
     }

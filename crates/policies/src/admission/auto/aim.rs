@@ -124,7 +124,7 @@ pub(super) struct TriedBlock {
     pub(super) reference: Look,
 }
 
-/// Error probabilities with which a setting is said to be better.
+/// Error probabilities with which a setting is reported to be better.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alpha {
     /// Of one figure that gains.

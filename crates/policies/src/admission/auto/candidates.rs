@@ -42,7 +42,7 @@ pub(super) fn caps(cores: u32, under_way: f64, allowed: &RangeInclusive<u32>) ->
 }
 
 /// Returns the limits beside one, by a factor of 1.5 each way, as far as they are allowed.
-pub(super) fn beside(cap: u32, allowed: &RangeInclusive<u32>) -> Vec<u32> {
+pub(super) fn neighbours(cap: u32, allowed: &RangeInclusive<u32>) -> Vec<u32> {
     let within = |cap: f64| (cap.round() as u32).clamp(*allowed.start(), *allowed.end());
     let both = [f64::from(cap) * STEP_MIN, f64::from(cap) / STEP_MIN].map(within);
     both.into_iter().filter(|other| *other != cap).collect()
@@ -74,9 +74,9 @@ mod tests {
 
     #[test]
     fn neighbours_are_within_what_is_allowed() {
-        assert_eq!(beside(30, &(8..=256)), [45, 20]);
-        assert_eq!(beside(8, &(8..=256)), [12]);
-        assert_eq!(beside(200, &(8..=256)), [256, 133]);
+        assert_eq!(neighbours(30, &(8..=256)), [45, 20]);
+        assert_eq!(neighbours(8, &(8..=256)), [12]);
+        assert_eq!(neighbours(200, &(8..=256)), [256, 133]);
     }
 
     #[test]
