@@ -171,11 +171,12 @@ mod tests {
             play(Protocol::Postgres, &all, usize::MAX).names.application
         };
         let report = |name: &[u8]| message(b'S', &[b"application_name\0", name, b"\0"].concat());
-        let login = Server([message(b'R', &[0; 4]), report(b"of_role"), ready(b'I')].concat());
+        let login = [message(b'R', &[0; 4]), report(b"of_role"), ready(b'I')];
+        let login = [Server(login.concat())];
         assert_eq!(application(&[]), NameHash::from_bytes(b"psql"));
-        assert_eq!(application(&[login.clone()]), NameHash::from_bytes(b"of_role"));
+        assert_eq!(application(&login), NameHash::from_bytes(b"of_role"));
         let set = [Client(message(b'Q', b"set\0")), Server([report(b"b"), ready(b'I')].concat())];
-        assert_eq!(application(&[&[login], &set[..]].concat()), NameHash::from_bytes(b"b"));
+        assert_eq!(application(&[&login, &set[..]].concat()), NameHash::from_bytes(b"b"));
     }
 
     #[test]

@@ -208,8 +208,9 @@ mod tests {
     #[test]
     fn a_row_that_ends_like_the_end_of_a_reply_ends_none() {
         let row = message(b'D', &message(b'Z', b"I"));
-        assert_eq!(read(&[row.clone()], usize::MAX).unwrap().0, b"");
-        assert_eq!(read(&[row, message(b'Z', b"T")], usize::MAX).unwrap().0, b"T");
+        let reply = [row, message(b'Z', b"T")];
+        assert_eq!(read(&reply[..1], usize::MAX).unwrap().0, b"");
+        assert_eq!(read(&reply, usize::MAX).unwrap().0, b"T");
     }
 
     #[test]
