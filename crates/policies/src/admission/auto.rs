@@ -24,8 +24,8 @@
 //! each candidate its part of the survey's. What a gain may cost has to remain in the mean, and
 //! nearly remain for certain (`aim.rs`); until all of it is shown to remain, the limit is
 //! provisional (`confirmation.rs`). Trying costs at most .5 % of the throughput of any ten minutes
-//! (`ledger.rs`), and 3 % of the time; behind a limit that keeps a promised tail, a fifth of what
-//! the promise leaves.
+//! (`ledger.rs`), and 3 % of the time; behind a limit whose tail counts, a fifth of what the
+//! percentile leaves.
 //!
 //! The result holds for 60 s, 120 s, ... 16 min while it stays the same, and at once a new
 //! survey begins when the load has changed (`change.rs`). Blocks are at least 3.5 mean latencies

@@ -170,6 +170,11 @@ impl Aim {
         matches!(self.goal, Goal::Tail)
     }
 
+    /// Whether the tail counts, by itself or beside throughput.
+    pub(super) const fn minds_tail(&self) -> bool {
+        self.asked.bound_s.is_some() || !matches!(self.goal, Goal::Throughput)
+    }
+
     /// Number of figures in which a gain closes the gate.
     pub(super) const fn endpoints(&self) -> usize {
         match self.goal {

@@ -6,9 +6,9 @@
 //! *confirmed*, and pairs go on to notice if that ceases to hold. If it is shown not to remain, the
 //! limit is *refuted*.
 //!
-//! Open blocks break the promise that the limit keeps. With the time in which what they admitted
-//! ends, they take a fifth of what the promise leaves, `1 - p` of the time, or a small share of it
-//! without a promise, and the ledger pays for them.
+//! Open blocks have the tail that the limit is there to avoid. With the time in which what they
+//! admitted ends, they take a fifth of what the percentile leaves, `1 - p` of the time, or a small
+//! share of it where the tail does not count, and the ledger pays for them.
 
 use super::aim::Proof;
 use super::window::Look;

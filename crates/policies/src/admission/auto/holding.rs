@@ -21,10 +21,11 @@ impl Auto {
     }
 
     /// Returns the share of the time in which other settings than the one in force may hold: behind
-    /// a limit that keeps a promise, what open blocks may take of it.
+    /// a limit whose tail counts, promised or not, what open blocks may take of it.
     pub(super) fn open_share(&self) -> f64 {
         let objective = self.aim.objective();
-        let keeps = objective.bound_s.is_some() && matches!(self.setting, Setting::Flow { .. });
+        let is_limit = matches!(self.setting, Setting::Flow { .. });
+        let keeps = is_limit && self.aim.minds_tail();
         let usual = 1.0 / REST as f64;
         if keeps { usual.min(PART * (1.0 - objective.at.fraction())) } else { usual }
     }

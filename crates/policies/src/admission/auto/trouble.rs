@@ -177,12 +177,12 @@ fn an_empty_ledger_leaves_the_gate_neutral() {
 fn a_tail_that_was_bought_is_confirmed_while_it_is_held_and_its_state_is_reported() {
     // All throughput remains, within what a block shows: .98 is not certain at once.
     let bought = |is_open| if is_open { load(1000.0, 400) } else { load(995.0, 100) };
-    let mut run = Run::new("retry = \"1000s\"", &[]);
+    let mut run = Run::new("retry = \"100000s\"", &[]);
     let closed = run.until("", 60, bought).map(|_| run.decisions[0].clone()).unwrap();
     assert!(closed.ends_with("; provisional") && closed.contains(" at a time: "), "{closed}");
     let mut confirmed = None;
-    for _ in 0..3000 {
-        run.on(1, bought);
+    for _ in 0..200 {
+        run.on(100, bought);
         confirmed = run.decisions.iter().find(|one| one.contains("confirmed while held")).cloned();
         if confirmed.is_some() {
             break;
@@ -194,12 +194,12 @@ fn a_tail_that_was_bought_is_confirmed_while_it_is_held_and_its_state_is_reporte
 
 #[test]
 fn a_limit_that_has_come_to_cost_throughput_unseen_is_refuted_and_the_gate_opens() {
-    let mut run = Run::new("retry = \"1000s\"", &[]);
+    let mut run = Run::new("retry = \"100000s\"", &[]);
     run.on(200, contended);
     run.decisions.clear();
     // Behind the limit all is as it was.
     let unseen = |is_open| if is_open { load(2300.0, 100) } else { contended(false) };
-    let took = run.until("open: the limit is refuted while held", 1500, unseen);
+    let took = run.until("open: the limit is refuted while held", 12_000, unseen);
     assert!(took.is_some(), "{:?}", run.decisions);
 }
 
