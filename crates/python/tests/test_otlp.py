@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -192,7 +193,9 @@ def test_what_an_agent_exports_is_what_opentelemetrys_own_messages_hold(
     class Collector(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             assert self.path == "/v1/metrics"
-            bodies.put(self.rfile.read(int(self.headers["Content-Length"])))
+            assert self.headers["Content-Encoding"] == "gzip"
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            bodies.put(gzip.decompress(body))
             self.send_response(200)
             self.end_headers()
 
