@@ -47,5 +47,7 @@ pub(super) fn steers() {
     systemctl(&["stop", "hog.service"]);
     systemctl(&["revert", "hog.service"]);
     remove_unit("hog.service");
+    // Other apps take a new agent.
+    systemctl(&["stop", "lull"]);
     settle();
 }
