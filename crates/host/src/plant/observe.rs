@@ -6,8 +6,8 @@ use super::{HostPlant, now};
 use crate::apps;
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
-use crate::gauges::push::PushGauge;
 use crate::gauges::memory_pressure;
+use crate::gauges::push::PushGauge;
 use crate::guard::{Key, Patience};
 use crate::knobs::{
     Affinity, Change, ChangedSetting, KnobError, Means, Share, Taken, ThreadValue, Watched, cores,
