@@ -28,6 +28,7 @@ pub use config::{TargetConfig, TargetError};
 pub(crate) use database::Server;
 pub use database::{
     Database, DatabaseConfig, DatabaseError, ScriptError, ScriptSource, SetupError, Statements,
+    TransactionName,
 };
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::Stream;
@@ -55,8 +56,7 @@ pub trait Target: Send {
 }
 
 /// What a request does, where the requests of a load differ; kinds are reported apart.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestKind {
     /// All requests of the load are of one kind.
     #[default]
@@ -65,15 +65,24 @@ pub enum RequestKind {
     Get,
     /// Stores a value.
     Set,
+    /// The transaction of this name of a script that has several.
+    Transaction(TransactionName),
 }
 
 impl fmt::Display for RequestKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Only => "all",
-            Self::Get => "get",
-            Self::Set => "set",
-        })
+        match self {
+            Self::Only => f.write_str("all"),
+            Self::Get => f.write_str("get"),
+            Self::Set => f.write_str("set"),
+            Self::Transaction(name) => name.fmt(f),
+        }
+    }
+}
+
+impl Serialize for RequestKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -88,6 +97,9 @@ pub enum Outcome {
     Failed,
     /// Answered with an error of this code.
     Error(ErrorCode),
+    /// Not taken by the server, which is about to close the connection: it is sent again on
+    /// another one.
+    Untaken,
     /// An error of this code ended a try, and the request is tried again: the request has not
     /// ended.
     Retried(ErrorCode),
@@ -142,6 +154,11 @@ pub trait Decoder: Send {
     /// Appends what is to be sent now: the login after connecting, the next statement after
     /// a reply or at the end of a pause. Called at each of these times.
     fn proceed(&mut self, _now: Nanos, _outcomes: &mut Vec<Outcome>, _out: &mut Vec<u8>) {}
+
+    /// The kind of the dialogue under way.
+    fn kind(&self) -> RequestKind {
+        RequestKind::Only
+    }
 
     /// Returns whether a request can begin: the login is over and no dialogue is under way.
     fn is_ready(&self) -> bool {

@@ -106,6 +106,26 @@ fn assert_transactions_are_done(server: &Server, user: &str, database: &str) {
     load.target.database.script = ScriptSource::TpcbLike;
     let report = run(&load);
     assert!(report.completed_requests > 0 && report.failed_requests == 0, "{report}");
+    assert!(report.kinds.is_empty(), "a script of one transaction: {report}");
+    assert_the_transactions_of_tpcc_are_done(load);
+}
+
+/// All five, reported apart.
+fn assert_the_transactions_of_tpcc_are_done(mut load: LoadConfig) {
+    load.target.database.script = ScriptSource::TpccLike;
+    load.target.database.tries = 100;
+    load.duration = Some(Nanos::from_secs(2));
+    for statements in [Statements::Prepared, Statements::Simple] {
+        load.target.database.statements = statements;
+        let report = run(&load);
+        assert_eq!(report.completed_requests, report.due_requests, "{report}");
+        assert_eq!((report.failed_requests, report.connection_losses), (0, 0), "{report}");
+        let kinds: Vec<String> = report.kinds.iter().map(|it| it.kind.to_string()).collect();
+        let wanted = ["delivery", "new-order", "order-status", "payment", "stock-level"];
+        assert_eq!(kinds, wanted, "{report}");
+        let all: u64 = report.kinds.iter().map(|it| it.completed_requests).sum();
+        assert_eq!(all, report.completed_requests, "{report}");
+    }
 }
 
 /// Two rows that connections update in opposite orders.

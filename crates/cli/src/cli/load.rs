@@ -60,11 +60,13 @@ pub(crate) struct LoadArgs {
     /// Do not store memcached's keys, or create the tables of a built-in script, first
     #[arg(long)]
     pub(crate) no_preload: bool,
-    /// Databases: what one request does: tpcb-like, hot-rows (transactions that contend for
-    /// twelve rows), or a file of statements with \set and \sleep as pgbench has them
+    /// Databases: what one request does: tpcb-like, tpcc-like (five transactions in TPC-C's mix),
+    /// hot-rows (transactions that contend for twelve rows), or a file of statements with \set
+    /// and \sleep as pgbench has them, and \transaction where there are several
     #[arg(long, default_value = "tpcb-like")]
     pub(crate) script: ScriptSource,
-    /// Databases: size of the built-in tables in 100,000 accounts, and :scale in scripts
+    /// Databases: size of the built-in tables in 100,000 accounts or in warehouses, and :scale in
+    /// scripts
     #[arg(long, default_value_t = 1)]
     pub(crate) scale: u32,
     /// Databases: send statements as text instead of preparing them

@@ -123,9 +123,6 @@ impl Connection {
         }
         self.state = State::Up(transport);
         self.up_since = clock::now();
-        if self.decoder.is_ready() {
-            self.pause = FIRST_PAUSE;
-        }
         Ok(())
     }
 

@@ -234,7 +234,9 @@ impl<'a> Engine<'a> {
     fn free_connection(&mut self) -> Option<usize> {
         loop {
             let RequestSlot { connection, generation } = self.free.pop_front()?;
-            if self.connections[connection].generation == generation {
+            let it = &self.connections[connection];
+            // A server that has announced its end takes no more requests.
+            if it.generation == generation && !it.is_last() {
                 return Some(connection);
             }
         }

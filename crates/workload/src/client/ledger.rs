@@ -215,6 +215,11 @@ impl Ledger {
         }
     }
 
+    /// Notes that a request was sent for nothing: it is sent again.
+    pub(super) fn untaken(&mut self, due: Nanos) {
+        self.count(due, |counts| counts.sent = counts.sent.saturating_sub(1));
+    }
+
     pub(super) fn completed(&mut self, request: &Request, now: Nanos, missed: bool) {
         self.count(request.due, |counts| {
             counts.completed += 1;

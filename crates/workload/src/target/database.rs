@@ -23,13 +23,15 @@ mod postgres;
 mod script;
 mod session;
 mod setup;
+mod tpcc;
 mod wire;
 
-pub use script::ScriptError;
+pub use script::{ScriptError, TransactionName};
 pub use setup::SetupError;
 
 use super::{Address, Decoder, Endpoint, Protocol, RequestKind, Target, TlsClient};
 use crate::Generator;
+use builtin::Tables;
 use mysql::Mysql;
 use postgres::{Postgres, SaltedPasswords};
 use script::Script;
@@ -75,13 +77,15 @@ impl Default for DatabaseConfig {
     }
 }
 
-/// A script; as text `tpcb-like`, `hot-rows` or the path of a file.
+/// A script; as text `tpcb-like`, `tpcc-like`, `hot-rows` or the path of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum ScriptSource {
     /// pgbench's transaction of five statements.
     #[default]
     TpcbLike,
+    /// The five transactions of TPC-C, with less data.
+    TpccLike,
     /// Short transactions that contend for twelve rows.
     HotRows,
     /// A file.
@@ -139,13 +143,23 @@ pub struct Database {
     login: Login,
     work: Arc<Work>,
     salted: SaltedPasswords,
-    is_built_in: bool,
+    /// Those of a built-in script.
+    tables: Option<Tables>,
 }
 
 impl ScriptSource {
+    fn tables(&self) -> Option<Tables> {
+        match self {
+            Self::TpcbLike | Self::HotRows => Some(Tables::Accounts),
+            Self::TpccLike => Some(Tables::Warehouses),
+            Self::File(_) => None,
+        }
+    }
+
     fn read(&self) -> Result<(String, String), DatabaseError> {
         let text = match self {
             Self::TpcbLike => builtin::TPCB_LIKE.to_owned(),
+            Self::TpccLike => tpcc::script(),
             Self::HotRows => builtin::HOT_ROWS.to_owned(),
             Self::File(path) => std::fs::read_to_string(path)
                 .map_err(|source| DatabaseError::Read { path: path.clone(), source })?,
@@ -185,7 +199,7 @@ impl Database {
             login,
             work: Arc::new(work),
             salted: SaltedPasswords::default(),
-            is_built_in: !matches!(config.script, ScriptSource::File(_)),
+            tables: config.script.tables(),
         })
     }
 
@@ -211,10 +225,10 @@ impl Database {
         creates: bool,
         stop: &AtomicBool,
     ) -> Result<(), SetupError> {
-        let (work, creates) = (&self.work, creates && self.is_built_in);
+        let (work, tables) = (&self.work, self.tables.filter(|_| creates));
         match self.protocol {
-            Protocol::Postgres => setup::run(self.postgres(), server, work, creates, stop),
-            _ => setup::run(self.mysql(), server, work, creates, stop),
+            Protocol::Postgres => setup::run(self.postgres(), server, work, tables, stop),
+            _ => setup::run(self.mysql(), server, work, tables, stop),
         }
     }
 
@@ -254,6 +268,7 @@ impl From<String> for ScriptSource {
     fn from(text: String) -> Self {
         match text.as_str() {
             "tpcb-like" => Self::TpcbLike,
+            "tpcc-like" => Self::TpccLike,
             "hot-rows" => Self::HotRows,
             _ => Self::File(text.into()),
         }
@@ -270,6 +285,7 @@ impl fmt::Display for ScriptSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TpcbLike => f.write_str("tpcb-like"),
+            Self::TpccLike => f.write_str("tpcc-like"),
             Self::HotRows => f.write_str("hot-rows"),
             Self::File(path) => write!(f, "{}", path.display()),
         }

@@ -44,6 +44,8 @@ const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
 const WINDOW_BYTES_FIRST: u32 = 65_535;
 /// Received bytes after which the window is extended again.
 const WINDOW_BYTES_STEP: u32 = 1 << 29;
+/// A server that sends more pings at once than fit here does not speak with a client.
+const OUT_BYTES_MAX: usize = 64 * 1024;
 /// Streams that a client opens are odd; behind the last one it needs a new connection.
 const STREAM_MAX: u32 = (1 << 31) - 1;
 /// The statuses that have a place of their own in HPACK's static table, from 8 on.
@@ -293,10 +295,12 @@ impl Responses {
                 self.end(at, Outcome::Error(reset_code(code)), outcomes);
             }
             (SETTINGS, _) if frame.flags & ACK == 0 => self.read_settings(payload),
-            (PING, _) if frame.flags & ACK == 0 => {
-                write_frame(PING, ACK, 0, payload, &mut self.out);
+            (PING, _) if frame.flags & ACK == 0 => self.answer_ping(payload)?,
+            (GOAWAY, _) => {
+                let (last, code) = word(0).zip(word(4)).ok_or_else(unexpected)?;
+                self.go_away(code, &payload[8..])?;
+                self.give_back_from(last & STREAM_MAX, outcomes);
             }
-            (GOAWAY, _) => self.go_away(word(4).ok_or_else(unexpected)?, &payload[8..])?,
             _ => {}
         }
         match at {
@@ -313,6 +317,22 @@ impl Responses {
         self.streams.remove(at);
         self.ended.push_back(at);
         outcomes.push(outcome);
+    }
+
+    /// Ends the requests behind the last one that the server takes.
+    fn give_back_from(&mut self, last_stream: u32, outcomes: &mut Vec<Outcome>) {
+        let is_behind = |stream: &Stream| stream.number > last_stream;
+        while let Some(at) = self.streams.iter().position(is_behind) {
+            self.end(at, Outcome::Untaken, outcomes);
+        }
+    }
+
+    fn answer_ping(&mut self, payload: &[u8]) -> Result<(), ProtocolError> {
+        if payload.len() != 8 || self.out.len() > OUT_BYTES_MAX {
+            return Err(ProtocolError::unexpected(PROTOCOL, payload));
+        }
+        write_frame(PING, ACK, 0, payload, &mut self.out);
+        Ok(())
     }
 
     fn read_settings(&mut self, payload: &[u8]) {
@@ -379,13 +399,13 @@ impl Stream {
 
 /// Reads the status, which is the first field of a response's header block (RFC 7541).
 fn status_of(mut block: &[u8]) -> Option<u16> {
-    // Updates of the table's size, which goes to 0.
+    // Updates of the table's size, which goes to 0. The name has seven places in the table.
     while let [0x20..=0x3f, rest @ ..] = block {
         block = rest;
     }
     match block {
         [field @ 0x88..=0x8e, ..] => Some(STATUSES[usize::from(field - 0x88)]),
-        [0x08 | 0x18 | 0x48, length, rest @ ..] => {
+        [0x08..=0x0e | 0x18..=0x1e | 0x48..=0x4e, length, rest @ ..] => {
             let text = rest.get(..usize::from(length & 0x7f))?;
             let digits = if length & 0x80 == 0 { plain(text) } else { huffman(text) };
             digits.filter(|status| (100..1000).contains(status))

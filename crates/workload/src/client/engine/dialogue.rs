@@ -4,7 +4,7 @@
 use super::{Engine, RequestSlot};
 use crate::client::ledger::Request;
 use crate::clock;
-use crate::target::{Outcome, RequestKind};
+use crate::target::Outcome;
 use lull_measure::Nanos;
 use std::cmp::Reverse;
 
@@ -14,7 +14,7 @@ impl Engine<'_> {
         let connection = &mut self.connections[index];
         let is_dialogue = connection.decoder.begin(&mut self.rng);
         let kind = match is_dialogue {
-            true => RequestKind::Only,
+            true => connection.decoder.kind(),
             false => connection.write(&mut *self.target, &mut self.rng),
         };
         let request = Request { due, ready, sent: ready, kind, timed_out: false };
@@ -88,6 +88,10 @@ impl Engine<'_> {
                 Outcome::Miss => self.ledger.completed(&request, now, true),
                 Outcome::Error(code) => {
                     self.ledger.error(request.due, code, false, connection.decoder.message());
+                }
+                Outcome::Untaken => {
+                    self.ledger.untaken(request.due);
+                    self.waiting.push_back(request.due);
                 }
                 Outcome::Failed | Outcome::Retried(_) => self.ledger.failed(request.due),
             }

@@ -3,6 +3,8 @@
 //! The tables have names of their own, so that those of pgbench and of applications are
 //! never touched.
 
+use super::tpcc;
+
 /// The transaction of TPC-B as pgbench runs it: five statements, of which the update of a
 /// branch contends if there are more connections than branches.
 pub(super) const TPCB_LIKE: &str = "\
@@ -37,16 +39,54 @@ COMMIT;
 ";
 
 const ACCOUNTS: u32 = 100_000;
-const ROWS_PER_INSERT: u32 = 1_000;
+pub(super) const ROWS_PER_INSERT: u32 = 1_000;
 
-/// A statement that succeeds only if the tables of this scale are complete.
-pub(super) fn check(scale: u32) -> String {
-    format!("SELECT scale_{scale} FROM lull_complete")
+/// The tables of a built-in script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tables {
+    /// Those of `tpcb-like` and `hot-rows`.
+    Accounts,
+    /// Those of `tpcc-like`.
+    Warehouses,
 }
 
-/// The statements that create the tables, in order. The table `lull_complete` is dropped first
-/// and created last.
-pub(super) fn creation(scale: u32) -> impl Iterator<Item = String> {
+impl Tables {
+    const fn complete(self) -> &'static str {
+        match self {
+            Self::Accounts => "lull_complete",
+            Self::Warehouses => "lull_warehouses_complete",
+        }
+    }
+
+    /// A statement that succeeds only if the tables of this scale are complete.
+    pub(super) fn check(self, scale: u32) -> String {
+        format!("SELECT scale_{scale} FROM {}", self.complete())
+    }
+
+    /// The statements that create the tables, in order. That which shows that they are complete
+    /// is dropped first and created last.
+    pub(super) fn creation(self, scale: u32) -> impl Iterator<Item = String> {
+        let complete = self.complete();
+        let tables: Box<dyn Iterator<Item = String>> = match self {
+            Self::Accounts => Box::new(accounts(scale)),
+            Self::Warehouses => Box::new(tpcc::creation(scale)),
+        };
+        std::iter::once(format!("DROP TABLE IF EXISTS {complete}"))
+            .chain(tables)
+            .chain([format!("CREATE TABLE {complete} (scale_{scale} int)")])
+    }
+}
+
+/// Drops and creates tables of these names and columns.
+pub(super) fn empty<'t>(
+    tables: impl IntoIterator<Item = (&'t str, &'t str)>,
+) -> impl Iterator<Item = String> {
+    tables.into_iter().flat_map(|(table, columns)| {
+        [format!("DROP TABLE IF EXISTS {table}"), format!("CREATE TABLE {table} ({columns})")]
+    })
+}
+
+fn accounts(scale: u32) -> impl Iterator<Item = String> {
     let tables = [
         ("lull_accounts", "aid int PRIMARY KEY, bid int, abalance int, filler char(84)"),
         ("lull_branches", "bid int PRIMARY KEY, bbalance int, filler char(88)"),
@@ -54,10 +94,6 @@ pub(super) fn creation(scale: u32) -> impl Iterator<Item = String> {
         ("lull_hot", "hid int PRIMARY KEY, hbalance int, filler char(84)"),
         ("lull_history", "tid int, bid int, aid int, delta int, mtime timestamp, filler char(22)"),
     ];
-    let begin = std::iter::once("DROP TABLE IF EXISTS lull_complete".to_owned());
-    let make = tables.into_iter().flat_map(|(table, columns)| {
-        [format!("DROP TABLE IF EXISTS {table}"), format!("CREATE TABLE {table} ({columns})")]
-    });
     let accounts = (0..ACCOUNTS * scale / ROWS_PER_INSERT).map(move |batch| {
         let first = batch * ROWS_PER_INSERT + 1;
         insert("lull_accounts (aid, bid, abalance, filler)", first, ROWS_PER_INSERT, |aid| {
@@ -69,11 +105,11 @@ pub(super) fn creation(scale: u32) -> impl Iterator<Item = String> {
         format!("({tid}, {}, 0)", (tid - 1) / 10 + 1)
     });
     let hot = insert("lull_hot (hid, hbalance)", 1, 12, |hid| format!("({hid}, 0)"));
-    let complete = format!("CREATE TABLE lull_complete (scale_{scale} int)");
-    begin.chain(make).chain(accounts).chain([branches, tellers, hot, complete])
+    empty(tables).chain(accounts).chain([branches, tellers, hot])
 }
 
-fn insert(into: &str, first: u32, rows: u32, row: impl Fn(u32) -> String) -> String {
+/// Inserts rows with these numbers.
+pub(super) fn insert(into: &str, first: u32, rows: u32, row: impl Fn(u32) -> String) -> String {
     let mut text = format!("INSERT INTO {into} VALUES ");
     for number in first..first + rows {
         let gap = if number == first { "" } else { ", " };
@@ -88,26 +124,37 @@ mod tests {
     use super::super::script::Script;
     use super::*;
 
+    fn created(tables: Tables) -> Vec<String> {
+        tables.creation(2).filter(|one| one.starts_with("CREATE TABLE")).collect()
+    }
+
     #[test]
     fn the_built_in_scripts_are_whole_and_use_tables_that_are_created() {
-        let created: Vec<String> = creation(2).filter(|one| one.starts_with("CREATE")).collect();
-        for text in [TPCB_LIKE, HOT_ROWS] {
-            let script = Script::parse("built-in", text, 2).unwrap();
-            assert_eq!(script.statements.len(), 7);
+        let of = [
+            (TPCB_LIKE.to_owned(), Tables::Accounts),
+            (HOT_ROWS.to_owned(), Tables::Accounts),
+            (tpcc::script(), Tables::Warehouses),
+        ];
+        for (text, tables) in of {
+            Script::parse("built-in", &text, 2).unwrap();
+            let created = created(tables);
             let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
             for table in words.filter(|word| word.starts_with("lull_")) {
                 let create = format!("CREATE TABLE {table} (");
                 assert!(created.iter().any(|one| one.starts_with(&create)), "{table}");
             }
         }
+        let (accounts, warehouses) = (created(Tables::Accounts), created(Tables::Warehouses));
+        assert!(accounts.iter().all(|one| !warehouses.contains(one)), "they share none");
     }
 
     #[test]
     fn every_account_is_inserted_once() {
-        let inserts = creation(2).filter(|one| one.contains("INTO lull_accounts"));
-        let rows: usize = inserts.map(|one| one.matches("0, '')").count()).sum();
+        let inserts = || Tables::Accounts.creation(2).filter(|one| one.contains("lull_accounts ("));
+        let inserts = || inserts().filter(|one| one.starts_with("INSERT"));
+        let rows: usize = inserts().map(|one| one.matches("0, '')").count()).sum();
         assert_eq!(rows, 200_000);
-        let last = creation(2).filter(|one| one.contains("INTO lull_accounts")).last().unwrap();
+        let last = inserts().last().unwrap();
         assert!(last.ends_with("(200000, 2, 0, '')"), "{}", &last[last.len() - 40..]);
     }
 }

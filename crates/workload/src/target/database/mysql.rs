@@ -259,6 +259,11 @@ impl Wire for Mysql {
             self.skip -= skipped;
             return Ok((skipped, None));
         }
+        if self.encrypted_login.is_some() && !input.is_empty() {
+            // Bytes in the clear behind the greeting can be from anybody between: an answer to
+            // them could have the password in it.
+            return Err(ProtocolError::unexpected(Self::PROTOCOL, input));
+        }
         let Some([a, b, c, sequence]) = input.first_chunk::<4>() else { return Ok((0, None)) };
         let length = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
         // A text of another protocol has a letter here, and its length would never be reached.

@@ -1,22 +1,64 @@
-//! Scripts of statements, in the form of pgbench's: `\set`, `\sleep`, and SQL up to `;`.
+//! Scripts of statements, in the form of pgbench's: `\set`, `\sleep`, and SQL up to `;`. With
+//! `\transaction NAME WEIGHT` a script has several, of which each request is one.
 
 use super::expression::{Draw, Expression};
 use crate::Generator;
 use lull_measure::Nanos;
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
+use std::fmt;
 
 /// How often a script's numbers are drawn before a run, to find bounds in the wrong order.
 const TRIAL_DRAWS: usize = 200;
+/// The variable that every script has.
+const SCALE: &str = "scale";
+const WEIGHT_MAX: u32 = 1_000_000;
 
 /// A script: one request is one pass through it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Script {
     pub(super) steps: Vec<Step>,
     pub(super) statements: Vec<Statement>,
-    /// Index of the last step that sends a statement.
-    pub(super) last_query: usize,
+    /// At least one.
+    pub(super) transactions: Vec<Transaction>,
     /// Number of variables. The first is `scale`.
     pub(super) variables: usize,
+}
+
+/// A part of a script that is one request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Transaction {
+    /// Its name, if the script has several.
+    pub(super) name: Option<TransactionName>,
+    /// Index of its first step, and that behind its last one.
+    pub(super) first: usize,
+    pub(super) end: usize,
+    /// Index of the last step that sends a statement.
+    pub(super) last_query: usize,
+    /// How often it is chosen, in proportion to the others.
+    weight: u32,
+}
+
+/// The name of a transaction, in reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TransactionName([u8; Self::LENGTH]);
+
+impl TransactionName {
+    const LENGTH: usize = 20;
+
+    /// A name of letters, digits, `-` and `_`.
+    fn new(text: &str) -> Option<Self> {
+        let mut name = [0; Self::LENGTH];
+        name.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
+        let is_legal = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+        (!text.is_empty() && text.bytes().all(is_legal)).then_some(Self(name))
+    }
+}
+
+impl fmt::Display for TransactionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(Self::LENGTH);
+        f.write_str(&String::from_utf8_lossy(&self.0[..length]))
+    }
 }
 
 /// One step of a script.
@@ -117,7 +159,7 @@ impl Script {
             line: line + 1,
             problem,
         };
-        let mut parser = Parser { names: vec!["scale".to_owned()], ..Parser::default() };
+        let mut parser = Parser { names: vec![SCALE.to_owned()], ..Parser::default() };
         let mut sets = Vec::new();
         for (at, line) in text.lines().enumerate() {
             match line.trim().strip_prefix('\\').filter(|_| parser.is_between_statements()) {
@@ -130,10 +172,9 @@ impl Script {
         if !parser.is_between_statements() {
             return Err(wrong(end, "a statement does not end: `;` is missing".to_owned()));
         }
-        let last_query = parser.steps.iter().rposition(|step| matches!(step, Step::Query(_)));
-        let last_query = last_query.ok_or_else(|| wrong(end, "it has no statement".to_owned()))?;
-        let Parser { steps, statements, names, .. } = parser;
-        let script = Self { steps, statements, last_query, variables: names.len() };
+        parser.end_transaction().map_err(|why| wrong(end, why))?;
+        let Parser { steps, statements, names, transactions, .. } = parser;
+        let script = Self { steps, statements, transactions, variables: names.len() };
         match script.step_with_exchanged_bounds(scale) {
             Some(step) => {
                 let problem = "the lower bound of a random number is above the upper one";
@@ -141,6 +182,22 @@ impl Script {
             }
             None => Ok(script),
         }
+    }
+
+    /// Chooses the transaction of a request.
+    pub(super) fn choose(&self, rng: &mut Generator) -> Transaction {
+        let last = self.transactions[self.transactions.len() - 1];
+        if self.transactions.len() == 1 {
+            return last;
+        }
+        let all: u32 = self.transactions.iter().map(|one| one.weight).sum();
+        let mut place = rng.random_range(0..all);
+        let chosen = self.transactions.iter().find(|one| {
+            let is_here = place < one.weight;
+            place = place.saturating_sub(one.weight);
+            is_here
+        });
+        chosen.copied().unwrap_or(last)
     }
 
     /// The variables before a pass.
@@ -174,7 +231,11 @@ impl Script {
 
 #[derive(Debug, Default)]
 struct Parser {
+    /// Those of variables; empty if only another transaction sets it.
     names: Vec<String>,
+    transactions: Vec<Transaction>,
+    /// Name and weight of the transaction that is being read.
+    header: Option<(TransactionName, u32)>,
     steps: Vec<Step>,
     statements: Vec<Statement>,
     statement: Statement,
@@ -197,8 +258,53 @@ impl Parser {
         match verb {
             "set" => self.set(rest.trim()),
             "sleep" => self.sleep(rest.trim()),
-            _ => Err(format!("`\\{verb}` is not known; write \\set NAME VALUE or \\sleep TIME ms")),
+            "transaction" => self.transaction(rest.trim()),
+            _ => Err(format!(
+                "`\\{verb}` is not known; write \\set NAME VALUE, \\sleep TIME ms or \\transaction \
+                 NAME WEIGHT"
+            )),
         }
+    }
+
+    /// Begins a transaction.
+    fn transaction(&mut self, text: &str) -> Result<(), String> {
+        if self.header.is_none() && !self.steps.is_empty() {
+            return Err("write \\transaction before the first step, or nowhere".to_owned());
+        }
+        if self.header.is_some() {
+            self.end_transaction()?;
+        }
+        let (name, weight) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let known = TransactionName::new(name).ok_or_else(|| {
+            format!("`{name}` is no name of a transaction: 1 to 20 letters, digits, - and _")
+        })?;
+        if self.transactions.iter().any(|one| one.name == Some(known)) {
+            return Err(format!("there is a transaction `{name}` already"));
+        }
+        let weight = weight.trim().parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
+        let weight = weight.ok_or("write its weight behind its name: 1 to 1000000")?;
+        // What another transaction sets is not set in this one.
+        self.names.iter_mut().skip(1).for_each(String::clear);
+        self.header = Some((known, weight));
+        Ok(())
+    }
+
+    fn end_transaction(&mut self) -> Result<(), String> {
+        let first = self.transactions.last().map_or(0, |one| one.end);
+        let queries = self.steps[first..].iter();
+        let last = queries.enumerate().rfind(|(_, step)| matches!(step, Step::Query(_)));
+        let (last, _) = last.ok_or_else(|| match self.header {
+            Some((name, _)) => format!("transaction `{name}` has no statement"),
+            None => "it has no statement".to_owned(),
+        })?;
+        self.transactions.push(Transaction {
+            name: self.header.map(|(name, _)| name),
+            first,
+            end: self.steps.len(),
+            last_query: first + last,
+            weight: self.header.map_or(1, |(_, weight)| weight),
+        });
+        Ok(())
     }
 
     fn set(&mut self, text: &str) -> Result<(), String> {
@@ -311,7 +417,9 @@ mod tests {
     #[test]
     fn statements_end_at_semicolons_and_parameters_are_not_sought_in_quotes() {
         let script = Script::parse("x", TEXT, 1).unwrap();
-        assert_eq!((script.steps.len(), script.statements.len(), script.last_query), (5, 3, 4));
+        assert_eq!((script.steps.len(), script.statements.len()), (5, 3));
+        let only = script.choose(&mut Generator::seed_from_u64(1));
+        assert_eq!((only.name, only.first, only.end, only.last_query), (None, 0, 5, 4));
         assert_eq!(script.variables(3), [3, 0]);
         let mut text = String::new();
         script.statements[1].write_text(&[1, -4], &mut text);
@@ -320,6 +428,22 @@ mod tests {
         let prepared = script.statements[1].prepared(|number| format!("${number}"));
         assert!(prepared.contains("b -$1\n"), "{prepared}");
         assert!(!script.statements[0].has_parameters() && script.statements[1].has_parameters());
+    }
+
+    #[test]
+    fn transactions_are_chosen_by_their_weights_and_share_no_variables() {
+        let text = "\\transaction buy 3\n\\set a 1\nSELECT :a;\n\\sleep 1 ms\n\
+                    \\transaction look 1\n\\set a 2\nSELECT :a;SELECT :scale;\n";
+        let script = Script::parse("x", text, 1).unwrap();
+        let mut rng = Generator::seed_from_u64(1);
+        let chosen: Vec<_> = (0..4_000).map(|_| script.choose(&mut rng)).collect();
+        let buys = chosen.iter().filter(|one| one.name == TransactionName::new("buy"));
+        assert!((2_850..3_150).contains(&buys.count()), "three quarters");
+        let [buy, look] = &script.transactions[..] else { panic!("{script:?}") };
+        assert_eq!((buy.first, buy.end, buy.last_query), (0, 3, 1));
+        assert_eq!((look.first, look.end, look.last_query), (3, 6, 5));
+        assert_eq!(script.variables(1).len(), 3, "each has its own");
+        assert_eq!(look.name.unwrap().to_string(), "look");
     }
 
     #[test]
@@ -332,6 +456,16 @@ mod tests {
             ("SELECT 1;\nSELECT 2\n", "x, line 2: a statement does not end"),
             ("\\set a 1\n", "x, line 1: it has no statement"),
             ("", "x, line 1: it has no statement"),
+            ("\\set a 1\n\\transaction b 1\n", "x, line 2: write \\transaction before"),
+            ("\\transaction b\nSELECT 1;", "x, line 1: write its weight"),
+            ("\\transaction b 0\nSELECT 1;", "x, line 1: write its weight"),
+            ("\\transaction é 1\nSELECT 1;", "x, line 1: `é` is no name"),
+            ("\\transaction b 1\nSELECT 1;\n\\transaction b 1", "x, line 3: there is a"),
+            ("\\transaction b 1\n\\transaction c 1", "x, line 2: transaction `b` has no"),
+            (
+                "\\transaction b 1\n\\set a 1\nSELECT :a;\n\\transaction c 1\nSELECT :a;",
+                "x, line 5: the variable `:a` is not set",
+            ),
             ("SELECT 1;\n\\set a random(:scale, 0)", "x, line 2: the lower bound"),
         ];
         for (text, wanted) in cases {
@@ -343,7 +477,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_makes_the_parser_panic(
-            text in "(\\\\set |\\\\sleep |[-a-z:;'\"`0-9()\\n é]){0,40}",
+            text in "(\\\\set |\\\\sleep |\\\\transaction b 1|[-a-z:;'\"`0-9()\\n é]){0,40}",
         ) {
             let _ = Script::parse("x", &text, 1);
         }

@@ -1,9 +1,9 @@
 //! One connection to a database: its login, its prepared statements, and the passes through
 //! the script, one for each request.
 
-use super::super::{Decoder, ErrorCode, Outcome, ProtocolError};
+use super::super::{Decoder, ErrorCode, Outcome, ProtocolError, RequestKind};
 use super::expression::{Draw, Expression};
-use super::script::{Script, Step};
+use super::script::{Script, Step, Transaction};
 use super::wire::{Reply, ServerError, Wire};
 use crate::Generator;
 use lull_measure::Nanos;
@@ -51,6 +51,8 @@ pub(super) struct Session<W> {
     wire: W,
     work: Arc<Work>,
     phase: Phase,
+    /// That of the request under way.
+    transaction: Transaction,
     step: usize,
     variables: Vec<i64>,
     values: Vec<i64>,
@@ -71,6 +73,7 @@ impl<W: Wire> Session<W> {
         Self {
             wire,
             variables: work.script.variables(work.scale),
+            transaction: work.script.transactions[0],
             work,
             phase: Phase::New,
             step: 0,
@@ -89,7 +92,8 @@ impl<W: Wire> Session<W> {
     fn start_try(&mut self) {
         self.rng = Generator::seed_from_u64(self.seed);
         self.tries += 1;
-        self.step = 0;
+        self.transaction = self.work.script.choose(&mut self.rng);
+        self.step = self.transaction.first;
         self.phase = Phase::Stepping;
     }
 
@@ -150,7 +154,8 @@ impl<W: Wire> Session<W> {
     /// Takes the next step of the script.
     fn advance(&mut self, now: Nanos, outcomes: &mut Vec<Outcome>) {
         let work = Arc::clone(&self.work);
-        let Some(step) = work.script.steps.get(self.step) else {
+        let steps = &work.script.steps[..self.transaction.end];
+        let Some(step) = steps.get(self.step) else {
             if self.in_transaction {
                 let message = "the script ends within a transaction".to_owned();
                 return self.fail(ServerError { code: ErrorCode::OPEN, message }, outcomes);
@@ -165,7 +170,7 @@ impl<W: Wire> Session<W> {
             Step::Sleep { time, unit } => {
                 let time = u64::try_from(self.evaluate(time)).unwrap_or_default();
                 // A pause behind the last statement is the client's own.
-                if self.step > work.script.last_query && !self.in_transaction {
+                if self.step > self.transaction.last_query && !self.in_transaction {
                     self.answer(outcomes);
                 }
                 self.phase =
@@ -248,6 +253,10 @@ impl<W: Wire> Decoder for Session<W> {
 
     fn begins_tls(&mut self) -> bool {
         self.wire.begins_tls(&mut self.out)
+    }
+
+    fn kind(&self) -> RequestKind {
+        self.transaction.name.map_or(RequestKind::Only, RequestKind::Transaction)
     }
 
     fn is_ready(&self) -> bool {

@@ -2,9 +2,10 @@
 //! statements, so that what the server refuses is an error before the run.
 
 use super::super::{Endpoint, ErrorCode, ProtocolError, TlsClient, Transport};
+use super::Server;
+use super::builtin::Tables;
 use super::session::Work;
 use super::wire::{Reply, Wire};
-use super::{Server, builtin};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -72,23 +73,25 @@ pub enum SetupError {
     },
 }
 
-/// Logs in, creates the built-in tables if `creates` is set and they are not complete, and
-/// prepares the statements.
+/// Logs in, creates built-in tables if they are wanted and not complete, and prepares the
+/// statements.
 pub(super) fn run<W: Wire>(
     wire: W,
     server: &Server<'_>,
     work: &Work,
-    creates: bool,
+    tables: Option<Tables>,
     stop: &AtomicBool,
 ) -> Result<(), SetupError> {
     let mut client = Client::connect(wire, server, stop)?;
-    if creates && client.run(&builtin::check(work.scale))?.error.is_some() {
-        for statement in builtin::creation(work.scale) {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            succeeded(&statement, client.run(&statement)?)?;
+    let missing = match tables {
+        Some(tables) if client.run(&tables.check(work.scale))?.error.is_some() => Some(tables),
+        _ => None,
+    };
+    for statement in missing.into_iter().flat_map(|tables| tables.creation(work.scale)) {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
         }
+        succeeded(&statement, client.run(&statement)?)?;
     }
     for (at, statement) in work.script.statements.iter().enumerate() {
         if work.is_prepared::<W>(at) {
@@ -183,6 +186,10 @@ impl<'c, W: Wire> Client<'c, W> {
 
     fn begin_tls(&mut self) -> Result<(), SetupError> {
         let Some(tls) = self.tls else { return Ok(()) };
+        if !self.held.is_empty() {
+            // In the clear behind the server's agreement they can be from anybody between.
+            return Err(self.failed(ErrorKind::InvalidData.into()));
+        }
         let begun = self.transport.begin_tls(tls, Vec::new());
         begun.and_then(|()| self.transport.shake_hands()).map_err(|error| self.failed(error))
     }
@@ -249,7 +256,7 @@ mod tests {
                 (!closes).then_some(stream)
             });
             let wire = Mysql::new(Login::default());
-            let error = run(wire, &server, &work, false, &stop).unwrap_err();
+            let error = run(wire, &server, &work, None, &stop).unwrap_err();
             drop(accepted.join());
             error
         })

@@ -60,6 +60,9 @@ fn a_status_is_read_in_each_form_that_hpack_has() {
         (vec![0x3f, 0x20, 0x48, 0x82, 0x64, 0x02], Some(302)),
         (vec![0x20, 0x48, 0x82, 0x64, 0x02], Some(302)),
         (literal(&[0x08, 3], b"503"), Some(503)),
+        // Go names the last of the seven places that the field has in the table.
+        (literal(&[0x0e, 3], b"503"), Some(503)),
+        (vec![0x4e, 0x82, 0x64, 0x02], Some(302)),
         (literal(&[0x18, 3], b"099"), None),
         (vec![0x48, 0x82, 0xff, 0xff], None),
         (vec![0xbe], None),
@@ -134,6 +137,12 @@ fn a_reset_is_an_error_and_an_announced_end_is_none() {
     assert_eq!(outcomes, [Outcome::Error(reset_code(7))]);
     assert_eq!(reset_code(7).to_string(), "RST:7");
     assert!(decoder.is_last());
+    let (mut three, _) = with_requests(3);
+    // The server takes the first of three requests and no other.
+    let bytes =
+        [SETTINGS_FIRST[..9].to_vec(), vec![0; 6], frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0])];
+    assert_eq!(feed(&mut three, &bytes.concat(), 6).unwrap(), [Outcome::Untaken; 2]);
+    assert_eq!([three.position(), three.position()], [1, 1]);
     let bytes = frame(GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\x0bcalm down");
     let error = feed(&mut decoder, &bytes, 100).unwrap_err().to_string();
     assert!(error.contains("RST:11") && error.contains("calm down"), "{error}");

@@ -30,7 +30,18 @@ fn greeting(plugin: &str) -> Vec<u8> {
 #[test]
 fn a_login_under_tls_follows_its_request_and_is_not_sent_in_the_clear() {
     let mut wire = Mysql::new(Login { is_tls: true, ..login("secret", false) });
-    let (_, clear) = feed(&mut wire, &greeting("mysql_native_password"), 5).unwrap();
+    let without = greeting("mysql_native_password");
+    // CLIENT_SSL is bit 11 of the server's flags.
+    let flags = without.windows(2).position(|it| it == [0xff, 0xf7]).unwrap();
+    let mut hello = without.clone();
+    hello[flags + 1] |= 8;
+    // What somebody between appends: the server wants the password itself.
+    let appended = [&hello[..], &packet(1, &[1, 4])].concat();
+    for step in [5, 1000] {
+        let mut wire = Mysql::new(Login { is_tls: true, ..login("secret", false) });
+        assert!(feed(&mut wire, &appended, step).is_err());
+    }
+    let (_, clear) = feed(&mut wire, &hello, 5).unwrap();
     assert_eq!(clear.len(), 4 + 32, "a login without user and password");
     assert_eq!((clear[0], clear[3]), (32, 1), "its length, and the sequence behind the greeting");
     assert_ne!(clear[5] & 8, 0, "CLIENT_SSL");
@@ -39,10 +50,6 @@ fn a_login_under_tls_follows_its_request_and_is_not_sent_in_the_clear() {
     assert_eq!(encrypted[3], 2);
     assert_eq!(encrypted[4..36], clear[4..36], "the same flags");
     assert!(encrypted.windows(4).any(|it| it == b"root"));
-    // A server without TLS: CLIENT_SSL is bit 11 of its flags.
-    let mut without = greeting("mysql_native_password");
-    let flags = without.windows(2).position(|it| it == [0xff, 0xf7]).unwrap();
-    without[flags + 1] &= !8;
     let mut wire = Mysql::new(Login { is_tls: true, ..login("", false) });
     let error = feed(&mut wire, &without, 5).unwrap_err().to_string();
     assert!(error.contains("has no TLS"), "{error}");
