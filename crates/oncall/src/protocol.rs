@@ -195,6 +195,11 @@ impl Reader {
         may_end && self.protocol.ends_reply_at_receive(state)
     }
 
+    /// Whether what the worker has sent ends with a packet, where packets can be read.
+    pub fn has_sent_whole_packets(&self) -> bool {
+        self.protocol != Protocol::Mysql || mysql::ends_with_packet(&self.state)
+    }
+
     fn end_reply(&mut self) -> bool {
         core::mem::take(&mut self.state.is_pending)
     }

@@ -220,8 +220,23 @@ pub(crate) fn accepted(fd: c_int) {
 
 /// Notes that a descriptor is about to be closed, or to be replaced.
 pub(crate) fn closing(fd: c_int) {
-    if descriptors::get(fd) != Descriptor::Foreign {
+    let what = descriptors::get(fd);
+    if what != Descriptor::Foreign {
+        end_last_reply(fd, what);
         release(descriptors::set(fd, Descriptor::Foreign));
+    }
+}
+
+/// Counts the last reply on a connection that its worker ends by itself, since it does not
+/// receive after it. A reply that was cut off within a packet is none.
+fn end_last_reply(fd: c_int, what: Descriptor) {
+    let (Descriptor::Connection { id, .. }, Some(page)) = (what, page::get()) else { return };
+    let is_mine =
+        |one: &Connection| (one.record.pid(), one.record.tid()) == (process::pid(), process::tid());
+    if let Some(connection) = Connection::new(page, id, fd, false).filter(is_mine)
+        && connection.local.reader.load().has_sent_whole_packets()
+    {
+        connection.receives();
     }
 }
 
@@ -253,14 +268,10 @@ fn release(what: Descriptor) {
 }
 
 /// Gives back a connection's place, if it is this process's.
-fn close(page: &'static Page, id: Id) {
+fn close(page: &Page, id: Id) {
     let Some(record) = page.record(id).filter(|record| record.pid() == process::pid()) else {
         return;
     };
-    // A server that ends the connection by itself does not receive after its last reply.
-    if let Some(connection) = Connection::new(page, id, record.fd().cast_signed(), false) {
-        connection.receives();
-    }
     pool::forget(id);
     page.gate().close_seat(id, clock::now_ns(), &WAKER);
     record.release(process::pid());

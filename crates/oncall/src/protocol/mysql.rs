@@ -86,6 +86,11 @@ impl WireProtocol for Mysql {
     }
 }
 
+/// Whether no packet to the client was begun and not ended.
+pub(super) fn ends_with_packet(state: &State) -> bool {
+    Framing::unpack(state.to_client).position == 0
+}
+
 /// The beginning of a packet.
 struct Packet<'a> {
     length: u32,

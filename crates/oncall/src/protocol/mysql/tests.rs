@@ -2,8 +2,8 @@
 
 use crate::protocol::tests::Turn::{self, Client, Server};
 use crate::protocol::tests::{Played, check_replies_in_pieces, play, play_pieces};
-use crate::protocol::{Protocol, Request};
-use crate::{Class, NameHash};
+use crate::protocol::{Protocol, Reader, Request};
+use crate::{Class, NameHash, Names};
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
@@ -240,5 +240,26 @@ proptest! {
             (if is_login { usize::MAX } else { piece }, usize::MAX)
         });
         prop_assert_eq!(pieces.requests, whole.requests);
+    }
+}
+
+#[test]
+fn a_reply_that_is_cut_off_within_a_packet_does_not_end_with_one() {
+    let (mut reader, mut names) = (Reader::new(Protocol::Mysql), Names::default());
+    for turn in logged_in().into_iter().chain([command(3, b"select a")]) {
+        match turn {
+            Client(bytes) => {
+                reader.received(&bytes, &mut names);
+            }
+            Server(bytes) => {
+                reader.sent(&bytes, &mut names);
+            }
+        }
+    }
+    let reply = rows(AUTOCOMMIT);
+    for (sent, is_whole) in [(2, false), (4, false), (5, true), (7, false), (reply.len(), true)] {
+        let mut reader = reader;
+        reader.sent(&reply[..sent], &mut names);
+        assert_eq!(reader.has_sent_whole_packets(), is_whole, "{sent} bytes");
     }
 }
