@@ -4,10 +4,12 @@ use super::put_back;
 use crate::cli::HoldArgs;
 use crate::signals;
 use crate::{alongside, say};
+use anyhow::anyhow;
 use lull_agent::guarded;
 use lull_host::Roots;
 use lull_host::apps::ProcessId;
 use lull_host::guard::{GuardCommand, Ledger, Original, StateDir};
+use lull_host::knobs::KnobError;
 use lull_host::knobs::hold::{self, Held};
 use lull_host::plant::Stop;
 use std::cell::Cell;
@@ -24,10 +26,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
         guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::notice(text))?;
     let held = match hold::hold(&args.wishes, &roots, &mut ledger) {
         Ok(held) => held,
-        Err(error) => {
-            ledger.close()?;
-            return Err(error.into());
-        }
+        Err(error) => return Err(give_up(ledger, error)),
     };
     for change in held.changes() {
         say::notice(change);
@@ -38,6 +37,28 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     ledger.close()?;
     guard.finish()?;
     outcome
+}
+
+/// Restores what a failed `hold` could not undo, and returns the error to report.
+///
+/// The ledger is closed only if every value is as before; otherwise the guard goes on restoring when
+/// this process ends. A busy systemd carries out a call later, after Lull has given up waiting for
+/// the answer. It handles calls in the order of their arrival, so a value that it returns now is
+/// not changed by an earlier call.
+fn give_up(ledger: Ledger, error: KnobError) -> anyhow::Error {
+    let restored = ledger.restore();
+    if restored.failed.is_empty() {
+        return match ledger.close() {
+            Ok(()) => error.into(),
+            Err(not_closed) => not_closed.into(),
+        };
+    }
+    say::notice(&restored);
+    let path = ledger.path().display();
+    anyhow!(
+        "{error}; the guard goes on restoring what is not as before, for about 90 s where systemd \
+         does not answer; the ledger is {path}"
+    )
 }
 
 /// Runs the command. It is in the ledger as soon as it runs, so that the guard ends it if

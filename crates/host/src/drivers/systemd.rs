@@ -24,11 +24,15 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use wire::{Method, Reader, Value, Writer};
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const UNIT: &str = "org.freedesktop.systemd1.Unit";
+/// How long systemd may take for all calls over one connection. It answers nothing while it
+/// reloads its units.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// A number that is not set.
 const UNSET: u64 = u64::MAX;
 /// Kinds of units with processes, and the interfaces of their limits.
@@ -215,6 +219,11 @@ fn kind_of(unit: &str) -> Option<&'static str> {
     kind.map(|(_, interface)| *interface)
 }
 
+/// Returns the deadline of connections that are made now.
+pub(crate) fn deadline() -> Instant {
+    Instant::now() + PATIENCE
+}
+
 /// A connection to systemd.
 #[derive(Debug)]
 pub(crate) struct Systemd {
@@ -224,7 +233,13 @@ pub(crate) struct Systemd {
 impl Systemd {
     /// Connects to systemd, whose sockets are below `run`.
     pub(crate) fn connect(run: &Path) -> Result<Self, SystemdError> {
-        Ok(Self { bus: Bus::connect(run)? })
+        Self::connect_until(run, deadline())
+    }
+
+    /// Connects to systemd; what it has not answered before `deadline` fails. Several connections
+    /// may share a deadline, so that a busy systemd delays all of them only once.
+    pub(crate) fn connect_until(run: &Path, deadline: Instant) -> Result<Self, SystemdError> {
+        Ok(Self { bus: Bus::connect(run, deadline)? })
     }
 
     /// The object of a unit, which systemd loads if it is not loaded.
@@ -286,6 +301,13 @@ impl Systemd {
     pub(crate) fn control_group(&mut self, unit: &str) -> Result<String, SystemdError> {
         let (object, interface) = self.limited(unit)?;
         self.read_text(&object, interface, "ControlGroup")
+    }
+
+    /// The unit's own name, after which systemd names its drop-ins: `mariadb.service` for the
+    /// alias `mysql.service`.
+    pub(crate) fn id(&mut self, unit: &str) -> Result<String, SystemdError> {
+        let (object, _) = self.limited(unit)?;
+        self.read_text(&object, UNIT, "Id")
     }
 
     /// The value of a limit now.
@@ -387,6 +409,32 @@ mod tests {
         let limit = (UnitProperty::CpuWeight, &UnitValue::Number(3));
         let error = systemd.set("web.service", &[limit]).unwrap_err().to_string();
         assert_eq!(error, "CPUWeight of web.service was set to 3 and reads back as not set");
+    }
+
+    #[test]
+    fn a_systemd_that_sends_other_messages_only_is_given_up_at_the_deadline() {
+        let fake = FakeSystemd::start();
+        fake.chatter();
+        let soon = Instant::now() + Duration::from_secs(1);
+        let mut systemd = Systemd::connect_until(fake.run(), soon).unwrap();
+        let error = systemd.get("web.service", UnitProperty::CpuWeight).unwrap_err();
+        assert!(matches!(&error, SystemdError::NoReply { source, .. }
+            if source.kind() == io::ErrorKind::TimedOut));
+        assert!(error.to_string().contains("LoadUnit: timed out"), "{error}");
+    }
+
+    #[test]
+    fn a_busy_systemd_is_not_called_at_its_other_socket_too() {
+        let place = tempfile::tempdir().unwrap();
+        let listen = |name: &str| {
+            let path = place.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::os::unix::net::UnixListener::bind(path).unwrap()
+        };
+        let _sockets = ["systemd/private", "dbus/system_bus_socket"].map(listen);
+        let soon = Instant::now() + Duration::from_millis(50);
+        let error = Systemd::connect_until(place.path(), soon).unwrap_err().to_string();
+        assert!(error.contains("systemd/private: timed out"), "{error}");
     }
 
     #[test]

@@ -106,8 +106,7 @@ pub enum Key {
     Started(ProcessId),
     /// This file of the cgroup with this id.
     Cgroup(PathBuf, u64),
-    /// This limit of the systemd unit with this name. Last, because values are restored in the
-    /// order of their keys, and systemd may keep the others waiting.
+    /// This limit of the systemd unit with this name.
     Unit(String, UnitProperty),
 }
 

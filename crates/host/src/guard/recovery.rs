@@ -14,8 +14,9 @@ use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How long a restore may hold the lock: the grace of started apps and as much again.
-const RESTORE_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() * 2 + 5);
+/// How long to wait for a restore that holds the lock: the grace of started apps, as much again,
+/// and ten seconds for systemd. A guard that waits longer for systemd keeps the lock.
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() * 2 + 15);
 /// How long a holder of the lock may take to say who it is.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an agent that was killed may take to end. The kernel can need seconds to end a
@@ -156,7 +157,7 @@ pub(super) fn recover(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>,
             Err(LedgerError::Busy { pid: agent.pid, dir: dir.path().to_owned() })
         }
         // Nothing followed forks since the guard died.
-        _ => put_all_back(&mut file, &lines, &Forks::default(), roots, &clock),
+        _ => put_all_back(&mut file, &lines, &Forks::default(), roots, &clock, Duration::ZERO),
     }
 }
 
@@ -173,13 +174,15 @@ fn ends_soon(agent: ProcessId, roots: &Roots) -> bool {
     true
 }
 
-/// Restores what a ledger holds, of any agent, and closes it.
+/// Restores what a ledger holds, of any agent, and closes it. Limits of units that fail are
+/// restored again until `patience` is over.
 pub(super) fn put_all_back(
     file: &mut LedgerFile,
     lines: &Lines,
     forks: &Forks,
     roots: &Roots,
     clock: &Clock,
+    patience: Duration,
 ) -> Result<Option<Recovery>, LedgerError> {
     let held = Held::from_lines(lines, clock.boot());
     let told = |how| Some(Recovery { agent: held.agent, how, damaged: lines.damaged.clone() });
@@ -188,7 +191,7 @@ pub(super) fn put_all_back(
     }
     let started = held.started();
     let is_empty = held.values() == 0 && started.is_empty() && lines.damaged.is_empty();
-    let how = match held.other_boot {
+    let mut how = match held.other_boot {
         0 if is_empty => None,
         values if is_empty => Some(How::OtherBoot { values }),
         _ => {
@@ -200,6 +203,12 @@ pub(super) fn put_all_back(
     };
     if let Some(agent) = held.agent {
         let _ = apps::terminate(roots, &started, &[apps::mark_of(agent)], GRACE);
+    }
+    // After everything else is as before, since this may take long.
+    if let Some(How::Now(restoration)) = &mut how
+        && restore::retry_limits(roots, &held, restoration, patience)
+    {
+        let _ = file.append(&[clock.entry(What::Restored(restoration.clone()))]);
     }
     file.close(&clock.entry(What::Closed))?;
     Ok(how.and_then(told))

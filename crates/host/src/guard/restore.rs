@@ -5,7 +5,8 @@
 //! killed agent serves its requests while the rest is restored. The safe state never gives
 //! more than the owner had: threads get their saved cores and classes, not all cores.
 //!
-//! Threads are restored field by field (`reach.rs`).
+//! Threads are restored field by field (`reach.rs`). Limits of units are last, because a busy
+//! systemd keeps them waiting.
 
 use super::held::Held;
 use super::original::{Key, Original};
@@ -14,11 +15,16 @@ use super::restoration::{Restoration, Restored};
 use crate::Roots;
 use crate::apps::{Forks, ProcessId, signal};
 use crate::drivers::ethtool::{self, Coalescing};
+use crate::drivers::systemd::{self, UnitState};
 use crate::drivers::{FileError, PutBack, resctrl, text};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The pause between two attempts to restore limits of units.
+const UNIT_PAUSE: Duration = Duration::from_millis(500);
 
 impl Original {
     /// Puts the value back, if its owner is still there. Threads are left to `reach.rs`,
@@ -31,9 +37,7 @@ impl Original {
             Self::Group { path } => resctrl::remove(path).map(written),
             Self::CpuFreq(state) => state.put_back().map(written).map_err(io::Error::other),
             Self::Cgroup(file) => file.put_back().map(Restored::from).map_err(io::Error::other),
-            Self::Unit(state) => {
-                state.put_back(&roots.run).map(Restored::from).map_err(io::Error::other)
-            }
+            Self::Unit(state) => return restore_limit(state, roots, systemd::deadline()),
             Self::Stopped { pid, start_time_ticks } => {
                 let process = ProcessId { pid: *pid, start_ticks: *start_time_ticks };
                 resume(roots, process)
@@ -70,6 +74,11 @@ impl From<PutBack> for Restored {
             PutBack::Left { found } => Self::Left { found },
         }
     }
+}
+
+fn restore_limit(state: &UnitState, roots: &Roots, deadline: Instant) -> Restored {
+    let restored = state.put_back(&roots.run, deadline).map(Restored::from);
+    restored.unwrap_or_else(|error| Restored::Failed { why: error.to_string() })
 }
 
 fn rewrite(path: &Path, value: i64) -> io::Result<Restored> {
@@ -147,7 +156,11 @@ fn put_back_after(
     reach.restore_known();
     let mut outcomes: BTreeMap<Key, Restored> = BTreeMap::new();
     let is_restored_here = |original: &&Original| {
-        !matches!(original, Original::Thread { .. } | Original::Started { .. })
+        let is_left_out = matches!(
+            original,
+            Original::Thread { .. } | Original::Started { .. } | Original::Unit(_)
+        );
+        !is_left_out
     };
     // Twice: one file may decide what another takes (a governor its preferences).
     for _ in 0..2 {
@@ -165,5 +178,47 @@ fn put_back_after(
         total.count(key, if was_touched { Restored::Done } else { outcome });
     }
     reach.restore_all(&mut total);
+    restore_limits(roots, held, &mut total, |_| true);
     total
+}
+
+/// Restores limits of units. All have one deadline, so that a busy systemd delays the end of the
+/// restore only once.
+fn restore_limits(
+    roots: &Roots,
+    held: &Held,
+    total: &mut Restoration,
+    is_wanted: impl Fn(&Key) -> bool,
+) {
+    let deadline = systemd::deadline();
+    for original in held.originals().filter(|original| is_wanted(&original.key())) {
+        if let Original::Unit(state) = original {
+            total.count(original.key(), restore_limit(state, roots, deadline));
+        }
+    }
+}
+
+/// Restores limits of units that have failed, until none fails or `patience` is over: systemd
+/// answers nothing while it reloads its units. Returns whether it tried.
+pub(super) fn retry_limits(
+    roots: &Roots,
+    held: &Held,
+    total: &mut Restoration,
+    patience: Duration,
+) -> bool {
+    let begun = Instant::now();
+    let mut has_tried = false;
+    while total.failed.iter().any(is_limit) && begun.elapsed() < patience {
+        std::thread::sleep(UNIT_PAUSE);
+        let (limits, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut total.failed).into_iter().partition(is_limit);
+        total.failed = others;
+        restore_limits(roots, held, total, |key| limits.iter().any(|(failed, _)| failed == key));
+        has_tried = true;
+    }
+    has_tried
+}
+
+fn is_limit((key, _): &(Key, String)) -> bool {
+    matches!(key, Key::Unit(..))
 }

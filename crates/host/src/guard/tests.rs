@@ -1,6 +1,7 @@
 //! Ledgers of agents that ended in every way that leaves a file behind.
 
 mod fields;
+mod limits;
 
 use super::entry::{Entry, What};
 use super::ledger_file::{Clock, LedgerFile};

@@ -6,7 +6,8 @@ use crate::drivers::systemd::SystemdError;
 use crate::guard::LedgerError;
 use std::io;
 
-/// Why a knob could not be set. Nothing was changed, or it was put back.
+/// Why a knob could not be set. Nothing was changed, or it was restored; the ledger has what could
+/// not be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum KnobError {
     /// The old values are not safe, so nothing may be written.

@@ -23,13 +23,12 @@ use super::{KnobError, SaveOld};
 use crate::Roots;
 use crate::drivers::cgroup::CgroupFile;
 use crate::drivers::ethtool::Coalescing;
-use crate::drivers::systemd::{Systemd, UnitState};
+use crate::drivers::systemd::{self, Systemd, UnitState};
 use crate::drivers::texts::{TextWrite, WriteError, Written, undo, write_all};
 use crate::drivers::{ethtool, text};
 use crate::guard::{Ledger, Original};
 use lull_control::CoreSet;
 use lull_measure::{Nanos, Watts};
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::str::FromStr;
@@ -107,8 +106,6 @@ pub struct Held {
     nics: Vec<(String, Coalescing)>,
     latency: Option<File>,
     limits: Vec<UnitState>,
-    /// The connection by which limits are looked at.
-    systemd: RefCell<Option<Systemd>>,
     /// What the user should know of how the wishes were granted.
     notes: Vec<String>,
     roots: Roots,
@@ -177,7 +174,8 @@ fn parse(knob: &str, value: &str) -> Result<Wish, String> {
 ///
 /// # Errors
 /// [`KnobError`] for the first wish that cannot be granted; those before it
-/// are undone.
+/// are undone. The ledger still has what could not be undone: restore it
+/// before it is closed.
 pub fn hold(wishes: &[Wish], roots: &Roots, ledger: &mut Ledger) -> Result<Held, KnobError> {
     grant(wishes, roots, ledger)
 }
@@ -191,8 +189,8 @@ fn grant(wishes: &[Wish], roots: &Roots, save: &mut impl SaveOld) -> Result<Held
     save.values(&originals)?;
     let written = write_all(&plan.writes).map_err(KnobError::from)?;
     let (notes, roots) = (plan.notes, roots.clone());
-    let (nics, limits, systemd) = (Vec::new(), Vec::new(), RefCell::default());
-    let mut held = Held { written, nics, latency: None, limits, systemd, notes, roots };
+    let (nics, limits) = (Vec::new(), Vec::new());
+    let mut held = Held { written, nics, latency: None, limits, notes, roots };
     let granted = held
         .set_limits(plan.limits)
         .and_then(|()| wishes.iter().try_for_each(|wish| held.grant_other(wish, save)));
@@ -285,9 +283,11 @@ impl Held {
     /// Sets limits of units again that a reload of systemd has undone, and returns a line for
     /// each. To be called about once a second.
     pub fn renew(&self) -> Vec<String> {
+        // No connection stays open between two looks: systemd would queue its signals for it.
+        let deadline = systemd::deadline();
         let renewed = |limit: &UnitState| {
             let UnitState { unit, property, ours, .. } = limit;
-            match limit.renew(&self.roots.run, &mut self.systemd.borrow_mut()) {
+            match limit.renew(&self.roots.run, deadline) {
                 Ok(false) => None,
                 Ok(true) => Some(format!("{unit}: {property} {ours} is set again after a reload")),
                 Err(error) => Some(format!("{unit}: {property} is not checked: {error}")),
@@ -315,8 +315,9 @@ impl Held {
             // If this fails the ledger still has the old value.
             let _ = ethtool::set(nic, before);
         }
+        let deadline = systemd::deadline();
         for limit in self.limits.iter().rev() {
-            let _ = limit.put_back(&self.roots.run);
+            let _ = limit.put_back(&self.roots.run, deadline);
         }
         undo(&self.written);
     }

@@ -4,6 +4,7 @@
 //! take a good part of a core. So the open ones are remembered. Records are offered to new
 //! connections in turn, so that only those offered since the last reading can be new. A
 //! connection that claims its record late is found by a look at all records, once in a while.
+//! Servers count the offers, so a faulty one must not cause such a look at each reading.
 
 use crate::sys::page::SharedPage;
 use lull_oncall::{CONNECTIONS, Id, Page, Record, Seat};
@@ -12,6 +13,11 @@ use std::sync::Arc;
 
 /// Readings between two looks at all records.
 const READINGS_BETWEEN_SWEEPS: u32 = 1000;
+/// The same after more than [`OFFERS_MAX`] offers between two readings: a tenth of a second for a
+/// dispatcher.
+const READINGS_BETWEEN_SWEEPS_MIN: u32 = 100;
+/// Offers between two readings whose records are looked at one by one.
+const OFFERS_MAX: u32 = 1000;
 
 /// The request of a connection, as the page has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,13 +44,16 @@ pub struct RequestSeen {
 
 impl RequestSeen {
     fn read(page: &Page, id: Id, record: &Record) -> Self {
-        // The sums first: a request that ends between the loads is not pending and not among the
+        // The generation first: if another connection gets the record meanwhile, the sums of the
+        // former one must not count as where the new one began.
+        let generation = record.generation();
+        // Then the sums: a request that ends between the loads is not pending and not among the
         // answers. The next reading has its answer.
         let (queries, latency_ns) = (record.queries(), record.latency_sum_ns());
         let since_ns = record.pending_since_ns();
         Self {
             id,
-            generation: record.generation(),
+            generation,
             pid: record.pid(),
             tid: record.tid(),
             since_ns,
@@ -66,7 +75,9 @@ pub struct LiveRequests {
     unclaimed: Vec<Id>,
     /// The number of offers at the last reading.
     offers: u32,
-    readings_to_sweep: u32,
+    readings_since_sweep: u32,
+    /// Whether offers since the last look at all records were too many to look at one by one.
+    is_behind: bool,
     read: Vec<RequestSeen>,
 }
 
@@ -74,7 +85,9 @@ impl LiveRequests {
     pub(super) fn new(page: Arc<SharedPage>) -> Self {
         let offers = page.header().offers();
         let (live, unclaimed, read) = (BTreeSet::new(), Vec::new(), Vec::new());
-        Self { page, live, unclaimed, offers, readings_to_sweep: 0, read }
+        // The first reading looks at all records.
+        let readings_since_sweep = READINGS_BETWEEN_SWEEPS;
+        Self { page, live, unclaimed, offers, readings_since_sweep, is_behind: false, read }
     }
 
     /// Reads the request of each open connection, and once more each connection that was closed
@@ -97,14 +110,22 @@ impl LiveRequests {
         let offers = self.page.header().offers();
         let new = offers.wrapping_sub(std::mem::replace(&mut self.offers, offers));
         let is_open = |record: &Record| record.pid() != 0;
-        if self.readings_to_sweep == 0 || new as usize >= CONNECTIONS {
-            self.readings_to_sweep = READINGS_BETWEEN_SWEEPS;
+        self.is_behind |= new > OFFERS_MAX;
+        self.readings_since_sweep += 1;
+        let between = match self.is_behind {
+            true => READINGS_BETWEEN_SWEEPS_MIN,
+            false => READINGS_BETWEEN_SWEEPS,
+        };
+        if self.readings_since_sweep >= between {
+            (self.readings_since_sweep, self.is_behind) = (0, false);
             let open = self.page.records().filter(|(_, record)| is_open(record));
             self.live.extend(open.map(|(id, _)| id));
             self.unclaimed.clear();
             return;
         }
-        self.readings_to_sweep -= 1;
+        if new > OFFERS_MAX {
+            return;
+        }
         let late = std::mem::take(&mut self.unclaimed);
         let offered = (1..=new).map(|back| Id(offers.wrapping_sub(back) % CONNECTIONS as u32));
         let offered: Vec<Id> = offered.collect();
@@ -174,13 +195,16 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_offers_is_read() {
+    fn any_number_of_offers_is_read_by_few_looks_at_all_records() {
         let runtime = runtime();
         let mut requests = runtime.live_requests();
         requests.read();
         let all: Vec<Id> =
             (0..CONNECTIONS + 5).map(|_| runtime.page.header().offer_record()).collect();
         assert!(runtime.page.record(all[9]).unwrap().claim(7, 3, Peer::default(), 0));
+        for _ in 1..READINGS_BETWEEN_SWEEPS_MIN {
+            assert!(requests.read().is_empty(), "looked at all records too soon");
+        }
         assert_eq!(ids(&mut requests), [(all[9].0, 7)]);
     }
 

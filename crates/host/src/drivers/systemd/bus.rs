@@ -1,4 +1,4 @@
-//! A connection to systemd: one call at a time.
+//! A connection to systemd: one call at a time, and all before one deadline.
 //!
 //! Root reaches systemd at its private socket, also where no D-Bus daemon runs, as `systemctl`
 //! does; others reach it through the system's bus.
@@ -8,10 +8,8 @@ use super::wire::{FIXED_BYTES, Method, Received, Writer, length_of, receive};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long systemd may take for one step. It answers nothing while it reloads its units.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// The bus itself, which gives each client a name.
 const HELLO: Method<'_> = Method {
     destination: "org.freedesktop.DBus",
@@ -24,15 +22,21 @@ const HELLO: Method<'_> = Method {
 pub(super) struct Bus {
     stream: UnixStream,
     serial: u32,
+    /// When every step of every call fails, however much systemd has sent by then.
+    deadline: Instant,
 }
 
 impl Bus {
-    /// Connects to the sockets below `run`.
-    pub(super) fn connect(run: &Path) -> Result<Self, SystemdError> {
+    /// Connects to the sockets below `run`. What is not answered before `deadline` fails.
+    pub(super) fn connect(run: &Path, deadline: Instant) -> Result<Self, SystemdError> {
         let private = run.join("systemd/private");
         let system = run.join("dbus/system_bus_socket");
-        Self::open(&private).or_else(|first| {
-            let mut bus = Self::open(&system).map_err(|second| match second {
+        Self::open(&private, deadline).or_else(|first| {
+            // A systemd that is busy answers at neither socket.
+            if is_timeout(&first) {
+                return Err(first);
+            }
+            let mut bus = Self::open(&system, deadline).map_err(|second| match second {
                 SystemdError::Unreachable { ref source, .. }
                     if source.kind() == ErrorKind::NotFound =>
                 {
@@ -45,24 +49,22 @@ impl Bus {
         })
     }
 
-    fn open(path: &Path) -> Result<Self, SystemdError> {
+    fn open(path: &Path, deadline: Instant) -> Result<Self, SystemdError> {
         let unreachable = |source| SystemdError::Unreachable { path: path.to_owned(), source };
         let stream = UnixStream::connect(path).map_err(unreachable)?;
-        let mut bus = Self { stream, serial: 0 };
+        let mut bus = Self { stream, serial: 0, deadline };
         bus.authenticate().map_err(unreachable)?;
         Ok(bus)
     }
 
     /// The mechanism EXTERNAL: the kernel reports the user of this process to the other side.
     fn authenticate(&mut self) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(PATIENCE))?;
-        self.stream.set_write_timeout(Some(PATIENCE))?;
         let user = rustix::process::geteuid().as_raw().to_string();
         let digits: String = user.bytes().map(|digit| format!("{digit:02x}")).collect();
         // `BEGIN` before the answer, as systemd's own clients do: systemd 252 does not look at a
         // first message that arrives together with `BEGIN` until a second one arrives.
         let dialogue = format!("\0AUTH EXTERNAL {digits}\r\nBEGIN\r\n");
-        self.stream.write_all(dialogue.as_bytes())?;
+        self.send(dialogue.as_bytes())?;
         let line = self.line()?;
         if !line.starts_with("OK ") {
             return Err(io::Error::other(format!("it refuses this user: {}", line.trim_end())));
@@ -76,7 +78,7 @@ impl Bus {
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") && line.len() < 256 {
             let mut byte = [0];
-            self.stream.read_exact(&mut byte)?;
+            self.receive_exact(&mut byte)?;
             line.extend(byte);
         }
         Ok(String::from_utf8_lossy(&line).into_owned())
@@ -92,7 +94,7 @@ impl Bus {
         self.serial += 1;
         let failed = |source| SystemdError::NoReply { method: method.name.to_owned(), source };
         let message = body.into_call(self.serial, method, signature);
-        self.stream.write_all(&message).map_err(failed)?;
+        self.send(&message).map_err(failed)?;
         loop {
             let received = self.next().map_err(failed)?;
             // Signals, and late replies to nothing, are not for this call.
@@ -112,12 +114,52 @@ impl Bus {
 
     fn next(&mut self) -> io::Result<Received> {
         let mut fixed = [0; FIXED_BYTES];
-        self.stream.read_exact(&mut fixed)?;
+        self.receive_exact(&mut fixed)?;
         let damaged = || io::Error::new(ErrorKind::InvalidData, "no D-Bus message");
         let length = length_of(&fixed).ok_or_else(damaged)?;
         let mut message = fixed.to_vec();
         message.resize(length, 0);
-        self.stream.read_exact(&mut message[FIXED_BYTES..])?;
+        self.receive_exact(&mut message[FIXED_BYTES..])?;
         receive(&message).ok_or_else(damaged)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.set_write_timeout(Some(self.time_left()?))?;
+        self.stream.write_all(bytes).map_err(name_timeout)
+    }
+
+    /// Fills a buffer. The timeout is set again before each read, so that a peer that sends one
+    /// byte at a time does not extend the deadline.
+    fn receive_exact(&mut self, mut buffer: &mut [u8]) -> io::Result<()> {
+        while !buffer.is_empty() {
+            self.stream.set_read_timeout(Some(self.time_left()?))?;
+            match self.stream.read(buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(length) => buffer = &mut buffer[length..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(name_timeout(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn time_left(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+/// The kernel reports a timeout of a socket as `EAGAIN`.
+fn name_timeout(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+fn is_timeout(error: &SystemdError) -> bool {
+    match error {
+        SystemdError::Unreachable { source, .. } => source.kind() == ErrorKind::TimedOut,
+        _ => false,
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! The limit is restored only while systemd has the value that Lull set. systemd also keeps
 //! the value in a drop-in, which is removed, or gets its former text, so that a later change of
-//! the unit by its owner is not overridden.
+//! the unit by its owner is not overridden. A drop-in with Lull's value is restored in every case:
+//! where another value is in force now, and where systemd does not answer, Lull's would take effect
+//! at a later reload.
 
 use super::super::PutBack;
 use super::{Systemd, SystemdError, UNSET, UnitProperty, UnitValue};
@@ -10,11 +12,12 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// One limit of a unit before Lull, and Lull's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitState {
-    /// The unit, with its suffix.
+    /// The unit's own name, with its suffix, and no alias.
     pub unit: String,
     /// The limit.
     pub property: UnitProperty,
@@ -45,87 +48,89 @@ impl UnitState {
         unit: &str,
         (property, ours): (UnitProperty, UnitValue),
     ) -> Result<Self, SystemdError> {
-        let before = systemd.get(unit, property)?;
-        let path = drop_in(run, unit, property);
+        let unit = systemd.id(unit)?;
+        let before = systemd.get(&unit, property)?;
+        let path = drop_in(run, &unit, property);
         let drop_in = match fs::read_to_string(&path) {
             Ok(text) => Some(text),
             Err(error) if is_absent(&error) => None,
             Err(source) => return Err(SystemdError::DropIn { path, source }),
         };
-        Ok(Self { unit: unit.to_owned(), property, before, ours, drop_in })
+        Ok(Self { unit, property, before, ours, drop_in })
     }
 
-    /// Restores the limit if it has Lull's value.
+    /// Restores the limit if it has Lull's value, and the drop-in if it is Lull's.
     ///
     /// # Errors
-    /// If systemd does not answer or refuses, or the drop-in cannot be written.
-    pub(crate) fn put_back(&self, run: &Path) -> Result<PutBack, SystemdError> {
-        let mut systemd = Systemd::connect(run)?;
-        let found = match systemd.get(&self.unit, self.property) {
-            Ok(found) => found,
-            Err(SystemdError::NoUnit { .. }) => {
-                self.restore_drop_in(run)?;
-                return Ok(PutBack::Gone);
-            }
-            Err(error) => return Err(error),
+    /// If systemd does not answer before `deadline` or refuses, or the drop-in cannot be written.
+    /// The drop-in needs no systemd, so it is restored also if systemd does not answer.
+    pub(crate) fn put_back(&self, run: &Path, deadline: Instant) -> Result<PutBack, SystemdError> {
+        let connected = Systemd::connect_until(run, deadline);
+        let outcome = connected.and_then(|mut systemd| self.set_back(&mut systemd));
+        // systemd has just written the value of before into the drop-in, which overrides the
+        // owner's unit.
+        let was_set = matches!(outcome, Ok(PutBack::Done));
+        let restored = match was_set || self.has_lulls_drop_in(run) {
+            true => self.restore_drop_in(run),
+            false => Ok(()),
         };
+        match outcome {
+            Err(SystemdError::NoUnit { .. }) => restored.map(|()| PutBack::Gone),
+            Err(error) => Err(error),
+            Ok(outcome) => restored.map(|()| outcome),
+        }
+    }
+
+    fn set_back(&self, systemd: &mut Systemd) -> Result<PutBack, SystemdError> {
+        let found = systemd.get(&self.unit, self.property)?;
         if found == self.before {
-            self.restore_drop_in(run)?;
             return Ok(PutBack::Already);
         }
         if found != self.ours {
             return Ok(PutBack::Left { found: found.to_string() });
         }
         systemd.set(&self.unit, &[(self.property, &self.before)])?;
-        // systemd has written the value into its drop-in, which overrides the owner's unit.
-        match &self.drop_in {
-            None => self.remove_drop_in(run)?,
-            Some(text) => self.write_drop_in(run, text)?,
-        }
         Ok(PutBack::Done)
     }
 
     /// Sets the limit again if a reload of systemd has undone it: an owner's drop-in that
     /// systemd reads after Lull's has another value. Returns whether it did. A limit that
-    /// another program has set since has another drop-in and is left alone. `kept` is a
-    /// connection of an earlier call.
-    pub(crate) fn renew(
-        &self,
-        run: &Path,
-        kept: &mut Option<Systemd>,
-    ) -> Result<bool, SystemdError> {
-        if self.before == self.ours || !self.is_our_drop_in(run) {
+    /// another program has set since has another drop-in and is left alone.
+    pub(crate) fn renew(&self, run: &Path, deadline: Instant) -> Result<bool, SystemdError> {
+        let has_lulls = ends_in(&self.drop_in_now(run), self.property, &self.ours);
+        if self.before == self.ours || !has_lulls {
             return Ok(false);
         }
-        // Taken, so that a connection that failed is not used again.
-        let mut systemd = kept.take().map_or_else(|| Systemd::connect(run), Ok)?;
+        let mut systemd = Systemd::connect_until(run, deadline)?;
         let is_undone = systemd.get(&self.unit, self.property)? == self.before;
         if is_undone {
             systemd.set(&self.unit, &[(self.property, &self.ours)])?;
         }
-        *kept = Some(systemd);
         Ok(is_undone)
     }
 
-    /// Whether systemd's drop-in has Lull's value.
-    fn is_our_drop_in(&self, run: &Path) -> bool {
-        let text = fs::read_to_string(drop_in(run, &self.unit, self.property)).unwrap_or_default();
-        let line = format!("{}={}", self.property.setting(), in_unit_files(self));
-        text.lines().next_back() == Some(line.as_str())
+    /// The text of systemd's drop-in; empty without one.
+    fn drop_in_now(&self, run: &Path) -> String {
+        fs::read_to_string(drop_in(run, &self.unit, self.property)).unwrap_or_default()
     }
 
-    /// Takes Lull's value out of the drop-in, if it is there.
+    /// Whether systemd's drop-in is to be restored: it has Lull's value, or the value of before
+    /// from a restore that was interrupted between the call of systemd and the drop-in.
+    fn has_lulls_drop_in(&self, run: &Path) -> bool {
+        let text = self.drop_in_now(run);
+        let is_interrupted = ends_in(&text, self.property, &self.before)
+            && self.drop_in.as_deref() != Some(text.as_str());
+        self.before != self.ours && (is_interrupted || ends_in(&text, self.property, &self.ours))
+    }
+
     fn restore_drop_in(&self, run: &Path) -> Result<(), SystemdError> {
         match &self.drop_in {
-            _ if self.before == self.ours || !self.is_our_drop_in(run) => Ok(()),
             None => self.remove_drop_in(run),
-            Some(text) => self.write_drop_in(run, text),
+            Some(text) => {
+                let path = drop_in(run, &self.unit, self.property);
+                fs::write(&path, text).map_err(|source| SystemdError::DropIn { path, source })
+            }
         }
-    }
-
-    fn write_drop_in(&self, run: &Path, text: &str) -> Result<(), SystemdError> {
-        let path = drop_in(run, &self.unit, self.property);
-        fs::write(&path, text).map_err(|source| SystemdError::DropIn { path, source })
     }
 
     fn remove_drop_in(&self, run: &Path) -> Result<(), SystemdError> {
@@ -146,9 +151,15 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Lull's value as systemd writes it into a drop-in.
-fn in_unit_files(state: &UnitState) -> String {
-    match (&state.ours, state.property) {
+/// Whether the last line of a drop-in sets a limit to a value.
+fn ends_in(text: &str, property: UnitProperty, value: &UnitValue) -> bool {
+    let line = format!("{}={}", property.setting(), in_unit_files(property, value));
+    text.lines().next_back() == Some(line.as_str())
+}
+
+/// A value as systemd writes it into a drop-in.
+fn in_unit_files(property: UnitProperty, value: &UnitValue) -> String {
+    match (value, property) {
         (UnitValue::Number(UNSET), _) => String::new(),
         (UnitValue::Number(us), UnitProperty::CpuQuota) => format!("{}%", us / 10_000),
         (UnitValue::Number(1_000_000), UnitProperty::CpuQuotaPeriod) => "1s".to_owned(),

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
+/// A unit with another name, and the name of its own.
+pub(crate) const ALIAS: (&str, &str) = ("mysql.service", "mariadb.service");
+
 const ALL: [UnitProperty; 4] = [
     UnitProperty::CpuWeight,
     UnitProperty::CpuQuota,
@@ -25,6 +28,14 @@ struct State {
     values: BTreeMap<(String, UnitProperty), UnitValue>,
     refusal: Option<String>,
     is_deaf: bool,
+    /// Whether it sends messages that answer no call.
+    is_chatty: bool,
+    /// Whether it hangs up in place of an answer after it has set limits.
+    is_curt: bool,
+    /// Connections that it closes before it reads from them.
+    hang_ups: usize,
+    /// Connections that are open.
+    connections: usize,
 }
 
 /// Answers until it is dropped; its thread ends with the test program.
@@ -69,6 +80,26 @@ impl FakeSystemd {
         self.state.lock().unwrap().is_deaf = true;
     }
 
+    /// Answers no call from now on, and sends other messages all the time.
+    pub(crate) fn chatter(&self) {
+        self.state.lock().unwrap().is_chatty = true;
+    }
+
+    /// Sets limits from now on and hangs up in place of the answer.
+    pub(crate) fn set_without_answer(&self) {
+        self.state.lock().unwrap().is_curt = true;
+    }
+
+    /// Closes this many connections at once that are made from now on.
+    pub(crate) fn hang_up(&self, connections: usize) {
+        self.state.lock().unwrap().hang_ups = connections;
+    }
+
+    /// The connections that clients have not closed.
+    pub(crate) fn connections(&self) -> usize {
+        self.state.lock().unwrap().connections
+    }
+
     pub(crate) fn drop_in(&self, unit: &str, property: UnitProperty) -> PathBuf {
         drop_in(self.run(), unit, property)
     }
@@ -103,13 +134,22 @@ impl State {
         self.values.insert((unit.to_owned(), property), value);
     }
 
+    /// Whether to close a connection that was just made.
+    fn hangs_up(&mut self) -> bool {
+        let is_due = self.hang_ups > 0;
+        self.hang_ups = self.hang_ups.saturating_sub(1);
+        self.connections += usize::from(!is_due);
+        is_due
+    }
+
+    /// The answer to a call; none if the connection is to be closed.
     fn answer(&mut self, run: &Path, message: &[u8]) -> Vec<u8> {
         let (serial, path, method, body) = called(message);
         let mut reader = Reader::new(&body);
         match method.as_str() {
             "LoadUnit" => {
                 let mut object = Writer::default();
-                object.text(&format!("/unit/{}", reader.text().unwrap()));
+                object.text(&format!("/unit/{}", id_of(&reader.text().unwrap())));
                 reply(serial, None, object)
             }
             "Get" => {
@@ -125,7 +165,10 @@ impl State {
                 }
                 None => {
                     self.set_all(run, &body);
-                    reply(serial, None, Writer::default())
+                    match self.is_curt {
+                        true => Vec::new(),
+                        false => reply(serial, None, Writer::default()),
+                    }
                 }
             },
             other => panic!("{other} was called"),
@@ -139,6 +182,7 @@ impl State {
             _ => "loaded",
         };
         match name {
+            "Id" => Value::Text(unit.to_owned()),
             "LoadState" => Value::Text(load_state().to_owned()),
             "ControlGroup" => Value::Text(format!("/system.slice/{unit}")),
             _ => {
@@ -154,9 +198,14 @@ impl State {
         let kept = if self.is_deaf { Vec::new() } else { properties };
         for (name, value) in kept {
             let property = ALL.into_iter().find(|property| property.name() == name).unwrap();
-            self.set(run, &unit, property, property.value(value).unwrap());
+            self.set(run, id_of(&unit), property, property.value(value).unwrap());
         }
     }
+}
+
+/// The own name of a unit.
+fn id_of(name: &str) -> &str {
+    if name == ALIAS.0 { ALIAS.1 } else { name }
 }
 
 fn serve(run: &Path, state: &Arc<Mutex<State>>) {
@@ -165,9 +214,16 @@ fn serve(run: &Path, state: &Arc<Mutex<State>>) {
     let (run, state) = (run.to_owned(), Arc::clone(state));
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
+            if state.lock().unwrap().hangs_up() {
+                continue;
+            }
             let (run, state) = (run.clone(), Arc::clone(&state));
             // A client that goes away in the middle of a message ends its own service only.
-            std::thread::spawn(move || converse(stream, &run, &state));
+            std::thread::spawn(move || {
+                let ended = converse(stream, &run, &state);
+                state.lock().unwrap().connections -= 1;
+                ended
+            });
         }
     });
 }
@@ -188,6 +244,9 @@ fn converse(mut stream: UnixStream, run: &Path, state: &Mutex<State>) -> std::io
     };
     line(b"\0AUTH EXTERNAL ")?;
     line(b"BEGIN")?;
+    while state.lock().unwrap().is_chatty {
+        stream.write_all(&reply(0, None, Writer::default()))?;
+    }
     loop {
         let mut message = vec![0; FIXED_BYTES];
         stream.read_exact(&mut message)?;
@@ -195,6 +254,9 @@ fn converse(mut stream: UnixStream, run: &Path, state: &Mutex<State>) -> std::io
         message.resize(length, 0);
         stream.read_exact(&mut message[FIXED_BYTES..])?;
         let answer = state.lock().unwrap().answer(run, &message);
+        if answer.is_empty() {
+            return Ok(());
+        }
         stream.write_all(&answer)?;
     }
 }

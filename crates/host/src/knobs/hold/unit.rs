@@ -102,13 +102,16 @@ fn limits(control: &CgroupControl) -> Result<Vec<(UnitProperty, UnitValue)>, Str
         }
         CgroupControl::Max(None) => vec![(UnitProperty::CpuQuota, UNSET)],
         CgroupControl::Max(Some((quota, period))) => {
-            if !(quota.0 * 100).is_multiple_of(period.0) || !period.0.is_multiple_of(1_000_000) {
+            let hundredfold = quota.0.checked_mul(100).ok_or_else(|| {
+                format!("cpu.max {quota}/{period} of a unit: the quota is too long; write `max`")
+            })?;
+            if !hundredfold.is_multiple_of(period.0) || !period.0.is_multiple_of(1_000_000) {
                 return Err(format!(
                     "cpu.max {quota}/{period} of a unit: systemd keeps whole percents of a core \
                      and whole milliseconds"
                 ));
             }
-            let percents = quota.0 * 100 / period.0;
+            let percents = hundredfold / period.0;
             let period = match *period == USUAL_PERIOD {
                 true => UNSET,
                 false => UnitValue::Number(period.0 / 1000),
@@ -143,10 +146,11 @@ fn undone_by_reload(unit: &str, why: &SystemdError) -> String {
 mod tests {
     use super::super::grant;
     use super::*;
-    use crate::drivers::systemd::testing::FakeSystemd;
+    use crate::drivers::systemd::testing::{ALIAS, FakeSystemd};
     use crate::drivers::text;
     use crate::guard::{Original, Restored};
     use crate::testing::{Saved, Tree};
+    use std::time::{Duration, Instant};
 
     const WEB: &str = "web.service";
     const FILE: &str = "sys/fs/cgroup/system.slice/web.service/cpu.weight";
@@ -234,6 +238,78 @@ mod tests {
     }
 
     #[test]
+    fn a_value_of_the_owner_wins_and_lulls_drop_in_does_not_stay_below_it() {
+        let (tree, fake) = (machine(), FakeSystemd::start());
+        let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
+        grant(&wishes(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
+        // A reload, after which a drop-in of the owner wins: that of Lull is there still.
+        fake.put(WEB, UnitProperty::CpuWeight, &UnitValue::Number(77));
+        assert_eq!(restore_all(&saved, &roots), [Restored::Left { found: "77".to_owned() }]);
+        assert_eq!(number(&fake, UnitProperty::CpuWeight), UnitValue::Number(77));
+        assert!(!fake.drop_in(WEB, UnitProperty::CpuWeight).exists());
+    }
+
+    #[test]
+    fn a_restore_that_was_interrupted_leaves_no_drop_in_with_the_old_value() {
+        let (tree, fake) = (machine(), FakeSystemd::start());
+        let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
+        fake.put(WEB, UnitProperty::CpuWeight, &UnitValue::Number(200));
+        grant(&wishes(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
+        // The guard is killed after its call of systemd, which writes the drop-in.
+        fake.set_property(WEB, UnitProperty::CpuWeight, &UnitValue::Number(200));
+        assert_eq!(restore_all(&saved, &roots), [Restored::Already]);
+        assert!(!fake.drop_in(WEB, UnitProperty::CpuWeight).exists());
+    }
+
+    #[test]
+    fn a_limit_that_was_set_without_an_answer_is_undone() {
+        let (tree, fake) = (machine(), FakeSystemd::start());
+        let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
+        fake.put(WEB, UnitProperty::CpuWeight, &UnitValue::Number(200));
+        fake.set_without_answer();
+        let wish = wishes(&["unit=web.service:cpu.weight:50"]);
+        let error = grant(&wish, &roots, &mut saved).unwrap_err().to_string();
+        assert!(error.contains("did not answer SetUnitProperties"), "{error}");
+        assert_eq!(number(&fake, UnitProperty::CpuWeight), UnitValue::Number(200));
+        assert_eq!(restore_all(&saved, &roots), [Restored::Already]);
+        assert!(!fake.drop_in(WEB, UnitProperty::CpuWeight).exists());
+    }
+
+    #[test]
+    fn an_alias_is_held_and_restored_by_the_own_name_of_its_unit() {
+        let (tree, fake) = (machine(), FakeSystemd::start());
+        let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
+        let (alias, own) = ALIAS;
+        let wish = format!("unit={alias}:cpu.weight:50");
+        let held = grant(&wishes(&[&wish]), &roots, &mut saved).unwrap();
+        assert_eq!(held.changes(), [format!("{own}: CPUWeight not set -> 50, by systemd")]);
+        let drop_in = fake.drop_in(own, UnitProperty::CpuWeight);
+        assert!(drop_in.exists());
+        fake.put(own, UnitProperty::CpuWeight, &UNSET);
+        assert_eq!(held.renew().len(), 1, "a reload has undone it");
+        assert_eq!(restore_all(&saved, &roots), [Restored::Done]);
+        assert!(!drop_in.exists(), "a drop-in is left");
+        let both = [wish, format!("unit={own}:cpu.weight:60")];
+        let both = wishes(&both.each_ref().map(String::as_str));
+        let twice = grant(&both, &roots, &mut Saved::default()).unwrap_err().to_string();
+        assert!(twice.contains("mariadb.service is named twice"), "{twice}");
+    }
+
+    #[test]
+    fn no_connection_to_systemd_stays_open_between_two_looks() {
+        let (tree, fake) = (machine(), FakeSystemd::start());
+        let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
+        let held = grant(&wishes(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
+        assert_eq!(held.renew(), Vec::<String>::new());
+        let begun = Instant::now();
+        while fake.connections() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "a connection stays open");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(held);
+    }
+
+    #[test]
     fn a_limit_that_a_reload_undid_is_set_again() {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
@@ -260,6 +336,10 @@ mod tests {
         let third = wishes(&["unit=web.service:cpu.max:1ms/3ms"]);
         let refused = grant(&third, &roots, &mut Saved::default()).unwrap_err().to_string();
         assert!(refused.contains("whole percents"), "{refused}");
+        // A hundred times this quota does not fit into 64 bits.
+        let long = CgroupControl::Max(Some((Nanos(u64::MAX / 99), USUAL_PERIOD)));
+        let refused = limits(&long).unwrap_err();
+        assert!(refused.contains("too long"), "{refused}");
     }
 
     #[test]
