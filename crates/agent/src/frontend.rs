@@ -22,6 +22,7 @@
 
 pub mod channel;
 mod child;
+pub mod ending;
 pub mod frames;
 mod handover;
 mod message;
@@ -47,6 +48,7 @@ use crate::otlp::OtlpSource;
 use crate::prometheus::Wanted;
 use channel::ChannelError;
 use child::{FrontendChild, Lost};
+use ending::EndingChild;
 use handover::Listeners;
 use lull_host::gauges::push::{ClientId, PushSocket, PushSource};
 use lull_host::gauges::reported::Answer;
@@ -68,6 +70,8 @@ use std::time::{Duration, Instant};
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for the push messages that had come.
 const DRAIN_MAX: Duration = Duration::from_millis(20);
+/// Between two looks whether a front end has ended, at the start.
+const PAUSE: Duration = Duration::from_millis(2);
 /// How long a front end may leave requests unanswered before it is replaced.
 const SILENT_MAX: Duration = Duration::from_secs(10);
 /// Most orders that wait for the end of the epoch; further ones are refused.
@@ -154,6 +158,8 @@ struct Supervisor {
     /// What the page serves, once it is known.
     page: Option<Serve>,
     child: Option<FrontendChild>,
+    /// Front ends that are no longer used, and which may still run.
+    ending: Vec<EndingChild>,
     restart: Restart,
     /// How many front ends there were before. Each numbers its clients and orders from 0.
     generation: u32,
@@ -192,6 +198,7 @@ impl Frontend {
         let deadline = Instant::now() + READY_TIMEOUT;
         while supervisor.gaps.is_none() {
             let Some(child) = &supervisor.child else {
+                supervisor.wait_for_ends(deadline);
                 let why = supervisor.notices.join("; ");
                 return Err(FrontendError::NotReady { program, why });
             };
@@ -276,6 +283,7 @@ impl Supervisor {
             pods: BTreeMap::new(),
             page: None,
             child: None,
+            ending: Vec::new(),
             restart: Restart::new(Instant::now()),
             generation: 0,
             gaps: None,
@@ -347,14 +355,34 @@ impl Supervisor {
         self.generation = self.generation.wrapping_add(1);
         (self.drained, self.unanswered) = (self.drains, None);
         self.restart.ended(Instant::now());
-        let status = match lost {
+        self.ending.push(match lost {
             Lost::Channel(ChannelError::Ended) => child.end(),
             Lost::Silent | Lost::Channel(_) => child.kill(),
-        };
+        });
         self.notices.push(format!(
-            "the front end, which serves the page and the push socket, is started again: {lost} \
-             ({status})"
+            "the front end, which serves the page and the push socket, is started again: {lost}"
         ));
+        self.report_ends();
+    }
+
+    /// Reports how front ends that are no longer used have ended since the last call.
+    fn report_ends(&mut self) {
+        let Self { ending, notices, .. } = self;
+        let now = Instant::now();
+        ending.retain_mut(|process| {
+            let status = process.end_status(now);
+            let texts = status.iter();
+            notices.extend(texts.map(|status| format!("the former front end: {status}")));
+            status.is_none()
+        });
+    }
+
+    /// Waits until it is known how front ends have ended, or the deadline.
+    fn wait_for_ends(&mut self, deadline: Instant) {
+        while !self.ending.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(PAUSE);
+            self.report_ends();
+        }
     }
 
     fn take(&mut self, message: FromFrontend) {
@@ -425,6 +453,7 @@ impl Supervisor {
 
     /// Collects what was pushed, and looks after the front end.
     fn drain(&mut self) -> Vec<(ClientId, Report)> {
+        self.report_ends();
         self.revive();
         self.renew_protection();
         if self.gaps.is_some() && self.child.is_some() {
@@ -452,12 +481,6 @@ impl Supervisor {
             ));
         }
         std::mem::take(&mut self.pushed)
-    }
-}
-
-impl Drop for Supervisor {
-    fn drop(&mut self) {
-        self.child.take().map(FrontendChild::end);
     }
 }
 
@@ -503,9 +526,13 @@ mod tests {
         supervisor.unanswered = Instant::now().checked_sub(SILENT_MAX + DRAIN_MAX);
         supervisor.drain();
         assert!(supervisor.child.is_none());
-        assert!(supervisor.notices[0].contains("did not answer for 10 s (signal: 9"));
+        assert!(supervisor.notices[0].contains("did not answer for 10 s"));
         supervisor.drain();
         assert!(supervisor.child.is_some(), "the first new start is due at once");
+        while !supervisor.ending.is_empty() {
+            supervisor.drain();
+        }
+        assert!(supervisor.notices[1].contains("signal: 9"), "{:?}", supervisor.notices);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Latency from OpenTelemetry: histograms that services export by OTLP over HTTP.
 //!
 //! The receiver runs in the front end ([`crate::frontend`]), which is confined. An export
-//! (`POST /v1/metrics`, protobuf or JSON, gzip allowed) is walked field by field (`wire`; `json`
-//! rewrites JSON), so that it costs no more memory than its bytes and one data point. The points of
-//! histograms that an app of the config names become counts by bucket since the point before
-//! (`series`); these are summed up by app and sender (`intake`), and reach the agent as windows of
-//! latency, as pushed windows do.
+//! (`POST /v1/metrics`, protobuf or JSON, gzip allowed) is walked field by field (`wire`), so that
+//! it costs no more memory than its bytes and one data point. JSON is first rewritten as protobuf
+//! of bounded length (`json`). The points of histograms that an app of the config names become
+//! counts by bucket since the point before (`series`); these are summed up by app and sender
+//! (`intake`), and reach the agent as windows of latency, as pushed windows do.
 //!
 //! Data that stops is distinguished from a service without requests. A service that exports and has
 //! no new requests gives a window without requests. A service that exports nothing gives no

@@ -7,10 +7,11 @@
 //! the node has.
 
 use crate::cgroup;
-use crate::child::{EndingChild, WatcherChild};
+use crate::child::WatcherChild;
 use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, ToWatcher, shorten};
 use lull_agent::discovery::{Discovery, Finding, Report, Workload};
 use lull_agent::frontend::channel::ChannelError;
+use lull_agent::frontend::ending::EndingChild;
 use lull_control::Objective;
 use lull_host::Roots;
 use lull_host::sandbox::Gap;
@@ -312,7 +313,7 @@ impl KnownPod {
 impl Discovery for Link {
     fn poll(&mut self) -> Vec<Finding> {
         let now = Instant::now();
-        self.ending.retain_mut(|process| !process.has_ended(now));
+        self.ending.retain_mut(|process| process.end_status(now).is_none());
         self.revive(now);
         if let Some(child) = &mut self.child {
             let (messages, received) = child.receive();

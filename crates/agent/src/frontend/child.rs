@@ -3,19 +3,16 @@
 //! Nothing here waits for the process but [`FrontendChild::wait_for`], which takes a deadline.
 
 use super::channel::{Bounds, Channel, ChannelError};
+use super::ending::EndingChild;
 use super::handover::Listeners;
 use super::message::{FROM_MAX, FromFrontend, TO_MAX, ToFrontend};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
-use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const BOUNDS: Bounds = Bounds { to: TO_MAX, from: FROM_MAX, turn: 4 << 20 };
-/// How long a front end may take to end.
-const END_TIMEOUT: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// Why a front end is of no use any more.
 #[derive(Debug, thiserror::Error)]
@@ -28,11 +25,12 @@ pub(super) enum Lost {
     Channel(#[from] ChannelError),
 }
 
-/// A front end that was started.
+/// A front end that was started. It ends when dropped.
 #[derive(Debug)]
 pub(super) struct FrontendChild {
-    child: Child,
+    // Dropped first: a front end ends by itself when its channel is closed.
     channel: Channel,
+    process: EndingChild,
 }
 
 impl FrontendChild {
@@ -40,12 +38,12 @@ impl FrontendChild {
     pub(super) fn start(program: &Path, listeners: &Listeners) -> io::Result<Self> {
         let hand_over = |stream: &_| listeners.send(stream);
         let (child, channel) = Channel::start(program, "frontend", BOUNDS, hand_over)?;
-        Ok(Self { child, channel })
+        Ok(Self { channel, process: EndingChild::new(child) })
     }
 
     /// The process.
     pub(super) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Sends a message. One that the channel does not take now is sent later.
@@ -79,45 +77,19 @@ impl FrontendChild {
         debug_assert!(polled.is_ok() || polled == Err(Errno::INTR), "the descriptor is open");
     }
 
-    /// Ends the process, and describes how it ended.
-    pub(super) fn end(self) -> String {
-        let Self { mut child, channel, .. } = self;
-        // A front end ends by itself when its channel is closed.
+    /// Closes the channel and returns the process, which ends by itself then.
+    pub(super) fn end(self) -> EndingChild {
+        let Self { channel, mut process } = self;
         drop(channel);
-        match ended(&mut child) {
-            Some(status) => status,
-            None => format!("it did not end by itself; {}", kill(&mut child)),
-        }
+        process.end(Instant::now());
+        process
     }
 
-    /// Kills the process, which is not trusted to end by itself, and describes how it ended.
-    pub(super) fn kill(self) -> String {
-        let Self { mut child, channel, .. } = self;
+    /// Closes the channel and returns the process, which is not trusted to end by itself.
+    pub(super) fn kill(self) -> EndingChild {
+        let Self { channel, mut process } = self;
         drop(channel);
-        kill(&mut child)
-    }
-}
-
-/// Kills a process and waits for its end, but no longer than [`END_TIMEOUT`]: root without
-/// `CAP_KILL` may not kill a process of another user.
-fn kill(child: &mut Child) -> String {
-    let killed = child.kill();
-    match (ended(child), killed) {
-        (Some(status), _) => status,
-        (None, Ok(())) => "it was killed and has not ended yet".to_owned(),
-        (None, Err(error)) => format!("it cannot be killed: {error}; CAP_KILL is needed"),
-    }
-}
-
-/// Waits for the end of a process, and describes it; `None` if it runs after [`END_TIMEOUT`].
-fn ended(child: &mut Child) -> Option<String> {
-    let begun = Instant::now();
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status.to_string()),
-            Ok(None) if begun.elapsed() < END_TIMEOUT => std::thread::sleep(PAUSE),
-            Ok(None) => return None,
-            Err(error) => return Some(error.to_string()),
-        }
+        process.kill(Instant::now());
+        process
     }
 }

@@ -78,8 +78,7 @@ pub fn run() -> anyhow::Result<()> {
     let Begin { apps, otlp: sources, names, protection, .. } = begin;
     let front = FrontProcess {
         page,
-        otlp: otlp.map(|listener| ReceiverStart { listener, sources, names, protection }),
-        receiver: None,
+        receiver: otlp.map(|listener| Receiver::new(listener, sources, names)),
         intake: Intake::accepting(push),
         apps: AppNames::new(apps),
         server: None,
@@ -90,7 +89,7 @@ pub fn run() -> anyhow::Result<()> {
     let all = LocalSet::new();
     all.spawn_local(write(Rc::clone(&channel), waiting));
     all.spawn_local(pass_orders(asked, Rc::clone(&front.answers), front.out.clone()));
-    all.block_on(&runtime, front.serve(&channel, frames, gaps))
+    all.block_on(&runtime, front.serve(&channel, frames, &protection, gaps))
 }
 
 /// Reads the first message, while nothing foreign can have come.
@@ -146,19 +145,9 @@ async fn write(channel: Rc<UnixStream>, mut waiting: mpsc::Receiver<Vec<u8>>) {
     }
 }
 
-/// What a receiver of OTLP begins with.
-struct ReceiverStart {
-    listener: TcpListener,
-    sources: Vec<OtlpSource>,
-    names: Vec<String>,
-    protection: Protection,
-}
-
 /// The state of the process.
 struct FrontProcess {
     page: Option<TcpListener>,
-    /// What the receiver of OTLP begins with, until it is started.
-    otlp: Option<ReceiverStart>,
     receiver: Option<Receiver>,
     intake: Intake,
     apps: AppNames,
@@ -176,14 +165,10 @@ impl FrontProcess {
         mut self,
         channel: &UnixStream,
         mut frames: Frames,
+        protection: &Protection,
         gaps: Vec<Gap>,
     ) -> anyhow::Result<()> {
-        if let Some(ReceiverStart { listener, sources, names, protection }) = self.otlp.take() {
-            match Receiver::start(listener, sources, names, &protection) {
-                Ok(receiver) => self.receiver = Some(receiver),
-                Err(why) => self.note_protection(why).await,
-            }
-        }
+        self.protect(protection).await;
         send(&self.out, &[FromFrontend::Ready(gaps)]).await;
         let mut bytes = vec![0; CHUNK];
         loop {
@@ -211,12 +196,7 @@ impl FrontProcess {
                     receiver.assign(app, pod.as_ref());
                 }
             }
-            ToFrontend::Protect(protection) => {
-                let renewed = self.receiver.as_ref().map(|receiver| receiver.protect(&protection));
-                if let Some(Err(why)) = renewed {
-                    self.note_protection(why).await;
-                }
-            }
+            ToFrontend::Protect(protection) => self.protect(&protection).await,
             ToFrontend::Serve(serve) => {
                 let page = self.page.take();
                 self.server = page.map(|page| Server::start(page, *serve, self.orders.clone()));
@@ -243,9 +223,14 @@ impl FrontProcess {
         }
     }
 
-    async fn note_protection(&self, why: String) {
-        let text = format!("the receiver of OTLP does not serve with the files that it has: {why}");
-        send(&self.out, &[FromFrontend::Notice(text)]).await;
+    /// Protects the receiver of OTLP, which does not serve before its certificate is valid.
+    async fn protect(&mut self, protection: &Protection) {
+        let protected = self.receiver.as_mut().map(|receiver| receiver.protect(protection));
+        if let Some(Err(why)) = protected {
+            let text =
+                format!("the receiver of OTLP does not serve with the files that it has: {why}");
+            send(&self.out, &[FromFrontend::Notice(text)]).await;
+        }
     }
 
     /// Reads what push clients have sent, and passes it on with the exports by OTLP.

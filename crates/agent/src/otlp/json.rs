@@ -1,15 +1,19 @@
 //! Exports as JSON, rewritten as the protobuf messages that they stand for.
 //!
-//! Lists are rewritten element by element while they are read, so that an export takes little more
-//! memory than its bytes: a data point of two characters would otherwise be hundreds of bytes.
+//! Lists are rewritten element by element while they are read: a data point of two characters would
+//! otherwise be hundreds of bytes. A count of one digit takes eight bytes as protobuf, so that an
+//! export could grow to four times its length. One that has more than [`PLAIN_MAX`] bytes as
+//! protobuf is refused as soon as the lists that are being read exceed that together.
 //!
 //! Source: <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>.
 
+use super::receiver::PLAIN_MAX;
 use super::wire::{ExplicitPoint, ExponentialBuckets, ExponentialPoint};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
@@ -17,11 +21,22 @@ use std::str::FromStr;
 /// Most numbers of one list of a data point; more buckets are refused in any case.
 const NUMBERS_MAX: usize = 8_192;
 
+thread_local! {
+    /// How many bytes of protobuf the lists of the export that is being read may still take.
+    static ROOM: Cell<usize> = const { Cell::new(PLAIN_MAX) };
+}
+
 /// Rewrites an export (`ExportMetricsServiceRequest`).
 ///
 /// # Errors
-/// If the bytes are no JSON of that form.
+/// If the bytes are no JSON of that form, or have more than [`PLAIN_MAX`] bytes as protobuf.
 pub(super) fn to_protobuf(bytes: &[u8]) -> serde_json::Result<Vec<u8>> {
+    rewrite(bytes, PLAIN_MAX)
+}
+
+/// Rewrites an export that has at most `bytes_max` bytes as protobuf.
+fn rewrite(bytes: &[u8], bytes_max: usize) -> serde_json::Result<Vec<u8>> {
+    ROOM.set(bytes_max);
     let request: Request = serde_json::from_slice(bytes)?;
     Ok(request.resource_metrics.bytes)
 }
@@ -75,8 +90,16 @@ impl<'de, T: Deserialize<'de> + Encode, const FIELD: u32> Visitor<'de> for Repea
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut all: A) -> Result<Self, A::Error> {
+        let mut room = ROOM.get();
         while let Some(one) = all.next_element::<T>()? {
+            let before = self.bytes.len();
             put_message(FIELD, &one, &mut self.bytes);
+            // The element's own lists are copied now, so that their room is free again.
+            room = room.checked_sub(self.bytes.len() - before).ok_or_else(|| {
+                let why = "it has more than 16 MiB as protobuf (send fewer series in one)";
+                A::Error::custom(why)
+            })?;
+            ROOM.set(room);
         }
         Ok(self)
     }

@@ -25,8 +25,8 @@ use tokio::sync::Semaphore;
 
 /// Most bytes of an export as it is sent: some ten thousand series.
 const BODY_MAX: usize = 4 << 20;
-/// Most bytes of an export that was compressed.
-const PLAIN_MAX: usize = 16 << 20;
+/// Most bytes of an export that was compressed, and as protobuf of one that is JSON.
+pub(super) const PLAIN_MAX: usize = 16 << 20;
 /// How long the bytes of an export may take to arrive, and it may wait for others.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most exports that are received at once.
@@ -48,9 +48,16 @@ pub(crate) struct Protection {
     pub(crate) token: Option<TokenDigest>,
 }
 
-/// A receiver that serves. Dropping it closes every connection.
+/// A receiver. Dropping it closes every connection.
 pub(crate) struct Receiver {
     shared: Arc<Shared>,
+    /// Its address and its host names, until it serves.
+    waiting: Option<(TcpListener, Vec<String>)>,
+    served: Option<Served>,
+}
+
+/// What a receiver that serves consists of.
+struct Served {
     encryption: Option<Encryption>,
     _serving: Serving,
 }
@@ -82,33 +89,35 @@ impl Shared {
 }
 
 impl Receiver {
-    /// Receives exports for these apps from what connects under one of the host names.
-    ///
-    /// # Errors
-    /// If the certificate of the protection is none.
-    pub(crate) fn start(
-        listener: TcpListener,
-        sources: Vec<OtlpSource>,
-        names: Vec<String>,
-        protection: &Protection,
-    ) -> Result<Self, String> {
-        let intake = Mutex::new(Intake::new(sources));
-        let token = Mutex::new(protection.token);
+    /// Receives exports for these apps from what connects under one of the host names, as soon as
+    /// [`Self::protect`] succeeds.
+    pub(crate) fn new(listener: TcpListener, sources: Vec<OtlpSource>, names: Vec<String>) -> Self {
+        let (intake, token) = (Mutex::new(Intake::new(sources)), Mutex::new(None));
         let shared = Arc::new(Shared { intake, room: Semaphore::new(EXPORTS_MAX), token });
-        let routes = Router::new().route("/v1/metrics", post(receive));
-        let routes = routes.with_state(Arc::clone(&shared));
-        let encryption = protection.identity.as_ref().map(Encryption::new).transpose()?;
-        let serving = live::serve_routes(listener, routes, names, encryption.clone());
-        Ok(Self { shared, encryption, _serving: serving })
+        Self { shared, waiting: Some((listener, names)), served: None }
     }
 
-    /// Takes a renewed certificate, and another token.
-    pub(crate) fn protect(&self, protection: &Protection) -> Result<(), String> {
+    /// Takes a certificate and a token, and serves from the first call that succeeds on.
+    ///
+    /// # Errors
+    /// If the certificate is none. A receiver that serves keeps the one before; one that does not
+    /// serve yet accepts no connection until a call succeeds.
+    pub(crate) fn protect(&mut self, protection: &Protection) -> Result<(), String> {
         *self.shared.token() = protection.token;
-        match (&self.encryption, &protection.identity) {
-            (Some(encryption), Some(identity)) => encryption.renew(identity),
-            _ => Ok(()),
+        if let Some(Served { encryption, .. }) = &self.served {
+            return match (encryption, &protection.identity) {
+                (Some(encryption), Some(identity)) => encryption.renew(identity),
+                _ => Ok(()),
+            };
         }
+        let encryption = protection.identity.as_ref().map(Encryption::new).transpose()?;
+        if let Some((listener, names)) = self.waiting.take() {
+            let routes = Router::new().route("/v1/metrics", post(receive));
+            let routes = routes.with_state(Arc::clone(&self.shared));
+            let serving = live::serve_routes(listener, routes, names, encryption.clone());
+            self.served = Some(Served { encryption, _serving: serving });
+        }
+        Ok(())
     }
 
     /// Notes which pod an app is from now on.

@@ -24,6 +24,11 @@ record = "/var/lib/lull/runs"
 http = "0.0.0.0:{{ .Values.page.port }}"
 {{- if .Values.otlp.enabled }}
 otlp = "0.0.0.0:{{ .Values.otlp.port }}"
+{{- end }}
+{{- with .Values.extraAgentConfig }}
+{{ . }}
+{{- end }}
+{{- if .Values.otlp.enabled }}
 [agent.otlp_access]
 certificate = "/etc/lull-otlp/tls.crt"
 key = "/etc/lull-otlp/tls.key"

@@ -130,6 +130,38 @@ fn many_empty_points_take_no_more_memory_than_their_bytes() {
 }
 
 #[test]
+fn an_export_that_would_be_too_long_as_protobuf_is_refused() {
+    let numbers = vec!["0"; NUMBERS_MAX].join(",");
+    let point = format!(r#"{{"bucketCounts":[{numbers}]}}"#);
+    let text_of = |count: usize| {
+        let points = vec![point.as_str(); count].join(",");
+        let metrics = format!(r#"[{{"histogram":{{"dataPoints":[{points}]}}}}]"#);
+        format!(r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":{metrics}}}]}}]}}"#)
+    };
+    let text = text_of(PLAIN_MAX / (8 * NUMBERS_MAX));
+    assert!(text.len() < PLAIN_MAX / 3);
+    let refused = to_protobuf(text.as_bytes()).unwrap_err().to_string();
+    assert!(refused.contains("more than 16 MiB as protobuf"), "{refused}");
+    let next = to_protobuf(text_of(1).as_bytes());
+    assert!(next.is_ok(), "a refused export takes no room from the next");
+}
+
+#[test]
+fn the_lists_of_an_export_have_room_for_its_protobuf_together() {
+    let points = vec![explicit(1_000, 1); 100];
+    let one = export("histogram", 2, &points)["resourceMetrics"][0].clone();
+    let text = json!({ "resourceMetrics": [one, one] }).to_string();
+    let length = to_protobuf(text.as_bytes()).unwrap().len();
+    assert_eq!(rewrite(text.as_bytes(), length).unwrap().len(), length);
+    let refused = |text: &str, most| rewrite(text.as_bytes(), most).unwrap_err().to_string();
+    assert!(refused(&text, length - 1).contains("as protobuf"));
+    // The second resource is not complete, so that only its lists take room beside the first one.
+    let cut = text.strip_suffix("]}]}").unwrap();
+    assert!(refused(cut, length).contains("EOF"));
+    assert!(refused(cut, length * 3 / 4).contains("as protobuf"));
+}
+
+#[test]
 fn values_of_attributes_distinguish_series() {
     let values = [
         json!({ "stringValue": "1" }),

@@ -20,10 +20,11 @@ mod needs_openssl {
         Protection { identity: Some(identity(place, name)), token }
     }
 
-    /// Serves in a thread of its own. Each protection that is sent is in force, or refused, once
-    /// the returned channel has answered.
+    /// Serves in a thread of its own. Each protection, the first one, too, is in force, or refused,
+    /// once the returned channel has answered.
     fn serve(first: Protection) -> (String, UnboundedSender<Protection>, mpsc::Receiver<bool>) {
         let (protect, mut protections) = unbounded_channel::<Protection>();
+        protect.send(first).unwrap();
         let (done, is_done) = mpsc::channel();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -33,7 +34,7 @@ mod needs_openssl {
             let runtime = runtime.enable_io().enable_time().build().unwrap();
             runtime.block_on(async {
                 let listener = TcpListener::from_std(listener).unwrap();
-                let receiver = Receiver::start(listener, Vec::new(), Vec::new(), &first).unwrap();
+                let mut receiver = Receiver::new(listener, Vec::new(), Vec::new());
                 while let Some(protection) = protections.recv().await {
                     done.send(receiver.protect(&protection).is_ok()).unwrap();
                 }
@@ -42,22 +43,49 @@ mod needs_openssl {
         (address.to_string(), protect, is_done)
     }
 
+    /// Exports nothing, by this authority and with this token.
+    fn post(place: &Path, url: String, ca: &str, token: &str) -> Result<(), String> {
+        std::fs::write(place.join("token"), token).unwrap();
+        let access = Access {
+            ca: Some(place.join(format!("{ca}.pem"))),
+            token: Some(place.join("token")),
+            ..Access::default()
+        };
+        let collector = Collector::try_from(url).unwrap();
+        let posted = collector.post(&mut Outbound::new(access), b"");
+        posted.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_receiver_with_a_bad_certificate_at_the_start_serves_once_it_is_corrected() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path();
+        ["one", "two"].iter().for_each(|name| certify(place, name));
+        let mut wrong = protection(place, "one", "old");
+        wrong.identity = Some(ServerIdentity {
+            certificate: identity(place, "one").certificate,
+            key: identity(place, "two").key,
+        });
+        let (address, protect, is_done) = serve(wrong);
+        assert!(!is_done.recv().unwrap(), "the key is another one's");
+        protect.send(protection(place, "one", "secret")).unwrap();
+        assert!(is_done.recv().unwrap());
+        let post =
+            |scheme: &str, token: &str| post(place, format!("{scheme}://{address}"), "one", token);
+        assert_eq!(post("https", "secret"), Ok(()));
+        assert_eq!(post("https", "old"), Err("status 401".to_owned()));
+        assert!(post("http", "secret").is_err(), "not encrypted");
+    }
+
     #[test]
     fn only_services_with_the_token_are_received_and_renewed_files_count_at_once() {
         let place = tempfile::tempdir().unwrap();
         let place = place.path();
         ["one", "two"].iter().for_each(|name| certify(place, name));
         let (address, protect, is_done) = serve(protection(place, "one", "secret"));
+        assert!(is_done.recv().unwrap());
         let post = |scheme: &str, ca: &str, token: &str| {
-            std::fs::write(place.join("token"), token).unwrap();
-            let access = Access {
-                ca: Some(place.join(format!("{ca}.pem"))),
-                token: Some(place.join("token")),
-                ..Access::default()
-            };
-            let collector = Collector::try_from(format!("{scheme}://{address}")).unwrap();
-            let posted = collector.post(&mut Outbound::new(access), b"");
-            posted.map_err(|error| error.to_string())
+            post(place, format!("{scheme}://{address}"), ca, token)
         };
         assert_eq!(post("https", "one", "secret"), Ok(()));
         assert_eq!(post("https", "one", "guessed"), Err("status 401".to_owned()));
