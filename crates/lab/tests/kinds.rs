@@ -162,6 +162,43 @@ fn a_dispatcher_acts_on_a_node_beside_a_policy() {
 }
 
 #[test]
+fn abandoned_requests_of_a_dispatched_app_are_a_figure() {
+    let kept = run(&dispatched());
+    assert!(kept.quantities.iter().all(|quantity| quantity.id != "lost[search]"));
+    let abandon = "move-cost = \"10us\", abandon = \"3ms\"";
+    let outcome = run(&dispatched().replacen("move-cost = \"10us\"", abandon, 1));
+    // Without a dispatcher no request is abandoned. With it those are that need more than 3 ms on
+    // a slow core, one of twenty, unless they move to the fast core in time.
+    assert_eq!(mean(&outcome, 0, "lost[search]"), 0.0);
+    let lost = mean(&outcome, 1, "lost[search]");
+    assert!((0.2..15.0).contains(&lost), "{lost} %");
+}
+
+#[test]
+fn workers_that_would_look_too_often_for_a_run_are_refused_by_key() {
+    let gate = "[node.gate]\n\
+        polling = { every = \"10us\", work = \"1us\" }\n\
+        device = { channels = 8, rate_per_s = 5000.0, burst = 12.0, order = \"fifo\" }\n\
+        [node.gate.query]\n\
+        before = { mean = \"180us\" }\n\
+        io = { mean = \"250us\" }\n\
+        after = { mean = \"115us\" }\n\
+        round_trip = { mean = \"20ms\" }\n\
+        [[app]]\n\
+        name = \"database\"\n\
+        class = \"latency-critical\"\n\
+        threads = 32\n\
+        objectives = [{ p99 = \"20ms\" }]\n\
+        ideal = \"2ms\"\n\
+        activity = \"connections\"\n\
+        [[app]]\n";
+    let error =
+        refusal(&NODE.replacen("[[app]]\n", gate, 1), ("length = \"20s\"", "length = \"1000s\""));
+    assert!(error.starts_with("node.gate.polling.every: a replication of 1002s would"), "{error}");
+    assert!(error.contains("3.2e9 looks of workers, at most 1e9"), "{error}");
+}
+
+#[test]
 fn both_kinds_write_the_same_bytes_on_any_number_of_threads() {
     for text in [NODE, PLACED] {
         let written = |threads: usize| {

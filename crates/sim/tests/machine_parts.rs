@@ -7,15 +7,16 @@ mod shared {
 use lull_control::admission::{Admission, Numbers};
 use lull_control::dispatcher::{Answer, Ask, CoreSpeed, Dispatcher, Supply};
 use lull_control::{
-    AppId, AppSpec, Capability, Coalescing, CoreSet, DomainId, Got, LatencySeen, NicId,
-    Observation, Plant, Scheduling, Setting, WayMask, conformance,
+    AppId, AppSpec, Capability, Coalescing, CoreId, CoreSet, DomainId, Got, LatencySeen, NicId,
+    Observation, Plant, RosterEvent, Scheduling, Setting, WayMask, conformance,
 };
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::Replication;
 use lull_sim::machine::{
-    Activity, Controllers, CoreTypes, DispatchPart, MachineApp, MachineModel, MachinePlant,
-    MemoryUse, RunQueues,
+    Activity, ClosedClients, Controllers, CoreTypes, DispatchPart, Governor, MachineApp,
+    MachineModel, MachinePlant, MemoryUse, Polling, RunQueues,
 };
+use lull_sim::model::Distribution;
 use rayon::prelude::*;
 use shared::limits::{FixedLimits, Open};
 
@@ -395,6 +396,63 @@ fn a_core_computes_nothing_for_some_time_after_its_frequency_has_changed() {
     assert!((lost / wanted - 1.0).abs() < 0.02, "{lost} {wanted}");
 }
 
+/// Four cores under batch work, without cache and memory, whose frequency change takes this long.
+fn changing(latency: Nanos) -> MachinePlant {
+    let mut model = whole();
+    model.app.retain(|app| app.name == "batch");
+    (model.gate, model.card, model.cache, model.memory) = (None, None, None, None);
+    model.app[0].memory = MemoryUse::default();
+    model.scaling.as_mut().unwrap().latency = latency;
+    plant(&model, Controllers::default())
+}
+
+fn set_frequency(plant: &mut MachinePlant, hertz: u64) {
+    let set = |domain| Setting::Frequency(DomainId(domain), Hertz(hertz));
+    let applied = plant.apply(&[set(0), set(1)]);
+    assert!(applied.outcomes.iter().all(|it| it.in_force().is_some()), "{applied:?}");
+}
+
+/// Seconds of work of the first app in the counted time.
+fn work_s(plant: &MachinePlant) -> f64 {
+    let totals = plant.simulation().totals();
+    totals.apps[0].work_per_s * totals.span.as_secs_f64()
+}
+
+#[test]
+fn changes_of_frequency_at_one_instant_take_the_time_of_one() {
+    let work = |latency| {
+        let mut plant = changing(latency);
+        // The governor has raised the frequency after its first period.
+        plant.observe(Nanos::from_millis(50)).unwrap();
+        plant.forget();
+        for _ in 0..5 {
+            set_frequency(&mut plant, 1_200_000_000);
+            set_frequency(&mut plant, 2_200_000_000);
+        }
+        plant.observe(Nanos::from_millis(50)).unwrap();
+        work_s(&plant)
+    };
+    let lost = work(Nanos::ZERO) - work(Nanos::from_millis(4));
+    assert!((lost / (4.0 * 4e-3) - 1.0).abs() < 0.02, "four cores, 4 ms each: {lost}");
+}
+
+#[test]
+fn a_thread_that_starts_during_a_change_of_frequency_waits_for_its_end() {
+    let work = |latency| {
+        let mut plant = changing(latency);
+        plant.change(AppId(0), RosterEvent::Departed);
+        plant.observe(Nanos::from_millis(50)).unwrap();
+        set_frequency(&mut plant, 2_100_000_000);
+        plant.change(AppId(0), RosterEvent::Arrived);
+        plant.observe(Nanos::from_millis(50)).unwrap();
+        work_s(&plant)
+    };
+    let lost = work(Nanos::ZERO) - work(Nanos::from_millis(5));
+    // The cores leave their idle states, of up to 133 us, in the same time.
+    let wanted = 4.0 * 5e-3 * (2.1 / 2.2);
+    assert!((lost / wanted - 1.0).abs() < 0.05, "{lost} {wanted}");
+}
+
 #[test]
 fn a_dispatcher_moves_requests_between_cores_that_other_apps_use_too() {
     let seen = |age_ms: u64, beside: bool| {
@@ -456,6 +514,98 @@ fn cores_that_are_taken_from_a_dispatched_app_are_not_dispatched_to() {
 }
 
 #[test]
+fn a_move_takes_its_whole_time_although_its_thread_is_preempted_meanwhile() {
+    let mut model = whole();
+    dispatched(&mut model);
+    model.app.retain(|app| app.name != "database");
+    (model.gate, model.card, model.scaling) = (None, None, None);
+    (model.cache, model.memory) = (None, None);
+    model.app.iter_mut().for_each(|app| app.memory = MemoryUse::default());
+    model.dispatch.as_mut().unwrap().move_cost = Nanos::from_millis(60);
+    let Activity::Requests { work, load, closed, .. } = &mut model.app[0].activity else {
+        unreachable!()
+    };
+    *work = Distribution::constant(Nanos::from_millis(10));
+    load.clear();
+    let think = Distribution::constant(Nanos::from_millis(7));
+    *closed = Some(ClosedClients { clients: 1, think });
+    let dispatcher: Option<Box<dyn Dispatcher>> = Some(Box::new(Promoter(Nanos::from_millis(1))));
+    let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+    plant.simulation_mut().keep_log(0);
+    plant.observe(Nanos::from_secs(5)).unwrap();
+    let log = plant.simulation().log(0);
+    let (least, most) = (*log.iter().min().unwrap(), *log.iter().max().unwrap());
+    // At least 1 ms on a slow core, the move, and half of the 9 ms of work that are left. Batch
+    // work has half of the core meanwhile, in slices of 4 ms: the move is not paid again.
+    assert!(least > Nanos::from_millis(65) && most < Nanos::from_millis(200), "{least} {most}");
+}
+
+#[test]
+fn an_abandoned_request_leaves_its_core_to_the_thread_that_runs_there() {
+    let mut model = whole();
+    dispatched(&mut model);
+    model.app.retain(|app| app.name != "database");
+    (model.gate, model.card) = (None, None);
+    model.dispatch.as_mut().unwrap().abandon = Some(Nanos::from_millis(3));
+    let dispatcher: Option<Box<dyn Dispatcher>> = Some(Box::new(Promoter(Nanos::from_millis(1))));
+    let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+    for step in 0..200 {
+        // The app loses two cores and gets them back, so that its requests change cores too.
+        let cores = CoreSet::first(if step % 2 == 0 { 2 } else { 4 });
+        let _ = plant.apply(&[Setting::Cores(AppId(0), cores)]);
+        plant.observe(Nanos::from_millis(10)).unwrap();
+    }
+    let counts = plant.simulation_mut().take_dispatch_counts();
+    let totals = plant.simulation().totals();
+    let [search, batch] = &totals.apps[..] else { panic!("two apps") };
+    assert!(counts.abandoned > 100 && search.answered > 50, "{counts:?}");
+    assert_eq!(search.lost, counts.abandoned);
+    let outstanding = u64::from(plant.simulation().outstanding(0));
+    assert_eq!(search.arrived, search.answered + search.lost + outstanding);
+    // Some thread always wants to run, and a core runs one thread at a time.
+    let busy = search.busy_cores + batch.busy_cores;
+    assert!(busy <= 4.0 + 1e-9 && busy > 3.99, "{busy} cores");
+    let used: f64 = totals.utilisation.iter().sum();
+    assert!((used - busy).abs() < 1e-6, "{used} {busy}");
+}
+
+#[test]
+fn requests_whose_core_is_taken_get_a_free_one_or_wait_with_the_work_that_is_left() {
+    const WORK: Nanos = Nanos::from_millis(20);
+    const ALLOWED: [&[u16]; 4] = [&[0, 1, 2, 3], &[1], &[2, 3], &[0, 1, 3]];
+    for supply in [Supply::Fixed(vec![2, 2]), Supply::Any(4)] {
+        let mut model = whole();
+        dispatched(&mut model);
+        model.core_types.as_mut().unwrap().supply = supply;
+        model.app.retain(|app| app.name == "search");
+        (model.gate, model.card, model.scaling) = (None, None, None);
+        let Activity::Requests { work, load, .. } = &mut model.app[0].activity else {
+            unreachable!()
+        };
+        *work = Distribution::constant(WORK);
+        load[0].rate_per_s = 60.0;
+        let dispatcher: Option<Box<dyn Dispatcher>> =
+            Some(Box::new(Promoter(Nanos::from_millis(5))));
+        let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+        for step in 0..400 {
+            let cores: CoreSet = ALLOWED[step % 4].iter().copied().map(CoreId).collect();
+            let _ = plant.apply(&[Setting::Cores(AppId(0), cores)]);
+            plant.observe(Nanos::from_millis(7)).unwrap();
+        }
+        let totals = plant.simulation().totals();
+        let search = &totals.apps[0];
+        assert_eq!(search.queued, 0.0, "a core has one request at a time");
+        let outstanding = u64::from(plant.simulation().outstanding(0));
+        assert_eq!(search.arrived, search.answered + outstanding);
+        assert!(search.answered > 100 && outstanding < 20, "{} {outstanding}", search.answered);
+        let done = work_s(&plant) / WORK.as_secs_f64();
+        let answered = search.answered as f64;
+        let range = answered - 0.01..=answered + outstanding as f64 + 0.01;
+        assert!(range.contains(&done), "no work is lost or done again: {done} {range:?}");
+    }
+}
+
+#[test]
 fn polling_takes_its_core_time_from_the_apps() {
     let progress = |receive: Nanos| {
         let mut model = whole();
@@ -477,6 +627,12 @@ fn the_same_seed_gives_the_same_figures() {
     assert_eq!(run(), run());
 }
 
+const LOOK: Nanos = Nanos::from_micros(20);
+
+fn look(model: &mut MachineModel, polling: Polling) {
+    model.gate.as_mut().unwrap().polling = Some(polling);
+}
+
 #[test]
 fn a_part_that_another_needs_is_named() {
     type Change = fn(&mut MachineModel);
@@ -485,12 +641,28 @@ fn a_part_that_another_needs_is_named() {
         change(&mut model);
         model.check().unwrap_err().to_string()
     };
-    let cases: [(Change, &str); 12] = [
+    let cases: [(Change, &str); 15] = [
         (|model| model.idle.clear(), "power: needs idle states"),
         (|model| model.gate = None, "app[1].activity: connections are served behind a gate"),
         (|model| drop(model.app.remove(1)), "gate: nothing is behind it"),
         (|model| model.scaling.as_mut().unwrap().lowest = Hertz(3_000_000_000), "scaling.lowest"),
         (|model| model.scaling.as_mut().unwrap().domain = 3, "scaling.domain"),
+        (
+            |model| {
+                let scaling = model.scaling.as_mut().unwrap();
+                scaling.governor = Governor::Performance;
+                scaling.latency = Nanos::from_millis(11);
+            },
+            "scaling.latency: is 11000000, must be at most 10 ms",
+        ),
+        (
+            |model| look(model, Polling { every: Nanos(1), work: Nanos::ZERO }),
+            "gate.polling.every: is 1, must be at least 10 us",
+        ),
+        (
+            |model| look(model, Polling { every: LOOK, work: LOOK }),
+            "gate.polling.every: is 20000, must be longer than a look",
+        ),
         (|model| model.idle.swap(0, 1), "idle[1].residency"),
         (
             |model| {

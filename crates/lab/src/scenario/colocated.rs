@@ -76,7 +76,7 @@ pub(super) struct NodeVariant {
 pub(super) enum NodeFigure {
     Response(usize, Response),
     Progress(usize),
-    /// Requests that an app left unanswered when it left.
+    /// Requests that an app left unanswered when it left, or that were abandoned.
     Lost(usize),
     System,
     Critical,
@@ -316,22 +316,27 @@ fn run_alone(node: &mut MachineSimulation, app: usize, end: Nanos) -> Result<(),
 
 /// Rejects a replication of more requests than can be simulated in half an hour.
 fn check_amount(model: &MachineModel, span: Nanos) -> Result<(), Wrong> {
-    let check = |key: String, requests: f64| {
-        if requests <= REQUESTS_MAX {
+    let bound = |key: String, count: f64, what: &str, less: &str| {
+        if count <= REQUESTS_MAX {
             return Ok(());
         }
         let message = format!(
-            "a replication of {span} would take about {requests:.1e} requests, at most \
-             {REQUESTS_MAX:.0e} are simulated: send less, or run shorter (run.length)"
+            "a replication of {span} would take about {count:.1e} {what}, at most \
+             {REQUESTS_MAX:.0e} are simulated: {less}, or run shorter (run.length)"
         );
         Err(Wrong::at(key, message))
     };
+    let check = |key: String, count: f64| bound(key, count, "requests", "send less");
     if let Some(gate) = &model.gate {
         let Query { before, io, after, round_trip } = gate.query;
         let connections = model.connected().map(|(_, app)| app.threads).sum();
         let most = per_s(connections, &[before, io, after, round_trip]);
         let most = most.min(per_s(model.cores.into(), &[before, after]));
         check("node.gate.query".to_owned(), most * span.as_secs_f64())?;
+        let sleep = gate.polling.map(|polling| Distribution::constant(polling.every));
+        let looks = sleep.map_or(0.0, |sleep| per_s(connections, &[sleep]) * span.as_secs_f64());
+        let key = "node.gate.polling.every".to_owned();
+        bound(key, looks, "looks of workers", "look less often")?;
     }
     for (at, app) in model.app.iter().enumerate() {
         let Activity::Requests { load, closed, work, delay, .. } = &app.activity else { continue };
@@ -401,8 +406,10 @@ fn figures(specs: &[AppSpec], model: &MachineModel) -> Vec<(Quantity, NodeFigure
             all.extend(
                 of_app.map(|(quantity, response)| (quantity, NodeFigure::Response(at, response))),
             );
-            if model.app[at].presence != Presence::default() {
-                let words = "requests lost as it left";
+            let part = model.dispatch.as_ref().filter(|part| part.app == spec.name);
+            let abandons = part.is_some_and(|part| part.abandon.is_some());
+            if abandons || model.app[at].presence != Presence::default() {
+                let words = "requests lost or abandoned";
                 all.push((quantity("lost", Some(&spec.name), words, "%"), NodeFigure::Lost(at)));
             }
         } else {

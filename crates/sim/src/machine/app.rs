@@ -27,7 +27,7 @@ pub(super) struct AppState {
     pub(super) ran_ns: u128,
     pub(super) arrived: u64,
     pub(super) answered: u64,
-    /// Requests that it left unanswered when it departed.
+    /// Requests that were unanswered when it departed, or that were abandoned.
     pub(super) lost: u64,
     pub(super) switches: u64,
     pub(super) work_ns: f64,

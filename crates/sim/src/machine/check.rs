@@ -5,9 +5,10 @@ use super::model::{
     MemoryUse,
 };
 use super::parts::{
-    Card, Contention, Device, DispatchPart, GateClass, GateModel, Governor, Polling, Power, Query,
+    Card, Contention, Device, DispatchPart, GateClass, GateModel, Governor, Power, Query,
     RunQueues, Scaling,
 };
+use super::polling;
 use super::presence::Presence;
 use super::source;
 use crate::idle::{self, IdleError, IdleState};
@@ -28,6 +29,8 @@ const MOST_WAYS: u64 = 64;
 const MOST_THREADS: u64 = 1 << super::INDEX_BITS;
 /// Most steps of frequency.
 const MOST_STEPS: u64 = 1000;
+/// Longest change of frequency.
+const LONGEST_CHANGE: Nanos = Nanos::from_millis(10);
 /// Most clients of an app that wait for answers.
 const MOST_CLIENTS: u64 = 1 << 20;
 
@@ -181,9 +184,10 @@ impl MachineModel {
             let problem = "frequencies change at once under `run-queues`: leave it out";
             return fail("scaling.latency", Problem::Conflict(problem));
         }
+        let (latency, is_short) = (scaling.latency.0 as f64, scaling.latency <= LONGEST_CHANGE);
+        range(latency, is_short, "at most 10 ms", "scaling.latency")?;
         let Governor::Ondemand { period, up, .. } = scaling.governor else { return Ok(()) };
         let longest = "less than the period in which the governor looks";
-        let latency = scaling.latency.0 as f64;
         range(latency, scaling.latency < period, longest, "scaling.latency")?;
         let key = "scaling.governor.ondemand.period";
         range(period.0 as f64, period.0 >= 1000, "at least 1 us", key)?;
@@ -321,9 +325,7 @@ fn check_gate(gate: &GateModel) -> Checked {
     let rate = (1e-3..=1e9).contains(&rate_per_s);
     range(rate_per_s, rate, "from 0.001 to 1e9", "gate.device.rate_per_s")?;
     range(burst, burst >= 1.0 && burst.is_finite(), "1 or more", "gate.device.burst")?;
-    if let Some(Polling { every, .. }) = gate.polling {
-        at_least_one(every.0, "ns", "gate.polling.every")?;
-    }
+    gate.polling.as_ref().map_or(Ok(()), polling::check)?;
     let Contention { sigma, kappa, most, spins_on } = gate.contention;
     at_least_one(u64::from(spins_on.unwrap_or(1)), "cores", "gate.contention.spins_on")?;
     for (value, key) in [(sigma, "gate.contention.sigma"), (kappa, "gate.contention.kappa")] {

@@ -6,6 +6,8 @@
 //! other apps under the rules of the run queues. A move takes time without progress at the full
 //! power of the new core (EETL, MICRO-50 2017, section 5.4).
 
+mod displacement;
+
 use super::model::MachineModel;
 use super::parts::DispatchPart;
 use super::queue::{State, Task};
@@ -23,6 +25,8 @@ const BEAT: usize = super::REQUESTS_MAX - 1;
 struct Request {
     id: u64,
     task: Task,
+    /// Work left when it last waited for a core.
+    left_ns: f64,
     /// Its thread and core, while it has one.
     on: Option<(usize, usize)>,
     /// Sequence number of its valid timer, and the time of that. Older timers of the request
@@ -129,7 +133,8 @@ impl Dispatching {
     /// Adds a request that waits.
     fn add(&mut self, task: Task) -> u32 {
         let (on, timer, timer_ns) = (None, u64::MAX, NEVER_NS);
-        let request = Request { id: self.next_id, task, on, timer, timer_ns };
+        let left_ns = task.work_ns;
+        let request = Request { id: self.next_id, task, left_ns, on, timer, timer_ns };
         self.next_id += 1;
         let slot = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(request);
@@ -276,30 +281,11 @@ impl MachineSimulation {
         }
         let older = dispatching.older_than(request.id);
         if self.ask(slot, older) {
+            if request.on.is_none() {
+                self.dispatching().waiting.retain(|waiting| *waiting != slot);
+            }
             self.redispatch();
         }
-    }
-
-    /// Takes a request off its core or out of the queue, unanswered.
-    fn abandon(&mut self, slot: u32) {
-        let (app, request) = (self.dispatching().app, self.dispatching().slots[slot as usize]);
-        match request.on {
-            Some((thread, core)) => {
-                self.take_off(thread);
-                self.threads[thread].state = State::Sleeping;
-                self.desk_mut(app).into_iter().for_each(|desk| desk.free.push(thread));
-                self.release(slot);
-                self.pick(core);
-            }
-            None => self.dispatching().waiting.retain(|waiting| *waiting != slot),
-        }
-        self.apps[app].lost += 1;
-        self.apps[app].outstanding.fall(self.now_ns);
-        self.send_again(&request.task);
-        let dispatching = self.dispatching();
-        dispatching.counts.abandoned += 1;
-        dispatching.remove(slot);
-        self.redispatch();
     }
 
     /// A thread leaves its core or the queue before it, its work up to date.
@@ -383,7 +369,7 @@ impl MachineSimulation {
     fn ask(&mut self, slot: u32, older: usize) -> bool {
         let request = self.dispatching().slots[slot as usize];
         let age_ns = self.now_ns - request.task.arrived_ns;
-        let (mut left_ns, mut on) = (request.task.work_ns, None);
+        let (mut left_ns, mut on) = (request.left_ns, None);
         if let Some((thread, core)) = request.on {
             self.credit(self.threads[thread].core);
             left_ns = self.threads[thread].left_ns;
@@ -456,7 +442,7 @@ impl MachineSimulation {
                 let desk = self.desk_mut(app).expect("the model is checked");
                 let thread = desk.free.pop().expect("as many threads as cores");
                 self.threads[thread].task = request.task;
-                self.threads[thread].left_ns = request.task.work_ns;
+                self.threads[thread].left_ns = request.left_ns;
                 self.bind(slot, thread, core);
                 self.take_cores(0, 1 << core);
                 if scales {
@@ -481,18 +467,18 @@ impl MachineSimulation {
         }
     }
 
-    /// A thread makes no progress for some time from now, or from when it runs.
-    pub(super) fn stall(&mut self, thread: usize, span_ns: u64) {
+    /// A thread makes no progress for some time from now, or from when it runs. What is left of
+    /// an earlier move passes in the same time.
+    fn stall(&mut self, thread: usize, span_ns: u64) {
         if span_ns == 0 {
             return;
         }
-        let (core, now_ns) = (self.threads[thread].core, self.now_ns);
         if self.threads[thread].state == State::Running {
+            let core = self.threads[thread].core;
             self.credit(core);
             let state = &mut self.cores[core];
-            state.since_ns = state.since_ns.max(now_ns) + span_ns;
-        } else {
-            self.threads[thread].stall_ns += span_ns;
+            state.since_ns = state.since_ns.max(self.now_ns + span_ns);
         }
+        self.threads[thread].stall_ns = span_ns;
     }
 }

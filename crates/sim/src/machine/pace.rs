@@ -40,7 +40,7 @@ impl MachineSimulation {
         self.set_timer(self.now_ns + period.0, Timer::Tick, 0);
     }
 
-    /// Changes the pace of a core's running thread with its frequency.
+    /// Changes the frequency of a core, which then computes nothing until the change is over.
     pub(super) fn change_frequency(&mut self, core: usize, to: Hertz) {
         if to == self.cores[core].supply.frequency {
             return;
@@ -50,8 +50,10 @@ impl MachineSimulation {
         supply.set_pace(&self.hardware, supply.kind, to);
         self.runs_changed = self.interference > 0.0;
         let latency = self.hardware.scaling.map_or(Nanos::ZERO, |scaling| scaling.latency);
-        if let Some(thread) = self.cores[core].current {
-            self.stall(thread, latency.0);
+        let state = &mut self.cores[core];
+        state.changes_until_ns = self.now_ns + latency.0;
+        if state.current.is_some() {
+            state.since_ns = state.since_ns.max(state.changes_until_ns);
         }
         self.after_pace(core);
     }
@@ -102,6 +104,7 @@ impl MachineSimulation {
             let work_ns = (now_ns - state.since_ns) as f64 * (pace * before);
             state.since_ns = now_ns;
             thread.left_ns -= work_ns;
+            thread.stall_ns = 0;
             app.work_ns += work_ns;
         }
         if !state.queue.is_empty() {

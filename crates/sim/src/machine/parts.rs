@@ -21,7 +21,7 @@ pub struct Scaling {
     /// Cores that share one frequency.
     #[serde(default = "one_core")]
     pub domain: u16,
-    /// How long a core computes nothing after its frequency has changed.
+    /// How long a core computes nothing after its frequency has changed; at most 10 ms.
     #[serde(default)]
     pub latency: Nanos,
 }
@@ -230,7 +230,7 @@ impl TurnShare {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Polling {
-    /// How long a worker sleeps between two looks.
+    /// How long a worker sleeps between two looks: at least 10 us, and longer than a look.
     pub every: Nanos,
     /// Core time of a look, without the switch to the thread.
     pub work: Nanos,

@@ -7,8 +7,20 @@
 //! sleep until they are signalled.
 
 use super::gated::{Stage, Wait};
+use super::parts::Polling;
 use super::{MachineSimulation, Timer};
+use crate::model::{Checked, range};
 use lull_measure::Nanos;
+
+/// Shortest sleep between two looks. The simulator spends an event or more on each look.
+const SHORTEST_SLEEP: Nanos = Nanos::from_micros(10);
+
+/// Refuses workers that look so often that a run never ends, or that mostly look.
+pub(super) fn check(polling: &Polling) -> Checked {
+    let (every_ns, key) = (polling.every.0 as f64, "gate.polling.every");
+    range(every_ns, polling.every >= SHORTEST_SLEEP, "at least 10 us", key)?;
+    range(every_ns, polling.every > polling.work, "longer than a look (`work`)", key)
+}
 
 impl MachineSimulation {
     /// Begins the looks of a self-serving worker if its query has to wait.

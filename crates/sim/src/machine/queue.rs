@@ -55,7 +55,8 @@ pub(super) struct Thread {
     pub(super) ready_ns: u64,
     /// The core that a dispatcher has chosen for it.
     pub(super) bound: Option<usize>,
-    /// Time without progress when it next runs: the cost of a move.
+    /// Time without progress when it next runs, which is the cost of a move. Stays set while the
+    /// thread runs, so that a thread that is halted during the move has the rest still to pay.
     pub(super) stall_ns: u64,
 }
 
@@ -118,6 +119,8 @@ pub(super) struct CoreState {
     pub(super) supply: Supply,
     /// When the core's last round of polling is over.
     pub(super) polls_until_ns: u64,
+    /// When the core's last change of frequency is over. No thread makes progress before.
+    pub(super) changes_until_ns: u64,
     /// When the running thread's work ends, under a rule for each thread.
     pub(super) ends_ns: u64,
     /// The app whose thread runs or ran last, under a rule for each thread.
@@ -142,6 +145,7 @@ impl CoreState {
             busy: TimeWeightedCount::default(),
             supply: Supply::new(hardware, kind),
             polls_until_ns: 0,
+            changes_until_ns: 0,
             ends_ns: NEVER_NS,
             party: usize::MAX,
             cut: None,

@@ -49,6 +49,10 @@ impl MachineSimulation {
     fn arrive_app(&mut self, app: usize) {
         self.apps[app].present.set(self.now_ns, 1);
         self.apps[app].treatment = neutral(self.cores.len(), self.agent());
+        if self.is_dispatched(app) {
+            // Its free cores were counted when it departed, among those that it had then.
+            self.take_cores(0, 0);
+        }
         self.contention.admit(app);
         self.start_app(app);
     }

@@ -144,7 +144,7 @@ impl MachineSimulation {
         let cold = last.is_some_and(|last| self.threads[last].app != app);
         let mut cost = if switches { self.scheduler.switch_cost.0 } else { 0 };
         cost += if cold { self.scheduler.cold_cost.0 } else { 0 };
-        cost += std::mem::take(&mut self.threads[thread].stall_ns);
+        cost += self.threads[thread].stall_ns;
         let awake_ns = match self.hardware.sleeps() {
             true => self.cores[core].supply.rouse(&self.hardware, now_ns),
             false => now_ns,
@@ -153,7 +153,7 @@ impl MachineSimulation {
         state.current = Some(thread);
         state.last = Some(thread);
         state.counted_ns = now_ns;
-        state.since_ns = awake_ns.max(state.polls_until_ns) + cost;
+        state.since_ns = awake_ns.max(state.polls_until_ns).max(state.changes_until_ns) + cost;
         state.slice_end_ns = now_ns + slice.0;
         state.busy.set(now_ns, 1);
         self.idle &= !(1 << core);
@@ -168,8 +168,13 @@ impl MachineSimulation {
     /// Takes the running thread off a core, which then has none.
     pub(super) fn halt(&mut self, core: usize) -> Option<usize> {
         self.credit(core);
-        let thread = self.cores[core].current.take()?;
-        self.apps[self.threads[thread].app].running.fall(self.now_ns);
+        let state = &mut self.cores[core];
+        let rest_ns = state.since_ns.saturating_sub(self.now_ns);
+        let thread = state.current.take()?;
+        let halted = &mut self.threads[thread];
+        // The cost of a move is the last part of the time without progress before `since_ns`.
+        halted.stall_ns = halted.stall_ns.min(rest_ns);
+        self.apps[halted.app].running.fall(self.now_ns);
         self.runs_changed = self.interference > 0.0;
         Some(thread)
     }
@@ -289,6 +294,7 @@ impl MachineSimulation {
                 * (app.pace * state.supply.speed * self.shared_pace);
             state.since_ns = now_ns;
             thread.left_ns -= work_ns;
+            thread.stall_ns = 0;
             app.work_ns += work_ns;
         }
         let queued = state.queue.iter().map(|other| self.threads[*other].virtual_ns);
@@ -378,6 +384,10 @@ impl MachineSimulation {
             }
         }
         self.apps[app].treatment = treatment;
+        if self.is_dispatched(app) {
+            self.rebind(&displaced);
+            displaced.retain(|thread| self.threads[*thread].state != State::Sleeping);
+        }
         displaced.into_iter().for_each(|thread| self.place(thread, false));
         self.settle();
         if self.is_dispatched(app) {

@@ -55,7 +55,7 @@ pub struct MachineAppTotals {
     pub arrived: u64,
     /// Requests that were answered.
     pub answered: u64,
-    /// Requests that were unanswered when the app departed.
+    /// Requests that were unanswered when the app departed, or that were abandoned.
     pub lost: u64,
     /// How long the app was on the node.
     pub present: Nanos,
