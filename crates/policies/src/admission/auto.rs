@@ -27,9 +27,9 @@
 //! (`ledger.rs`), and 3 % of the time; behind a limit whose tail counts, a fifth of what the
 //! percentile leaves.
 //!
-//! The result holds for 60 s, 120 s, ... 16 min while it stays the same, and at once a new
-//! survey begins when the load has changed (`change.rs`). Blocks are at least 3.5 mean latencies
-//! long; the first 2.6, or the first quarter, do not count (`window.rs`).
+//! The result holds for 60 s, 120 s, ... 16 min while it stays the same. When the load has changed
+//! (`change.rs`) the gate opens and a survey begins: for a tenth of the time at most. A block takes
+//! at least 3.5 mean latencies, of which the first 2.6, or a quarter, do not count (`window.rs`).
 //!
 //! *Better* depends on the goal: more throughput; a lower tail for at most a stated loss of
 //! throughput; or either without harm to the other. The default follows from the objectives:
@@ -144,6 +144,9 @@ struct Auto {
     window: Window,
     stage: Stage,
     ledger: Ledger,
+    /// Whether a change of the load began the present search, and the earliest time of the next.
+    is_after_change: bool,
+    earliest: Nanos,
     /// What holds outside of surveys.
     setting: Setting,
     /// What is known of it beside the open gate, if it is a limit.
@@ -176,6 +179,8 @@ impl Auto {
             aim,
             config,
             ledger: Ledger::default(),
+            is_after_change: false,
+            earliest: Nanos::ZERO,
             setting: Setting::Open,
             confirmation: None,
             patience: 1,
@@ -217,7 +222,7 @@ impl Auto {
 
     /// Begins the first survey that there is something to try in.
     fn begin(&mut self, now: Nanos, scouted: Look, is_reported: bool) {
-        if !self.ledger.allows_survey(now) {
+        if !self.may_survey(now) {
             return;
         }
         let per_s = scouted.per_s;
@@ -312,6 +317,8 @@ impl Auto {
             (_, Progress::GoesOn) => return,
             // A cap was found, and the load is another by now.
             (What::Batches | What::Neighbours, Progress::Torn) => {
+                self.end_search(begun, now);
+                self.is_after_change = true;
                 self.stage = SCOUTING;
                 return;
             }
@@ -396,20 +403,25 @@ impl Auto {
         self.hold(begun, now, None);
     }
 
-    /// Ends the block of a candidate that has lost what may be lost.
+    /// Ends the block of a candidate that has lost what may be lost, or has no result for too long.
     fn check_block(&mut self, now: Nanos) {
         if matches!(self.stage, Stage::Holding(_)) {
-            return self.check_open_block(now);
+            return self.check_pair(now);
         }
         let Stage::Surveying { survey, .. } = &mut self.stage else { return };
         let Some(expected_per_s) = survey.expected_per_s(&self.aim) else { return };
         let lost_s = self.window.lacking_s(now, expected_per_s);
-        if lost_s < self.ledger.left_s(now) {
+        let has_lost = lost_s >= self.ledger.left_s(now);
+        if !has_lost && !self.window.is_overdue(now) {
             return;
         }
         self.ledger.note(now, survey.setting(), lost_s);
         self.window.restart(now);
-        let progress = survey.abandons(&self.aim, &mut self.rng);
+        let progress = if has_lost {
+            survey.abandons(&self.aim, &mut self.rng)
+        } else {
+            survey.gives_up(&self.aim, &mut self.rng)
+        };
         self.goes_on(now, progress);
         self.check_ledger(now);
     }
@@ -433,6 +445,9 @@ fn pauses(config: &Config, aim: &Aim, workers: Workers) -> Vec<Nanos> {
 impl Admission for Auto {
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
         self.note_times(seen);
+        if self.window.is_gap(seen.now) && self.is_paired() {
+            self.end_pair(seen.now, Nanos::ZERO, false);
+        }
         match self.window.note(seen) {
             Some(look) => self.judge(seen.now, look),
             None => self.check_block(seen.now),

@@ -142,9 +142,9 @@ pub(super) struct Proof {
     pub(super) log_capital: f64,
 }
 
-/// Geometric mean of values whose logarithms these are.
-fn mean(logs: &[f64]) -> f64 {
-    (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
+/// Returns the geometric mean of values whose logarithms these are; `None` without any.
+fn mean(logs: &[f64]) -> Option<f64> {
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
 /// What settings are judged by.
@@ -275,7 +275,9 @@ impl Aim {
         let gains = || throughput.mean() >= GAIN && is_shown(throughput);
         let lowers = || shorter.mean() >= 1.0 / LOWER && is_shown(shorter);
         match (setting, self.goal) {
-            (Setting::Rests { .. }, _) => is_kept(kept_throughput) && self.may_rest(evidence),
+            (Setting::Rests { .. }, _) => {
+                is_kept(kept_throughput) && self.may_rest(evidence, false)
+            }
             (_, Goal::Throughput) => gains() && kept_throughput.mean() >= 1.0,
             (_, Goal::Tail) => lowers() && is_kept(kept_throughput),
             (_, Goal::Both | Goal::Objectives) => {
@@ -310,7 +312,7 @@ impl Aim {
         let costs = || is_below(&evidence.kept_throughput, 1.0);
         let no_lower = || is_below(&evidence.shorter, 1.0 / LOWER) || costs();
         match (setting, self.goal) {
-            (Setting::Rests { .. }, _) => costs() || !self.may_rest(evidence),
+            (Setting::Rests { .. }, _) => costs() || !self.may_rest(evidence, true),
             (_, Goal::Throughput) => no_gain(),
             (_, Goal::Tail) => no_lower(),
             (_, Goal::Both | Goal::Objectives) => no_gain() && no_lower(),
@@ -318,9 +320,10 @@ impl Aim {
     }
 
     /// A rest is good if it is one and the bound is kept all the same: in the mean, for clients
-    /// that connect make a tail of their own.
-    fn may_rest(&self, evidence: &Evidence) -> bool {
-        let is_met = |logs: &[f64]| self.asked.is_met(mean(logs));
+    /// that connect make a tail of their own. Without a block of the setting or of the reference,
+    /// the bound is `unknown`.
+    fn may_rest(&self, evidence: &Evidence, unknown: bool) -> bool {
+        let is_met = |logs: &[f64]| mean(logs).map_or(unknown, |tail| self.asked.is_met(tail));
         evidence.rested && is_met(&evidence.own_tails) && is_met(&evidence.reference_tails)
     }
 

@@ -128,12 +128,15 @@ struct Answers {
 pub(super) struct Change {
     signals: Vec<Signal>,
     answers: Answers,
+    /// When what was admitted under the setting before had ended.
+    since: Nanos,
 }
 
 impl Change {
-    pub(super) fn new() -> Self {
+    /// Begins with the setting that was in force alone from `since` on.
+    pub(super) fn new(since: Nanos) -> Self {
         let signals = Kind::ALL.into_iter().map(Signal::new).collect();
-        Self { signals, answers: Answers::default() }
+        Self { signals, answers: Answers::default(), since }
     }
 
     fn note(&mut self, now: Nanos, values: &[(Kind, f64)]) -> Option<&'static str> {
@@ -154,8 +157,11 @@ impl Change {
         self.note(now, &values)
     }
 
-    /// Takes the times of the server since the last reading with `in_service` transactions at
-    /// most; returns what has changed, if anything has.
+    /// Takes the times of the server since the last reading, with at most `cap` transactions in
+    /// service; returns what has changed, if anything has.
+    ///
+    /// A live server is read once a second, also during surveys. A reading that began under another
+    /// setting does not count: its times are of a longer span than the answers here.
     pub(super) fn takes_times(
         &mut self,
         seen: &Seen<'_>,
@@ -169,6 +175,9 @@ impl Change {
         }
         let times = seen.server.as_ref().ok()?;
         let Answers { queries, latency_s } = std::mem::take(&mut self.answers);
+        if seen.now.saturating_sub(times.span) < self.since {
+            return None;
+        }
         let span_s = times.span.as_secs_f64();
         if span_s <= 0.0 || queries < 1.0 {
             return None;
@@ -188,15 +197,75 @@ impl Change {
         self.note(seen.now, &values)
     }
 
-    /// Forgets what was answered with another setting.
-    pub(super) fn restart(&mut self) {
-        self.answers = Answers::default();
+    /// Forgets what was answered under another setting, which affects answers until `since`.
+    pub(super) fn restart(&mut self, since: Nanos) {
+        (self.answers, self.since) = (Answers::default(), since);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lull_control::admission::{Answered, ServerTimes};
+    use lull_measure::Missing;
+
+    /// A tenth of a second that ends now, with 100 answers, and times of a longer span or none.
+    fn tenth(
+        change: &mut Change,
+        now: Nanos,
+        latency_ms: u64,
+        times: Option<ServerTimes>,
+    ) -> Option<&'static str> {
+        let latency = Nanos::from_millis(latency_ms);
+        let answered = [Answered { connection: 0, latency, queries: 100 }];
+        let missing = || Missing::because("times are read once a second");
+        let seen = Seen {
+            now,
+            answered: &answered,
+            waiting: &[0],
+            device: Err(missing()),
+            round: None,
+            rested: Err(missing()),
+            server: times.ok_or_else(missing),
+        };
+        change.takes_times(&seen, None, 2)
+    }
+
+    /// What two cores and ten runnable threads use in this span.
+    fn busy(span: Nanos) -> ServerTimes {
+        ServerTimes { span, cpu: span * 2, run_queue: span * 10 }
+    }
+
+    #[test]
+    fn a_reading_that_began_under_another_setting_is_no_part_of_what_is_usual() {
+        for begun in 0..10 {
+            let at = |tenths: u64| Nanos::from_millis(100 * tenths);
+            let mut change = Change::new(at(begun) + Nanos::from_millis(75));
+            for tenths in begun + 1..600 {
+                let times = tenths.is_multiple_of(10).then(|| busy(Nanos::from_secs(1)));
+                let changed = tenth(&mut change, at(tenths), 100, times);
+                assert_eq!(changed, None, "begun at {begun} tenths, changed at {tenths}");
+                // A block of another setting beside it, for half of a second.
+                if (300..305).contains(&tenths) {
+                    change.restart(at(tenths) + Nanos::from_millis(75));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn transactions_that_come_to_wait_for_locks_are_a_change() {
+        let mut change = Change::new(Nanos::ZERO);
+        let span = Nanos::from_millis(100);
+        // 12 threads run or are runnable: of 12 transactions in service, and then of 24.
+        let mut step =
+            |at: u64, latency_ms| tenth(&mut change, span * at, latency_ms, Some(busy(span)));
+        assert!((1..600).all(|at| step(at, 12).is_none()));
+        let changed = (600..700).find_map(|at| step(at, 24).map(|what| (at, what)));
+        let (at, what) = changed.unwrap();
+        assert_eq!(what, Kind::Asleep.describe());
+        assert!(at <= 660, "{at}");
+    }
 
     fn after(values: impl IntoIterator<Item = f64>) -> Option<usize> {
         let mut signal = Signal::new(Kind::Throughput);

@@ -101,6 +101,15 @@ impl Confirmation {
         (self.stage, self.next) = (Stage::Waits, now + wait);
     }
 
+    /// Ends the pair because its open block has lost what may be lost. It counts in favour of the
+    /// limit, by as much as one pair can; the next one comes after `wait`.
+    pub(super) fn takes_loss(&mut self, now: Nanos, wait: Nanos) -> Option<Verdict> {
+        self.abandon(now, wait);
+        self.sum += LN_2;
+        self.pairs += 1;
+        self.judge(LN_2)
+    }
+
     /// Takes a block. `must_remain` is the share of the open gate's throughput, given a block of
     /// it, and `share` that of the time that open blocks may take.
     pub(super) fn takes(
@@ -207,6 +216,22 @@ mod tests {
     fn what_a_survey_has_shown_for_certain_needs_no_more_pairs() {
         let proof = Proof { alpha: 0.001, log_capital: 8.0 };
         assert!(Confirmation::new(proof, Nanos::ZERO, Nanos::ZERO).is_confirmed());
+    }
+
+    #[test]
+    fn open_blocks_that_lose_too_much_confirm_the_limit() {
+        let proof = Proof { alpha: 0.001, log_capital: 0.0 };
+        let mut one = Confirmation::new(proof, Nanos::ZERO, Nanos::ZERO);
+        let verdicts = (1..20).map(|at| {
+            let now = Nanos::from_secs(at);
+            one.begin(&mut Rng::seed_from_u64(at));
+            let verdict = one.takes_loss(now, Nanos::from_secs(1));
+            assert!(!one.is_under_way() && !one.is_due(now));
+            verdict
+        });
+        let verdicts: Vec<Verdict> = verdicts.flatten().collect();
+        let [Verdict::Confirmed(text)] = verdicts.as_slice() else { panic!("{verdicts:?}") };
+        assert!(text.starts_with("confirmed while held: throughput times 2.00 in 1"), "{text}");
     }
 
     #[test]

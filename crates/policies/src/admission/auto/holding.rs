@@ -9,6 +9,8 @@ use lull_measure::Nanos;
 
 /// Part of what a promise leaves that open blocks may take while a limit is held.
 const PART: f64 = 0.2;
+/// Share of the time that searches after changes of the load may take.
+const CHANGES: f64 = 0.1;
 
 impl Auto {
     /// Holds what surveys from `begun` to `now` found.
@@ -16,8 +18,17 @@ impl Auto {
         let retry = Nanos(self.config.retry.0.saturating_mul(self.patience));
         let rest = now.saturating_sub(begun).scale(1.0 / self.open_share());
         let until = now + retry.max(rest);
-        let hold = Hold { until, usual_per_s, change: Change::new(), late_since: None };
+        self.end_search(begun, now);
+        let change = Change::new(now + self.window.wash_out());
+        let hold = Hold { until, usual_per_s, change, late_since: None };
         self.stage = Stage::Holding(Box::new(hold));
+    }
+
+    /// Sets the earliest time of the next survey if a change of the load began this search.
+    pub(super) fn end_search(&mut self, begun: Nanos, now: Nanos) {
+        if std::mem::take(&mut self.is_after_change) {
+            self.earliest = now + now.saturating_sub(begun).scale(1.0 / CHANGES);
+        }
     }
 
     /// Returns the share of the time in which other settings than the one in force may hold: behind
@@ -35,26 +46,31 @@ impl Auto {
         self.confirmation.as_ref().is_some_and(Confirmation::is_open)
     }
 
+    /// Returns whether a pair of the limit in force and the open gate is under way.
+    pub(super) fn is_paired(&self) -> bool {
+        self.confirmation.as_ref().is_some_and(Confirmation::is_under_way)
+    }
+
     /// Takes what the server used since the last reading.
     pub(super) fn note_times(&mut self, seen: &Seen<'_>) {
-        let is_paired = self.confirmation.as_ref().is_some_and(Confirmation::is_under_way);
+        let is_paired = self.is_paired();
         let Stage::Holding(hold) = &mut self.stage else { return };
         if is_paired {
-            return hold.change.restart();
+            return hold.change.restart(seen.now + self.window.wash_out());
         }
         let cap = match self.setting {
             Setting::Flow { cap, .. } => Some(cap),
             Setting::Open | Setting::Rests { .. } => None,
         };
         if let Some(what) = hold.change.takes_times(seen, cap, self.cores) {
-            self.search_again(what);
+            self.search_again(seen.now, what);
             self.window.restart(seen.now);
         }
     }
 
     /// Takes a window between surveys.
     pub(super) fn judge_held(&mut self, now: Nanos, look: Look) {
-        if self.confirmation.as_ref().is_some_and(Confirmation::is_under_way) {
+        if self.is_paired() {
             return self.judge_pair(now, look);
         }
         if self.breaks_bound(now, look) {
@@ -68,9 +84,10 @@ impl Auto {
         let Stage::Holding(hold) = &mut self.stage else { return };
         hold.usual_per_s.get_or_insert(look.per_s);
         if let Some(what) = hold.change.takes_window(now, look) {
-            return self.search_again(what);
+            return self.search_again(now, what);
         }
-        if now >= hold.until {
+        // Without this condition a limit would be gone until the ledger allows a survey.
+        if now >= hold.until && self.ledger.allows_survey(now) {
             self.stage = SCOUTING;
             return;
         }
@@ -81,9 +98,22 @@ impl Auto {
         }
     }
 
-    fn search_again(&mut self, what: &str) {
+    /// Returns whether a survey may begin now.
+    pub(super) fn may_survey(&self, now: Nanos) -> bool {
+        now >= self.earliest && self.ledger.allows_survey(now)
+    }
+
+    /// Opens the gate, because what is known of a limit was of another load, until a survey may
+    /// begin.
+    fn search_again(&mut self, now: Nanos, what: &str) {
+        let begins = if self.may_survey(now) {
+            "a survey begins"
+        } else {
+            "the gate is open until a survey may begin"
+        };
+        self.decision = Some(format!("{begins}, because {what} changed"));
         self.patience = 1;
-        self.decision = Some(format!("a survey begins, because {what} changed"));
+        self.is_after_change = true;
         self.stage = SCOUTING;
     }
 
@@ -103,15 +133,20 @@ impl Auto {
         let (share, aim, setting) = (self.open_share(), self.aim, self.setting);
         let Stage::Holding(hold) = &mut self.stage else { return };
         let Some(one) = &mut self.confirmation else { return };
-        hold.change.restart();
+        hold.change.restart(now + self.window.wash_out());
         if one.is_open() {
             let lost = 1.0 - look.per_s / hold.usual_per_s.unwrap_or(look.per_s);
             self.ledger.note(now, Setting::Open, lost * look.span.as_secs_f64());
         }
-        match one.takes(now, look, |open| aim.must_remain(setting, open), share) {
+        let verdict = one.takes(now, look, |open| aim.must_remain(setting, open), share);
+        self.note_verdict(now, verdict);
+    }
+
+    fn note_verdict(&mut self, now: Nanos, verdict: Option<Verdict>) {
+        match verdict {
             None => {}
             Some(Verdict::Confirmed(why)) => {
-                self.decision = Some(format!("{}: {why}", setting.describe()));
+                self.decision = Some(format!("{}: {why}", self.setting.describe()));
             }
             Some(Verdict::Refuted(why)) => {
                 self.decide_on(Setting::Open, &why);
@@ -120,18 +155,111 @@ impl Auto {
         }
     }
 
-    /// Ends an open block beside the limit in force that has lost what may be lost.
-    pub(super) fn check_open_block(&mut self, now: Nanos) {
-        let share = self.open_share();
+    /// Ends a pair whose open block has lost what may be lost, or that has no result for too long.
+    pub(super) fn check_pair(&mut self, now: Nanos) {
         let Stage::Holding(hold) = &self.stage else { return };
-        let Some(usual_per_s) = hold.usual_per_s else { return };
-        let Some(one) = self.confirmation.as_mut().filter(|one| one.is_open()) else { return };
-        let lost_s = self.window.lacking_s(now, usual_per_s);
-        if lost_s < self.ledger.left_s(now) {
+        if !self.is_paired() {
             return;
         }
-        one.abandon(now, self.window.length().scale(1.0 / share));
-        self.ledger.note(now, Setting::Open, lost_s);
+        let is_open = self.is_checked_open();
+        let usual_per_s = hold.usual_per_s.filter(|_| is_open);
+        let lost_s = usual_per_s.map(|usual_per_s| self.window.lacking_s(now, usual_per_s));
+        let open = if is_open { self.window.passed(now) } else { Nanos::ZERO };
+        if let Some(lost_s) = lost_s.filter(|lost_s| *lost_s >= self.ledger.left_s(now)) {
+            // Without clients nothing is answered under any setting.
+            let is_evidence = usual_per_s.is_some_and(|per_s| self.window.is_answering(per_s));
+            self.ledger.note(now, Setting::Open, lost_s);
+            self.end_pair(now, open, is_evidence);
+        } else if self.window.is_overdue(now) {
+            self.end_pair(now, open, false);
+        }
+    }
+
+    /// Ends a pair in the middle of a block. `open` is how long the gate was open in that block;
+    /// if too much was lost in it, it is evidence for the limit.
+    pub(super) fn end_pair(&mut self, now: Nanos, open: Nanos, is_evidence: bool) {
+        let wait = open.max(self.window.length()).scale(1.0 / self.open_share());
         self.window.restart(now);
+        let Some(one) = &mut self.confirmation else { return };
+        if is_evidence {
+            let verdict = one.takes_loss(now, wait);
+            return self.note_verdict(now, verdict);
+        }
+        one.abandon(now, wait);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::aim::Proof;
+    use super::super::{Config, Site};
+    use super::*;
+    use lull_control::admission::{Admission, RoundLimits};
+    use lull_measure::Missing;
+
+    const LIMIT: Setting = Setting::Flow { cap: 16, batch: 1 };
+
+    /// Holds the limit from the start on.
+    fn held() -> Auto {
+        let mut auto = Auto::new(Config::default(), &Site::new(&[None], 2)).unwrap();
+        auto.setting = LIMIT;
+        auto.hold(Nanos::ZERO, Nanos::ZERO, Some(1000.0));
+        auto
+    }
+
+    fn look() -> Look {
+        let span = Nanos::from_millis(300);
+        Look { per_s: 1000.0, crowd: 64.0, tail_s: 0.1, rested: None, span }
+    }
+
+    #[test]
+    fn a_limit_stays_in_force_while_the_ledger_allows_no_survey() {
+        let (mut auto, at) = (held(), Nanos::from_secs);
+        auto.ledger.note(at(1), Setting::Flow { cap: 8, batch: 1 }, 3.0);
+        for now in [61, 300, 601] {
+            auto.judge(at(now), look());
+            assert_eq!(auto.present(), LIMIT, "at {now} s");
+        }
+        auto.judge(at(602), look());
+        assert!(matches!(auto.stage, Stage::Scouting { .. }), "the loss is ten minutes ago");
+    }
+
+    #[test]
+    fn a_search_after_a_change_is_followed_by_ten_times_as_long_without_one() {
+        let (mut auto, at) = (held(), Nanos::from_secs);
+        auto.search_again(at(10), "throughput");
+        let decision = auto.decision.take().unwrap();
+        assert_eq!(decision, "a survey begins, because throughput changed");
+        auto.hold(at(10), at(22), Some(1000.0));
+        assert_eq!(auto.present(), LIMIT);
+        auto.search_again(at(30), "throughput");
+        let decision = auto.decision.take().unwrap();
+        assert!(decision.starts_with("the gate is open until a survey may begin"), "{decision}");
+        assert_eq!(auto.present(), Setting::Open);
+        assert!(!auto.may_survey(at(141)) && auto.may_survey(at(142)));
+    }
+
+    #[test]
+    fn a_pair_ends_with_a_gap_between_two_looks() {
+        let missing = || Missing::because("there is no server");
+        let seen = |seconds| Seen {
+            now: Nanos::from_secs(seconds),
+            answered: &[],
+            waiting: &[0],
+            device: Err(missing()),
+            round: None,
+            rested: Err(missing()),
+            server: Err(missing()),
+        };
+        let (mut auto, mut limits) = (held(), RoundLimits::open(1));
+        let proof = Proof { alpha: 0.001, log_capital: 0.0 };
+        let mut one = Confirmation::new(proof, Nanos::ZERO, Nanos::ZERO);
+        one.begin(&mut auto.rng);
+        auto.confirmation = Some(one);
+        auto.decide(&seen(1), &mut limits);
+        assert!(auto.is_paired());
+        auto.decide(&seen(100), &mut limits);
+        assert!(!auto.is_paired());
+        assert_eq!(auto.present(), LIMIT);
     }
 }

@@ -23,6 +23,7 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Enters a block.
     pub(super) fn note(&mut self, now: Nanos, setting: Setting, loss_s: f64) {
+        debug_assert!(loss_s.is_finite(), "{loss_s} s with {}", setting.describe());
         while self.blocks.front().is_some_and(|(at, ..)| now.saturating_sub(*at) > SPAN) {
             self.blocks.pop_front();
         }

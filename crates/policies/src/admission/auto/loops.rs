@@ -191,6 +191,7 @@ fn the_times_of_the_documentation() {
             "{name}: {closed} of {} closed; {median:.1} s, {ninety:.1} s, {worst:.1} s",
             times.len()
         );
+        assert!(10 * closed >= 9 * times.len(), "{name}: {closed} of {} closed", times.len());
     }
     for clients in [64, 128, 400, 512] {
         let server = Server { is_gated: false, ..server(clients, 1500.0, 0.7, 0.5) };
@@ -200,6 +201,7 @@ fn the_times_of_the_documentation() {
             times.len(),
             times[times.len() / 2]
         );
+        assert_eq!(closed, 0, "{clients} clients, limits without an effect");
     }
 }
 

@@ -165,6 +165,7 @@ fn weeks_of_alike_limits() {
             let (first, _) = closes(goal, model, 1, 3000);
             let weeks = first * spent / first_alpha;
             println!("{goal:?}, {model:?}: first {first}, weeks {weeks}");
+            assert!(weeks <= 0.008, "{goal:?}, {model:?}: {weeks} of weeks");
         }
     }
 }

@@ -9,7 +9,7 @@ use super::aim::{Aim, Alpha, Drawn, Evidence, Proof, TriedBlock};
 use super::candidates::between;
 use super::evidence::is_behind;
 use super::window::Look;
-use super::{OTHER_CROWD, Setting, is_beyond};
+use super::{MOVES, OTHER_CROWD, Setting, is_beyond};
 use lull_control::Rng;
 use lull_measure::statistics::AlphaSchedule;
 use rand::RngExt;
@@ -80,6 +80,8 @@ pub(super) struct Survey {
     pub(super) what: What,
     reference: Setting,
     candidates: Vec<Candidate>,
+    /// How many candidates the survey begins with; the others are found between them.
+    planned: usize,
     /// Error probabilities of one candidate.
     alpha: Alpha,
     rounds: usize,
@@ -137,12 +139,15 @@ impl Survey {
         let candidates = (plan.candidates.len() + 1) as f64;
         let each = |alpha| AlphaSchedule::Logarithmic.alpha(alpha, plan.number) / candidates;
         let gain = each(ALPHA) / aim.endpoints() as f64;
-        let alpha = Alpha { gain, kept: each(ALPHA_KEPT) };
+        // Each neighbour that a limit moves to is confirmed anew, at the number of the same survey.
+        let confirmations = if plan.what == What::Neighbours { f64::from(MOVES + 1) } else { 1.0 };
+        let alpha = Alpha { gain, kept: each(ALPHA_KEPT) / confirmations };
         let is_few = plan.candidates.len() <= FEW;
         let candidate = |setting| Candidate { setting, evidence: Evidence::new(), is_alive: true };
         let mut survey = Self {
             what: plan.what,
             reference: plan.reference,
+            planned: plan.candidates.len(),
             candidates: plan.candidates.into_iter().map(candidate).collect(),
             alpha,
             rounds: 0,
@@ -205,10 +210,8 @@ impl Survey {
         let is_closed = matches!(self.what, What::Batches | What::Neighbours);
         let tells_load = at.is_none() || is_closed;
         if tells_load && self.is_other_load(look) {
-            return match self.what {
-                What::Batches | What::Neighbours => Progress::Torn,
-                What::Caps | What::Rests => self.begins_anew(aim, rng),
-            };
+            self.follows_reference = at.is_none();
+            return self.ends_disturbed(aim, rng);
         }
         match at {
             Some(at) => self.takes_candidate(at, look, aim),
@@ -286,7 +289,22 @@ impl Survey {
         if let Some(at) = self.to_come.pop().flatten() {
             self.drop_from(at);
         }
+        self.follows_reference = false;
         if self.to_come.is_empty() { self.end_round(aim, rng) } else { Progress::GoesOn }
+    }
+
+    /// Ends the block of a candidate that has lasted for too long without a result.
+    pub(super) fn gives_up(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
+        self.follows_reference = false;
+        self.ends_disturbed(aim, rng)
+    }
+
+    /// Begins anew, or ends, because the load is another or does not stand still.
+    fn ends_disturbed(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
+        match self.what {
+            What::Batches | What::Neighbours => Progress::Torn,
+            What::Caps | What::Rests => self.begins_anew(aim, rng),
+        }
     }
 
     /// Forgets all but the last block of the reference.
@@ -295,6 +313,7 @@ impl Survey {
         (self.rounds, self.blocks, self.hopeless_at) = (0, 0, None);
         let Alpha { gain, kept } = self.alpha;
         self.alpha = Alpha { gain: 0.5 * gain, kept: 0.5 * kept };
+        self.candidates.truncate(self.planned);
         for one in &mut self.candidates {
             (one.evidence, one.is_alive) = (Evidence::new(), true);
         }
@@ -376,7 +395,7 @@ impl Survey {
     }
 
     fn reference_per_s(&self) -> f64 {
-        self.last_reference.map_or(0.0, |look| look.per_s)
+        self.last_reference.map_or(self.expected_per_s, |look| look.per_s)
     }
 
     /// What is left when no candidate was shown to be better.
@@ -456,5 +475,89 @@ impl Survey {
         let Some(cap) = between(cap(best), cap(other)) else { return };
         let setting = Setting::Flow { cap, batch: 1 };
         self.candidates.push(Candidate { setting, evidence: Evidence::new(), is_alive: true });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+    use super::super::aim::ServerObjective;
+    use super::*;
+    use lull_measure::Nanos;
+    use rand::SeedableRng;
+
+    const fn cap(cap: u32) -> Setting {
+        Setting::Flow { cap, batch: 1 }
+    }
+
+    fn aim() -> Aim {
+        Aim::new(&Config::default(), ServerObjective::from_list(&[]))
+    }
+
+    /// A survey of these limits without a block of the reference.
+    fn survey(what: What, caps: &[u32], seed: u64) -> Survey {
+        let plan = Plan {
+            what,
+            reference: Setting::Open,
+            candidates: caps.iter().copied().map(cap).collect(),
+            last_reference: None,
+            expected_per_s: 1000.0,
+            pairs: 60,
+            number: 1,
+        };
+        Survey::new(plan, &aim(), &mut Rng::seed_from_u64(seed))
+    }
+
+    #[test]
+    fn throughput_is_as_expected_until_a_block_of_the_reference_shows_it() {
+        let mut surveys = (0..64).map(|seed| survey(What::Caps, &[8], seed));
+        let mut survey = surveys.find(|one| one.setting() == cap(8)).unwrap();
+        let progress = survey.abandons(&aim(), &mut Rng::seed_from_u64(1));
+        let Progress::Found(found) = progress else { panic!("{progress:?}") };
+        assert_eq!((found.best, found.usual_per_s), (None, 1000.0));
+    }
+
+    #[test]
+    fn a_survey_that_begins_anew_has_the_candidates_it_was_planned_with() {
+        let mut survey = survey(What::Caps, &[51, 28, 15, 8], 1);
+        let (setting, evidence) = (cap(20), Evidence::new());
+        survey.candidates.push(Candidate { setting, evidence, is_alive: true });
+        let mut rng = Rng::seed_from_u64(2);
+        assert!(matches!(survey.begins_anew(&aim(), &mut rng), Progress::GoesOn));
+        let settings: Vec<Setting> = survey.candidates.iter().map(|one| one.setting).collect();
+        assert_eq!(settings, [51, 28, 15, 8].map(cap));
+        assert!(survey.candidates.iter().all(|one| one.is_alive));
+    }
+
+    #[test]
+    fn the_next_block_knows_whether_it_follows_one_of_the_reference() {
+        let look = |per_s: f64| {
+            let span = Nanos::from_millis(300);
+            Look { per_s, crowd: 64.0, tail_s: 0.1, rested: None, span }
+        };
+        let (aim, mut rng) = (aim(), Rng::seed_from_u64(3));
+        let mut one = survey(What::Caps, &[51, 28, 15, 8], 1);
+        while one.setting() == Setting::Open {
+            one.takes(look(1000.0), &aim, &mut rng);
+        }
+        one.follows_reference = true;
+        one.abandons(&aim, &mut rng);
+        assert!(!one.follows_reference, "a block of a candidate was abandoned");
+        // Two blocks of the reference with thrice the throughput are another load.
+        let mut one = survey(What::Caps, &[51, 28, 15, 8], 1);
+        let mut fast = 0;
+        while one.restarts == 0 {
+            let is_reference = one.setting() == Setting::Open;
+            fast += u32::from(is_reference);
+            one.takes(look(if fast > 1 { 3000.0 } else { 1000.0 }), &aim, &mut rng);
+        }
+        assert!(one.follows_reference, "the load was told by a block of the reference");
+    }
+
+    #[test]
+    fn limits_that_a_search_moves_to_share_one_error_probability() {
+        let kept = |what| survey(what, &[45, 20], 1).alpha.kept;
+        let ratio = kept(What::Caps) / kept(What::Neighbours);
+        assert!((ratio - f64::from(MOVES + 1)).abs() < 1e-9, "{ratio}");
     }
 }

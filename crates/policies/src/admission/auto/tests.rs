@@ -394,6 +394,26 @@ fn workers_rest_for_as_long_as_the_bound_allows() {
 }
 
 #[test]
+fn a_rest_is_tried_before_it_is_dropped() {
+    let quick: Gated = |setting| match setting {
+        Setting::Rests { pause } => (2000.0, pause + Nanos::from_micros(500), 0.8),
+        _ => (2000.0, Nanos::from_micros(500), 0.0),
+    };
+    let (percentile, bound) = (Percentile::P99, Nanos::from_micros(2400));
+    for seed in 0..8 {
+        // The only rest is compared by the toss of a coin: the reference may be first.
+        let mut bench = Bench::best_effort(4);
+        bench.asked = vec![Objective::Tail { percentile, bound }];
+        (bench.workers, bench.seed) = (Workers::Rest, seed);
+        let auto = build("auto", "", &bench);
+        let mut run = Run { bench, auto, admission: RoundLimits::open(4) };
+        run.gated(quick, 60);
+        let found = Setting::Rests { pause: Nanos::from_millis(1) };
+        assert_eq!(run.setting(), found, "seed {seed}");
+    }
+}
+
+#[test]
 fn nobody_rests_where_rounds_leave_nothing_to_rest() {
     let busy: Gated = |setting| (idle(setting).0, idle(setting).1, 0.01);
     let mut run = Run::with_objectives("", &[p99(80)], Workers::WaitOrRest);

@@ -5,7 +5,7 @@ use super::super::testing::{Bench, build};
 use super::*;
 use lull_control::Objective;
 use lull_control::admission::ServerTimes;
-use lull_measure::Percentile;
+use lull_measure::{Missing, Percentile};
 
 /// What a server does in one look: transactions a second, latency, CPU time and run-queue wait of
 /// all threads in seconds a second.
@@ -71,7 +71,36 @@ impl Run {
         f64::from(open) / f64::from(10 * seconds)
     }
 
-    /// The same, until a decision begins so; the seconds that took.
+    /// The same with times that are read once a second, as those of a live server are.
+    fn on_live(&mut self, seconds: u32, server: impl Fn(bool) -> Load) {
+        for look in 1..=10 * seconds {
+            self.look(Nanos::from_millis(100), &server);
+            let of_second = |tenth: ServerTimes| ServerTimes {
+                span: tenth.span * 10,
+                cpu: tenth.cpu * 10,
+                run_queue: tenth.run_queue * 10,
+            };
+            let missing = || Missing::because("times are read once a second");
+            let is_read = look.is_multiple_of(10);
+            let read = self.bench.server.clone().map(of_second);
+            self.bench.server = if is_read { read } else { Err(missing()) };
+        }
+    }
+
+    /// Clients that are there for 200 ms and away for 150 ms; the share of the time with a closed
+    /// gate.
+    fn in_bursts(&mut self, seconds: u32, server: impl Fn(bool) -> Load) -> f64 {
+        let (looks, mut closed) = (20 * seconds, 0);
+        for at in 0..looks {
+            let is_there = at % 7 < 4;
+            let bursts = |is_open| if is_there { server(is_open) } else { load(0.0, 1) };
+            self.look(Nanos::from_millis(50), bursts);
+            closed += u32::from(!self.is_open());
+        }
+        f64::from(closed) / f64::from(looks)
+    }
+
+    /// Some time on a server until a decision begins so; the seconds that took.
     fn until(&mut self, begin: &str, most: u32, server: impl Fn(bool) -> Load) -> Option<f64> {
         let before = self.decisions.len();
         (1..=10 * most).find_map(|looks| {
@@ -213,7 +242,67 @@ fn open_blocks_beside_a_limit_take_a_fifth_of_what_the_promise_leaves() {
     assert!(open > 0.0 && open <= 0.002, "open for {open} of the time");
 }
 
-/// Changes behind a limit with which it costs a tenth of the throughput.
+#[test]
+fn times_that_are_read_once_a_second_report_no_change_where_there_is_none() {
+    // The limit is held from any part of a second on, and open blocks beside it follow.
+    for before in 0..10 {
+        let mut run = Run::new("", &[]);
+        for _ in 0..before {
+            run.look(Nanos::from_millis(100), contended);
+        }
+        run.on_live(400, contended);
+        let is_any = |what: &str| run.decisions.iter().any(|one| one.contains(what));
+        assert!(is_any(" at a time") && !is_any(" changed"), "{before}: {:?}", run.decisions);
+    }
+}
+
+#[test]
+fn clients_that_stop_and_start_in_a_survey_do_not_keep_the_gate_closed() {
+    // With twice the rate nothing is lost in spite of the pauses.
+    for per_s in [1000.0, 2000.0] {
+        for at in 1..9 {
+            let mut run = Run::new("", &[]);
+            run.on(at, alike);
+            let closed = run.in_bursts(300, |_| load(per_s, 200));
+            assert!(closed < 0.2, "{per_s}, {at} s: closed for {closed} of the time");
+        }
+    }
+}
+
+#[test]
+fn an_open_block_beside_a_limit_ends_where_clients_stop_and_start() {
+    let slow = |is_open| if is_open { load(500.0, 800) } else { load(1000.0, 400) };
+    let mut run = Run::new("", &[]);
+    run.on(400, slow);
+    assert!(!run.is_open(), "{:?}", run.decisions);
+    run.decisions.clear();
+    let opens = (0..20_000).any(|_| {
+        run.look(Nanos::from_millis(100), slow);
+        run.is_open()
+    });
+    assert!(opens && run.decisions.is_empty(), "{:?}", run.decisions);
+    // More than behind the limit in the mean, so that the open block loses nothing.
+    run.in_bursts(30, |_| Load { cpu: 4.0, ..load(2000.0, 400) });
+    assert!(!run.is_open() && run.decisions.is_empty(), "{:?}", run.decisions);
+}
+
+#[test]
+fn a_load_that_keeps_changing_is_surveyed_for_a_tenth_of_the_time() {
+    let mut run = Run::new("", &[]);
+    let (mut closed, turns) = (0.0, 90);
+    for turn in 0..turns {
+        // Transactions that take less CPU time every other 20 s, which no survey sees.
+        let cpu = if turn % 2 == 0 { 2.0 } else { 1.2 };
+        closed += (1.0 - run.on(20, |is_open| Load { cpu, ..alike(is_open) })) / f64::from(turns);
+    }
+    let is_change = |one: &&String| one.contains("CPU time a transaction changed");
+    let changes = run.decisions.iter().filter(is_change).count();
+    assert!(changes >= 3 && closed > 0.0, "{changes}: {:?}", run.decisions);
+    assert!(closed < 0.15, "closed for {closed} of the time");
+}
+
+/// Changes behind a limit with which it costs a tenth of the throughput. The share of transactions
+/// that wait is tested by itself, in `change.rs`.
 #[test]
 fn a_change_that_makes_a_limit_cost_a_tenth_is_answered_within_thirty_seconds() {
     let held = contended(false);
@@ -222,7 +311,6 @@ fn a_change_that_makes_a_limit_cost_a_tenth_is_answered_within_thirty_seconds() 
         ("the number under way", Load { latency_ms: 40, ..held }),
         ("CPU time a transaction", Load { cpu: 1.5, ..held }),
         ("the run queue", Load { queued: 1.0, ..held }),
-        ("the share of transactions that wait", Load { cpu: 1.8, queued: 3.0, ..held }),
     ] {
         let mut run = Run::held();
         let open = Load { per_s: now.per_s / 0.9, ..now };
@@ -231,7 +319,6 @@ fn a_change_that_makes_a_limit_cost_a_tenth_is_answered_within_thirty_seconds() 
         let why = run.decisions.first().cloned().unwrap_or_default();
         assert!(took.is_some(), "{signal}: {:?}", run.decisions);
         assert!(why.starts_with("a survey begins, because "), "{signal}: {why}");
-        let is_it = why.contains(signal) || signal.starts_with("the share");
-        assert!(is_it, "{signal}: {why}");
+        assert!(why.contains(signal), "{signal}: {why}");
     }
 }

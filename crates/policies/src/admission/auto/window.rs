@@ -120,7 +120,7 @@ impl Window {
     }
 
     /// Whether the clock jumped since the last look.
-    fn is_gap(&self, now: Nanos) -> bool {
+    pub(super) fn is_gap(&self, now: Nanos) -> bool {
         let most = (self.usual_gap * GAP).max(GAP_MIN);
         self.begun.is_some() && (now < self.looked || now - self.looked > most)
     }
@@ -128,6 +128,28 @@ impl Window {
     /// Returns the length of a window, with the part that does not count.
     pub(super) const fn length(&self) -> Nanos {
         self.length
+    }
+
+    /// Returns the part of a window that does not count.
+    pub(super) const fn wash_out(&self) -> Nanos {
+        self.wash_out
+    }
+
+    /// Returns for how long the setting has been in force without a result.
+    pub(super) fn passed(&self, now: Nanos) -> Nanos {
+        now.saturating_sub(self.since_result.unwrap_or(now))
+    }
+
+    /// Returns whether that is so long that none can be expected: clients stop and start, or there
+    /// are too few answers.
+    pub(super) fn is_overdue(&self, now: Nanos) -> bool {
+        // The longest window, and what does not count before it.
+        self.passed(now) > self.length * (PATIENCE + 1)
+    }
+
+    /// Returns whether clients have been there in all of the window, as far as answers show it.
+    pub(super) fn is_answering(&self, expected_per_s: f64) -> bool {
+        expected_per_s * self.pause.max(self.quiet).as_secs_f64() < MISSED
     }
 
     fn count(&mut self, seen: &Seen<'_>, passed: Nanos) {
@@ -152,6 +174,11 @@ impl Window {
         }
         let per_s = self.latency.count() as f64 / took.as_secs_f64();
         let were_there = per_s * self.pause.as_secs_f64() < MISSED;
+        if !were_there {
+            // The time that is lacking counts from the last result, and this is none.
+            self.begin(now);
+            return None;
+        }
         let seconds = |nanos: Option<Nanos>| nanos.map_or(0.0, Nanos::as_secs_f64).max(1e-9);
         let mean_s = seconds(self.latency.mean());
         let look = Look {
@@ -162,15 +189,13 @@ impl Window {
             span: now.saturating_sub(self.begun.unwrap_or(now)),
         };
         self.restart(now);
-        if were_there {
-            // What was admitted under the last setting ends under this one.
-            self.mean_s = mean_s.max(SHRINKS * self.mean_s);
-            let length = Nanos::from_secs_f64(LATENCIES * self.mean_s);
-            self.length = length.clamp(self.least, WINDOW_MAX.max(self.least));
-            self.wash_out = Nanos::from_secs_f64(WASH_OUT * self.mean_s)
-                .clamp(self.length / 4, self.length.scale(0.75));
-        }
-        were_there.then_some(look)
+        // What was admitted under the last setting ends under this one.
+        self.mean_s = mean_s.max(SHRINKS * self.mean_s);
+        let length = Nanos::from_secs_f64(LATENCIES * self.mean_s);
+        self.length = length.clamp(self.least, WINDOW_MAX.max(self.least));
+        self.wash_out = Nanos::from_secs_f64(WASH_OUT * self.mean_s)
+            .clamp(self.length / 4, self.length.scale(0.75));
+        Some(look)
     }
 
     /// Notes for how long nothing has been answered; the time since the last look.
@@ -185,8 +210,7 @@ impl Window {
     /// Returns how much of the throughput that was expected is lacking since the last result, in
     /// seconds of it.
     pub(super) fn lacking_s(&self, now: Nanos, expected_per_s: f64) -> f64 {
-        let passed_s = now.saturating_sub(self.since_result.unwrap_or(now)).as_secs_f64();
-        passed_s - self.answers as f64 / expected_per_s
+        self.passed(now).as_secs_f64() - self.answers as f64 / expected_per_s
     }
 
     /// Begins a window of a setting that begins now, or goes on after a result.
