@@ -46,6 +46,10 @@ pub const RESULTS: &str = include_str!("claims/results.csv");
 /// Independent values without which a row has no verdict.
 const VALUES: usize = 5;
 
+/// The budget of an experiment whose interval reaches across a bound: most seeds that it is
+/// given. [`check`] refuses recorded rows of more.
+pub const SEED_BUDGET: usize = 20;
+
 /// The claims of one paper.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +60,9 @@ pub struct PaperClaims {
     pub systems: BTreeMap<String, String>,
     /// The claims, those of abstract and conclusion first.
     pub claim: Vec<Claim>,
+    /// Rows of which the paper prints no number, and which miss the bound that we set them.
+    #[serde(default)]
+    pub missed: Vec<MissedRow>,
 }
 
 /// One claim.
@@ -105,6 +112,18 @@ pub struct RowName {
     pub name: String,
 }
 
+/// A row that answers no claim, and misses its bound.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MissedRow {
+    /// Experiment and row.
+    pub row: RowName,
+    /// The bound that it misses.
+    pub tolerance: ToleranceEntry,
+    /// Where the bound is from, and the most likely reason of the miss.
+    pub why: String,
+}
+
 /// A tolerance as a file states it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -119,9 +138,10 @@ pub enum ToleranceEntry {
     AtMost(f64),
     /// Between these.
     Between([f64; 2]),
-    /// At least half of the printed change, with its sign.
+    /// Half to twice the printed change, with its sign; without an upper side if the claim's
+    /// text has one side.
     HalfOfChange(bool),
-    /// At least half of the way from 1 to the printed ratio, on its side.
+    /// Half to twice the way from 1 to the printed ratio, on its side; likewise.
     HalfOfRatio(bool),
 }
 
@@ -141,10 +161,14 @@ pub enum Finding {
 
 impl ToleranceEntry {
     /// The tolerance, and the value at which the order of the systems turns.
-    fn tolerance(self, printed: Option<f64>) -> (Tolerance, Option<f64>) {
-        let half = |neutral: f64| match printed {
-            Some(printed) => (Tolerance::half_of(printed, neutral), Some(neutral)),
-            None => (Tolerance::AtLeast(neutral), Some(neutral)),
+    fn tolerance(self, printed: Option<f64>, has_one_side: bool) -> (Tolerance, Option<f64>) {
+        let half = |neutral: f64| {
+            let tolerance = match printed {
+                Some(printed) if has_one_side => Tolerance::half_of(printed, neutral),
+                Some(printed) => Tolerance::half_to_twice(printed, neutral),
+                None => Tolerance::AtLeast(neutral),
+            };
+            (tolerance, Some(neutral))
         };
         let plain = |tolerance: Tolerance| (tolerance, tolerance.turning_point());
         match self {
@@ -165,12 +189,14 @@ impl Claim {
         ["abstract", "conclusion"].iter().any(|part| self.place.starts_with(part))
     }
 
+    /// Whether the text claims a largest or a least figure, which another one may exceed.
+    fn has_one_side(&self) -> bool {
+        ["up to", "at least"].iter().any(|words| self.text.contains(words))
+    }
+
     /// The measured row that answers it.
     fn measured<'r>(&self, results: &'r [MeasuredRow]) -> Option<&'r MeasuredRow> {
-        let wanted = self.row.as_ref()?;
-        let is_it =
-            |row: &&MeasuredRow| row.experiment == wanted.experiment && row.row == wanted.name;
-        results.iter().find(is_it)
+        self.row.as_ref()?.measured(results)
     }
 
     /// The verdict of the measured rows on it.
@@ -178,31 +204,59 @@ impl Claim {
         let Some(entry) = self.tolerance.filter(|_| self.row.is_some()) else {
             return Finding::NoRow;
         };
-        let estimate = self.measured(results).and_then(MeasuredRow::estimate);
-        let enough = |it: &Estimate| it.values == 0 || it.values >= VALUES;
-        let Some(estimate) = estimate.filter(enough) else { return Finding::TooFew };
-        if self.length(results) == Some(Length::Quick) {
-            return Finding::Quick(estimate);
-        }
-        let (tolerance, neutral) = entry.tolerance(self.printed);
-        Finding::Judged(tolerance.judge(self.printed, neutral, &estimate), estimate)
+        let tolerance = entry.tolerance(self.printed, self.has_one_side());
+        judge(self.measured(results), self.printed, tolerance)
     }
 
-    /// The length of the run that answers it.
-    fn length(&self, results: &[MeasuredRow]) -> Option<Length> {
-        self.measured(results).map(|row| row.length)
-    }
-
-    /// Whether a parameter of the model was set so that the row has the printed figure: then
-    /// the row tests nothing.
+    /// Whether a parameter of the model was set so that the row has the printed figure, or was
+    /// chosen after the row was known to miss it: then the row tests nothing.
     pub fn is_calibrated(&self) -> bool {
         self.row.as_ref().is_some_and(|row| row.name.ends_with("(calibrated)"))
     }
 
     /// The tolerance in words.
     fn tolerance_text(&self) -> String {
-        self.tolerance.map_or_else(String::new, |entry| entry.tolerance(self.printed).0.to_string())
+        let text = |entry: ToleranceEntry| {
+            entry.tolerance(self.printed, self.has_one_side()).0.to_string()
+        };
+        self.tolerance.map_or_else(String::new, text)
     }
+}
+
+impl RowName {
+    /// The measured row of this name.
+    fn measured<'r>(&self, results: &'r [MeasuredRow]) -> Option<&'r MeasuredRow> {
+        let is_it = |row: &&MeasuredRow| row.experiment == self.experiment && row.row == self.name;
+        results.iter().find(is_it)
+    }
+}
+
+impl MissedRow {
+    /// The bound.
+    fn bound(&self) -> Tolerance {
+        self.tolerance.tolerance(None, true).0
+    }
+
+    /// The verdict of the measured rows on it.
+    pub fn judge(&self, results: &[MeasuredRow]) -> Finding {
+        let bound = self.bound();
+        judge(self.row.measured(results), None, (bound, bound.turning_point()))
+    }
+}
+
+/// What a measured row says about a tolerance with its turning point.
+fn judge(
+    measured: Option<&MeasuredRow>,
+    printed: Option<f64>,
+    (tolerance, neutral): (Tolerance, Option<f64>),
+) -> Finding {
+    let estimate = measured.and_then(MeasuredRow::estimate);
+    let enough = |it: &Estimate| it.values == 0 || it.values >= VALUES;
+    let Some(estimate) = estimate.filter(enough) else { return Finding::TooFew };
+    if measured.is_some_and(|row| row.length == Length::Quick) {
+        return Finding::Quick(estimate);
+    }
+    Finding::Judged(tolerance.judge(printed, neutral, &estimate), estimate)
 }
 
 impl Finding {

@@ -86,7 +86,8 @@ pub(crate) struct Played {
     pub(crate) power: Option<Watts>,
     /// How much of the counted time each app was on the machine and observed.
     pub(crate) present: Vec<Nanos>,
-    /// Share of each app's requests that it left unanswered when it left or was restarted.
+    /// Share of each app's requests that were unanswered when it left or was restarted, or that
+    /// were abandoned.
     pub(crate) lost: Vec<f64>,
     /// Latencies of all answers of each app; empty for best-effort apps.
     pub(crate) answers: Vec<Latency>,

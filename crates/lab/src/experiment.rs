@@ -114,7 +114,9 @@ impl Experiment {
 
     /// Runs the experiment on one seed after another, the first that of the setup, until each
     /// compared row has this many independent values, and at most on as many seeds. Seeds that
-    /// a parameter was found on are passed over.
+    /// a parameter was found on are passed over. No verdict is looked at. To repeat a run with
+    /// more values because an interval reached across a bound does look at one, and has the
+    /// budget [`SEED_BUDGET`](crate::claims::SEED_BUDGET).
     ///
     /// # Errors
     /// As [`Experiment::run`]; [`LabError::Known`] if the first seed is such a seed.

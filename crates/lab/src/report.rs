@@ -193,22 +193,22 @@ impl Row {
         empty.measured(measured)
     }
 
-    /// A row that compares a change, in percent or points, with a printed one: at least half
-    /// of it, with its sign.
+    /// A row that compares a change, in percent or points, with a printed one: half of it to
+    /// twice of it, with its sign.
     pub fn change(
         row: impl Into<String>,
         unit: &'static str,
         printed: f64,
         ours: impl Measured,
     ) -> Self {
-        let half = Tolerance::half_of(printed, 0.0);
-        Self::compared(row, unit, printed, ours, half).around(0.0)
+        let near = Tolerance::half_to_twice(printed, 0.0);
+        Self::compared(row, unit, printed, ours, near).around(0.0)
     }
 
-    /// A row that compares a ratio with a printed one: at least half of the way from 1 to it.
+    /// A row that compares a ratio with a printed one: half of the way from 1 to it, to twice.
     pub fn ratio(row: impl Into<String>, printed: f64, ours: impl Measured) -> Self {
-        let half = Tolerance::half_of(printed, 1.0);
-        Self::compared(row, "1", printed, ours, half).around(1.0)
+        let near = Tolerance::half_to_twice(printed, 1.0);
+        Self::compared(row, "1", printed, ours, near).around(1.0)
     }
 
     /// A row that must stay within its tolerance.

@@ -2,7 +2,7 @@
 //! or a system, experiment or row that does not exist.
 
 use super::results::{self, MeasuredRow};
-use super::{Claim, FILES, PaperClaims, RESULTS};
+use super::{Claim, FILES, MissedRow, PaperClaims, RESULTS, SEED_BUDGET};
 use crate::registry::find;
 use std::fmt;
 
@@ -32,13 +32,33 @@ impl fmt::Display for Refusal {
 /// # Errors
 /// As [`read`], and if the measured rows are damaged.
 pub fn embedded() -> Result<(Vec<PaperClaims>, Vec<MeasuredRow>), Vec<Refusal>> {
-    let results = results::parse(RESULTS).map_err(|error| {
+    let refused = |line, key, what| {
         let file = "crates/lab/src/claims/results.csv".to_owned();
+        vec![Refusal { file, line, key, what }]
+    };
+    let results = results::parse(RESULTS).map_err(|error| {
         let line = error.position().map_or(1, |at| at.line() as usize);
-        vec![Refusal { file, line, key: "", what: error.to_string() }]
+        refused(line, "", error.to_string())
     })?;
+    if let Some((line, what)) = over_budget(&results) {
+        return Err(refused(line, "seeds", what));
+    }
     let papers = FILES.iter().map(|(path, text)| read(path, text, &results));
     Ok((papers.collect::<Result<_, _>>()?, results))
+}
+
+/// The line of the first row with more seeds than the budget, and what is wrong with it.
+fn over_budget(results: &[MeasuredRow]) -> Option<(usize, String)> {
+    let seeds = |row: &MeasuredRow| row.seeds.split_whitespace().count();
+    // The first line has the names of the columns.
+    let mut lines = results.iter().zip(2..);
+    let (row, line) = lines.find(|&(row, _)| seeds(row) > SEED_BUDGET)?;
+    let (count, name) = (seeds(row), &row.experiment);
+    let what = format!(
+        "`{name}` has {count} seeds, and the budget is {SEED_BUDGET}: record it with fewer, or \
+         state a larger budget before the run"
+    );
+    Some((line, what))
 }
 
 /// Reads a claims file and checks it against the experiments and the measured rows.
@@ -51,9 +71,10 @@ pub fn read(path: &str, text: &str, results: &[MeasuredRow]) -> Result<PaperClai
         let line = before.matches('\n').count() + 1;
         vec![Refusal { file: path.to_owned(), line, key: "", what: error.message().to_owned() }]
     })?;
+    let claims = parsed.claim.iter().map(|claim| wrong(claim, &parsed, results));
+    let missed = parsed.missed.iter().map(|missed| wrong_missed(missed, results));
     let mut refusals = Vec::new();
-    for (number, claim) in parsed.claim.iter().enumerate() {
-        let found = wrong(claim, &parsed, results);
+    for (number, found) in claims.chain(missed).enumerate() {
         refusals.extend(found.into_iter().map(|(key, what)| {
             let line = line_of(text, number, key);
             Refusal { file: path.to_owned(), line, key, what }
@@ -62,10 +83,12 @@ pub fn read(path: &str, text: &str, results: &[MeasuredRow]) -> Result<PaperClai
     if refusals.is_empty() { Ok(parsed) } else { Err(refusals) }
 }
 
-/// The line of a key in the claim of this number, or of the claim's head if it has none.
+/// The line of a key in the claim of this number (missed rows are behind the claims), or of its
+/// head if it has none.
 fn line_of(text: &str, number: usize, key: &str) -> usize {
     let lines = || text.lines().zip(1..);
-    let heads = lines().filter(|(line, _)| line.trim() == "[[claim]]").map(|(_, at)| at);
+    let is_head = |line: &str| ["[[claim]]", "[[missed]]"].contains(&line.trim());
+    let heads = lines().filter(|(line, _)| is_head(line)).map(|(_, at)| at);
     let heads: Vec<usize> = heads.collect();
     let head = heads.get(number).copied().unwrap_or(1);
     let end = heads.get(number + 1).copied().unwrap_or(usize::MAX);
@@ -114,6 +137,22 @@ fn wrong(
     found
 }
 
+/// What is wrong with a row that is stated to miss its bound.
+fn wrong_missed(missed: &MissedRow, results: &[MeasuredRow]) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    if missed.why.trim().is_empty() {
+        let what = "is empty: state where the bound is from and the most likely reason";
+        found.push(("why", what.to_owned()));
+    }
+    let finding = missed.judge(results);
+    if !finding.verdict().is_some_and(crate::report::Verdict::is_miss) {
+        let name = &missed.row.name;
+        let what = format!("`{name}` does not miss its bound ({finding}): remove the entry");
+        found.push(("row", what));
+    }
+    found
+}
+
 /// What is wrong with the row that a claim names.
 fn wrong_row(claim: &Claim, results: &[MeasuredRow]) -> Vec<(&'static str, String)> {
     let Some(row) = &claim.row else { return Vec::new() };
@@ -157,6 +196,7 @@ fn wrong_row(claim: &Claim, results: &[MeasuredRow]) -> Vec<(&'static str, Strin
 mod tests {
     use super::super::Finding;
     use super::*;
+    use crate::report::Verdict;
 
     const GOOD: &str = "paper = \"A\"\n[systems]\nx = \"ours\"\ny = \"theirs\"\n\n[[claim]]\n\
                         text = \"x is faster\"\nplace = \"abstract\"\nprinted = 2.0\nunit = \"1\"\n\
@@ -180,6 +220,10 @@ mod tests {
         let paper = read("claims.toml", GOOD, &measured(1.9)).unwrap();
         let verdict = |mean| paper.claim[0].judge(&measured(mean)).verdict().unwrap().to_string();
         assert_eq!([1.9, 1.5, 1.2, 0.7].map(verdict), ["pass", "open", "FAIL", "CONTRADICTS"]);
+        assert_eq!([2.8, 3.0, 3.4].map(verdict), ["pass", "open", "FAIL"], "twice the change is 3");
+        let up_to = GOOD.replace("x is faster", "x is up to twice as fast");
+        let up_to = read("claims.toml", &up_to, &measured(3.4)).unwrap();
+        assert_eq!(up_to.claim[0].judge(&measured(3.4)).verdict(), Some(Verdict::Pass));
         let mut few = measured(1.9);
         few[0].values = 4;
         assert_eq!(paper.claim[0].judge(&few), Finding::TooFew);
@@ -214,6 +258,28 @@ mod tests {
         }
         let found = refusals(GOOD, 0.7);
         assert!(found[0].starts_with("claims.toml:6: tried: is missing"), "{found:?}");
+    }
+
+    #[test]
+    fn a_row_is_missed_only_as_long_as_it_misses_its_bound() {
+        let missed = "[[missed]]\nrow = { experiment = \"ahq-cores\", name = \"speed\" }\n\
+                      tolerance = { at-least = 2.5 }\nwhy = \"ours\"\n";
+        let text = GOOD.to_owned() + missed;
+        assert!(read("claims.toml", &text, &measured(1.9)).is_ok());
+        let found = refusals(&text, 2.8);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("claims.toml:16: row: `speed` does not miss"), "{found:?}");
+        let found = refusals(&text.replace("\"ours\"\n", "\"\"\n"), 1.9);
+        assert!(found[0].starts_with("claims.toml:18: why: is empty"), "{found:?}");
+    }
+
+    #[test]
+    fn a_row_of_more_seeds_than_the_budget_is_refused() {
+        let mut rows = measured(1.9);
+        assert_eq!(over_budget(&rows), None);
+        rows[0].seeds = vec!["1"; SEED_BUDGET + 1].join(" ");
+        let (line, what) = over_budget(&rows).unwrap();
+        assert!(line == 2 && what.contains("has 21 seeds, and the budget is 20"), "{what}");
     }
 
     #[test]

@@ -87,8 +87,22 @@ impl Tolerance {
         }
     }
 
-    /// At least half of a printed figure's distance from `neutral`, on its side: what a model
-    /// of another machine can be held to, the sign and the order of the size.
+    /// Half to twice a printed figure's distance from `neutral`, on its side: what a model of
+    /// another machine can be held to, the sign and the order of the size. Of a ratio below 1,
+    /// twice the distance is that of its inverse: one half allows one third.
+    pub fn half_to_twice(printed: f64, neutral: f64) -> Self {
+        let distance = printed - neutral;
+        let half = neutral + 0.5 * distance;
+        let is_inverse = neutral == 1.0 && distance < 0.0;
+        let twice = if is_inverse {
+            (1e4 * printed / (2.0 - printed)).round() / 1e4
+        } else {
+            neutral + 2.0 * distance
+        };
+        Self::Between(half.min(twice), half.max(twice))
+    }
+
+    /// The same without an upper side, for what is printed as "up to" or "at least".
     pub fn half_of(printed: f64, neutral: f64) -> Self {
         let bound = neutral + 0.5 * (printed - neutral);
         if printed < neutral { Self::AtMost(bound) } else { Self::AtLeast(bound) }
@@ -222,6 +236,24 @@ mod tests {
             [0.8, 1.05, 1.2].map(judge),
             [Verdict::Pass, Verdict::Open, Verdict::Contradicts]
         );
+    }
+
+    #[test]
+    fn more_than_twice_a_printed_change_is_no_reproduction_of_it() {
+        let judge = |printed, neutral, mean| {
+            let tolerance = Tolerance::half_to_twice(printed, neutral);
+            tolerance.judge(Some(printed), Some(neutral), &estimate(mean, 0.01))
+        };
+        let change = [15.0, 4.0, 3.0, 16.0, -1.0].map(|mean| judge(7.6, 0.0, mean));
+        let wanted =
+            [Verdict::Pass, Verdict::Pass, Verdict::Fail, Verdict::Fail, Verdict::Contradicts];
+        assert_eq!(change, wanted);
+        let fall = [-15.0, -4.0, -3.0, -16.0, 1.0].map(|mean| judge(-7.6, 0.0, mean));
+        assert_eq!(fall, wanted);
+        let ratio = [0.7, 0.4, 0.3, 0.8, 1.1].map(|mean| judge(0.5, 1.0, mean));
+        assert_eq!(ratio, wanted);
+        let up_to = Tolerance::half_of(7.6, 0.0).judge(Some(7.6), None, &estimate(16.0, 0.01));
+        assert_eq!(up_to, Verdict::Pass);
     }
 
     #[test]

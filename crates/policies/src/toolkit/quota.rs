@@ -15,7 +15,7 @@
 //!     mean m, over all connections with an objective,
 //!         significantly above a           best-effort rate minus 10 %, all begins anew
 //!         at most a, for each objective   best-effort rate plus 2 % of the server, and at most
-//!                                         97 % of the rate at which m was last above a
+//!         that has a mark, at least one   97 % of the rate at which m was last above a
 //! ```
 //!
 //! A connection with an objective is served first, but its rate is limited: its clients send again
@@ -33,6 +33,7 @@
 //! because marks of the time before say nothing about the new rate. A loop without the last rule
 //! cuts the rate once a second for as long as its window holds the late answers of the first
 //! seconds. For the second after a cut, in which the queue of before drains, nothing counts.
+//! Clients that send nothing have no marks, and do not keep the rate from growing.
 //!
 //! The rate grows while the mean marks are allowed ones; they are near 0.9 a at any rate that the
 //! server sustains, so that growing only well below a, as this loop once did, is never growing
@@ -276,12 +277,14 @@ impl Quota {
         self.pooled().iter().any(above)
     }
 
-    /// Whether the mean mark of each objective is an allowed one.
+    /// Whether the mean mark of each objective that has marks is an allowed one. Without any
+    /// mark there is no evidence: `false`.
     fn is_met(&self) -> bool {
-        let is_met = |(objective, marks): &(Objective, Marks)| {
-            marks.mean().zip(allowed(*objective)).is_some_and(|(mean, allowed)| mean <= allowed)
-        };
-        self.pooled().iter().all(is_met)
+        let pools = self.pooled();
+        let with_marks =
+            |(objective, marks): &(Objective, Marks)| marks.mean().zip(allowed(*objective));
+        let mut judged = pools.iter().filter_map(with_marks).peekable();
+        judged.peek().is_some() && judged.all(|(mean, allowed)| mean <= allowed)
     }
 
     /// The best-effort rate was too high.
@@ -536,6 +539,22 @@ mod tests {
         // The window has room for the 100 late answers for one more second.
         run(&mut quota, 10, 90, 2);
         assert!(quota.rate_per_s().unwrap() > 900.0, "{:?}", quota.rate_per_s());
+    }
+
+    #[test]
+    fn a_promised_connection_that_sends_nothing_does_not_keep_the_rate_from_growing() {
+        let tail = |bound| Some(Objective::Tail { percentile: Percentile::P99, bound });
+        let objectives = [tail(BOUND), None, tail(BOUND * 2)];
+        let mut quota = Quota::new(&objectives, Patience::OURS, (100, 2), Nanos::from_secs(1));
+        run(&mut quota, 50, 100, 1);
+        assert_eq!(quota.rate_per_s(), Some(900.0));
+        run(&mut quota, 10, 90, 2);
+        let grown = quota.rate_per_s().unwrap();
+        assert!(grown > 900.0, "connection 2 had no answer: {grown}");
+        quota.promises.iter_mut().for_each(Promise::forget);
+        (quota.best_effort, quota.all) = (1000, 1000);
+        quota.adjust(1.0, Nanos::from_secs(4));
+        assert_eq!(quota.rate_per_s(), Some(grown), "no answer at all is no evidence");
     }
 
     #[test]
