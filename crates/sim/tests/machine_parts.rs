@@ -633,20 +633,20 @@ fn look(model: &mut MachineModel, polling: Polling) {
     model.gate.as_mut().unwrap().polling = Some(polling);
 }
 
-#[test]
-fn a_part_that_another_needs_is_named() {
-    type Change = fn(&mut MachineModel);
-    let refused = |change: Change| {
+type Change = fn(&mut MachineModel);
+
+fn assert_refused(cases: &[(Change, &str)]) {
+    for (change, message) in cases {
         let mut model = whole();
         change(&mut model);
-        model.check().unwrap_err().to_string()
-    };
-    let cases: [(Change, &str); 15] = [
-        (|model| model.idle.clear(), "power: needs idle states"),
-        (|model| model.gate = None, "app[1].activity: connections are served behind a gate"),
-        (|model| drop(model.app.remove(1)), "gate: nothing is behind it"),
-        (|model| model.scaling.as_mut().unwrap().lowest = Hertz(3_000_000_000), "scaling.lowest"),
-        (|model| model.scaling.as_mut().unwrap().domain = 3, "scaling.domain"),
+        let error = model.check().unwrap_err().to_string();
+        assert!(error.starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn times_of_changes_and_of_looks_have_bounds() {
+    assert_refused(&[
         (
             |model| {
                 let scaling = model.scaling.as_mut().unwrap();
@@ -663,6 +663,17 @@ fn a_part_that_another_needs_is_named() {
             |model| look(model, Polling { every: LOOK, work: LOOK }),
             "gate.polling.every: is 20000, must be longer than a look",
         ),
+    ]);
+}
+
+#[test]
+fn a_part_that_another_needs_is_named() {
+    assert_refused(&[
+        (|model| model.idle.clear(), "power: needs idle states"),
+        (|model| model.gate = None, "app[1].activity: connections are served behind a gate"),
+        (|model| drop(model.app.remove(1)), "gate: nothing is behind it"),
+        (|model| model.scaling.as_mut().unwrap().lowest = Hertz(3_000_000_000), "scaling.lowest"),
+        (|model| model.scaling.as_mut().unwrap().domain = 3, "scaling.domain"),
         (|model| model.idle.swap(0, 1), "idle[1].residency"),
         (
             |model| {
@@ -697,11 +708,7 @@ fn a_part_that_another_needs_is_named() {
             |model| model.run_queues = Some(RunQueues::Queues),
             "run-queues: an app that never blocks needs time slices",
         ),
-    ];
-    for (change, message) in cases {
-        let error = refused(change);
-        assert!(error.starts_with(message), "{error}");
-    }
+    ]);
     let error = MachinePlant::new(&whole(), &[], 1, 0).unwrap_err().to_string();
     assert!(error.contains("no admission controller"), "{error}");
 }

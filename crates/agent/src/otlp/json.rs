@@ -7,7 +7,6 @@
 //!
 //! Source: <https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding>.
 
-use super::receiver::PLAIN_MAX;
 use super::wire::{ExplicitPoint, ExponentialBuckets, ExponentialPoint};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
@@ -20,6 +19,9 @@ use std::str::FromStr;
 
 /// Most numbers of one list of a data point; more buckets are refused in any case.
 const NUMBERS_MAX: usize = 8_192;
+
+/// Most bytes of an export that was compressed, and as protobuf of one that is JSON.
+pub(super) const PLAIN_MAX: usize = 16 << 20;
 
 thread_local! {
     /// How many bytes of protobuf the lists of the export that is being read may still take.

@@ -1,8 +1,9 @@
 //! `POST /v1/metrics`: the receiver's side of OTLP over HTTP.
 
 use super::intake::{Arrival, Intake, Outcome};
+use super::json::{self, PLAIN_MAX};
 use super::wire::{PartialSuccess, Response as ExportResponse, Status};
-use super::{OtlpSource, Window, json};
+use super::{OtlpSource, Window};
 use crate::discovery::PodIdentity;
 use crate::live::{self, Encryption, ServerIdentity, Serving, TokenDigest};
 use axum::Router;
@@ -25,8 +26,6 @@ use tokio::sync::Semaphore;
 
 /// Most bytes of an export as it is sent: some ten thousand series.
 const BODY_MAX: usize = 4 << 20;
-/// Most bytes of an export that was compressed, and as protobuf of one that is JSON.
-pub(super) const PLAIN_MAX: usize = 16 << 20;
 /// How long the bytes of an export may take to arrive, and it may wait for others.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most exports that are received at once.

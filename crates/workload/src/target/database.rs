@@ -20,6 +20,7 @@ mod builtin;
 mod expression;
 mod mysql;
 mod postgres;
+mod rows;
 mod script;
 mod session;
 mod setup;

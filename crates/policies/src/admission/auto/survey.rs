@@ -139,7 +139,7 @@ impl Survey {
         let candidates = (plan.candidates.len() + 1) as f64;
         let each = |alpha| AlphaSchedule::Logarithmic.alpha(alpha, plan.number) / candidates;
         let gain = each(ALPHA) / aim.endpoints() as f64;
-        // Each neighbour that a limit moves to is confirmed anew, at the number of the same survey.
+        // Each neighbour that a limit moves to is confirmed again, at the number of this survey.
         let confirmations = if plan.what == What::Neighbours { f64::from(MOVES + 1) } else { 1.0 };
         let alpha = Alpha { gain, kept: each(ALPHA_KEPT) / confirmations };
         let is_few = plan.candidates.len() <= FEW;
@@ -299,7 +299,7 @@ impl Survey {
         self.ends_disturbed(aim, rng)
     }
 
-    /// Begins anew, or ends, because the load is another or does not stand still.
+    /// Begins again, or ends, because the load is another or does not stand still.
     fn ends_disturbed(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
         match self.what {
             What::Batches | What::Neighbours => Progress::Torn,

@@ -3,6 +3,7 @@
 //! The tables have names of their own, so that those of pgbench and of applications are
 //! never touched.
 
+use super::rows::{empty, insert, insert_in_batches};
 use super::tpcc;
 
 /// The transaction of TPC-B as pgbench runs it: five statements, of which the update of a
@@ -39,7 +40,6 @@ COMMIT;
 ";
 
 const ACCOUNTS: u32 = 100_000;
-pub(super) const ROWS_PER_INSERT: u32 = 1_000;
 
 /// The tables of a built-in script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,15 +77,6 @@ impl Tables {
     }
 }
 
-/// Drops and creates tables of these names and columns.
-pub(super) fn empty<'t>(
-    tables: impl IntoIterator<Item = (&'t str, &'t str)>,
-) -> impl Iterator<Item = String> {
-    tables.into_iter().flat_map(|(table, columns)| {
-        [format!("DROP TABLE IF EXISTS {table}"), format!("CREATE TABLE {table} ({columns})")]
-    })
-}
-
 fn accounts(scale: u32) -> impl Iterator<Item = String> {
     let tables = [
         ("lull_accounts", "aid int PRIMARY KEY, bid int, abalance int, filler char(84)"),
@@ -94,11 +85,9 @@ fn accounts(scale: u32) -> impl Iterator<Item = String> {
         ("lull_hot", "hid int PRIMARY KEY, hbalance int, filler char(84)"),
         ("lull_history", "tid int, bid int, aid int, delta int, mtime timestamp, filler char(22)"),
     ];
-    let accounts = (0..ACCOUNTS * scale / ROWS_PER_INSERT).map(move |batch| {
-        let first = batch * ROWS_PER_INSERT + 1;
-        insert("lull_accounts (aid, bid, abalance, filler)", first, ROWS_PER_INSERT, |aid| {
-            format!("({aid}, {}, 0, '')", (aid - 1) / ACCOUNTS + 1)
-        })
+    let into = "lull_accounts (aid, bid, abalance, filler)";
+    let accounts = insert_in_batches(into, ACCOUNTS * scale, |aid| {
+        format!("({aid}, {}, 0, '')", (aid - 1) / ACCOUNTS + 1)
     });
     let branches = insert("lull_branches (bid, bbalance)", 1, scale, |bid| format!("({bid}, 0)"));
     let tellers = insert("lull_tellers (tid, bid, tbalance)", 1, 10 * scale, |tid| {
@@ -106,17 +95,6 @@ fn accounts(scale: u32) -> impl Iterator<Item = String> {
     });
     let hot = insert("lull_hot (hid, hbalance)", 1, 12, |hid| format!("({hid}, 0)"));
     empty(tables).chain(accounts).chain([branches, tellers, hot])
-}
-
-/// Inserts rows with these numbers.
-pub(super) fn insert(into: &str, first: u32, rows: u32, row: impl Fn(u32) -> String) -> String {
-    let mut text = format!("INSERT INTO {into} VALUES ");
-    for number in first..first + rows {
-        let gap = if number == first { "" } else { ", " };
-        text.push_str(gap);
-        text.push_str(&row(number));
-    }
-    text
 }
 
 #[cfg(test)]

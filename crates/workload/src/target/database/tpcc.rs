@@ -13,7 +13,7 @@
 //! - A delivery is that of one district; there is no queue for it.
 //! - Terminals neither type nor think. Figures are no tpmC.
 
-use super::builtin::{ROWS_PER_INSERT, empty, insert};
+use super::rows::{empty, insert, insert_in_batches};
 use std::fmt::Write as _;
 
 const DISTRICTS: u32 = 10;
@@ -188,17 +188,18 @@ pub(super) fn creation(scale: u32) -> impl Iterator<Item = String> {
 
 fn rows(scale: u32) -> impl Iterator<Item = String> {
     let warehouses = insert("lull_warehouse", 1, scale, |w| format!("({w}, 10, 0)"));
-    let items = batches("lull_item", ITEMS, |i| format!("({i}, {}, '')", 100 + i % 9_900));
+    let items =
+        insert_in_batches("lull_item", ITEMS, |i| format!("({i}, {}, '')", 100 + i % 9_900));
     let districts = insert("lull_district", 1, DISTRICTS * scale, |number| {
         let (warehouse, district) = place(number, DISTRICTS);
         format!("({warehouse}, {district}, 10, 0, {})", ORDERS + 1)
     });
-    let customers = batches("lull_customer", CUSTOMERS * DISTRICTS * scale, |number| {
+    let customers = insert_in_batches("lull_customer", CUSTOMERS * DISTRICTS * scale, |number| {
         let (of_district, customer) = place(number, CUSTOMERS);
         let (warehouse, district) = place(of_district, DISTRICTS);
         format!("({warehouse}, {district}, {customer}, 10, 0, 0, 0, '')")
     });
-    let stock = batches("lull_stock", ITEMS * scale, |number| {
+    let stock = insert_in_batches("lull_stock", ITEMS * scale, |number| {
         let (warehouse, item) = place(number, ITEMS);
         format!("({warehouse}, {item}, {}, 0, 0, '')", 10 + item % 91)
     });
@@ -213,42 +214,31 @@ fn orders(scale: u32) -> impl Iterator<Item = String> {
         let (warehouse, district) = place(of_district, DISTRICTS);
         (warehouse, district, order)
     };
-    let orders = batches("lull_orders", all, move |number| {
+    let orders = insert_in_batches("lull_orders", all, move |number| {
         let (warehouse, district, order) = split(number);
         let carrier = u32::from(order + NEW_ORDERS <= ORDERS);
         let customer = order % CUSTOMERS + 1;
         format!("({warehouse}, {district}, {order}, {customer}, {carrier}, {LINES}, NULL)")
     });
-    let lines = batches("lull_order_line", LINES * all, move |number| {
+    let lines = insert_in_batches("lull_order_line", LINES * all, move |number| {
         let (of_order, line) = place(number, LINES);
         let (warehouse, district, order) = split(of_order);
         let item = (order * 7 + line * 997) % ITEMS + 1;
         let delivered = u32::from(order + NEW_ORDERS <= ORDERS);
         format!("({warehouse}, {district}, {order}, {line}, {item}, 5, 500, {delivered})")
     });
-    let new_orders = batches("lull_new_order", NEW_ORDERS * DISTRICTS * scale, |number| {
-        let (of_district, order) = place(number, NEW_ORDERS);
-        let (warehouse, district) = place(of_district, DISTRICTS);
-        format!("({warehouse}, {district}, {})", ORDERS - NEW_ORDERS + order)
-    });
+    let new_orders =
+        insert_in_batches("lull_new_order", NEW_ORDERS * DISTRICTS * scale, |number| {
+            let (of_district, order) = place(number, NEW_ORDERS);
+            let (warehouse, district) = place(of_district, DISTRICTS);
+            format!("({warehouse}, {district}, {})", ORDERS - NEW_ORDERS + order)
+        });
     orders.chain(lines).chain(new_orders)
 }
 
 /// Splits a number from 1 on into that of a group of this size and that within it, both from 1.
 const fn place(number: u32, size: u32) -> (u32, u32) {
     ((number - 1) / size + 1, (number - 1) % size + 1)
-}
-
-/// Inserts that many rows, at most [`ROWS_PER_INSERT`] at a time.
-fn batches(
-    table: &'static str,
-    rows: u32,
-    row: impl Fn(u32) -> String + Copy,
-) -> impl Iterator<Item = String> {
-    (0..rows.div_ceil(ROWS_PER_INSERT)).map(move |batch| {
-        let first = batch * ROWS_PER_INSERT + 1;
-        insert(table, first, ROWS_PER_INSERT.min(rows + 1 - first), row)
-    })
 }
 
 #[cfg(test)]

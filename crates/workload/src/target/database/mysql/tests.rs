@@ -35,7 +35,7 @@ fn a_login_under_tls_follows_its_request_and_is_not_sent_in_the_clear() {
     let flags = without.windows(2).position(|it| it == [0xff, 0xf7]).unwrap();
     let mut hello = without.clone();
     hello[flags + 1] |= 8;
-    // What somebody between appends: the server wants the password itself.
+    // What an attacker between appends: the server wants the password itself.
     let appended = [&hello[..], &packet(1, &[1, 4])].concat();
     for step in [5, 1000] {
         let mut wire = Mysql::new(Login { is_tls: true, ..login("secret", false) });
