@@ -3,6 +3,7 @@
 
 use crate::connection::Connection;
 use crate::real::keeping_errno;
+use lull_oncall::Page;
 use std::cell::Cell;
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::{addr_of, addr_of_mut};
@@ -48,6 +49,14 @@ impl Connection {
                 keeping_errno(take_back);
             }
         }
+    }
+}
+
+/// Gives a thread of this library the cores of its process where workers are dispatched: it
+/// inherits the single core of the worker that has started it, and no agent knows it.
+pub(crate) fn free_own_thread(page: &Page) {
+    if page.header().is_dispatched() {
+        take_back();
     }
 }
 

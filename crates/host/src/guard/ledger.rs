@@ -26,6 +26,7 @@ use crate::{LiveThread, Roots};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A ledger longer than this loses the lines of what is gone.
 const COMPACT_BYTES: u64 = 1 << 20;
@@ -64,8 +65,8 @@ pub enum LedgerError {
     },
     /// A restore has not ended in time.
     #[error(
-        "process {pid} has been putting back old values for too long (state directory {dir}): \
-         look at it, end it, and run `lull restore`",
+        "process {pid} is still restoring old values (state directory {dir}): that takes up to two \
+         minutes while systemd does not answer; if it takes longer, end it and run `lull restore`",
         dir = .dir.display()
     )]
     Restoring {
@@ -125,7 +126,7 @@ impl Ledger {
     /// or the ledger in it cannot be used.
     pub fn open(dir: StateDir, roots: &Roots) -> Result<Opened, LedgerError> {
         let lock = recovery::lock(&dir, Role::Agent)?;
-        let recovery = recovery::recover(&dir, roots)?;
+        let recovery = recovery::recover(&dir, roots, Duration::ZERO)?;
         let clock = Clock::read(roots)?;
         let proc_error = |source| LedgerError::Read { path: roots.proc.clone(), source };
         let agent = ProcessId::own(roots).map_err(proc_error)?;

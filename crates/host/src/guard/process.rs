@@ -45,8 +45,6 @@ pub(super) const ARMED: &str = "armed";
 /// How long to wait for another agent that has the lock to put things back itself.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long the guard goes on restoring limits of units that systemd does not answer.
-const UNIT_PATIENCE: Duration = Duration::from_secs(90);
 /// How long a killed agent may take to exit before the guard restores beside it.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -352,8 +350,10 @@ fn put_back(
         }
         // A holder of the lock that makes no progress must not keep the machine from
         // its old state; restoring twice is harmless.
-        if matches!(lock, Ok(Ok(_))) || begun.elapsed() > LOCK_TIMEOUT {
-            let patience = UNIT_PATIENCE;
+        let has_lock = matches!(lock, Ok(Ok(_)));
+        if has_lock || begun.elapsed() > LOCK_TIMEOUT {
+            // Without the lock, another agent may set the same limits meanwhile.
+            let patience = if has_lock { recovery::UNIT_PATIENCE } else { Duration::ZERO };
             let recovery =
                 recovery::put_all_back(&mut file, &lines, &forks, roots, clock, patience)?;
             return Ok(recovery.map_or(GuardEnd::NothingToDo, GuardEnd::PutBack));

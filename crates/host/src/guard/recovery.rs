@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// How long to wait for a restore that holds the lock: the grace of started apps, as much again,
 /// and ten seconds for systemd. A guard that waits longer for systemd keeps the lock.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() * 2 + 15);
+/// How long a guard, and `lull restore`, goes on restoring limits of units while systemd does not
+/// answer.
+pub(super) const UNIT_PATIENCE: Duration = Duration::from_secs(90);
 /// How long a holder of the lock may take to say who it is.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an agent that was killed may take to end. The kernel can need seconds to end a
@@ -81,7 +84,8 @@ impl fmt::Display for Recovery {
 /// [`LedgerError::Busy`] if the agent runs, others if the ledger cannot be read.
 pub fn restore_stale(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>, LedgerError> {
     let _lock = lock(dir, Role::Restorer)?;
-    recover(dir, roots)
+    // The ledger is closed afterwards, so that no other process tries again.
+    recover(dir, roots, UNIT_PATIENCE)
 }
 
 /// Takes the lock; waits for a restore that is under way.
@@ -147,7 +151,11 @@ fn refusal(
 }
 
 /// Restores what the ledger in `dir` holds, if its agent is dead.
-pub(super) fn recover(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>, LedgerError> {
+pub(super) fn recover(
+    dir: &StateDir,
+    roots: &Roots,
+    patience: Duration,
+) -> Result<Option<Recovery>, LedgerError> {
     let Some((mut file, lines)) = LedgerFile::existing(dir)? else { return Ok(None) };
     let clock = Clock::read(roots)?;
     check_format(&file, &lines)?;
@@ -157,7 +165,7 @@ pub(super) fn recover(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>,
             Err(LedgerError::Busy { pid: agent.pid, dir: dir.path().to_owned() })
         }
         // Nothing followed forks since the guard died.
-        _ => put_all_back(&mut file, &lines, &Forks::default(), roots, &clock, Duration::ZERO),
+        _ => put_all_back(&mut file, &lines, &Forks::default(), roots, &clock, patience),
     }
 }
 

@@ -318,9 +318,7 @@ impl Auto {
             // A cap was found, and the load is another by now.
             (What::Batches | What::Neighbours, Progress::Torn) => {
                 self.end_search(begun, now);
-                self.is_after_change = true;
-                self.stage = SCOUTING;
-                return;
+                return self.search_again(now, "the load");
             }
             (_, Progress::Torn) => {
                 self.decide_on(self.setting, "the load did not stand still");

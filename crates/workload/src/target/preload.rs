@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What [`preload`] has done.
+/// The keys that were stored in a cache ahead of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preloaded {
     /// Keys stored.

@@ -86,8 +86,9 @@ impl Auto {
         if let Some(what) = hold.change.takes_window(now, look) {
             return self.search_again(now, what);
         }
-        // Without this condition a limit would be gone until the ledger allows a survey.
-        if now >= hold.until && self.ledger.allows_survey(now) {
+        // Without the second condition a setting would be gone until a survey may begin.
+        let is_over = now >= hold.until;
+        if is_over && self.may_survey(now) {
             self.stage = SCOUTING;
             return;
         }
@@ -105,7 +106,7 @@ impl Auto {
 
     /// Opens the gate, because what is known of a limit was of another load, until a survey may
     /// begin.
-    fn search_again(&mut self, now: Nanos, what: &str) {
+    pub(super) fn search_again(&mut self, now: Nanos, what: &str) {
         let begins = if self.may_survey(now) {
             "a survey begins"
         } else {

@@ -91,7 +91,9 @@ impl Engine<'_> {
                 }
                 Outcome::Untaken => {
                     self.ledger.untaken(request.due);
-                    self.waiting.push_back(request.due);
+                    // In the order of due times, on which time-outs rely.
+                    let at = self.waiting.partition_point(|due| *due <= request.due);
+                    self.waiting.insert(at, request.due);
                 }
                 Outcome::Failed | Outcome::Retried(_) => self.ledger.failed(request.due),
             }

@@ -91,6 +91,8 @@ impl<W: Wire> Session<W> {
 
     fn start_try(&mut self) {
         self.rng = Generator::seed_from_u64(self.seed);
+        // A script may set it, and each request begins with the given one.
+        self.variables[0] = i64::from(self.work.scale);
         self.tries += 1;
         self.transaction = self.work.script.choose(&mut self.rng);
         self.step = self.transaction.first;

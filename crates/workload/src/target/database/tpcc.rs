@@ -45,10 +45,12 @@ fn new_order() -> String {
         let _ = writeln!(text, "\\set i{line} random({low}, {high})");
         let _ = writeln!(text, "\\set q{line} random(1, 10)");
     }
+    // The update that contends is first: a snapshot that is older than its lock would make it a
+    // serialization failure.
     text += "BEGIN;
+UPDATE lull_district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = :w AND d_id = :d;
 SELECT c_discount, c_balance, w_tax FROM lull_customer, lull_warehouse
   WHERE w_id = :w AND c_w_id = :w AND c_d_id = :d AND c_id = :c;
-UPDATE lull_district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = :w AND d_id = :d;
 INSERT INTO lull_orders (o_w_id, o_d_id, o_id, o_c_id, o_carrier_id, o_ol_cnt, o_entry_d)
   SELECT d_w_id, d_id, d_next_o_id - 1, c_id, 0, 10, CURRENT_TIMESTAMP
   FROM lull_district, lull_customer
