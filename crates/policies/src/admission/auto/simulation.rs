@@ -149,11 +149,17 @@ fn late_surveys_need_more_evidence() {
     assert!(hundredth.0 < first.0 && hundredth.1 > first.1, "{first:?} {hundredth:?}");
 }
 
+/// Surveys for each figure: as many as `LULL_SURVEYS` says, or few, which bound no rate.
+fn surveys() -> u64 {
+    std::env::var("LULL_SURVEYS").map_or(8, |text| text.parse().expect("LULL_SURVEYS is a number"))
+}
+
 /// Share of simulated weeks in which a gate is closed although all limits are alike. A week has
 /// surveys with 1, 2, 4, 8, and then 16 minutes between them.
 #[test]
-#[ignore = "slow: tens of thousands of surveys"]
+#[ignore = "slow: as many surveys as LULL_SURVEYS says for each of 24 figures"]
 fn weeks_of_alike_limits() {
+    let surveys = surveys();
     const SURVEYS_A_WEEK: u64 = 633;
     let first_alpha = AlphaSchedule::Logarithmic.alpha(1.0, 1);
     let spent: f64 =
@@ -162,17 +168,20 @@ fn weeks_of_alike_limits() {
         for model in
             noises(Model::new(1.0, 1.0, 0.1)).into_iter().chain(noises(Model::new(1.0, 1.0, 0.2)))
         {
-            let (first, _) = closes(goal, model, 1, 3000);
+            let (first, _) = closes(goal, model, 1, surveys);
             let weeks = first * spent / first_alpha;
             println!("{goal:?}, {model:?}: first {first}, weeks {weeks}");
-            assert!(weeks <= 0.008, "{goal:?}, {model:?}: {weeks} of weeks");
+            let is_enough = surveys >= 3000;
+            assert!(!is_enough || weeks <= 0.008, "{goal:?}, {model:?}: {weeks} of weeks");
+            assert!(first <= 0.125, "{goal:?}, {model:?}: {first} of {surveys} surveys");
         }
     }
 }
 
 #[test]
-#[ignore = "slow: tens of thousands of surveys"]
+#[ignore = "slow: as many surveys as LULL_SURVEYS says for each of 216 figures"]
 fn the_rates_of_the_documentation() {
+    let surveys = surveys();
     for (name, throughput, tail) in [
         ("alike", 1.0, 1.0),
         ("0.96, p99 0.66", 0.96, 0.66),
@@ -184,8 +193,9 @@ fn the_rates_of_the_documentation() {
         for goal in GOALS {
             for scatter in [0.05, 0.1, 0.2] {
                 let row = noises(Model::new(throughput, tail, scatter)).map(|model| {
-                    let (closed, blocks) = closes(goal, model, 1, 1000);
-                    assert!(name != "alike" || closed <= 0.005, "{goal:?}, {model:?}: {closed}");
+                    let (closed, blocks) = closes(goal, model, 1, surveys);
+                    let most = if surveys >= 1000 { 0.005 } else { 0.125 };
+                    assert!(name != "alike" || closed <= most, "{goal:?}, {model:?}: {closed}");
                     format!("{:.1} % {blocks:.0}", 100.0 * closed)
                 });
                 println!("{name} | {goal:?} | {scatter} | {}", row.join(" | "));
