@@ -8,6 +8,8 @@
 
 pub mod apps;
 pub mod arrivals;
+#[cfg(feature = "tls")]
+pub mod authorities;
 pub mod client;
 pub mod clock;
 pub mod distribution;

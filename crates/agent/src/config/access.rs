@@ -6,7 +6,18 @@ use serde::Deserialize;
 use std::path::PathBuf;
 
 /// What is wrong with a key of one of these sections, and the key.
-type KeyError = (&'static str, &'static str);
+pub(super) type KeyError = (&'static str, &'static str);
+
+/// Refuses a certificate without its key, and a key without its certificate.
+pub(super) fn check_pair(
+    certificate: Option<&PathBuf>,
+    key: Option<&PathBuf>,
+) -> Result<(), KeyError> {
+    match certificate.is_some() == key.is_some() {
+        true => Ok(()),
+        false => Err(("certificate", "and `key` belong together: give both")),
+    }
+}
 
 /// `[agent.export_access]`: how a collector is reached over `https`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -30,9 +41,7 @@ pub struct AccessSection {
 impl AccessSection {
     /// Returns the first key that does not fit the others, and why.
     pub(super) fn check(&self, is_encrypted: bool) -> Result<(), KeyError> {
-        if self.certificate.is_some() != self.key.is_some() {
-            return Err(("certificate", "and `key` belong together: give both"));
-        }
+        check_pair(self.certificate.as_ref(), self.key.as_ref())?;
         let files = [("ca", &self.ca), ("certificate", &self.certificate), ("token", &self.token)];
         match files.into_iter().find(|(_, file)| file.is_some()) {
             Some((key, _)) if !is_encrypted => {
@@ -69,9 +78,7 @@ impl ReceiverSection {
     /// Returns the first key that does not fit the others, and why. `is_local` says whether only
     /// this machine reaches the receiver.
     pub(super) fn check(&self, is_local: bool) -> Result<(), KeyError> {
-        if self.certificate.is_some() != self.key.is_some() {
-            return Err(("certificate", "and `key` belong together: give both"));
-        }
+        check_pair(self.certificate.as_ref(), self.key.as_ref())?;
         if self.certificate.is_some() && !cfg!(feature = "tls") {
             return Err((
                 "certificate",

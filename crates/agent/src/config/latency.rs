@@ -1,5 +1,6 @@
 //! Where the latency and the progress of an app come from.
 
+use super::access::{KeyError, check_pair};
 use crate::otlp::USUAL_METRIC;
 use crate::prometheus::Server;
 use lull_measure::Nanos;
@@ -106,7 +107,7 @@ impl Default for PrometheusSection {
 
 impl PrometheusSection {
     /// Returns the first key that does not fit the others, and why.
-    pub(super) fn check(&self, server: &Server) -> Result<(), (&'static str, &'static str)> {
+    pub(super) fn check(&self, server: &Server) -> Result<(), KeyError> {
         let is_blank =
             |query: &Option<String>| query.as_ref().is_some_and(|it| it.trim().is_empty());
         let files = [("ca", &self.ca), ("certificate", &self.certificate), ("token", &self.token)];
@@ -116,9 +117,7 @@ impl PrometheusSection {
         if is_blank(&self.age) {
             return Err(("age", "is an empty query"));
         }
-        if self.certificate.is_some() != self.key.is_some() {
-            return Err(("certificate", "and `key` belong together: give both"));
-        }
+        check_pair(self.certificate.as_ref(), self.key.as_ref())?;
         match files.into_iter().find(|(_, file)| file.is_some()) {
             Some((key, _)) if !server.is_encrypted() => Err((
                 key,

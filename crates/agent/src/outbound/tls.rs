@@ -1,22 +1,15 @@
 //! TLS of connections to a server, by rustls with ring.
 
 use super::{Access, Timed};
+use lull_workload::authorities::{AuthoritiesError, read_authorities, read_certificates};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
-
-/// Where distributions keep the certificates of authorities, one of them on each.
-const SYSTEM_AUTHORITIES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 
 /// A connection over TLS.
 pub(super) type Encrypted = StreamOwned<ClientConnection, Timed>;
@@ -66,28 +59,20 @@ fn changed_at(path: &Path) -> Option<SystemTime> {
 }
 
 fn read_config(access: &Access) -> io::Result<ClientConfig> {
-    let system = || SYSTEM_AUTHORITIES.iter().map(PathBuf::from).find(|path| path.exists());
-    let ca = access.ca.clone().or_else(system);
-    let ca = ca.ok_or_else(|| io::Error::other("no authorities are known: give `ca`"))?;
-    let mut authorities = RootCertStore::empty();
-    let (known, _) = authorities.add_parsable_certificates(certificates(&ca)?);
-    if known == 0 {
-        return Err(failed(&ca, "it has no certificate"));
-    }
+    let authorities = read_authorities(access.ca.as_deref()).map_err(|error| match error {
+        AuthoritiesError::Unknown => io::Error::other("no authorities are known: give `ca`"),
+        AuthoritiesError::Unreadable(path, error) => failed(&path, error),
+        AuthoritiesError::Empty(path) => failed(&path, "it has no certificate"),
+    })?;
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
     let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
     let builder = builder.with_root_certificates(authorities);
     let Some((certificate, key)) = &access.certificate else {
         return Ok(builder.with_no_client_auth());
     };
-    let own = certificates(certificate)?;
+    let own = read_certificates(certificate).map_err(|error| failed(certificate, error))?;
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, error))?;
     builder.with_client_auth_cert(own, secret).map_err(|error| failed(certificate, error))
-}
-
-fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
-    let all = CertificateDer::pem_file_iter(path).map_err(|error| failed(path, error))?;
-    all.collect::<Result<_, _>>().map_err(|error| failed(path, error))
 }
 
 fn failed(path: &Path, why: impl std::fmt::Display) -> io::Error {

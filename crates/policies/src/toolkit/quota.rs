@@ -13,7 +13,7 @@
 //! every second:
 //!     no mark of i yet                    interval between turns of i times 1.05
 //!     mean m, over all connections with an objective,
-//!         significantly above a           best-effort rate minus 10 %, all begins anew
+//!         significantly above a           best-effort rate minus 10 %, all begins again
 //!         at most a, for each objective   best-effort rate plus 2 % of the server, and at most
 //!         that has a mark, at least one   97 % of the rate at which m was last above a
 //! ```
@@ -669,7 +669,7 @@ mod tests {
         };
         assert_eq!(served(&mut quota, 1000), 5, "half of 40 ms");
         run(&mut quota, 50, 100, 1);
-        assert_eq!(served(&mut quota, 10_000), 5, "a cut begins anew");
+        assert_eq!(served(&mut quota, 10_000), 5, "a cut begins again");
         (0..100).for_each(|_| quota.promises[0].follow(1.0, Patience::OURS));
         assert_eq!(quota.promises[0].every, OFTEN, "100 late answers");
         assert_eq!(served(&mut quota, 15_000), 100);

@@ -195,14 +195,14 @@ fn a_change_of_user_is_another_login() {
 
 #[test]
 fn a_change_of_user_gives_its_names_when_the_server_accepts_it() {
-    let ask = command(0x11, b"batch\0\x01\x07stock\0");
+    let request = command(0x11, b"batch\0\x01\x07stock\0");
     let switch = Server(packet(1, b"\xfemysql_native_password\0salt"));
     let answer = Client(packet(2, &[7; 20]));
     let after = |reply: Vec<u8>| {
-        play_after_login(vec![ask.clone(), switch.clone(), answer.clone(), Server(reply)])
+        play_after_login(vec![request.clone(), switch.clone(), answer.clone(), Server(reply)])
     };
     let before = play_after_login(vec![]).names;
-    assert_eq!(play_after_login(vec![ask.clone()]).names, before, "not before the reply");
+    assert_eq!(play_after_login(vec![request.clone()]).names, before, "not before the reply");
     let refused = after(packet(3, b"\xff\x15\x04#28000denied"));
     assert_eq!((refused.names, refused.reader.class()), (before, Class::Gated));
     assert!(!refused.reader.is_pending() && !refused.reader.in_transaction());

@@ -551,7 +551,7 @@ mod tests {
             fast += u32::from(is_reference);
             one.takes(look(if fast > 1 { 3000.0 } else { 1000.0 }), &aim, &mut rng);
         }
-        assert!(one.follows_reference, "the load was told by a block of the reference");
+        assert!(one.follows_reference, "the load was shown by a block of the reference");
     }
 
     #[test]

@@ -2,24 +2,16 @@
 
 use super::super::endpoint::Stream;
 use super::{TlsConfig, TlsError};
+use crate::authorities::{AuthoritiesError, read_authorities};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where distributions keep the certificates of authorities, one of them on each.
-const SYSTEM_AUTHORITIES: [&str; 4] = [
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-];
 /// What to do about a certificate that is not trusted.
 const ADVICE: &str = "give the certificate of its authority by --tls-ca FILE, or accept any by \
                       --tls-insecure";
@@ -70,21 +62,15 @@ impl TlsClient {
 }
 
 fn authorities(config: &TlsConfig) -> Result<RootCertStore, TlsError> {
-    let system = || SYSTEM_AUTHORITIES.iter().map(PathBuf::from).find(|path| path.exists());
-    let path = config.ca.clone().or_else(system).ok_or(TlsError::NoAuthorities)?;
-    let wrong = |problem: String| TlsError::Certificates { path: path.clone(), problem };
-    let certificates = read_certificates(&path).map_err(|error| wrong(error.to_string()))?;
-    let mut authorities = RootCertStore::empty();
-    match authorities.add_parsable_certificates(certificates) {
-        (0, _) => Err(wrong("it has none".to_owned())),
-        _ => Ok(authorities),
-    }
-}
-
-fn read_certificates(
-    path: &Path,
-) -> Result<Vec<CertificateDer<'static>>, rustls::pki_types::pem::Error> {
-    CertificateDer::pem_file_iter(path)?.collect()
+    read_authorities(config.ca.as_deref()).map_err(|error| match error {
+        AuthoritiesError::Unknown => TlsError::NoAuthorities,
+        AuthoritiesError::Unreadable(path, error) => {
+            TlsError::Certificates { path, problem: error.to_string() }
+        }
+        AuthoritiesError::Empty(path) => {
+            TlsError::Certificates { path, problem: "it has none".to_owned() }
+        }
+    })
 }
 
 /// One connection's session.
