@@ -87,7 +87,7 @@ const PREFIX: &str = "lull-preload-";
 /// running process still has in its environment is kept, because that process may start
 /// others with it.
 pub fn remove_leftovers() {
-    let is_unused = |path: &PathBuf| scratch::users(path).is_ok_and(|users| users.is_empty());
+    let is_unused = |path: &PathBuf| scratch::is_unused(path).unwrap_or(false);
     for path in scratch::leftovers(&std::env::temp_dir(), PREFIX).into_iter().filter(is_unused) {
         // What cannot be removed now is found again by the next start.
         let _ = std::fs::remove_dir_all(path);
@@ -103,9 +103,10 @@ mod tests {
         let library = Library::write().unwrap();
         let directory = library.path().parent().unwrap().to_owned();
         let stale = directory.with_file_name(format!("{PREFIX}{}-1-x", i32::MAX));
-        std::fs::create_dir(&stale).unwrap();
         let mut user = std::process::Command::new("sleep");
         let mut user = user.arg("600").env("LD_PRELOAD", stale.join("x.so")).spawn().unwrap();
+        // Other tests remove leftovers meanwhile, so that the user comes first.
+        std::fs::create_dir(&stale).unwrap();
         remove_leftovers();
         let was_kept = stale.exists();
         user.kill().unwrap();

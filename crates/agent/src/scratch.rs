@@ -73,6 +73,23 @@ pub fn users(path: &Path) -> io::Result<Vec<i32>> {
     Ok(table.iter().map(|(pid, _)| pid).filter(uses).collect())
 }
 
+/// Whether no process has a path in its environment, and none is about to run a program, whose
+/// environment cannot be read yet.
+pub(crate) fn is_unused(path: &Path) -> io::Result<bool> {
+    let table = ProcessTable::new(&Roots::default())?;
+    Ok(!table.iter().any(|(pid, _)| is_in_exec(pid)) && users(path)?.is_empty())
+}
+
+/// Whether a process has left its former program and the kernel still loads the next one. The
+/// process that started it may run on by then.
+fn is_in_exec(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Of the fields after the name, in parentheses: where the environment ends.
+    let environment_end = stat.rsplit(')').next().and_then(|text| text.split_whitespace().nth(48));
+    // Neither kernel threads nor what has ended have an address space.
+    environment_end == Some("0") && std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
+}
+
 fn is_leftover(path: &Path, prefix: &str) -> bool {
     let name = path.file_name().and_then(OsStr::to_str);
     let Some(maker) = name.and_then(|name| maker_of(name, prefix)) else { return false };
