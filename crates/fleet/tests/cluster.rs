@@ -183,7 +183,9 @@ fn the_server_is_away(server: &mut Server, node: &mut Node, agent: &RunningAgent
 }
 
 fn the_token_expires(server: &mut Server, node: &mut Node, agent: &RunningAgent) {
+    server.revoke_tokens();
     server.write_token("expired");
+    // The API server remembers which tokens it has accepted.
     server.stop();
     server.run();
     agent.wait_until_said("the API server refuses the token");

@@ -5,7 +5,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
@@ -231,6 +231,19 @@ impl Server {
         let made = accounts.create_token_request("lull", &how, &request);
         let made = self.runtime.block_on(made).unwrap();
         self.write_token(&made.status.unwrap().token);
+    }
+
+    /// Makes every token so far worthless, those that clients still remember too: the service
+    /// account is replaced by one of the same name.
+    pub(crate) fn revoke_tokens(&self) {
+        let accounts = Api::<ServiceAccount>::namespaced(self.client().unwrap(), NAMESPACE);
+        self.runtime.block_on(async {
+            let mut account = accounts.get("lull").await.unwrap();
+            accounts.delete("lull", &DeleteParams::default()).await.unwrap();
+            account.metadata.resource_version = None;
+            account.metadata.uid = None;
+            accounts.create(&PostParams::default(), &account).await.unwrap();
+        });
     }
 
     /// Replaces the token as the kubelet does: at once.
