@@ -49,7 +49,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 fn saved(day: &Day) -> [Row; 2] {
     let most = [0, 1].map(|at| day.most_saved(Arm::Ours, at));
     [
-        Row::held(
+        Row::compared(
             format!("{}: most that the search saves in an hour", OBJECTIVES[0]),
             "%",
             30.0,
