@@ -11,10 +11,17 @@ use crate::classes::CLIENT_CLASSES;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 use core::net::IpAddr;
 
-/// The most rules of a page.
+/// The most rules of classes in a page.
 pub const CLIENT_RULES: usize = 32;
+/// The most rules in a page for clients that bypass the gate.
+pub const BYPASS_RULES: usize = 64;
+/// The class of clients that bypass the gate. It has no queue, since they never wait.
+pub const BYPASS_CLASS: u8 = u8::MAX;
 /// The most bytes of a class's name; the rest of a longer one is left out.
 pub const CLASS_NAME_BYTES: usize = 32;
+
+/// The longest name that [`NameHash::find_in`] finds: PostgreSQL's have at most 63 bytes.
+pub const NAME_SEARCH_BYTES: usize = 64;
 
 /// A hash of a client's name; 0 is a name that is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -45,6 +52,20 @@ impl NameHash {
     /// Whether the name is known.
     pub const fn is_known(self) -> bool {
         self.0 != 0
+    }
+
+    /// Returns the text of this name in the message that gave it, where a zero ends the text.
+    /// Other bytes may precede the text without a zero between them. A name of more than
+    /// [`NAME_SEARCH_BYTES`] bytes is not found.
+    pub fn find_in(self, message: &[u8]) -> Option<&[u8]> {
+        if self == Self::from_bytes(b"") {
+            return Some(b"");
+        }
+        let mut ends = message.split(|byte| *byte == 0).flat_map(|piece| {
+            let end = &piece[piece.len().saturating_sub(NAME_SEARCH_BYTES)..];
+            (0..end.len()).map(move |start| &end[start..])
+        });
+        ends.find(|text| Self::from_bytes(text) == self)
     }
 }
 
@@ -181,17 +202,30 @@ impl ClientRule {
 }
 
 const RULE_WORDS: usize = 6;
+/// The rules of classes and those of clients that bypass the gate.
+const RULES_MAX: usize = CLIENT_RULES + BYPASS_RULES;
 const NAME_WORDS: usize = CLASS_NAME_BYTES / 8;
 
 /// The rules of a page, in order, and the names of the classes. Any bytes are valid rules.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ClientRules {
     /// Odd while the rules are written; 0 until they first are.
     version: AtomicU32,
     count: AtomicU32,
-    rules: [[AtomicU64; RULE_WORDS]; CLIENT_RULES],
+    rules: [[AtomicU64; RULE_WORDS]; RULES_MAX],
     names: [[AtomicU64; NAME_WORDS]; CLIENT_CLASSES],
+}
+
+impl Default for ClientRules {
+    fn default() -> Self {
+        Self {
+            version: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+            rules: core::array::from_fn(|_| Default::default()),
+            names: Default::default(),
+        }
+    }
 }
 
 impl ClientRules {
@@ -207,7 +241,7 @@ impl ClientRules {
         let version = self.version.load(Ordering::Relaxed) & !1;
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
-        self.count.store(rules.len().min(CLIENT_RULES) as u32, Ordering::Relaxed);
+        self.count.store(rules.len().min(RULES_MAX) as u32, Ordering::Relaxed);
         for (words, rule) in self.rules.iter().zip(rules) {
             store(words, rule.pack());
         }
@@ -220,14 +254,14 @@ impl ClientRules {
             }
         }
         self.version.store(version.wrapping_add(2).max(2), Ordering::Release);
-        rules.len() <= CLIENT_RULES
+        rules.len() <= RULES_MAX
     }
 
     /// Returns the class of a client by the first rule that fits, 0 if none does, and the version
     /// of the rules; `None` while they are written.
     pub fn classify(&self, client: &Client) -> Option<(u32, u32)> {
         let before = self.version.load(Ordering::Acquire);
-        let count = (self.count.load(Ordering::Relaxed) as usize).min(CLIENT_RULES);
+        let count = (self.count.load(Ordering::Relaxed) as usize).min(RULES_MAX);
         let mut rules = self.rules[..count].iter().map(|words| ClientRule::unpack(load(words)));
         let class = rules.find(|rule| rule.fits(client)).map_or(0, |rule| rule.class);
         fence(Ordering::Acquire);
@@ -288,7 +322,8 @@ mod tests {
         assert_eq!(class(names("batch", "shop", "report")), 3);
         assert_eq!(class(names("batch", "shop", "")), 0);
         assert_eq!(class(Names::default()), 0);
-        assert!(!rules.set(&[web; CLIENT_RULES + 1], std::iter::empty()));
+        assert!(rules.set(&[web; RULES_MAX], std::iter::empty()));
+        assert!(!rules.set(&[web; RULES_MAX + 1], std::iter::empty()));
     }
 
     #[test]
@@ -318,6 +353,17 @@ mod tests {
         assert_eq!(class(0, Some(0)), 1);
         assert_eq!(class(3307, None), 2);
         assert_eq!((class(3306, None), class(0, Some(1000))), (0, 0));
+    }
+
+    #[test]
+    fn the_text_of_a_name_is_found_in_the_message_that_gave_it() {
+        let find =
+            |name: &[u8], message: &'static [u8]| NameHash::from_bytes(name).find_in(message);
+        let startup = b"user\0web\0database\0shop\0\0";
+        assert_eq!(find(b"web", startup), Some(&b"web"[..]));
+        assert_eq!(find(b"shop", b"\x01\0web\0\x04\xff\x90\x80\xaashop\0"), Some(&b"shop"[..]));
+        assert_eq!((find(b"", startup), find(b"batch", startup)), (Some(&b""[..]), None));
+        assert_eq!(NameHash::default().find_in(startup), None, "a name that is not known");
     }
 
     #[test]

@@ -113,8 +113,8 @@ pub struct Settings {
 
 impl Default for Settings {
     /// Off; C 16, one transaction a turn, no delay, leases of 50 ms for a slot and 70 ms for
-    /// the agent, waits of at most 10 s. Cap and slot lease are the values that kept all of
-    /// the gain on MariaDB without a convoy (docs/on-call.md); the others are our choice.
+    /// the agent, waits of at most [`PARK_MAX_NS`]. Cap and slot lease are the values that kept
+    /// all of the gain on MariaDB without a convoy (docs/on-call.md); the others are our choice.
     fn default() -> Self {
         Self {
             mode: Mode::Off,
@@ -123,7 +123,7 @@ impl Default for Settings {
             isr_delay_ns: 0,
             slot_lease_ns: 50_000_000,
             agent_lease_ns: 70_000_000,
-            park_max_ns: 10_000_000_000,
+            park_max_ns: PARK_MAX_NS,
             joins: true,
             ranks: false,
             waking: Waking::Futex,
@@ -150,7 +150,9 @@ pub const ISR_DELAY_MAX_NS: u64 = 100_000_000;
 pub const BREAK_EVEN_NS: u64 = 1_000_000;
 const SLOT_LEASE_NS: (u64, u64) = (1_000_000, 1_000_000_000);
 const AGENT_LEASE_NS: (u64, u64) = (10_000_000, 1_000_000_000);
-const PARK_NS: (u64, u64) = (10_000_000, 60_000_000_000);
+/// No worker waits longer than this, whatever a page holds.
+pub const PARK_MAX_NS: u64 = 5_000_000_000;
+const PARK_NS: (u64, u64) = (10_000_000, PARK_MAX_NS);
 
 /// The gate's counters since the page was made. Each wraps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

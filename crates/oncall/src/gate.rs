@@ -257,10 +257,19 @@ impl<'a> Gate<'a> {
             tick = tick.saturating_add(period);
         }
         let pause_ns = self.control.settings().pause_ns();
-        match self.control.ring.turn().pause_until(now_ns, pause_ns) {
+        let check_ns = match self.control.ring.turn().pause_until(now_ns, pause_ns) {
             Some(begins_ns) => tick.min(begins_ns + (waiters - 1) * BEHIND_NS),
             None => tick,
-        }
+        };
+        check_ns.min(self.wait_ends_ns(id, now_ns))
+    }
+
+    /// Returns when the worker has waited for the longest time allowed. A time before `now_ns` was
+    /// not written by this program, and must not make the worker check without a pause.
+    fn wait_ends_ns(&self, id: Id, now_ns: u64) -> u64 {
+        let since_ns = self.seat(id).map_or(now_ns, Seat::waiting_since_ns);
+        let ends_ns = since_ns.saturating_add(self.control.settings().park_max_ns);
+        if ends_ns > now_ns { ends_ns } else { u64::MAX }
     }
 
     /// Ends a worker's wait, by the worker itself. Returns `false` if it was admitted or let go

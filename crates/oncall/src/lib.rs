@@ -29,6 +29,8 @@
 #[cfg(any(test, loom))]
 extern crate std;
 
+#[cfg(not(loom))]
+mod accounts;
 mod classes;
 #[cfg(not(loom))]
 mod client;
@@ -47,15 +49,20 @@ mod record;
 mod seat;
 pub mod sync;
 
+#[cfg(not(loom))]
+pub use accounts::{ACCOUNTS, Account, Accounts, NAME_TEXT_BYTES, NameText};
 pub use classes::{
     CLIENT_CLASSES, CLIENT_ORDERS, CLIENT_TURN_WITHIN_MAX, CLIENT_WEIGHT_MAX, ClassShare,
     ClientClasses,
 };
 #[cfg(not(loom))]
 pub use client::{
-    AddressPrefix, CLASS_NAME_BYTES, CLIENT_RULES, Client, ClientRule, ClientRules, NameHash, Names,
+    AddressPrefix, BYPASS_CLASS, BYPASS_RULES, CLASS_NAME_BYTES, CLIENT_RULES, Client, ClientRule,
+    ClientRules, NAME_SEARCH_BYTES, NameHash, Names,
 };
-pub use control::{BREAK_EVEN_NS, Control, Counters, ISR_DELAY_MAX_NS, Mode, Settings, Waking};
+pub use control::{
+    BREAK_EVEN_NS, Control, Counters, ISR_DELAY_MAX_NS, Mode, PARK_MAX_NS, Settings, Waking,
+};
 pub use gate::{Decision, Gate, Wake};
 pub use lease::{Lease, OWNERS_MAX};
 #[cfg(not(loom))]

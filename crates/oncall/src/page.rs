@@ -5,6 +5,7 @@
 //! names the layout; a program that was built with another one refuses the page and runs
 //! without it.
 
+use crate::accounts::Accounts;
 use crate::classes::{CLIENT_CLASSES, ClientClasses};
 use crate::client::ClientRules;
 use crate::gate::Gate;
@@ -23,7 +24,7 @@ pub const PAGE_BYTES: usize = size_of::<Page>();
 /// The first word of a page: `lullpage`, least significant byte first.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
 /// The version of the layout, which changes with every change of size or meaning.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// The reason why memory is no page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,6 +117,8 @@ pub struct Page {
     client_classes: ClientClasses,
     /// How long turns of each class waited, those that did.
     class_waits: [Histogram; CLIENT_CLASSES],
+    /// The same by user and database.
+    accounts: Accounts,
     tickets: [AtomicU32; TICKETS],
     seats: [Seat; CONNECTIONS],
     records: [Record; CONNECTIONS],
@@ -128,7 +131,7 @@ const fn parts() -> [u32; 6] {
         size_of::<Record>() as u32,
         size_of::<Control>() as u32,
         CAP_MAX,
-        (size_of::<ClientRules>() + size_of::<ClientClasses>()) as u32,
+        (size_of::<ClientRules>() + size_of::<ClientClasses>() + size_of::<Accounts>()) as u32,
     ]
 }
 
@@ -205,6 +208,11 @@ impl Page {
     /// last class.
     pub fn class_waits(&self, class: usize) -> Option<&Histogram> {
         self.class_waits.get(class)
+    }
+
+    /// Returns how long turns have waited by user and database.
+    pub const fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// Returns a connection's statistics.
@@ -344,6 +352,7 @@ mod tests {
                 client_rules: ClientRules::default(),
                 client_classes: ClientClasses::default(),
                 class_waits: core::array::from_fn(|_| Histogram::default()),
+                accounts: Accounts::default(),
                 tickets: core::array::from_fn(|_| AtomicU32::new(0)),
                 seats: core::array::from_fn(|_| Seat::default()),
                 records: core::array::from_fn(|_| Record::default()),

@@ -6,7 +6,7 @@
 
 use crate::connection::{Connection, Ends};
 use crate::real::keeping_errno;
-use lull_oncall::{CONNECTIONS, Client, Id, NameHash, Names};
+use lull_oncall::{BYPASS_CLASS, CONNECTIONS, Client, Id, NameHash, NameText, Names, Page, Seat};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -19,12 +19,18 @@ struct KnownClient {
     application: AtomicU64,
     /// The version of the rules by which it was classified.
     version: AtomicU32,
+    /// The row of its account in the page plus one; 0 until it has waited.
+    account: AtomicU32,
+    user_text: NameText,
+    database_text: NameText,
 }
 
 impl KnownClient {
     const fn new() -> Self {
         let [user, database, application] = [const { AtomicU64::new(0) }; 3];
-        Self { user, database, application, version: AtomicU32::new(0) }
+        let [version, account] = [const { AtomicU32::new(0) }; 2];
+        let [user_text, database_text] = [const { NameText::new() }; 2];
+        Self { user, database, application, version, account, user_text, database_text }
     }
 
     fn names(&self) -> Names {
@@ -41,6 +47,30 @@ impl KnownClient {
         self.database.store(names.database.0, Ordering::Relaxed);
         self.application.store(names.application.0, Ordering::Relaxed);
     }
+
+    /// Notes the texts of the names that `message` has given.
+    fn set_texts(&self, given: &Names, message: &[u8]) {
+        let all = [(given.user, &self.user_text), (given.database, &self.database_text)];
+        for (name, text) in all.into_iter().filter(|(name, _)| name.is_known()) {
+            text.set(name.find_in(message).unwrap_or_default());
+            self.account.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the row of its account in the page.
+    fn account(&self, page: &Page) -> usize {
+        if let Some(row) = self.account.load(Ordering::Relaxed).checked_sub(1) {
+            return row as usize;
+        }
+        let names = self.names();
+        let row = page.accounts().open(&names);
+        // An empty text is that of a name which its message did not show, unless it is the name.
+        if !self.user_text.is_empty() || names.user == NameHash::from_bytes(b"") {
+            page.accounts().name(row, &self.user_text, &self.database_text);
+        }
+        self.account.store(row as u32 + 1, Ordering::Relaxed);
+        row
+    }
 }
 
 fn known(id: Id) -> Option<&'static KnownClient> {
@@ -53,18 +83,20 @@ impl Connection {
         let Some(client) = known(self.id) else { return };
         client.set_names(&Names::default());
         client.version.store(0, Ordering::Relaxed);
+        client.account.store(0, Ordering::Relaxed);
         if self.page.client_rules().version() != 0 {
             self.classify(client, ends);
         }
     }
 
-    /// Notes names that a message has given its client.
+    /// Notes names that this message has given its client.
     #[cold]
-    pub(crate) fn name_client(&self, newer: &Names) {
+    pub(crate) fn name_client(&self, newer: &Names, message: &[u8]) {
         let Some(client) = known(self.id) else { return };
         let mut names = client.names();
         names.update(newer);
         client.set_names(&names);
+        client.set_texts(newer, message);
         if self.page.client_rules().version() != 0 {
             keeping_errno(|| self.classify(client, &Ends::of_socket(self.fd)));
         }
@@ -81,6 +113,21 @@ impl Connection {
             && client.version.load(Ordering::Relaxed) != version
         {
             keeping_errno(|| self.classify(client, &Ends::of_socket(self.fd)));
+        }
+    }
+
+    /// Whether its client bypasses the gate.
+    #[inline]
+    pub(crate) fn bypasses_gate(&self) -> bool {
+        let class = self.page.gate().seat(self.id).map_or(0, Seat::client_class);
+        class == usize::from(BYPASS_CLASS)
+    }
+
+    /// Counts a wait of its worker by the user and the database of its client.
+    #[cold]
+    pub(crate) fn count_wait(&self, waited_ns: u64) {
+        if let Some(client) = known(self.id) {
+            self.page.accounts().waited(client.account(self.page), waited_ns);
         }
     }
 
@@ -123,6 +170,22 @@ mod tests {
         // SAFETY: `getuid` has no conditions.
         assert_eq!(unix_user(ours.as_raw_fd()), Some(unsafe { libc::getuid() }));
         assert_eq!(unix_user(-1), None);
+    }
+
+    #[test]
+    fn texts_are_those_of_the_message_that_gave_the_names() {
+        let client = KnownClient::new();
+        let [user, database] = [b"shop", b"data"].map(|name| NameHash::from_bytes(name));
+        let names = Names { user, database, ..Names::default() };
+        let text = |text: &NameText| text.get(&mut [0; lull_oncall::NAME_TEXT_BYTES]).to_owned();
+        client.set_texts(&names, b"user\0shop\0database\0data\0\0");
+        let both = || (text(&client.user_text), text(&client.database_text));
+        assert_eq!(both(), ("shop".to_owned(), "data".to_owned()));
+        let application = NameHash::from_bytes(b"cli");
+        client.set_texts(&Names { application, ..Names::default() }, b"application_name\0cli\0");
+        assert_eq!(both().0, "shop", "a later message without a user");
+        client.set_texts(&names, b"an OK packet");
+        assert_eq!(both(), (String::new(), String::new()), "a user that another message gave");
     }
 
     #[test]

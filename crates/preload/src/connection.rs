@@ -196,6 +196,7 @@ impl Connection {
     pub(crate) fn class(&self, reader: Reader) -> Class {
         match reader.class() {
             _ if self.is_exempt => Class::Exempt,
+            Class::Gated if self.bypasses_gate() => Class::Exempt,
             Class::Gated if self.served_by == ServedBy::Loop => Class::Shared,
             class => class,
         }

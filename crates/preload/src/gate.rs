@@ -6,7 +6,7 @@ use crate::connection::Connection;
 use crate::parking::{Parking, WAKER};
 use crate::pool::{self, Hiding, ServedBy};
 use crate::real::keeping_errno;
-use crate::{clock, service, ticker};
+use crate::{clock, service, ticker, timer};
 use lull_oncall::protocol::Reader;
 use lull_oncall::{Class, Decision, Rest, Seat, Waking};
 use std::ffi::c_int;
@@ -47,7 +47,8 @@ impl Connection {
         let gate = self.page.gate();
         keeping_errno(|| {
             if gate.arrive(self.id, passes, now_ns, parking) == Decision::Park {
-                self.parked(gate.park(self.id, parking));
+                let parking = Parking { leaves_ns: timer::leaves_ns(now_ns), ..*parking };
+                self.parked(gate.park(self.id, &parking));
             }
         });
     }
@@ -160,10 +161,12 @@ impl Connection {
         true
     }
 
-    /// Notes how long its worker has waited, for the connection and for its client's class.
+    /// Notes how long its worker has waited, for the connection, and for the class and the account
+    /// of its client.
     fn parked(&self, waited_ns: u64) {
         self.record.parked(waited_ns);
         self.page.turn_waited(self.id, waited_ns);
+        self.count_wait(waited_ns);
     }
 
     fn has_gate(&self) -> bool {
@@ -183,6 +186,6 @@ impl Connection {
     /// How its worker sleeps.
     fn parking(&self) -> Parking {
         let by_signal = self.page.control().waking() == Waking::Signal;
-        Parking { fd: self.fd, by_signal: by_signal.then_some(self.id) }
+        Parking { by_signal: by_signal.then_some(self.id), fd: self.fd, ..WAKER }
     }
 }

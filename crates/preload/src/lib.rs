@@ -54,6 +54,7 @@ mod session;
 mod signals;
 mod thread;
 mod ticker;
+mod timer;
 pub mod tls;
 mod traffic;
 pub mod waits;

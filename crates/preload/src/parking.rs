@@ -14,10 +14,12 @@ pub(crate) struct Parking {
     pub(crate) fd: c_int,
     /// The connection of the worker that sleeps, if a signal wakes it.
     pub(crate) by_signal: Option<Id>,
+    /// When the worker stops waiting by itself ([`crate::timer`]).
+    pub(crate) leaves_ns: u64,
 }
 
 /// A `Parking` for callers that only wake workers.
-pub(crate) const WAKER: Parking = Parking { fd: -1, by_signal: None };
+pub(crate) const WAKER: Parking = Parking { fd: -1, by_signal: None, leaves_ns: u64::MAX };
 
 impl Wake for Parking {
     fn wake(&self, id: Id, seat: &Seat) {
@@ -42,10 +44,11 @@ impl Park for Parking {
     }
 
     fn wait(&self, word: &Word, value: u32, until_ns: u64) -> Verdict {
+        let until_ns = until_ns.min(self.leaves_ns);
         let by_signal = self.by_signal.and_then(|id| signals::wait(id, word, value, until_ns));
         match by_signal.unwrap_or_else(|| wait_for_change(word, value, until_ns)) {
             SleepEnd::Woken => Verdict::Stay,
-            SleepEnd::TimedOut if self.is_hung_up() => Verdict::Leave,
+            SleepEnd::TimedOut if self.is_hung_up() || self.is_due() => Verdict::Leave,
             SleepEnd::TimedOut => Verdict::Stay,
             // A signal's sender wants this worker to act; and where the kernel lacks the
             // call, a worker must not wait.
@@ -76,6 +79,10 @@ fn wait_for_change(word: &Word, value: u32, until_ns: u64) -> SleepEnd {
 }
 
 impl Parking {
+    fn is_due(&self) -> bool {
+        self.leaves_ns != u64::MAX && clock::now_ns() >= self.leaves_ns
+    }
+
     /// Whether the client has closed the connection.
     fn is_hung_up(&self) -> bool {
         is_hung_up(self.fd)

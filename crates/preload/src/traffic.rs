@@ -46,7 +46,7 @@ impl Connection {
         let request = reader.received(bytes, &mut names);
         self.local.reader.store(reader);
         if names.are_any() {
-            self.name_client(&names);
+            self.name_client(&names, bytes);
         }
         match request {
             Request::None => {}
@@ -65,12 +65,14 @@ impl Connection {
         let now_ns = clock::now_ns();
         self.record.query_arrived(process::tid(), self.local.take_arrival(now_ns));
         self.leave_dead_dispatcher(now_ns);
+        if may_wait {
+            self.follow_rules();
+        }
         let class = self.class(reader);
         if self.record.class() != class {
             self.record.set_class(class);
         }
         if may_wait && class == Class::Gated {
-            self.follow_rules();
             self.take_turn(reader.in_transaction(), now_ns);
         }
     }
@@ -97,7 +99,7 @@ impl Connection {
         let is_end = reader.sent(bytes, &mut names);
         self.local.reader.store(reader);
         if names.are_any() {
-            self.name_client(&names);
+            self.name_client(&names, bytes);
         }
         if is_end {
             self.replied(reader);

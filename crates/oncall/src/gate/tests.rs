@@ -386,6 +386,29 @@ fn no_worker_waits_longer_than_the_longest_time_allowed() {
     assert_eq!(memory.control.counters().expired, 1);
 }
 
+#[test]
+fn a_worker_among_many_checks_when_its_longest_wait_ends() {
+    let memory = Memory::new(600, &Settings { park_max_ns: 100 * MS, ..closed(1) });
+    let (gate, woken) = (memory.gate(), Woken::default());
+    all_arrive(&gate, 0..600, &woken);
+    // Without that end, each of 600 workers would check once a second.
+    for id in 1..600 {
+        let check_ns = gate.deadline_ns(Id(id), NOW);
+        assert!(check_ns <= NOW + 100 * MS, "{id}: {check_ns}");
+        let check_ns = gate.deadline_ns(Id(id), NOW + 99 * MS);
+        assert!(check_ns <= NOW + 100 * MS, "{id}: {check_ns}");
+    }
+    // A wait that has ended, or whose beginning was overwritten, causes no check without a pause.
+    assert!(gate.deadline_ns(Id(1), NOW + 100 * MS) > NOW + 100 * MS);
+}
+
+#[test]
+fn no_page_makes_a_worker_wait_for_more_than_five_seconds() {
+    let memory = Memory::new(1, &Settings { park_max_ns: u64::MAX, ..closed(1) });
+    assert_eq!(memory.control.settings().park_max_ns, 5_000 * MS);
+    assert_eq!(Settings::default().park_max_ns, 5_000 * MS);
+}
+
 fn on_call(cap: u32) -> Settings {
     Settings { mode: Mode::Epoll, isr_delay_ns: 2 * MS, ..closed(cap) }
 }
@@ -454,7 +477,7 @@ fn a_called_worker_that_has_waited_for_the_longest_time_allowed_is_released() {
 /// The counts that another program may leave in the ring.
 const WRONG_COUNTS: [u32; 5] = [0, 1, 2, 1_000_000, u32::MAX];
 
-/// A worker waited for the longest time allowed, 10 s, where the count was wrong.
+/// A worker waited for the longest time allowed, then 10 s, where the count was wrong.
 #[test]
 fn a_wrong_count_of_waiting_workers_delays_no_worker() {
     for count in WRONG_COUNTS {

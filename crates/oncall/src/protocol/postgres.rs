@@ -97,18 +97,24 @@ fn read_startup(state: &mut State, bytes: &[u8], names: &mut Names) {
     }
     match code {
         Some(CANCEL_REQUEST) => state.phase = Phase::Exempt,
-        _ if bytes.windows(REPLICATION.len()).any(|part| part == REPLICATION) => {
-            state.phase = Phase::Exempt;
-        }
         Some(VERSION_3..VERSION_4) => {
-            // A packet that is cut off could lack the name that counts: it gives none.
             let length = number_at(bytes, 0).unwrap_or(0) as usize;
-            if let Some(pairs) = bytes.get(8..length) {
+            let whole = bytes.get(8..length);
+            if whole.map_or_else(|| may_replicate(bytes), names::asks_for_replication) {
+                state.phase = Phase::Exempt;
+            }
+            // A packet that is cut off could lack the name that counts: it gives none.
+            if let Some(pairs) = whole {
                 names::read_startup(pairs, names);
             }
         }
         _ => {}
     }
+}
+
+/// Whether a packet that is cut off may be a replica's.
+fn may_replicate(bytes: &[u8]) -> bool {
+    bytes.windows(REPLICATION.len()).any(|part| part == REPLICATION)
 }
 
 fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -199,6 +205,16 @@ mod tests {
         assert_eq!(class(&[tls, Server(b"N".to_vec())]), Class::New);
         assert_eq!(class(&[startup(196_608, b"replication\0true\0\0")]), Class::Exempt);
         assert_eq!(class(&[startup(80_877_102, b"12345678")]), Class::Exempt);
+        // pg_basebackup and pg_receivewal; a logical replica names a database.
+        let basebackup = b"user\0repl\0replication\0true\0application_name\0pg_basebackup\0\0";
+        assert_eq!(class(&[startup(196_608, basebackup)]), Class::Exempt);
+        let logical = b"user\0repl\0database\0shop\0replication\0database\0\0";
+        assert_eq!(class(&[startup(196_608, logical)]), Class::Exempt);
+        let ordinary =
+            [&b"user\0web\0replication\0off\0\0"[..], b"user\0replication\0other\0a\0\0"];
+        for startup_of in ordinary {
+            assert_eq!(class(&[startup(196_608, startup_of)]), Class::New, "no replica");
+        }
     }
 
     #[test]

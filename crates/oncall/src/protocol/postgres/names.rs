@@ -28,6 +28,25 @@ pub(super) fn read_startup(mut pairs: &[u8], names: &mut Names) {
     }
 }
 
+/// Whether the pairs ask for a connection of a replica: `replication` with a value that the server
+/// does not read as false. Of several values the last counts.
+pub(super) fn asks_for_replication(mut pairs: &[u8]) -> bool {
+    const FALSE: [&[u8]; 4] = [b"false", b"no", b"off", b"0"];
+    let mut asks = false;
+    while let Some(key) = text(&mut pairs).filter(|key| !key.is_empty()) {
+        let Some(value) = text(&mut pairs) else { break };
+        if key == b"replication" {
+            let is_false = |word: &&[u8]| {
+                // The server takes the first letters of a word, too; `o` alone is ambiguous.
+                let begins = word.get(..value.len());
+                begins.is_some_and(|begin| begin.eq_ignore_ascii_case(value)) && value != b"o"
+            };
+            asks = value.is_empty() || !FALSE.iter().any(is_false);
+        }
+    }
+    asks
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,10 +75,22 @@ mod tests {
         assert_eq!(started(b"user\0web\0database\0sh"), names("web", "web", ""), "cut off");
     }
 
+    #[test]
+    fn a_replica_is_recognised_by_the_last_value_that_it_gives() {
+        let asks = |value: &[u8]| {
+            asks_for_replication(&[b"user\0a\0replication\0", value, b"\0\0"].concat())
+        };
+        assert!([&b"true"[..], b"on", b"1", b"database", b""].into_iter().all(asks));
+        assert!(![&b"false"[..], b"F", b"off", b"of", b"no", b"0"].into_iter().any(asks));
+        assert!(!asks_for_replication(b"replication\0on\0replication\0off\0\0"));
+        assert!(!asks_for_replication(b"user\0replication\0\0"), "a user of that name");
+    }
+
     proptest! {
         #[test]
         fn no_bytes_break_the_reader(bytes: Vec<u8>) {
             started(&bytes);
+            asks_for_replication(&bytes);
         }
     }
 }
