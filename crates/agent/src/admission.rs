@@ -21,7 +21,7 @@ use lull_control::{Objective, PolicyError};
 use lull_host::Roots;
 use lull_host::oncall::{Runtime, ServerClock, Statistics, describe_bypass};
 use lull_measure::{Gauge, Missing, Nanos};
-use lull_oncall::{BREAK_EVEN_NS, CAP_MAX, Counters, Mode, Settings};
+use lull_oncall::{BREAK_EVEN_NS, CAP_MAX, Counters, Mode, PARK_MAX_NS, Settings};
 use lull_policies::ADMISSION_CONTROLLERS;
 use lull_policies::admission::{Site, Workers};
 use promises::Places;
@@ -79,6 +79,28 @@ pub struct LiveAdmission {
     counted: Counters,
     /// The last decision with its evidence.
     decision: Option<String>,
+}
+
+/// The longest wait at a gate, over the tightest bound on latency.
+const WAIT_SHARE: u64 = 4;
+
+/// Returns the tightest bound on the latency of a server with these objectives, if it has one.
+pub fn tightest_bound(asked: &[Objective]) -> Option<Nanos> {
+    let bound = |objective: &Objective| match objective {
+        Objective::Tail { bound, .. } => Some(*bound),
+        Objective::Throughput { .. } | Objective::Disengagement { .. } => None,
+    };
+    asked.iter().filter_map(bound).min()
+}
+
+/// Returns the longest wait at the gate of a server with these objectives: four times its tightest
+/// bound, and at most five seconds. A worker that has waited for so long runs without a slot.
+///
+/// A limit near the bound would admit all workers of a server that is overloaded, when the gate is
+/// needed most.
+pub fn longest_wait(asked: &[Objective]) -> Nanos {
+    let longest = tightest_bound(asked).map(|bound| Nanos(bound.0.saturating_mul(WAIT_SHARE)));
+    longest.unwrap_or(Nanos::MAX).clamp(Nanos::from_millis(10), Nanos(PARK_MAX_NS))
 }
 
 /// Returns whether workers rest or wait.
@@ -387,6 +409,28 @@ fn again(pace: Pace, tells_apart: bool) -> Duration {
 /// Returns the number of cores that workers may use.
 fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
+#[cfg(test)]
+mod wait_tests {
+    use super::*;
+    use lull_measure::Percentile;
+
+    #[test]
+    fn the_longest_wait_is_four_times_the_tightest_bound_and_never_more_than_five_seconds() {
+        let tail = |bound| Objective::Tail { percentile: Percentile::P99, bound };
+        let [ms_50, ms_200] = [50, 200].map(|ms| tail(Nanos::from_millis(ms)));
+        assert_eq!(longest_wait(&[ms_200, ms_50]), Nanos::from_millis(200));
+        assert_eq!(tightest_bound(&[ms_200, ms_50]), Some(Nanos::from_millis(50)));
+        assert_eq!(longest_wait(&[tail(Nanos::from_secs(9))]), Nanos::from_secs(5));
+        assert_eq!(longest_wait(&[tail(Nanos(1))]), Nanos::from_millis(10));
+        let floor = Objective::Throughput { floor_per_s: 100.0 };
+        assert_eq!(
+            (longest_wait(&[]), longest_wait(&[floor])),
+            (Nanos::from_secs(5), Nanos::from_secs(5))
+        );
+        assert_eq!(tightest_bound(&[floor]), None);
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ mod template;
 pub use access::{AccessSection, ReceiverSection};
 pub use agent::AgentSection;
 pub use client::{ClientSection, MemorySection, WorkSection};
-pub use client_class::{ClientClassSection, ClientMatchSection, client_classes};
+pub use client_class::{ClientClassSection, ClientMatchSection, bypass, client_classes};
 pub use gate::{Concurrency, GateSection};
 pub use kubernetes::{CpuManager, Discover, KubernetesSection};
 pub use latency::{LatencySource, OtlpSection, ProgressSource, PrometheusSection};
@@ -372,6 +372,7 @@ impl Config {
         client_classes(&app.client_class)
             .map(drop)
             .or_else(|(index, message)| fail(&format!("client_class[{index}]"), message))?;
+        app.bypass(&[]).map(drop).or_else(|message| fail("gate.bypass", message))?;
         for (index, promise) in app.promise.iter().enumerate() {
             let of = |(key, message)| fail(&format!("promise[{index}].{key}"), message);
             promise.check().or_else(of)?;

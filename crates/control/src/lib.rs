@@ -59,8 +59,8 @@ pub use machine::{
     Nic,
 };
 pub use observation::{
-    AppSeen, ClientClassSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange, LatencySeen,
-    Observation, Progress, ProgressSource, Quantiles, ReportedTail,
+    AppSeen, ClientAccountSeen, ClientClassSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange,
+    LatencySeen, Observation, Progress, ProgressSource, Quantiles, ReportedTail,
 };
 pub use pace::{AdaptiveEpoch, EpochRule, Pace};
 pub use plan::{Direction, Expectation, Plan, Reason, Step};

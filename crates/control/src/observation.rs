@@ -68,6 +68,8 @@ pub struct AppSeen {
     pub threads: Gauge<u32>,
     /// Classes of its clients, if its gate has any.
     pub client_classes: Vec<ClientClassSeen>,
+    /// Accounts of which turns have waited at its gate in the epoch.
+    pub client_accounts: Vec<ClientAccountSeen>,
 }
 
 /// What was seen of one class of clients at the gate of an app.
@@ -89,6 +91,17 @@ pub struct ClientClassSeen {
     pub wait_quantiles: Option<(Nanos, Nanos)>,
 }
 
+/// The waits of one account, a user with a database, at the gate of an app.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClientAccountSeen {
+    /// `USER@DATABASE`.
+    pub name: String,
+    /// Its turns in the epoch that waited before they began.
+    pub waits: u64,
+    /// How long those waited: median and 99th percentile.
+    pub wait_quantiles: (Nanos, Nanos),
+}
+
 impl AppSeen {
     /// An app of which nothing is known, for one reason.
     pub fn unknown(why: &lull_measure::Missing) -> Self {
@@ -99,6 +112,7 @@ impl AppSeen {
             readings: Readings::unknown(why),
             threads: Err(why.clone()),
             client_classes: Vec::new(),
+            client_accounts: Vec::new(),
         }
     }
 

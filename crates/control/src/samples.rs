@@ -3,8 +3,9 @@
 //! Status line, JSON, records, Prometheus and the page all read these.
 
 use crate::{
-    AppSeen, AppSpec, AppStanding, ClientClassSeen, CoreSeen, Expectation, KNOBS, Knob, KnobScope,
-    LatencySeen, Observation, Quantiles, Setting, Standing, numbered, readings_of_apps,
+    AppSeen, AppSpec, AppStanding, ClientAccountSeen, ClientClassSeen, CoreSeen, Expectation,
+    KNOBS, Knob, KnobScope, LatencySeen, Observation, Quantiles, Setting, Standing, numbered,
+    readings_of_apps,
 };
 use lull_measure::catalogue::{self as metrics, Metric, Sample};
 use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile};
@@ -36,6 +37,13 @@ pub fn samples(
         for class in &seen.client_classes {
             let label = client_class_label(spec, class);
             client_class_samples(&mut Sink { label: &label, all: &mut all }, class, epoch);
+        }
+        for account in &seen.client_accounts {
+            let label = client_account_label(spec, account);
+            let (p50, p99) = account.wait_quantiles;
+            let mut sink = Sink { label: &label, all: &mut all };
+            sink.put(metrics::ACCOUNT_WAIT_P50, Ok(seconds(p50)));
+            sink.put(metrics::ACCOUNT_WAIT_P99, Ok(seconds(p99)));
         }
     }
     for (number, core) in seen.cores.iter().enumerate() {
@@ -162,6 +170,11 @@ fn standing_samples(sink: &mut Sink<'_>, spec: &AppSpec, stand: &AppStanding) {
 /// The label of a class of clients ([`metrics::Scope::ClientClass`]).
 pub(crate) fn client_class_label(app: &AppSpec, class: &ClientClassSeen) -> String {
     format!("{}/{}", app.name, class.name)
+}
+
+/// The label of an account ([`metrics::Scope::ClientAccount`]).
+pub(crate) fn client_account_label(app: &AppSpec, account: &ClientAccountSeen) -> String {
+    format!("{}/{}", app.name, account.name)
 }
 
 fn client_class_samples(sink: &mut Sink<'_>, class: &ClientClassSeen, epoch: Nanos) {

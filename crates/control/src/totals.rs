@@ -1,7 +1,7 @@
 //! Counters of a run, summed up from its epochs.
 
 use crate::journal::Event;
-use crate::samples::client_class_label;
+use crate::samples::{client_account_label, client_class_label};
 use crate::{AppSeen, AppSpec, AppStanding, Epoch, Got};
 use lull_measure::catalogue::totals::{self as rows, LATENCY_BOUNDS_NS, TOTALS};
 use lull_measure::catalogue::{CPU, Metric, Scope};
@@ -56,6 +56,11 @@ impl Totals {
                 let mut sink = Sink { label: &label, counts: &mut self.counts };
                 sink.put(rows::CLIENT_TURNS, class.turns as f64);
                 sink.put(rows::CLIENT_WAITS, class.waits as f64);
+            }
+            for account in &seen.client_accounts {
+                let label = client_account_label(spec, account);
+                let mut sink = Sink { label: &label, counts: &mut self.counts };
+                sink.put(rows::ACCOUNT_WAITS, account.waits as f64);
             }
         }
         machine(&mut Sink { label: "", counts: &mut self.counts }, epoch);

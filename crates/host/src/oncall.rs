@@ -3,7 +3,9 @@
 //! Servers run with the library `lull-preload`. It finds the page by an environment variable
 //! ([`Runtime::environment`]); all other communication goes through the page.
 
+mod accounts;
 mod binary;
+mod bypass;
 mod classes;
 mod directory;
 mod heartbeat;
@@ -14,7 +16,9 @@ mod times;
 mod unmapped;
 mod watch;
 
+pub use accounts::{AccountWaits, LongWaits};
 pub use binary::{Linkage, linkage};
+pub use bypass::{BYPASS_MAX, DEFAULT_BYPASS, DefaultBypass, default_bypass};
 pub use classes::{
     ClassSeen, ClientClass, ClientMatch, OTHER_CLIENTS, check_client_classes, user_number,
 };
@@ -58,6 +62,11 @@ pub struct Rules {
     pub exempt_ports: Vec<u16>,
     /// Classes of clients, of which the first that fits has a client; none if slots go round.
     pub client_classes: Vec<ClientClass>,
+    /// Clients that never wait, whatever their class; at most [`BYPASS_MAX`] besides the default
+    /// ones.
+    pub bypass: Vec<ClientMatch>,
+    /// A wait at the gate that is longer is reported; 1 s without it.
+    pub long_wait: Option<Nanos>,
 }
 
 impl Rules {
@@ -72,7 +81,7 @@ impl Rules {
         if !header.set_exempt_ports(&self.exempt_ports) {
             return Err(io::Error::other("at most four ports can be exempt"));
         }
-        classes::write(page, &self.client_classes)
+        classes::write(page, &self.client_classes, &self.bypass)
     }
 }
 
@@ -94,7 +103,14 @@ pub struct Runtime {
     turned_away_before: u64,
     /// The classes of clients when this agent took it over.
     classes_before: Vec<ClassSeen>,
+    /// The waits of accounts when this agent took it over.
+    accounts_before: Vec<AccountWaits>,
+    /// A wait at the gate that is longer is reported.
+    long_wait: Nanos,
 }
+
+/// The wait at the gate that is reported where no objective says what is long.
+const LONG_WAIT: Nanos = Nanos::from_secs(1);
 
 /// Wakes workers of other processes.
 #[derive(Debug)]
@@ -163,7 +179,16 @@ impl Runtime {
         page.control().set(settings);
         let heartbeat = Heartbeat::start(Arc::clone(&page))?;
         let classes_before = classes::read(&page);
-        Ok(Self { page, heartbeat, counters_before, turned_away_before, classes_before })
+        let accounts_before = accounts::read(&page);
+        Ok(Self {
+            page,
+            heartbeat,
+            counters_before,
+            turned_away_before,
+            classes_before,
+            accounts_before,
+            long_wait: rules.long_wait.unwrap_or(LONG_WAIT),
+        })
     }
 
     /// Returns the variables that a server's environment needs besides the agent's own;
@@ -240,6 +265,17 @@ impl Runtime {
         let mut seen = classes::read(&self.page);
         seen.iter_mut().zip(&self.classes_before).for_each(|(now, before)| now.subtract(before));
         seen
+    }
+
+    /// Returns how long turns have waited by user and database since this agent took the page
+    /// over, for accounts of which any did.
+    pub fn account_waits(&self) -> Vec<AccountWaits> {
+        accounts::since(accounts::read(&self.page), &self.accounts_before)
+    }
+
+    /// Returns the reports of turns that wait long from now on.
+    pub fn long_waits(&self) -> LongWaits {
+        LongWaits::new(self.long_wait, now(), Arc::clone(&self.page))
     }
 
     /// Returns the number of the class of clients with this name, if the gate has it.

@@ -65,11 +65,15 @@ pub enum Scope {
     /// One class of clients of an app: labels `app` and `client_class`. The label of a sample is
     /// `APP/CLASS`, since no app's name has a slash.
     ClientClass,
+    /// One account of a server, a user with a database: labels `app` and `client_account`. The
+    /// label of a sample is `APP/USER@DATABASE`.
+    ClientAccount,
 }
 
 impl Scope {
     /// Every scope.
-    pub const ALL: [Self; 4] = [Self::Machine, Self::App, Self::Core, Self::ClientClass];
+    pub const ALL: [Self; 5] =
+        [Self::Machine, Self::App, Self::Core, Self::ClientClass, Self::ClientAccount];
 
     /// What it is of, in one word: `app`.
     pub const fn name(self) -> &'static str {
@@ -78,6 +82,7 @@ impl Scope {
             Self::App => "app",
             Self::Core => "core",
             Self::ClientClass => "client_class",
+            Self::ClientAccount => "client_account",
         }
     }
 
@@ -88,6 +93,7 @@ impl Scope {
             Self::App => &["app"],
             Self::Core => &["core"],
             Self::ClientClass => &["app", "client_class"],
+            Self::ClientAccount => &["app", "client_account"],
         }
     }
 
@@ -344,6 +350,12 @@ metrics! {
     CLIENT_WAIT_P99 = "client_wait_p99", Seconds, ClientClass,
         "99th percentile of the wait at the gate of the class's turns that waited.",
         "the page of the on-call runtime";
+    ACCOUNT_WAIT_P50 = "account_wait_p50", Seconds, ClientAccount,
+        "Median wait at the gate of the account's turns that waited.",
+        "the page of the on-call runtime";
+    ACCOUNT_WAIT_P99 = "account_wait_p99", Seconds, ClientAccount,
+        "99th percentile of the wait at the gate of the account's turns that waited.",
+        "the page of the on-call runtime";
     CORE_UTILISATION = "core_utilisation", Ratio, Core,
         "Share of the epoch the core was not idle.", "/proc/stat";
     CORE_IDLE_RESIDENCY = "core_idle_residency", Ratio, Core,
@@ -434,6 +446,8 @@ mod tests {
         let labels = |scope: Scope, label| scope.labels(label).collect::<Vec<_>>();
         let class = [("app", "db"), ("client_class", "a/b")];
         assert_eq!(labels(Scope::ClientClass, "db/a/b"), class);
+        let account = [("app", "db"), ("client_account", "web@shop")];
+        assert_eq!(labels(Scope::ClientAccount, "db/web@shop"), account);
         assert_eq!(labels(Scope::App, "db"), [("app", "db")]);
         assert_eq!(labels(Scope::Machine, ""), []);
         assert!(Scope::ALL.iter().all(|scope| {

@@ -1,6 +1,8 @@
 //! `client_class` of an app: which of its clients share the slots of its gate, and how.
 
-use lull_host::oncall::{ClientClass, ClientMatch, check_client_classes, user_number};
+use lull_host::oncall::{
+    BYPASS_MAX, ClientClass, ClientMatch, check_client_classes, default_bypass, user_number,
+};
 use lull_oncall::{
     AddressPrefix, CLIENT_ORDERS, CLIENT_TURN_WITHIN_MAX, CLIENT_WEIGHT_MAX, ClassShare,
 };
@@ -127,6 +129,10 @@ impl ClientClassSection {
 }
 
 impl ClientMatchSection {
+    /// Returns the clients in the form of a gate.
+    ///
+    /// # Errors
+    /// The invalid key of `match` and the reason.
     fn clients(&self) -> Result<ClientMatch, String> {
         if *self == Self::default() {
             let what = "match has an empty table, which fits every client: name a user, or leave \
@@ -150,6 +156,27 @@ impl ClientMatchSection {
             unix_user: self.unix_user.as_ref().map(number).transpose()?,
         })
     }
+}
+
+/// Returns the clients that bypass a gate with these classes: those that are written, and the
+/// default ones with `has_default`.
+///
+/// # Errors
+/// What is wrong.
+pub fn bypass(
+    written: &[ClientMatchSection],
+    has_default: bool,
+    classes: &[ClientClass],
+) -> Result<Vec<ClientMatch>, String> {
+    if written.len() > BYPASS_MAX {
+        return Err(format!("has {} clients, more than {BYPASS_MAX}", written.len()));
+    }
+    let written = written.iter().map(|one| {
+        let clients = one.clients();
+        clients.map_err(|message| message.replace("match", "bypass"))
+    });
+    let default = if has_default { default_bypass(classes) } else { Vec::new() };
+    written.chain(default.into_iter().map(Ok)).collect()
 }
 
 /// Returns the classes of clients in the form of a gate.
@@ -196,6 +223,20 @@ mod tests {
         assert_eq!(client_classes(&[root]).unwrap()[0].clients[0].unix_user, Some(0));
         let usual = client_classes(&[section("name = \"rest\"")]).unwrap();
         assert_eq!(usual[0].share, ClassShare::default());
+    }
+
+    #[test]
+    fn a_bypass_has_what_is_written_and_the_default_list_unless_that_is_off() {
+        let ops: ClientMatchSection = toml::from_str("user = \"ops\"").unwrap();
+        let all = bypass(std::slice::from_ref(&ops), true, &[]).unwrap();
+        let has = |user: &str| all.iter().any(|one| one.user.as_deref() == Some(user));
+        assert!(has("ops") && has("monitor") && has("haproxy"));
+        assert_eq!(bypass(&[ops], false, &[]).unwrap().len(), 1);
+        assert_eq!(bypass(&[], false, &[]).unwrap(), []);
+        let empty = bypass(&[ClientMatchSection::default()], true, &[]).unwrap_err();
+        assert!(empty.contains("bypass has an empty table"), "{empty}");
+        let many = vec![ClientMatchSection::default(); BYPASS_MAX + 1];
+        assert!(bypass(&many, true, &[]).unwrap_err().contains("more than"));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! `concurrency` and `gate` of an app: how many of its transactions run at once, and
 //! how the on-call runtime makes the others wait.
 
-use crate::admission::{Post, Promise, workers};
+use super::client_class::ClientMatchSection;
+use crate::admission::{Post, Promise, longest_wait, workers};
 use lull_control::Objective;
 use lull_host::oncall::Rules;
 use lull_measure::Nanos;
-use lull_oncall::{BATCH_MAX, BREAK_EVEN_NS, CAP_MAX, ISR_DELAY_MAX_NS, Mode, Settings};
+use lull_oncall::{
+    BATCH_MAX, BREAK_EVEN_NS, CAP_MAX, ISR_DELAY_MAX_NS, Mode, PARK_MAX_NS, Settings,
+};
 use lull_policies::admission::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -39,6 +42,18 @@ pub struct GateSection {
     #[serde(default)]
     #[schemars(example = [9000])]
     pub exempt_ports: Vec<u16>,
+    /// Clients that never wait, besides the default ones: each table names all that one must
+    /// have, as `match` of a `client_class` does.
+    #[serde(default)]
+    pub bypass: Vec<ClientMatchSection>,
+    /// Whether monitors, replication, cluster managers and local administrators never wait
+    /// ([on-call.md](on-call.md#clients-that-bypass-the-gate)).
+    #[serde(default = "GateSection::default_bypass")]
+    pub default_bypass: bool,
+    /// The longest wait of a transaction, 10 ms to 5 s: then it runs without a slot. If absent
+    /// four times the tightest latency bound of the app, and at most 5 s; 5 s with promises.
+    #[schemars(example = &"200ms")]
+    pub longest_wait: Option<Nanos>,
 }
 
 /// What a gate does with workers.
@@ -125,6 +140,9 @@ impl Default for GateSection {
             slot_lease: Self::slot_lease(),
             unix: false,
             exempt_ports: Vec::new(),
+            bypass: Vec::new(),
+            default_bypass: Self::default_bypass(),
+            longest_wait: None,
         }
     }
 }
@@ -132,6 +150,24 @@ impl Default for GateSection {
 impl GateSection {
     const fn slot_lease() -> Nanos {
         Nanos(50_000_000)
+    }
+
+    const fn default_bypass() -> bool {
+        true
+    }
+
+    /// Returns settings with the longest wait at the gate of a server with these objectives.
+    ///
+    /// # Errors
+    /// The invalid key and the reason.
+    pub(super) fn waits(&self, settings: Settings, asked: &[Objective]) -> Result<Settings, Wrong> {
+        let longest = self.longest_wait.unwrap_or_else(|| longest_wait(asked));
+        let (least, most) = (Nanos::from_millis(10), Nanos(PARK_MAX_NS));
+        if !(least..=most).contains(&longest) {
+            let message = format!("is {longest}, not in {least} to {most}");
+            return Err(("longest_wait", message));
+        }
+        Ok(Settings { park_max_ns: longest.0, ..settings })
     }
 
     /// The settings of a gate that admits so many transactions at once.
@@ -203,10 +239,13 @@ impl AdmissionSection {
         promises: &[Promise],
     ) -> Result<Post, Wrong> {
         gate.leaves_numbers()?;
+        // A promise makes other connections wait on purpose.
+        let bounds = if promises.is_empty() { asked.as_slice() } else { &[] };
+        let closed = gate.waits(gate.closed()?, bounds)?;
         Ok(Post {
             name: self.name.clone(),
             keys: self.keys.clone(),
-            closed: gate.closed()?,
+            closed,
             workers: gate.workers(&asked),
             asked,
             promises: promises.to_vec(),

@@ -2,7 +2,7 @@
 
 use super::agent::AgentSection;
 use super::client::ClientSection;
-use super::client_class::{ClientClassSection, client_classes};
+use super::client_class::{ClientClassSection, bypass, client_classes};
 use super::gate::{AdmissionSection, Concurrency, GateSection};
 use super::kubernetes::KubernetesSection;
 use super::latency::{LatencySource, OtlpSection, ProgressSource, PrometheusSection};
@@ -10,12 +10,12 @@ use super::machine::MachineSection;
 use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 use super::power::PowerSection;
 use super::template::TemplateSection;
-use crate::admission::{Post, Promise};
+use crate::admission::{Post, Promise, tightest_bound};
 use crate::otlp::{OtlpSource, Senders};
 use crate::outbound::Access;
 use crate::prometheus::Queries;
 use lull_control::{AppSpec, Class, HostObjective, LatencyOf, Limits};
-use lull_host::oncall::Rules;
+use lull_host::oncall::{ClientClass, ClientMatch, Rules};
 use lull_lab::scenario::RunSection;
 use lull_measure::Nanos;
 use lull_oncall::Settings;
@@ -283,7 +283,20 @@ impl AppSection {
         }
     }
 
-    /// Returns which of its connections are gated and exempt, and the classes of its clients.
+    /// Returns the clients that bypass its gate with these classes; none if it has no gate.
+    ///
+    /// # Errors
+    /// What is wrong with the list.
+    pub(super) fn bypass(&self, classes: &[ClientClass]) -> Result<Vec<ClientMatch>, String> {
+        let gate = self.gate.clone().unwrap_or_default();
+        match self.concurrency {
+            Some(_) => bypass(&gate.bypass, gate.default_bypass, classes),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns which of its connections are gated, exempt and bypass the gate, the classes of its
+    /// clients, and which waits are long.
     ///
     /// # Errors
     /// The invalid class of clients.
@@ -291,7 +304,9 @@ impl AppSection {
         let client_classes = client_classes(&self.client_class)
             .map_err(|(index, message)| format!("client_class[{index}]: {message}"))?;
         let rules = self.gate.as_ref().map_or_else(Rules::default, GateSection::rules);
-        Ok(Rules { client_classes, ..rules })
+        let bypass = self.bypass(&client_classes).map_err(|why| format!("gate.bypass: {why}"))?;
+        let long_wait = tightest_bound(&self.spec().objectives);
+        Ok(Rules { client_classes, bypass, long_wait, ..rules })
     }
 
     /// The settings of its gate if its concurrency is a number.
@@ -300,7 +315,9 @@ impl AppSection {
     /// The invalid key of the gate and the reason.
     pub fn gate_settings(&self) -> Result<Option<Settings>, (&'static str, String)> {
         let Some(Concurrency::Limit(limit)) = self.concurrency else { return Ok(None) };
-        self.gate.clone().unwrap_or_default().settings(limit).map(Some)
+        let gate = self.gate.clone().unwrap_or_default();
+        let waits = gate.waits(gate.settings(limit)?, &self.spec().objectives)?;
+        Ok(Some(waits))
     }
 
     /// Returns what is queried from a Prometheus server, if its latency comes from one.

@@ -24,6 +24,7 @@ pub(crate) const fn table_of(scope: Scope) -> (&'static str, &'static str) {
         Scope::App => ("app_epochs", "app"),
         Scope::Core => ("core_epochs", "core"),
         Scope::ClientClass => ("client_class_epochs", "app || '/' || client_class"),
+        Scope::ClientAccount => ("client_account_epochs", "app || '/' || client_account"),
     }
 }
 
@@ -66,11 +67,12 @@ const FIXED_TABLES: &str = "
 ";
 
 /// Tables whose rows are valid for one epoch.
-pub(super) const BY_EPOCH: [&str; 8] = [
+pub(super) const BY_EPOCH: [&str; 9] = [
     "machine_epochs",
     "app_epochs",
     "core_epochs",
     "client_class_epochs",
+    "client_account_epochs",
     "latencies",
     "requests",
     "journal",

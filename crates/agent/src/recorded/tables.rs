@@ -10,7 +10,7 @@ use lull_measure::Latency;
 use rusqlite::types::Value;
 
 /// Tables whose rows are read unchanged.
-const PLAIN: [&str; 13] = [
+const PLAIN: [&str; 14] = [
     "run",
     "apps",
     "epochs",
@@ -18,6 +18,7 @@ const PLAIN: [&str; 13] = [
     "app_epochs",
     "core_epochs",
     "client_class_epochs",
+    "client_account_epochs",
     "journal",
     "plans",
     "missing",

@@ -26,12 +26,15 @@ const CLIENTS: usize = 0;
 const SERVER: usize = 1;
 
 /// D is 1 ms, which is the default.
-const RESTING: Setting =
-    Setting { name: "workers rest", exec: Some(&["--mode", "epoll", "--gate-unix"]), options: &[] };
+const RESTING: Setting = Setting {
+    name: "workers rest",
+    exec: Some(&["--mode", "epoll", "--gate-unix", "--no-default-bypass"]),
+    options: &[],
+};
 /// Well beyond break-even, and as long as the latency leaves room for.
 const RESTING_LONGER: Setting = Setting {
     name: "workers rest, D = 1.5 ms",
-    exec: Some(&["--mode", "epoll", "--gate-unix", "--delay", "1500us"]),
+    exec: Some(&["--mode", "epoll", "--gate-unix", "--no-default-bypass", "--delay", "1500us"]),
     options: &[],
 };
 
@@ -46,6 +49,7 @@ const AUTO: Setting = Setting {
         "--objective",
         "p99=10ms",
         "--gate-unix",
+        "--no-default-bypass",
     ]),
     options: &[],
 };

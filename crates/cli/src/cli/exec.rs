@@ -127,6 +127,17 @@ pub(crate) struct GateArgs {
     /// A port of the server whose connections never wait (up to four)
     #[arg(long = "exempt-port", value_name = "PORT")]
     pub(crate) exempt_ports: Vec<u16>,
+    /// Clients that never wait besides the default ones, with the keys of `match` of a class:
+    /// 'user = "ops"'
+    #[arg(long = "bypass", value_name = "KEYS")]
+    pub(crate) bypass: Vec<String>,
+    /// Make monitors, replication accounts and local administrators wait, too
+    #[arg(long)]
+    pub(crate) no_default_bypass: bool,
+    /// The longest wait of a transaction, 10ms to 5s: then it runs without a slot [default:
+    /// four times the tightest bound of --objective, at most 5s]
+    #[arg(long)]
+    pub(crate) longest_wait: Option<Nanos>,
     /// Print the result as JSON; the output of a server that is started then goes to
     /// standard error
     #[arg(long)]

@@ -8,7 +8,7 @@ mod result;
 mod watching;
 
 pub(super) use gate::{rules, settings};
-pub(super) use result::ClassResult;
+pub(super) use result::{AccountResult, ClassResult};
 pub(super) use watching::{Watching, at_first};
 
 use super::UsageError;

@@ -1,7 +1,7 @@
 //! `lull gate`: an operator bypasses the gate of a running server, with or without an agent.
 
 use super::UsageError;
-use super::exec::ClassResult;
+use super::exec::{AccountResult, ClassResult};
 use super::print_json;
 use crate::cli::{GateAction, GateCommandArgs};
 use anyhow::Context;
@@ -86,6 +86,8 @@ struct State {
     decision: Option<String>,
     /// The classes of clients, whose counts are since the page was made.
     client_classes: Vec<ClassResult>,
+    /// Waits by user and database since the page was made, for those that had any.
+    waits_by_account: Vec<AccountResult>,
 }
 
 #[derive(Debug, Serialize)]
@@ -120,6 +122,7 @@ impl State {
             agent: status.agent,
             decision: Some(status.decision.clone()).filter(|decision| !decision.is_empty()),
             client_classes: ClassResult::all(&status.classes),
+            waits_by_account: AccountResult::all(&status.accounts),
         }
     }
 }
@@ -153,6 +156,8 @@ impl fmt::Display for State {
             None => writeln!(out, "  agent     none is attached")?,
         }
         write!(out, "  decision  {}", self.decision.as_deref().unwrap_or("none"))?;
-        self.client_classes.iter().try_for_each(|class| write!(out, "\n  class     {class}"))
+        self.client_classes.iter().try_for_each(|class| write!(out, "\n  class     {class}"))?;
+        let mut accounts = self.waits_by_account.iter();
+        accounts.try_for_each(|account| write!(out, "\n  waits     {account}"))
     }
 }

@@ -63,6 +63,7 @@ fn markdown() -> String {
     let parts = [
         ("Apps", Scope::App),
         ("Classes of clients", Scope::ClientClass),
+        ("Accounts of clients", Scope::ClientAccount),
         ("Cores", Scope::Core),
         ("The machine", Scope::Machine),
     ];

@@ -4,8 +4,8 @@ use super::seen::{Counts, class_of};
 use lull_control::ClientClassSeen;
 use lull_measure::Percentile;
 use lull_oncall::{
-    AddressPrefix, CLASS_NAME_BYTES, CLIENT_CLASSES, CLIENT_RULES, ClassShare, ClientRule,
-    NameHash, Names, Page, Record,
+    AddressPrefix, BYPASS_CLASS, BYPASS_RULES, CLASS_NAME_BYTES, CLIENT_CLASSES, CLIENT_RULES,
+    ClassShare, ClientRule, NameHash, Names, Page, Record, Seat,
 };
 use std::io;
 
@@ -42,13 +42,13 @@ pub struct ClientMatch {
 }
 
 impl ClientMatch {
-    fn rule(&self, class: usize) -> ClientRule {
+    fn rule(&self, class: u8) -> ClientRule {
         let hash = |name: &Option<String>| {
             name.as_ref()
                 .map_or_else(NameHash::default, |name| NameHash::from_bytes(name.as_bytes()))
         };
         ClientRule {
-            class: class as u8,
+            class,
             names: Names {
                 user: hash(&self.user),
                 database: hash(&self.database),
@@ -112,9 +112,18 @@ fn number_in(users: &str, name: &str) -> Option<u32> {
     })
 }
 
-/// Writes the classes into a page; no classes end those that it has.
-pub(super) fn write(page: &Page, classes: &[ClientClass]) -> io::Result<()> {
+/// Writes the classes into a page, and the clients that bypass its gate; no classes end those that
+/// it has.
+pub(super) fn write(
+    page: &Page,
+    classes: &[ClientClass],
+    bypass: &[ClientMatch],
+) -> io::Result<()> {
     check_client_classes(classes).map_err(|(_, message)| io::Error::other(message))?;
+    if bypass.len() > BYPASS_RULES {
+        let message = format!("{} clients bypass the gate, more than {BYPASS_RULES}", bypass.len());
+        return Err(io::Error::other(message));
+    }
     let others = classes.iter().find(|class| class.clients.is_empty());
     let first = others
         .map_or((OTHER_CLIENTS, ClassShare::default()), |class| (class.name.as_str(), class.share));
@@ -123,10 +132,12 @@ pub(super) fn write(page: &Page, classes: &[ClientClass]) -> io::Result<()> {
     let all: Vec<_> = if classes.is_empty() { Vec::new() } else { all.collect() };
     let rules = named()
         .enumerate()
-        .flat_map(|(at, class)| class.clients.iter().map(move |clients| clients.rule(at + 1)));
-    let rules: Vec<ClientRule> = rules.collect();
-    // A page that never had classes keeps its version, so that its servers compare nothing.
-    if !classes.is_empty() || page.client_rules().version() != 0 {
+        .flat_map(|(at, class)| class.clients.iter().map(move |it| it.rule((at + 1) as u8)));
+    // The first rule that fits decides: a monitor of the network of a class does not wait.
+    let bypass = bypass.iter().map(|clients| clients.rule(BYPASS_CLASS));
+    let rules: Vec<ClientRule> = bypass.chain(rules).collect();
+    // A page that never had rules keeps its version, so that its servers compare nothing.
+    if !(classes.is_empty() && rules.is_empty()) || page.client_rules().version() != 0 {
         page.client_rules().set(&rules, all.iter().map(|(name, _)| *name));
         let shares: Vec<ClassShare> = all.iter().map(|(_, share)| *share).collect();
         page.client_classes().set(&shares);
@@ -175,7 +186,8 @@ pub(super) fn read(page: &Page) -> Vec<ClassSeen> {
         })
         .collect();
     for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
-        let Some(seat) = gate.seat(id) else { continue };
+        let bypasses = |seat: &&Seat| seat.client_class() == usize::from(BYPASS_CLASS);
+        let Some(seat) = gate.seat(id).filter(|seat| !bypasses(seat)) else { continue };
         let Some(class) = all.get_mut(class_of(page, seat)) else { continue };
         class.connections += 1;
         class.waiting += usize::from(seat.is_waiting());
@@ -240,7 +252,7 @@ mod tests {
         let names = Names { user: NameHash::from_bytes(b"shop"), ..Names::default() };
         let client = Client { names, ..Client::default() };
         assert_eq!(page.client_rules().classify(&client).unwrap().0, 1);
-        for (id, at) in [(0, 1), (1, 0), (2, 77)] {
+        for (id, at) in [(0, 1), (1, 0), (2, 77), (3, BYPASS_CLASS.into())] {
             assert_eq!(page.header().offer_record(), Id(id));
             assert!(page.record(Id(id)).unwrap().claim(1, 3, Peer::default(), 0));
             page.gate().seat(Id(id)).unwrap().set_client_class(at);
@@ -248,6 +260,7 @@ mod tests {
         page.record(Id(0)).unwrap().query_arrived(1, 5);
         page.turn_waited(Id(0), 5_000_000);
         page.turn_waited(Id(2), 5_000_000);
+        // The last connection bypasses the gate, and is none of a class.
         let seen = runtime.client_classes();
         let names: Vec<_> = seen.iter().map(|one| (one.name.as_str(), one.share.weight)).collect();
         assert_eq!(names, [("rest", 2), ("web", 4)]);

@@ -5,6 +5,7 @@
 //! [`OperatorPage`] takes no lock, so that it works beside an agent, and it needs none: the
 //! bypass is one bit of the page, which agents keep.
 
+use super::accounts::{self, AccountWaits};
 use super::classes::{self, is_under_way};
 use super::unmapped::{Environment, Maps};
 use super::{ClassSeen, PAGE_VARIABLE, PageDirectory, now, pump};
@@ -60,6 +61,9 @@ pub struct GateStatus {
     pub decision: String,
     /// Its classes of clients, whose counts are since the page was made; empty without any.
     pub classes: Vec<ClassSeen>,
+    /// How long turns have waited by user and database since the page was made, for accounts of
+    /// which any did.
+    pub accounts: Vec<AccountWaits>,
 }
 
 /// The reason why a server has no page that an operator can open.
@@ -193,6 +197,7 @@ impl OperatorPage {
             agent: is_attached.then(|| header.agent()),
             decision: self.page.note().read(&mut [0; NOTE_BYTES]).to_owned(),
             classes: classes::read(&self.page),
+            accounts: accounts::since(accounts::read(&self.page), &[]),
         }
     }
 }

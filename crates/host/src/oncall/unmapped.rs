@@ -2,7 +2,7 @@
 //!
 //! The library runs inside the server and can only write a line to the server's log when it
 //! cannot use the page. The agent would wait for connections without an explanation. So it
-//! looks once a second for new processes that have the page in their environment. `proc` shows
+//! looks twice a second for new processes that have the page in their environment. `proc` shows
 //! the environment with which a program was executed, and the files that the process has
 //! mapped; reading either takes the privilege to trace the process.
 //!
@@ -26,8 +26,9 @@ use std::path::{Path, PathBuf};
 const SETTLED: Nanos = Nanos::from_secs(2);
 /// A younger process may not have loaded its libraries.
 const LOADED: Nanos = Nanos::from_millis(300);
-/// The time between two looks, which list all processes.
-const PERIOD: Nanos = Nanos::from_secs(1);
+/// The time between two looks, which list all processes. With [`LOADED`] it is below a second,
+/// within which a server is found.
+const PERIOD: Nanos = Nanos::from_millis(450);
 /// The variable that names preloaded libraries (`man 8 ld.so`).
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 const LIBRARY: &str = "liblull_preload.so";
@@ -74,8 +75,8 @@ impl UnmappedServers {
         Self { roots, page, page_inode, page_owner, table: None, settled, looked: None }
     }
 
-    /// Returns the servers that were found since the last look. Does nothing within a second
-    /// of that.
+    /// Returns the servers that were found since the last look. Does nothing within 450 ms of
+    /// that.
     pub fn look(&mut self) -> Vec<UnmappedServer> {
         let now = crate::clock::read(ClockId::Boottime);
         if self.looked.is_some_and(|looked| now < looked.saturating_add(PERIOD)) {
@@ -142,6 +143,13 @@ impl UnmappedServers {
             _ => {}
         }
         let preloaded = environment.get(PRELOAD_VARIABLE).unwrap_or_default().to_string_lossy();
+        if !preloaded.contains(LIBRARY) && !preloaded.trim().is_empty() {
+            return format!(
+                "its {PRELOAD_VARIABLE} is {preloaded} without {LIBRARY}: something replaces the \
+                 variable (`malloc-lib` of mariadbd-safe, a later Environment= of its unit); \
+                 write both libraries there, {LIBRARY} first"
+            );
+        }
         if !preloaded.contains(LIBRARY) {
             return format!(
                 "its environment has no {LIBRARY} in {PRELOAD_VARIABLE}: give it both lines of \
@@ -241,7 +249,10 @@ mod tests {
 
     /// A process 7 with this environment and these mappings, old enough to be judged.
     fn looked(environment: &str, maps: &str, owner: u32) -> Vec<UnmappedServer> {
-        let tree = Tree::new();
+        looked_in(&Tree::new(), environment, maps, owner)
+    }
+
+    fn looked_in(tree: &Tree, environment: &str, maps: &str, owner: u32) -> Vec<UnmappedServer> {
         // Fields 3 to 52 of `man 5 proc`: it started 5 ticks after the machine.
         let stat = format!("7 (mariadbd) S 1 7 7 0 -1 0{} 5{}", " 0".repeat(12), " 0".repeat(30));
         for (file, text) in [
@@ -280,6 +291,52 @@ mod tests {
         assert!(found[0].reason.contains("musl"), "{found:?}");
         let found = looked("LULL_PAGE=/run/lull-db/page\0", "", 0);
         assert!(found[0].reason.contains("both lines"), "{found:?}");
+    }
+
+    #[test]
+    fn a_variable_that_another_library_has_replaced_is_shown_and_one_that_has_both_is_not() {
+        let jemalloc = "LULL_PAGE=/run/lull-db/page\0LD_PRELOAD=/usr/lib/libjemalloc.so.2\0";
+        let found = looked(jemalloc, "", 0);
+        assert!(found[0].reason.contains("is /usr/lib/libjemalloc.so.2 without"), "{found:?}");
+        let both = "LULL_PAGE=/run/lull-db/page\0\
+                    LD_PRELOAD=/x/liblull_preload.so /usr/lib/libjemalloc.so.2\0";
+        assert_eq!(looked(both, MAPS, 0), []);
+    }
+
+    #[test]
+    fn a_program_with_privileges_of_its_file_is_found_by_what_the_kernel_tells_its_loader() {
+        let tree = Tree::new();
+        let words = |secure: u64| [6, 4096, AT_SECURE, secure, 0, 0].map(u64::to_le_bytes).concat();
+        let auxv = |secure| {
+            tree.write("proc/7/auxv", "");
+            std::fs::write(tree.roots().proc.join("7/auxv"), words(secure)).unwrap();
+        };
+        auxv(1);
+        let found = looked_in(&tree, ENVIRONMENT, "", 0);
+        assert!(found[0].reason.contains("setuid or file capabilities"), "{found:?}");
+        auxv(0);
+        let found = looked_in(&tree, ENVIRONMENT, "", 0);
+        assert!(found[0].reason.contains("did not load"), "{found:?}");
+    }
+
+    #[test]
+    fn a_static_program_is_found_by_its_header() {
+        let tree = Tree::new();
+        tree.write("proc/7/exe", "");
+        // A header of 64 bytes without program headers: nothing asks for a loader.
+        let mut header = [0_u8; 64];
+        header[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        header[54] = 56;
+        std::fs::write(tree.roots().proc.join("7/exe"), header).unwrap();
+        let found = looked_in(&tree, ENVIRONMENT, "", 0);
+        assert!(found[0].reason.contains("linked statically"), "{found:?}");
+    }
+
+    #[test]
+    fn a_server_is_looked_for_often_enough_to_be_found_within_a_second() {
+        let most = LOADED.saturating_add(PERIOD);
+        // The caller looks every half a second (`lull attach`), or at the end of each epoch.
+        assert!(most.saturating_add(Nanos::from_millis(200)) < Nanos::from_secs(1), "{most}");
     }
 
     #[test]

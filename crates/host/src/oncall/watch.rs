@@ -1,10 +1,11 @@
 //! The on-call runtime of one app of a control loop.
 
 use super::{
-    ClassSeen, PageDirectory, Rules, Runtime, Statistics, UnmappedServers, describe_bypass, now,
+    AccountWaits, ClassSeen, LongWaits, PageDirectory, Rules, Runtime, Statistics, UnmappedServers,
+    accounts, describe_bypass, now,
 };
 use crate::Roots;
-use lull_control::{ClientClassSeen, LatencySeen};
+use lull_control::{ClientAccountSeen, ClientClassSeen, LatencySeen};
 use lull_measure::{Gauge, Nanos};
 use lull_oncall::Settings;
 use std::io;
@@ -27,6 +28,9 @@ pub struct Watch {
     reaped: Nanos,
     /// The classes of clients at the last reading.
     classes: Vec<ClassSeen>,
+    /// The waits of accounts at the last reading.
+    accounts: Vec<AccountWaits>,
+    long_waits: Box<LongWaits>,
     /// Since when the gate was bypassed at the last look.
     bypassed_since_s: Option<u64>,
 }
@@ -58,15 +62,27 @@ impl Watch {
         let statistics = runtime.statistics();
         let unmapped = Box::new(runtime.unmapped_servers(roots)?);
         let (runtime, roots) = (Arc::new(runtime), roots.clone());
-        let (classes, bypassed_since_s) = (runtime.client_classes(), None);
-        Ok(Self { runtime, statistics, unmapped, roots, reaped: now(), classes, bypassed_since_s })
+        let long_waits = Box::new(runtime.long_waits());
+        Ok(Self {
+            statistics,
+            unmapped,
+            roots,
+            reaped: now(),
+            classes: runtime.client_classes(),
+            accounts: accounts::read(&runtime.page),
+            long_waits,
+            bypassed_since_s: None,
+            runtime,
+        })
     }
 
     /// Returns messages, each once: about servers that were started with the page and do not use
-    /// it, and about the beginning and the end of an operator's bypass.
+    /// it, about turns that waited long at the gate, and about the beginning and the end of an
+    /// operator's bypass.
     pub(crate) fn notices(&mut self) -> Vec<String> {
         let mut notices: Vec<String> =
             self.unmapped.look().iter().map(ToString::to_string).collect();
+        notices.extend(self.long_waits.report());
         let now = self.runtime.bypassed_since_s();
         let before = std::mem::replace(&mut self.bypassed_since_s, now);
         if now != before {
@@ -123,6 +139,14 @@ impl Watch {
         };
         self.classes.iter_mut().zip(self.runtime.client_classes()).map(since).collect()
     }
+
+    /// Returns how long turns have waited by user and database since the last reading, for accounts
+    /// of which any did.
+    pub(crate) fn client_accounts(&mut self) -> Vec<ClientAccountSeen> {
+        let now = accounts::read(&self.runtime.page);
+        let before = std::mem::replace(&mut self.accounts, now.clone());
+        accounts::since(now, &before).iter().map(AccountWaits::summary).collect()
+    }
 }
 
 /// Describes the beginning of a bypass, or its end.
@@ -134,7 +158,7 @@ fn describe_change(since_s: Option<u64>) -> String {
 mod tests {
     use super::*;
     use crate::oncall::{ClientClass, ClientMatch};
-    use lull_oncall::{ClassShare, Id};
+    use lull_oncall::{ClassShare, Id, NameHash, Names};
 
     #[test]
     fn classes_of_clients_are_read_by_epoch_and_by_the_names_that_the_agent_has() {
@@ -158,5 +182,21 @@ mod tests {
         assert_eq!((later[1].waits, later[1].wait_quantiles), (0, None));
         page.client_classes().set(&[]);
         assert!(watch.client_classes().is_empty());
+    }
+
+    #[test]
+    fn waits_of_accounts_are_read_by_epoch() {
+        let rules = Rules::default();
+        let mut watch = Watch::start(&Settings::default(), &rules, &Roots::default()).unwrap();
+        let page = Arc::clone(&watch.runtime.page);
+        assert_eq!(watch.client_accounts(), []);
+        let names = Names { user: NameHash::from_bytes(b"web"), ..Names::default() };
+        let row = page.accounts().open(&names);
+        page.accounts().waited(row, 1_000_000);
+        page.accounts().waited(row, 1_000_000);
+        let seen = watch.client_accounts();
+        assert_eq!((seen.len(), seen[0].waits), (1, 2));
+        assert_eq!(seen[0].name, "?@?", "no message has shown the names");
+        assert_eq!(watch.client_accounts(), [], "none since");
     }
 }

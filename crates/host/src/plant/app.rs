@@ -13,7 +13,8 @@ use crate::oncall::Watch;
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
 use lull_control::{
-    AppId, AppSpec, ClientClassSeen, LatencySeen, Progress, ProgressSource, Readings,
+    AppId, AppSpec, ClientAccountSeen, ClientClassSeen, LatencySeen, Progress, ProgressSource,
+    Readings,
 };
 use lull_measure::catalogue::{CPU, INSTRUCTIONS};
 use lull_measure::{Gauge, Missing, Nanos};
@@ -149,6 +150,14 @@ impl RunningApp {
     pub(super) fn client_classes(&mut self) -> Vec<ClientClassSeen> {
         match &mut self.latency {
             LatencyFrom::OnCall(watch) => watch.client_classes(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// How long turns have waited at its gate by user and database in the epoch that ends now.
+    pub(super) fn client_accounts(&mut self) -> Vec<ClientAccountSeen> {
+        match &mut self.latency {
+            LatencyFrom::OnCall(watch) => watch.client_accounts(),
             _ => Vec::new(),
         }
     }

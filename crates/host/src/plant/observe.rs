@@ -351,6 +351,7 @@ fn seen(
         let why = Missing::because(format!("{} has no live process", app.handle.name()));
         return AppSeen { latency, ..AppSeen::unknown(&why) };
     }
-    let (threads, client_classes) = (Ok(app.threads().len() as u32), app.client_classes());
-    AppSeen { alive: true, latency, progress, readings, threads, client_classes }
+    let threads = Ok(app.threads().len() as u32);
+    let (client_classes, client_accounts) = (app.client_classes(), app.client_accounts());
+    AppSeen { alive: true, latency, progress, readings, threads, client_classes, client_accounts }
 }

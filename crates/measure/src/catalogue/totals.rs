@@ -53,6 +53,9 @@ metrics! {
     CLIENT_WAITS = "client_waits", Count, ClientClass,
         "Turns of a class of clients that waited at the gate before they began.",
         "the page of the on-call runtime";
+    ACCOUNT_WAITS = "account_waits", Count, ClientAccount,
+        "Turns of a user with a database that waited at the gate before they began.",
+        "the page of the on-call runtime";
     CONSUMED_ENERGY = "consumed_energy", Joules, Machine,
         "Energy of all epochs whose energy is known.", "`energy_joules`";
     EPOCHS = "epochs", Count, Machine, "Epochs.", "the control loop";

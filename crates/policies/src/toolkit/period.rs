@@ -97,6 +97,7 @@ fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: SpanWeights) {
     old.threads.clone_from(&new.threads);
     // No policy decides by them.
     old.client_classes.clone_from(&new.client_classes);
+    old.client_accounts.clone_from(&new.client_accounts);
 }
 
 fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: SpanWeights) {

@@ -1,11 +1,14 @@
 //! The settings of a gate from the options of `lull exec` and `lull attach`.
 
 use super::UsageError;
+use super::admission::objective;
 use crate::cli::{ExecMode, GateArgs};
-use lull_agent::config::{ClientClassSection, client_classes};
-use lull_host::oncall::{ClientClass, Rules};
+use lull_agent::admission::{longest_wait, tightest_bound};
+use lull_agent::config::{ClientClassSection, ClientMatchSection, bypass, client_classes};
+use lull_control::Objective;
+use lull_host::oncall::{ClientClass, ClientMatch, Rules};
 use lull_measure::Nanos;
-use lull_oncall::{BREAK_EVEN_NS, Mode, Settings};
+use lull_oncall::{BREAK_EVEN_NS, Mode, PARK_MAX_NS, Settings};
 use serde::de::DeserializeOwned;
 
 /// The shortest pause of mode epoll: a core that sleeps for less than the break-even time
@@ -46,6 +49,7 @@ pub(super) fn settings_of_dispatched(args: &GateArgs) -> Result<Settings, UsageE
         batch: args.batch.unwrap_or(1),
         isr_delay_ns: pause.0,
         slot_lease_ns: slot_lease(args.slot_lease)?.0,
+        park_max_ns: park_max(args)?.0,
         ..usual
     })
 }
@@ -106,6 +110,27 @@ fn slot_lease(given: Nanos) -> Result<Nanos, UsageError> {
     Err(UsageError(format!("--slot-lease is {given}, not in 1ms to 1s")))
 }
 
+/// Returns the longest wait at the gate.
+///
+/// # Errors
+/// If the time is out of the gate's range, or an objective is invalid.
+fn park_max(args: &GateArgs) -> Result<Nanos, UsageError> {
+    let (least, most) = (Nanos::from_millis(10), Nanos(PARK_MAX_NS));
+    match args.longest_wait {
+        Some(longest) if !(least..=most).contains(&longest) => {
+            Err(UsageError(format!("--longest-wait is {longest}, not in {least} to {most}")))
+        }
+        Some(longest) => Ok(longest),
+        // A promise makes other connections wait on purpose.
+        None if !args.promises.is_empty() => Ok(most),
+        None => Ok(longest_wait(&objectives(args)?)),
+    }
+}
+
+fn objectives(args: &GateArgs) -> Result<Vec<Objective>, UsageError> {
+    args.objectives.iter().map(|text| objective(text)).collect()
+}
+
 /// Returns which connections may wait, and the protocol of the server.
 ///
 /// # Errors
@@ -114,12 +139,28 @@ pub(in crate::commands) fn rules(args: &GateArgs) -> anyhow::Result<Rules> {
     if args.exempt_ports.len() > 4 {
         return Err(UsageError("--exempt-port: at most four ports".to_owned()).into());
     }
+    let client_classes = read_client_classes(&args.client_classes)?;
     Ok(Rules {
         protocol: args.protocol,
         gates_unix: args.gate_unix,
         exempt_ports: args.exempt_ports.clone(),
-        client_classes: read_client_classes(&args.client_classes)?,
+        bypass: read_bypass(args, &client_classes)?,
+        client_classes,
+        long_wait: tightest_bound(&objectives(args)?),
     })
+}
+
+/// Clients that bypass the gate, each an inline table in its argument.
+fn read_bypass(args: &GateArgs, classes: &[ClientClass]) -> Result<Vec<ClientMatch>, UsageError> {
+    let read = |text: &String| {
+        inline_table(text).map_err(|error: toml::de::Error| {
+            UsageError(format!("--bypass {text}: {}", error.message()))
+        })
+    };
+    let written: Vec<ClientMatchSection> =
+        args.bypass.iter().map(read).collect::<Result<_, _>>()?;
+    bypass(&written, !args.no_default_bypass, classes)
+        .map_err(|message| UsageError(format!("--bypass: {message}")))
 }
 
 /// Classes of clients as a config would have them, each an inline table in its argument.

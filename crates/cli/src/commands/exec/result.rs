@@ -3,7 +3,10 @@
 use super::dispatch::DispatchResult;
 use crate::say;
 use lull_host::Roots;
-use lull_host::oncall::{ClassSeen, ConnectionSeen, Counts, Runtime, Statistics, UnmappedServers};
+use lull_host::oncall::{
+    AccountWaits, ClassSeen, ConnectionSeen, Counts, LongWaits, Runtime, Statistics,
+    UnmappedServers,
+};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_oncall::{Class, Id, Mode, Waking};
 use serde::Serialize;
@@ -15,14 +18,19 @@ use std::time::{Duration, Instant};
 /// How often statistics are read and entries of dead processes are freed.
 const READING: Duration = Duration::from_secs(1);
 
+/// How often servers that do not use the page are looked for.
+const LOOKING: Duration = Duration::from_millis(500);
+
 /// The sums of all statistics while the server runs.
 pub(super) struct Seen {
     name: String,
     statistics: Statistics,
     connections: BTreeMap<(Id, u32), Connection>,
     unmapped: UnmappedServers,
+    long_waits: LongWaits,
     roots: Roots,
     next_reading: Instant,
+    next_look: Instant,
     /// Whether a connection was served by an event loop.
     has_shared: bool,
 }
@@ -53,6 +61,8 @@ pub(super) struct ExecResult {
     gate: GateResult,
     /// The classes of clients; empty without any.
     client_classes: Vec<ClassResult>,
+    /// Waits at the gate by user and database, for those that had any.
+    waits_by_account: Vec<AccountResult>,
     /// What dispatching its requests to cores has counted, if they were dispatched.
     pub(super) dispatch: Option<DispatchResult>,
     by_connection: Vec<ConnectionResult>,
@@ -101,6 +111,15 @@ pub(in crate::commands) struct ClassResult {
     wait: Quantiles,
 }
 
+/// How long turns of a user with a database waited at the gate.
+#[derive(Debug, Serialize)]
+pub(in crate::commands) struct AccountResult {
+    /// `USER@DATABASE`.
+    account: String,
+    waits: u64,
+    wait: Quantiles,
+}
+
 #[derive(Debug, Serialize)]
 struct ConnectionResult {
     peer: String,
@@ -123,8 +142,10 @@ impl Seen {
             statistics,
             connections: BTreeMap::new(),
             unmapped: runtime.unmapped_servers(&roots)?,
+            long_waits: runtime.long_waits(),
             roots,
             next_reading: Instant::now() + READING,
+            next_look: Instant::now(),
             has_shared: false,
         })
     }
@@ -140,12 +161,14 @@ impl Seen {
         if Instant::now() >= self.next_reading {
             runtime.reap(&self.roots);
             self.take_in();
-            for server in self.unmapped.look() {
-                say::notice(server);
-            }
+            self.long_waits.report().into_iter().for_each(say::notice);
             self.next_reading = Instant::now() + READING;
         }
-        self.next_reading
+        if Instant::now() >= self.next_look {
+            self.unmapped.look().into_iter().for_each(say::notice);
+            self.next_look = Instant::now() + LOOKING;
+        }
+        self.next_reading.min(self.next_look)
     }
 
     fn take_in(&mut self) {
@@ -215,9 +238,22 @@ impl Seen {
                 .map(|connection| ConnectionResult::new(connection, &classes))
                 .collect(),
             client_classes: ClassResult::all(&classes),
+            waits_by_account: AccountResult::all(&runtime.account_waits()),
             dispatch: None,
             name: self.name,
         }
+    }
+}
+
+impl AccountResult {
+    /// Returns the results of all accounts of a gate.
+    pub(in crate::commands) fn all(accounts: &[AccountWaits]) -> Vec<Self> {
+        let result = |account: &AccountWaits| Self {
+            account: account.name.clone(),
+            waits: account.waits.count(),
+            wait: Quantiles::from_counts(&account.waits),
+        };
+        accounts.iter().map(result).collect()
     }
 }
 
@@ -238,6 +274,14 @@ impl ClassResult {
             wait: Quantiles::from_counts(&class.waits),
         };
         classes.iter().map(result).collect()
+    }
+}
+
+impl fmt::Display for AccountResult {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quantiles { p50_seconds, p99_seconds, .. } = &self.wait;
+        let (p50, p99) = (in_ms(*p50_seconds), in_ms(*p99_seconds));
+        write!(out, "{}: {} turns waited, p50 {p50}, p99 {p99}", self.account, self.waits)
     }
 }
 
@@ -344,6 +388,9 @@ impl fmt::Display for ExecResult {
         }
         for class in &self.client_classes {
             write!(out, "\n  class {class}")?;
+        }
+        for account in &self.waits_by_account {
+            write!(out, "\n  account {account}")?;
         }
         if self.wake == "signal" {
             write!(out, ", {} woken by signal", self.gate.woken_by_signal)?;

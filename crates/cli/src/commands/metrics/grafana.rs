@@ -22,6 +22,7 @@ pub(super) fn dashboard() -> Value {
         ("The machine", Scope::Machine),
         ("Apps", Scope::App),
         ("Classes of clients", Scope::ClientClass),
+        ("Accounts of clients", Scope::ClientAccount),
         ("Cores", Scope::Core),
     ];
     for (title, scope) in scopes {

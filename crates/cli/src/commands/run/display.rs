@@ -78,8 +78,13 @@ impl Drop for Display {
 /// One line of JSON an epoch: every metric by scope and label, and the journal.
 fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
     // An app may have the name `0` or `machine`, so that each scope has its own names.
-    let mut metrics =
-        serde_json::json!({ "machine": {}, "apps": {}, "cores": {}, "client_classes": {} });
+    let mut metrics = serde_json::json!({
+        "machine": {},
+        "apps": {},
+        "cores": {},
+        "client_classes": {},
+        "client_accounts": {},
+    });
     for sample in samples(session.apps(), session.state(), &epoch.seen, &epoch.standing) {
         let value = match &sample.value {
             Ok(value) => serde_json::json!(value),
@@ -90,6 +95,7 @@ fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
             Scope::App => &mut metrics["apps"][&sample.label],
             Scope::Core => &mut metrics["cores"][&sample.label],
             Scope::ClientClass => &mut metrics["client_classes"][&sample.label],
+            Scope::ClientAccount => &mut metrics["client_accounts"][&sample.label],
         };
         of[sample.metric.json_key()] = value;
     }

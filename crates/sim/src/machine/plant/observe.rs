@@ -233,6 +233,7 @@ impl MachinePlant {
                 .filter(|_| critical)
                 .ok_or_else(|| Missing::because("a best-effort app has no requests")),
             client_classes: Vec::new(),
+            client_accounts: Vec::new(),
         }
     }
 

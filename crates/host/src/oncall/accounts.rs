@@ -1,0 +1,193 @@
+//! How long turns waited at the gate of a server, by the user and the database of their clients.
+
+use super::seen::Counts;
+use crate::sys::page::SharedPage;
+use lull_control::ClientAccountSeen;
+use lull_measure::{Nanos, Percentile};
+use lull_oncall::{Account, NAME_TEXT_BYTES, NameText, Page};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// The label of accounts that found no row of their own in the page.
+const OTHERS: &str = "others";
+/// Stands for a name that no message has shown: a client that changed its user.
+const UNKNOWN: &str = "?";
+
+/// How long turns of one account waited at the gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccountWaits {
+    /// `USER@DATABASE`.
+    pub name: String,
+    /// How long those turns waited that did.
+    pub waits: Counts,
+}
+
+/// Reads the accounts of a page, whose counts are since the page was made: those with a row of
+/// their own, in the order of the rows, and the others last.
+pub(super) fn read(page: &Page) -> Vec<AccountWaits> {
+    let accounts = page.accounts();
+    let waits = |account: &Account| Counts::read(account.waits().counts());
+    let known = accounts.known().map(|one| AccountWaits { name: name_of(one), waits: waits(one) });
+    let others = AccountWaits { name: OTHERS.to_owned(), waits: waits(accounts.others()) };
+    known.chain([others]).collect()
+}
+
+/// Returns the differences to an earlier reading, for accounts with any: rows are only added, and
+/// the others are last.
+pub(super) fn since(mut now: Vec<AccountWaits>, before: &[AccountWaits]) -> Vec<AccountWaits> {
+    if let Some((others_before, known_before)) = before.split_last() {
+        now.iter_mut()
+            .zip(known_before)
+            .for_each(|(now, before)| now.waits.subtract(&before.waits));
+        if let Some(others) = now.last_mut() {
+            others.waits.subtract(&others_before.waits);
+        }
+    }
+    now.retain(|account| account.waits.count() > 0);
+    now
+}
+
+fn name_of(account: &Account) -> String {
+    let text = |text: Option<&NameText>| {
+        let text = text.map(|text| text.get(&mut [0; NAME_TEXT_BYTES]).to_owned());
+        let text = text.unwrap_or_else(|| UNKNOWN.to_owned());
+        // A client chooses its name, which goes to logs and metrics.
+        text.replace(|letter: char| letter.is_control() || letter == '/', UNKNOWN)
+    };
+    format!("{}@{}", text(account.user()), text(account.database()))
+}
+
+impl AccountWaits {
+    /// Returns what of it is shown and recorded.
+    pub(super) fn summary(&self) -> ClientAccountSeen {
+        let quantile = |at| self.waits.quantile(at).unwrap_or(Nanos::ZERO);
+        ClientAccountSeen {
+            name: self.name.clone(),
+            waits: self.waits.count(),
+            wait_quantiles: (quantile(Percentile::P50), quantile(Percentile::P99)),
+        }
+    }
+}
+
+/// Reports turns that waited longer than a bound: every ten seconds at most, and then the three
+/// accounts at most that had most of them.
+#[derive(Debug)]
+pub struct LongWaits {
+    page: Arc<SharedPage>,
+    bound: Nanos,
+    reported: Nanos,
+    before: Vec<AccountWaits>,
+}
+
+impl LongWaits {
+    /// The time between two reports.
+    const PERIOD: Nanos = Nanos::from_secs(10);
+    /// The most accounts of one report.
+    const ACCOUNTS_MAX: usize = 3;
+
+    /// Returns the reports of waits over `bound` from `now` on.
+    pub(super) fn new(bound: Nanos, now: Nanos, page: Arc<SharedPage>) -> Self {
+        Self { bound, reported: now, before: read(&page), page }
+    }
+
+    /// Returns a line for each account that is reported, if a report is due.
+    pub fn report(&mut self) -> Vec<String> {
+        self.report_at(crate::monotonic())
+    }
+
+    fn report_at(&mut self, now: Nanos) -> Vec<String> {
+        if now < self.reported.saturating_add(Self::PERIOD) {
+            return Vec::new();
+        }
+        let seconds = now.saturating_sub(std::mem::replace(&mut self.reported, now)).as_secs_f64();
+        let read = read(&self.page);
+        let before = std::mem::replace(&mut self.before, read.clone());
+        let mut long: Vec<_> = since(read, &before)
+            .into_iter()
+            .map(|account| (self.count_long(&account), account))
+            .filter(|(count, _)| *count > 0)
+            .collect();
+        long.sort_by_key(|(count, _)| Reverse(*count));
+        let line = |(count, account): (u64, AccountWaits)| {
+            let longest = account.waits.buckets().last().map_or(Nanos::ZERO, |(middle, _)| middle);
+            format!(
+                "{count} of {} turns of {} that waited at the gate waited longer than {} in the \
+                 last {seconds:.0} s, the longest about {longest}",
+                account.waits.count(),
+                account.name,
+                self.bound,
+            )
+        };
+        long.into_iter().take(Self::ACCOUNTS_MAX).map(line).collect()
+    }
+
+    /// Counts the waits of an account over the bound.
+    fn count_long(&self, account: &AccountWaits) -> u64 {
+        let long = account.waits.buckets().filter(|(middle, _)| *middle > self.bound);
+        long.map(|(_, count)| u64::from(count)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oncall::{Rules, Runtime};
+    use lull_oncall::{NameHash, Names, Settings};
+
+    fn wait_of(page: &Page, user: &str, waited_ms: u64) {
+        let names = Names { user: NameHash::from_bytes(user.as_bytes()), ..Names::default() };
+        let row = page.accounts().open(&names);
+        let (text, database) = (NameText::new(), NameText::new());
+        text.set(user.as_bytes());
+        database.set(b"shop");
+        page.accounts().name(row, &text, &database);
+        page.accounts().waited(row, waited_ms * 1_000_000);
+    }
+
+    #[test]
+    fn accounts_are_read_since_the_agent_took_the_page_over() {
+        let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
+        let page = &runtime.page;
+        wait_of(page, "web", 5);
+        let before = read(page);
+        assert_eq!(since(read(page), &before), []);
+        wait_of(page, "batch", 7);
+        wait_of(page, "web", 9);
+        page.accounts().waited(usize::MAX, 1_000_000);
+        let seen = since(read(page), &before);
+        let names: Vec<_> = seen.iter().map(|it| (it.name.as_str(), it.waits.count())).collect();
+        assert_eq!(names, [("web@shop", 1), ("batch@shop", 1), ("others", 1)]);
+        assert_eq!(runtime.account_waits().len(), 3);
+        let (p50, p99) = seen[1].summary().wait_quantiles;
+        assert!(p50 == p99 && p50.0.abs_diff(7_000_000) < 300_000, "{p50}");
+    }
+
+    #[test]
+    fn a_name_that_would_break_a_line_or_a_label_is_shown_without_its_letters() {
+        let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
+        wait_of(&runtime.page, "a\nb/c", 1);
+        assert_eq!(runtime.account_waits()[0].name, "a?b?c@shop");
+    }
+
+    #[test]
+    fn long_waits_are_reported_once_a_period_with_the_accounts_that_have_most() {
+        let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
+        let page = &runtime.page;
+        let at = |seconds| Nanos::from_secs(seconds);
+        let shared = Arc::clone(&runtime.page);
+        let mut long = LongWaits::new(Nanos::from_millis(50), at(100), shared);
+        [10, 60, 80].into_iter().for_each(|ms| wait_of(page, "web", ms));
+        wait_of(page, "batch", 10);
+        assert_eq!(long.report_at(at(109)), [""; 0], "not due");
+        let lines = long.report_at(at(110));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].starts_with("2 of 3 turns of web@shop"), "{lines:?}");
+        assert!(lines[0].contains("longer than 50ms in the last 10 s"), "{lines:?}");
+        wait_of(page, "web", 10);
+        assert_eq!(long.report_at(at(120)), [""; 0], "only short ones since");
+        for number in 0..5 {
+            wait_of(page, &format!("user{number}"), 90);
+        }
+        assert_eq!(long.report_at(at(130)).len(), 3);
+    }
+}
