@@ -10,6 +10,7 @@ mod own_tests;
 mod pool;
 mod soak;
 mod valgrind;
+mod waits;
 
 use super::{Server, certificate, logs, of_class, sanitised};
 use crate::support::agent::{Agent, Ended};

@@ -196,3 +196,25 @@ fn an_application_that_names_itself_anew_changes_its_class() {
     drop(input);
     assert!(psql.wait().unwrap().success());
 }
+
+#[test]
+fn a_query_that_waits_at_the_gate_does_not_end_its_session_by_idle_session_timeout() {
+    let (database, _scene) = Database::start(&["--concurrency", "1", "--slot-lease", "1s"]);
+    let client = |_| {
+        let mut psql = Command::new(program("psql"));
+        psql.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &database.port, "-tA", "-c"]);
+        // The timer runs from the login on: the server stops it when it has the query.
+        psql.env("PGOPTIONS", "-c idle_session_timeout=700ms");
+        psql.arg("select 7 from pg_sleep(1.2)").arg("postgres");
+        psql.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let clients: Vec<_> = (0..6).map(client).collect();
+    for client in clients {
+        assert_eq!(text(&client.wait_with_output().unwrap()).trim(), "7");
+    }
+    let seen = database.server.seen();
+    let accounts = seen["waits_by_account"].as_array().unwrap();
+    let waited = accounts.iter().find(|one| one["account"] == "postgres@postgres");
+    let waited = waited.unwrap_or_else(|| panic!("no account that waited: {seen}"));
+    assert!(waited["waits"].as_u64() >= Some(1), "{seen}");
+}
