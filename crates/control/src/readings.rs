@@ -5,7 +5,7 @@
 //! what it can read. Samples, records, the page and policies' own periods iterate over the rows, so
 //! a new gauge needs only its row and its reader.
 
-use lull_measure::catalogue::{ALL, Merging, Metric, Scope};
+use lull_measure::catalogue::{Merging, Metric, Scope, gauges};
 use lull_measure::{Gauge, Missing};
 
 /// Readings of one app in one epoch.
@@ -43,8 +43,8 @@ impl SpanWeights {
 
 /// The metrics of an app that are readings, in the order of the catalogue.
 pub fn readings_of_apps() -> impl Iterator<Item = (&'static Metric, Merging)> {
-    let of_app = ALL.iter().filter(|metric| metric.scope == Scope::App);
-    of_app.filter_map(|metric| Some((*metric, metric.merging()?)))
+    let of_app = gauges().filter(|metric| metric.scope == Scope::App);
+    of_app.filter_map(|metric| Some((metric, metric.merging()?)))
 }
 
 impl Readings {

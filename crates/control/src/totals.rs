@@ -3,8 +3,8 @@
 use crate::journal::Event;
 use crate::samples::{client_account_label, client_class_label};
 use crate::{AppSeen, AppSpec, AppStanding, Epoch, Got};
-use lull_measure::catalogue::totals::{self as rows, LATENCY_BOUNDS_NS, TOTALS};
-use lull_measure::catalogue::{CPU, Metric, Scope};
+use lull_measure::catalogue::histogram::LATENCY_BOUNDS_NS;
+use lull_measure::catalogue::{self as rows, CPU, Metric, Scope};
 use lull_measure::{Latency, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub const NATIVE_SCHEMA: i32 = 3;
 /// What has been counted since the run began.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// By the counter's place in [`TOTALS`] and the app's name, which is empty for the machine.
+    /// By the counter's place among [`rows::counters`] and the app's name, which is empty for the machine.
     counts: BTreeMap<(u16, String), f64>,
     /// By the app's name.
     latencies: BTreeMap<String, LatencyTotals>,
@@ -54,7 +54,7 @@ impl Totals {
             for class in &seen.client_classes {
                 let label = client_class_label(spec, class);
                 let mut sink = Sink { label: &label, counts: &mut self.counts };
-                sink.put(rows::CLIENT_TURNS, class.turns as f64);
+                sink.put(rows::CLIENT_TURNS_TOTAL, class.turns as f64);
                 sink.put(rows::CLIENT_WAITS, class.waits as f64);
             }
             for account in &seen.client_accounts {
@@ -87,7 +87,7 @@ impl Totals {
 }
 
 fn place_of(total: &Metric) -> Option<u16> {
-    let place = TOTALS.iter().position(|row| row.name == total.name)?;
+    let place = rows::counters().position(|row| row.name == total.name)?;
     u16::try_from(place).ok()
 }
 

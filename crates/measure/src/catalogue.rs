@@ -1,13 +1,15 @@
 //! Every metric, described once.
 //!
-//! [`totals`] are the counters beside these gauges.
+//! Help text, JSON keys, Prometheus names and `docs/metrics.md` are derived from [`ALL`]; nothing
+//! else in Lull spells a metric's name, unit or meaning.
 //!
-//! Help text, JSON keys, Prometheus names and `docs/metrics.md` are derived
-//! from [`ALL`]; nothing else in Lull spells a metric's name, unit or meaning.
-//! A metric is read as [`Sample`]s, one per label set. `control` turns an
-//! observation into samples, and a test there fails if one of [`ALL`] is never
-//! produced. What a plant reads of an app as it is has a [`Merging`] too, and is then kept,
-//! merged, recorded and shown by its row alone.
+//! A row is a gauge unless it ends with `Counter`. A gauge is read as [`Sample`]s, one per label
+//! set: `control` turns an observation into samples, and a test there fails if one of [`gauges`]
+//! is never produced. A gauge that a plant reads of an app as it is ends with a [`Merging`], and
+//! its row alone decides how it is stored, merged, recorded and shown. Counters are in `/metrics`
+//! only, beside the [`histogram`] of latency.
+
+pub mod histogram;
 
 use crate::Gauge;
 use serde::de::Error;
@@ -176,10 +178,10 @@ impl Serialize for Metric {
 }
 
 impl<'de> Deserialize<'de> for &'static Metric {
-    /// The metric with this JSON key.
+    /// The gauge with this JSON key; counters have none.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let key = String::deserialize(from)?;
-        let known = ALL.iter().copied().find(|metric| metric.json_key() == key);
+        let known = gauges().find(|metric| metric.json_key() == key);
         known.ok_or_else(|| D::Error::custom(format!("there is no metric `{key}`")))
     }
 }
@@ -196,47 +198,53 @@ pub struct Sample {
     pub value: Gauge<f64>,
 }
 
-/// The kind of a metric, with the merging of a gauge that states one.
+/// The kind of a row: a gauge that is derived, a gauge that states its merging, or a counter.
 macro_rules! kind {
-    (Gauge) => {
-        $crate::catalogue::Kind::Gauge(None)
-    };
-    (Gauge $merging:ident) => {
-        $crate::catalogue::Kind::Gauge(Some($crate::catalogue::Merging::$merging))
+    () => {
+        Kind::Gauge(None)
     };
     (Counter) => {
-        $crate::catalogue::Kind::Counter
+        Kind::Counter
+    };
+    ($merging:ident) => {
+        Kind::Gauge(Some(Merging::$merging))
     };
 }
 
-/// Declares each metric of a kind as a constant, and lists all of them.
+/// Declares each metric as a constant, and lists all of them.
 macro_rules! metrics {
-    ($about:literal, $list:ident, $kind:ident; $(
+    ($(
         $name:ident = $text:literal, $unit:ident, $scope:ident,
-        $help:literal, $source:literal $(, $merging:ident)?;
+        $help:literal, $source:literal $(, $kind:ident)?;
     )*) => {
         $(
             #[doc = $help]
-            pub const $name: &$crate::catalogue::Metric = &$crate::catalogue::Metric {
+            pub const $name: &Metric = &Metric {
                 name: $text,
-                unit: $crate::catalogue::Unit::$unit,
-                scope: $crate::catalogue::Scope::$scope,
+                unit: Unit::$unit,
+                scope: Scope::$scope,
                 help: $help,
                 source: $source,
-                kind: kind!($kind $($merging)?),
+                kind: kind!($($kind)?),
             };
         )*
 
-        #[doc = $about]
-        pub const $list: &[&$crate::catalogue::Metric] = &[$($name),*];
+        /// Every metric there is, in the order of the docs: gauges, then counters.
+        pub const ALL: &[&Metric] = &[$($name),*];
     };
 }
 
-pub mod totals;
+/// Returns every gauge, in the order of the docs.
+pub fn gauges() -> impl Iterator<Item = &'static Metric> {
+    ALL.iter().copied().filter(|metric| matches!(metric.kind, Kind::Gauge(_)))
+}
+
+/// Returns every counter, in the order of the docs.
+pub fn counters() -> impl Iterator<Item = &'static Metric> {
+    ALL.iter().copied().filter(|metric| metric.kind == Kind::Counter)
+}
 
 metrics! {
-    "Every gauge there is, in the order of the docs.", ALL, Gauge;
-
     TAIL_LATENCY = "tail_latency", Seconds, App,
         "Latency at the percentile of the app's first tail objective.",
         "the app's latency source (client push)";
@@ -417,6 +425,54 @@ metrics! {
         "Time since the source of `agent.discover` last answered; the agent goes on with what it \
          knows meanwhile.",
         "the watch of the API server";
+
+    // Counters, which only grow from the start of the agent: the difference of two scrapes is
+    // exact, over any number of machines.
+    REQUESTS = "requests", Count, App,
+        "Requests answered.", "the app's latency source", Counter;
+    LATE_REQUESTS = "late_requests", Count, App,
+        "Requests answered later than the bound of the app's first tail objective.",
+        "the app's latency source", Counter;
+    FAILED_REQUESTS = "failed_requests", Count, App,
+        "Requests that failed.", "the app's latency source", Counter;
+    JUDGED_TIME = "judged_time", Seconds, App,
+        "Time of the epochs with a tail latency that can be compared with its bound.",
+        "`tail_latency_seconds`", Counter;
+    MISSED_TIME = "missed_time", Seconds, App,
+        "Time of the epochs whose tail latency is above its bound.",
+        "`tail_latency_seconds`", Counter;
+    SILENT_TIME = "silent_time", Seconds, App,
+        "Time of the epochs in which the latency of a latency-critical app is missing while it \
+         runs.",
+        "the app's latency source", Counter;
+    WORK = "work", Count, App,
+        "Work done by a best-effort app, in its own unit.", "`progress_per_second`", Counter;
+    CPU_TIME = "cpu_time", Seconds, App, "CPU time used.", "`cpu_ratio`", Counter;
+    CLIENT_TURNS_TOTAL = "client_turns", Count, ClientClass,
+        "Turns that a class of clients began at the gate.", "`client_turns_per_second`", Counter;
+    CLIENT_WAITS = "client_waits", Count, ClientClass,
+        "Turns of a class of clients that waited at the gate before they began.",
+        "the page of the on-call runtime", Counter;
+    ACCOUNT_WAITS = "account_waits", Count, ClientAccount,
+        "Turns of a user with a database that waited at the gate before they began.",
+        "the page of the on-call runtime", Counter;
+    CONSUMED_ENERGY = "consumed_energy", Joules, Machine,
+        "Energy of all epochs whose energy is known.", "`energy_joules`", Counter;
+    EPOCHS = "epochs", Count, Machine, "Epochs.", "the control loop", Counter;
+    OBSERVED_TIME = "observed_time", Seconds, Machine,
+        "Time of all epochs.", "`epoch_seconds`", Counter;
+    SAFE_TIME = "safe_time", Seconds, Machine,
+        "Time of the epochs in the SLO-safe state.", "the control loop", Counter;
+    SAFE_STATES = "safe_states", Count, Machine,
+        "How often the SLO-safe state began.", "the journal", Counter;
+    SETTINGS = "settings", Count, Machine,
+        "Settings that took effect.", "the journal", Counter;
+    REFUSED_SETTINGS = "refused_settings", Count, Machine,
+        "Settings that the kernel refused.", "the journal", Counter;
+    HELD_SETTINGS = "held_settings", Count, Machine,
+        "Settings that were wanted and not applied: a limit, or a dry run.", "the journal", Counter;
+    FOREIGN_CHANGES = "foreign_changes", Count, Machine,
+        "Changes of a knob by another program.", "the journal", Counter;
 }
 
 #[cfg(test)]
@@ -426,8 +482,12 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_well_formed() {
-        let names: BTreeSet<_> = ALL.iter().map(|metric| metric.prometheus_name()).collect();
-        assert_eq!(names.len(), ALL.len());
+        let gauges = gauges().map(|metric| metric.prometheus_name());
+        // Of a counter the family, which is its name in OpenMetrics without `_total`.
+        let families = counters().map(|metric| metric.family());
+        let histogram = [histogram::LATENCY_HISTOGRAM.to_owned()];
+        let names: BTreeSet<_> = gauges.chain(families).chain(histogram).collect();
+        assert_eq!(names.len(), ALL.len() + 1);
         for name in names {
             assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));
         }
@@ -460,5 +520,7 @@ mod tests {
     fn one_description_gives_both_names() {
         assert_eq!(TAIL_LATENCY.json_key(), "tail_latency_seconds");
         assert_eq!(THREADS.prometheus_name(), "lull_threads");
+        assert_eq!(LATE_REQUESTS.prometheus_name(), "lull_late_requests_total");
+        assert_eq!(CONSUMED_ENERGY.prometheus_name(), "lull_consumed_energy_joules_total");
     }
 }

@@ -4,8 +4,8 @@ use super::moment::{Head, Moment};
 use crate::VERSION;
 use crate::discovery::PodIdentity;
 use lull_control::LatencyTotals;
-use lull_measure::catalogue::totals::{LATENCY_HELP, LATENCY_HISTOGRAM, TOTALS};
-use lull_measure::catalogue::{ALL, Scope, Unit};
+use lull_measure::catalogue::histogram::{LATENCY_HELP, LATENCY_HISTOGRAM};
+use lull_measure::catalogue::{self, Metric, Scope, Unit};
 use std::time::Duration;
 
 /// A format of an exposition.
@@ -98,7 +98,7 @@ fn labels<'a>(moment: &'a Moment, scope: Scope, label: &'a str) -> Labels<'a> {
 }
 
 fn gauges(moment: &Moment) -> Vec<Family<'_>> {
-    let family = |metric: &&'static lull_measure::catalogue::Metric| {
+    let family = |metric: &'static Metric| {
         let samples = moment.samples.iter().filter(|sample| sample.metric.name == metric.name);
         let known: Vec<_> = samples
             .filter_map(|it| {
@@ -112,11 +112,11 @@ fn gauges(moment: &Moment) -> Vec<Family<'_>> {
             values: Values::Gauges(known),
         })
     };
-    ALL.iter().filter_map(family).collect()
+    catalogue::gauges().filter_map(family).collect()
 }
 
 fn counters(moment: &Moment) -> impl Iterator<Item = Family<'_>> {
-    TOTALS.iter().filter_map(|total| {
+    catalogue::counters().filter_map(|total| {
         let counts = moment.totals.counts(total);
         let counts: Vec<_> =
             counts.map(|(of, count)| (labels(moment, total.scope, of), count)).collect();
@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn the_unit_is_the_end_of_every_name() {
-        let gauges = ALL.iter().map(|metric| (metric.unit, metric.prometheus_name()));
-        let counters = TOTALS.iter().map(|total| (total.unit, total.family()));
+        let gauges = catalogue::gauges().map(|metric| (metric.unit, metric.prometheus_name()));
+        let counters = catalogue::counters().map(|total| (total.unit, total.family()));
         for (of, name) in gauges.chain(counters) {
             if let Some(unit) = unit(of) {
                 assert!(name.ends_with(&format!("_{unit}")), "{name}");

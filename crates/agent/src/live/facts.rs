@@ -2,7 +2,7 @@
 
 use crate::VERSION;
 use lull_control::{AppSpec, Capability, Machine};
-use lull_measure::catalogue::{ALL, Metric};
+use lull_measure::catalogue::{Metric, gauges};
 use serde::Serialize;
 
 /// A run's head.
@@ -85,7 +85,7 @@ impl Facts {
             },
             apps: apps.iter().map(app_facts).collect(),
             policies: policies.unwrap_or_default(),
-            metrics: ALL.iter().map(|metric| metric_facts(metric)).collect(),
+            metrics: gauges().map(metric_facts).collect(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::status;
 use lull_control::journal::{Effect, Entry, Event};
 use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting, Totals};
 use lull_measure::Missing;
-use lull_measure::catalogue::{ALL, Sample};
+use lull_measure::catalogue::{Sample, gauges};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -202,9 +202,9 @@ impl Moment {
     }
 }
 
-/// Samples between two processes of one version: a metric is its place in the catalogue.
+/// Samples between two processes of one version: a metric is its place among the gauges.
 mod by_number {
-    use super::{ALL, Deserialize, Deserializer, Missing, Sample, Serialize, Serializer};
+    use super::{Deserialize, Deserializer, Missing, Sample, Serialize, Serializer, gauges};
     use serde::de::Error as _;
     use serde::ser::Error as _;
 
@@ -212,7 +212,7 @@ mod by_number {
 
     pub(super) fn serialize<S: Serializer>(samples: &[Sample], to: S) -> Result<S::Ok, S::Error> {
         let number = |sample: &Sample| {
-            let place = ALL.iter().position(|metric| metric.name == sample.metric.name);
+            let place = gauges().position(|metric| metric.name == sample.metric.name);
             let place = place.and_then(|place| u16::try_from(place).ok());
             let value = sample.value.clone().map_err(|missing| missing.to_string());
             let place = place.ok_or_else(|| S::Error::custom("a metric outside the catalogue"))?;
@@ -223,7 +223,7 @@ mod by_number {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Sample>, D::Error> {
         let sample = |(place, label, value): Sent| {
-            let metric = ALL.get(usize::from(place)).copied();
+            let metric = gauges().nth(usize::from(place));
             let metric = metric.ok_or_else(|| D::Error::custom("a metric without a place"))?;
             Ok(Sample { metric, label, value: value.map_err(Missing::because) })
         };

@@ -2,7 +2,7 @@
 
 use super::exposition::{Family, Format, Labels, Values};
 use lull_control::LatencyTotals;
-use lull_measure::catalogue::totals::LATENCY_BOUNDS_NS;
+use lull_measure::catalogue::histogram::LATENCY_BOUNDS_NS;
 use lull_measure::escape::prometheus_label as escaped;
 use std::fmt::Write;
 

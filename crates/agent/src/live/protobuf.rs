@@ -5,7 +5,7 @@
 
 use super::exposition::{self, Labels, Values};
 use lull_control::{LatencyTotals, NATIVE_SCHEMA};
-use lull_measure::catalogue::totals::LATENCY_BOUNDS_NS;
+use lull_measure::catalogue::histogram::LATENCY_BOUNDS_NS;
 use prost::Message;
 
 /// `MetricType`.

@@ -10,7 +10,7 @@ use crate::live::{Family, Labels, Values};
 use crate::outbound::{Access, Outbound};
 use lull_control::LatencyTotals;
 use lull_measure::Nanos;
-use lull_measure::catalogue::totals::LATENCY_BOUNDS_NS;
+use lull_measure::catalogue::histogram::LATENCY_BOUNDS_NS;
 use prost::Message;
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};

@@ -2,7 +2,7 @@
 
 use super::{Head, host_and_versions};
 use lull_control::AppSpec;
-use lull_measure::catalogue::{ALL, Metric, Scope};
+use lull_measure::catalogue::{Metric, Scope, gauges};
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub const VERSION: u32 = 3;
 
 /// The metrics of one scope, in the order of the columns.
 pub(super) fn metrics_of(scope: Scope) -> Vec<&'static Metric> {
-    ALL.iter().copied().filter(|metric| metric.scope == scope).collect()
+    gauges().filter(|metric| metric.scope == scope).collect()
 }
 
 /// Returns the table of a scope's metrics, and the expression of a row's label in it.

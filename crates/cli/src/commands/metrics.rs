@@ -4,12 +4,12 @@ mod grafana;
 
 use crate::cli::MetricsArgs;
 use crate::text::table;
-use lull_measure::catalogue::totals::{LATENCY_HELP, LATENCY_HISTOGRAM, TOTALS};
-use lull_measure::catalogue::{ALL, Kind, Metric, Scope};
+use lull_measure::catalogue::histogram::{LATENCY_HELP, LATENCY_HISTOGRAM};
+use lull_measure::catalogue::{self, ALL, Kind, Metric, Scope};
 
 pub(crate) fn run(args: &MetricsArgs) -> anyhow::Result<()> {
     if args.json {
-        let all = ALL.iter().chain(TOTALS).map(|metric| describe(metric));
+        let all = ALL.iter().map(|metric| describe(metric));
         return super::print_json(&all.collect::<Vec<_>>());
     }
     if args.grafana {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &MetricsArgs) -> anyhow::Result<()> {
         };
         vec![name, scope(metric.scope).to_owned(), metric.help.to_owned()]
     };
-    let rows = ALL.iter().chain(TOTALS).map(row);
+    let rows = ALL.iter().map(row);
     println!("{}", table(&["metric", "of", "meaning"], rows));
     Ok(())
 }
@@ -70,7 +70,7 @@ fn markdown() -> String {
     for (title, wanted) in parts {
         page.push_str(&format!("\n## {title}\n\n| JSON key | Prometheus | meaning | source |\n"));
         page.push_str("|---|---|---|---|\n");
-        for metric in ALL.iter().filter(|metric| metric.scope == wanted) {
+        for metric in catalogue::gauges().filter(|metric| metric.scope == wanted) {
             let (key, name) = (metric.json_key(), metric.prometheus_name());
             page.push_str(&format!(
                 "| `{key}` | `{name}` | {} | {} |\n",
@@ -87,7 +87,7 @@ fn counters() -> String {
         "\n## Counters\n\nThey count from the start of the agent. A restart of the front end does \
          not reset them.\n\n| Prometheus | of | meaning | sums up |\n|---|---|---|---|\n",
     );
-    for total in TOTALS {
+    for total in catalogue::counters() {
         let (name, of) = (total.prometheus_name(), total.scope.name());
         text.push_str(&format!("| `{name}` | {of} | {} | {} |\n", total.help, total.source));
     }

@@ -144,9 +144,9 @@ fn turns_and_waits_of_classes_of_clients_are_counted() {
     seen.seen.apps[0].client_classes = vec![class("web", 5), class("others", 0)];
     totals.add(&apps(), &seen);
     totals.add(&apps(), &seen);
-    assert_eq!(count(&totals, rows::CLIENT_TURNS, "lc/web"), Some(10.0));
-    assert_eq!(count(&totals, rows::CLIENT_TURNS, "lc/others"), Some(0.0));
+    assert_eq!(count(&totals, rows::CLIENT_TURNS_TOTAL, "lc/web"), Some(10.0));
+    assert_eq!(count(&totals, rows::CLIENT_TURNS_TOTAL, "lc/others"), Some(0.0));
     assert_eq!(count(&totals, rows::CLIENT_WAITS, "lc/web"), Some(4.0));
     totals.forget("lc");
-    assert_eq!(count(&totals, rows::CLIENT_TURNS, "lc/web"), None);
+    assert_eq!(count(&totals, rows::CLIENT_TURNS_TOTAL, "lc/web"), None);
 }

@@ -4,10 +4,11 @@
 //! adds the metric to the dashboard. A bound is drawn in the panel of the metric that it
 //! limits. The fleet's dashboard has sums over machines, which only counters allow.
 
-use lull_measure::catalogue::totals::{
-    self, FAILED_REQUESTS, LATE_REQUESTS, LATENCY_HISTOGRAM, REQUESTS, TOTALS,
+use lull_measure::catalogue::histogram::{LATENCY_HELP, LATENCY_HISTOGRAM};
+use lull_measure::catalogue::{
+    FAILED_REQUESTS, LATE_REQUESTS, Metric, REQUESTS, Scope, TAIL_BOUND, TAIL_LATENCY, Unit,
+    counters, gauges,
 };
-use lull_measure::catalogue::{ALL, Metric, Scope, TAIL_BOUND, TAIL_LATENCY, Unit};
 use serde_json::{Value, json};
 
 /// Width of Grafana's grid.
@@ -27,7 +28,7 @@ pub(super) fn dashboard() -> Value {
     ];
     for (title, scope) in scopes {
         panels.row(title);
-        let of_scope = ALL.iter().filter(|metric| metric.scope == scope);
+        let of_scope = gauges().filter(|metric| metric.scope == scope);
         of_scope.filter(|metric| metric.name != TAIL_BOUND.name).for_each(|it| panels.add(it));
     }
     let about = "Tail latency against its bounds, entropy, energy, and who has which cores";
@@ -54,7 +55,7 @@ pub(super) fn fleet() -> Value {
     };
     panels.chart(&Chart {
         title: "Latency of all machines",
-        about: totals::LATENCY_HELP,
+        about: LATENCY_HELP,
         unit: "s",
         queries: &[(quantile(0.5), "{{app}} p50"), (quantile(0.99), "{{app}} p99")],
     });
@@ -66,7 +67,7 @@ pub(super) fn fleet() -> Value {
     });
     panels.row("Counters");
     let shown = [REQUESTS, LATE_REQUESTS, FAILED_REQUESTS];
-    for total in TOTALS.iter().filter(|total| shown.iter().all(|it| it.name != total.name)) {
+    for total in counters().filter(|total| shown.iter().all(|it| it.name != total.name)) {
         let (by, legend) = match total.scope.label_names() {
             [] => ("sum by (instance)".to_owned(), "{{instance}}".to_owned()),
             names => (format!("sum by ({})", names.join(", ")), legend_of(total.scope)),
@@ -254,7 +255,7 @@ mod tests {
         let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
         let asked: Vec<&str> =
             targets.map(|it| it["expr"].as_str().unwrap().split('{').next().unwrap()).collect();
-        let wanted: BTreeSet<_> = ALL.iter().map(|metric| metric.prometheus_name()).collect();
+        let wanted: BTreeSet<_> = gauges().map(|metric| metric.prometheus_name()).collect();
         assert_eq!(asked.len(), wanted.len());
         assert!(asked.iter().all(|name| wanted.contains(*name)), "{asked:?}");
     }
@@ -262,7 +263,7 @@ mod tests {
     #[test]
     fn the_fleet_has_every_counter_and_sums_them_by_their_rates() {
         let text = fleet().to_string();
-        for total in TOTALS {
+        for total in counters() {
             let name = total.prometheus_name();
             assert!(text.contains(&format!("(rate({name}{{")), "{name}");
         }
