@@ -1,8 +1,9 @@
-//! Trees of kernel files for tests, and a ledger in memory.
+//! Trees of kernel files for tests, a ledger in memory, and a gate whose workers are not woken.
 
 use crate::Roots;
 use crate::guard::{LedgerError, Original, ThreadWrite};
 use crate::knobs::SaveOld;
+use lull_oncall::{Id, Seat, Wake};
 use std::path::PathBuf;
 use tempfile::TempDir;
 
@@ -34,6 +35,13 @@ impl Tree {
     pub(crate) fn remove(&self, name: &str) {
         std::fs::remove_file(self.path(name)).unwrap();
     }
+}
+
+/// Wakes no worker.
+pub(crate) struct NoWake;
+
+impl Wake for NoWake {
+    fn wake(&self, _: Id, _: &Seat) {}
 }
 
 /// A ledger in memory; a full one saves nothing.

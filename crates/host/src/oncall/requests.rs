@@ -141,14 +141,8 @@ impl LiveRequests {
 mod tests {
     use super::*;
     use crate::oncall::{Rules, Runtime};
-    use lull_oncall::{Mode, Peer, Settings, Wake};
-
-    /// Wakes no worker.
-    struct NoWake;
-
-    impl Wake for NoWake {
-        fn wake(&self, _: Id, _: &Seat) {}
-    }
+    use crate::testing::NoWake;
+    use lull_oncall::{Mode, Peer, Settings};
 
     fn runtime() -> Runtime {
         Runtime::start(&Settings::default(), &Rules::default()).unwrap()

@@ -278,14 +278,8 @@ impl Statistics {
 mod tests {
     use super::*;
     use crate::oncall::{Rules, Runtime};
-    use lull_oncall::{Mode, Settings, Wake};
-
-    /// Wakes no worker.
-    struct NoWake;
-
-    impl Wake for NoWake {
-        fn wake(&self, _: Id, _: &Seat) {}
-    }
+    use crate::testing::NoWake;
+    use lull_oncall::{Mode, Settings};
 
     /// A runtime with eight records that were offered to connections.
     fn runtime() -> Runtime {
