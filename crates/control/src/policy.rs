@@ -112,6 +112,19 @@ pub enum PolicyError {
     },
 }
 
+impl PolicyError {
+    /// Returns the error for a config that has this policy's keys below `part`. An error without
+    /// a key is one of the name.
+    #[must_use]
+    pub fn within(self, part: &str) -> Self {
+        let (key, message) = match self {
+            Self::Config { key, message } => (key, message),
+            other => ("name".to_owned(), other.to_string()),
+        };
+        Self::Config { key: format!("{part}.{key}"), message }
+    }
+}
+
 /// Checks that a plant has all that a policy needs: a policy never runs crippled.
 ///
 /// # Errors
@@ -136,4 +149,19 @@ pub fn without_ideal(apps: &[AppSpec]) -> Vec<&str> {
         .filter(|app| app.is_latency_critical() && app.ideal.is_none())
         .map(|app| app.name.as_str())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_within_a_part_names_the_key_in_the_whole_config() {
+        let config = |key: &str| PolicyError::Config { key: key.to_owned(), message: "m".into() };
+        assert_eq!(config("cap").within("admission"), config("admission.cap"));
+        let apps = PolicyError::Apps { policy: "arq", message: "no app".to_owned() };
+        let message = apps.to_string();
+        let key = "policy.name".to_owned();
+        assert_eq!(apps.within("policy"), PolicyError::Config { key, message });
+    }
 }

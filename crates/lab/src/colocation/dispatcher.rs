@@ -40,10 +40,7 @@ impl RequestDispatcher {
         apps: &[AppSpec],
         seed: u64,
     ) -> Result<Box<dyn Dispatcher>, PolicyError> {
-        let error = |message: &str| PolicyError::Config {
-            key: "dispatcher".to_owned(),
-            message: message.to_owned(),
-        };
+        let error = |message: &str| error_of("dispatcher", message);
         let part = model.dispatch.as_ref();
         let part = part.ok_or_else(|| {
             error("the machine dispatches no app: write dispatch = { app = \"...\" } in [node]")
@@ -54,14 +51,17 @@ impl RequestDispatcher {
         let ladder = model.ladder().map_err(|wrong| error(&wrong.to_string()))?;
         let profile = model.profile(PROFILE, seed);
         let site = Site { ladder: &ladder, percentile, target, profile: &profile };
-        DISPATCHERS.build(&self.name, &self.config, &site).map_err(|wrong| match wrong {
-            DispatcherError::Config(PolicyError::Config { key, message }) => {
-                PolicyError::Config { key: format!("dispatcher.{key}"), message }
-            }
-            other => PolicyError::Config {
-                key: "dispatcher.name".to_owned(),
-                message: other.to_string(),
-            },
+        let built = DISPATCHERS.build(&self.name, &self.config, &site);
+        built.map_err(|wrong| {
+            let error = match wrong {
+                DispatcherError::Config(error) => error,
+                other => error_of("name", &other.to_string()),
+            };
+            error.within("dispatcher")
         })
     }
+}
+
+fn error_of(key: &str, message: &str) -> PolicyError {
+    PolicyError::Config { key: key.to_owned(), message: message.to_owned() }
 }

@@ -56,14 +56,7 @@ impl GateKeeper {
         let cores = u32::from(model.cores.max(2)) - 1;
         let site = Site { seed, ..Site::new(&objectives, cores) };
         let built = ADMISSION_CONTROLLERS.build(&self.name, &self.config, &site);
-        built.map(Some).map_err(|error| match error {
-            PolicyError::Config { key, message } => {
-                PolicyError::Config { key: format!("admission.{key}"), message }
-            }
-            other => {
-                PolicyError::Config { key: "admission.name".to_owned(), message: other.to_string() }
-            }
-        })
+        built.map(Some).map_err(|error| error.within("admission"))
     }
 }
 

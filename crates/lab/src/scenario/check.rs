@@ -5,7 +5,7 @@ use super::file::PrecisionSection;
 use super::{Quantity, Scenario, Variant, Wanted, Wrong};
 use crate::backlog::pieces;
 use crate::trial::CheckError;
-use lull_control::{EpochRule, PolicyError};
+use lull_control::EpochRule;
 use lull_measure::Nanos;
 use lull_sim::model::{Model, Source};
 
@@ -111,10 +111,7 @@ impl Scenario {
     fn check_policy(&self, variant: &Variant) -> Result<(), Wrong> {
         let wrong = |error| match error {
             CheckError::Failure(failure) => Wrong::at(variant.key_of(""), failure.to_string()),
-            CheckError::Policy(_, PolicyError::Config { key, message }) => {
-                Wrong::at(variant.key_of(&key), message)
-            }
-            CheckError::Policy(_, other) => Wrong::at(variant.key_of("name"), other.to_string()),
+            CheckError::Policy(_, error) => variant.policy_error(error),
         };
         self.trial(variant).check().map_err(wrong)
     }

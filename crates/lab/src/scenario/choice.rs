@@ -2,7 +2,7 @@
 
 use super::Wrong;
 use crate::policy_source::{CustomPolicy, PolicySource};
-use lull_control::EpochRule;
+use lull_control::{EpochRule, PolicyError};
 
 /// Parts of a scenario that the command line or a program replaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,6 +39,14 @@ pub(super) trait Labelled: Clone {
             return self.key().to_owned();
         }
         format!("{}.{key}", self.key())
+    }
+
+    /// The error of its config with the path of the key in the file.
+    fn policy_error(&self, error: PolicyError) -> Wrong {
+        match error {
+            PolicyError::Config { key, message } => Wrong::at(self.key_of(&key), message),
+            other => Wrong::at(self.key_of("name"), other.to_string()),
+        }
     }
 }
 

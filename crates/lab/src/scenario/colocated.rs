@@ -157,11 +157,9 @@ impl Colocated {
 
     /// Builds the policy once, so that a bad key is reported before anything runs.
     fn check_policy(&self, variant: &NodeVariant) -> Result<(), Wrong> {
-        let at = |key: &str| variant.key_of(key);
         let started = self.scene.start(&variant.steering, self.frame.seed, 0);
         started.map(drop).map_err(|error| match error {
-            PlayError::Policy(PolicyError::Config { key, message }) => Wrong::at(at(&key), message),
-            PlayError::Policy(other) => Wrong::at(at("name"), other.to_string()),
+            PlayError::Policy(error) => variant.policy_error(error),
             PlayError::Scene(failure) => Wrong::at("node", failure.to_string()),
         })
     }

@@ -194,9 +194,7 @@ impl Labelled for DispatchVariant {
 impl DispatchVariant {
     fn wrong(&self, error: DispatcherError) -> Wrong {
         match error {
-            DispatcherError::Config(PolicyError::Config { key, message }) => {
-                Wrong::at(self.key_of(&key), message)
-            }
+            DispatcherError::Config(error) => self.policy_error(error),
             DispatcherError::Unreachable { .. } => Wrong::at("objective", error.to_string()),
             DispatcherError::Profile { .. } => Wrong::at("profile", error.to_string()),
             other => Wrong::at(self.key_of("name"), other.to_string()),

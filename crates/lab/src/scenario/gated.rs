@@ -10,7 +10,7 @@ use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::cells::Sample;
 use crate::progress::Progress;
-use lull_control::{EpochRule, Objective, Plant, Policy, PolicyError, Rng};
+use lull_control::{EpochRule, Objective, Plant, Policy, Rng};
 use lull_measure::Nanos;
 use lull_policies::admission::Site;
 use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
@@ -113,7 +113,7 @@ impl Gated {
         let Named { name, config } = &variant.admission;
         let gate = ADMISSION_CONTROLLERS
             .build(name, config, &site)
-            .map_err(|error| variant.wrong("admission", error))?;
+            .map_err(|error| variant.policy_error(error.within("admission")))?;
         let plant = self
             .model
             .plant(gate, self.frame.seed, replication)
@@ -121,7 +121,7 @@ impl Gated {
         let build = |Named { name, config }: &Named| {
             POLICIES
                 .build(name, config, plant.machine(), plant.apps())
-                .map_err(|error| variant.wrong("policy", error))
+                .map_err(|error| variant.policy_error(error.within("policy")))
         };
         let policy = variant.policy.as_ref().map(build).transpose()?;
         let rng = Rng::seed_from_u64(self.frame.seed ^ replication.rotate_left(32));
@@ -214,18 +214,6 @@ impl Labelled for GateScheme {
 
     fn epoch(&self) -> Option<EpochRule> {
         self.policy.as_ref().map(|_| EPOCH.into())
-    }
-}
-
-impl GateScheme {
-    /// What is wrong with its admission controller or policy.
-    fn wrong(&self, which: &str, error: PolicyError) -> Wrong {
-        match error {
-            PolicyError::Config { key, message } => {
-                Wrong::at(self.key_of(&format!("{which}.{key}")), message)
-            }
-            other => Wrong::at(self.key_of(&format!("{which}.name")), other.to_string()),
-        }
     }
 }
 

@@ -146,7 +146,7 @@ impl NetServerScenario {
         let plant = NetServerPlant::new(&self.model, self.app.clone(), seed, replication)
             .map_err(|error| Wrong::at("server", error.to_string()))?;
         let built = variant.policy.build(&variant.config, plant.machine(), plant.apps());
-        let policy = built.map_err(|error| variant.wrong(error))?;
+        let policy = built.map_err(|error| variant.policy_error(error))?;
         let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
         Ok(Replication { plant, policy, rng, seen: Vec::new() })
     }
@@ -352,15 +352,6 @@ impl Labelled for NetServerVariant {
 
     fn epoch(&self) -> Option<EpochRule> {
         Some(self.epoch.into())
-    }
-}
-
-impl NetServerVariant {
-    fn wrong(&self, error: PolicyError) -> Wrong {
-        match error {
-            PolicyError::Config { key, message } => Wrong::at(self.key_of(&key), message),
-            other => Wrong::at(self.key_of("name"), other.to_string()),
-        }
     }
 }
 
