@@ -12,8 +12,9 @@
 //! The other modules are the parts of a run that programs use on their own: records
 //! ([`record`], [`recorded`]), cells of long computations ([`cells`]), the search's findings
 //! ([`tuning_store`]), sweeps ([`sweep`]) and their profiles ([`profile`]), comparisons
-//! ([`blocks`], [`proof`]), gates ([`admission`], [`library`]), and words for people
-//! ([`status`], [`text`]).
+//! ([`blocks`], [`proof`]), gates ([`admission`], [`library`]), the search for a server's load
+//! knee ([`load_knee`]), databases on temporary directories ([`temporary_database`]), and words
+//! for people ([`status`], [`text`]).
 
 pub mod admission;
 pub mod advice;
@@ -28,6 +29,7 @@ pub mod guarded;
 pub mod library;
 mod limited;
 pub mod live;
+pub mod load_knee;
 pub mod located;
 pub mod machine_file;
 #[doc(hidden)]
@@ -46,6 +48,7 @@ pub mod session;
 pub mod simulated;
 pub mod status;
 pub mod sweep;
+pub mod temporary_database;
 pub mod text;
 pub mod tuning_store;
 

@@ -5,11 +5,12 @@
 //! ([`Sweep::next_trial`]) and receives their results ([`Sweep::tell`]); its caller measures.
 //! It can be rebuilt from its trials.
 //!
-//! A knob level that was refused is not proposed again. What the trials say is in [`analysis`]:
-//! means with intervals, the front, which knobs had an effect, and the best setting with its
+//! A knob level that was refused is not proposed again. Trials are stored as [`rows`]. What they
+//! say is in [`analysis`]: means with intervals, the front, which knobs had an effect, and the best setting with its
 //! evidence.
 
 pub mod analysis;
+pub mod rows;
 
 use lull_control::Capability;
 use lull_policies::search::{Dimension, Place, Reading, Refusal, Rules, Space};

@@ -26,7 +26,7 @@ pub(crate) use calibrate::{
     MeasureArgs,
 };
 pub(crate) use cells::CellArgs;
-pub(crate) use demo::{DatabaseDemoArgs, DemoArgs, DemoSubject, Engine, PolicyDemoArgs};
+pub(crate) use demo::{DatabaseDemoArgs, DemoArgs, DemoSubject, PolicyDemoArgs};
 pub(crate) use dispatch::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use exec::{
     AttachArgs, ExecArgs, ExecMode, ExecWake, GateAction, GateArgs, GateCommandArgs,

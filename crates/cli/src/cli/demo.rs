@@ -1,6 +1,7 @@
 //! The arguments of `lull demo` and `lull demo database`.
 
 use clap::{Args, Subcommand, ValueEnum};
+use lull_agent::temporary_database;
 use lull_measure::Nanos;
 use std::path::PathBuf;
 
@@ -59,6 +60,15 @@ pub(crate) enum Engine {
     Mariadb,
     /// PostgreSQL
     Postgresql,
+}
+
+impl From<Engine> for temporary_database::DatabaseEngine {
+    fn from(engine: Engine) -> Self {
+        match engine {
+            Engine::Mariadb => Self::Mariadb,
+            Engine::Postgresql => Self::Postgresql,
+        }
+    }
 }
 
 /// `lull demo` without a subject: a policy on the built-in apps.

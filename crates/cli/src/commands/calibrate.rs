@@ -11,7 +11,6 @@
 mod idle;
 mod machine;
 mod power;
-mod search;
 mod write;
 
 use crate::cli::{CalibrateApps, CalibrateArgs, CalibrateMachine, Cli, Command, LoadArgs};
@@ -24,6 +23,7 @@ use anyhow::{Context, bail};
 use clap::Parser;
 use indicatif::ProgressBar;
 use lull_agent::config::{AppSection, Config, LoadSection, MeasureWord, Reference};
+use lull_agent::load_knee::{LoadCurve, LoadKnee, LoadTrial, find_curve};
 use lull_agent::session::{Agent, Session};
 use lull_control::{
     AppId, Capability, Class, CoreSet, Observation, Plan, Plant, Policy, Reason, Rng, Setting,
@@ -32,7 +32,6 @@ use lull_measure::escape::visible_line;
 use lull_measure::{Latency, Nanos};
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{LoadConfig, run_watched};
-use search::{Curve, Knee, Trial, explore};
 use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,12 +75,12 @@ struct Found {
 struct Cores {
     cores: usize,
     /// Farthest below the chord.
-    knee: Option<Knee>,
+    knee: Option<LoadKnee>,
     /// Before the first rise by a quarter.
-    jump: Option<Knee>,
+    jump: Option<LoadKnee>,
     /// The highest load within the bound.
-    within_bound: Option<Knee>,
-    curve: Curve,
+    within_bound: Option<LoadKnee>,
+    curve: LoadCurve,
 }
 
 pub(crate) fn run(args: &CalibrateArgs) -> anyhow::Result<()> {
@@ -258,10 +257,10 @@ impl Bench<'_> {
         load: &mut LoadConfig,
         cores: usize,
         first_per_s: f64,
-    ) -> anyhow::Result<Curve> {
+    ) -> anyhow::Result<LoadCurve> {
         let percentile = app.spec().tail().map(|(percentile, _)| percentile);
         let percentile = percentile.context("checked with the config")?;
-        let mut measure = |rate_per_s: f64| -> anyhow::Result<Option<Trial>> {
+        let mut measure = |rate_per_s: f64| -> anyhow::Result<Option<LoadTrial>> {
             if self.elapsed() >= self.until {
                 return Ok(None);
             }
@@ -270,9 +269,9 @@ impl Bench<'_> {
             let what = format!("{name}, {cores} cores, {}/s", number(rate_per_s));
             self.bar.set_message(what);
             let (latency, answered) = self.trial(load, rate_per_s, self.args.trial)?;
-            Ok(Some(Trial { rate_per_s, tail: latency.quantile(percentile), answered }))
+            Ok(Some(LoadTrial { rate_per_s, tail: latency.quantile(percentile), answered }))
         };
-        explore(first_per_s.max(1.0), &mut measure)
+        find_curve(first_per_s.max(1.0), &mut measure)
     }
 
     /// Runs one trial at one load; returns the latencies and the share of requests answered.
@@ -325,7 +324,7 @@ fn best_effort(session: &Session) -> Found {
 }
 
 impl Cores {
-    fn from_curve(cores: usize, curve: Curve, bound: Nanos) -> Self {
+    fn from_curve(cores: usize, curve: LoadCurve, bound: Nanos) -> Self {
         let (knee, jump) = (curve.chord_knee(), curve.jump_knee());
         Self { cores, knee, jump, within_bound: curve.within(bound), curve }
     }
@@ -372,7 +371,7 @@ impl Policy for Pinned {
 }
 
 fn print(report: &Report) {
-    let point = |knee: Option<Knee>| match knee {
+    let point = |knee: Option<LoadKnee>| match knee {
         Some(knee) => format!("{}/s at {:.2}", number(knee.rate_per_s), knee.tail),
         None => "-".to_owned(),
     };

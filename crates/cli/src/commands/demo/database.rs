@@ -8,13 +8,13 @@
 
 mod measured;
 mod result;
-mod server;
 
 use crate::cli::DatabaseDemoArgs;
 use crate::{progress, say, signals};
 use anyhow::{Context, bail, ensure};
 use indicatif::ProgressBar;
 use lull_agent::admission::{LiveAdmission, Post};
+use lull_agent::temporary_database::{DatabasePrograms, TemporaryDatabase};
 use lull_host::oncall::Runtime;
 use lull_measure::Nanos;
 use lull_oncall::{Mode, Settings};
@@ -25,7 +25,6 @@ use lull_workload::{Generator, clock};
 use measured::{Block, Windows};
 use rand::{RngExt, SeedableRng};
 use result::{Findings, Limit};
-use server::{Programs, Server};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,13 +42,13 @@ const LOOK: Duration = Duration::from_millis(20);
 const FIXED_LIMIT_PER_CORE: u32 = 8;
 
 pub(super) fn run(args: &DatabaseDemoArgs) -> anyhow::Result<()> {
-    let programs = Programs::find(args.engine)?;
+    let programs = DatabasePrograms::find(args.engine.map(Into::into))?;
     // A place that the picture cannot have must not cost the measurement.
     std::fs::create_dir_all(&args.record)
         .with_context(|| format!("cannot make {}", args.record.display()))?;
     let stop = signals::stop_flag()?;
     say::notice(format_args!("starting {} on an empty directory", programs.name()));
-    let server = Server::start(&programs, args.connections, &stop)?;
+    let server = TemporaryDatabase::start(&programs, args.connections, &stop)?;
     let findings = measure(args, &programs, &server, &stop);
     // The server is removed before anything is printed: a closed pipe may end the process.
     drop(server);
@@ -64,8 +63,8 @@ pub(super) fn run(args: &DatabaseDemoArgs) -> anyhow::Result<()> {
 
 fn measure(
     args: &DatabaseDemoArgs,
-    programs: &Programs,
-    server: &Server,
+    programs: &DatabasePrograms,
+    server: &TemporaryDatabase,
     stop: &AtomicBool,
 ) -> anyhow::Result<Findings> {
     let mut load = LoadConfig::closed(server.address());

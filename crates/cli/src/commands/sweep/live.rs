@@ -3,11 +3,10 @@
 //!
 //! It runs under a session with its record, limits and guard, as `lull run` does: however the
 //! sweep ends, every knob is restored. Each trial is a row of the file as soon as it ends
-//! ([`rows`]), and the same command goes on after an interruption. The result is a front of
+//! ([`lull_agent::sweep::rows`]), and the same command goes on after an interruption. The result is a front of
 //! power, tail and throughput, and the best setting of the load for a profile.
 
 mod output;
-mod rows;
 
 use crate::cli::SweepArgs;
 use crate::commands::UsageError;
@@ -21,12 +20,12 @@ use lull_agent::config::Config;
 use lull_agent::located::Located;
 use lull_agent::profile::{Profile, objective_text};
 use lull_agent::session::{Agent, Session, search_of, tuning_of};
+use lull_agent::sweep::rows::{SweepFile, SweepHead};
 use lull_agent::sweep::{Sweep, SweepTrial, describe_levels};
 use lull_agent::tuning_store::machine_class;
 use lull_control::Plant;
 use lull_policies::search::{Protocol, Tuning};
 use output::Swept;
-use rows::{Head, Rows};
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
@@ -105,7 +104,7 @@ fn sweep(
     let app = session.apps()[protocol.app.index()].name.clone();
     let objective = (protocol.percentile, protocol.bound);
     let profile = profile_of(session, args, &app, protocol)?;
-    let mut head = Head {
+    let mut head = SweepHead {
         machine: machine_class(session.plant().machine()),
         app: app.clone(),
         objective: objective_text(objective),
@@ -115,7 +114,7 @@ fn sweep(
         // The keys of a hash map are random in each process.
         seed: args.live.seed.unwrap_or_else(|| RandomState::new().hash_one(0) as u32),
     };
-    let opened = args.out.as_deref().map(|path| Rows::open(path, &head, args.live.seed));
+    let opened = args.out.as_deref().map(|path| SweepFile::open(path, &head, args.live.seed));
     let mut rows = opened.transpose()?;
     if let Some(rows) = &rows {
         head.seed = rows.seed();
@@ -188,7 +187,7 @@ fn check_load(sweep: &Sweep, rate_per_s: f64, load_change: f64) -> Result<(), Us
 fn make_trials(
     sweep: &mut Sweep,
     trials: &mut Trials<'_>,
-    mut rows: Option<&mut Rows>,
+    mut rows: Option<&mut SweepFile>,
 ) -> anyhow::Result<()> {
     let bar = parts().with_message("sweep");
     bar.set_length(sweep.length() as u64);

@@ -1,10 +1,10 @@
 //! What a sweep of a running server prints and writes.
 
-use super::rows::columns;
 use crate::say::notice;
 use crate::text::{estimate, number, table};
 use lull_agent::profile::{ProfiledLoad, objective_text};
 use lull_agent::sweep::analysis::{KnobEffect, SettingSummary};
+use lull_agent::sweep::rows::columns;
 use lull_agent::sweep::{Measured, Sweep, SweepTrial};
 use lull_lab::figure::{Axis, Figure, Look, Point, svg};
 use lull_lab::parquet_table::{Column, Kind, ParquetTable, TableValue};

@@ -4,10 +4,10 @@
 //! A row is appended as soon as its trial ends, so that a kill loses no more than the trial that
 //! was running. A last line that is not whole is removed.
 
-use crate::commands::UsageError;
+use super::{Measured, SweepTrial};
+use crate::error::UsageError;
 use anyhow::Context;
 use csv::StringRecord;
-use lull_agent::sweep::{Measured, SweepTrial};
 use lull_control::Capability;
 use lull_policies::search::{Reading, Refusal, Space};
 use serde::{Deserialize, Serialize};
@@ -32,23 +32,25 @@ const COLUMNS: [&str; 9] = [
 
 /// What a file is about. Only the same sweep goes on with its rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Head {
+pub struct SweepHead {
     /// The class of the machine.
-    pub(super) machine: String,
-    pub(super) app: String,
-    pub(super) objective: String,
+    pub machine: String,
+    /// The app whose tail is read.
+    pub app: String,
+    /// Its objective.
+    pub objective: String,
     /// The levels of each knob.
-    pub(super) levels: String,
+    pub levels: String,
     /// Length of a trial, and of what passes before it.
-    pub(super) trial: String,
+    pub trial: String,
     /// Checksum of the config.
-    pub(super) config: String,
+    pub config: String,
     /// The seed of the order, which a sweep that goes on keeps.
-    pub(super) seed: u32,
+    pub seed: u32,
 }
 
 /// An open file of rows.
-pub(super) struct Rows {
+pub struct SweepFile {
     path: PathBuf,
     file: File,
     seed: u32,
@@ -56,9 +58,12 @@ pub(super) struct Rows {
     text: String,
 }
 
-impl Rows {
-    /// Opens a file to append rows, or creates it. `seed` is that of the command line.
-    pub(super) fn open(path: &Path, head: &Head, seed: Option<u32>) -> anyhow::Result<Self> {
+impl SweepFile {
+    /// Opens a file to append rows, or creates it. `seed` is the one that the user gave.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or has the rows of another sweep.
+    pub fn open(path: &Path, head: &SweepHead, seed: Option<u32>) -> anyhow::Result<Self> {
         let open =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = open.with_context(|| format!("cannot write {}", path.display()))?;
@@ -94,12 +99,15 @@ impl Rows {
     }
 
     /// Returns the seed of the order.
-    pub(super) fn seed(&self) -> u32 {
+    pub fn seed(&self) -> u32 {
         self.seed
     }
 
     /// Returns the trials of the file, and writes the names of the columns if there are none.
-    pub(super) fn trials(&mut self, space: &Space) -> anyhow::Result<Vec<SweepTrial>> {
+    ///
+    /// # Errors
+    /// If a row is damaged, or the file cannot be written.
+    pub fn trials(&mut self, space: &Space) -> anyhow::Result<Vec<SweepTrial>> {
         let names = columns(space);
         if self.text.is_empty() {
             let line = line(&names)?;
@@ -122,13 +130,16 @@ impl Rows {
     }
 
     /// Appends the row of a trial.
-    pub(super) fn write(&mut self, trial: &SweepTrial, space: &Space) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&mut self, trial: &SweepTrial, space: &Space) -> anyhow::Result<()> {
         let line = line(&fields(trial, space))?;
         self.file.write_all(line.as_bytes()).context("cannot write a row of the sweep")
     }
 }
 
-impl Head {
+impl SweepHead {
     /// Refuses rows of another sweep.
     fn check_is(&self, there: &Self, seed: Option<u32>) -> Result<(), String> {
         let pairs = [
@@ -154,8 +165,8 @@ impl Head {
     }
 }
 
-/// The names of the columns.
-pub(super) fn columns(space: &Space) -> Vec<String> {
+/// Returns the names of the columns.
+pub fn columns(space: &Space) -> Vec<String> {
     let knobs = space.dimensions().iter().map(|it| it.knob.name().replace('-', "_"));
     let behind = COLUMNS.into_iter().map(str::to_owned);
     ["block".to_owned()].into_iter().chain(knobs).chain(behind).collect()
@@ -228,8 +239,8 @@ mod tests {
         Space::from_values(&values).unwrap()
     }
 
-    fn head() -> Head {
-        Head {
+    fn head() -> SweepHead {
+        SweepHead {
             machine: "a CPU 0123abcd".to_owned(),
             app: "server".to_owned(),
             objective: "p95 < 60ms".to_owned(),
@@ -263,7 +274,7 @@ mod tests {
 
     /// Writes the trials into a new file.
     fn written(path: &Path) {
-        let mut rows = Rows::open(path, &head(), None).unwrap();
+        let mut rows = SweepFile::open(path, &head(), None).unwrap();
         assert!(rows.trials(&space()).unwrap().is_empty());
         trials().iter().for_each(|trial| rows.write(trial, &space()).unwrap());
     }
@@ -274,16 +285,16 @@ mod tests {
         let path = place.path().join("rows.csv");
         written(&path);
         let whole = std::fs::read_to_string(&path).unwrap();
-        let other_seed = Head { seed: 8, ..head() };
-        let mut again = Rows::open(&path, &other_seed, None).unwrap();
+        let other_seed = SweepHead { seed: 8, ..head() };
+        let mut again = SweepFile::open(&path, &other_seed, None).unwrap();
         assert_eq!((again.trials(&space()).unwrap(), again.seed()), (trials(), 7));
         std::fs::write(&path, format!("{whole}2,1,4,19")).unwrap();
-        let mut torn = Rows::open(&path, &head(), Some(7)).unwrap();
+        let mut torn = SweepFile::open(&path, &head(), Some(7)).unwrap();
         assert_eq!(torn.trials(&space()).unwrap(), trials());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
         // A kill while the head was written.
         std::fs::write(&path, &whole[..MARK.len() + 9]).unwrap();
-        let mut begun = Rows::open(&path, &head(), None).unwrap();
+        let mut begun = SweepFile::open(&path, &head(), None).unwrap();
         assert!(begun.trials(&space()).unwrap().is_empty());
     }
 
@@ -293,14 +304,14 @@ mod tests {
         let path = place.path().join("rows.csv");
         written(&path);
         let whole = std::fs::read_to_string(&path).unwrap();
-        let refused = |head: &Head, seed: Option<u32>| {
-            let error = Rows::open(&path, head, seed).err().unwrap();
+        let refused = |head: &SweepHead, seed: Option<u32>| {
+            let error = SweepFile::open(&path, head, seed).err().unwrap();
             assert!(error.is::<UsageError>(), "{error}");
             error.to_string()
         };
-        let other = Head { machine: "another CPU".to_owned(), ..head() };
+        let other = SweepHead { machine: "another CPU".to_owned(), ..head() };
         assert!(refused(&other, None).contains("on the machine class `a CPU 0123abcd`"));
-        let other = Head { config: "0".to_owned(), ..head() };
+        let other = SweepHead { config: "0".to_owned(), ..head() };
         assert!(refused(&other, None).contains("name another file"));
         assert!(refused(&head(), Some(9)).contains("the seed 7"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
@@ -309,7 +320,7 @@ mod tests {
         for (from, to) in [("1234.5", "12x4"), ("refused_knob", "refused"), ("1,1,16", "1,1,15")] {
             assert!(whole.contains(from));
             std::fs::write(&path, whole.replacen(from, to, 1)).unwrap();
-            let mut rows = Rows::open(&path, &head(), None).unwrap();
+            let mut rows = SweepFile::open(&path, &head(), None).unwrap();
             assert!(rows.trials(&space()).is_err(), "{to}");
         }
     }

@@ -23,44 +23,44 @@ const JUMP: f64 = 1.25;
 
 /// One trial at one load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Trial {
+pub struct LoadTrial {
     /// Requests due per second.
-    pub(super) rate_per_s: f64,
+    pub rate_per_s: f64,
     /// Tail at the objective's percentile; none if nothing was answered.
     #[serde(rename = "tail_ns")]
-    pub(super) tail: Option<Nanos>,
+    pub tail: Option<Nanos>,
     /// Share of the requests due that were answered.
-    pub(super) answered: f64,
+    pub answered: f64,
 }
 
 /// Tail over load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub(super) struct Curve {
+pub struct LoadCurve {
     /// By rate, ascending.
-    pub(super) trials: Vec<Trial>,
+    pub trials: Vec<LoadTrial>,
     /// Whether the search finished; otherwise time or trials ran out.
-    pub(super) is_complete: bool,
+    pub is_complete: bool,
 }
 
 /// A load and the tail there.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Knee {
+pub struct LoadKnee {
     /// Requests per second.
-    pub(super) rate_per_s: f64,
+    pub rate_per_s: f64,
     /// The tail at this load.
     #[serde(rename = "tail_ns")]
-    pub(super) tail: Nanos,
+    pub tail: Nanos,
 }
 
 /// Puts one load on the server; `None` when time is over.
-pub(super) type Measure<'a> = dyn FnMut(f64) -> anyhow::Result<Option<Trial>> + 'a;
+pub type MeasureLoad<'a> = dyn FnMut(f64) -> anyhow::Result<Option<LoadTrial>> + 'a;
 
 /// Finds the curve of tail over load, beginning at a rate that may be far off.
 ///
 /// # Errors
 /// If a trial fails.
-pub(super) fn explore(first_per_s: f64, measure: &mut Measure<'_>) -> anyhow::Result<Curve> {
-    let mut search = Search { curve: Curve::default(), calm: None, measure };
+pub fn find_curve(first_per_s: f64, measure: &mut MeasureLoad<'_>) -> anyhow::Result<LoadCurve> {
+    let mut search = Search { curve: LoadCurve::default(), calm: None, measure };
     let done = search.all(first_per_s)?;
     let mut curve = search.curve;
     curve.is_complete = done.is_some();
@@ -69,10 +69,10 @@ pub(super) fn explore(first_per_s: f64, measure: &mut Measure<'_>) -> anyhow::Re
 }
 
 struct Search<'a, 'b> {
-    curve: Curve,
+    curve: LoadCurve,
     /// The first tail, with which others are compared.
     calm: Option<Nanos>,
-    measure: &'a mut Measure<'b>,
+    measure: &'a mut MeasureLoad<'b>,
 }
 
 impl Search<'_, '_> {
@@ -126,42 +126,44 @@ impl Search<'_, '_> {
     }
 }
 
-impl Curve {
+impl LoadCurve {
     /// The trials in which the server kept up.
-    fn kept_up(&self) -> Vec<Knee> {
-        let answered = |trial: &&Trial| trial.answered >= ANSWERED_MIN;
-        let point = |trial: &Trial| Some(Knee { rate_per_s: trial.rate_per_s, tail: trial.tail? });
-        let all: Vec<Knee> = self.trials.iter().filter(answered).filter_map(point).collect();
+    fn kept_up(&self) -> Vec<LoadKnee> {
+        let answered = |trial: &&LoadTrial| trial.answered >= ANSWERED_MIN;
+        let point =
+            |trial: &LoadTrial| Some(LoadKnee { rate_per_s: trial.rate_per_s, tail: trial.tail? });
+        let all: Vec<LoadKnee> = self.trials.iter().filter(answered).filter_map(point).collect();
         let calm = all.iter().map(|point| point.tail).min().unwrap_or_default();
         all.into_iter().filter(|point| point.tail <= calm.scale(STRETCH_MAX)).collect()
     }
 
-    /// Where the curve is farthest below its chord, on axes from 0 to 1
+    /// Returns where the curve is farthest below its chord, on axes from 0 to 1
     /// (Satopaa et al., "Finding a 'Kneedle' in a Haystack", 2011).
-    pub(super) fn chord_knee(&self) -> Option<Knee> {
+    pub fn chord_knee(&self) -> Option<LoadKnee> {
         let points = self.kept_up();
         let (first, last) = (*points.first()?, *points.last()?);
-        let ends = |of: fn(&Knee) -> f64| {
+        let ends = |of: fn(&LoadKnee) -> f64| {
             let all = points.iter().map(of);
             (all.clone().fold(f64::INFINITY, f64::min), all.fold(f64::NEG_INFINITY, f64::max))
         };
         let rates = (first.rate_per_s, last.rate_per_s);
         let tails = ends(|point| point.tail.as_secs_f64());
         let unit = |value: f64, (low, high): (f64, f64)| (value - low) / (high - low).max(1e-12);
-        let below =
-            |point: &Knee| unit(point.rate_per_s, rates) - unit(point.tail.as_secs_f64(), tails);
+        let below = |point: &LoadKnee| {
+            unit(point.rate_per_s, rates) - unit(point.tail.as_secs_f64(), tails)
+        };
         points.into_iter().max_by(|a, b| below(a).total_cmp(&below(b)))
     }
 
-    /// The least load from which the next one's tail is 1.25 times as long.
-    pub(super) fn jump_knee(&self) -> Option<Knee> {
+    /// Returns the least load from which the next one's tail is 1.25 times as long.
+    pub fn jump_knee(&self) -> Option<LoadKnee> {
         let points = self.kept_up();
-        let jumps = |pair: &&[Knee]| pair[1].tail.0 as f64 >= JUMP * pair[0].tail.0 as f64;
+        let jumps = |pair: &&[LoadKnee]| pair[1].tail.0 as f64 >= JUMP * pair[0].tail.0 as f64;
         points.windows(2).find(jumps).map(|pair| pair[0])
     }
 
-    /// The highest load measured whose tail is within a bound.
-    pub(super) fn within(&self, bound: Nanos) -> Option<Knee> {
+    /// Returns the highest load measured whose tail is within a bound.
+    pub fn within(&self, bound: Nanos) -> Option<LoadKnee> {
         self.kept_up().into_iter().rfind(|point| point.tail <= bound)
     }
 }
@@ -171,16 +173,16 @@ mod tests {
     use super::*;
 
     /// M/M/1 with 1 ms of service: p95 = 3 ms/(1 - rate/1000).
-    fn queue(rate: f64) -> Trial {
+    fn queue(rate: f64) -> LoadTrial {
         let busy = (rate / 1_000.0).min(1.5);
         let tail = if busy < 0.999 { 3e-3 / (1.0 - busy) } else { 5.0 };
         let answered = if busy > 1.0 { 1.0 / busy } else { 1.0 };
-        Trial { rate_per_s: rate, tail: Some(Nanos::from_secs_f64(tail)), answered }
+        LoadTrial { rate_per_s: rate, tail: Some(Nanos::from_secs_f64(tail)), answered }
     }
 
-    fn curve_from(first: f64) -> (Curve, usize) {
+    fn curve_from(first: f64) -> (LoadCurve, usize) {
         let mut trials = 0;
-        let curve = explore(first, &mut |rate| {
+        let curve = find_curve(first, &mut |rate| {
             trials += 1;
             Ok(Some(queue(rate)))
         });
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn when_time_is_over_what_was_found_is_kept_and_said_to_be_part() {
         let mut left = 3;
-        let curve = explore(50.0, &mut |rate| {
+        let curve = find_curve(50.0, &mut |rate| {
             left -= 1;
             Ok((left >= 0).then(|| queue(rate)))
         });
@@ -224,12 +226,12 @@ mod tests {
 
     #[test]
     fn a_server_that_never_answers_or_never_tires_ends_the_search() {
-        let dead = |rate| Ok(Some(Trial { rate_per_s: rate, tail: None, answered: 0.0 }));
-        let curve = explore(50.0, &mut { dead }).unwrap();
+        let dead = |rate| Ok(Some(LoadTrial { rate_per_s: rate, tail: None, answered: 0.0 }));
+        let curve = find_curve(50.0, &mut { dead }).unwrap();
         assert!(!curve.is_complete && curve.chord_knee().is_none());
         let tail = Some(Nanos::from_millis(1));
-        let endless = |rate| Ok(Some(Trial { rate_per_s: rate, tail, answered: 1.0 }));
-        let curve = explore(50.0, &mut { endless }).unwrap();
+        let endless = |rate| Ok(Some(LoadTrial { rate_per_s: rate, tail, answered: 1.0 }));
+        let curve = find_curve(50.0, &mut { endless }).unwrap();
         assert!(!curve.is_complete);
         assert_eq!(curve.trials.len(), 1 + DOUBLINGS as usize);
     }

@@ -1,15 +1,13 @@
 //! A database on an empty temporary directory, under the preloaded gate.
 //!
-//! Everything that a run makes is in directories that carry its process number: one for the
-//! data and the socket, and one in memory for the page that the server shares with the agent.
-//! A run removes both at its end; a run that was killed leaves them, with its server, to the
-//! next one ([`remove_leftovers`]).
+//! A run makes two directories that carry its process number: one for the data and the socket,
+//! and one in memory for the page that the server shares with the agent. It removes both at its
+//! end. What a killed run leaves, with its server, the next run removes.
 
-use crate::cli::Engine;
+use crate::error::UsageError;
+use crate::library::Library;
+use crate::scratch::{self, Scratch};
 use anyhow::{Context, bail, ensure};
-use lull_agent::error::UsageError;
-use lull_agent::library::Library;
-use lull_agent::scratch::{self, Scratch};
 use lull_host::Roots;
 use lull_host::oncall::{PageDirectory, Rules, Runtime};
 use lull_oncall::protocol::Protocol as GateProtocol;
@@ -41,28 +39,38 @@ const PLACES: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/usr/local/bin"];
 /// Where distributions keep the versions of PostgreSQL.
 const POSTGRES_VERSIONS: [&str; 2] = ["/usr/lib/postgresql", "/usr"];
 
+/// A database that can be started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DatabaseEngine {
+    /// MariaDB.
+    Mariadb,
+    /// PostgreSQL.
+    Postgresql,
+}
+
 /// The programs of an installed database.
 #[derive(Debug)]
-pub(super) struct Programs {
-    engine: Engine,
+pub struct DatabasePrograms {
+    engine: DatabaseEngine,
     install: PathBuf,
     server: PathBuf,
 }
 
-impl Programs {
+impl DatabasePrograms {
     /// Finds the programs of this database, or of the first that is installed.
     ///
     /// # Errors
     /// If none is installed: how to install one.
-    pub(super) fn find(engine: Option<Engine>) -> Result<Self, UsageError> {
-        let engines = engine.map_or(vec![Engine::Mariadb, Engine::Postgresql], |one| vec![one]);
+    pub fn find(engine: Option<DatabaseEngine>) -> Result<Self, UsageError> {
+        let engines = engine
+            .map_or(vec![DatabaseEngine::Mariadb, DatabaseEngine::Postgresql], |one| vec![one]);
         let path = std::env::var_os("PATH").unwrap_or_default();
         let places: Vec<PathBuf> =
             std::env::split_paths(&path).chain(PLACES.map(PathBuf::from)).collect();
         Self::find_in(&engines, &places)
     }
 
-    fn find_in(engines: &[Engine], places: &[PathBuf]) -> Result<Self, UsageError> {
+    fn find_in(engines: &[DatabaseEngine], places: &[PathBuf]) -> Result<Self, UsageError> {
         let found = engines.iter().find_map(|engine| Self::in_places(*engine, places));
         found.ok_or_else(|| {
             let names: Vec<&str> = engines.iter().map(|engine| name(*engine)).collect();
@@ -75,17 +83,17 @@ impl Programs {
         })
     }
 
-    fn in_places(engine: Engine, places: &[PathBuf]) -> Option<Self> {
+    fn in_places(engine: DatabaseEngine, places: &[PathBuf]) -> Option<Self> {
         let find = |places: &[PathBuf], name: &str| {
             places.iter().map(|place| place.join(name)).find(|path| path.is_file())
         };
         let [install, server] = match engine {
-            Engine::Mariadb => ["mariadb-install-db", "mariadbd"],
-            Engine::Postgresql => ["initdb", "postgres"],
+            DatabaseEngine::Mariadb => ["mariadb-install-db", "mariadbd"],
+            DatabaseEngine::Postgresql => ["initdb", "postgres"],
         };
         let mut all = match engine {
-            Engine::Mariadb => Vec::new(),
-            Engine::Postgresql => postgres_places(),
+            DatabaseEngine::Mariadb => Vec::new(),
+            DatabaseEngine::Postgresql => postgres_places(),
         };
         all.extend_from_slice(places);
         // Both programs of one place, so that their versions are the same.
@@ -98,12 +106,16 @@ impl Programs {
         Some(Self { engine, install, server })
     }
 
-    pub(super) const fn name(&self) -> &'static str {
+    /// Returns the name of the database, as its makers write it.
+    pub const fn name(&self) -> &'static str {
         name(self.engine)
     }
 
-    /// The first line of the server's `--version`.
-    pub(super) fn version(&self) -> anyhow::Result<String> {
+    /// Returns the first line of the server's `--version`.
+    ///
+    /// # Errors
+    /// If the server does not run.
+    pub fn version(&self) -> anyhow::Result<String> {
         let output = Command::new(&self.server).arg("--version").output();
         let output = output.with_context(|| format!("cannot run {}", self.server.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
@@ -115,10 +127,10 @@ impl Programs {
         let mut install = Command::new(&self.install);
         let data = place.join("data");
         match self.engine {
-            Engine::Mariadb => install
+            DatabaseEngine::Mariadb => install
                 .args(["--no-defaults", "--auth-root-authentication-method=normal"])
                 .arg(format!("--datadir={}", data.display())),
-            Engine::Postgresql => install
+            DatabaseEngine::Postgresql => install
                 .args(["--auth=trust", "--username=lull", "--no-sync", "--encoding=UTF8"])
                 .arg("--locale=C")
                 .arg("-D")
@@ -131,7 +143,7 @@ impl Programs {
         let mut server = Command::new(&self.server);
         let path = |option: &str, name: &str| format!("--{option}={}", place.join(name).display());
         match self.engine {
-            Engine::Mariadb => {
+            DatabaseEngine::Mariadb => {
                 server.args(["--no-defaults", "--skip-networking", "--back-log=1000"]);
                 server.args([path("datadir", "data"), path("tmpdir", "tmp")]);
                 server.args([path("socket", "run/socket"), path("pid-file", "run/pid")]);
@@ -139,7 +151,7 @@ impl Programs {
                 server.args(["--innodb-buffer-pool-size=256M", "--max-prepared-stmt-count=100000"]);
                 server.arg("--innodb-flush-log-at-trx-commit=2");
             }
-            Engine::Postgresql => {
+            DatabaseEngine::Postgresql => {
                 server.arg("-D").arg(place.join("data"));
                 let socket = format!("unix_socket_directories={}/run", place.display());
                 let connections = format!("max_connections={connections}");
@@ -168,8 +180,10 @@ impl Programs {
     /// The socket, and the address on it.
     fn address(&self, place: &Path) -> (PathBuf, Address) {
         let (protocol, socket, user, database) = match self.engine {
-            Engine::Mariadb => (Protocol::Mysql, "run/socket", "root", "test"),
-            Engine::Postgresql => (Protocol::Postgres, "run/.s.PGSQL.5432", "lull", "postgres"),
+            DatabaseEngine::Mariadb => (Protocol::Mysql, "run/socket", "root", "test"),
+            DatabaseEngine::Postgresql => {
+                (Protocol::Postgres, "run/.s.PGSQL.5432", "lull", "postgres")
+            }
         };
         let socket = place.join(socket);
         let address = Address::database_on_socket(protocol, &socket, user, database);
@@ -178,16 +192,16 @@ impl Programs {
 
     fn gate_protocol(&self) -> Option<GateProtocol> {
         GateProtocol::from_name(match self.engine {
-            Engine::Mariadb => "mysql",
-            Engine::Postgresql => "postgres",
+            DatabaseEngine::Mariadb => "mysql",
+            DatabaseEngine::Postgresql => "postgres",
         })
     }
 }
 
-const fn name(engine: Engine) -> &'static str {
+const fn name(engine: DatabaseEngine) -> &'static str {
     match engine {
-        Engine::Mariadb => "MariaDB",
-        Engine::Postgresql => "PostgreSQL",
+        DatabaseEngine::Mariadb => "MariaDB",
+        DatabaseEngine::Postgresql => "PostgreSQL",
     }
 }
 
@@ -206,7 +220,7 @@ fn postgres_places() -> Vec<PathBuf> {
 }
 
 /// A running server. It is ended and removed when the value is dropped.
-pub(super) struct Server {
+pub struct TemporaryDatabase {
     child: Child,
     address: Address,
     runtime: Arc<Runtime>,
@@ -216,13 +230,13 @@ pub(super) struct Server {
     _library: Library,
 }
 
-impl Server {
+impl TemporaryDatabase {
     /// Installs a database and starts its server with an open gate; returns when it answers.
     ///
     /// # Errors
     /// If a program fails (with the end of its output), or a stop is requested.
-    pub(super) fn start(
-        programs: &Programs,
+    pub fn start(
+        programs: &DatabasePrograms,
         connections: u16,
         stop: &AtomicBool,
     ) -> anyhow::Result<Self> {
@@ -261,11 +275,13 @@ impl Server {
         Ok(server)
     }
 
-    pub(super) fn address(&self) -> Address {
+    /// Returns the address of its unix socket.
+    pub fn address(&self) -> Address {
         self.address.clone()
     }
 
-    pub(super) const fn runtime(&self) -> &Arc<Runtime> {
+    /// Returns the runtime of its gate.
+    pub const fn runtime(&self) -> &Arc<Runtime> {
         &self.runtime
     }
 
@@ -295,7 +311,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TemporaryDatabase {
     fn drop(&mut self) {
         // SIGQUIT ends all processes of PostgreSQL at once and frees its shared memory. There
         // is nothing to save, so that MariaDB is killed.
@@ -340,7 +356,7 @@ fn spawn(command: &mut Command, place: &Path, log: &str) -> anyhow::Result<Child
     command.spawn().context(failed)
 }
 
-fn install(programs: &Programs, place: &Path, stop: &AtomicBool) -> anyhow::Result<()> {
+fn install(programs: &DatabasePrograms, place: &Path, stop: &AtomicBool) -> anyhow::Result<()> {
     let mut command = programs.install(place);
     // Marks the program's processes for `end_all`.
     let mut child = spawn(command.env("LULL_DEMO", place), place, "install.log")?;
@@ -407,12 +423,13 @@ mod tests {
     fn a_missing_database_comes_with_how_to_install_it() {
         let empty = tempfile::tempdir().unwrap();
         let places = [empty.path().to_owned()];
-        let refused = Programs::find_in(&[Engine::Mariadb], &places).unwrap_err().to_string();
+        let refused =
+            DatabasePrograms::find_in(&[DatabaseEngine::Mariadb], &places).unwrap_err().to_string();
         assert!(refused.starts_with("MariaDB is not installed: `apt-get install "), "{refused}");
         for name in ["mariadb-install-db", "mariadbd"] {
             std::fs::write(empty.path().join(name), "").unwrap();
         }
-        let found = Programs::in_places(Engine::Mariadb, &places).unwrap();
+        let found = DatabasePrograms::in_places(DatabaseEngine::Mariadb, &places).unwrap();
         assert_eq!(found.server, empty.path().join("mariadbd"));
     }
 }
