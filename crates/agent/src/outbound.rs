@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_read_anew_and_cannot_add_a_header() {
+    fn a_token_is_read_each_time_and_cannot_add_a_header() {
         let place = tempfile::tempdir().unwrap();
         let file = place.path().join("token");
         let outbound = Outbound::new(Access { token: Some(file.clone()), ..Access::default() });

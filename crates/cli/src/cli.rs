@@ -41,7 +41,7 @@ pub(crate) use state::{ReloadArgs, RestoreArgs};
 pub(crate) use tuning::{IntlogArgs, SweepArgs, TraceArgs, TuneArgs};
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use lull_host::knobs::hold::Wish;
+use lull_host::knobs::hold::HoldRequest;
 use lull_lab::parquet_table::ParquetError;
 use lull_measure::Nanos;
 use lull_workload::apps::burner::Work;
@@ -413,7 +413,7 @@ pub(crate) struct HoldArgs {
     /// wake-latency=TIME, resume-latency=CORES:TIME, power-limit=DOMAIN:WATTS, irq=NUMBER:CORES,
     /// cgroup=PATH:FILE:VALUE, unit=NAME:FILE:VALUE or coalescing=NIC:KEY:VALUE
     #[arg(required = true, value_name = "KNOB=VALUE")]
-    pub(crate) wishes: Vec<Wish>,
+    pub(crate) requests: Vec<HoldRequest>,
     /// What to run meanwhile; without it until interrupted
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,

@@ -79,15 +79,16 @@ pub struct Turn {
     pub changes: Vec<Setting>,
     /// What is already known for the journal.
     pub entries: Vec<Entry>,
-    /// What is wanted, before the limits.
+    /// The plan of the policy, before the limits.
     pub plan: Plan,
-    wishes: Vec<Wish>,
+    origins: Vec<SettingOrigin>,
     expected: Option<Expectation>,
     time: Nanos,
 }
 
+/// Why a setting is applied.
 #[derive(Debug)]
-struct Wish {
+struct SettingOrigin {
     reason: Reason,
     limit: Option<String>,
 }
@@ -200,7 +201,7 @@ impl Controller {
             changes: Vec::new(),
             entries: Vec::new(),
             plan: Plan::keep(),
-            wishes: Vec::new(),
+            origins: Vec::new(),
             expected: None,
             time: seen.time,
         };
@@ -222,9 +223,9 @@ impl Controller {
 
     /// Takes note of what the plant made of a turn's changes; the journal of the epoch.
     pub fn conclude(&mut self, turn: Turn, applied: Applied) -> (Standing, Vec<Entry>) {
-        let Turn { standing, mut entries, wishes, expected, time, .. } = turn;
+        let Turn { standing, mut entries, origins, expected, time, .. } = turn;
         let (mut changed, mut refused) = (false, Vec::new());
-        for (outcome, wish) in applied.outcomes.into_iter().zip(wishes) {
+        for (outcome, origin) in applied.outcomes.into_iter().zip(origins) {
             let knob = outcome.wanted.knob();
             let from = self.state.get(&knob).cloned();
             if let Some(now) = outcome.in_force() {
@@ -235,7 +236,7 @@ impl Controller {
             if let Some(why) = outcome.failure(from.as_ref()) {
                 refused.push((outcome.wanted.clone(), why));
             }
-            let Wish { reason, limit } = wish;
+            let SettingOrigin { reason, limit } = origin;
             let decision = Decision { from, reason, outcome, limit, expected: expected.clone() };
             entries.push(Entry { time, event: Event::Decision(decision) });
         }
@@ -330,7 +331,7 @@ impl Controller {
                 Verdict::Pass(_, _) if self.rules.dry_run => turn.push(held("dry run".into())),
                 Verdict::Pass(to, limit) => {
                     turn.changes.push(to);
-                    turn.wishes.push(Wish { reason: step.reason.clone(), limit });
+                    turn.origins.push(SettingOrigin { reason: step.reason.clone(), limit });
                 }
             }
         }

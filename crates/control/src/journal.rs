@@ -127,7 +127,7 @@ pub struct Decision {
     pub reason: Reason,
     /// What was wanted and what took effect.
     pub outcome: Outcome,
-    /// Which limit changed the policy's wish, if one did.
+    /// The limit that changed the policy's setting, if one did.
     pub limit: Option<String>,
     /// What the policy expects of the whole plan.
     pub expected: Option<Expectation>,

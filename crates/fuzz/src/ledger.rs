@@ -216,8 +216,8 @@ impl Machine {
             let wanted = knob.old.as_ref().unwrap_or(&knob.now);
             let is_kept = is_damaged && found == knob.now;
             // The line that gives a knob up may be the one that is lost.
-            let is_anew = is_damaged && knob.is_released;
-            assert!(found == *wanted || is_kept || is_anew, "{found} for {knob:?}");
+            let is_reclaimed = is_damaged && knob.is_released;
+            assert!(found == *wanted || is_kept || is_reclaimed, "{found} for {knob:?}");
             knob.now = found;
         }
         Ok(())

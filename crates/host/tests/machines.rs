@@ -7,7 +7,7 @@ use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::frequency::Frequency;
 use lull_host::gauges::idle::{IdleResidency, IdleState};
 use lull_host::guard::{Ledger, StateDir};
-use lull_host::knobs::hold::{Wish, hold};
+use lull_host::knobs::hold::{HoldRequest, hold};
 use lull_host::{HostConfig, HostPlant, Roots, Stop, probe};
 use lull_measure::{Hertz, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,15 +183,15 @@ fn cppc_is_steered_by_its_speed_and_has_its_governor_back() {
 #[test]
 fn a_preference_is_set_where_the_driver_has_one_and_refused_where_not() {
     let intel = Recorded::new("intel-core-i7-1370p");
-    let wish: Wish = "energy-preference=power".parse().unwrap();
+    let request: HoldRequest = "energy-preference=power".parse().unwrap();
     let mut ledger = intel.ledger();
-    let held = hold(std::slice::from_ref(&wish), &intel.roots, &mut ledger).unwrap();
+    let held = hold(std::slice::from_ref(&request), &intel.roots, &mut ledger).unwrap();
     assert_eq!((held.changes().len(), intel.preferences().len()), (20, 1));
     assert!(intel.preferences().contains("power"));
     assert!(ledger.restore().failed.is_empty());
     assert_eq!(intel.preferences(), BTreeSet::from(["balance_performance".to_owned()]));
     let arm = Recorded::new("nvidia-gb10");
-    let refused = hold(&[wish], &arm.roots, &mut arm.ledger()).unwrap_err().to_string();
+    let refused = hold(&[request], &arm.roots, &mut arm.ledger()).unwrap_err().to_string();
     assert!(refused.contains("energy_performance_available_preferences"), "{refused}");
 }
 
@@ -218,7 +218,7 @@ fn idle_states_of_an_old_kernel_lack_what_it_did_not_tell() {
     assert_eq!((deep.entries, deep.time), (228_384_696, us(6_748_047_758_841)));
     let means = IdleResidency::probe(&machine.roots).unwrap();
     assert_eq!(means, "cpuidle (C0, NHM-C1, NHM-C3, NHM-C6)");
-    let wish = "idle-latency=20us".parse().unwrap();
-    let refused = hold(&[wish], &machine.roots, &mut machine.ledger()).unwrap_err().to_string();
+    let request = "idle-latency=20us".parse().unwrap();
+    let refused = hold(&[request], &machine.roots, &mut machine.ledger()).unwrap_err().to_string();
     assert!(refused.contains("disable"), "{refused}");
 }

@@ -21,11 +21,11 @@ use pyo3::types::{PyBool, PyString};
 #[pyclass(module = "lull")]
 #[derive(Default)]
 pub(crate) struct Plan {
-    wishes: Vec<Wish>,
+    planned: Vec<PlannedSetting>,
 }
 
 /// One setting as it was written.
-struct Wish {
+struct PlannedSetting {
     knob: String,
     value: Py<PyAny>,
     of: Option<Py<PyAny>>,
@@ -38,22 +38,22 @@ impl Plan {
         Self::default()
     }
 
-    /// Wants a setting of a knob; a later one of the same knob replaces it.
+    /// Adds the setting of a knob; a later one of the same knob replaces it.
     #[pyo3(signature = (knob, value, of = None))]
     fn set(&mut self, knob: String, value: Py<PyAny>, of: Option<Py<PyAny>>) {
-        self.wishes.push(Wish { knob, value, of });
+        self.planned.push(PlannedSetting { knob, value, of });
     }
 
     fn __len__(&self) -> usize {
-        self.wishes.len()
+        self.planned.len()
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let wish = |wish: &Wish| {
-            let of = wish.of.as_ref().map(|of| format!(" of {}", of.bind(py)));
-            format!("{}{}: {}", wish.knob, of.unwrap_or_default(), wish.value.bind(py))
+        let planned = |planned: &PlannedSetting| {
+            let of = planned.of.as_ref().map(|of| format!(" of {}", of.bind(py)));
+            format!("{}{}: {}", planned.knob, of.unwrap_or_default(), planned.value.bind(py))
         };
-        format!("<lull.Plan {}>", self.wishes.iter().map(wish).collect::<Vec<_>>().join(", "))
+        format!("<lull.Plan {}>", self.planned.iter().map(planned).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -70,14 +70,16 @@ impl Plan {
     /// # Errors
     /// `PlanError` at the first one that the machine does not have or whose value it cannot be.
     pub(crate) fn settings(&self, py: Python<'_>, target: Target<'_>) -> PyResult<Vec<Setting>> {
-        let setting = |wish: &Wish| target.setting(py, wish).map_err(|why| plan_error(py, why));
-        self.wishes.iter().map(setting).collect()
+        let setting = |planned: &PlannedSetting| {
+            target.setting(py, planned).map_err(|why| plan_error(py, why))
+        };
+        self.planned.iter().map(setting).collect()
     }
 }
 
 impl Target<'_> {
-    fn setting(self, py: Python<'_>, wish: &Wish) -> Result<Setting, String> {
-        let name = wish.knob.as_str();
+    fn setting(self, py: Python<'_>, planned: &PlannedSetting) -> Result<Setting, String> {
+        let name = planned.knob.as_str();
         let Some(row) = KNOBS.iter().find(|row| row.name == name) else {
             let names = KNOBS.iter().map(|row| row.name).collect::<Vec<_>>().join(", ");
             return Err(format!("there is no knob `{name}`; there are: {names}"));
@@ -85,8 +87,8 @@ impl Target<'_> {
         if let Err(why) = self.machine.capabilities.get(row.capability) {
             return Err(format!("knob `{name}` cannot be set here: {why}"));
         }
-        let knob = self.knob(row, wish.of.as_ref().map(|of| of.bind(py)))?;
-        let given = wish.value.bind(py);
+        let knob = self.knob(row, planned.of.as_ref().map(|of| of.bind(py)))?;
+        let given = planned.value.bind(py);
         let value = value(row.values, given)
             .ok_or_else(|| format!("`{name}` cannot be {given}: {}", wanted(row.values)))?;
         let setting = knob.set_to(value);

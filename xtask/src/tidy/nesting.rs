@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_in_a_function_begins_anew() {
+    fn a_function_in_a_function_is_counted_from_zero() {
         let text = "fn a() { loop { loop { loop { fn b() { loop { loop { } } } } } } }\n";
         assert!(in_file(&DEPTH, "a.rs", text).is_empty());
     }

@@ -98,7 +98,7 @@ pub struct Scene<'a> {
     pub controller: &'a Controller,
     /// What was observed and decided.
     pub epoch: &'a Epoch,
-    /// Name and wishes of the policy that decides beside the acting one.
+    /// Name and decisions of the policy that decides beside the acting one.
     pub shadow: Option<(&'a str, &'a [Entry])>,
     /// The counters.
     pub totals: &'a Totals,
@@ -232,14 +232,14 @@ mod by_number {
 }
 
 fn journal(apps: &[AppSpec], entries: &[Entry], shadow: Option<(&str, &[Entry])>) -> Vec<Line> {
-    let wish = |name: &str, entry: &Entry| Line {
+    let decision = |name: &str, entry: &Entry| Line {
         time_s: entry.time.as_secs_f64(),
         kind: LineKind::Shadow,
         text: format!("{name} would: {}", status::describe_event(apps, &entry.event)),
     };
-    let wishes = shadow.into_iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
+    let decisions = shadow.into_iter().flat_map(|(name, all)| all.iter().map(move |it| (name, it)));
     let done = entries.iter().map(|entry| line(apps, entry));
-    done.chain(wishes.map(|(name, entry)| wish(name, entry))).collect()
+    done.chain(decisions.map(|(name, entry)| decision(name, entry))).collect()
 }
 
 fn line(apps: &[AppSpec], entry: &Entry) -> Line {

@@ -27,7 +27,7 @@ impl Shadow {
         plant: &impl Plant,
         seed: u64,
     ) -> Result<Self, LimitsError> {
-        // A dry run would repeat every wish in every epoch.
+        // A dry run would repeat every decision in every epoch.
         let rules = Rules { dry_run: false, ..rules };
         let controller = Controller::new(policy, rules, plant)?;
         Ok(Self { name: name.to_owned(), controller, rng: Rng::seed_from_u64(seed) })

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     let place = StateDir::locate(args.state.as_deref())?;
     let (mut ledger, guard) =
         guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::notice(text))?;
-    let held = match hold::hold(&args.wishes, &roots, &mut ledger) {
+    let held = match hold::hold(&args.requests, &roots, &mut ledger) {
         Ok(held) => held,
         Err(error) => return Err(give_up(ledger, error)),
     };

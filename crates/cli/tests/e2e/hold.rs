@@ -6,9 +6,9 @@ use crate::support::{is_root, skip};
 use std::path::{Path, PathBuf};
 
 /// Runs `lull hold` with a state directory of the scene.
-fn hold(scene: &Scene, wish: &str, command: &[&str]) -> Ended {
+fn hold(scene: &Scene, request: &str, command: &[&str]) -> Ended {
     let state = scene.path("state").display().to_string();
-    scene.run(&[&["hold", "--state", &state, wish, "--"][..], command].concat())
+    scene.run(&[&["hold", "--state", &state, request, "--"][..], command].concat())
 }
 
 /// A cgroup of this test's own with a CPU controller; `None` where none can be had.
@@ -64,12 +64,12 @@ fn a_cgroup_is_held_while_the_command_runs_and_put_back() {
     };
     let scene = Scene::new();
     let before = cgroup.weight();
-    let wish = format!("cgroup={}:cpu.weight:7", cgroup.name());
+    let request = format!("cgroup={}:cpu.weight:7", cgroup.name());
     let file = cgroup.0.join("cpu.weight").display().to_string();
-    let ended = hold(&scene, &wish, &["cat", &file]).well();
+    let ended = hold(&scene, &request, &["cat", &file]).well();
     assert_eq!(ended.out.trim(), "7");
     assert_eq!(cgroup.weight(), before);
-    let failed = hold(&scene, &wish, &["false"]);
+    let failed = hold(&scene, &request, &["false"]);
     assert_eq!(failed.code(), 1);
     assert_eq!(cgroup.weight(), before);
 }
@@ -83,8 +83,9 @@ fn a_core_has_its_wake_up_latency_bounded_while_the_command_runs() {
         return skip("no per-core latency bound to write here");
     }
     let scene = Scene::new();
-    let wish = if before == "4711" { "resume-latency=0:4712us" } else { "resume-latency=0:4711us" };
-    let ended = hold(&scene, wish, &["cat", file]).well();
+    let request =
+        if before == "4711" { "resume-latency=0:4712us" } else { "resume-latency=0:4711us" };
+    let ended = hold(&scene, request, &["cat", file]).well();
     assert_eq!(ended.out.trim(), if before == "4711" { "4712" } else { "4711" });
     assert_eq!(read(), before);
     assert!(ended.err.contains("1 values restored"), "{}", ended.err);
@@ -101,8 +102,8 @@ fn the_command_of_a_killed_hold_is_ended() {
     }
     let scene = Scene::new();
     let state = scene.path("state").display().to_string();
-    let wish = "resume-latency=1:4713us";
-    let arguments = ["hold", "--state", &state, wish, "--", "sleep", "3000"];
+    let request = "resume-latency=1:4713us";
+    let arguments = ["hold", "--state", &state, request, "--", "sleep", "3000"];
     let mut hold = scene.start(scene.lull(&arguments));
     hold.wait_for("the command", || scene.process_with(&["sleep", "3000"]).is_some());
     hold.wait_for("its line in the ledger", || {

@@ -184,9 +184,9 @@ fn a_shadow_says_what_it_would_do_and_touches_nothing() {
     let record = Record::open(&scene.records()[0]);
     assert_eq!(record.events("decision"), Vec::<Value>::new());
     assert_eq!(record.fact("shadow").as_deref(), Some("even"));
-    let wishes = record.text("SELECT event FROM shadow ORDER BY rowid");
-    assert_eq!(wishes.len(), 2, "each app once: {wishes:?}");
-    assert!(wishes[0].contains("decision") && wishes[0].contains("cores"), "{wishes:?}");
+    let decisions = record.text("SELECT event FROM shadow ORDER BY rowid");
+    assert_eq!(decisions.len(), 2, "each app once: {decisions:?}");
+    assert!(decisions[0].contains("decision") && decisions[0].contains("cores"), "{decisions:?}");
     let arguments = ["run".as_ref(), config.as_os_str(), "--shadow".as_ref(), "evne".as_ref()];
     scene.run(&arguments).refused(2, "agent.shadow: `evne` cannot be the shadow");
 }

@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(meter.next(), Nanos::MAX);
         assert!(!meter.answered(Nanos(5)) && meter.answered(Nanos(5)));
         assert_eq!(meter.read(Nanos(9), 1).samples, 2);
-        assert!(!meter.answered(Nanos(5)), "it counts anew");
+        assert!(!meter.answered(Nanos(5)), "it counts from zero");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::load::Crew;
 use super::power::{CoreSample, PowerSample, Step};
 use crate::gauges::idle::{IdleCount, IdleState};
 use crate::knobs::KnobError;
-use crate::knobs::hold::{Held, Wish, hold};
+use crate::knobs::hold::{Held, HoldRequest, hold};
 use crate::{HostPlant, Roots};
 use lull_control::{
     CoreId, CoreSeen, EnergySource, FrequencyDomain, Got, Observation, Plant, PlantError, Setting,
@@ -105,8 +105,8 @@ impl Bench {
     ///
     /// # Errors
     /// If it cannot be held.
-    pub fn hold(&mut self, wish: Wish) -> Result<(), BenchError> {
-        self.held.push(hold(&[wish], &self.roots, self.plant.ledger_mut())?);
+    pub fn hold(&mut self, request: HoldRequest) -> Result<(), BenchError> {
+        self.held.push(hold(&[request], &self.roots, self.plant.ledger_mut())?);
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Bench {
         if step.shallow && self.held.is_empty() {
             let at_most =
                 shallowest(&IdleState::read_all(&self.roots, CoreId(0)).unwrap_or_default());
-            self.hold(Wish::IdleLatency(at_most))?;
+            self.hold(HoldRequest::IdleLatency(at_most))?;
         }
         let crew = Crew::busy(&step.busy)?;
         let seen = self.measure()?;

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_that_begins_anew_is_counted_anew() {
+    fn an_app_that_restarts_is_counted_from_zero() {
         let Some(mut tally) = task_clock() else { return };
         assert_eq!(tally.read(&[], Nanos::from_secs(2)), Ok(0));
         assert!(tally.counters.is_empty());

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_went_and_came_is_set_anew() {
+    fn a_core_that_went_offline_and_came_back_is_set_again() {
         let mut scene = Scene::new(1, "schedutil userspace");
         scene.set(0, GHZ).unwrap();
         scene.write(0, "affected_cpus", "\n");

@@ -1,7 +1,7 @@
 //! Knobs that no policy steers: set once, held for a while, put back.
 //!
-//! One file each. A [`Wish`] is checked against what is there before anything
-//! is written; then all wishes are granted or none. Old values are in the
+//! One file each. A [`HoldRequest`] is checked against what is there before anything
+//! is written; then all requests are granted or none. Old values are in the
 //! ledger first, so that a guard puts them back if this process dies; the
 //! wake-up latency is held by an open file, which the kernel closes itself.
 
@@ -35,7 +35,7 @@ use std::str::FromStr;
 
 /// One knob and the value to hold it at.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wish {
+pub enum HoldRequest {
     /// The governor of all frequency domains.
     Governor(String),
     /// The energy-performance preference of all frequency domains.
@@ -91,27 +91,27 @@ pub enum CgroupControl {
     Cores(CoreSet),
 }
 
-/// Why a text is no wish.
+/// Why a text is no request to hold a knob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no knob to hold: {why}")]
-pub struct WishError {
+pub struct HoldRequestError {
     text: String,
     why: String,
 }
 
-/// Wishes as they are granted. Dropping it leaves what the ledger puts back.
+/// Granted requests. After a drop the ledger still has what is to be restored.
 #[derive(Debug)]
 pub struct Held {
     written: Vec<Written>,
     nics: Vec<(String, Coalescing)>,
     latency: Option<File>,
     limits: Vec<UnitState>,
-    /// What the user should know of how the wishes were granted.
+    /// What the user should know of how the requests were granted.
     notes: Vec<String>,
     roots: Roots,
 }
 
-/// What granting some wishes changes.
+/// What granting some requests changes.
 #[derive(Debug, Default)]
 struct Plan {
     writes: Vec<TextWrite>,
@@ -121,41 +121,41 @@ struct Plan {
     notes: Vec<String>,
 }
 
-impl FromStr for Wish {
-    type Err = WishError;
+impl FromStr for HoldRequest {
+    type Err = HoldRequestError;
 
-    fn from_str(text: &str) -> Result<Self, WishError> {
-        let wrong = |why: String| WishError { text: text.to_owned(), why };
+    fn from_str(text: &str) -> Result<Self, HoldRequestError> {
+        let wrong = |why: String| HoldRequestError { text: text.to_owned(), why };
         let (knob, value) =
             text.split_once('=').ok_or_else(|| wrong("write KNOB=VALUE".to_owned()))?;
         parse(knob, value).map_err(wrong)
     }
 }
 
-fn parse(knob: &str, value: &str) -> Result<Wish, String> {
+fn parse(knob: &str, value: &str) -> Result<HoldRequest, String> {
     let time = |text: &str| text.parse::<Nanos>().map_err(|error| error.to_string());
     let cores = |text: &str| text.parse::<CoreSet>().map_err(|error| error.to_string());
     let two = |what: &str| value.split_once(':').ok_or(format!("write {knob}={what}"));
     Ok(match knob {
-        "governor" => Wish::Governor(value.to_owned()),
-        "energy-preference" => Wish::EnergyPreference(value.to_owned()),
-        "idle-latency" => Wish::IdleLatency(time(value)?),
-        "idle-state" => Wish::IdleState(value.to_owned()),
-        "wake-latency" => Wish::WakeLatency(time(value)?),
+        "governor" => HoldRequest::Governor(value.to_owned()),
+        "energy-preference" => HoldRequest::EnergyPreference(value.to_owned()),
+        "idle-latency" => HoldRequest::IdleLatency(time(value)?),
+        "idle-state" => HoldRequest::IdleState(value.to_owned()),
+        "wake-latency" => HoldRequest::WakeLatency(time(value)?),
         "resume-latency" => {
             let (of, at_most) = two("CORES:TIME")?;
-            Wish::ResumeLatency(cores(of)?, time(at_most)?)
+            HoldRequest::ResumeLatency(cores(of)?, time(at_most)?)
         }
         "power-limit" => {
             let (domain, watts) = two("DOMAIN:WATTS")?;
             let power = watts.trim_end_matches('W').parse().map(Watts);
             let power = power.map_err(|_| format!("`{watts}` is no number of watts"))?;
-            Wish::PowerLimit { domain: domain.to_owned(), power }
+            HoldRequest::PowerLimit { domain: domain.to_owned(), power }
         }
         "irq" => {
             let (number, of) = two("NUMBER:CORES")?;
             let number = number.parse().map_err(|_| format!("`{number}` is no interrupt"))?;
-            Wish::Irq(number, cores(of)?)
+            HoldRequest::Irq(number, cores(of)?)
         }
         "cgroup" => cgroup::parse(value)?,
         "unit" => unit::parse(value)?,
@@ -170,20 +170,28 @@ fn parse(knob: &str, value: &str) -> Result<Wish, String> {
     })
 }
 
-/// Grants all wishes, in order, or none.
+/// Grants all requests, in order, or none.
 ///
 /// # Errors
-/// [`KnobError`] for the first wish that cannot be granted; those before it
+/// [`KnobError`] for the first request that cannot be granted; those before it
 /// are undone. The ledger still has what could not be undone: restore it
 /// before it is closed.
-pub fn hold(wishes: &[Wish], roots: &Roots, ledger: &mut Ledger) -> Result<Held, KnobError> {
-    grant(wishes, roots, ledger)
+pub fn hold(
+    requests: &[HoldRequest],
+    roots: &Roots,
+    ledger: &mut Ledger,
+) -> Result<Held, KnobError> {
+    grant(requests, roots, ledger)
 }
 
-fn grant(wishes: &[Wish], roots: &Roots, save: &mut impl SaveOld) -> Result<Held, KnobError> {
+fn grant(
+    requests: &[HoldRequest],
+    roots: &Roots,
+    save: &mut impl SaveOld,
+) -> Result<Held, KnobError> {
     let mut plan = Plan::default();
-    for wish in wishes {
-        plan.add(wish, roots)?;
+    for request in requests {
+        plan.add(request, roots)?;
     }
     let originals = plan.all_originals()?;
     save.values(&originals)?;
@@ -193,7 +201,7 @@ fn grant(wishes: &[Wish], roots: &Roots, save: &mut impl SaveOld) -> Result<Held
     let mut held = Held { written, nics, latency: None, limits, notes, roots };
     let granted = held
         .set_limits(plan.limits)
-        .and_then(|()| wishes.iter().try_for_each(|wish| held.grant_other(wish, save)));
+        .and_then(|()| requests.iter().try_for_each(|request| held.grant_other(request, save)));
     match granted {
         Ok(()) => Ok(held),
         Err(error) => {
@@ -204,10 +212,10 @@ fn grant(wishes: &[Wish], roots: &Roots, save: &mut impl SaveOld) -> Result<Held
 }
 
 impl Plan {
-    fn add(&mut self, wish: &Wish, roots: &Roots) -> Result<(), KnobError> {
-        match wish {
-            Wish::Cgroup { path, control } => unit::add_cgroup(self, roots, path, control),
-            Wish::Unit { unit, control } => unit::add(self, roots, unit, control),
+    fn add(&mut self, request: &HoldRequest, roots: &Roots) -> Result<(), KnobError> {
+        match request {
+            HoldRequest::Cgroup { path, control } => unit::add_cgroup(self, roots, path, control),
+            HoldRequest::Unit { unit, control } => unit::add(self, roots, unit, control),
             other => {
                 for write in other.writes(roots)? {
                     let (path, safe) = (write.path.clone(), None);
@@ -247,7 +255,7 @@ impl Plan {
     }
 }
 
-impl Wish {
+impl HoldRequest {
     /// The files to write; none for what is no file, or a cgroup's.
     fn writes(&self, roots: &Roots) -> Result<Vec<TextWrite>, KnobError> {
         match self {
@@ -296,12 +304,16 @@ impl Held {
         self.limits.iter().filter_map(renewed).collect()
     }
 
-    fn grant_other(&mut self, wish: &Wish, save: &mut impl SaveOld) -> Result<(), KnobError> {
-        match wish {
-            Wish::WakeLatency(at_most) => {
+    fn grant_other(
+        &mut self,
+        request: &HoldRequest,
+        save: &mut impl SaveOld,
+    ) -> Result<(), KnobError> {
+        match request {
+            HoldRequest::WakeLatency(at_most) => {
                 self.latency = Some(latency::wake(&self.roots, *at_most)?);
             }
-            Wish::Coalescing { nic, wanted } => {
+            HoldRequest::Coalescing { nic, wanted } => {
                 let before = coalescing::set(nic, wanted, save)?;
                 self.nics.push((nic.clone(), before));
             }
@@ -364,19 +376,25 @@ mod tests {
 
     #[test]
     fn wishes_are_read_as_documented_and_others_say_what_there_is() {
-        let wish = |text: &str| text.parse::<Wish>();
-        assert_eq!(wish("governor=powersave"), Ok(Wish::Governor("powersave".to_owned())));
-        assert_eq!(wish("wake-latency=20us"), Ok(Wish::WakeLatency(Nanos::from_micros(20))));
-        assert_eq!(wish("irq=24:0-3"), Ok(Wish::Irq(24, CoreSet::first(4))));
-        let limit = Wish::PowerLimit { domain: "package-0".to_owned(), power: Watts(45.0) };
-        assert_eq!(wish("power-limit=package-0:45W"), Ok(limit));
-        let resume = Wish::ResumeLatency(CoreSet::first(2), Nanos::from_micros(5));
-        assert_eq!(wish("resume-latency=0-1:5us"), Ok(resume));
+        let request = |text: &str| text.parse::<HoldRequest>();
+        assert_eq!(
+            request("governor=powersave"),
+            Ok(HoldRequest::Governor("powersave".to_owned()))
+        );
+        assert_eq!(
+            request("wake-latency=20us"),
+            Ok(HoldRequest::WakeLatency(Nanos::from_micros(20)))
+        );
+        assert_eq!(request("irq=24:0-3"), Ok(HoldRequest::Irq(24, CoreSet::first(4))));
+        let limit = HoldRequest::PowerLimit { domain: "package-0".to_owned(), power: Watts(45.0) };
+        assert_eq!(request("power-limit=package-0:45W"), Ok(limit));
+        let resume = HoldRequest::ResumeLatency(CoreSet::first(2), Nanos::from_micros(5));
+        assert_eq!(request("resume-latency=0-1:5us"), Ok(resume));
         for wrong in ["", "governor", "irq=x:1", "irq=1", "turbo=off", "power-limit=a:b"] {
-            let error = wish(wrong).unwrap_err().to_string();
+            let error = request(wrong).unwrap_err().to_string();
             assert!(error.contains("is no knob to hold"), "{error}");
         }
-        assert!(wish("turbo=off").unwrap_err().to_string().contains("idle-latency"));
+        assert!(request("turbo=off").unwrap_err().to_string().contains("idle-latency"));
     }
 
     #[test]
@@ -385,15 +403,15 @@ mod tests {
         policy(&tree, POLICY, "schedutil performance");
         tree.write("proc/irq/24/smp_affinity_list", "0-3\n");
         let file = |name: &str| text::read(&tree.path(name)).unwrap();
-        let wishes: Vec<Wish> =
+        let requests: Vec<HoldRequest> =
             ["governor=performance", "irq=24:1"].map(|text| text.parse().unwrap()).to_vec();
         faults::refuse("smp_affinity_list", 0, libc::EIO);
-        let refused = grant(&wishes, &tree.roots(), &mut Saved::default()).unwrap_err();
+        let refused = grant(&requests, &tree.roots(), &mut Saved::default()).unwrap_err();
         faults::clear();
         assert!(refused.to_string().contains("irq/24/smp_affinity_list"), "{refused}");
         assert_eq!(file(&format!("{POLICY}/scaling_governor")), "schedutil");
         let mut saved = Saved::default();
-        let held = grant(&wishes, &tree.roots(), &mut saved).unwrap();
+        let held = grant(&requests, &tree.roots(), &mut saved).unwrap();
         assert_eq!((held.changes().len(), saved.batches), (2, 1));
         assert_eq!(file("proc/irq/24/smp_affinity_list"), "1");
         for original in &saved.originals {
@@ -406,9 +424,9 @@ mod tests {
     fn a_latency_that_cannot_be_held_undoes_the_files() {
         let tree = Tree::new();
         policy(&tree, POLICY, "schedutil performance");
-        let wishes: Vec<Wish> =
+        let requests: Vec<HoldRequest> =
             ["governor=performance", "wake-latency=5us"].map(|text| text.parse().unwrap()).to_vec();
-        let refused = grant(&wishes, &tree.roots(), &mut Saved::default()).unwrap_err();
+        let refused = grant(&requests, &tree.roots(), &mut Saved::default()).unwrap_err();
         assert!(refused.to_string().contains("cpu_dma_latency"), "{refused}");
         let governor = text::read(&tree.path(&format!("{POLICY}/scaling_governor"))).unwrap();
         assert_eq!(governor, "schedutil");

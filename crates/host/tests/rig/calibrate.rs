@@ -14,7 +14,7 @@ use lull_host::calibrate::Bench;
 use lull_host::calibrate::idle::break_even;
 use lull_host::calibrate::power::{fit, steps};
 use lull_host::drivers::cpufreq::PolicyState;
-use lull_host::knobs::hold::Wish;
+use lull_host::knobs::hold::HoldRequest;
 use lull_measure::{Nanos, Watts};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -161,7 +161,7 @@ fn idle() {
     let hardware = Hardware::start(used_with_entries);
     let dir = tempfile::tempdir().unwrap();
     let mut bench = bench(dir.path());
-    bench.hold(Wish::IdleState("C1".to_owned())).unwrap();
+    bench.hold(HoldRequest::IdleState("C1".to_owned())).unwrap();
     assert_eq!(disabled(), ["1", "0", "1", "1"]);
     let awake = bench.awake(&cores()).unwrap();
     let sleeps = [300, 600, 1000, 2000, 5000, 10_000].map(Nanos::from_micros);

@@ -6,7 +6,7 @@ use lull_host::Roots;
 use lull_host::apps::{AppHandle, Target};
 use lull_host::drivers::ethtool;
 use lull_host::guard::{Ledger, Restoration};
-use lull_host::knobs::hold::{Found, Held, Wish, hold, offers};
+use lull_host::knobs::hold::{Found, Held, HoldRequest, hold, offers};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tempfile::TempDir;
@@ -35,15 +35,16 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    pub(crate) fn start(wishes: &[&str]) -> Self {
-        Self::try_start(wishes).unwrap_or_else(|error| panic!("{wishes:?}: {error}"))
+    pub(crate) fn start(requests: &[&str]) -> Self {
+        Self::try_start(requests).unwrap_or_else(|error| panic!("{requests:?}: {error}"))
     }
 
-    pub(crate) fn try_start(wishes: &[&str]) -> Result<Self, String> {
+    pub(crate) fn try_start(requests: &[&str]) -> Result<Self, String> {
         let dir = tempfile::tempdir().unwrap();
         let mut ledger = ledger(dir.path());
-        let wishes: Vec<Wish> = wishes.iter().map(|wish| wish.parse().unwrap()).collect();
-        match hold(&wishes, &Roots::default(), &mut ledger) {
+        let requests: Vec<HoldRequest> =
+            requests.iter().map(|request| request.parse().unwrap()).collect();
+        match hold(&requests, &Roots::default(), &mut ledger) {
             Ok(held) => Ok(Self { _dir: dir, ledger, held: Some(held) }),
             Err(error) => Err(error.to_string()),
         }
@@ -57,8 +58,8 @@ impl Holding {
     }
 }
 
-fn refusal(wish: &str) -> String {
-    Holding::try_start(&[wish]).err().unwrap_or_else(|| panic!("{wish} was granted"))
+fn refusal(request: &str) -> String {
+    Holding::try_start(&[request]).err().unwrap_or_else(|| panic!("{request} was granted"))
 }
 
 fn found() {
@@ -131,19 +132,19 @@ fn cgroup() {
     let dir = format!("{TOP}/web");
     std::fs::create_dir(&dir).unwrap();
     let file = |name: &str| read(format!("{dir}/{name}"));
-    let wishes =
+    let requests =
         ["cgroup=/web:cpu.weight:7", "cgroup=web:cpu.max:20ms/100ms", "cgroup=web:cpuset.cpus:1-2"];
-    let holding = Holding::start(&wishes);
+    let holding = Holding::start(&requests);
     assert_eq!(["cpu.weight", "cpu.max", "cpuset.cpus"].map(file), ["7", "20000 100000", "1-2"]);
     assert_eq!(holding.end().done, 3);
     assert_eq!(["cpu.weight", "cpu.max", "cpuset.cpus"].map(file), ["100", "max 100000", ""]);
-    for (wish, hint) in [
+    for (request, hint) in [
         ("cgroup=web:cpu.weight:0", "1 to 10000"),
         ("cgroup=web:cpu.max:10us/1ms", "1 ms"),
         ("cgroup=web:cpuset.cpus:99", "cpuset.cpus"),
         ("cgroup=none:cpu.weight:7", "no cgroup"),
     ] {
-        assert!(refusal(wish).contains(hint), "{wish}: {}", refusal(wish));
+        assert!(refusal(request).contains(hint), "{request}: {}", refusal(request));
     }
     // With cpu.idle the weight is the kernel's: EINVAL.
     write(format!("{dir}/cpu.idle"), "1");
@@ -201,8 +202,8 @@ fn coalescing_refused() {
         let why = refusal(&format!("coalescing=eth0:rx-usecs:{us}"));
         assert!(why.contains("eth0") && why.contains("Invalid argument"), "{why}");
     }
-    for wish in ["coalescing=eth0:tx-usecs:100", "coalescing=eth0:adaptive-rx:on"] {
-        let why = refusal(wish);
+    for request in ["coalescing=eth0:tx-usecs:100", "coalescing=eth0:adaptive-rx:on"] {
+        let why = refusal(request);
         assert!(why.contains("unsupported") || why.contains("not supported"), "{why}");
     }
     assert!(refusal("coalescing=eth7:rx-usecs:1").contains("eth7"));

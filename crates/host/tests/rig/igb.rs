@@ -70,9 +70,10 @@ fn refused() {
     connect();
     let before = ethtool::get("eth0").unwrap();
     for us in [4, 9] {
-        let wish = format!("coalescing=eth0:rx-usecs:{us}");
-        let why =
-            Holding::try_start(&[&wish]).err().unwrap_or_else(|| panic!("{wish} was granted"));
+        let request = format!("coalescing=eth0:rx-usecs:{us}");
+        let why = Holding::try_start(&[&request])
+            .err()
+            .unwrap_or_else(|| panic!("{request} was granted"));
         assert!(why.contains("eth0") && why.contains("Invalid argument"), "{why}");
         assert_eq!(ethtool::get("eth0").unwrap(), before);
     }

@@ -27,7 +27,7 @@ pub(crate) const MANY: Tests = &[
     ("kills::agent_and_guard_killed_in_any_order_400_times", || both(400)),
 ];
 
-const WISHES: [&str; 3] =
+const REQUESTS: [&str; 3] =
     ["idle-latency=10us", "resume-latency=1-3:50us", "coalescing=eth0:rx-usecs:200"];
 
 /// All that an agent changes.
@@ -62,7 +62,7 @@ struct Agent {
 impl Agent {
     fn start(dir: &TempDir) -> Self {
         let dir = dir.path().to_str().unwrap();
-        let mut process = roles::start("agent", &[&[dir], &WISHES[..]].concat());
+        let mut process = roles::start("agent", &[&[dir], &REQUESTS[..]].concat());
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
         let output = BufReader::new(process.stdout.take().unwrap());

@@ -75,7 +75,7 @@ fn preference() {
 }
 
 fn refused() {
-    let why = |wishes: &[&str]| Holding::try_start(wishes).err().unwrap();
+    let why = |requests: &[&str]| Holding::try_start(requests).err().unwrap();
     // Under the governor of this guest the list is narrow, and the kernel answers.
     let unknown = why(&["energy-preference=frugal"]);
     assert!(unknown.contains("energy_performance_preference"), "{unknown}");

@@ -28,7 +28,7 @@ pub(crate) const AMD: Tests = &[
 const TOP: &str = "/sys/fs/resctrl";
 const OURS: &str = "/sys/fs/resctrl/lull-served";
 
-fn wish(mask: u64) -> Setting {
+fn cache_ways(mask: u64) -> Setting {
     Setting::CacheWays(APP, WayMask(mask))
 }
 
@@ -46,7 +46,7 @@ fn ways() {
     assert!(machine.capabilities.has(Capability::CacheWays));
     let all = u64::from_str_radix(&read(format!("{TOP}/info/L3/cbm_mask")), 16).unwrap();
     assert_eq!(machine.cache.as_ref().unwrap().ways, all.count_ones());
-    assert_eq!(scene.set(wish(0x3)).got, Got::Done);
+    assert_eq!(scene.set(cache_ways(0x3)).got, Got::Done);
     assert!(values(OURS, "L3").iter().all(|mask| mask == "3"));
     let tasks: Vec<_> = read(format!("{OURS}/tasks")).lines().map(str::to_owned).collect();
     let threads = fs::read_dir(format!("/proc/{}/task", scene.app.id())).unwrap().count();
@@ -59,19 +59,19 @@ fn ways() {
     assert_eq!(seen.apps[0].readings.get(MEMORY_BANDWIDTH), Ok(0.0));
     let _ = scene.plant.restore();
     assert!(!Path::new(OURS).exists());
-    assert_eq!(scene.set(wish(0x3)).got, Got::Done, "and once more");
+    assert_eq!(scene.set(cache_ways(0x3)).got, Got::Done, "and once more");
 }
 
 fn masks() {
     let mut scene = Scene::new();
     for mask in [0, 0x100, u64::MAX] {
-        assert!(!scene.why_not(wish(mask)).is_empty());
+        assert!(!scene.why_not(cache_ways(mask)).is_empty());
     }
     assert!(!Path::new(OURS).exists());
 }
 
 fn runs() {
-    assert!(Scene::new().why_not(wish(0b101)).contains("one run"));
+    assert!(Scene::new().why_not(cache_ways(0b101)).contains("one run"));
     assert!(!Path::new(OURS).exists());
 }
 
@@ -79,7 +79,7 @@ fn both() {
     let mut scene = Scene::new();
     let before = values(TOP, "L3");
     assert_eq!(before.len(), 2);
-    assert_eq!(scene.set(wish(0x3c)).got, Got::Done);
+    assert_eq!(scene.set(cache_ways(0x3c)).got, Got::Done);
     assert_eq!(values(OURS, "L3"), ["3c", "3c"]);
     assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty());
     let _ = scene.plant.restore();
@@ -88,19 +88,19 @@ fn both() {
 
 fn second() {
     let mut scene = Scene::new();
-    scene.set(wish(0x3));
+    scene.set(cache_ways(0x3));
     let last = read(format!("{OURS}/schemata"));
     let cache = last.rsplit_once(';').unwrap().1.split_once('=').unwrap().0.to_owned();
     write(format!("{OURS}/schemata"), &format!("L3:{cache}=70\n"));
     let foreign = scene.plant.observe(EPOCH).unwrap().foreign;
-    assert_eq!((foreign.len(), &foreign[0].found), (1, &wish(0x70)));
+    assert_eq!((foreign.len(), &foreign[0].found), (1, &cache_ways(0x70)));
     drop(scene);
     fs::remove_dir(OURS).unwrap();
 }
 
 fn sparse() {
     let mut scene = Scene::new();
-    assert_eq!(scene.set(wish(0b101)).got, Got::Done);
+    assert_eq!(scene.set(cache_ways(0b101)).got, Got::Done);
     assert!(values(OURS, "L3").iter().all(|mask| mask == "5"));
 }
 
@@ -126,7 +126,7 @@ fn exhausted() {
         fs::create_dir(format!("{TOP}/other{number}")).unwrap();
     }
     let mut scene = Scene::new();
-    let why = scene.why_not(wish(1));
+    let why = scene.why_not(cache_ways(1));
     for number in 1..4 {
         fs::remove_dir(format!("{TOP}/other{number}")).unwrap();
     }
@@ -138,19 +138,19 @@ fn others() {
     fs::create_dir(&other).unwrap();
     let mut scene = Scene::new();
     write(format!("{other}/tasks"), &scene.app.id().to_string());
-    let why = scene.why_not(wish(1));
+    let why = scene.why_not(cache_ways(1));
     fs::remove_dir(&other).unwrap();
     assert!(why.contains("virt-1"), "{why}");
 }
 
 fn foreign() {
     let mut scene = Scene::new();
-    scene.set(wish(0x3));
+    scene.set(cache_ways(0x3));
     let cache = read(format!("{OURS}/schemata"));
     let cache = cache.split_once("L3:").unwrap().1.split_once('=').unwrap().0;
     write(format!("{OURS}/schemata"), &format!("L3:{cache}=f\n"));
     let foreign = scene.plant.observe(EPOCH).unwrap().foreign;
-    assert_eq!((foreign.len(), &foreign[0].found), (1, &wish(0xf)));
+    assert_eq!((foreign.len(), &foreign[0].found), (1, &cache_ways(0xf)));
     drop(scene);
     // Released: it is theirs now, and so is taking it away.
     assert!(Path::new(OURS).exists());

@@ -5,7 +5,7 @@ use crate::scene::ledger;
 use lull_control::DomainId;
 use lull_host::Roots;
 use lull_host::guard::{self, GuardArgs, GuardCommand, GuardState};
-use lull_host::knobs::hold::{Wish, hold};
+use lull_host::knobs::hold::{HoldRequest, hold};
 use std::io::{Write, stdout};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -62,14 +62,15 @@ pub(crate) fn say(line: &str) {
 }
 
 /// Holds some knobs and turns the frequencies all the time, until it is killed.
-fn be_agent(dir: &Path, wishes: &[String]) -> ! {
+fn be_agent(dir: &Path, requests: &[String]) -> ! {
     let roots = Roots::default();
     let mut ledger = ledger(dir);
     let command = GuardCommand { program: "/init".into(), args: vec!["guard".into()] };
     let mut guard = guard::spawn(command, &ledger).unwrap();
     say(&format!("guard {}", guard.pid()));
-    let wishes: Vec<Wish> = wishes.iter().map(|wish| wish.parse().unwrap()).collect();
-    let _held = hold(&wishes, &roots, &mut ledger).unwrap();
+    let requests: Vec<HoldRequest> =
+        requests.iter().map(|request| request.parse().unwrap()).collect();
+    let _held = hold(&requests, &roots, &mut ledger).unwrap();
     let mut scene = crate::scene::steered(ledger);
     for round in 0u64.. {
         let mhz = [800, 1200, 1600, 2000][(round % 4) as usize];

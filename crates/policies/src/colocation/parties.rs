@@ -187,10 +187,10 @@ impl Parties {
             return;
         }
         match self.phase {
-            Phase::Free => self.decide_anew(&readings, seen.time, rng),
+            Phase::Free => self.choose_step(&readings, seen.time, rng),
             Phase::Watching(action) => {
                 if self.has_passed(action, &readings, seen.time) {
-                    self.decide_anew(&readings, seen.time, rng);
+                    self.choose_step(&readings, seen.time, rng);
                 }
             }
             Phase::Settling { samples_left, votes, last } => {
@@ -299,7 +299,7 @@ impl Parties {
         };
     }
 
-    fn decide_anew(&mut self, readings: &[Reading], now: Nanos, rng: &mut Rng) {
+    fn choose_step(&mut self, readings: &[Reading], now: Nanos, rng: &mut Rng) {
         let Config { upsize_below, downsize_above, .. } = self.config;
         let needy =
             |one: &&Reading| one.active && one.slack < upsize_below && one.mean < upsize_below;

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn other_objectives_begin_anew() {
+    fn other_objectives_restart_the_count() {
         let mut kept = monitor_after(lc_spec("a"), &[lc(20.0)]);
         kept.retarget(&[lc_spec("a")]);
         assert!(kept.is_missed(AppId(0)), "the same ones do not");

@@ -623,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tightened_promise_is_judged_anew_and_others_are_another_quota() {
+    fn a_tightened_promise_restarts_its_judgement_and_others_are_another_quota() {
         let mut quota = quota(1, 1);
         run(&mut quota, 30, 100, 1);
         assert_eq!(quota.worst(), Some(0.0));

@@ -96,7 +96,7 @@ fn a_histogram_that_is_scaled_down_is_the_same_series() {
     let added = after.since(&before).unwrap();
     assert_eq!(added.count(), 2);
     assert_eq!(*added.counts, [1, 0, 1]);
-    assert_eq!(before.since(&after), None, "a finer scale begins anew");
+    assert_eq!(before.since(&after), None, "a finer scale restarts the count");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn delta_points_count_whole_and_once() {
 }
 
 #[test]
-fn another_bound_begins_the_series_anew() {
+fn another_bound_restarts_the_series() {
     let mut table = SeriesTable::default();
     assert_eq!(added(table.take(KEY, cumulative((10, 1_000), [500, 20, 1]))), None);
     let mut other = cumulative((10, 1_010), [500, 20, 2]);

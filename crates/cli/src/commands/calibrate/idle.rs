@@ -11,7 +11,7 @@ use lull_host::Roots;
 use lull_host::calibrate::Bench;
 use lull_host::calibrate::idle::{BreakEven, Edge, Point, SLEEPS_US, break_even};
 use lull_host::gauges::idle::IdleState;
-use lull_host::knobs::hold::Wish;
+use lull_host::knobs::hold::HoldRequest;
 use lull_measure::{Nanos, Watts};
 use serde::Serialize;
 
@@ -131,7 +131,7 @@ impl Plan {
     ) -> anyhow::Result<([Watts; 2], Vec<Point>)> {
         let each = (args.measure.settle + args.measure.dwell).as_secs_f64();
         let bar = progress::seconds((each * (self.sleeps.len() + 2) as f64) as u64);
-        bench.hold(Wish::IdleState(self.state.name.clone()))?;
+        bench.hold(HoldRequest::IdleState(self.state.name.clone()))?;
         let before = bench.awake(&self.cores)?;
         bar.inc(each.round() as u64);
         let mut points = Vec::new();

@@ -168,7 +168,7 @@ fn two_users_share_a_saturated_gate_by_their_weights_and_neither_starves() {
 }
 
 #[test]
-fn an_application_that_names_itself_anew_changes_its_class() {
+fn an_application_that_renames_itself_changes_its_class() {
     let report = r#"name = "report", match = [{ application = "report" }]"#;
     let [class, web, ..] = WEB_AND_BATCH;
     let options = ["--concurrency", "2", class, report, class, web];

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_that_begins_anew_never_goes_backwards() {
+    fn an_app_that_restarts_never_goes_backwards() {
         let mut totals = Totals::default();
         totals.add(1, &report(1000.0, 500)).unwrap();
         totals.add(1, &report(3.0, 900)).unwrap();

@@ -5,7 +5,7 @@
 //! is missing has its controller not delegated to the cgroup.
 
 use super::super::KnobError;
-use super::{CgroupControl, Wish};
+use super::{CgroupControl, HoldRequest};
 use crate::Roots;
 use crate::drivers::text::read;
 use crate::drivers::texts::TextWrite;
@@ -17,7 +17,7 @@ const QUOTA_MIN: Nanos = Nanos::from_millis(1);
 const PERIOD_MAX: Nanos = Nanos::from_secs(1);
 
 /// `PATH:cpu.weight:50`, `PATH:cpu.max:50ms/100ms`, `PATH:cpuset.cpus:0-3`.
-pub(super) fn parse(value: &str) -> Result<Wish, String> {
+pub(super) fn parse(value: &str) -> Result<HoldRequest, String> {
     let form = || {
         "write cgroup=PATH:cpu.weight:N, PATH:cpu.max:TIME/PERIOD or PATH:cpuset.cpus:CORES"
             .to_owned()
@@ -37,7 +37,7 @@ pub(super) fn parse(value: &str) -> Result<Wish, String> {
         "cpuset.cpus" => CgroupControl::Cores(text.parse().map_err(|_| form())?),
         _ => return Err(form()),
     };
-    Ok(Wish::Cgroup { path: path.to_owned(), control })
+    Ok(HoldRequest::Cgroup { path: path.to_owned(), control })
 }
 
 /// The write of one control of a cgroup.
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn text(tree: &Tree, value: &str) -> Result<String, String> {
-        let Wish::Cgroup { path, control: wanted } = parse(value)? else { unreachable!() };
+        let HoldRequest::Cgroup { path, control: wanted } = parse(value)? else { unreachable!() };
         let writes = control(&tree.roots(), &path, &wanted).map_err(|error| error.to_string())?;
         Ok(writes[0].text.clone())
     }

@@ -1,12 +1,12 @@
 //! Interrupt coalescing of a network interface, set and read back.
 
 use super::super::{KnobError, SaveOld};
-use super::Wish;
+use super::HoldRequest;
 use crate::drivers::ethtool::{self, Coalescing};
 use crate::guard::Original;
 
 /// `NIC:rx-usecs:100`, `NIC:tx-usecs:100`, `NIC:adaptive-rx:off`, `NIC:adaptive-tx:off`.
-pub(super) fn parse(value: &str) -> Result<Wish, String> {
+pub(super) fn parse(value: &str) -> Result<HoldRequest, String> {
     let form = || {
         "write coalescing=NIC:rx-usecs:N, NIC:tx-usecs:N, NIC:adaptive-rx:on|off or \
          NIC:adaptive-tx:on|off"
@@ -30,7 +30,7 @@ pub(super) fn parse(value: &str) -> Result<Wish, String> {
         "adaptive-tx" => wanted.adaptive_tx = on()?,
         _ => return Err(form()),
     }
-    Ok(Wish::Coalescing { nic: nic.to_owned(), wanted })
+    Ok(HoldRequest::Coalescing { nic: nic.to_owned(), wanted })
 }
 
 /// Sets an interface; answers what it was. A driver may round, which the
@@ -63,11 +63,11 @@ mod tests {
 
     #[test]
     fn one_parameter_is_named_and_the_rest_stays() {
-        let Wish::Coalescing { nic, wanted } = parse("eth0:rx-usecs:200").unwrap() else {
+        let HoldRequest::Coalescing { nic, wanted } = parse("eth0:rx-usecs:200").unwrap() else {
             panic!()
         };
         assert_eq!((nic.as_str(), wanted.rx_us, wanted.tx_us), ("eth0", Some(200), None));
-        let Wish::Coalescing { wanted, .. } = parse("eth0:adaptive-rx:off").unwrap() else {
+        let HoldRequest::Coalescing { wanted, .. } = parse("eth0:adaptive-rx:off").unwrap() else {
             panic!()
         };
         assert_eq!(wanted.adaptive_rx, Some(false));

@@ -5,7 +5,7 @@
 //! read-only mount, a missing file and a directory in place of a file are real. Real
 //! drivers refuse in the rig (tests/rig/hold.rs, performance.rs).
 
-use super::{Wish, grant};
+use super::{HoldRequest, grant};
 use crate::drivers::cpufreq::tests::policy;
 use crate::drivers::text::{FileError, faults};
 use crate::guard::{Key, Restored};
@@ -26,7 +26,7 @@ const ANSWERS: [i32; 8] = [
     libc::EROFS,
 ];
 
-/// A wish, and a file that is written for it, the last one of several.
+/// A request, and a file that is written for it, the last one of several.
 type Row = (&'static str, &'static str);
 
 const ROWS: [Row; 11] = [
@@ -46,7 +46,7 @@ const ROWS: [Row; 11] = [
 /// A domain without this file is always enabled.
 const OPTIONAL: &str = "intel-rapl:0/enabled";
 
-/// Granted before the wish of a row: what a refusal has to undo.
+/// Granted before the request of a row: what a refusal has to undo.
 const FIRST: &str = "irq=7:1";
 
 const FILES: [(&str, &str); 22] = [
@@ -108,14 +108,14 @@ fn texts(dir: &Path) -> Vec<(String, String)> {
     found
 }
 
-fn wishes(texts: &[&str]) -> Vec<Wish> {
+fn requests(texts: &[&str]) -> Vec<HoldRequest> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn refused(tree: &Tree, wish: &str, saved: &mut Saved) -> FileError {
-    match grant(&wishes(&[FIRST, wish]), &tree.roots(), saved) {
+fn refused(tree: &Tree, request: &str, saved: &mut Saved) -> FileError {
+    match grant(&requests(&[FIRST, request]), &tree.roots(), saved) {
         Err(KnobError::File(error)) => error,
-        other => panic!("{wish}: {other:?}"),
+        other => panic!("{request}: {other:?}"),
     }
 }
 
@@ -129,14 +129,14 @@ fn is_journalled(tree: &Tree, saved: &Saved, what: &str) {
 
 #[test]
 fn every_answer_at_the_last_file_of_every_knob_undoes_the_plan_and_is_told() {
-    for (wish, file) in ROWS {
+    for (request, file) in ROWS {
         for errno in ANSWERS {
             let (tree, mut saved) = (machine(), Saved::default());
             let before = texts(&tree.path("."));
             faults::refuse(file, 0, errno);
-            let error = refused(&tree, wish, &mut saved);
+            let error = refused(&tree, request, &mut saved);
             faults::clear();
-            let what = format!("{wish}: {error}");
+            let what = format!("{request}: {error}");
             assert!(error.path.ends_with(file), "{what}");
             assert_eq!(error.source.raw_os_error(), Some(errno), "{what}");
             let said = std::io::Error::from_raw_os_error(errno).to_string();
@@ -149,25 +149,25 @@ fn every_answer_at_the_last_file_of_every_knob_undoes_the_plan_and_is_told() {
 
 #[test]
 fn the_same_wishes_are_granted_and_put_back_where_nothing_refuses() {
-    for (wish, file) in ROWS {
+    for (request, file) in ROWS {
         let (tree, mut saved) = (machine(), Saved::default());
         let before = texts(&tree.path("."));
-        let held = grant(&wishes(&[FIRST, wish]), &tree.roots(), &mut saved).unwrap();
+        let held = grant(&requests(&[FIRST, request]), &tree.roots(), &mut saved).unwrap();
         let written = held.changes().iter().any(|line| line.contains(file));
-        assert!(written, "{wish} does not write {file}: {:?}", held.changes());
+        assert!(written, "{request} does not write {file}: {:?}", held.changes());
         for original in &saved.originals {
             let restored = original.restore(&tree.roots());
-            assert!(matches!(restored, Restored::Done | Restored::Already), "{wish}");
+            assert!(matches!(restored, Restored::Done | Restored::Already), "{request}");
         }
-        assert_eq!(texts(&tree.path(".")), before, "{wish}");
+        assert_eq!(texts(&tree.path(".")), before, "{request}");
     }
 }
 
-/// Hot-unplugged between two wishes, or another kernel: nothing is there, or
+/// Hot-unplugged between two requests, or another kernel: nothing is there, or
 /// something else.
 #[test]
 fn a_file_that_is_gone_or_a_directory_is_named_and_nothing_is_changed() {
-    for (wish, file) in ROWS.into_iter().filter(|(_, file)| *file != OPTIONAL) {
+    for (request, file) in ROWS.into_iter().filter(|(_, file)| *file != OPTIONAL) {
         for is_directory in [false, true] {
             let (tree, mut saved) = (machine(), Saved::default());
             let all = texts(&tree.path("."));
@@ -177,14 +177,14 @@ fn a_file_that_is_gone_or_a_directory_is_named_and_nothing_is_changed() {
                 std::fs::create_dir(gone).unwrap();
             }
             let before = texts(&tree.path("."));
-            let result = grant(&wishes(&[FIRST, wish]), &tree.roots(), &mut saved);
+            let result = grant(&requests(&[FIRST, request]), &tree.roots(), &mut saved);
             let error = result.map(|held| held.changes()).unwrap_err().to_string();
             let mut parts = Path::new(file).iter().map(|part| part.to_string_lossy());
             // An interrupt is looked for by its file.
             let told =
                 parts.all(|part| error.contains(&*part)) || error.contains("no interrupt 24");
-            assert!(told, "{wish}: {error}");
-            assert_eq!(texts(&tree.path(".")), before, "{wish}: {error}");
+            assert!(told, "{request}: {error}");
+            assert_eq!(texts(&tree.path(".")), before, "{request}: {error}");
         }
     }
 }
@@ -192,11 +192,11 @@ fn a_file_that_is_gone_or_a_directory_is_named_and_nothing_is_changed() {
 /// Only root can mount; elsewhere the answer is put in the way above.
 #[test]
 fn a_read_only_mount_is_told_as_such_for_every_knob() {
-    for (wish, _) in ROWS {
+    for (request, _) in ROWS {
         let (tree, mut saved) = (machine(), Saved::default());
         let before = texts(&tree.path("."));
         let Some(_mount) = ReadOnly::over(&tree.path("")) else { return };
-        let error = refused(&tree, wish, &mut saved);
+        let error = refused(&tree, request, &mut saved);
         assert_eq!(error.source.raw_os_error(), Some(libc::EROFS), "{error}");
         assert!(error.to_string().contains("mounted read-only"), "{error}");
         assert_eq!(texts(&tree.path(".")), before);

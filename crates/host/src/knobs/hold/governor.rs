@@ -1,7 +1,7 @@
 //! The governor and the energy-performance preference of all frequency domains.
 //!
 //! A preference other than `performance` under the governor `performance` is
-//! EBUSY (seen on 6.12 and 7.2 with amd-pstate), so wish for the governor first.
+//! EBUSY (seen on 6.12 and 7.2 with amd-pstate), so request the governor first.
 
 use super::super::KnobError;
 use crate::Roots;
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(preference(&tree.roots(), "128").unwrap()[0].text, "128");
         assert!(preference(&tree.roots(), "256").is_err());
         assert!(preference(&tree.roots(), "frugal").is_err());
-        // A list of one name, until the governor that is wished for before is set.
+        // A list of one name, until the governor that is requested before is set.
         tree.write(&list, "performance\n");
         assert_eq!(preference(&tree.roots(), "power").unwrap()[0].text, "power");
     }

@@ -32,7 +32,7 @@ pub enum Found {
     Missing(Missing),
 }
 
-/// Every knob of [`super::Wish`], found or why not.
+/// Every knob of [`super::HoldRequest`], found or why not.
 pub fn offers(roots: &Roots) -> Vec<Offered> {
     let all: [(&'static str, Result<String, String>); 11] = [
         ("governor", of_domains(roots, "scaling_governor", "scaling_available_governors")),

@@ -1,7 +1,7 @@
 //! Limits of a unit's cgroup: runtime properties of systemd where it answers, else files.
 
 use super::super::KnobError;
-use super::{CgroupControl, Plan, Wish, cgroup};
+use super::{CgroupControl, HoldRequest, Plan, cgroup};
 use crate::Roots;
 use crate::apps::cgroup::named;
 use crate::drivers::systemd::is_unit_name;
@@ -16,15 +16,15 @@ const PERCENT_US: u64 = 10_000;
 const UNSET: UnitValue = UnitValue::Number(u64::MAX);
 
 /// `web.service:cpu.weight:50`, with the controls of a cgroup.
-pub(super) fn parse(value: &str) -> Result<Wish, String> {
+pub(super) fn parse(value: &str) -> Result<HoldRequest, String> {
     let as_unit = |text: String| text.replace("cgroup=PATH", "unit=NAME").replace("PATH:", "NAME:");
-    let Wish::Cgroup { path: unit, control } = cgroup::parse(value).map_err(as_unit)? else {
+    let HoldRequest::Cgroup { path: unit, control } = cgroup::parse(value).map_err(as_unit)? else {
         return Err("write unit=NAME:cpu.weight:N".to_owned());
     };
     if !is_unit_name(&unit) {
         return Err(format!("`{unit}` is no unit: write its whole name, `web.service`"));
     }
-    Ok(Wish::Unit { unit, control })
+    Ok(HoldRequest::Unit { unit, control })
 }
 
 /// Adds the limits of a unit; files of its cgroup where systemd does not answer.
@@ -168,7 +168,7 @@ mod tests {
         Roots { run: fake.run().to_owned(), ..tree.roots() }
     }
 
-    fn wishes(texts: &[&str]) -> Vec<Wish> {
+    fn requests(texts: &[&str]) -> Vec<HoldRequest> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     }
 
@@ -182,14 +182,14 @@ mod tests {
 
     #[test]
     fn limits_of_a_unit_are_properties_of_systemd_and_restored_without_a_trace() {
-        for wish in
+        for request in
             ["unit=web.service:cpu.weight:50", "cgroup=/system.slice/web.service:cpu.weight:50"]
         {
             let (tree, fake) = (machine(), FakeSystemd::start());
             let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
             fake.put(WEB, UnitProperty::CpuWeight, &UnitValue::Number(200));
-            let held = grant(&wishes(&[wish]), &roots, &mut saved).unwrap();
-            assert_eq!(number(&fake, UnitProperty::CpuWeight), UnitValue::Number(50), "{wish}");
+            let held = grant(&requests(&[request]), &roots, &mut saved).unwrap();
+            assert_eq!(number(&fake, UnitProperty::CpuWeight), UnitValue::Number(50), "{request}");
             assert_eq!(text::read(&tree.path(FILE)).unwrap(), "100", "the file is systemd's");
             assert_eq!(held.changes(), ["web.service: CPUWeight 200 -> 50, by systemd"]);
             assert_eq!(restore_all(&saved, &roots), [Restored::Done]);
@@ -204,8 +204,8 @@ mod tests {
     fn the_original_is_saved_before_systemd_is_asked() {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let mut saved = Saved { is_full: true, ..Saved::default() };
-        let wish = wishes(&["unit=web.service:cpu.weight:50"]);
-        grant(&wish, &roots(&tree, &fake), &mut saved).unwrap_err();
+        let request = requests(&["unit=web.service:cpu.weight:50"]);
+        grant(&request, &roots(&tree, &fake), &mut saved).unwrap_err();
         assert_eq!(number(&fake, UnitProperty::CpuWeight), UNSET);
     }
 
@@ -213,7 +213,8 @@ mod tests {
     fn a_limit_that_its_owner_sets_meanwhile_is_left_with_its_drop_in() {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
-        let held = grant(&wishes(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
+        let held =
+            grant(&requests(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
         fake.set_property(WEB, UnitProperty::CpuWeight, &UnitValue::Number(77));
         assert_eq!(held.renew(), Vec::<String>::new(), "it is the owner's now");
         assert_eq!(restore_all(&saved, &roots), [Restored::Left { found: "77".to_owned() }]);
@@ -228,8 +229,8 @@ mod tests {
         fake.set_property(WEB, UnitProperty::CpuQuota, &UnitValue::Number(700_000));
         let drop_in = fake.drop_in(WEB, UnitProperty::CpuQuota);
         let before = std::fs::read_to_string(&drop_in).unwrap();
-        let wish = wishes(&["unit=web.service:cpu.max:20ms/100ms"]);
-        grant(&wish, &roots, &mut saved).unwrap();
+        let request = requests(&["unit=web.service:cpu.max:20ms/100ms"]);
+        grant(&request, &roots, &mut saved).unwrap();
         assert_eq!(number(&fake, UnitProperty::CpuQuota), UnitValue::Number(200_000));
         // A reload, after which another drop-in of the owner wins: the text is Lull's still.
         fake.put(WEB, UnitProperty::CpuQuota, &UnitValue::Number(700_000));
@@ -241,7 +242,7 @@ mod tests {
     fn a_value_of_the_owner_wins_and_lulls_drop_in_does_not_stay_below_it() {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
-        grant(&wishes(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
+        grant(&requests(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
         // A reload, after which a drop-in of the owner wins: that of Lull is there still.
         fake.put(WEB, UnitProperty::CpuWeight, &UnitValue::Number(77));
         assert_eq!(restore_all(&saved, &roots), [Restored::Left { found: "77".to_owned() }]);
@@ -254,7 +255,7 @@ mod tests {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
         fake.put(WEB, UnitProperty::CpuWeight, &UnitValue::Number(200));
-        grant(&wishes(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
+        grant(&requests(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
         // The guard is killed after its call of systemd, which writes the drop-in.
         fake.set_property(WEB, UnitProperty::CpuWeight, &UnitValue::Number(200));
         assert_eq!(restore_all(&saved, &roots), [Restored::Already]);
@@ -267,8 +268,8 @@ mod tests {
         let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
         fake.put(WEB, UnitProperty::CpuWeight, &UnitValue::Number(200));
         fake.set_without_answer();
-        let wish = wishes(&["unit=web.service:cpu.weight:50"]);
-        let error = grant(&wish, &roots, &mut saved).unwrap_err().to_string();
+        let request = requests(&["unit=web.service:cpu.weight:50"]);
+        let error = grant(&request, &roots, &mut saved).unwrap_err().to_string();
         assert!(error.contains("did not answer SetUnitProperties"), "{error}");
         assert_eq!(number(&fake, UnitProperty::CpuWeight), UnitValue::Number(200));
         assert_eq!(restore_all(&saved, &roots), [Restored::Already]);
@@ -280,8 +281,8 @@ mod tests {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
         let (alias, own) = ALIAS;
-        let wish = format!("unit={alias}:cpu.weight:50");
-        let held = grant(&wishes(&[&wish]), &roots, &mut saved).unwrap();
+        let request = format!("unit={alias}:cpu.weight:50");
+        let held = grant(&requests(&[&request]), &roots, &mut saved).unwrap();
         assert_eq!(held.changes(), [format!("{own}: CPUWeight not set -> 50, by systemd")]);
         let drop_in = fake.drop_in(own, UnitProperty::CpuWeight);
         assert!(drop_in.exists());
@@ -289,8 +290,8 @@ mod tests {
         assert_eq!(held.renew().len(), 1, "a reload has undone it");
         assert_eq!(restore_all(&saved, &roots), [Restored::Done]);
         assert!(!drop_in.exists(), "a drop-in is left");
-        let both = [wish, format!("unit={own}:cpu.weight:60")];
-        let both = wishes(&both.each_ref().map(String::as_str));
+        let both = [request, format!("unit={own}:cpu.weight:60")];
+        let both = requests(&both.each_ref().map(String::as_str));
         let twice = grant(&both, &roots, &mut Saved::default()).unwrap_err().to_string();
         assert!(twice.contains("mariadb.service is named twice"), "{twice}");
     }
@@ -299,7 +300,8 @@ mod tests {
     fn no_connection_to_systemd_stays_open_between_two_looks() {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
-        let held = grant(&wishes(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
+        let held =
+            grant(&requests(&["unit=web.service:cpu.weight:50"]), &roots, &mut saved).unwrap();
         assert_eq!(held.renew(), Vec::<String>::new());
         let begun = Instant::now();
         while fake.connections() > 0 {
@@ -313,7 +315,8 @@ mod tests {
     fn a_limit_that_a_reload_undid_is_set_again() {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
-        let held = grant(&wishes(&["unit=web.service:cpuset.cpus:1"]), &roots, &mut saved).unwrap();
+        let held =
+            grant(&requests(&["unit=web.service:cpuset.cpus:1"]), &roots, &mut saved).unwrap();
         let (none, one) = (UnitValue::Cores("".parse().unwrap()), "1".parse().unwrap());
         assert_eq!(held.renew(), Vec::<String>::new(), "nothing has undone it");
         fake.put(WEB, UnitProperty::AllowedCpus, &none);
@@ -327,13 +330,13 @@ mod tests {
     fn a_quota_with_a_period_is_two_properties() {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let (roots, mut saved) = (roots(&tree, &fake), Saved::default());
-        let wish = wishes(&["unit=web.service:cpu.max:25ms/50ms"]);
-        grant(&wish, &roots, &mut saved).unwrap();
+        let request = requests(&["unit=web.service:cpu.max:25ms/50ms"]);
+        grant(&request, &roots, &mut saved).unwrap();
         assert_eq!(number(&fake, UnitProperty::CpuQuota), UnitValue::Number(500_000));
         assert_eq!(number(&fake, UnitProperty::CpuQuotaPeriod), UnitValue::Number(50_000));
         assert_eq!(restore_all(&saved, &roots), [Restored::Done, Restored::Done]);
         assert_eq!(number(&fake, UnitProperty::CpuQuotaPeriod), UNSET);
-        let third = wishes(&["unit=web.service:cpu.max:1ms/3ms"]);
+        let third = requests(&["unit=web.service:cpu.max:1ms/3ms"]);
         let refused = grant(&third, &roots, &mut Saved::default()).unwrap_err().to_string();
         assert!(refused.contains("whole percents"), "{refused}");
         // A hundred times this quota does not fit into 64 bits.
@@ -344,11 +347,11 @@ mod tests {
 
     #[test]
     fn where_systemd_does_not_answer_files_are_written_and_that_is_reported() {
-        for wish in
+        for request in
             ["unit=web.service:cpu.weight:50", "cgroup=system.slice/web.service:cpu.weight:50"]
         {
             let (tree, mut saved) = (machine(), Saved::default());
-            let held = grant(&wishes(&[wish]), &tree.roots(), &mut saved).unwrap();
+            let held = grant(&requests(&[request]), &tree.roots(), &mut saved).unwrap();
             assert_eq!(text::read(&tree.path(FILE)).unwrap(), "50");
             let changes = held.changes().join("\n");
             assert!(changes.contains("daemon-reload") && changes.contains("private"), "{changes}");
@@ -356,7 +359,7 @@ mod tests {
             assert_eq!(restore_all(&saved, &tree.roots()), [Restored::Done]);
             assert_eq!(text::read(&tree.path(FILE)).unwrap(), "100");
         }
-        let missing = wishes(&["unit=none.service:cpu.weight:50"]);
+        let missing = requests(&["unit=none.service:cpu.weight:50"]);
         let error = grant(&missing, &machine().roots(), &mut Saved::default()).unwrap_err();
         assert!(error.to_string().contains("none.service"), "{error}");
     }
@@ -366,7 +369,7 @@ mod tests {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let roots = roots(&tree, &fake);
         let error = |texts: &[&str]| {
-            grant(&wishes(texts), &roots, &mut Saved::default()).unwrap_err().to_string()
+            grant(&requests(texts), &roots, &mut Saved::default()).unwrap_err().to_string()
         };
         let masked = error(&["unit=masked.service:cpu.weight:50"]);
         assert!(masked.contains("masked.service cannot have limits"), "{masked}");
@@ -377,7 +380,7 @@ mod tests {
         assert!(error(&[first]).contains("Access denied"));
         assert_eq!(number(&fake, UnitProperty::CpuWeight), UNSET);
         for wrong in ["unit=web:cpu.weight:5", "unit=web.service:io.weight:5", "unit=web.service"] {
-            let refused = wrong.parse::<Wish>().unwrap_err().to_string();
+            let refused = wrong.parse::<HoldRequest>().unwrap_err().to_string();
             assert!(refused.contains("unit"), "{refused}");
         }
     }

@@ -41,8 +41,8 @@ fn wait_for_values(weight: &str, most: &str) {
 fn hold(target: &str, command: &str) -> String {
     let (weight, most) =
         (format!("{target}:cpu.weight:50"), format!("{target}:cpu.max:20ms/100ms"));
-    let wishes = ["hold", "--state", STATE, &weight, &most, "--", "sh", "-c", command];
-    run("lull", &wishes)
+    let requests = ["hold", "--state", STATE, &weight, &most, "--", "sh", "-c", command];
+    run("lull", &requests)
 }
 
 /// A command that waits until the limits are Lull's, and fails if they never are.

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_user_gives_the_names_anew() {
+    fn a_change_of_user_gives_the_names_again() {
         let parts: [&[u8]; 6] =
             [&[0x11], b"batch\0", &[1, 7], b"stock\0", &[45, 0], b"mysql_native_password\0"];
         let change = [&parts.concat()[..], &attributes()].concat();

@@ -181,7 +181,7 @@ fn tightened_promises_keep_cores_and_raise_budgets() {
 }
 
 #[test]
-fn an_exit_draws_the_areas_anew_for_those_who_stay() {
+fn an_exit_redraws_the_areas_for_those_that_stay() {
     let mut bench = bench(&apps(2500.0));
     after(&mut bench, 5, &[lc(1.0), be(2600.0)]);
     let plan = bench.see(vec![lc(1.0), gone()]);
