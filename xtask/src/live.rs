@@ -79,7 +79,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let lull = release::binary(root, "lull-cli", "lull")?;
     let parts = release::target(root).join("live");
     std::fs::create_dir_all(&parts).with_context(|| format!("cannot make {}", parts.display()))?;
-    println!("== {} min at most, and some seconds a scene before", options.longest_s() / 60);
+    println!("== {} min at most, and some seconds before each scene", options.longest_s() / 60);
     let mut page = format!("{INTRO}\n{}", machine(&lull, options)?);
     let mut failed = Vec::new();
     for (scene, title) in SCENES {

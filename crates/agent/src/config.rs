@@ -468,8 +468,8 @@ impl Config {
                 return fail("query", "is for latency = \"prometheus:URL\" only");
             }
             (LatencySource::Prometheus(_), None | Some("")) => {
-                let message = "needs query, what to ask for: query = \"histogram_quantile(0.95, \
-                               sum by (le) (rate(NAME_bucket[10s])))\"";
+                let message = "needs `query`, the query to send: query = \
+                               \"histogram_quantile(0.95, sum by (le) (rate(NAME_bucket[10s])))\"";
                 return fail("latency", message);
             }
             (_, Some(_)) => {}

@@ -447,7 +447,9 @@ impl Supervisor {
         match files.renew(Instant::now()) {
             Ok(None) => {}
             Ok(Some(protection)) => self.send(&ToFrontend::Protect(protection)),
-            Err(why) => self.notices.push(format!("the receiver of OTLP goes on as it was: {why}")),
+            Err(why) => {
+                self.notices.push(format!("the receiver of OTLP continues unchanged: {why}"));
+            }
         }
     }
 
@@ -528,7 +530,7 @@ mod tests {
         assert!(supervisor.child.is_none());
         assert!(supervisor.notices[0].contains("did not answer for 10 s"));
         supervisor.drain();
-        assert!(supervisor.child.is_some(), "the first new start is due at once");
+        assert!(supervisor.child.is_some(), "the first new start is due immediately");
         while !supervisor.ending.is_empty() {
             supervisor.drain();
         }

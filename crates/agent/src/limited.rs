@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(cause(&late), Some("policy `obeys` did not decide within 0.02 s"));
         let still = control.turn().unwrap();
         assert!(still.safe && cause(&still).is_none(), "the journal has it once");
-        // From here on it returns at once: the decision on the first observation is discarded.
+        // From here on it returns immediately: the decision on the first observation is discarded.
         drop(acts);
         let again = std::iter::from_fn(|| Some(control.turn().unwrap()));
         let followed = again.skip_while(|epoch| epoch.safe).find(|epoch| !epoch.safe).unwrap();

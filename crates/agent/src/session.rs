@@ -116,7 +116,7 @@ pub struct Closed {
 impl Session {
     /// Runs one epoch and records it under a phase.
     ///
-    /// Call it again at once, or [`Session::hold`]: a process that holds knobs and does not run
+    /// Call it again immediately, or [`Session::hold`]: a process that holds knobs and does not run
     /// epochs for a minute is regarded as stuck, and its guard kills it and restores the knobs.
     pub fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
         self.discover();
@@ -388,7 +388,7 @@ impl Closed {
         for notice in self.notices.iter().filter(|notice| cause.as_ref() != Some(notice)) {
             say(notice);
         }
-        anyhow::ensure!(self.left.is_empty(), "not put back: {}", self.left.join("; "));
+        anyhow::ensure!(self.left.is_empty(), "not restored: {}", self.left.join("; "));
         Ok(())
     }
 }

@@ -100,7 +100,10 @@ pub fn describe_event(apps: &[AppSpec], event: &Event) -> String {
             format!("the policy is rebuilt because of a change of {apps}")
         }
         Event::PolicyRebuilt { apps, failed: Some(why) } => {
-            format!("the policy cannot be rebuilt after a change of {apps}, and goes on: {why}")
+            format!(
+                "the policy cannot be rebuilt after a change of {apps}, so the former one \
+                 continues: {why}"
+            )
         }
         Event::GateChanged { app, admission, gate } => format!("{app}: {gate}: by {admission}"),
         Event::Discovery { text } => text.clone(),
@@ -118,10 +121,11 @@ fn operator(act: &OperatorAct) -> String {
         OperatorAct::Paused => "paused by the operator: knobs stay as they are".to_owned(),
         OperatorAct::Resumed => "resumed by the operator".to_owned(),
         OperatorAct::Restored { left } => {
-            format!("all put back and paused by the operator{}", but(left))
+            format!("all knobs restored and paused by the operator{}", but(left))
         }
         OperatorAct::Switched { to, left } => {
-            format!("policy {to} from here on, by the operator; all put back before{}", but(left))
+            let but = but(left);
+            format!("policy {to} from now on, by the operator; all knobs restored before{but}")
         }
     }
 }

@@ -313,7 +313,7 @@ impl TemporaryDatabase {
 
 impl Drop for TemporaryDatabase {
     fn drop(&mut self) {
-        // SIGQUIT ends all processes of PostgreSQL at once and frees its shared memory. There
+        // SIGQUIT ends all processes of PostgreSQL immediately and frees its shared memory. There
         // is nothing to save, so that MariaDB is killed.
         let signal = match self.address.protocol() {
             Protocol::Postgres => Signal::QUIT,

@@ -40,7 +40,7 @@ function showLink() {
   const age = feed.age();
   const late = age !== null && age > 2 * feed.latest.epoch_s + LATE_S;
   link.className = linked && !late ? "live" : "lost";
-  if (!linked) link.textContent = "the agent does not answer; asking again";
+  if (!linked) link.textContent = "the agent does not answer; retrying";
   else if (late) link.textContent = `no epoch for ${age.toFixed(0)} s: the agent may be stuck`;
   else link.textContent = age === null ? "live" : `live, last epoch ${age.toFixed(0)} s ago`;
 }

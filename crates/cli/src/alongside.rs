@@ -6,7 +6,7 @@ use lull_measure::Nanos;
 use std::ffi::OsString;
 use std::process::{Child, Command};
 
-/// How often the command is polled; a signal ends the wait at once.
+/// How often the command is polled; a signal ends the wait immediately.
 const NAP: Nanos = Nanos::from_millis(50);
 
 /// Runs the command to its end, or waits if there is none. A signal, or `is_over`

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first signal requests a stop, the second ends the process at once,
+//! Ctrl-C and SIGTERM: the first signal requests a stop, the second ends the process immediately,
 //! and the guard restores the knobs.
 
 use lull_host::plant::Stop;

@@ -163,7 +163,7 @@ pub struct Numbers {
     pub cap: u32,
     /// N: queries (transactions) in one turn, at least 1.
     pub batch: u32,
-    /// D: the rest between two rounds; none hands turns on at once.
+    /// D: the rest between two rounds; none hands turns on immediately.
     pub delay: Nanos,
 }
 

@@ -368,7 +368,7 @@ pub enum Setting {
     GateCap(AppId, u32),
     /// N: transactions that a worker may run a turn.
     GateBatch(AppId, u32),
-    /// D: the pause between two rounds of turns; none hands them on at once.
+    /// D: the pause between two rounds of turns; none hands them on immediately.
     GateDelay(AppId, Nanos),
     /// The highest frequency of an uncore domain; the hardware chooses below it.
     UncoreFrequency(DialId, Hertz),

@@ -100,7 +100,7 @@ impl Limits {
             other => other.clone(),
         };
         if matches!(&to, Setting::Cores(_, cores) if cores.is_empty()) {
-            return Verdict::Hold("none of the wanted cores is in limits.cores".to_owned());
+            return Verdict::Hold("none of the requested cores is in limits.cores".to_owned());
         }
         let note = (to != *wanted).then(|| format!("limits turned {wanted} into {to}"));
         Verdict::Pass(to, note)

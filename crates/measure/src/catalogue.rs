@@ -470,7 +470,8 @@ metrics! {
     REFUSED_SETTINGS = "refused_settings", Count, Machine,
         "Settings that the kernel refused.", "the journal", Counter;
     HELD_SETTINGS = "held_settings", Count, Machine,
-        "Settings that were wanted and not applied: a limit, or a dry run.", "the journal", Counter;
+        "Settings that the policy decided on and that a limit or a dry run held back.",
+        "the journal", Counter;
     FOREIGN_CHANGES = "foreign_changes", Count, Machine,
         "Changes of a knob by another program.", "the journal", Counter;
 }

@@ -94,7 +94,7 @@ pub struct Settings {
     pub cap: u32,
     /// N: queries or transactions of one turn, for a worker without a budget of its own.
     pub batch: u32,
-    /// D, the ISR delay: the pause between rounds; 0 passes slots on at once.
+    /// D, the ISR delay: the pause between rounds; 0 passes slots on immediately.
     pub isr_delay_ns: u64,
     /// How long a slot counts against C. Its holder continues to run after that.
     pub slot_lease_ns: u64,

@@ -20,7 +20,7 @@
 //! within a class to the connection that waits longest, instead of round the ring.
 //!
 //! Differences: the unit of admission is the transaction; a slot is held on lease; without a
-//! pause and without waiting workers a free slot is taken at once; and by default a worker
+//! pause and without waiting workers a free slot is taken immediately; and by default a worker
 //! that arrives during a round has a turn in it.
 
 mod ring;
@@ -43,7 +43,7 @@ pub trait Wake {
 /// Whether a worker may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// The worker may run at once.
+    /// The worker may run immediately.
     Run,
     /// The worker waits until [`Gate::check`] returns `Run`.
     Park,

@@ -92,16 +92,14 @@ impl Dip {
     pub const fn can(self) -> &'static str {
         match self {
             Self::None => "nothing is needed while nothing is scarce",
-            Self::D => "tell who uses how much, and refuse more work",
+            Self::D => "account the use of each app, and refuse more work",
             Self::DI => {
                 "keep others out of what an app owns: its tail does not rise with their load, \
                  and switching owners costs nothing"
             }
-            Self::DP => {
-                "serve who is critical first wherever something is scarce; nothing lies idle"
-            }
+            Self::DP => "serve critical apps first wherever something is scarce; nothing lies idle",
             Self::DIP => {
-                "fence in what switching would spoil and serve who is critical first in the rest"
+                "fence in what switching would spoil and serve critical apps first in the rest"
             }
         }
     }

@@ -112,8 +112,8 @@ pub(crate) fn pool(threads: Option<usize>) -> Result<ThreadPool, ThreadPoolBuild
 /// Runs `work` on a thread of its own without the interpreter's lock.
 ///
 /// # Errors
-/// The exception of a signal's handler, such as `KeyboardInterrupt`, at once: the thread ends by
-/// itself when it finds the request to stop. Otherwise the exception of a policy.
+/// The exception of a signal's handler, such as `KeyboardInterrupt`, immediately: the thread ends
+/// by itself when it finds the request to stop. Otherwise the exception of a policy.
 pub(crate) fn run<T: Send + 'static>(
     py: Python<'_>,
     shared: &Arc<Shared>,

@@ -42,7 +42,7 @@ pub(super) fn states() -> String {
     out + "}\n"
 }
 
-/// C1 by HLT; C2 and C3 by reading a port, which returns at once in a guest.
+/// C1 by HLT; C2 and C3 by reading a port, which returns immediately in a guest.
 fn idle_states() -> String {
     [
         "Package () { ResourceTemplate () { Register (FFixedHW, 1, 2, 0, 1) }, 1, 1, 1000 }",

@@ -129,7 +129,7 @@ impl ClientSection {
             return fail("clients", "cannot be combined with `rate`: keep one");
         }
         if self.think.is_some() && self.clients.is_none() {
-            return fail("think", "needs `clients`, who think between their requests");
+            return fail("think", "needs `clients`, which think between their requests");
         }
         if self.arrivals.is_some() && self.clients.is_some() {
             return fail("arrivals", "is of a rate, and `clients` send after each answer");

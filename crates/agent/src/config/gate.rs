@@ -28,8 +28,8 @@ pub struct GateSection {
     /// N: transactions that a worker may run a turn, 1 to 1024; 1 if absent.
     #[schemars(example = 2, extend("x-unit" = "transactions"))]
     pub batch: Option<u32>,
-    /// D: pause between rounds, at most 100 ms. If absent 0, which hands slots on at
-    /// once; in mode `epoll` 1 ms, which is the least there.
+    /// D: pause between rounds, at most 100 ms. If absent 0, which hands slots on
+    /// immediately; in mode `epoll` 1 ms, which is the least there.
     #[schemars(example = &"2ms")]
     pub delay: Option<Nanos>,
     /// How long one transaction counts against the cap, 1 ms to 1 s.

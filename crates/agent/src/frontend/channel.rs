@@ -21,7 +21,7 @@ pub struct Bounds {
     pub to: usize,
     /// Of a message from the process.
     pub from: usize,
-    /// Read at once, so that the process cannot hold up the loop.
+    /// Read immediately, so that the process cannot hold up the loop.
     pub turn: usize,
 }
 
@@ -51,8 +51,8 @@ pub struct Channel {
 
 impl Channel {
     /// Starts `program` with the internal command `name`, whose standard input is the other end.
-    /// `hand_over` sends what must be there first: a program that ends at once is then no failure
-    /// to send.
+    /// `hand_over` sends what must be there first: a program that ends immediately is then no
+    /// failure to send.
     ///
     /// # Errors
     /// If there is no channel, or the program cannot be started.

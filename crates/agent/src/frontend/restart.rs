@@ -23,7 +23,7 @@ impl Restart {
         Self { started: now, wait: Duration::ZERO, due: None }
     }
 
-    /// Notes that it has ended, or that a start has failed. The first new start is due at once.
+    /// Notes that it has ended, or that a start has failed. The first new start is due immediately.
     pub(super) fn ended(&mut self, now: Instant) {
         if now.saturating_duration_since(self.started) >= STEADY_AFTER {
             self.wait = Duration::ZERO;

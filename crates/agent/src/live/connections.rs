@@ -60,7 +60,7 @@ impl Connections {
         Some(number)
     }
 
-    /// Notes how to close a connection.
+    /// Registers the task of a connection, by which it can be closed.
     pub(super) fn opened(&self, number: u64, task: AbortHandle) {
         if let Some(connection) = self.table().open.get_mut(&number) {
             connection.task = Some(task);

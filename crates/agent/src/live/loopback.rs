@@ -66,7 +66,7 @@ impl Loopback {
     }
 }
 
-/// Answers every order at once.
+/// Answers every order immediately.
 async fn carry_out(mut orders: mpsc::Receiver<OrderRequest>, passed: Arc<Mutex<Vec<Passed>>>) {
     while let Some(OrderRequest { command, token, answer }) = orders.recv().await {
         // The client may have gone.

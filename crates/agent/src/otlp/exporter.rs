@@ -263,7 +263,7 @@ impl Exporter {
         let last = self.results.try_iter().last()?;
         let authority = self.collector.authority();
         match (last, self.failure.take()) {
-            (Ok(()), Some(_)) => Some(format!("metrics are exported to {authority} again")),
+            (Ok(()), Some(_)) => Some(format!("the export of metrics to {authority} works again")),
             (Ok(()), None) => None,
             (Err(why), before) => {
                 let is_new = before.is_none();

@@ -242,14 +242,17 @@ impl Session {
             match policy_of(&config, self.plant().machine(), &specs) {
                 Ok(policy) => self.control.replace_policy(policy),
                 Err(error) => self.note_discovery(format!(
-                    "the policy cannot be built for other objectives, and goes on: {error}"
+                    "the policy cannot be built for other objectives, so the former one continues: \
+                     {error}"
                 )),
             }
         }
         if self.shadow.is_some() {
             match shadow_of(&self.config, &rules, self.plant()) {
                 Ok(shadow) => self.shadow = shadow,
-                Err(error) => self.note_discovery(format!("the shadow policy goes on: {error}")),
+                Err(error) => {
+                    self.note_discovery(format!("the former shadow policy continues: {error}"));
+                }
             }
         }
     }

@@ -112,7 +112,7 @@ impl Session {
 fn but(done: &str, left: &[String]) -> String {
     match left {
         [] => done.to_owned(),
-        left => format!("{done}, but not put back: {}", left.join("; ")),
+        left => format!("{done}, but not restored: {}", left.join("; ")),
     }
 }
 

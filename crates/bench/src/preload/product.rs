@@ -39,7 +39,7 @@ impl Product {
         })?;
         let program = base.join("bin/mysqld");
         if !program.is_file() {
-            bail!("{MYSQL}: there is no {}", program.display());
+            bail!("{MYSQL}: {} is missing", program.display());
         }
         Ok(Self::MySql(base))
     }

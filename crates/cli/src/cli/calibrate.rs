@@ -56,7 +56,7 @@ pub(crate) struct MeasureArgs {
     /// Length of each measurement
     #[arg(long, default_value = "10s")]
     pub(crate) dwell: Nanos,
-    /// Left out before each measurement
+    /// Time that is left out before each measurement
     #[arg(long, default_value = "2s")]
     pub(crate) settle: Nanos,
     /// Directory of the agent's state

@@ -69,7 +69,7 @@ pub(crate) struct GateCommandArgs {
 /// What `lull gate` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GateAction {
-    /// Let every worker run, those that wait at once, until `lull gate on`
+    /// Let every worker run, those that wait immediately, until `lull gate on`
     Off,
     /// End the bypass: the agent's settings hold again
     On,
@@ -95,8 +95,8 @@ pub(crate) struct GateArgs {
     /// N: transactions that a worker may run a turn [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) batch: Option<u32>,
-    /// D: pause between rounds, at most 100ms; by default none, which hands slots on at
-    /// once, and 1ms in mode epoll, the least there
+    /// D: pause between rounds, at most 100ms; by default none, which hands slots on
+    /// immediately, and 1ms in mode epoll, the least there
     #[arg(long)]
     pub(crate) delay: Option<Nanos>,
     /// A key of that admission controller, as in a config: goal="tail"

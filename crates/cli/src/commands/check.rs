@@ -199,7 +199,7 @@ fn print(report: &Report) {
     });
     println!("{}\n", table(&["confinement of the front end", "", "by, or why not"], rows));
     for (name, sets) in &report.managers {
-        println!("{name} runs here too and sets {sets}: what it changes stays as it wants");
+        println!("{name} runs here too and sets {sets}: Lull does not override its changes");
     }
     print_dip(report);
     let rows = report.policies.iter().map(|policy| {

@@ -59,7 +59,7 @@ fn mixes(given: &[String]) -> anyhow::Result<Vec<Mix>> {
     given.iter().map(read).collect()
 }
 
-/// One time a line; empty lines and those that begin with # are left out.
+/// Reads a file with one duration a line. Empty lines and lines that begin with # are skipped.
 fn read_profile(path: &Path) -> anyhow::Result<RequestWork> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the profile {}", path.display()))?;

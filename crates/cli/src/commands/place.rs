@@ -42,7 +42,7 @@ pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<()> {
     let plan = Plan::new(args, slowdown)?;
     let seats = args.dispatchers.iter().map(|name| Ok(Some(Seated::new(plan.dispatcher(name)?))));
     let seats = seats.collect::<anyhow::Result<Vec<_>>>()?;
-    // The first dispatcher of the first round replaces this one at once.
+    // The first dispatcher of the first round replaces this one immediately.
     let dispatch = Dispatch::start(plan.floor(), plan.dispatcher(&args.dispatchers[0])?)?;
     let blocks = serve(args, &plan, &Placed(dispatch), seats, &stop)?;
     drop(emulated);

@@ -12,7 +12,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
         return super::print_json(&recovery);
     }
     match recovery {
-        None => println!("nothing to put back in {}", place.path().display()),
+        None => println!("nothing to restore in {}", place.path().display()),
         Some(recovery) => println!("{recovery}"),
     }
     Ok(())

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
 fn constant(rate: &Rate) -> Result<f64, UsageError> {
     match rate {
         Rate::Constant { per_s } => Ok(*per_s),
-        _ => Err(UsageError(format!("--peak {rate}: one rate is wanted, such as 750000/s"))),
+        _ => Err(UsageError(format!("--peak {rate}: give one rate, such as 750000/s"))),
     }
 }
 

@@ -27,7 +27,7 @@ use std::hash::{BuildHasher, RandomState};
 
 /// The error of a search that is stopped.
 const STOPPED: &str =
-    "stopped before the end; the trials are kept, and the same command goes on with them";
+    "stopped before the end; the trials are kept, and the same command continues with them";
 
 /// A knob cannot be searched.
 #[derive(Debug, thiserror::Error)]

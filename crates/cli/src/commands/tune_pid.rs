@@ -66,6 +66,6 @@ fn settles(one: &Tuned) -> String {
     let off = |ms: &f64| (ms / end - 1.0).abs() > 0.02;
     match one.expected_ms.iter().rposition(off) {
         Some(epoch) => format!("{} epochs", epoch + 1),
-        None => "at once".to_owned(),
+        None => "immediately".to_owned(),
     }
 }

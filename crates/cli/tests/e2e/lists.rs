@@ -102,5 +102,5 @@ fn restoring_when_nothing_is_left_says_so() {
     let scene = Scene::new();
     let state = scene.path("state");
     let ended = scene.run(&["restore".as_ref(), "--state".as_ref(), state.as_os_str()]).well();
-    assert!(ended.out.contains("nothing to put back"), "{}", ended.out);
+    assert!(ended.out.contains("nothing to restore"), "{}", ended.out);
 }

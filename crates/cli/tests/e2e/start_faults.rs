@@ -48,7 +48,7 @@ fn an_app_that_exits_at_once_is_quoted() {
     let scene = Scene::new();
     let script = r#"start = ["sh", "-c", "echo no licence found >&2; exit 3"]"#;
     let ended = scene.run_for(&scene.config("", &batch(script)), "1s");
-    let ended = ended.refused(1, "app `batch` exited at once (exit status: 3)");
+    let ended = ended.refused(1, "app `batch` exited immediately (exit status: 3)");
     assert!(ended.err.contains("no licence found"), "{}", ended.err);
     assert!(scene.records().is_empty());
     scene.wait_until_quiet();

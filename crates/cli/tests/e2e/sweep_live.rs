@@ -78,7 +78,7 @@ fn a_sweep_that_is_killed_and_interrupted_restores_the_server_and_goes_on_with_i
     let mut stopped = scene.start(sweep(&scene, &config, &further));
     stopped.wait_for("another row", || rows(&out).len() > kept.len());
     let ended = stopped.interrupt().refused(1, "stopped before the end");
-    assert!(ended.err.contains(&format!("goes on with {} trials", kept.len())), "{}", ended.err);
+    assert!(ended.err.contains(&format!("continues with {} trials", kept.len())), "{}", ended.err);
     server.assert_as_before();
     scene.wait_until_quiet();
     let further = [&further[..], &["--figure".as_ref(), figure.as_os_str()]].concat();

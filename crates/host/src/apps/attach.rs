@@ -67,7 +67,7 @@ pub enum AttachError {
     #[error(transparent)]
     Glob(#[from] GlobError),
     /// systemd cannot be queried.
-    #[error("cannot ask systemd for unit `{unit}`: {source}; attach by pid or cgroup instead")]
+    #[error("cannot query systemd for unit `{unit}`: {source}; attach by pid or cgroup instead")]
     NoSystemd {
         /// The unit.
         unit: String,

@@ -1,7 +1,7 @@
 //! The processes that other processes made, as the kernel reports them.
 //!
 //! `/proc` names only the present parent of a process. A process that double-forks loses
-//! its parent at once and is then a child of process 1, so a listing cannot tell which app
+//! its parent immediately and is then a child of process 1, so a listing cannot tell which app
 //! it belongs to. The process connector reports each fork, in order, also those of
 //! processes that have ended since.
 //!

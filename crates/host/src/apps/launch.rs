@@ -1,4 +1,4 @@
-//! Starts an app, and reports at once why it did not start.
+//! Starts an app, and reports immediately why it did not start.
 //!
 //! A started app gets a process group of its own, so that Ctrl-C in the
 //! agent's terminal reaches the agent alone, which ends its apps in order. It
@@ -94,7 +94,7 @@ pub enum StartError {
     },
     /// It ran and ended.
     #[error(
-        "app `{name}` exited at once ({status}){last}{hint}",
+        "app `{name}` exited immediately ({status}){last}{hint}",
         last = quoted(.last),
         hint = hint(*.status)
     )]
@@ -263,7 +263,7 @@ fn quoted(last: &[String]) -> String {
 
 fn hint(status: ExitStatus) -> &'static str {
     if status.success() {
-        "\nif it goes into the background by itself, tell it to stay in the foreground"
+        "\nif it goes into the background by itself, configure it to stay in the foreground"
     } else {
         ""
     }

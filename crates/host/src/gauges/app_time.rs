@@ -242,7 +242,7 @@ impl Process {
         let mut buffer = [0; 1024];
         let content = self.stat.read(&mut buffer)?;
         let stat = Stat::parse(content).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "fields 14 to 22 are not there")
+            io::Error::new(io::ErrorKind::InvalidData, "fields 14 to 22 are missing")
         })?;
         let nanos = |ticks| Nanos(ticks * (1_000_000_000 / ticks_per_s));
         let own = if own_proc { process_cpu_time(pid)? } else { nanos(stat.own) };

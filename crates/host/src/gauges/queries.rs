@@ -99,7 +99,7 @@ fn since(
 ) -> Gauge<LatencySeen> {
     let answered = new.latencies.since(&old.latencies);
     let lost = new.lost.saturating_sub(old.lost);
-    check_lost(answered.count(), lost, "queries", "too many connections ask at once")?;
+    check_lost(answered.count(), lost, "queries", "too many connections send queries at once")?;
     let mut window = Latency::default();
     answered.means().for_each(|(latency, queries)| window.record_many(latency, queries));
     let (outstanding, begun) = new.pending;

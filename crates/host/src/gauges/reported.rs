@@ -110,8 +110,8 @@ impl Reported {
                 "the newest sample is {age:.1} old, and {most} is the most: is the app scraped, \
                  and up?"
             )),
-            Ok(None) => because("the query for the age of the data has no number".to_owned()),
-            Err(why) => because(format!("the age of the data is not known: {why}")),
+            Ok(None) => because("the query for the age of the data returned no number".to_owned()),
+            Err(why) => because(format!("the age of the data is unknown: {why}")),
         }
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn the_newest_answer_is_the_tail_and_of_one_percentile_only() {
         let (sender, mut reported) = reported();
-        assert!(reported.harvest(SECOND).is_err(), "nothing was told yet");
+        assert!(reported.harvest(SECOND).is_err(), "nothing was reported yet");
         sender.send(answer(1, millis(7))).unwrap();
         sender.send(answer(2, millis(9))).unwrap();
         let seen = reported.harvest(SECOND * 2);

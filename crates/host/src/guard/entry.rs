@@ -114,7 +114,7 @@ impl Lines {
         found
     }
 
-    /// Whether nothing is left to restore; so too in a file emptied for lack of space.
+    /// Whether nothing is left to restore. A file that was emptied for lack of space counts.
     pub(super) fn is_closed(&self) -> bool {
         let is_empty = self.entries.is_empty() && self.damaged.is_empty();
         is_empty || self.entries.iter().any(|entry| entry.what == What::Closed)

@@ -61,7 +61,7 @@ impl Pulse {
     }
 }
 
-/// Makes one end of the pipe return at once where it would block.
+/// Makes one end of the pipe return immediately where it would block.
 pub(super) fn never_block(end: impl AsFd) -> io::Result<()> {
     let flags = fcntl_getfl(&end)?;
     Ok(fcntl_setfl(&end, flags | OFlags::NONBLOCK)?)

@@ -33,7 +33,7 @@ pub enum KnobError {
         is_privileged: bool,
     },
     /// What was set does not read back.
-    #[error("{what} was set to {wanted} and reads back as {found}: who else sets it?")]
+    #[error("{what} was set to {wanted} and reads back as {found}: another program may set it")]
     NotKept {
         /// The knob and whose it is.
         what: String,
@@ -44,7 +44,7 @@ pub enum KnobError {
     },
     /// It could not be undone, so it is not done.
     #[error(
-        "{what} could be set but not put back: the process may not lower its nice value to {nice}; \
+        "{what} could be set but not restored: the process may not lower its nice value to {nice}; \
          run as root, give CAP_SYS_NICE, or raise its RLIMIT_NICE to {limit}"
     )]
     NoWayBack {
@@ -70,7 +70,7 @@ fn remedy(error: &io::Error, is_privileged: &bool) -> &'static str {
             "; with CAP_SYS_NICE held, a container forbids it or the cgroup has no real-time \
              budget (cpu.rt_runtime_us)"
         }
-        (Some(libc::EINVAL), _) => "; no wanted core is both online and in the app's cpuset",
+        (Some(libc::EINVAL), _) => "; no requested core is both online and in the app's cpuset",
         (Some(libc::EROFS), _) => "; /proc/sys is mounted read-only here",
         _ => "",
     }

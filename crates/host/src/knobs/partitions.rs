@@ -109,7 +109,7 @@ impl Partitions {
                     return Err(format!("{share} are not {least} to {ways} of the ways {all}"));
                 }
                 if cache.contiguous && !mask.is_contiguous() {
-                    return Err(format!("{share} are not one run, as this hardware wants"));
+                    return Err(format!("{share} are not one run, which this hardware requires"));
                 }
                 Ok(())
             }

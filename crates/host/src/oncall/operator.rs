@@ -310,7 +310,7 @@ mod tests {
         assert!(operator.end_bypass() && !operator.end_bypass());
         operator.page.control().beat(now().0);
         assert_eq!([arrive(0), arrive(1)], [Decision::Run, Decision::Park]);
-        assert!(operator.bypass(), "and the worker that waits runs at once");
+        assert!(operator.bypass(), "and the worker that waits runs immediately");
         assert_eq!(gate.check(Id(1), now().0, &Futexes), Decision::Run);
     }
 

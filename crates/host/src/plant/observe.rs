@@ -323,7 +323,7 @@ impl HostPlant {
 
     fn release(&mut self, keys: &[Key]) {
         if let Err(error) = self.ledger.release(keys) {
-            self.notice(format!("what others set will be put back too: {error}"));
+            self.notice(format!("the restore will overwrite what other programs set: {error}"));
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! An absent app is looked for every [`LOOK`]; where a cgroup has no process that is one read
 //! of a file. Of a present app the oldest process is watched by a pidfd, so that its end is
-//! seen at once. New processes get what the app is set to within the epoch. An app that
-//! arrives ends the epoch early, so that the policy decides at once; the epoch after that has
+//! seen immediately. New processes get what the app is set to within the epoch. An app that
+//! arrives ends the epoch early, so that the policy decides immediately; the epoch after that has
 //! its full length, so that many arrivals do not turn epochs into short ones.
 
 use super::{HostPlant, now};

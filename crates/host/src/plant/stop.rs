@@ -1,4 +1,4 @@
-//! The request to stop, which ends a wait at once.
+//! The request to stop, which ends a wait immediately.
 
 use lull_measure::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -64,7 +64,7 @@ fn try_scheduling() -> io::Result<String> {
 
 fn cannot_schedule(error: &io::Error) -> Missing {
     Missing::because(format!(
-        "a scheduling class could not be put back ({error}): run as root, give CAP_SYS_NICE, \
+        "a scheduling class could not be restored ({error}): run as root, give CAP_SYS_NICE, \
          or raise RLIMIT_NICE to 20"
     ))
 }

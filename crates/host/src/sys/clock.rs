@@ -18,7 +18,7 @@ pub fn process_cpu_time(pid: i32) -> io::Result<Nanos> {
     let done = unsafe { libc::clock_gettime(process_clock(pid), &raw mut time) };
     if done == -1 {
         let error = io::Error::last_os_error();
-        // A process that does not exist has a clock that does not exist.
+        // The kernel reports the clock of a process that does not exist as invalid.
         let is_gone = error.raw_os_error() == Some(libc::EINVAL);
         return Err(if is_gone { Errno::SRCH.into() } else { error });
     }

@@ -41,7 +41,7 @@ impl SharedPage {
         Ok(page)
     }
 
-    /// Makes an empty file a page. All of its memory is taken at once: a server that
+    /// Makes an empty file a page. All of its memory is taken immediately: a server that
     /// writes where a full file system has no more to give dies as one that reads
     /// beyond the end.
     ///

@@ -5,10 +5,10 @@
 //!
 //! - mean work: from the CPU time per request,
 //! - mean delay: from the tenth percentile of latency, which is that of requests that got a
-//!   core at once; the median already depends on the scheduler,
+//!   core immediately; the median already depends on the scheduler,
 //! - spread: from the distance of p95 and p99 to the median.
 //!
-//! What concerns all apps (the share of wake-ups that take a core at once, slice,
+//! What concerns all apps (the share of wake-ups that take a core immediately, slice,
 //! the clients' share of CPU time, stretches of other work) is searched over a
 //! short list of values each, one after another, beginning with Linux's, then
 //! again, the first two near the best, and these a third time nearer.
@@ -58,7 +58,7 @@ const SLICES_MS: [f64; 5] = [3.0, 1.5, 6.0, 0.75, 12.0];
 const NEAR: [f64; 4] = [0.7, 0.85, 1.2, 1.4];
 /// The third time.
 const NEARER: [f64; 2] = [0.92, 1.08];
-/// Shares of wake-ups that take a core at once.
+/// Shares of wake-ups that take a core immediately.
 const CHANCES: [f64; 7] = [1.0, 0.0, 0.99, 0.97, 0.94, 0.88, 0.75];
 const OTHERS_MS: [f64; 3] = [2.0, 20.0, 0.2];
 const CLIENT_SHARES: [f64; 3] = [1.0, 0.5, 0.2];
@@ -225,7 +225,7 @@ fn candidates(fit: &Fit, known: &Known, at: (u32, u32)) -> Vec<Fit> {
     }
 }
 
-/// The same with this many times the share of wake-ups that take no core at once.
+/// The same with this many times the share of wake-ups that take no core immediately.
 fn waiting(fit: &Fit, times: f64) -> Fit {
     let share = times * (1.0 - fit.wakeup_chance);
     Fit { wakeup_chance: 1.0 - share.min(1.0), ..fit.clone() }

@@ -47,7 +47,7 @@ pub struct Fit {
     /// Time slice of a thread, after which another thread of its class runs.
     pub slice: Nanos,
     /// Share of waking threads behind the running one in virtual time that take
-    /// its core at once.
+    /// its core immediately.
     pub wakeup_chance: f64,
     /// Share of the CPU time outside the apps that the clients use.
     pub client_share: f64,

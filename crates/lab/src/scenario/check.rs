@@ -117,7 +117,7 @@ impl Scenario {
     }
 }
 
-/// The amount of simulation.
+/// What decides how long a scenario takes to simulate.
 pub(super) struct RunSize<'q> {
     pub(super) quantities: &'q [Quantity],
     pub(super) replications: u64,

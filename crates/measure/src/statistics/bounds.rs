@@ -79,7 +79,8 @@ fn first_rank(count: usize, holds: impl Fn(usize) -> bool) -> Option<usize> {
     (high <= count).then_some(high)
 }
 
-/// Returns the probability that of `trials` with this probability at most `events` occur.
+/// Returns the probability of at most `events` events in `trials` trials, each with this
+/// probability of one.
 fn binomial_cdf(events: usize, trials: usize, probability: f64) -> f64 {
     if events >= trials {
         return 1.0;

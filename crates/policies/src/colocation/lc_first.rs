@@ -2,7 +2,7 @@
 //!
 //! Ah-Q (Liu et al. 2024), section VII-A: every latency-critical thread is SCHED_RR,
 //! every best-effort one SCHED_OTHER, all on all cores. A latency-critical
-//! thread that wakes pre-empts a best-effort one at once; among themselves
+//! thread that wakes pre-empts a best-effort one immediately; among themselves
 //! latency-critical apps share by round robin (the kernel's slice is 100 ms).
 //! Priority without isolation.
 //!

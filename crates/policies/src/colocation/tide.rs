@@ -309,7 +309,7 @@ impl Tide {
         is_near || (is_odd && pooled.value > 1.0 - ease)
     }
 
-    /// Whether the worst app has slack to give, and chance does not carry it over its bound.
+    /// Whether the worst app has slack, and its bound is outside of the interval of its tail.
     fn has_room(&self, pooled: &Pooled) -> bool {
         let Config { flow_above, ease, .. } = self.config;
         let is_at_ease = pooled.value < 1.0 - ease;

@@ -229,7 +229,7 @@ impl Dispatcher for JustInTime {
         }
         let late = !self.hopeless(ask) && ask.age.as_millis_f64() >= self.moment_ms(ask, 0);
         let wanted = if late { self.fastest } else { 0 };
-        // The next decision follows at once, where the request runs, and sets its age.
+        // The next decision follows immediately, where the request runs, and sets its age.
         match self.find(ask, wanted) {
             Some(kind) => Answer::on(kind, Some(ask.age + Nanos::from_micros(50))),
             None => Answer::stay(None),

@@ -1,4 +1,4 @@
-//! Linux `ondemand`: all or a share, at once.
+//! Linux `ondemand`: all or a share, immediately.
 //!
 //! drivers/cpufreq/cpufreq_ondemand.c since 3.11. Every sampling period, with
 //! `load` the utilisation of the domain's busiest core:

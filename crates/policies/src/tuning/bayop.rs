@@ -25,7 +25,7 @@
 //! 2. *First points*: an additive recurrence instead of Ax's Sobol points; our method begins at
 //!    the fastest setting and moves outwards.
 //! 3. *When to search*: a change of load or missed bounds also begin a search. A load that was
-//!    searched before gets its setting back at once. Stored settings (`known`) are used in the
+//!    searched before gets its setting back immediately. Stored settings (`known`) are used in the
 //!    same way. Results are reported as [`Policy::discoveries`].
 //! 4. *Harm*: a trial far over the bound ends early, and once `harm_max` of a search's requests
 //!    were late, only settings that almost certainly meet the bound are tried.

@@ -60,7 +60,7 @@ impl Epochs {
         while let Some(row) = rows.next()? {
             let (number, time_ns): (i64, i64) = (row.get(0)?, row.get(1)?);
             let end = end_of(label.started, time_ns)
-                .with_context(|| format!("epoch {number} ends outside of all calendars"))?;
+                .with_context(|| format!("epoch {number} ends at a time that no calendar has"))?;
             let (date, minute_unix_s) = day_and_minute(end);
             epochs.push(SummedEpoch {
                 number,

@@ -45,7 +45,7 @@ pub(super) fn check(args: &MeasureArgs) -> Result<(), UsageError> {
 /// The cores that this process may use.
 pub(super) fn cores() -> anyhow::Result<Vec<CoreId>> {
     let me = std::process::id().cast_signed();
-    Ok(affinity_of(me).context("cannot tell which cores may be used")?.iter().collect())
+    Ok(affinity_of(me).context("cannot determine which cores may be used")?.iter().collect())
 }
 
 /// Runs a measurement that may set the knobs of this machine.

@@ -41,9 +41,9 @@ pub(super) struct Findings {
     pub(super) rows: Vec<Row>,
     /// The source of energy figures, or why there are none.
     pub(super) energy_source: String,
-    /// The record.
+    /// Path of the record.
     pub(super) record: PathBuf,
-    /// The picture.
+    /// Path of the picture.
     pub(super) figure: Option<PathBuf>,
     /// Notes on what the machine is too small to show.
     pub(super) caveat: Option<String>,

@@ -31,7 +31,7 @@ pub(super) fn dashboard() -> Value {
         let of_scope = gauges().filter(|metric| metric.scope == scope);
         of_scope.filter(|metric| metric.name != TAIL_BOUND.name).for_each(|it| panels.add(it));
     }
-    let about = "Tail latency against its bounds, entropy, energy, and who has which cores";
+    let about = "Tail latency against its bounds, entropy, energy, and the cores of each app";
     whole(("Lull", "lull", about), &panels)
 }
 

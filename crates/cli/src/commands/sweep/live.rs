@@ -3,8 +3,8 @@
 //!
 //! It runs under a session with its record, limits and guard, as `lull run` does: however the
 //! sweep ends, every knob is restored. Each trial is a row of the file as soon as it ends
-//! ([`lull_agent::sweep::rows`]), and the same command goes on after an interruption. The result is a front of
-//! power, tail and throughput, and the best setting of the load for a profile.
+//! ([`lull_agent::sweep::rows`]), and the same command continues after an interruption. The result
+//! is a front of power, tail and throughput, and the best setting of the load for a profile.
 
 mod output;
 
@@ -37,8 +37,8 @@ const BLOCKS: u16 = 3;
 const PROFILE_BLOCKS: u16 = 3;
 
 /// The error of a sweep that is stopped.
-const STOPPED: &str =
-    "stopped before the end; with --out the rows are kept, and the same command goes on with them";
+const STOPPED: &str = "stopped before the end; with --out the rows are kept, and the \
+                       same command continues with them";
 
 /// Where the results go.
 struct Destinations {
@@ -160,7 +160,7 @@ fn profile_of(
 fn announce(sweep: &Sweep, protocol: Protocol) {
     let (settings, done) = (sweep.space().size(), sweep.trials().len());
     if done > 0 {
-        notice(format_args!("goes on with {done} trials of the file"));
+        notice(format_args!("continues with {done} trials of the file"));
     }
     let left = sweep.length().saturating_sub(done);
     let takes = (protocol.settle + protocol.window).as_secs_f64() * left as f64;

@@ -53,7 +53,7 @@ fn heading(facts: &Facts, top: &Top) -> Paragraph<'static> {
     let what = format!(" {machine}, {cores} cores, run {run}");
     let link = match top.lost.as_str() {
         "" => Span::from("  live").fg(Color::Green),
-        why => Span::from(format!("  lost: {why}; asking again")).fg(Color::Red),
+        why => Span::from(format!("  lost: {why}; retrying")).fg(Color::Red),
     };
     Paragraph::new(Line::from(vec![Span::from("Lull").bold(), Span::from(what), link]))
 }

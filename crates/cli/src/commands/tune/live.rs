@@ -91,7 +91,7 @@ fn search(
                 let Some(left) = knob.and_then(|knob| space.without(knob)) else {
                     return Err(error);
                 };
-                notice(format_args!("{error}; the search goes on without it"));
+                notice(format_args!("{error}; the search continues without it"));
                 space = left;
             }
         }

@@ -32,7 +32,8 @@ pub(super) struct Objective {
     pub(super) bound_us: f64,
 }
 
-/// 99 % below 500 us, 90 % below 500 us, 99 % below 200 us.
+/// The three objectives of the paper: 99 % of requests below 500 us, 90 % below 500 us, and 99 %
+/// below 200 us.
 pub(super) const OBJECTIVES: [Objective; 3] = [
     Objective { percentile: 99.0, bound_us: 500.0 },
     Objective { percentile: 90.0, bound_us: 500.0 },

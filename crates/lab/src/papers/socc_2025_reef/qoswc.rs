@@ -108,7 +108,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices = choices(&mongo().1);
     report.choices.push(format!(
         "Demeter's and PSLO's controllers are ours (docs/policies.md), and so is how Algorithm 1 \
-         is mended; each core is a frequency domain, REEF makes rounds of C = {CAP} turns (23, \
+         is corrected; each core is a frequency domain, REEF makes rounds of C = {CAP} turns (23, \
          below the number of cores, take best effort's floor away), QoS-WC has the profile of the \
          server alone on 1 to 8 cores. Counted are 60 to 85 s, and from then to 105 s under \
          tightened promises"

@@ -45,15 +45,15 @@ pub(crate) struct ObservedSecond {
     pub(crate) cold: f64,
     /// Answers per second of the last class.
     pub(crate) best_effort: f64,
-    /// Late answers over those allowed, of the worst class, in this second.
+    /// Late answers as a multiple of those allowed, of the worst class, in this second.
     pub(crate) worst: f64,
 }
 
 /// One replication.
 pub(super) struct Course {
-    /// From when it was settled until promises changed.
+    /// Totals between the end of the warm-up and the change of promises.
     pub(super) before: GatedTotals,
-    /// From then on.
+    /// Totals after the change.
     pub(super) after: GatedTotals,
     pub(super) looks: Vec<ObservedSecond>,
 }

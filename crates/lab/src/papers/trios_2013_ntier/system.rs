@@ -186,7 +186,7 @@ pub(super) enum Windows {
 /// How far a step down goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Down {
-    /// To P8 at once (section 3.1: "from P0 to P8").
+    /// To P8 immediately (section 3.1: "from P0 to P8").
     Lowest,
     /// One P-state (eq. 4).
     OneStep,

@@ -6,7 +6,7 @@ use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
 
 config! {
-    /// Our numbers, and the paper's where it has them.
+    /// Defaults are the paper's where it states them, and ours otherwise.
     struct Config checked by check {
         /// Longest time between adjustments (Ah-Q, section VI-B: 500 ms).
         #[serde(serialize_with = "text")]
