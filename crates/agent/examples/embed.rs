@@ -51,5 +51,5 @@ fn main() -> anyhow::Result<()> {
             writeln!(std::io::stdout(), "{:.1} s {name}: {app:?}", epoch.seen.time.as_secs_f64())?;
         }
     }
-    session.close()?.tell(&Ok(()), &notify)
+    session.close()?.report_notices(&Ok(()), &notify)
 }

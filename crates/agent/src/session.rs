@@ -383,7 +383,11 @@ impl Closed {
     ///
     /// # Errors
     /// If knobs could not be restored.
-    pub fn tell(&self, ended: &anyhow::Result<()>, say: &dyn Fn(&str)) -> anyhow::Result<()> {
+    pub fn report_notices(
+        &self,
+        ended: &anyhow::Result<()>,
+        say: &dyn Fn(&str),
+    ) -> anyhow::Result<()> {
         let cause = ended.as_ref().err().map(ToString::to_string);
         for notice in self.notices.iter().filter(|notice| cause.as_ref() != Some(notice)) {
             say(notice);

@@ -168,7 +168,7 @@ pub(crate) enum Command {
     Restore(RestoreArgs),
     /// Let a running agent take over its changed config
     Reload(ReloadArgs),
-    /// Run a program as an app of a running agent, which it is until it ends
+    /// Run a program as an app of a running agent, until the program ends
     Register(RegisterArgs),
     /// Print a completion script for a shell
     Completions {
@@ -198,10 +198,10 @@ pub(crate) struct CheckArgs {
     /// Check that this config can run here: its keys, its policy and its limits
     #[arg(conflicts_with = "machine")]
     pub(crate) config: Option<PathBuf>,
-    /// Write this machine down as the section `machine` of a config, for lull sim --machine
+    /// Print this machine as the section `machine` of a config, for lull sim --machine
     #[arg(long, conflicts_with = "json")]
     pub(crate) machine: bool,
-    /// Power that lull calibrate power has measured, to write down with the machine
+    /// File of lull calibrate power, whose model is printed with the machine
     #[arg(long, value_name = "FILE", requires = "machine")]
     pub(crate) power: Option<PathBuf>,
     /// Print JSON
@@ -252,7 +252,7 @@ pub(crate) struct BurnArgs {
     /// Threads, at most 4096; by default one a core
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) threads: Option<u16>,
-    /// Stop after this long; without it when interrupted
+    /// Stop after this long; by default when interrupted
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,
     /// Unix socket of an agent to push progress to
@@ -271,17 +271,17 @@ pub(crate) struct BurnArgs {
 pub(crate) struct SimArgs {
     /// The scenario (docs/scenario.md; examples in examples/sim/), or the config of an agent
     pub(crate) scenario: PathBuf,
-    /// The machine to simulate a config on: section `machine`, as lull check --machine writes it
+    /// The machine to simulate a config on: a section `machine`, as lull check --machine writes it
     #[arg(long, value_name = "FILE")]
     pub(crate) machine: Option<PathBuf>,
     /// What clients send to the apps of a config: a `client` section of each, and `run`
     #[arg(long, value_name = "FILE")]
     pub(crate) load: Option<PathBuf>,
     /// Policy to simulate: a label of the scenario, or a name in `lull policies`; the first of
-    /// several is the reference. Without it all of the scenario
+    /// several is the reference. By default all of the scenario
     #[arg(long, value_name = "POLICY", num_args = 1..)]
     pub(crate) policy: Vec<String>,
-    /// Exactly so many replications of each policy
+    /// Number of replications of each policy
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seeds: Option<u64>,
     /// Seed of all random numbers
@@ -358,14 +358,14 @@ pub(crate) enum LabAction {
 pub(crate) struct LabRunArgs {
     /// Its name in `lull lab list`
     pub(crate) name: String,
-    /// First seed; seeds that a parameter was found on are passed over
+    /// First seed; seeds on which a parameter was calibrated are skipped
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Independent values that a verdict needs, which is the most seeds that are run: an
     /// experiment with replications of its own needs fewer [default: 5, with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seeds: Option<u64>,
-    /// Cut lengths down to see that it works; tolerances need not hold then
+    /// Shorten runs, to check that the experiment works; rows may then miss their tolerances
     #[arg(long)]
     pub(crate) quick: bool,
     /// Directory to write the figures of the first seed to, as SVG
@@ -414,7 +414,7 @@ pub(crate) struct HoldArgs {
     /// cgroup=PATH:FILE:VALUE, unit=NAME:FILE:VALUE or coalescing=NIC:KEY:VALUE
     #[arg(required = true, value_name = "KNOB=VALUE")]
     pub(crate) requests: Vec<HoldRequest>,
-    /// What to run meanwhile; without it until interrupted
+    /// Command to run while the knobs are held; by default they are held until interrupted
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<std::ffi::OsString>,
     /// Directory of the agent's state

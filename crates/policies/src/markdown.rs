@@ -11,7 +11,7 @@ pub fn page() -> String {
         "# Policies\n\n\
          Generated from the registry by `cargo run -p lull-policies --example markdown`; \
          do not edit.\n\
-         A policy is chosen by `[policy] name = \"...\"`; its keys stand beside the name.\n\n\
+         A policy is chosen by `[policy] name = \"...\"`; its keys are beside the name.\n\n\
          Pictures are of the simulator, one scene for all of a kind \
          (`crates/lab/src/portrait`); `lull policies --figures docs/policies` draws them again, \
          to the same bytes.\n",
@@ -24,12 +24,12 @@ pub fn page() -> String {
     }
     page.push_str(
         "\n## Where each request runs\n\nDispatchers decide for single requests, beside the \
-         policy of the machine; their keys stand under `[dispatcher]`.\n",
+         policy of the machine; their keys are under `[dispatcher]`.\n",
     );
     page.extend(DISPATCHERS.iter().map(section));
     page.push_str(
         "\n## How many queries each connection runs\n\nAdmission controllers set at the gate \
-         before a server's workers how many queries run at once; their keys stand under \
+         before a server's workers how many queries run at once; their keys are under \
          `[admission]`. Pictures count 4 s after the first 12 s; that of `auto` after 60 s, when \
          its surveys are over. While it surveys, the latency is that of every setting that it \
          tries ([auto](design/auto.md#while-it-surveys)).\n",

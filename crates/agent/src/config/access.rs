@@ -62,7 +62,7 @@ impl AccessSection {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ReceiverSection {
-    /// PEM file of the receiver's certificate, with `key`: it then speaks TLS and nothing else.
+    /// PEM file of the receiver's certificate, with `key`: it then accepts TLS only.
     #[schemars(example = &"/etc/lull/receiver.pem")]
     pub certificate: Option<PathBuf>,
     /// PEM file of its private key.

@@ -88,8 +88,8 @@ pub struct AppSection {
     #[schemars(example = &"best-effort")]
     pub class: Class,
     /// A percentile and its bound, a floor of requests per second, or the share of
-    /// users that waiting may drive away (`{ disengagement = 0.001 }`, which `qos-wc`
-    /// alone minds), each in a table of its own; a latency-critical app has at least
+    /// users that waiting may drive away (`{ disengagement = 0.001 }`, which only
+    /// `qos-wc` uses), each in a table of its own; a latency-critical app has at least
     /// one percentile. `{ run_queue_p99 = "1ms" }` bounds the time that its threads wait
     /// for a core, and `{ memory_pressure = "2%" }` the share of the time in which tasks of
     /// its cgroup wait for memory, for an app whose requests are not reported

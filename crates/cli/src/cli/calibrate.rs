@@ -80,13 +80,13 @@ pub(crate) struct CalibratePowerArgs {
 /// `lull calibrate idle`.
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateIdleArgs {
-    /// The idle state, by its name in `lull check`; the deepest without it
+    /// The idle state, by its name in `lull check`; by default the deepest
     #[arg(long, value_name = "NAME")]
     pub(crate) idle_state: Option<String>,
-    /// The cores that sleep; all without it
+    /// The cores that sleep; by default all
     #[arg(long, value_name = "CORES")]
     pub(crate) cores: Option<CoreSet>,
-    /// Lengths of sleep; those of REEF's figure without it
+    /// Lengths of sleep; by default those of REEF's figure
     #[arg(long, value_name = "TIME", value_delimiter = ',')]
     pub(crate) sleep: Vec<Nanos>,
     #[command(flatten)]

@@ -46,7 +46,7 @@ pub(crate) struct EmulateArgs {
     /// Length of a duty cycle (the paper: 100 to 500 us)
     #[arg(long, default_value = "250us")]
     pub(crate) period: Nanos,
-    /// End after this long; without it with the command, or when interrupted
+    /// End after this long; by default with the command, or when interrupted
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,
     /// Print the measured slow-down as JSON

@@ -48,7 +48,7 @@ pub(crate) struct AttachArgs {
     /// Directory of the library, made if it is missing; by default that of the page
     #[arg(long, value_name = "DIR")]
     pub(crate) library: Option<PathBuf>,
-    /// Stop after this long; without it when interrupted
+    /// Stop after this long; by default when interrupted
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct GateCommandArgs {
 /// What `lull gate` does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GateAction {
-    /// Let every worker run, those that wait immediately, until `lull gate on`
+    /// Let every worker run until `lull gate on`; workers that wait run immediately
     Off,
     /// End the bypass: the agent's settings hold again
     On,
@@ -115,7 +115,7 @@ pub(crate) struct GateArgs {
     /// `client_class` in a config: 'name = "web", weight = 4, match = [{ user = "web" }]'
     #[arg(long = "client-class", value_name = "KEYS")]
     pub(crate) client_classes: Vec<String>,
-    /// How long one transaction counts as running, 1ms to 1s; it runs on after
+    /// How long one transaction counts as running, 1ms to 1s; it then runs on without a slot
     #[arg(long, default_value = "50ms")]
     pub(crate) slot_lease: Nanos,
     /// The server's protocol; by default by the name of its program

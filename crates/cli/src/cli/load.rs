@@ -33,13 +33,13 @@ pub(crate) struct LoadArgs {
     /// Connections held open
     #[arg(long, short, default_value_t = 16)]
     pub(crate) connections: usize,
-    /// Requests under way at most on one connection; with HTTP/2 each is a stream
+    /// Most requests under way on one connection; with HTTP/2 each is a stream
     #[arg(long, default_value_t = 1)]
     pub(crate) depth: usize,
-    /// How long to send; without it until interrupted
+    /// How long to send; by default until interrupted
     #[arg(long = "for", value_name = "TIME")]
     pub(crate) duration: Option<Nanos>,
-    /// Leave requests due before this out of the report
+    /// Leave requests that are due before this time out of the report
     #[arg(long, default_value = "0s")]
     pub(crate) warmup: Nanos,
     /// Age at which a request counts as timed out

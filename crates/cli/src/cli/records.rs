@@ -41,7 +41,7 @@ pub(crate) struct EntropyArgs {
     /// Records of runs
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
-    /// Leave out so much of the beginning of each run or phase
+    /// Time to leave out at the beginning of each run or phase
     #[arg(long, default_value = "0s")]
     pub(crate) skip: Nanos,
     /// E_S at which to compare resources; by default the middle of what both reach
@@ -65,7 +65,7 @@ pub(crate) struct ReportArgs {
     /// Write the tables as Markdown to this file too
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
-    /// Leave out so much of the beginning of each run or phase
+    /// Time to leave out at the beginning of each run or phase
     #[arg(long, default_value = "0s")]
     pub(crate) skip: Nanos,
     /// Print JSON
@@ -145,11 +145,11 @@ pub(crate) struct ReplayArgs {
     /// Which policy's part of a record of several (`lull compare`) to replay
     #[arg(long, value_name = "POLICY")]
     pub(crate) part: Option<String>,
-    /// Leave out so much of the beginning of each block [default: a quarter of the shortest, at
+    /// Time to leave out at the beginning of each block [default: a quarter of the shortest, at
     /// most 10s]
     #[arg(long, value_name = "TIME")]
     pub(crate) skip: Option<Nanos>,
-    /// Answer only if the recorded policy is reproduced to so many percent: p50, p95, p99 and
+    /// Predict only if the recorded policy is reproduced within so many percent: p50, p95, p99 and
     /// throughput as ratios, CPU time as a share of all cores
     #[arg(long, value_name = "PERCENT", default_value_t = 25.0)]
     pub(crate) max_error: f64,

@@ -11,7 +11,7 @@ pub(crate) struct SweepArgs {
     /// A config of the agent with the policy bayop, whose server is swept as it runs; or a server
     /// to simulate and its grid (examples/tune/netserver.toml)
     pub(crate) config: PathBuf,
-    /// Append a row of CSV for every trial; a sweep goes on with the rows in the file
+    /// Append a row of CSV for every trial; a sweep continues with the rows in the file
     #[arg(long, value_name = "FILE", conflicts_with = "cells")]
     pub(crate) out: Option<PathBuf>,
     /// Write all rows as Parquet, with which settings are on the front
@@ -38,13 +38,13 @@ pub(crate) struct LiveSweepArgs {
     /// co-pi and static take (agent.profile); other loads in the file stay
     #[arg(long, value_name = "FILE", conflicts_with = "cells")]
     pub(crate) profile: Option<PathBuf>,
-    /// Settings to try at most, evenly spaced over the levels of the knobs [default: 24]
+    /// Most settings to try, evenly spaced over the levels of the knobs [default: 24]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(2..))]
     pub(crate) settings: Option<u16>,
     /// Blocks: each tries every setting once, in another random order [default: 3]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) blocks: Option<u16>,
-    /// Seed of the order, to repeat it; every sweep has another one without it
+    /// Seed of the order, to repeat it; by default every sweep has another one
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u32>,
 }
@@ -71,13 +71,13 @@ pub(crate) struct IntlogArgs {
     /// Record one core of this machine only
     #[arg(long, requires = "live")]
     pub(crate) core: Option<u16>,
-    /// Requests per second; the first of the scenario without it
+    /// Requests per second; by default the first of the scenario
     #[arg(long)]
     pub(crate) rate: Option<f64>,
-    /// Interrupt delay, such as 100us; the driver's own without it
+    /// Interrupt delay, such as 100us; by default the driver's own
     #[arg(long, value_name = "TIME")]
     pub(crate) delay: Option<Nanos>,
-    /// Frequency, such as 1.3GHz; the governor's own without it
+    /// Frequency, such as 1.3GHz; by default the governor's own
     #[arg(long)]
     pub(crate) frequency: Option<Hertz>,
     /// Write a row of CSV for every interrupt
@@ -97,7 +97,7 @@ pub(crate) struct TuneArgs {
     /// A config of the agent with the policy bayop, whose server is searched as it runs; or a
     /// server to simulate, its objective and its grid (examples/tune/netserver.toml)
     pub(crate) config: PathBuf,
-    /// Requests per second to search a simulated server at; those of the file without it
+    /// Requests per second to search a simulated server at; by default those of the file
     #[arg(long, value_delimiter = ',')]
     pub(crate) rate: Vec<f64>,
     /// Trials of a search [default: 30, or as the config says]
@@ -114,10 +114,10 @@ pub(crate) struct TuneArgs {
     /// End a trial whose tail is this many bounds after a quarter of its time
     #[arg(long)]
     pub(crate) cut: Option<f64>,
-    /// Seed of the search, to repeat it; every search has another one without it
+    /// Seed of the search, to repeat it; by default every search has another one
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u32>,
-    /// Where trials and findings are kept
+    /// Directory in which trials and findings are stored
     #[arg(long, default_value = "lull-tune.sqlite", value_name = "FILE")]
     pub(crate) store: PathBuf,
     /// Print JSON
@@ -130,7 +130,7 @@ pub(crate) struct TuneArgs {
 pub(crate) struct TraceArgs {
     /// A recording in the form of the public cache traces; `-` reads standard input
     pub(crate) recording: PathBuf,
-    /// Leave this out of its beginning
+    /// Time to leave out at its beginning
     #[arg(long, default_value = "0s")]
     pub(crate) from: Nanos,
     /// How much of it to take

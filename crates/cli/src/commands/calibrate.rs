@@ -194,7 +194,7 @@ impl Bench<'_> {
             .as_ref()
             .map(|_| ())
             .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
-        session.close()?.tell(&ended, &say)?;
+        session.close()?.report_notices(&ended, &say)?;
         found
     }
 

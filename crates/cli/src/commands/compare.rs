@@ -40,7 +40,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     refused.iter().for_each(|one| say::notice(format!("{}: {}", one.policy, one.why)));
     let ended = alternate(args, &config, &mut session, &policies);
     let record: PathBuf = session.record().to_owned();
-    session.close()?.tell(&ended, &say)?;
+    session.close()?.report_notices(&ended, &say)?;
     ended?;
     // All knobs are restored: from here on a closed pipe may end the process.
     sigpipe::reset();

@@ -67,7 +67,7 @@ fn compare_policy(args: &PolicyDemoArgs) -> anyhow::Result<()> {
     let mut demo = Demo::new(args, keys, session);
     let alternated = demo.alternate();
     let (session, findings) = demo.conclude(cores);
-    session.close()?.tell(&alternated, &say)?;
+    session.close()?.report_notices(&alternated, &say)?;
     alternated?;
     // All knobs are restored: from here on a closed pipe may end the process.
     sigpipe::reset();

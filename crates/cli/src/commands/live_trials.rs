@@ -228,7 +228,7 @@ pub(super) fn close<T>(session: Session, outcome: anyhow::Result<T>) -> anyhow::
         .map(|_| ())
         .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
     let closed = session.close()?;
-    closed.tell(&ended, &say)?;
+    closed.report_notices(&ended, &say)?;
     say(&format!("{}; the record is {record}", closed.outcome()));
     outcome
 }

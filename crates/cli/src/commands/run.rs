@@ -49,7 +49,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         let text = proof.as_ref().map(serde_json::to_string).transpose()?;
         Ok(text.map(|text| ("prove", text)))
     })?;
-    closed.tell(&ended, &say)?;
+    closed.report_notices(&ended, &say)?;
     if let Some(proof) = &proof {
         prove::tell(proof, args.json)?;
     }

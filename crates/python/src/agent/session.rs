@@ -57,7 +57,7 @@ fn follow(start: Start, feed: &Feed) -> End {
     let closed = session.close()?;
     let outcome = closed.outcome();
     let left = closed.left().to_vec();
-    match closed.tell(&ended, &notify) {
+    match closed.report_notices(&ended, &notify) {
         Err(error) => Err(Failure::Left(describe(&error), left)),
         Ok(()) => ended.map(|()| outcome).map_err(Failure::from),
     }
