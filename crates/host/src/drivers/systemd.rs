@@ -438,6 +438,21 @@ mod tests {
     }
 
     #[test]
+    fn a_systemd_that_accepts_no_connection_is_given_up_at_the_deadline() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("systemd/private");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // One connection fits the queue. Nothing accepts it, so the later ones find it full.
+        rustix::net::listen(&listener, 0).unwrap();
+        for _ in 0..3 {
+            let soon = Instant::now() + Duration::from_millis(20);
+            let error = Systemd::connect_until(place.path(), soon).unwrap_err().to_string();
+            assert!(error.contains("systemd/private: timed out"), "{error}");
+        }
+    }
+
+    #[test]
     fn where_systemd_does_not_run_the_socket_is_named() {
         let place = tempfile::tempdir().unwrap();
         let error = Systemd::connect(place.path()).unwrap_err().to_string();

@@ -5,6 +5,8 @@
 
 use super::SystemdError;
 use super::wire::{FIXED_BYTES, Method, Received, Writer, length_of, receive};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -51,7 +53,7 @@ impl Bus {
 
     fn open(path: &Path, deadline: Instant) -> Result<Self, SystemdError> {
         let unreachable = |source| SystemdError::Unreachable { path: path.to_owned(), source };
-        let stream = UnixStream::connect(path).map_err(unreachable)?;
+        let stream = connect_until(path, deadline).map_err(unreachable)?;
         let mut bus = Self { stream, serial: 0, deadline };
         bus.authenticate().map_err(unreachable)?;
         Ok(bus)
@@ -144,9 +146,23 @@ impl Bus {
     }
 
     fn time_left(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+        time_until(self.deadline)
     }
+}
+
+/// Connects to a socket. While the queue of the listener is full, the kernel lets `connect` wait
+/// for as long as a send may take (`unix_stream_connect` of `net/unix/af_unix.c`).
+fn connect_until(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(time_until(deadline)?))?;
+    connect(&socket, &address).map_err(|error| name_timeout(error.into()))?;
+    Ok(socket.into())
+}
+
+fn time_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// The kernel reports a timeout of a socket as `EAGAIN`.
