@@ -72,6 +72,24 @@ impl Bench {
             .collect();
     }
 
+    /// The same where connections come and go: those that are not open are neither answered nor
+    /// wait.
+    pub(crate) fn pass_open(&mut self, span: Nanos, per_s: f64, open: &[bool]) {
+        self.pass(span, per_s);
+        self.answered.retain(|answered| open[answered.connection as usize]);
+        let waits = self.waiting.iter_mut().zip(open);
+        waits.for_each(|(waiting, open)| *waiting = u32::from(*open));
+    }
+
+    /// Changes the bound of every tail that is promised.
+    pub(crate) fn set_bounds(&mut self, new: Nanos) {
+        for objective in self.objectives.iter_mut().flatten() {
+            if let Objective::Tail { bound, .. } = objective {
+                *bound = new;
+            }
+        }
+    }
+
     /// Sets the clock back.
     pub(crate) fn set_back(&mut self, by: Nanos) {
         self.now = self.now.saturating_sub(by);

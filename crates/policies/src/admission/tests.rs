@@ -3,7 +3,7 @@
 use super::testing::{Bench, build};
 use super::*;
 use crate::registry::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};
-use lull_control::admission::{Allowance, Pace, RoundLimits, RoundSeen};
+use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, RoundSeen};
 use lull_measure::Nanos;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -139,11 +139,7 @@ proptest! {
                         limits = RoundLimits::open(bench.objectives.len());
                     }
                     Turn::Bound(bound_ms) => {
-                        for objective in bench.objectives.iter_mut().flatten() {
-                            if let Objective::Tail { bound, .. } = objective {
-                                *bound = Nanos::from_millis(bound_ms);
-                            }
-                        }
+                        bench.set_bounds(Nanos::from_millis(bound_ms));
                         if !admission.retarget(&bench.objectives) {
                             admission = build(entry.name, "", &bench);
                         }
@@ -162,6 +158,124 @@ proptest! {
                     }
                 }
             }
+        }
+    }
+}
+
+/// What happens at a live gate.
+#[derive(Debug, Clone, Copy)]
+enum Churn {
+    Opens(prop::sample::Index),
+    Closes(prop::sample::Index),
+    /// The server is restarted, so that all connections close at once.
+    Restarts,
+    /// The objective of those that are promised one changes.
+    Bound(u64),
+    Passes {
+        span_ms: u64,
+        per_s: f64,
+    },
+}
+
+fn churn() -> impl Strategy<Value = Churn> {
+    prop_oneof![
+        3 => any::<prop::sample::Index>().prop_map(Churn::Opens),
+        2 => any::<prop::sample::Index>().prop_map(Churn::Closes),
+        1 => Just(Churn::Restarts),
+        1 => (1u64..500).prop_map(Churn::Bound),
+        4 => (1u64..2000, 0.0f64..50_000.0)
+            .prop_map(|(span_ms, per_s)| Churn::Passes { span_ms, per_s }),
+    ]
+}
+
+/// A gate whose controller has a place for each connection that may come, as in the agent.
+struct LiveGate {
+    name: &'static str,
+    bench: Bench,
+    admission: Box<dyn Admission>,
+    limits: RoundLimits,
+    open: Vec<bool>,
+}
+
+impl LiveGate {
+    fn new(name: &'static str) -> Self {
+        let bench = everybody();
+        let admission = build(name, "", &bench);
+        let places = bench.objectives.len();
+        let limits = RoundLimits::open(places);
+        Self { name, bench, admission, limits, open: vec![false; places] }
+    }
+
+    fn change(&mut self, change: Churn) {
+        match change {
+            Churn::Opens(which) => self.set_open(which, true),
+            Churn::Closes(which) => self.set_open(which, false),
+            Churn::Restarts => self.open.fill(false),
+            Churn::Bound(bound_ms) => {
+                self.bench.set_bounds(Nanos::from_millis(bound_ms));
+                if !self.admission.retarget(&self.bench.objectives) {
+                    self.admission = build(self.name, "", &self.bench);
+                }
+            }
+            Churn::Passes { span_ms, per_s } => self.decide(Nanos::from_millis(span_ms), per_s),
+        }
+    }
+
+    fn set_open(&mut self, which: prop::sample::Index, is_open: bool) {
+        let place = which.index(self.open.len());
+        self.open[place] = is_open;
+    }
+
+    fn decide(&mut self, span: Nanos, per_s: f64) {
+        self.bench.pass_open(span, per_s, &self.open);
+        self.admission.decide(&self.bench.seen(), &mut self.limits);
+    }
+
+    fn check(&self) -> Result<(), TestCaseError> {
+        let Self { name, limits, .. } = self;
+        prop_assert_eq!(limits.allow.len(), self.open.len(), "{}", name);
+        prop_assert!(limits.cap >= 1, "{}", name);
+        let has_turn = |one: &Allowance| one.queries == 0 || one.batch > 0;
+        prop_assert!(limits.allow.iter().all(has_turn), "{}: a turn of nothing", name);
+        Ok(())
+    }
+
+    /// One connection is left, which waits: it has a turn before long.
+    fn settle(&mut self, last: prop::sample::Index) -> Result<(), TestCaseError> {
+        self.open.fill(false);
+        self.set_open(last, true);
+        let last = last.index(self.open.len());
+        for _ in 0..SETTLED {
+            self.decide(Nanos::from_secs(1), 0.0);
+            self.check()?;
+            if self.limits.allow[last].queries > 0 {
+                return Ok(());
+            }
+        }
+        let (name, limits) = (self.name, &self.limits);
+        prop_assert!(false, "{}: connection {} has no turn: {:?}", name, last, limits);
+        Ok(())
+    }
+}
+
+/// Decisions, a second apart, after which a connection that is alone has a turn.
+const SETTLED: usize = 120;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn whatever_opens_and_closes_at_a_live_gate_a_connection_that_is_left_has_a_turn(
+        changes in prop::collection::vec(churn(), 1..60),
+        last: prop::sample::Index,
+    ) {
+        for entry in ADMISSION_CONTROLLERS.iter() {
+            let mut gate = LiveGate::new(entry.name);
+            for change in &changes {
+                gate.change(*change);
+                gate.check()?;
+            }
+            gate.settle(last)?;
         }
     }
 }

@@ -122,6 +122,8 @@ impl Running {
 enum Turn {
     Arrives,
     Departs(prop::sample::Index),
+    /// The server is restarted: all requests are gone at once.
+    Restarts,
     Measured(u64, usize, f64),
     /// The target changes, so that the dispatcher is rebuilt.
     Retargeted(u64),
@@ -131,6 +133,7 @@ fn turn() -> impl Strategy<Value = (u64, Turn)> {
     let turn = prop_oneof![
         4 => Just(Turn::Arrives),
         3 => any::<prop::sample::Index>().prop_map(Turn::Departs),
+        1 => Just(Turn::Restarts),
         1 => (0u64..2000, 0usize..2000, 0.0f64..1e4)
             .prop_map(|(tail, samples, rate)| Turn::Measured(tail, samples, rate)),
         1 => (150u64..500).prop_map(Turn::Retargeted),
@@ -158,6 +161,7 @@ proptest! {
                         Turn::Departs(which) => {
                             run.requests.remove(which.index(run.requests.len()));
                         }
+                        Turn::Restarts => run.requests.clear(),
                         Turn::Measured(tail_ms, samples, rate) => {
                             let seen = seen(*tail_ms, *samples, *rate);
                             run.dispatcher.adjust(&Seen { now: run.now, ..seen });
