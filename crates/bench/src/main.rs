@@ -6,6 +6,7 @@
 
 mod agent;
 mod bpf;
+mod churn;
 mod colocation;
 mod dispatch;
 mod fleet;
@@ -70,6 +71,7 @@ const BENCHES: &[Bench] = &[
 /// Those that take long, or need programs that are not installed for them: they run by their
 /// names only.
 const ON_REQUEST: &[Bench] = &[
+    churn::BENCH,
     fleet::BENCH,
     preload::CLASSES,
     preload::CLIENTS,

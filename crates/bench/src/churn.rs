@@ -1,0 +1,217 @@
+//! What the agent costs while apps come and go all the time.
+//!
+//! A hundred apps, each a process that sleeps, are found by a template; ten times a second one of
+//! them ends or another one begins. Further processes sleep and are no apps. No app does any
+//! work, so that what is measured is the cost of finding apps, of observing them, of setting new
+//! ones to their class, and of the record.
+
+use super::process::{Memory, Running, children_with, count, memory};
+use super::server;
+use super::stats::Summary;
+use super::{Bench, Context, report::Report};
+use anyhow::{Context as _, Result, bail};
+use lull_host::sys::clock::process_cpu_time;
+use std::collections::VecDeque;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+pub(super) const BENCH: Bench = Bench {
+    name: "churn",
+    about: "The agent with 100 apps of which ten a second begin or end, among 500 sleeping \
+            processes: share of a core and memory",
+    run,
+};
+
+const ROUNDS: usize = 3;
+const APPS: usize = 100;
+/// Processes that are no apps.
+const SLEEPERS: usize = 400;
+/// What is measured, after the agent has settled.
+const MEASURED: Duration = Duration::from_secs(20);
+const SETTLE: Duration = Duration::from_secs(5);
+/// Time between two changes.
+const CHANGE: Duration = Duration::from_millis(100);
+const EPOCH_MS: u64 = 1000;
+/// The share of a core that all processes of the agent may use, in percent.
+const CPU_MOST: f64 = 0.5;
+const RESIDENT_MAX_MB: f64 = 25.0;
+/// The first argument of every app.
+const NAME: &str = "lull-churn-app";
+
+/// The processes of an agent.
+const PROCESSES: [&str; 3] = ["lull", "frontend", "guard"];
+
+/// What a process of the agent used.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    cpu_percent: f64,
+    memory: Memory,
+}
+
+/// What one round showed, by process as in [`PROCESSES`].
+type Round = [Used; PROCESSES.len()];
+
+fn run(context: &Context) -> Result<Report> {
+    let lull = context.build("lull-cli", "lull")?;
+    let _sleepers = (0..SLEEPERS).map(|_| sleeper("sleep")).collect::<Result<Vec<_>>>()?;
+    let processes = count()?;
+    let rounds = (0..ROUNDS).map(|_| measure(&lull)).collect::<Result<Vec<_>>>()?;
+    let mut report = Report::default();
+    let sum = |of: fn(&Used) -> f64| {
+        Summary::new(rounds.iter().map(move |round| round.iter().map(of).sum()))
+    };
+    let (cpu, resident) = (sum(cpu_percent), sum(resident_mb));
+    report.bounded("all processes of the agent: CPU", cpu, "% of a core", 0.0..=CPU_MOST);
+    let what = "all processes of the agent: resident";
+    report.bounded(what, resident, "MB", 0.0..=RESIDENT_MAX_MB);
+    for (at, name) in PROCESSES.iter().enumerate() {
+        let of = |of: fn(&Used) -> f64| Summary::new(rounds.iter().map(|round| of(&round[at])));
+        report.reported(&format!("{name}: CPU"), of(cpu_percent), "% of a core");
+        report.reported(&format!("{name}: resident"), of(resident_mb), "MB");
+    }
+    report.note(note(processes));
+    Ok(report)
+}
+
+fn cpu_percent(used: &Used) -> f64 {
+    used.cpu_percent
+}
+
+fn resident_mb(used: &Used) -> f64 {
+    used.memory.resident_mb
+}
+
+fn note(processes: usize) -> String {
+    format!(
+        "{ROUNDS} rounds, each with an agent of its own, epochs of {EPOCH_MS} ms and a record; \
+         CPU time over {} s, to the nanosecond. The policy is `lc-first`. Memory that the \
+         processes share counts in each. {APPS} apps and {SLEEPERS} other sleeping processes, \
+         which are among the {processes} of the machine that ran before the apps.",
+        MEASURED.as_secs()
+    )
+}
+
+/// A process that sleeps under a name.
+fn sleeper(name: &str) -> Result<Running> {
+    Running::start(Command::new("sleep").arg0(name).arg("3600"))
+}
+
+/// Starts an agent and apps that come and go, and measures it.
+fn measure(lull: &Path) -> Result<Round> {
+    let place = tempfile::tempdir()?;
+    let config = place.path().join("agent.toml");
+    std::fs::write(&config, config_text(place.path()))?;
+    let log = place.path().join("agent.log");
+    let mut apps: VecDeque<Running> = (0..APPS).map(|_| sleeper(NAME)).collect::<Result<_>>()?;
+    let mut agent = server::agent(Command::new(lull).arg("run").arg(&config), &log)?;
+    let mut next = Instant::now();
+    churn(&mut apps, &mut next, SETTLE)?;
+    let pids = processes_of(&agent)?;
+    let before = pids.map(cpu_s);
+    let begun = Instant::now();
+    churn(&mut apps, &mut next, MEASURED)?;
+    let span_s = begun.elapsed().as_secs_f64();
+    if agent.has_ended() {
+        bail!("the agent ended early: {}", std::fs::read_to_string(&log)?.trim());
+    }
+    let mut round = Vec::new();
+    for (pid, before) in pids.into_iter().zip(before) {
+        let cpu_percent = 100.0 * (cpu_s(pid)? - before?) / span_s;
+        round.push(Used { cpu_percent, memory: memory(pid)? });
+    }
+    round.try_into().map_err(|_| anyhow::anyhow!("one figure a process"))
+}
+
+/// Changes the apps for a span; `next` is when the next change is due.
+fn churn(apps: &mut VecDeque<Running>, next: &mut Instant, span: Duration) -> Result<()> {
+    let end = Instant::now() + span;
+    while Instant::now() < end {
+        change(apps, APPS)?;
+        *next += CHANGE;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    Ok(())
+}
+
+/// Ends the oldest app if there are as many as there may be, else starts another one.
+fn change(apps: &mut VecDeque<Running>, most: usize) -> Result<()> {
+    match apps.len() < most {
+        true => apps.push_back(sleeper(NAME)?),
+        false => drop(apps.pop_front()),
+    }
+    Ok(())
+}
+
+/// The processes of an agent, as in [`PROCESSES`].
+fn processes_of(agent: &Running) -> Result<[u32; PROCESSES.len()]> {
+    let [_, frontend, guard] = PROCESSES;
+    let child = |word: &str| {
+        let found = children_with(agent.pid(), word)?.first().copied();
+        found.with_context(|| format!("the agent has no {word}"))
+    };
+    Ok([agent.pid(), child(frontend)?, child(guard)?])
+}
+
+fn cpu_s(pid: u32) -> Result<f64> {
+    Ok(process_cpu_time(pid.cast_signed())?.as_secs_f64())
+}
+
+/// The config of the agent that is measured. Its latency-critical app sends nothing, and is not
+/// regarded as silent.
+fn config_text(place: &Path) -> String {
+    let place = place.display();
+    format!(
+        r#"[agent]
+epoch = "{EPOCH_MS}ms"
+silence = "1h"
+record = "{place}/runs"
+state = "{place}/state"
+
+[policy]
+name = "lc-first"
+
+[[app]]
+name = "server"
+class = "latency-critical"
+objectives = [{{ p95 = "10ms" }}]
+ideal = "1ms"
+start = ["sleep", "3600"]
+
+[[match]]
+name = "batch"
+class = "best-effort"
+solo = 1.0
+args = "{NAME} *"
+most = {APPS}
+"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_config_has_room_for_every_app() {
+        let config: toml::Table = config_text(Path::new("/tmp/churn")).parse().unwrap();
+        let template = &config["match"][0];
+        assert_eq!(template["most"].as_integer(), Some(APPS as i64));
+        let args = template["args"].as_str().unwrap();
+        assert_eq!(args.strip_suffix(" *"), Some(NAME), "no other process matches");
+    }
+
+    #[test]
+    fn apps_end_and_begin_in_turn() {
+        let mut apps = VecDeque::from([sleeper(NAME).unwrap()]);
+        let first = apps[0].pid();
+        let mut counts = Vec::new();
+        for _ in 0..3 {
+            change(&mut apps, 2).unwrap();
+            counts.push(apps.len());
+        }
+        assert_eq!(counts, [2, 1, 2]);
+        assert!(apps.iter().all(|app| app.pid() != first), "the oldest has ended");
+    }
+}
