@@ -9,7 +9,12 @@
  *
  * Each core has a clock for what ran on it: for each app, for all of them, and for other
  * threads. The clocks at both ends of a wait say what had the core meanwhile. A thread that
- * moves to another core while it waits, or is throttled, is attributed to nothing.
+ * moves to another core while it waits, or is throttled, is attributed to nothing, and so is one
+ * on a core without clocks.
+ *
+ * Cores write to no line that another core writes to, but for the histograms and the table of
+ * waiting threads. sched_switch runs with interrupts disabled, so that plain additions to what a
+ * core alone writes suffice.
  *
  * Which processes belong to which app is in a table that crates/host/src/bpf/waits.rs writes.
  * A child belongs to its parent's app from its fork on. Threads of other processes cost one
@@ -72,14 +77,8 @@ struct app_record {
 	__u64 lost;
 	/* Children that found the table of processes full. */
 	__u64 unfollowed;
-	/* Times in which its threads could run and the quota of their cgroup kept them off. */
-	__u64 throttled_ns;
-	/* Parts of its waits in which its own threads, those of other apps, and others ran. */
-	__u64 behind_own_ns;
-	__u64 behind_apps_ns;
-	__u64 behind_others_ns;
 	/* A whole number of cache lines. */
-	__u64 padding[2];
+	__u64 padding[6];
 };
 
 _Static_assert(sizeof(struct app_record) == 8 * (512 + 8), "waits.rs reads 520 words");
@@ -96,14 +95,11 @@ struct {
 /* The number of apps, which the loader sets. */
 const volatile __u32 apps = 1;
 
-/* What a core has run of each app, in ns: all apps of the first core, then of the second, ...
- * The loader sets the number of cores times that of apps. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} ran SEC(".maps");
+/*
+ * Two lines, since processors fetch lines in pairs. The memory of a map that can be mapped
+ * begins with a page, so that each of its values has lines of its own.
+ */
+#define LINES_BYTES 128
 
 /* What a core runs, beside the number of an app and one. */
 #define OTHERS 0
@@ -118,12 +114,46 @@ struct core {
 	/* Sums of what ran before it. */
 	__u64 others_ns;
 	__u64 apps_ns;
-	__u64 padding[4];
+	__u64 padding[12];
 };
 
-/* Further cores have no clocks. */
-#define CORES_MAX 1024
-struct core cores[CORES_MAX];
+_Static_assert(sizeof(struct core) == LINES_BYTES, "cores share no line");
+
+/* The loader sets the number of cores. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct core);
+} cores SEC(".maps");
+
+/* An app on a core: only that core's programs write. The layout is that of `OnCore` in
+ * waits.rs. */
+struct app_on_core {
+	/* For how long its threads ran there. */
+	__u64 ran_ns;
+	/* Parts of its waits that ended there, in which its own threads, those of other apps, and
+	 * others ran. */
+	__u64 behind_own_ns;
+	__u64 behind_apps_ns;
+	__u64 behind_others_ns;
+	/* Times in which its threads could run and the quota of their cgroup kept them off. */
+	__u64 throttled_ns;
+	__u64 padding[11];
+};
+
+_Static_assert(sizeof(struct app_on_core) == LINES_BYTES, "waits.rs reads 16 words");
+
+/* All apps of the first core, then of the second, ... The loader sets the number of cores times
+ * that of apps. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct app_on_core);
+} on_cores SEC(".maps");
 
 /* The clocks of a core. */
 struct clocks {
@@ -139,9 +169,12 @@ struct waiting_thread {
 	/* The run queue that it is in, and for how long that was throttled before. */
 	__u64 queue;
 	__u64 throttled_ns;
+	/* The core whose clocks these are, or NO_CORE. */
 	__u64 core;
 	struct clocks clocks;
 };
+
+#define NO_CORE (~0ULL)
 
 /* A variable, which only these programs use, takes fewer instructions than a map. */
 struct waiting_thread waiting[1 << SLOT_BITS];
@@ -156,12 +189,23 @@ static __always_inline struct app_record *record_of(__u32 app)
 	return bpf_map_lookup_elem(&records, &app);
 }
 
-/* What a core has run of an app, a pointer to change. */
-static __always_inline __u64 *ran_of(__u32 core, __u32 app)
+/* The clocks of a core; none if it is numbered beyond those that the loader knew of. */
+static __always_inline struct core *core_of(__u32 number)
 {
-	__u32 at = core * apps + app;
+	return bpf_map_lookup_elem(&cores, &number);
+}
 
-	return bpf_map_lookup_elem(&ran, &at);
+static __always_inline struct app_on_core *app_on_core_of(__u32 number, __u32 app)
+{
+	__u32 at = number * apps + app;
+
+	return bpf_map_lookup_elem(&on_cores, &at);
+}
+
+/* Adds to what this core alone writes. */
+static __always_inline void add(__u64 *sum, __u64 ns)
+{
+	WRITE_ONCE(*sum, *sum + ns);
 }
 
 /* For how long a thread's run queue was throttled, in ns, since the machine is up. */
@@ -179,16 +223,15 @@ static __always_inline __u64 throttled_of(struct task_struct *task, __u64 *queue
 }
 
 /* The clocks of a core for a thread of an app, with the part of what runs on it now. */
-static __always_inline void read_clocks(struct clocks *clocks, __u32 number, __u32 app, __u64 now)
+static __always_inline void read_clocks(struct clocks *clocks, struct core *core,
+					struct app_on_core *own, __u32 app, __u64 now)
 {
-	struct core *core = &cores[number & (CORES_MAX - 1)];
-	__u64 *own = ran_of(number, app);
 	__u64 part = elapsed(READ_ONCE(core->since), now);
 	__u64 runs = READ_ONCE(core->runs);
 
 	clocks->others_ns = READ_ONCE(core->others_ns);
 	clocks->apps_ns = READ_ONCE(core->apps_ns);
-	clocks->own_ns = own ? READ_ONCE(*own) : 0;
+	clocks->own_ns = READ_ONCE(own->ran_ns);
 	if (runs == OTHERS)
 		clocks->others_ns += part;
 	else if (runs != NOTHING)
@@ -200,10 +243,12 @@ static __always_inline void read_clocks(struct clocks *clocks, __u32 number, __u
 /* A thread begins to wait, if it is one of an app. */
 static __always_inline void begin_wait(struct task_struct *task, __u64 now)
 {
-	__u32 process = task->tgid, thread = task->pid;
+	__u32 process = task->tgid, thread = task->pid, number;
 	__u32 *app = bpf_map_lookup_elem(&processes, &process);
 	struct waiting_thread *slot;
 	struct app_record *record;
+	struct app_on_core *own;
+	struct core *core;
 	__u64 before;
 
 	if (!app)
@@ -216,14 +261,20 @@ static __always_inline void begin_wait(struct task_struct *task, __u64 now)
 			__sync_fetch_and_add(&record->lost, 1);
 	}
 	slot->throttled_ns = throttled_of(task, &slot->queue);
-	slot->core = task->thread_info.cpu;
-	read_clocks(&slot->clocks, slot->core, *app, now);
+	number = task->thread_info.cpu;
+	core = core_of(number);
+	own = app_on_core_of(number, *app);
+	slot->core = NO_CORE;
+	if (core && own) {
+		read_clocks(&slot->clocks, core, own, *app, now);
+		slot->core = number;
+	}
 	WRITE_ONCE(slot->since, now);
 	WRITE_ONCE(slot->thread, (__u64)*app << 32 | thread);
 }
 
 /* Adds what had the core while a thread waited; each part is at most the rest of the wait. */
-static __always_inline void attribute(struct app_record *record, struct waiting_thread *slot,
+static __always_inline void attribute(struct app_on_core *on, struct waiting_thread *slot,
 				      struct clocks *now, __u64 ns)
 {
 	__u64 own = elapsed(slot->clocks.own_ns, now->own_ns);
@@ -233,9 +284,9 @@ static __always_inline void attribute(struct app_record *record, struct waiting_
 	all = all < ns ? all : ns;
 	own = own < all ? own : all;
 	others = others < ns - all ? others : ns - all;
-	__sync_fetch_and_add(&record->behind_own_ns, own);
-	__sync_fetch_and_add(&record->behind_apps_ns, all - own);
-	__sync_fetch_and_add(&record->behind_others_ns, others);
+	add(&on->behind_own_ns, own);
+	add(&on->behind_apps_ns, all - own);
+	add(&on->behind_others_ns, others);
 }
 
 /* sched_wakeup(thread) */
@@ -258,27 +309,30 @@ int BPF_PROG(lull_app_wake_new, struct task_struct *task)
 static __always_inline void end_slice(struct core *core, __u32 number, __u64 now)
 {
 	__u64 part = elapsed(core->since, now), runs = core->runs;
-	__u64 *own;
+	struct app_on_core *own;
 
 	if (runs == OTHERS) {
-		WRITE_ONCE(core->others_ns, core->others_ns + part);
+		add(&core->others_ns, part);
 	} else if (runs != NOTHING) {
-		WRITE_ONCE(core->apps_ns, core->apps_ns + part);
-		own = ran_of(number, runs - 1);
+		add(&core->apps_ns, part);
+		own = app_on_core_of(number, runs - 1);
 		if (own)
-			WRITE_ONCE(*own, *own + part);
+			add(&own->ran_ns, part);
 	}
 	WRITE_ONCE(core->since, now);
+	WRITE_ONCE(core->runs, NOTHING);
 }
 
 /* A thread that waited is switched in: its wait has ended. Returns what it is of. */
-static __always_inline __u64 end_wait(struct task_struct *task, __u32 number, __u64 now)
+static __always_inline __u64 end_wait(struct task_struct *task, struct core *core, __u32 number,
+				      __u64 now)
 {
 	__u32 thread = task->pid;
 	struct waiting_thread *slot = slot_of(thread);
 	__u64 waits = READ_ONCE(slot->thread);
 	__u64 ns, queue, throttled;
 	struct app_record *record;
+	struct app_on_core *own;
 	struct clocks clocks;
 	struct bucket *bucket;
 
@@ -292,12 +346,13 @@ static __always_inline __u64 end_wait(struct task_struct *task, __u32 number, __
 	throttled = throttled_of(task, &queue);
 	throttled = queue == slot->queue ? elapsed(slot->throttled_ns, throttled) : 0;
 	throttled = throttled < ns ? throttled : ns;
-	if (throttled) {
-		__sync_fetch_and_add(&record->throttled_ns, throttled);
-		ns -= throttled;
-	} else if (slot->core == number) {
-		read_clocks(&clocks, number, waits >> 32, now);
-		attribute(record, slot, &clocks, ns);
+	ns -= throttled;
+	own = app_on_core_of(number, waits >> 32);
+	if (own && throttled) {
+		add(&own->throttled_ns, throttled);
+	} else if (own && core && slot->core == number) {
+		read_clocks(&clocks, core, own, waits >> 32, now);
+		attribute(own, slot, &clocks, ns);
 	}
 	bucket = &record->waits.buckets[bucket_of(ns)];
 	__sync_fetch_and_add(&bucket->count, 1);
@@ -310,17 +365,21 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(lull_app_switch, bool is_preempted, struct task_struct *from,
 	     struct task_struct *to, unsigned int from_state)
 {
-	__u32 number = bpf_get_smp_processor_id() & (CORES_MAX - 1);
-	struct core *core = &cores[number];
+	/* A load, where the number of the core is a call of the kernel before Linux 6.10. */
+	__u32 number = from->thread_info.cpu;
+	struct core *core = core_of(number);
 	__u64 now = bpf_ktime_get_ns();
+	__u64 next = NOTHING;
 
-	end_slice(core, number, now);
-	WRITE_ONCE(core->runs, NOTHING);
+	if (core)
+		end_slice(core, number, now);
 	/* The thread could run on, and is not the core's idle thread, which never waits. */
 	if ((is_preempted || !from_state) && from->pid)
 		begin_wait(from, now);
 	if (to->pid)
-		WRITE_ONCE(core->runs, end_wait(to, number, now));
+		next = end_wait(to, core, number, now);
+	if (core)
+		WRITE_ONCE(core->runs, next);
 	return 0;
 }
 

@@ -26,8 +26,8 @@ use std::collections::BTreeMap;
 
 static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/waits.bpf.o");
 
-/// As many cores have clocks for what ran on them.
-const CORES_MAX: u32 = 1024;
+/// Cores that have clocks for what ran on them where their number is not known.
+const CORES_UNKNOWN: usize = 1024;
 
 /// The 64-bit words of `struct app_record` in `waits.bpf.c`.
 struct Record;
@@ -36,11 +36,18 @@ impl Record {
     const WAITS: usize = 0;
     const LOST: usize = buckets::WORDS;
     const UNFOLLOWED: usize = Self::LOST + 1;
-    const THROTTLED: usize = Self::LOST + 2;
-    const BEHIND_OWN: usize = Self::LOST + 3;
-    const BEHIND_APPS: usize = Self::LOST + 4;
-    const BEHIND_OTHERS: usize = Self::LOST + 5;
     const WORDS: usize = buckets::WORDS + 8;
+}
+
+/// The 64-bit words of `struct app_on_core` in `waits.bpf.c`.
+struct OnCore;
+
+impl OnCore {
+    const BEHIND_OWN: usize = 1;
+    const BEHIND_APPS: usize = 2;
+    const BEHIND_OTHERS: usize = 3;
+    const THROTTLED: usize = 4;
+    const WORDS: usize = 16;
 }
 
 /// Waits of the threads of some apps, counted from its creation until it is dropped.
@@ -48,7 +55,12 @@ impl Record {
 pub struct WaitWatch {
     #[expect(dead_code, reason = "the programs run while their object lives")]
     object: Object,
+    apps: usize,
+    cores: usize,
+    /// By app.
     records: MappedWords,
+    /// By core and app.
+    on_cores: MappedWords,
     processes: HashMap<MapData, u32, u32>,
     /// What was last written to `processes`.
     known: BTreeMap<u32, u32>,
@@ -78,17 +90,24 @@ impl WaitWatch {
     /// # Errors
     /// What the kernel refuses, and what is needed.
     pub fn begin(apps: usize) -> Result<Self, BpfError> {
+        Self::begin_on(apps, aya::util::nr_cpus().unwrap_or(CORES_UNKNOWN))
+    }
+
+    /// The same where only the first cores have clocks for what ran on them: waits on others are
+    /// counted and attributed to nothing.
+    fn begin_on(apps: usize, cores: usize) -> Result<Self, BpfError> {
         let _freed = FreesTypes;
         let kernel = kernel_types()?;
-        let apps = apps.max(1) as u32;
+        let apps = apps.max(1);
+        let number = apps as u32;
         let mut loader = EbpfLoader::new();
-        loader.btf(Some(&kernel)).map_max_entries("records", apps);
-        loader.override_global("apps", &apps, true);
-        // Cores are numbered below that of the possible ones; further ones have no clocks.
-        let cores = aya::util::nr_cpus().map_or(CORES_MAX, |count| CORES_MAX.min(count as u32));
-        loader.map_max_entries("ran", cores * apps);
+        loader.btf(Some(&kernel)).map_max_entries("records", number);
+        loader.override_global("apps", &number, true);
+        loader.map_max_entries("cores", cores as u32);
+        loader.map_max_entries("on_cores", (cores * apps) as u32);
         let mut object = Object::load(&mut loader, PROGRAMS)?;
-        let records = object.mapped("records", Record::WORDS, apps as usize)?;
+        let records = object.mapped("records", Record::WORDS, apps)?;
+        let on_cores = object.mapped("on_cores", OnCore::WORDS, cores * apps)?;
         let processes = HashMap::try_from(object.take_map("processes")?);
         let processes = processes
             .map_err(|error| BpfError::from_aya("the table of processes is of no use", &error))?;
@@ -97,7 +116,7 @@ impl WaitWatch {
         object.attach_typed("lull_app_switch", "sched_switch", &kernel)?;
         object.attach_typed("lull_app_wake", "sched_wakeup", &kernel)?;
         object.attach_typed("lull_app_wake_new", "sched_wakeup_new", &kernel)?;
-        Ok(Self { object, records, processes, known: BTreeMap::new() })
+        Ok(Self { object, apps, cores, records, on_cores, processes, known: BTreeMap::new() })
     }
 
     /// Sets which processes belong to which app, by the number of the app.
@@ -134,13 +153,17 @@ impl WaitWatch {
     /// Reads all that was seen of an app up to now.
     pub fn read(&self, app: usize) -> WaitsSeen {
         let word = |index: usize| self.records.get(app * Record::WORDS + index);
+        let at = |core: usize| (core * self.apps + app) * OnCore::WORDS;
+        let time = |index: usize| {
+            Nanos((0..self.cores).map(|core| self.on_cores.get(at(core) + index)).sum())
+        };
         WaitsSeen {
             waits: Histogram::read(|index| word(Record::WAITS + index)),
             lost: word(Record::LOST) + word(Record::UNFOLLOWED),
-            throttled: Nanos(word(Record::THROTTLED)),
-            behind_own: Nanos(word(Record::BEHIND_OWN)),
-            behind_apps: Nanos(word(Record::BEHIND_APPS)),
-            behind_others: Nanos(word(Record::BEHIND_OTHERS)),
+            throttled: time(OnCore::THROTTLED),
+            behind_own: time(OnCore::BEHIND_OWN),
+            behind_apps: time(OnCore::BEHIND_APPS),
+            behind_others: time(OnCore::BEHIND_OTHERS),
         }
     }
 }
@@ -164,10 +187,14 @@ mod tests {
         }
     }
 
-    /// A shell that runs a script, on one core.
+    /// A shell that runs a script, on the first core.
     fn shell(script: &str) -> Ends {
+        shell_on(0, script)
+    }
+
+    fn shell_on(core: usize, script: &str) -> Ends {
         let mut command = Command::new("taskset");
-        Ends(command.args(["-c", "0", "sh", "-c", script]).spawn().unwrap())
+        Ends(command.args(["-c", &core.to_string(), "sh", "-c", script]).spawn().unwrap())
     }
 
     fn watch(apps: usize) -> Option<WaitWatch> {
@@ -259,6 +286,25 @@ mod tests {
         fn drop(&mut self) {
             until("the cgroup is empty", || std::fs::remove_dir(&self.0).is_ok());
         }
+    }
+
+    #[test]
+    fn waits_on_a_core_without_clocks_count_and_are_attributed_to_nothing() {
+        let allowed_cores = rustix::thread::sched_getaffinity(None).unwrap();
+        let last = (1..64).rev().find(|core| allowed_cores.is_set(*core));
+        let Some(last) = last else { return lull_testing::skip("the test needs a second core") };
+        let begun = WaitWatch::begin_on(1, last);
+        if begun.as_ref().is_err_and(BpfError::is_unsupported) {
+            return lull_testing::skip(&begun.unwrap_err().to_string());
+        }
+        let Some(mut watch) = allowed(begun) else { return };
+        let spin = "while :; do :; done";
+        let own = [shell_on(last, spin), shell_on(last, spin)];
+        watch.follow(&own.iter().map(|one| (one.0.id(), 0)).collect()).unwrap();
+        until("waits for each other", || watch.read(0).waits.total() > Nanos::from_millis(50));
+        let seen = watch.read(0);
+        let attributed = [seen.behind_own, seen.behind_apps, seen.behind_others];
+        assert_eq!(attributed, [Nanos::ZERO; 3], "{seen:?}");
     }
 
     #[test]
