@@ -143,6 +143,10 @@ replicates each cell at least five times needs one seed; of n equal values a mod
 random numbers is the reason. *Calibrated* marks a row whose figure a parameter of the model was
 set to, or by whose miss a parameter was chosen: it shows that the model can have the figure, and
 tests nothing.
+
+Half of the claims were written after their rows had been recorded, with the tolerance that claims
+of the same kind had: such a verdict says less than one whose tolerance was stated before the run.
+Numbers that are inputs of a model, or that only describe the authors' set-up, are no claims.
 ";
 
 /// How many seeds experiments had, and what that does to verdicts.

@@ -9,6 +9,7 @@ pub(crate) mod table2;
 pub(crate) mod table3;
 
 mod adaptive_trace;
+mod alternation;
 mod paper;
 mod system;
 

@@ -1,9 +1,8 @@
 //! Table 2: throughput of 1/2/1/2 with DVFS off and on.
 
-use super::SEED_FILE;
-use super::error::correlation;
 use super::paper::{Table2Row, paper};
-use super::system::{Clock, DVFS_TIERS, MYSQL, NTier, trial};
+use super::system::{Clock, DVFS_TIERS, NTier, trial};
+use super::{SEED_FILE, alternation};
 use crate::prelude::*;
 use crate::trial::{estimate, throughput};
 use lull_sim::stats::{Estimate, Runs};
@@ -65,7 +64,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let mut report = EXPERIMENT.report(title, setup);
     report.choices = CHOICES.iter().chain([&ROUTING]).map(ToString::to_string).collect();
     report.rows = loads.iter().flat_map(rows).collect();
-    report.rows.push(correlation_row(setup)?);
+    report.rows.extend(alternation::rows(setup)?);
     report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[figure(&loads)])?];
     Ok(report)
 }
@@ -123,30 +122,6 @@ fn rows(load: &LoadRuns) -> Vec<Row> {
         rows[0].why = Some(note.clone());
     }
     rows
-}
-
-/// Fig. 7(a): busy Tomcats while the MySQLs idle, and the other way round.
-fn correlation_row(setup: &Setup<'_>) -> Result<Row, LabError> {
-    let model = NTier::table2(14_000).model();
-    let (seconds, replications) = setup.either((200, 4), (20, 1));
-    let trial = trial(&model, Clock::FITTED, &DVFS_TIERS, setup.seed, seconds);
-    let plants = trial.plants();
-    let start = || ([0.0; 2], Vec::new());
-    let runs = trial.replicate(0..replications, &setup.progress, start, |state, turned| {
-        let (busy, pairs): &mut ([f64; 2], Vec<(f64, f64)>) = state;
-        let side = usize::from(plants[turned.plant].tier == MYSQL);
-        let utilisation = turned.seen.cores[0].utilisation.as_ref();
-        busy[side] += utilisation.copied().unwrap_or(f64::NAN);
-        if turned.plant + 1 == plants.len() {
-            let [tomcat, mysql] = std::mem::take(busy);
-            pairs.push((tomcat, mysql));
-        }
-    })?;
-    let all: Vec<f64> = runs.iter().map(|(_, (_, pairs))| correlation(pairs)).collect();
-    let name = "14K clients, correlation of Tomcat's and MySQL's utilisation, windows of 50 ms";
-    let why =
-        "Fig. 7 shows eight chosen seconds; neither their choice nor the averaging is printed";
-    Ok(Row::change(name, "1", -0.97, estimate_of(&all)).because(why))
 }
 
 fn round(value: f64) -> f64 {
