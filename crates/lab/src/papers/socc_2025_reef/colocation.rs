@@ -2,10 +2,11 @@
 
 use super::SEED_FILE;
 use super::os::FAIR;
-use super::steered::{Course, Scheme, Times, courses};
-use super::system::{choices, hertz, in_c6, mysql, self_serving, tail_ms, throughput, watts};
+use super::steered::{Scheme, Times, before_change, courses};
+use super::system::{
+    GateCell, choices, hertz, in_c6, mysql, p99_ms, p999_ms, self_serving, throughput, watts,
+};
 use crate::prelude::*;
-use lull_measure::Percentile;
 use lull_sim::oversubscribed::{CoRunner, GatedTotals, OversubscribedModel};
 use lull_sim::stats::Estimate;
 
@@ -65,7 +66,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         courses(setup, model, &later, &scheme, times)
     });
     let [satori, apples, reef, both] = all;
-    let all = [satori?, apples?, reef?, both?];
+    let all = [satori?, apples?, reef?, both?].map(|courses| before_change(&courses));
     let mut report = EXPERIMENT.report("REEF, Fig. 21", setup);
     report.choices = choices(&mysql().1);
     report.choices.push(
@@ -79,32 +80,12 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-fn ratio(ours: &[Course], theirs: &[Course], value: fn(&GatedTotals) -> f64) -> Estimate {
-    let pairs = ours.iter().zip(theirs);
-    let each = pairs.map(|(ours, theirs)| value(&ours.before) / value(&theirs.before));
-    estimate_of(&each.collect::<Vec<_>>())
-}
-
-fn percent(ours: &[Course], theirs: &[Course], value: fn(&GatedTotals) -> f64) -> Estimate {
-    let ratio = ratio(ours, theirs, value);
-    let mean = 100.0 * (ratio.mean - 1.0);
-    Estimate { mean, half_width: 100.0 * ratio.half_width, ..ratio }
-}
-
-fn p99(served: &GatedTotals) -> f64 {
-    tail_ms(served, Percentile::P99)
-}
-
-fn p999(served: &GatedTotals) -> f64 {
-    tail_ms(served, Percentile::P999)
-}
-
 /// MySQL itself.
-fn server(all: &[Vec<Course>; 4]) -> Vec<Row> {
+fn server(all: &[GateCell; 4]) -> Vec<Row> {
     let [satori, apples, reef, both] = all;
     let held = |what: &str, printed, value: fn(&GatedTotals) -> f64, tolerance| {
         let row = format!("MySQL: {what}, REEF against SATORI");
-        Row::held(row, "%", printed, percent(reef, satori, value), tolerance)
+        Row::held(row, "%", printed, reef.change_percent(satori, value), tolerance)
     };
     let why = "the result of AppleS depends on its turns and cap, which are ours";
     let more = "spins of 512 threads on the cores that SATORI gives them; what the paper's \
@@ -114,26 +95,26 @@ fn server(all: &[Vec<Course>; 4]) -> Vec<Row> {
             "MySQL: throughput, REEF against SATORI",
             "%",
             57.38,
-            percent(reef, satori, throughput),
+            reef.change_percent(satori, throughput),
             Between(28.7, 114.8),
         )
         .around(0.0)
         .because(more),
-        held("P99", -81.64, p99, AtMost(-30.0)),
-        held("P99.9", -83.00, p999, AtMost(-30.0)),
+        held("P99", -81.64, p99_ms, AtMost(-30.0)),
+        held("P99.9", -83.00, p999_ms, AtMost(-30.0)),
         held("instructions a query", -61.09, instructions, AtMost(-40.0)),
         Row::held(
             "MySQL: throughput, AppleS against SATORI",
             "%",
             "higher",
-            percent(apples, satori, throughput),
+            apples.change_percent(satori, throughput),
             AtLeast(0.0),
         ),
         Row::compared(
             "MySQL: throughput, REEF against AppleS",
             "%",
             "higher",
-            percent(reef, apples, throughput),
+            reef.change_percent(apples, throughput),
             AtLeast(0.0),
         )
         .because(why),
@@ -141,7 +122,7 @@ fn server(all: &[Vec<Course>; 4]) -> Vec<Row> {
             "MySQL: P99, REEF against AppleS",
             "%",
             "lower",
-            percent(reef, apples, p99),
+            reef.change_percent(apples, p99_ms),
             AtMost(0.0),
         )
         .because(why),
@@ -149,14 +130,14 @@ fn server(all: &[Vec<Course>; 4]) -> Vec<Row> {
             "MySQL: throughput, REEF with SATORI against REEF",
             "%",
             "little changed",
-            percent(both, reef, throughput),
+            both.change_percent(reef, throughput),
             "SATORI goes on trying divisions, and counts only what it sees of a gated server",
         ),
     ]
 }
 
 /// Those beside it, and the machine.
-fn neighbours(all: &[Vec<Course>; 4]) -> Vec<Row> {
+fn neighbours(all: &[GateCell; 4]) -> Vec<Row> {
     let [satori, apples, reef, both] = all;
     let busy = "apps that always compute leave no core idle, and their speed does not \
                 depend on caches: what a server takes, they lose";
@@ -167,41 +148,39 @@ fn neighbours(all: &[Vec<Course>; 4]) -> Vec<Row> {
         compared(
             "co-runners: speed, REEF against SATORI",
             Printed::Number(-3.54),
-            &percent(reef, satori, co_runners),
+            &reef.change_percent(satori, co_runners),
             Absolute(3.0),
         ),
         compared(
             "co-runners: speed, REEF against AppleS",
             Printed::Claim("higher"),
-            &percent(reef, apples, co_runners),
+            &reef.change_percent(apples, co_runners),
             AtLeast(0.0),
         ),
         compared(
             "co-runners: speed, REEF with SATORI against REEF",
             Printed::Number(2.78),
-            &percent(both, reef, co_runners),
+            &both.change_percent(reef, co_runners),
             AtLeast(0.0),
         ),
         compared(
             "power, REEF against SATORI",
             Printed::Number(0.46),
-            &percent(reef, satori, watts),
+            &reef.change_percent(satori, watts),
             Absolute(2.0),
         ),
         Row::reported(
             "CPU frequency, REEF against SATORI",
             "%",
             Printed::Nothing,
-            percent(reef, satori, hertz),
+            reef.change_percent(satori, hertz),
             busy,
         ),
         Row::reported(
             "C6 residency, REEF",
             "%",
             Printed::Nothing,
-            estimate_of(
-                &reef.iter().map(|course| 100.0 * in_c6(&course.before)).collect::<Vec<_>>(),
-            ),
+            reef.mean(|served| 100.0 * in_c6(served)),
             busy,
         ),
         Row::compared(
@@ -216,11 +195,11 @@ fn neighbours(all: &[Vec<Course>; 4]) -> Vec<Row> {
 }
 
 /// Mean change of four apps' speeds.
-fn percent_of_all(ours: &[Course], theirs: &[Course]) -> Estimate {
-    let pairs = ours.iter().zip(theirs);
+fn percent_of_all(ours: &GateCell, theirs: &GateCell) -> Estimate {
+    let pairs = ours.runs.iter().zip(&theirs.runs);
     let each = pairs.map(|(ours, theirs)| {
-        let server = throughput(&ours.before) / throughput(&theirs.before);
-        let others = co_runners(&ours.before) / co_runners(&theirs.before);
+        let server = throughput(ours) / throughput(theirs);
+        let others = co_runners(ours) / co_runners(theirs);
         let apps = CO_RUNNERS.len() as f64;
         100.0 * ((server + apps * others) / (apps + 1.0) - 1.0)
     });

@@ -2,11 +2,11 @@
 
 use super::SEED_FILE;
 use super::system::{
-    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_over_mean,
-    self_serving, tail_ms, throughput, tpp, watts,
+    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_ms, p99_over_mean,
+    p999_ms, self_serving, throughput, tpp, watts,
 };
 use crate::prelude::*;
-use lull_measure::{Nanos, Percentile};
+use lull_measure::Nanos;
 use lull_sim::oversubscribed::{Costs, GatedTotals, OversubscribedModel, RunQueues};
 
 /// The experiment.
@@ -164,12 +164,11 @@ fn like_for_like(print: &Print, reef: &GateCell, apples: &GateCell) -> Vec<Row> 
     let percent = |what: &str, printed, value: &dyn Fn(&GatedTotals) -> f64| {
         Row::change(row(what), "%", printed, reef.change_percent(apples, value)).because(WHY)
     };
-    let tail = |at: Percentile| move |served: &GatedTotals| tail_ms(served, at);
     let mut rows = vec![
         percent("EE(TPP)", print.tpp, &tpp),
         Row::ratio(row("EE(P99.9)"), print.ee_p999, reef.over(apples, ee_p999)).because(WHY),
-        percent("P99", print.p99, &tail(Percentile::P99)),
-        percent("P99.9", print.p999, &tail(Percentile::P999)),
+        percent("P99", print.p99, &p99_ms),
+        percent("P99.9", print.p999, &p999_ms),
     ];
     if let Some([frequency, power, c6]) = print.machine {
         rows.push(percent("CPU frequency", frequency, &hertz));

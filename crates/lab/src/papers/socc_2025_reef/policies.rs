@@ -3,8 +3,8 @@
 use super::SEED_FILE;
 use super::os::FAIR;
 use super::system::{
-    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, self_serving, tail_ms,
-    throughput, tpp, watts,
+    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_ms, p999_ms,
+    self_serving, throughput, tpp, watts,
 };
 use crate::prelude::*;
 use lull_control::Objective;
@@ -248,8 +248,6 @@ fn like_for_like(name: &str, alone: &GateCell, reef: &GateCell, printed: [f64; 6
 
 /// The same changes between any two.
 fn changes(which: &str, alone: &GateCell, reef: &GateCell, printed: [f64; 6]) -> Vec<Row> {
-    let p99_ms = |served: &GatedTotals| tail_ms(served, Percentile::P99);
-    let p999_ms = |served: &GatedTotals| tail_ms(served, Percentile::P999);
     let figures: [(&str, Value); 6] = [
         ("EE(TPP)", tpp),
         ("throughput", throughput),

@@ -2,10 +2,10 @@
 
 use super::SEED_FILE;
 use super::policies::{latency_sensitive, short_rounds, without_cap};
-use super::steered::{Course, ObservedSecond as Second, Scheme, Times, courses};
+use super::steered::{Course, ObservedSecond as Second, Scheme, Times, before_change, courses};
 use super::system::{
-    GateBench, choices, ee_p99, ee_p999, hertz, in_c6, mongo, self_serving, tail_ms, throughput,
-    tpp, watts,
+    GateBench, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_ms, p999_ms, self_serving,
+    throughput, tpp, watts,
 };
 use crate::prelude::*;
 use lull_control::Objective;
@@ -120,19 +120,6 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-/// A figure of one scheme over that of another, before the change.
-fn over(ours: &[Course], theirs: &[Course], value: impl Fn(&GatedTotals) -> f64) -> Estimate {
-    let pairs = ours.iter().zip(theirs);
-    let each = pairs.map(|(ours, theirs)| value(&ours.before) / value(&theirs.before));
-    estimate_of(&each.collect::<Vec<_>>())
-}
-
-fn percent(ours: &[Course], theirs: &[Course], value: impl Fn(&GatedTotals) -> f64) -> Estimate {
-    let ratio = over(ours, theirs, value);
-    let mean = 100.0 * (ratio.mean - 1.0);
-    Estimate { mean, half_width: 100.0 * ratio.half_width, ..ratio }
-}
-
 const DEMETER: &str = "Demeter's loop is ours: how near to the floor of best effort it goes \
                        decides on its power, and REEF's rests come on top of slow cores";
 
@@ -142,22 +129,20 @@ const ROUNDS: &str = "the paper does not state how rounds and areas are combined
 /// Fig. 18: REEF under Demeter against PSLO under Demeter.
 fn compared(all: &[Vec<Course>]) -> Vec<Row> {
     let [plain, reef, areas] = all else { return Vec::new() };
+    let [plain, reef, areas] = [plain, reef, areas].map(|courses| before_change(courses));
     let change = |what: &str, printed, value: &dyn Fn(&GatedTotals) -> f64| {
         let row = format!("{what}, REEF under Demeter against PSLO under it");
-        let ours = percent(reef, plain, value);
+        let ours = reef.change_percent(&plain, value);
         Row::change(row, "%", printed, ours).because(DEMETER)
     };
-    let tail = |at: Percentile| move |served: &GatedTotals| tail_ms(served, at);
     let best_effort = |served: &GatedTotals| served.class_per_s(served.classes.len() - 1);
-    let c6 = reef.iter().zip(plain);
-    let c6 = c6.map(|(ours, theirs)| 100.0 * (in_c6(&ours.before) - in_c6(&theirs.before)));
-    let c6 = estimate_of(&c6.collect::<Vec<_>>());
+    let c6 = reef.minus(&plain, 100.0, in_c6);
     vec![
         change("EE(TPP)", 20.43, &tpp),
         change("EE(P99)", 75.16, &ee_p99),
         change("EE(P99.9)", 43.46, &ee_p999),
-        change("P99", -27.91, &tail(Percentile::P99)),
-        change("P99.9", -11.99, &tail(Percentile::P999)),
+        change("P99", -27.91, &p99_ms),
+        change("P99.9", -11.99, &p999_ms),
         change("CPU frequency", -43.02, &hertz),
         change("power", -18.24, &watts),
         Row::change("C6 residency, REEF under Demeter against PSLO under it", "points", 20.65, c6)
@@ -166,14 +151,14 @@ fn compared(all: &[Vec<Course>]) -> Vec<Row> {
             "best-effort throughput, QoS-WC against PSLO under Demeter",
             "%",
             7.60,
-            percent(areas, plain, best_effort),
+            areas.change_percent(&plain, best_effort),
         )
         .because(ROUNDS),
         Row::held(
             "best-effort throughput, QoS-WC against REEF under Demeter",
             "%",
             7.60,
-            percent(areas, reef, best_effort),
+            areas.change_percent(&reef, best_effort),
             AtLeast(0.0),
         ),
     ]

@@ -1,6 +1,7 @@
 //! The paper's server under an admission controller and a policy over the cores, observed
 //! every second.
 
+use super::system::GateCell;
 use crate::prelude::*;
 use lull_control::admission::Admission;
 use lull_control::{CoreSet, Objective, Plant, Policy, PolicyError, Rng, Setting};
@@ -56,6 +57,11 @@ pub(super) struct Course {
     /// Totals after the change.
     pub(super) after: GatedTotals,
     pub(super) looks: Vec<ObservedSecond>,
+}
+
+/// What was counted before the change, as a cell that can be compared with another one's.
+pub(super) fn before_change(courses: &[Course]) -> GateCell {
+    GateCell { runs: courses.iter().map(|course| course.before.clone()).collect() }
 }
 
 /// Runs a scheme in parallel replications; `later` is what each class is

@@ -217,6 +217,16 @@ pub(super) fn hertz(served: &GatedTotals) -> f64 {
     served.busy_hertz * served.busy.0 as f64 / all.0 as f64
 }
 
+/// The p99, in ms.
+pub(super) fn p99_ms(served: &GatedTotals) -> f64 {
+    tail_ms(served, Percentile::P99)
+}
+
+/// The p99.9, in ms.
+pub(super) fn p999_ms(served: &GatedTotals) -> f64 {
+    tail_ms(served, Percentile::P999)
+}
+
 /// A latency percentile, in ms.
 pub(super) fn tail_ms(served: &GatedTotals, at: Percentile) -> f64 {
     served.latency().quantile(at).map_or(f64::NAN, Nanos::as_millis_f64)
