@@ -14,7 +14,6 @@ use lull_sim::model::{Distribution, Shape};
 use lull_sim::oversubscribed::{
     Contention, Costs, Device, GatedTotals, Order, OversubscribedModel, Query,
 };
-use lull_sim::stats::Estimate;
 use lull_sim::{Replication, RunLength};
 use rayon::prelude::*;
 
@@ -75,8 +74,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 
 /// Throughput and p99 of one controller over those of the open gate.
 fn rows(server: &str, name: &str, runs: &[GatedTotals], open: &[GatedTotals]) -> [Row; 2] {
-    let throughput = over(runs, open, GatedTotals::throughput_per_s);
-    let tail = over(runs, open, p99_s);
+    let throughput = paired_ratio(runs, open, GatedTotals::throughput_per_s);
+    let tail = paired_ratio(runs, open, p99_s);
     let row = |what: &str| format!("{server}, {name}: {what} over the open gate's");
     // What `auto` promises: nothing is lost where no limit helps, and a gain is found.
     let least = match (name, server) {
@@ -98,11 +97,6 @@ fn rows(server: &str, name: &str, runs: &[GatedTotals], open: &[GatedTotals]) ->
 }
 
 const WHY: &str = "no paper compares these limiters at one gate";
-
-fn over(ours: &[GatedTotals], theirs: &[GatedTotals], value: fn(&GatedTotals) -> f64) -> Estimate {
-    let pairs = ours.iter().zip(theirs);
-    estimate_of(&pairs.map(|(one, other)| value(one) / value(other)).collect::<Vec<_>>())
-}
 
 fn p99_s(served: &GatedTotals) -> f64 {
     served.latency().quantile(Percentile::P99).map_or(f64::NAN, Nanos::as_secs_f64)

@@ -312,6 +312,18 @@ pub(crate) fn paired<const N: usize>(
     estimate_of(&each.collect::<Vec<_>>())
 }
 
+/// The ratio of a value of two sets of runs that met the same random numbers, run by run.
+pub(crate) fn paired_ratio<T>(ours: &[T], theirs: &[T], value: impl Fn(&T) -> f64) -> Estimate {
+    let pairs = ours.iter().zip(theirs);
+    estimate_of(&pairs.map(|(ours, theirs)| value(ours) / value(theirs)).collect::<Vec<_>>())
+}
+
+/// A ratio as a change in percent.
+pub(crate) fn change_percent(ratio: &Estimate) -> Estimate {
+    let mean = 100.0 * (ratio.mean - 1.0);
+    Estimate { mean, half_width: 100.0 * ratio.half_width, ..*ratio }
+}
+
 /// The estimate of independent values; NaN without any.
 pub fn estimate_of(values: &[f64]) -> Estimate {
     let none = Estimate { mean: f64::NAN, half_width: f64::INFINITY, values: 0 };

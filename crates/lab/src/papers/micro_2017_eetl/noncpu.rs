@@ -45,14 +45,9 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             .to_owned(),
     );
     let low = &curves[0].1;
-    let percent = |estimate: &Estimate| Estimate {
-        mean: 100.0 * (estimate.mean - 1.0),
-        half_width: 100.0 * estimate.half_width,
-        ..*estimate
-    };
     let held = |row: &str, printed, ours: &Estimate| {
         let near = Absolute(6.0);
-        Row::held(row, "%", printed, percent(ours), near)
+        Row::held(row, "%", printed, change_percent(ours), near)
     };
     report.rows = vec![
         held("TL above EETL, non-CPU 50 %, 10/s", 42.0, &low[3]),
@@ -61,7 +56,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             "TL above EETL, non-CPU 33 %, 10/s",
             "%",
             Printed::Nothing,
-            percent(&low[2]),
+            change_percent(&low[2]),
             "section 5.3 takes 33 % for today's share; Fig. 16 has a point without a number",
         ),
     ];

@@ -338,8 +338,7 @@ impl<'a> DispatchBench<'a> {
 impl DispatchCell {
     /// Energy over that of another dispatcher that met the same requests.
     pub(super) fn energy_over(&self, other: &Self) -> Estimate {
-        let pairs = self.energy_mj.iter().zip(&other.energy_mj);
-        estimate_of(&pairs.map(|(ours, theirs)| ours / theirs).collect::<Vec<_>>())
+        paired_ratio(&self.energy_mj, &other.energy_mj, |energy_mj| *energy_mj)
     }
 
     /// Energy over a number of millijoules a request.
@@ -349,9 +348,7 @@ impl DispatchCell {
 
     /// Change of energy against another dispatcher, in percent.
     pub(super) fn energy_change_percent(&self, other: &Self) -> Estimate {
-        let ratio = self.energy_over(other);
-        let percent = |value: f64| 100.0 * value;
-        Estimate { mean: percent(ratio.mean - 1.0), half_width: percent(ratio.half_width), ..ratio }
+        change_percent(&self.energy_over(other))
     }
 
     /// The tail.

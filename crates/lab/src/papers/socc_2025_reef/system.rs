@@ -123,8 +123,7 @@ impl GateCell {
 
     /// A figure over that of another cell that met the same queries.
     pub(super) fn over(&self, other: &Self, value: impl Fn(&GatedTotals) -> f64) -> Estimate {
-        let pairs = self.runs.iter().zip(&other.runs);
-        estimate_of(&pairs.map(|(ours, theirs)| value(ours) / value(theirs)).collect::<Vec<_>>())
+        paired_ratio(&self.runs, &other.runs, value)
     }
 
     /// Its change in percent.
@@ -133,9 +132,7 @@ impl GateCell {
         other: &Self,
         value: impl Fn(&GatedTotals) -> f64,
     ) -> Estimate {
-        let ratio = self.over(other, value);
-        let mean = 100.0 * (ratio.mean - 1.0);
-        Estimate { mean, half_width: 100.0 * ratio.half_width, ..ratio }
+        change_percent(&self.over(other, value))
     }
 
     /// Its difference, times a factor.

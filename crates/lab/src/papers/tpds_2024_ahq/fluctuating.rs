@@ -137,9 +137,8 @@ fn entropy(runs: &[Played]) -> Estimate {
 
 /// Ratio of the means, with an interval from ratios of the same seeds.
 fn ratio(ours: &[Played], theirs: &[Played], value: impl Fn(&Played) -> f64) -> Estimate {
-    let pairs: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| value(a) / value(b)).collect();
     let mean = over(ours, &value).mean / over(theirs, &value).mean;
-    Estimate { mean, ..estimate_of(&pairs) }
+    Estimate { mean, ..paired_ratio(ours, theirs, value) }
 }
 
 fn rows(races: &Races) -> Vec<Row> {
