@@ -134,13 +134,12 @@ fn against(name: &str, ours: &GateCell, theirs: &GateCell) -> Vec<Row> {
     ]
 }
 
+fn class(name: &str, connections: u32, objective: Option<Objective>) -> ConnectionClass {
+    ConnectionClass { name: name.to_owned(), connections, objective }
+}
+
 /// 16 connections with percentiles (section 5.2), 496 best effort.
 pub(super) fn latency_sensitive(model: &OversubscribedModel) -> OversubscribedModel {
-    let class = |name: &str, connections, objective| ConnectionClass {
-        name: name.to_owned(),
-        connections,
-        objective,
-    };
     let tail = |percentile, bound_ms| {
         Some(Objective::Tail { percentile, bound: Nanos::from_millis(bound_ms) })
     };
@@ -287,11 +286,6 @@ fn promise_rows(
 
 /// 16 connections with a disengagement ratio of 0.1 %, 496 best effort: Fig. 16.
 fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, LabError> {
-    let class = |name: &str, connections, objective| ConnectionClass {
-        name: name.to_owned(),
-        connections,
-        objective,
-    };
     let ratio = Some(Objective::Disengagement { ratio: 0.001 });
     let model = OversubscribedModel {
         class: vec![class("users", 16, ratio), class("best effort", 496, None)],
