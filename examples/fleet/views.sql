@@ -12,6 +12,18 @@ SELECT * FROM read_parquet(
     getvariable('dataset') || '/' || name || '/host=*/day=*/????????-??????-????????-*-*.parquet',
     hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE});
 
+-- The same of tables that have a column for each name of a pod. A dataset of version 1 has no
+-- such columns, and one that was begun then has them in some files: they are NULL elsewhere.
+CREATE OR REPLACE MACRO app_files_of(name) AS TABLE
+SELECT
+    NULL::VARCHAR AS namespace, NULL::VARCHAR AS pod, NULL::VARCHAR AS container,
+    NULL::VARCHAR AS workload
+WHERE false
+UNION ALL BY NAME
+SELECT * FROM read_parquet(
+    getvariable('dataset') || '/' || name || '/host=*/day=*/????????-??????-????????-*-*.parquet',
+    hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE}, union_by_name = true);
+
 CREATE OR REPLACE VIEW runs AS SELECT * FROM files_of('runs');
 
 CREATE OR REPLACE VIEW apps AS
@@ -24,10 +36,10 @@ CREATE OR REPLACE VIEW minutes AS
 SELECT * FROM files_of('minutes') SEMI JOIN runs USING (host, day, run, first_epoch);
 
 CREATE OR REPLACE VIEW app_minutes AS
-SELECT * FROM files_of('app_minutes') SEMI JOIN runs USING (host, day, run, first_epoch);
+SELECT * FROM app_files_of('app_minutes') SEMI JOIN runs USING (host, day, run, first_epoch);
 
 CREATE OR REPLACE VIEW latencies AS
-SELECT * FROM files_of('latencies') SEMI JOIN runs USING (host, day, run, first_epoch);
+SELECT * FROM app_files_of('latencies') SEMI JOIN runs USING (host, day, run, first_epoch);
 
 -- What an app promises on a day. Where its config was changed, the last one counts.
 CREATE OR REPLACE VIEW day_objectives AS

@@ -13,5 +13,7 @@ pub use part::{Found, Part, Phase, Whole};
 pub use replayed::{Recorded, Wanted};
 pub use run::Run;
 pub use series::Series;
-pub use sums::{AppMinuteSums, Counts, DaySums, MinuteSums, RunLabel, SummedApp, Sums};
+pub use sums::{
+    AppInstance, AppMinuteSums, Counts, DaySums, MinuteSums, PodNames, RunLabel, SummedApp, Sums,
+};
 pub use tables::ColumnKind;

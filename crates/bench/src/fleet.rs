@@ -55,7 +55,7 @@ fn run(context: &Context) -> Result<Report> {
         let took: BTreeMap<String, Took> = serde_json::from_str(&text)?;
         totals.push(took.values().map(|query| query.seconds).sum::<f64>());
         for (name, query) in took {
-            ensure!(name == "checks" || query.rows as usize >= HOSTS, "{name} lacks hosts");
+            ensure!(query.rows as usize >= rows_min(&name), "{name} lacks rows");
             by_query.entry(name).or_default().push(query);
         }
     }
@@ -76,6 +76,16 @@ fn run(context: &Context) -> Result<Report> {
         python.versions(&["duckdb"])?
     ));
     Ok(report)
+}
+
+/// Fewest rows of a query's result.
+fn rows_min(query: &str) -> usize {
+    match query {
+        "checks" => 0,
+        // The server is one workload on all hosts.
+        "workloads" => 1,
+        _ => HOSTS,
+    }
 }
 
 /// The program, with Parquet.
@@ -105,6 +115,7 @@ fn record_of_a_day(lull: &Path, place: &Path) -> Result<PathBuf> {
         "DELETE FROM epochs WHERE number >= {DAY_S};
          UPDATE epochs SET time_ns = number * 1000000000;
          UPDATE machine_epochs SET energy_joules = 50 * epoch_seconds;
+         INSERT INTO pods VALUES (0, 'server', 'shop', 'server-0', '', 'server', '0');
          UPDATE run SET value = '{}000000000' WHERE key = 'started_unix_ns';",
         midnight_s - DAY_S
     ))?;

@@ -286,6 +286,66 @@ def test_two_agents_on_a_machine_do_not_double_its_energy(copy, export, tmp_path
     assert found == pytest.approx(60 * 50), "of a minute no more than a minute's energy counts"
 
 
+# The server is a pod from the first epoch on, and another one of the same workload later.
+PODS = (
+    "INSERT INTO pods VALUES (0, 'server', 'shop', 'web-a', '', 'web', '1')",
+    "INSERT INTO pods SELECT max(number) / 2, 'server', 'shop', 'web-b', '', 'web', '2' FROM epochs",
+)
+
+
+def test_workloads_are_added_up_over_their_pods_on_all_hosts(copy, export, tmp_path):
+    other = tuple(sql.replace("'web-", "'web-of-b-") for sql in PODS)
+    export(tmp_path / "set", copy("a", *PODS), copy("b", *other), copy("bare"))
+    (found,) = query(tmp_path / "set", "workloads")
+    assert (found["namespace"], found["workload"]) == ("shop", "web")
+    assert (found["hosts"], found["pods"]) == (2, 4), "the host without pods has no row"
+    late = query(tmp_path / "set", "late_requests")
+    late = {row["host"]: row for row in late if row["percentile"] == 90}
+    assert found["requests"] == late["a"]["requests"] + late["b"]["requests"]
+    assert found["late_requests"] == late["a"]["late_requests"] + late["b"]["late_requests"]
+    assert (found["late_ratio"] > 0.05) == (found["p95_ms"] > late["a"]["bound_ms"])
+    assert 0 < found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
+    energy = query(tmp_path / "set", "energy")
+    joules = [row["joules"] for row in energy if row["app"] == "server" and row["host"] != "bare"]
+    assert found["joules"] == pytest.approx(sum(joules))
+
+
+def as_version_1(place: Path) -> None:
+    """Makes a dataset one that has no columns for pods."""
+    database = duckdb.connect()
+    without = "* EXCLUDE (namespace, pod, container, workload)"
+    for table in ("app_minutes", "latencies"):
+        for file in list((place / table).rglob("*.parquet")):
+            former = file.with_suffix(".former")
+            read = f"SELECT {without} FROM read_parquet('{file}', hive_partitioning = false)"
+            database.execute(f"COPY ({read}) TO '{former}' (FORMAT parquet)")
+            former.rename(file)
+    (place / "_lull.json").write_text('{"lull_dataset":1}')
+
+
+def test_a_dataset_of_version_1_is_read_and_added_to(copy, export, run, tmp_path):
+    place = tmp_path / "set"
+
+    def figures() -> list[float]:
+        late = sum(row["late_requests"] for row in query(place, "late_requests"))
+        joules = sum(row["joules"] for row in query(place, "energy"))
+        return [late, joules, *(row["e_s"] for row in query(place, "entropy"))]
+
+    export(place, copy("a", *PODS))
+    before = figures()
+    as_version_1(place)
+    assert figures() == pytest.approx(before)
+    assert query(place, "workloads") == []
+    export(place, copy("b", *PODS))
+    assert json.loads((place / "_lull.json").read_text()) == {"lull_dataset": 2}
+    (found,) = query(place, "workloads")
+    assert found["hosts"] == 1, "what was exported without pods has none"
+    assert {row["host"] for row in query(place, "entropy")} == {"a", "b"}
+    (place / "_lull.json").write_text('{"lull_dataset":3}')
+    _, printed = run("export", str(copy("c")), "--dataset", str(place), status=1)
+    assert "is a dataset of version 3; this lull writes version 2" in printed
+
+
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory):
     """A server of S3's protocol (moto) on a free port, with a bucket; its address."""

@@ -6,8 +6,13 @@
 //!
 //! Energy is measured for the machine. The share of an app in the energy of an epoch is its
 //! CPU time over the time that all cores were busy; the rest belongs to no app of the record.
+//!
+//! Sums of an app that was one pod after another ([`AppInstance`]) are kept apart by pod.
 
 mod epochs;
+mod pods;
+
+pub use pods::{AppInstance, PodNames};
 
 use super::Database;
 use super::database::fact;
@@ -21,6 +26,7 @@ use jiff::tz::TimeZone;
 use lull_control::AppSpec;
 use lull_measure::Latency;
 use lull_measure::catalogue::{CPU, PROGRESS, Scope};
+use pods::PodHistory;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -90,10 +96,10 @@ pub struct DaySums {
     pub ends_unix_s: (i64, i64),
     /// By minute (seconds since 1970) and policy.
     pub minutes: BTreeMap<(i64, String), MinuteSums>,
-    /// By minute, policy and app.
-    pub app_minutes: BTreeMap<(i64, String, String), AppMinuteSums>,
-    /// By policy and app, over the whole day.
-    pub latencies: BTreeMap<(String, String), Counts>,
+    /// By minute, policy and app; an app that was two pods in a minute has the sums of each.
+    pub app_minutes: BTreeMap<(i64, String, AppInstance), AppMinuteSums>,
+    /// By policy and app, and by pod if the app was one, over the whole day.
+    pub latencies: BTreeMap<(String, AppInstance), Counts>,
 }
 
 /// An app of a run, and its progress alone on the machine.
@@ -159,19 +165,26 @@ impl Sums {
         let apps = specs.into_iter().map(app).collect();
         let mut epochs = Epochs::read(record, label, from)?;
         epochs.read_machine(record)?;
+        let pods = PodHistory::read(record)?;
         let mut sums = Self { apps, days: BTreeMap::new() };
-        sums.add_apps(record, &epochs)?;
-        sums.add_latencies(record, &mut epochs)?;
+        sums.add_apps(record, &epochs, &pods)?;
+        sums.add_latencies(record, &mut epochs, &pods)?;
         sums.add_minutes(&epochs);
         drop(snapshot);
         Ok(sums)
     }
 
-    fn add_apps(&mut self, record: &Database, epochs: &Epochs) -> anyhow::Result<()> {
+    fn add_apps(
+        &mut self,
+        record: &Database,
+        epochs: &Epochs,
+        pods: &PodHistory,
+    ) -> anyhow::Result<()> {
         let columns = [CPU, PROGRESS];
         epochs.each_row(record, Scope::App, columns, |epoch, app, [cpu, progress]| {
             let day = self.days.entry(epoch.date).or_default();
-            let key = (epoch.minute_unix_s, epoch.policy.clone(), app.to_owned());
+            let instance = pods.instance(app, epoch.number);
+            let key = (epoch.minute_unix_s, epoch.policy.clone(), instance);
             let sums = day.app_minutes.entry(key).or_default();
             if let Some(progress) = progress {
                 sums.progress_per_s_sum += progress;
@@ -186,7 +199,12 @@ impl Sums {
         })
     }
 
-    fn add_latencies(&mut self, record: &Database, epochs: &mut Epochs) -> anyhow::Result<()> {
+    fn add_latencies(
+        &mut self,
+        record: &Database,
+        epochs: &mut Epochs,
+        pods: &PodHistory,
+    ) -> anyhow::Result<()> {
         let specs: BTreeMap<String, AppSpec> =
             self.apps.iter().map(|app| (app.spec.name.clone(), app.spec.clone())).collect();
         let from = epochs.from;
@@ -195,12 +213,12 @@ impl Sums {
                 return Ok(());
             };
             let day = self.days.entry(epoch.date).or_default();
-            let (policy, app) = (epoch.policy.clone(), name.to_owned());
-            let counts = day.latencies.entry((policy.clone(), app.clone())).or_default();
+            let (policy, instance) = (epoch.policy.clone(), pods.instance(name, number));
+            let counts = day.latencies.entry((policy.clone(), instance.clone())).or_default();
             for (at, count) in latency.buckets() {
                 *counts.entry(at.0).or_default() += count;
             }
-            let key = (epoch.minute_unix_s, policy, app);
+            let key = (epoch.minute_unix_s, policy, instance);
             let sums = day.app_minutes.entry(key).or_default();
             sums.requests += latency.count();
             let objective = spec.tail().filter(|_| spec.is_latency_critical());

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-QUERIES = ["entropy", "late_requests", "energy", "checks"]
+QUERIES = ["entropy", "late_requests", "energy", "workloads", "checks"]
 
 
 def main(dataset: str, queries: str) -> None:

@@ -110,9 +110,9 @@ fn late_requests_and_missed_epochs_are_counted_by_the_first_objective() {
     let day = &sums.days[&date("2026-11-26")];
     let minute = day.minutes.values().next().unwrap();
     assert_eq!((minute.epochs, minute.judged_epochs, minute.missed_epochs), (2, 2, 1));
-    let lc = day.app_minutes.iter().find(|((_, _, app), _)| app == "lc").unwrap().1;
+    let lc = day.app_minutes.iter().find(|((_, _, of), _)| of.app == "lc").unwrap().1;
     assert_eq!((lc.requests, lc.late_requests), (4, 1));
-    let counts = &day.latencies[&("arq".to_owned(), "lc".to_owned())];
+    let counts = day.latencies.iter().find(|((_, of), _)| of.app == "lc").unwrap().1;
     assert_eq!(counts.values().sum::<u64>(), 4);
     assert!(counts.keys().all(|ns| *ns >= 1_000_000), "{counts:?}");
 }
@@ -123,7 +123,7 @@ fn energy_is_shared_by_busy_time_and_never_more_than_there_is() {
     let joules = |app: &str| {
         let sums = made.sums(0);
         let all = sums.days.values().flat_map(|day| &day.app_minutes);
-        all.filter(|((_, _, name), _)| name == app).map(|(_, sums)| sums.joules).sum::<f64>()
+        all.filter(|((_, _, of), _)| of.app == app).map(|(_, sums)| sums.joules).sum::<f64>()
     };
     assert_eq!((joules("lc"), joules("be")), (250.0, 125.0), "a quarter is of no app");
     // The clock of processes is finer than that of cores.
@@ -204,4 +204,47 @@ fn damaged_times_are_refused() {
     let record = open(&made.file()).unwrap();
     let error = Sums::read(&record, &label(&made.file()), 0).unwrap_err().to_string();
     assert!(error.contains("no calendar has"), "{error}");
+}
+
+/// Requests by namespace, pod and workload, over all days.
+fn requests_of_pods(sums: &Sums) -> BTreeMap<[String; 3], u64> {
+    let mut all = BTreeMap::new();
+    for ((_, _, of), minute) in sums.days.values().flat_map(|day| &day.app_minutes) {
+        let PodNames { namespace, pod, workload, .. } = (*of.pod).clone();
+        *all.entry([namespace, pod, workload]).or_default() += minute.requests;
+    }
+    all
+}
+
+#[test]
+fn requests_are_of_the_pod_that_the_app_was_in_their_epoch() {
+    let made = five();
+    let names = |all: [&str; 3]| all.map(str::to_owned);
+    let older = BTreeMap::from([(names(["", "", ""]), 8)]);
+    assert_eq!(requests_of_pods(&made.sums(0)), older, "a record without the table has no pods");
+    made.database
+        .execute_batch(
+            "CREATE TABLE pods (epoch INTEGER, app TEXT, namespace TEXT, pod TEXT,
+                                container TEXT, workload TEXT, uid TEXT);
+             INSERT INTO pods VALUES (1, 'lc', 'shop', 'web-a', '', 'web', '1'),
+                                     (3, 'lc', '', '', '', '', ''),
+                                     (4, 'lc', 'shop', 'web-b', '', 'web', '2');",
+        )
+        .unwrap();
+    let expected = BTreeMap::from([
+        (names(["", "", ""]), 2 + 2),
+        (names(["shop", "web-a", "web"]), 2 + 1),
+        (names(["shop", "web-b", "web"]), 1),
+    ]);
+    let sums = made.sums(0);
+    assert_eq!(requests_of_pods(&sums), expected);
+    let counted = sums.days.values().flat_map(|day| &day.latencies);
+    let of_b: u64 = counted
+        .filter(|((_, of), _)| of.pod.pod == "web-b")
+        .map(|(_, counts)| counts.values().sum::<u64>())
+        .sum();
+    assert_eq!(of_b, 1, "histograms are by pod, too");
+    let late = made.sums(2);
+    let of_a = names(["shop", "web-a", "web"]);
+    assert_eq!(requests_of_pods(&late)[&of_a], 1, "the pod of an epoch was named before it");
 }

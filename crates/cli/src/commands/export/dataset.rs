@@ -39,7 +39,10 @@ use tables::DayTables;
 /// The file that marks a dataset.
 const MARKER: &str = "_lull.json";
 /// Raised when a query would misread what a later version adds.
-const VERSION: u32 = 1;
+///
+/// 2: `app_minutes` and `latencies` have the columns `namespace`, `pod`, `container` and
+/// `workload`. Files of version 1 do not; the views of `examples/fleet/views.sql` read both.
+const VERSION: u32 = 2;
 /// The table whose files say that those of the others are whole.
 const RUNS: &str = "runs";
 /// A run that begins later than this by the clock of this machine had a wrong clock.
@@ -129,23 +132,31 @@ fn print(done: &Done) {
     }
 }
 
-/// Creates the marker of an empty place, and refuses a place that holds anything else.
+/// Creates the marker of an empty place, and refuses a place that holds anything else. A dataset
+/// of a former version is one of this version from now on: what is added may be misread by the
+/// Lull that made it, which then refuses it.
 fn check_marker(store: &dyn Store, place: &str) -> anyhow::Result<()> {
     let Some(bytes) = store.read(MARKER)? else {
         if !store.is_empty()? {
             let what = format!("{place} holds other files and no {MARKER}: name an empty place");
             return Err(UsageError(what).into());
         }
-        let marker = serde_json::to_vec(&Marker { lull_dataset: VERSION })?;
-        return store.write(MARKER, marker);
+        return write_marker(store);
     };
     let marker: Marker = serde_json::from_slice(&bytes)
         .with_context(|| format!("{place}/{MARKER} is of no dataset of Lull"))?;
-    if marker.lull_dataset != VERSION {
-        let version = marker.lull_dataset;
-        bail!("{place} is a dataset of version {version}; this lull writes version {VERSION}");
+    match marker.lull_dataset {
+        VERSION => Ok(()),
+        1..VERSION => write_marker(store),
+        version => bail!(
+            "{place} is a dataset of version {version}; this lull writes version {VERSION}: \
+             export with the lull that wrote it, or name another place"
+        ),
     }
-    Ok(())
+}
+
+fn write_marker(store: &dyn Store) -> anyhow::Result<()> {
+    store.write(MARKER, serde_json::to_vec(&Marker { lull_dataset: VERSION })?)
 }
 
 /// A dataset that records are added to.
@@ -235,4 +246,25 @@ impl Dataset<'_> {
 /// A part of a run that the dataset has.
 struct CommittedFile {
     last: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datasets_of_former_versions_are_raised_and_of_later_ones_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let name = place.path().to_str().unwrap();
+        let store = store::open(name).unwrap();
+        let marker = place.path().join(MARKER);
+        for (before, is_read) in [(0, false), (1, true), (VERSION, true), (VERSION + 1, false)] {
+            let text = format!("{{\"lull_dataset\":{before}}}");
+            std::fs::write(&marker, &text).unwrap();
+            assert_eq!(check_marker(&*store, name).is_ok(), is_read, "{before}");
+            let after = std::fs::read_to_string(&marker).unwrap();
+            let raised = format!("{{\"lull_dataset\":{VERSION}}}");
+            assert_eq!(after, if is_read { raised } else { text }, "{before}");
+        }
+    }
 }

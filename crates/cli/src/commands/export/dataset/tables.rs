@@ -5,7 +5,7 @@
 
 use super::RUNS;
 use anyhow::Context;
-use lull_agent::recorded::{Database, DaySums, RunLabel, SummedApp};
+use lull_agent::recorded::{AppInstance, Database, DaySums, PodNames, RunLabel, SummedApp};
 use lull_control::{Machine, Objective};
 use lull_lab::parquet_table::{Column, Kind, ParquetTable, TableValue};
 use rusqlite::OptionalExtension;
@@ -79,6 +79,10 @@ const APP_MINUTE_COLUMNS: Columns = &[
     ("minute_unix_s", Kind::Integer),
     ("policy", Kind::Text),
     ("app", Kind::Text),
+    ("namespace", Kind::Text),
+    ("pod", Kind::Text),
+    ("container", Kind::Text),
+    ("workload", Kind::Text),
     ("requests", Kind::Integer),
     ("late_requests", Kind::Integer),
     ("progress_per_s_sum", Kind::Real),
@@ -90,6 +94,10 @@ const APP_MINUTE_COLUMNS: Columns = &[
 const LATENCY_COLUMNS: Columns = &[
     ("policy", Kind::Text),
     ("app", Kind::Text),
+    ("namespace", Kind::Text),
+    ("pod", Kind::Text),
+    ("container", Kind::Text),
+    ("workload", Kind::Text),
     ("latency_ns", Kind::Integer),
     ("count", Kind::Integer),
 ];
@@ -182,14 +190,13 @@ impl DayTables<'_> {
 
     fn app_minutes(&self) -> Vec<Row> {
         let all = self.day.app_minutes.iter();
-        let row = |((minute_unix_s, policy, app), sums): (
-            &(i64, String, String),
+        let row = |((minute_unix_s, policy, of), sums): (
+            &(i64, String, AppInstance),
             &lull_agent::recorded::AppMinuteSums,
         )| {
-            vec![
-                Cell::Integer(*minute_unix_s),
-                Cell::Text(policy.clone()),
-                Cell::Text(app.clone()),
+            let mut row = vec![Cell::Integer(*minute_unix_s), Cell::Text(policy.clone())];
+            row.extend(instance_cells(of));
+            row.extend([
                 count(sums.requests),
                 count(sums.late_requests),
                 Cell::Real(sums.progress_per_s_sum),
@@ -197,25 +204,33 @@ impl DayTables<'_> {
                 Cell::Real(sums.cpu_seconds),
                 known(sums.joules, sums.measured_seconds),
                 Cell::Real(sums.measured_seconds),
-            ]
+            ]);
+            row
         };
         all.map(row).collect()
     }
 
     fn latencies(&self) -> Vec<Row> {
         let mut rows = Vec::new();
-        for ((policy, app), counts) in &self.day.latencies {
+        for ((policy, of), counts) in &self.day.latencies {
             rows.extend(counts.iter().map(|(latency_ns, requests)| {
-                vec![
-                    Cell::Text(policy.clone()),
-                    Cell::Text(app.clone()),
-                    count(*latency_ns),
-                    count(*requests),
-                ]
+                let mut row = vec![Cell::Text(policy.clone())];
+                row.extend(instance_cells(of));
+                row.extend([count(*latency_ns), count(*requests)]);
+                row
             }));
         }
         rows
     }
+}
+
+/// The name of an app, and the names of the pod that it was; those that it has not are missing.
+fn instance_cells(of: &AppInstance) -> [Cell; 5] {
+    let name =
+        |name: &String| if name.is_empty() { Cell::Missing } else { Cell::Text(name.clone()) };
+    let PodNames { namespace, pod, container, workload } = &*of.pod;
+    let app = Cell::Text(of.app.clone());
+    [app, name(namespace), name(pod), name(container), name(workload)]
 }
 
 fn app_row(app: &SummedApp) -> Row {
