@@ -3,7 +3,7 @@
 use crate::wait_until;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -39,11 +39,6 @@ impl Programs {
     /// # Errors
     /// What is missing.
     pub(crate) fn find() -> Result<Self, String> {
-        let built = |place: &str| {
-            let path = cache().join(place);
-            let hint = "build it with `cargo xtask kubernetes`";
-            path.exists().then_some(path).ok_or_else(|| format!("no {place} in the cache: {hint}"))
-        };
         let installed = |name: &str| {
             let path = std::env::var_os("PATH").unwrap_or_default();
             let mut places = std::env::split_paths(&path).map(|place| place.join(name));
@@ -54,12 +49,26 @@ impl Programs {
         }
         Ok(Self {
             apiserver: built("kubernetes-1.34.2/bin/kube-apiserver")?,
-            helm: built("helm-3.19.2/bin/helm")?,
+            helm: helm()?,
             etcd: installed("etcd")?,
             openssl: installed("openssl")?,
             lull: lull()?,
         })
     }
+}
+
+/// helm, from the cache.
+///
+/// # Errors
+/// That it is missing.
+pub(crate) fn helm() -> Result<PathBuf, String> {
+    built("helm-3.19.2/bin/helm")
+}
+
+fn built(place: &str) -> Result<PathBuf, String> {
+    let path = cache().join(place);
+    let hint = "build it with `cargo xtask kubernetes`";
+    path.exists().then_some(path).ok_or_else(|| format!("no {place} in the cache: {hint}"))
 }
 
 /// The program beside this test, if it was built with the crate under test.
@@ -287,6 +296,19 @@ impl Server {
             let of = |event: &&Event| event.reason.as_deref() == Some(reason);
             all.items.iter().filter(of).count() == count
         });
+    }
+
+    /// Installs the chart with the receiver behind a Service, which the API server must accept.
+    pub(crate) fn receiver_has_a_service(&self) {
+        let receiver = "otlp.enabled=true,otlp.secret=lull-otlp,otlp.service.enabled=true";
+        self.helm(&["upgrade", "lull", "--set", receiver]);
+        let services = Api::<Service>::namespaced(self.client().unwrap(), NAMESPACE);
+        let service = self.runtime.block_on(services.get("lull-otlp")).unwrap();
+        let spec = service.spec.unwrap();
+        assert_eq!(spec.internal_traffic_policy.as_deref(), Some("Local"));
+        let ports = self.container()["ports"].clone();
+        assert!(ports.to_string().contains("\"name\":\"otlp\""), "{ports}");
+        assert!(self.config().contains("http_names = [\"page.example\",\"lull-otlp.lull.svc\""));
     }
 
     /// Compares what the switch of the chart adds with what docs/kubernetes.md says.

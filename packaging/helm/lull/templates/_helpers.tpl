@@ -15,6 +15,19 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if contains "lull" .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{- else -}}{{ .Release.Name | trunc 45 | trimSuffix "-" }}-lull{{- end -}}
 {{- end }}
 
+{{/* Names of the page and of the receiver, as a JSON list. */}}
+{{- define "lull.httpNames" -}}
+{{- $names := .Values.httpNames | default list -}}
+{{- if and .Values.otlp.enabled .Values.otlp.service.enabled -}}
+{{- $service := printf "%s-otlp.%s.svc" (include "lull.name" .) .Release.Namespace -}}
+{{- $names = concat $names (list $service (printf "%s.cluster.local" $service)) -}}
+{{- end -}}
+{{- if and $names (contains "http_names" .Values.extraAgentConfig) -}}
+{{- fail "extraAgentConfig has http_names: write these names into httpNames" -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end }}
+
 {{/* A value as TOML has it: JSON of texts and numbers is TOML. */}}
 {{- define "lull.config" -}}
 [agent]
@@ -24,6 +37,10 @@ record = "/var/lib/lull/runs"
 http = "0.0.0.0:{{ .Values.page.port }}"
 {{- if .Values.otlp.enabled }}
 otlp = "0.0.0.0:{{ .Values.otlp.port }}"
+{{- end }}
+{{- $names := include "lull.httpNames" . }}
+{{- if ne $names "[]" }}
+http_names = {{ $names }}
 {{- end }}
 {{- with .Values.extraAgentConfig }}
 {{ . }}
