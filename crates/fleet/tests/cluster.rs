@@ -40,11 +40,13 @@ fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
 
     many_pods_arrive(&server, &mut node, &agent);
     pods_change_all_the_time(&server, &mut node, &agent);
+    agent.a_second_one_is_refused(&server);
     wrong_annotations_leave_pods_alone(&server, &node, &agent);
     objectives_come_from_resources(&server, &mut node, &agent);
     pods_depart(&server, &mut node, &agent);
     the_server_restarts(&mut server, &mut node, &agent);
     the_server_is_away(&mut server, &mut node, &agent);
+    a_partition_separates_the_server(&server, &mut node, &agent);
     the_token_expires(&mut server, &mut node, &agent);
 
     latency_is_that_of_the_pod_that_is_the_app(&server, &mut node, &agent);
@@ -182,6 +184,23 @@ fn the_server_is_away(server: &mut Server, node: &mut Node, agent: &RunningAgent
     }
     agent.wait_for_present(151);
     agent.wait_until_said("the API server answers again");
+}
+
+/// A server that no longer answers while its connections stay, as behind a partition of the
+/// network. It takes up to 40 s until that is noticed, so only with `LULL_FLEET_PARTITION`.
+fn a_partition_separates_the_server(server: &Server, node: &mut Node, agent: &RunningAgent) {
+    if std::env::var_os("LULL_FLEET_PARTITION").is_none() {
+        return;
+    }
+    server.freeze(true);
+    agent.wait_until_said("the API server cannot be reached: no answer within 10 s");
+    assert_eq!(agent.present(), 151);
+    node.end("new-0");
+    agent.wait_for_present(150);
+    server.freeze(false);
+    node.delete(server, "new-0");
+    node.create(server, "new-0", &json!({}));
+    agent.wait_for_present(151);
 }
 
 fn the_token_expires(server: &mut Server, node: &mut Node, agent: &RunningAgent) {

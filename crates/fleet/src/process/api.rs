@@ -153,12 +153,16 @@ pub(super) fn publish(
 /// # Errors
 /// Why it is not.
 pub(super) async fn probe(client: &Client) -> Result<(), String> {
-    match tokio::time::timeout(ANSWER_TIMEOUT, client.apiserver_version()).await {
+    probe_within(client, ANSWER_TIMEOUT).await
+}
+
+async fn probe_within(client: &Client, most: Duration) -> Result<(), String> {
+    match tokio::time::timeout(most, client.apiserver_version()).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) if code(&error).is_some_and(|code| code < 500) => Ok(()),
         Ok(Err(error)) => Err(format!("the API server cannot be reached: {}", chain(&error))),
         Err(_) => {
-            let waited_s = ANSWER_TIMEOUT.as_secs();
+            let waited_s = most.as_secs_f64();
             Err(format!("the API server cannot be reached: no answer within {waited_s} s"))
         }
     }
@@ -295,6 +299,22 @@ mod tests {
         assert!(left > Duration::from_secs(40) && left <= Duration::from_secs(70), "{left:?}");
         let to_pods = requests.try_iter().filter(|request| request.contains("/pods?")).count();
         assert_eq!(to_pods, 1);
+    }
+
+    #[test]
+    fn a_server_behind_a_partition_is_lost_though_its_connection_stays() {
+        // The kernel accepts the connection into the backlog, and nothing answers.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = silent.local_addr().unwrap();
+        let mut config = Config::new(format!("http://{address}").parse().unwrap());
+        config.default_retry = false;
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_io().enable_time().build().unwrap();
+        let probed = runtime.block_on(async {
+            let client = client(&config, &Throttle::default()).unwrap();
+            probe_within(&client, Duration::from_millis(100)).await
+        });
+        assert!(probed.unwrap_err().contains("no answer within 0.1 s"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Instant, SystemTime};
 
@@ -62,15 +62,7 @@ impl RunningAgent {
         std::fs::write(&path, config).unwrap();
         let log = place.join("agent.log");
         let output = File::create(&log).unwrap();
-        let child = Command::new(&server.programs.lull)
-            .arg("run")
-            .arg(&path)
-            .arg("--dry-run")
-            // A test that runs in a pod is no client of its cluster.
-            .env_remove("KUBERNETES_SERVICE_HOST")
-            .env("KUBECONFIG", place.join("agent.yaml"))
-            .env("NODE_NAME", node::NAME)
-            .stdin(Stdio::null())
+        let child = command(server, &path)
             .stdout(output.try_clone().unwrap())
             .stderr(output)
             .spawn()
@@ -79,6 +71,24 @@ impl RunningAgent {
         let agent = Self { child, page, otlp, socket, log, begun: Instant::now() };
         wait_until("the agent serves its page", || agent.get("/healthz").contains(" 200 "));
         agent
+    }
+
+    /// Starts another agent of the node, which must be refused and name this one. Its page and its
+    /// receiver have ports of their own, as those of another pod have.
+    pub(crate) fn a_second_one_is_refused(&self, server: &Server) {
+        let place = server.place.path();
+        let mut config = std::fs::read_to_string(place.join("lull.toml")).unwrap();
+        for address in [self.page, self.otlp] {
+            let other = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            config = config.replace(&address.to_string(), &other.to_string());
+        }
+        let path = place.join("second.toml");
+        std::fs::write(&path, config).unwrap();
+        let ended = command(server, &path).output().unwrap();
+        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!(ended.status.code(), Some(1), "{text}");
+        let first = format!("another agent, process {}, already controls", self.child.id());
+        assert!(text.contains(&first), "{text}");
     }
 
     fn get(&self, path: &str) -> String {
@@ -233,6 +243,17 @@ impl RunningAgent {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.log());
     }
+}
+
+/// An agent of the node with a config, not started yet.
+fn command(server: &Server, config: &Path) -> Command {
+    let mut command = Command::new(&server.programs.lull);
+    command.arg("run").arg(config).arg("--dry-run");
+    // A test that runs in a pod is no client of its cluster.
+    command.env_remove("KUBERNETES_SERVICE_HOST");
+    command.env("KUBECONFIG", server.place.path().join("agent.yaml"));
+    command.env("NODE_NAME", node::NAME).stdin(Stdio::null());
+    command
 }
 
 impl Drop for RunningAgent {

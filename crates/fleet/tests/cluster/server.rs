@@ -10,6 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::discovery::ApiResource;
 use kube::{Api, Client, Config};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::net::TcpListener;
@@ -170,6 +171,15 @@ impl Server {
     /// Kills the API server.
     pub(crate) fn stop(&mut self) {
         self.apiserver = None;
+    }
+
+    /// Stops the API server without ending it, or lets it go on: connections stay, and nothing
+    /// answers meanwhile.
+    pub(crate) fn freeze(&self, is_frozen: bool) {
+        let Some(Process(child)) = &self.apiserver else { return };
+        let pid = rustix::process::Pid::from_raw(child.id().cast_signed()).unwrap();
+        let signal = if is_frozen { Signal::STOP } else { Signal::CONT };
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// A client that may do everything.

@@ -51,8 +51,9 @@ impl Lateness {
 }
 
 fn describe_gap(gap_ns: i64) -> String {
-    let gap_s = gap_ns / 1_000_000_000;
-    format!("its time is {gap_s} s before ours: are both clocks right? It is counted as of now")
+    let gap_s = gap_ns.unsigned_abs() / 1_000_000_000;
+    let side = if gap_ns < 0 { "after" } else { "before" };
+    format!("its time is {gap_s} s {side} ours: are both clocks right? It is counted as of now")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Whole exports: which app they are of, senders, idle services, late exports.
 
+use super::super::series::SERIES_MAX;
 use super::super::wire::{ExplicitPoint, ExponentialBuckets, ExponentialPoint};
 use super::*;
 use crate::otlp::USUAL_METRIC;
@@ -187,6 +188,83 @@ fn exports_that_were_kept_on_their_way_count_nothing_as_now() {
     send(&mut intake, 1_060, 1_060, 160);
     assert_eq!(windows(&mut intake), [(0, 20, 0, 20)], "since the last that was late");
     assert!(intake.take_notices().iter().any(|text| text.contains("on its way")));
+}
+
+#[test]
+fn exports_of_a_service_whose_clock_is_an_hour_wrong_count_as_of_now() {
+    for (offset_s, words) in [(-3_600_i64, "3600 s before ours"), (3_600, "3600 s after ours")] {
+        let mut intake = intake();
+        for (at, count) in [(10_000_u64, 100), (10_010, 107), (10_020, 110)] {
+            let time = at.checked_add_signed(offset_s).unwrap();
+            let bytes = export("shop", "a", &cumulative((10, time), [count, 0, 0]));
+            assert_eq!(take(&mut intake, at, &bytes), Outcome::default());
+        }
+        let drained = intake.drain();
+        let window = drained.iter().find(|window| window.app == 0).unwrap();
+        assert_eq!((window.buckets.count(), window.length), (10, Nanos::from_secs(20)));
+        assert_eq!(window.end, Nanos::from_secs(10_020), "the arrival, whatever the sender says");
+        let notices = intake.take_notices();
+        assert!(notices.iter().any(|text| text.contains(words)), "{notices:?}");
+    }
+}
+
+#[test]
+fn a_point_that_is_refused_counts_nothing_and_the_next_goes_on() {
+    let mut intake = intake();
+    let with = |counts: [u64; 3], bounds: [f64; 2]| {
+        ExplicitPoint {
+            start_time_unix_nano: (BEGIN + 10) * SECOND,
+            time_unix_nano: (BEGIN + 1_005) * SECOND,
+            count: counts.iter().fold(0, |sum, count| sum.wrapping_add(*count)),
+            bucket_counts: counts.to_vec(),
+            explicit_bounds: bounds.to_vec(),
+            ..ExplicitPoint::default()
+        }
+        .encode_to_vec()
+    };
+    take(&mut intake, 1_000, &export("shop", "a", &cumulative((10, 1_000), [5, 0, 0])));
+    for (temporality, point, words) in [
+        (2, with([1 << 41, 0, 0], [0.1, 1.0]), "2^40"),
+        (2, with([u64::MAX, 8, 0], [0.1, 1.0]), "2^40"),
+        (2, with([9, 0, 0], [-0.5, 1.0]), "negative"),
+        (2, with([9, 0, 0], [0.1, f64::INFINITY]), "finite"),
+        (2, with([9, 0, 0], [1.0, 0.1]), "ascend"),
+        (0, with([9, 0, 0], [0.1, 1.0]), "temporality"),
+        (3, with([9, 0, 0], [0.1, 1.0]), "temporality"),
+    ] {
+        let metric = metric(USUAL_METRIC, 9, temporality, &[point]);
+        let outcome = take(&mut intake, 1_005, &export("shop", "a", &metric));
+        assert_eq!(outcome.rejected, 1, "{words}");
+        assert!(outcome.why.as_ref().is_some_and(|why| why.contains(words)), "{outcome:?}");
+    }
+    take(&mut intake, 1_010, &export("shop", "a", &cumulative((10, 1_010), [12, 0, 0])));
+    assert_eq!(windows(&mut intake).iter().map(|window| window.1).sum::<u64>(), 7);
+    assert_eq!(intake.series(), 1);
+}
+
+#[test]
+fn the_series_of_one_service_are_bounded_and_those_that_are_known_go_on() {
+    const EACH: u64 = 1_000;
+    let mut intake = intake();
+    let send = |intake: &mut Intake, at: u64, first: u64, count: u64| {
+        let of = |number: u64| {
+            let route = format!("/{number}");
+            point((at - 10, at), [1, 0, 0], &[("http.route", &route)])
+        };
+        let points: Vec<Vec<u8>> = (first..first + count).map(of).collect();
+        take(intake, at, &export("shop", "a", &metric(USUAL_METRIC, 9, 1, &points)))
+    };
+    for first in 0..SERIES_MAX as u64 / EACH {
+        assert_eq!(send(&mut intake, 1_000, first * EACH, EACH), Outcome::default());
+    }
+    let refused = send(&mut intake, 1_001, SERIES_MAX as u64, 7);
+    assert_eq!(refused.rejected, 7);
+    let why = refused.why.unwrap();
+    assert!(why.contains("drop attributes by a view"), "{why}");
+    assert_eq!(intake.series(), SERIES_MAX);
+    drop(intake.drain());
+    assert_eq!(send(&mut intake, 1_010, 0, 3), Outcome::default(), "known series");
+    assert_eq!(windows(&mut intake).iter().map(|window| window.1).sum::<u64>(), 3);
 }
 
 #[test]
