@@ -24,9 +24,10 @@ use lull_control::journal::Entry;
 use lull_control::{AppSpec, Epoch, Machine, Plan, numbered};
 use lull_host::own_directory::OwnDirectory;
 use lull_measure::Nanos;
-use lull_measure::catalogue::{POWER, PROGRESS, Sample, Scope};
+use lull_measure::catalogue::{Metric, POWER, PROGRESS, Sample, Scope};
 use ring::Ring;
 use rusqlite::{Connection, params, params_from_iter};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -63,17 +64,21 @@ pub struct Head<'a> {
 pub struct Recorder {
     file: PathBuf,
     database: Connection,
-    missing: Standing,
-    sources: Standing,
-    plans: Standing,
+    missing: Noted,
+    sources: Noted,
+    plans: BTreeMap<String, String>,
     pods: BTreeMap<String, PodIdentity>,
     ring: Option<Ring>,
     started_unix_ns: u64,
     is_empty: bool,
 }
 
-/// The last value written for each key, so that only changes are stored.
-type Standing = BTreeMap<(String, String), String>;
+/// The last text written by label and name of the metric, so that only changes are stored. It is
+/// searched without copies: hundreds of apps have thousands of samples an epoch.
+type Noted = BTreeMap<String, BTreeMap<&'static str, String>>;
+
+/// A text about a metric and a label.
+type Note<'a> = (&'static Metric, &'a str, Cow<'a, str>);
 
 /// One epoch to be recorded.
 pub struct Moment<'a> {
@@ -132,9 +137,9 @@ impl Recorder {
         Ok(Self {
             file: file.to_owned(),
             database,
-            missing: Standing::new(),
-            sources: Standing::new(),
-            plans: Standing::new(),
+            missing: Noted::new(),
+            sources: Noted::new(),
+            plans: BTreeMap::new(),
             pods: BTreeMap::new(),
             ring: head.keep.map(Ring::new),
             started_unix_ns: head.started_unix_ns,
@@ -195,8 +200,8 @@ impl Recorder {
         }
         write_plan(&transaction, number, &epoch.plan, &mut self.plans)?;
         let reasons = all.iter().map(|sample| {
-            let reason = sample.value.as_ref().err().map(ToString::to_string);
-            (sample.metric.json_key(), sample.label.clone(), reason.unwrap_or_default())
+            let reason = sample.value.as_ref().err().map_or("", |missing| missing.reason.as_ref());
+            (sample.metric, sample.label.as_str(), Cow::Borrowed(reason))
         });
         note(&transaction, "missing", number, reasons, &mut self.missing)?;
         note(&transaction, "sources", number, sources(apps, epoch), &mut self.sources)?;
@@ -242,14 +247,20 @@ fn write_samples(
     all: &[Sample],
 ) -> rusqlite::Result<()> {
     let metrics = schema::metrics_of(scope);
+    let columns: BTreeMap<&str, usize> =
+        metrics.iter().enumerate().map(|(column, metric)| (metric.name, column)).collect();
     let mut rows: BTreeMap<&str, Vec<Option<f64>>> = BTreeMap::new();
-    for sample in all.iter().filter(|sample| sample.metric.scope == scope) {
-        let row = rows.entry(&sample.label).or_insert_with(|| vec![None; metrics.len()]);
-        let column = metrics.iter().position(|metric| metric.name == sample.metric.name);
-        // Infinity has no place in SQL and NaN is no value.
-        let value = sample.value.as_ref().ok().copied().filter(|value| value.is_finite());
-        if let Some(column) = column {
-            row[column] = value;
+    let is_of_row = |one: &Sample, next: &Sample| {
+        one.metric.scope == next.metric.scope && one.label == next.label
+    };
+    for of_row in all.chunk_by(is_of_row).filter(|of_row| of_row[0].metric.scope == scope) {
+        let row = rows.entry(&of_row[0].label).or_insert_with(|| vec![None; metrics.len()]);
+        for sample in of_row {
+            // Infinity has no place in SQL and NaN is no value.
+            let value = sample.value.as_ref().ok().copied().filter(|value| value.is_finite());
+            if let Some(column) = columns.get(sample.metric.name) {
+                row[*column] = value;
+            }
         }
     }
     let mut insert = database.prepare_cached(&schema::insert_of(scope))?;
@@ -293,51 +304,51 @@ fn write_plan(
     database: &Connection,
     number: i64,
     plan: &Plan,
-    known: &mut Standing,
+    known: &mut BTreeMap<String, String>,
 ) -> rusqlite::Result<()> {
     let expected = plan.expected.as_ref().map(json);
     for step in plan.steps() {
-        let key = (json(&step.setting.knob()), String::new());
+        let knob = json(&step.setting.knob());
         let setting = json(&step.setting);
-        if known.get(&key) == Some(&setting) {
+        if known.get(&knob) == Some(&setting) {
             continue;
         }
         database
             .prepare_cached("INSERT INTO plans VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![number, key.0, setting, json(&step.reason), expected])?;
-        known.insert(key, setting);
+            .execute(params![number, knob, setting, json(&step.reason), expected])?;
+        known.insert(knob, setting);
     }
     Ok(())
 }
 
 /// Returns the sources of values that have several possible sources.
-fn sources(apps: &[AppSpec], epoch: &Epoch) -> Vec<(String, String, String)> {
+fn sources<'a>(apps: &'a [AppSpec], epoch: &Epoch) -> Vec<Note<'a>> {
     let energy = epoch.seen.energy.as_ref().ok();
-    let power = energy.map(|seen| (POWER.json_key(), String::new(), seen.source.to_string()));
+    let power = energy.map(|seen| (POWER, "", Cow::Owned(seen.source.to_string())));
     let progress = numbered(apps).filter_map(|(id, spec)| {
         let progress = epoch.seen.app(id)?.progress.as_ref().ok()?;
-        Some((PROGRESS.json_key(), spec.name.clone(), progress.source.to_string()))
+        Some((PROGRESS, spec.name.as_str(), Cow::Owned(progress.source.to_string())))
     });
     power.into_iter().chain(progress).collect()
 }
 
 /// Writes the text of a metric and label if it differs from the one written last.
-fn note(
+fn note<'a>(
     database: &Connection,
     table: &str,
     number: i64,
-    all: impl IntoIterator<Item = (String, String, String)>,
-    known: &mut Standing,
+    all: impl IntoIterator<Item = Note<'a>>,
+    known: &mut Noted,
 ) -> rusqlite::Result<()> {
     for (metric, label, text) in all {
-        let key = (metric, label);
-        if known.get(&key).map_or("", String::as_str) == text {
+        let before = known.get(label).and_then(|of_label| of_label.get(metric.name));
+        if before.map_or("", String::as_str) == text {
             continue;
         }
         database
             .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3, ?4)"))?
-            .execute(params![number, key.0, key.1, text])?;
-        known.insert(key, text);
+            .execute(params![number, metric.json_key(), label, &*text])?;
+        known.entry(label.to_owned()).or_default().insert(metric.name, text.into_owned());
     }
     Ok(())
 }

@@ -9,6 +9,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Epochs kept: a quarter of an hour at epochs of a second.
 const EPOCHS: usize = 900;
+/// Most values kept, 4 MB: with hundreds of apps there are thousands of columns.
+const VALUES_MAX: usize = 1 << 20;
+/// Epochs kept even then.
+const EPOCHS_MIN: usize = 60;
 /// Lines of the journal kept.
 const LINES: usize = 300;
 
@@ -52,12 +56,10 @@ impl History {
         for column in self.columns.values_mut() {
             column.resize(before + 1, f32::NAN);
         }
-        if self.times_s.len() > EPOCHS {
-            self.times_s.pop_front();
-            self.columns.values_mut().for_each(|column| {
-                column.pop_front();
-            });
-        }
+        let most = (VALUES_MAX / self.columns.len().max(1)).clamp(EPOCHS_MIN, EPOCHS);
+        let old = self.times_s.len().saturating_sub(most);
+        self.times_s.drain(..old);
+        self.columns.values_mut().for_each(|column| drop(column.drain(..old)));
         self.journal.extend(moment.head.journal.iter().cloned());
         let old = self.journal.len().saturating_sub(LINES);
         self.journal.drain(..old);
@@ -134,6 +136,25 @@ mod tests {
         let sent = all(&history, vec!["power_watts"], 2);
         assert_eq!(sent["values"], serde_json::json!({"power_watts": {"": [null, 30.0]}}));
         assert_eq!(sent["times_s"], serde_json::json!([2.0, 3.0]));
+    }
+
+    #[test]
+    fn many_columns_have_fewer_epochs() {
+        let mut history = History::default();
+        let columns = VALUES_MAX / 100;
+        let mut moment = moment(0, None);
+        moment.samples.clear();
+        moment.cores = (1..=columns).map(|column| (format!("{column}"), 2.0)).collect();
+        for epoch in 0..103 {
+            moment.head.time_s = f64::from(epoch);
+            history.add(&moment);
+        }
+        assert_eq!((history.times_s.len(), history.times_s[0]), (100, 3.0));
+        assert!(history.columns.values().all(|column| column.len() == 100));
+        moment.cores.extend((1..=columns).map(|column| (format!("other {column}"), 2.0)));
+        history.add(&moment);
+        assert_eq!(history.times_s.len(), EPOCHS_MIN);
+        assert_eq!(history.columns.len(), 2 * columns);
     }
 
     #[test]

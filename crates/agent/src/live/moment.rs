@@ -204,21 +204,30 @@ impl Moment {
 
 /// Samples between two processes of one version: a metric is its place among the gauges.
 mod by_number {
-    use super::{Deserialize, Deserializer, Missing, Sample, Serialize, Serializer, gauges};
+    use super::{
+        BTreeMap, Deserialize, Deserializer, Missing, Sample, Serialize, Serializer, gauges,
+    };
     use serde::de::Error as _;
-    use serde::ser::Error as _;
+    use std::sync::LazyLock;
 
     type Sent = (u16, String, Result<f64, String>);
+    /// What is sent, before it is: hundreds of apps have thousands of samples.
+    type Borrowed<'a> = (u16, &'a str, Result<f64, &'a str>);
+
+    /// The places of metrics in the catalogue, by name.
+    static PLACES: LazyLock<BTreeMap<&str, u16>> =
+        LazyLock::new(|| (0..).zip(gauges()).map(|(place, metric)| (metric.name, place)).collect());
+
+    fn number<E: serde::ser::Error>(sample: &Sample) -> Result<Borrowed<'_>, E> {
+        let place = PLACES.get(sample.metric.name).copied();
+        let place = place.ok_or_else(|| E::custom("a metric outside the catalogue"))?;
+        let value = sample.value.as_ref().copied().map_err(|missing| missing.reason.as_ref());
+        Ok((place, sample.label.as_str(), value))
+    }
 
     pub(super) fn serialize<S: Serializer>(samples: &[Sample], to: S) -> Result<S::Ok, S::Error> {
-        let number = |sample: &Sample| {
-            let place = gauges().position(|metric| metric.name == sample.metric.name);
-            let place = place.and_then(|place| u16::try_from(place).ok());
-            let value = sample.value.clone().map_err(|missing| missing.to_string());
-            let place = place.ok_or_else(|| S::Error::custom("a metric outside the catalogue"))?;
-            Ok((place, sample.label.clone(), value))
-        };
-        samples.iter().map(number).collect::<Result<Vec<Sent>, _>>()?.serialize(to)
+        let numbers = samples.iter().map(number::<S::Error>);
+        numbers.collect::<Result<Vec<Borrowed<'_>>, _>>()?.serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Sample>, D::Error> {

@@ -4,7 +4,7 @@
 //! The share of time in which at least one task of the cgroup waited for memory (`some`). The
 //! file's averages are over 10 s and more, so the gauge takes the change of its total over the
 //! epoch. The cgroup is that of the app's first process, and is looked up again in every epoch,
-//! since systemd moves processes. Other processes in the same cgroup count too; an app in the
+//! since systemd moves processes; both files stay open, as there may be hundreds of apps. Other processes in the same cgroup count too; an app in the
 //! cgroup at the top has no pressure of its own.
 //!
 //! Where an objective bounds it, it is the latency of the app as well: the time for which some
@@ -12,14 +12,18 @@
 
 use super::{first_reading, unreadable};
 use crate::Roots;
-use crate::files::read_text;
+use crate::files::HotFile;
 use crate::threads::LiveThread;
 use lull_control::{LatencySeen, stall_time_per_s};
 use lull_measure::{Gauge, Latency, Missing, Nanos};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 /// Where unified hierarchies are mounted: alone, or beside version 1.
 const MOUNTS: [&str; 2] = ["fs/cgroup", "fs/cgroup/unified"];
+
+/// Bytes of these files that are read: a list of cgroups has a path for each hierarchy.
+const TEXT_MAX: usize = 8 << 10;
 
 /// The weight of an epoch among others: it counts as one look each so often.
 const LOOK: Nanos = Nanos::from_millis(10);
@@ -28,13 +32,17 @@ const LOOK: Nanos = Nanos::from_millis(10);
 #[derive(Debug)]
 pub struct MemoryPressure {
     roots: Roots,
-    /// The file then, and its total in microseconds.
-    last: Option<(PathBuf, u64)>,
+    /// The app's first process and the list of its cgroups.
+    list: Option<(i32, HotFile)>,
+    /// `memory.pressure` of its cgroup.
+    pressure: Option<HotFile>,
+    /// The total in that file at the last reading, in microseconds.
+    last_us: Option<u64>,
 }
 
 impl MemoryPressure {
     pub(crate) fn new(roots: &Roots) -> Self {
-        Self { roots: roots.clone(), last: None }
+        Self { roots: roots.clone(), list: None, pressure: None, last_us: None }
     }
 
     /// By which means memory pressure of cgroups is read, or why it cannot be.
@@ -43,7 +51,7 @@ impl MemoryPressure {
     /// If the kernel has no PSI, or no cgroup of version 2 is mounted.
     pub fn probe(roots: &Roots) -> Result<String, Missing> {
         let whole = roots.proc.join("pressure/memory");
-        some_total_of(&whole)?;
+        some_total_of(&mut HotFile::new(whole))?;
         let mount = cgroup_mount(roots)?;
         Ok(format!("memory.pressure of cgroups in {}", mount.display()))
     }
@@ -52,26 +60,35 @@ impl MemoryPressure {
     /// waited for memory.
     pub(crate) fn read(&mut self, threads: &[LiveThread], span: Nanos) -> Gauge<f64> {
         let now = self.total_us(threads);
-        let last = std::mem::replace(&mut self.last, now.as_ref().ok().cloned());
-        let (path, now_us) = now?;
-        let last = last.filter(|(file, total_us)| *file == path && *total_us <= now_us);
-        let (_, last_us) = last.ok_or_else(first_reading)?;
+        let total_us = now.as_ref().ok().map(|(total_us, _)| *total_us);
+        let last_us = std::mem::replace(&mut self.last_us, total_us);
+        let (now_us, is_same_file) = now?;
+        let last_us = last_us.filter(|last_us| is_same_file && *last_us <= now_us);
+        let last_us = last_us.ok_or_else(first_reading)?;
         if span == Nanos::ZERO {
             return Err(Missing::because("the epoch is empty"));
         }
         Ok(((now_us - last_us) as f64 / span.as_micros_f64()).min(1.0))
     }
 
-    fn total_us(&self, threads: &[LiveThread]) -> Gauge<(PathBuf, u64)> {
-        let file = self.file(threads)?;
-        let total = some_total_of(&file)?;
-        Ok((file, total))
+    /// The total of the app's cgroup, and whether that is the cgroup of the last call.
+    fn total_us(&mut self, threads: &[LiveThread]) -> Gauge<(u64, bool)> {
+        let path = self.path(threads)?;
+        let kept = self.pressure.take().filter(|file| file.path() == path);
+        let is_same_file = kept.is_some();
+        let file = self.pressure.insert(kept.unwrap_or_else(|| HotFile::new(path)));
+        Ok((some_total_of(file)?, is_same_file))
     }
 
-    fn file(&self, threads: &[LiveThread]) -> Gauge<PathBuf> {
+    fn path(&mut self, threads: &[LiveThread]) -> Gauge<PathBuf> {
         let first = threads.first().ok_or_else(|| Missing::because("the app has no thread"))?;
-        let list = self.roots.proc.join(format!("{}/cgroup", first.pid));
-        let text = read_text(&list).map_err(|error| unreadable(&list, &error))?;
+        let kept = self.list.take().filter(|(pid, _)| *pid == first.pid);
+        let kept = kept.unwrap_or_else(|| {
+            let list = self.roots.proc.join(format!("{}/cgroup", first.pid));
+            (first.pid, HotFile::new(list))
+        });
+        let (_, list) = self.list.insert(kept);
+        let text = read_text(list).map_err(|error| unreadable(list.path(), &error))?;
         let path = text.lines().find_map(|line| line.strip_prefix("0::/"));
         let path = path.ok_or_else(|| {
             Missing::because("the app is in no cgroup of version 2, which memory.pressure needs")
@@ -103,13 +120,19 @@ fn cgroup_mount(roots: &Roots) -> Gauge<PathBuf> {
 }
 
 /// The time for which some task has waited, in microseconds, by a file of PSI.
-fn some_total_of(file: &Path) -> Gauge<u64> {
+fn some_total_of(file: &mut HotFile) -> Gauge<u64> {
     let text = read_text(file).map_err(|error| {
-        let why = unreadable(file, &error).reason;
+        let why = unreadable(file.path(), &error).reason;
         Missing::because(format!("{why}; PSI needs CONFIG_PSI and the boot option psi=1"))
     })?;
-    let none = || Missing::because(format!("{} has no `some` total", file.display()));
+    let none = || Missing::because(format!("{} has no `some` total", file.path().display()));
     some_total_us(&text).ok_or_else(none)
+}
+
+/// The text of a file of a few kilobytes at most.
+fn read_text(file: &mut HotFile) -> io::Result<String> {
+    let mut buffer = [0; TEXT_MAX];
+    Ok(String::from_utf8_lossy(file.read(&mut buffer)?).into_owned())
 }
 
 /// The number of `some avg10=0.00 avg60=0.00 avg300=0.00 total=154846035`.

@@ -4,6 +4,7 @@ use super::present::Presence;
 use crate::Roots;
 use crate::apps::{AppHandle, ProcessTable};
 use crate::gauges::counters::Modes;
+use crate::gauges::memory_pressure;
 use crate::gauges::push::PushGauge;
 use crate::gauges::queries::Queries;
 use crate::gauges::reported::Reported;
@@ -67,7 +68,10 @@ pub struct HostApp {
 /// What the threads of an app waited for in an epoch, as the kernel saw it.
 pub(super) struct AppWaits {
     pub(super) for_cores: Gauge<LatencySeen>,
-    pub(super) for_memory: Gauge<LatencySeen>,
+    /// Share of the epoch in which some task waited for memory.
+    pub(super) for_memory: Gauge<f64>,
+    /// The length of the epoch.
+    pub(super) span: Nanos,
 }
 
 /// An app during a run.
@@ -141,7 +145,8 @@ impl RunningApp {
             }
             LatencyFrom::Reported(reported) => reported.harvest(now),
             LatencyFrom::RunQueue => waits.for_cores,
-            LatencyFrom::MemoryPressure => waits.for_memory,
+            // Only for such apps, since a histogram takes 200 kB and there may be hundreds of apps.
+            LatencyFrom::MemoryPressure => memory_pressure::latency(waits.for_memory, waits.span),
         }
     }
 

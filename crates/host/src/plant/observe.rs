@@ -6,7 +6,6 @@ use super::{HostPlant, now};
 use crate::apps;
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
-use crate::gauges::memory_pressure;
 use crate::gauges::push::PushGauge;
 use crate::guard::{Key, Patience};
 use crate::knobs::{
@@ -78,7 +77,7 @@ impl HostPlant {
             let time = now(ClockId::Monotonic);
             let is_due = time >= looked.saturating_add(LOOK);
             let has_news = self.has_registration_news();
-            if is_due || has_news || self.leaders().into_iter().any(apps::has_ended) {
+            if is_due || has_news || apps::any_ended(&self.leaders()) {
                 looked = time;
                 if self.look() && may_cut {
                     self.was_cut = true;
@@ -205,8 +204,7 @@ impl HostPlant {
             let mut work = app.work(span, listed, self.partitions.group(id));
             let for_cores = self.gauges.waits.latency(id.index(), self.pace.last);
             self.gauges.waits.fill(id.index(), &for_cores, &mut work);
-            let for_memory = memory_pressure::latency(work.get(MEMORY_PRESSURE), span);
-            let waits = AppWaits { for_cores, for_memory };
+            let waits = AppWaits { for_cores, for_memory: work.get(MEMORY_PRESSURE), span };
             let push = &mut self.gauges.push;
             let latency = app
                 .latency(id, push.as_mut(), waits, (deadline, self.pace.last))

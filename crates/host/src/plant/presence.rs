@@ -32,10 +32,11 @@ impl HostPlant {
     /// Looks for absent apps, and at apps whose oldest process has ended; returns whether an
     /// absent one has arrived.
     pub(super) fn look(&mut self) -> bool {
+        let any_ended = apps::any_ended(&self.leaders());
         let roots = &self.roots;
         let is_due = |app: &mut super::RunningApp| match app.presence.is_present {
             _ if app.handle.has_registration_news() => true,
-            true => app.presence.leader.as_ref().is_some_and(apps::has_ended),
+            true => any_ended && app.presence.leader.as_ref().is_some_and(apps::has_ended),
             false => app.handle.is_looked_for() && app.handle.may_have_returned(roots),
         };
         let all = self.apps.iter_mut().enumerate();
