@@ -20,6 +20,7 @@ mod memcached;
 mod options;
 mod preload;
 mod redis;
+mod repeated;
 mod transport;
 
 pub use address::{Address, AddressError, Protocol};
@@ -33,8 +34,6 @@ pub use database::{
 pub use endpoint::Endpoint;
 pub(crate) use endpoint::Stream;
 pub use error_code::ErrorCode;
-pub use http::Http;
-pub use http2::Http2;
 pub use options::Options;
 pub(crate) use preload::preload;
 pub use preload::{PreloadError, Preloaded};

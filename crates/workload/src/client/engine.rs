@@ -80,6 +80,7 @@ pub(super) struct Engine<'a> {
     windows: WindowSender,
     losses: u64,
     last_loss: Option<String>,
+    announced: u64,
 }
 
 fn system(what: &'static str) -> impl Fn(Errno) -> LoadError {
@@ -120,6 +121,7 @@ impl<'a> Engine<'a> {
             windows,
             losses: 0,
             last_loss: None,
+            announced: 0,
         })
     }
 
@@ -362,6 +364,7 @@ impl<'a> Engine<'a> {
         if let State::Down(until) = connection.state {
             self.retry_at = self.retry_at.min(until);
         }
+        self.announced += u64::from(announced);
         if !announced {
             self.losses += 1;
             self.last_loss = Some(loss.to_string());
@@ -489,6 +492,7 @@ impl<'a> Engine<'a> {
             oldest: self.oldest(now),
             losses: self.losses,
             last_loss: self.last_loss,
+            announced: self.announced,
             dropped_windows: self.windows.dropped(),
             total: self.ledger.total,
         })

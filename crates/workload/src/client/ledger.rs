@@ -19,6 +19,8 @@ pub(super) struct Counts {
     pub(super) timed_out: u64,
     /// Tries that a deadlock or serialization failure ended and that were repeated.
     pub(super) retried: u64,
+    /// Sendings of requests that the server did not take and that were sent again.
+    pub(super) resent: u64,
 }
 
 /// One window of the run, as the reporter receives it.
@@ -50,6 +52,7 @@ impl AddAssign for Counts {
         self.failed += other.failed;
         self.timed_out += other.timed_out;
         self.retried += other.retried;
+        self.resent += other.resent;
     }
 }
 
@@ -123,6 +126,8 @@ pub(super) struct RunResult {
     /// Connections lost or not made, and why the last of them was.
     pub(super) losses: u64,
     pub(super) last_loss: Option<String>,
+    /// Connections whose end the server had announced.
+    pub(super) announced: u64,
     /// Windows that the reporter was too slow to take.
     pub(super) dropped_windows: u64,
 }
@@ -159,6 +164,7 @@ impl RunResult {
         self.outstanding += other.outstanding;
         self.oldest = self.oldest.max(other.oldest);
         self.losses += other.losses;
+        self.announced += other.announced;
         self.last_loss = self.last_loss.take().or(other.last_loss);
         self.dropped_windows += other.dropped_windows;
     }
@@ -217,7 +223,10 @@ impl Ledger {
 
     /// Notes that a request was sent for nothing: it is sent again.
     pub(super) fn untaken(&mut self, due: Nanos) {
-        self.count(due, |counts| counts.sent = counts.sent.saturating_sub(1));
+        self.count(due, |counts| {
+            counts.sent = counts.sent.saturating_sub(1);
+            counts.resent += 1;
+        });
     }
 
     pub(super) fn completed(&mut self, request: &Request, now: Nanos, missed: bool) {

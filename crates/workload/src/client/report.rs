@@ -171,6 +171,9 @@ pub struct LoadReport {
     pub failed_requests: u64,
     /// Tries that a deadlock or serialization failure ended and that were repeated.
     pub retried_requests: u64,
+    /// Sendings of requests that the server did not take, since it was about to close the
+    /// connection; they were sent again.
+    pub resent_requests: u64,
     /// Errors that a database or an HTTP server reported, by code.
     pub server_errors: Vec<ServerErrors>,
     /// Requests that became too old; they are in the latencies with their age.
@@ -183,6 +186,9 @@ pub struct LoadReport {
     pub connection_losses: u64,
     /// Cause of the last loss.
     pub last_connection_loss: Option<String>,
+    /// Connections whose end the server had announced (GOAWAY, `Connection: close`) and that
+    /// were opened again; they are no losses.
+    pub announced_closes: u64,
     /// From the intended send time to the last byte of the reply.
     pub latency: Summary,
     /// Requests by kind; empty if all are of one.
@@ -244,12 +250,14 @@ impl LoadReport {
             missed_requests: counts.missed,
             failed_requests: counts.failed,
             retried_requests: counts.retried,
+            resent_requests: counts.resent,
             server_errors: total.errors.into_iter().map(ServerErrors::from).collect(),
             timed_out_requests: counts.timed_out,
             outstanding_requests: result.outstanding,
             oldest_outstanding_seconds: result.oldest.as_secs_f64(),
             connection_losses: result.losses,
             last_connection_loss: result.last_loss,
+            announced_closes: result.announced,
             latency: (&total.latency).into(),
             kinds: total.kinds.into_iter().map(KindReport::from).collect(),
             corrected,
@@ -351,6 +359,13 @@ impl fmt::Display for LoadReport {
         if let Some(loss) = &self.last_connection_loss {
             writeln!(f, "lost connections {}, the last: {loss}", self.connection_losses)?;
         }
+        if self.announced_closes > 0 {
+            writeln!(
+                f,
+                "connections that the server closed as announced {}, requests sent again {}",
+                self.announced_closes, self.resent_requests
+            )?;
+        }
         if self.is_unanswered() {
             writeln!(
                 f,
@@ -390,6 +405,7 @@ mod tests {
             oldest: Nanos::ZERO,
             losses,
             last_loss: None,
+            announced: 0,
             dropped_windows: 0,
         };
         LoadReport::new(config, server, result, Windows { reports: Vec::new(), pushed: None })
@@ -423,6 +439,18 @@ mod tests {
             let text = report(&config, counts, losses).to_string();
             assert_eq!(text.contains(hint), is_hinted, "{text}");
         }
+    }
+
+    #[test]
+    fn ends_that_a_server_announced_are_reported_and_are_no_losses() {
+        let config = LoadConfig::closed("http://localhost/".parse().unwrap());
+        let counts = Counts { due: 5, completed: 5, resent: 2, ..Counts::default() };
+        let quiet = report(&config, counts, 0);
+        assert!(!quiet.to_string().contains("as announced"), "{quiet}");
+        let ended = LoadReport { announced_closes: 1, ..quiet };
+        let text = ended.to_string();
+        assert!(text.contains("closed as announced 1, requests sent again 2"), "{text}");
+        assert!(!text.contains("lost connections"), "{text}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Which server to load, and the requests that are sent to it.
 
 use super::{
-    Address, Cache, CacheProtocol, Database, DatabaseConfig, DatabaseError, Http, Http2, Options,
-    Protocol, Target, TlsClient, TlsConfig, TlsError,
+    Address, Cache, CacheProtocol, Database, DatabaseConfig, DatabaseError, Options, Protocol,
+    Target, TlsClient, TlsConfig, TlsError, http, http2,
 };
 use crate::apps::options::{Demand, DemandError};
 use crate::etc::{Etc, EtcConfig, EtcError};
@@ -76,10 +76,10 @@ impl TargetConfig {
     pub fn build(&self) -> Result<Box<dyn Target>, TargetError> {
         Ok(match self.address.protocol() {
             Protocol::Memcached | Protocol::Redis => Box::new(self.cache()?),
-            Protocol::Http => Box::new(Http::new(&self.address.authority(), self.address.path())),
+            Protocol::Http => Box::new(http::get(&self.address.authority(), self.address.path())),
             Protocol::Http2 => {
                 let (host, path) = (self.address.authority(), self.address.path());
-                Box::new(Http2::new(&host, path, self.address.is_tls()))
+                Box::new(http2::get(&host, path, self.address.is_tls()))
             }
             Protocol::Options => {
                 self.demand.check()?;

@@ -1,41 +1,20 @@
 //! HTTP/1.1 GET of one page over kept connections.
 
-use super::{
-    Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError, RequestKind, Target, first_line,
-};
-use crate::Generator;
+use super::repeated::Repeated;
+use super::{Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError, first_line};
 use httparse::Status;
 
 const PROTOCOL: &str = "HTTP/1.1";
 /// More header lines than this are refused.
 const MAX_HEADERS: usize = 64;
 
-/// The same GET again and again.
-#[derive(Debug, Clone)]
-pub struct Http {
-    request: Vec<u8>,
-}
-
-impl Http {
-    /// GETs of `path` from `host` (as in the `Host` header, with its port).
-    pub fn new(host: &str, path: &str) -> Self {
-        let agent = concat!("lull/", env!("CARGO_PKG_VERSION"));
-        let request = format!(
-            "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"
-        );
-        Self { request: request.into_bytes() }
-    }
-}
-
-impl Target for Http {
-    fn encode(&mut self, _: &mut Generator, out: &mut Vec<u8>) -> RequestKind {
-        out.extend_from_slice(&self.request);
-        RequestKind::Only
-    }
-
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::<Responses>::default()
-    }
+/// Returns GETs of `path` from `host` (as in the `Host` header, with its port).
+pub(super) fn get(host: &str, path: &str) -> Repeated {
+    let agent = concat!("lull/", env!("CARGO_PKG_VERSION"));
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {agent}\r\nAccept: */*\r\n\r\n"
+    );
+    Repeated::new::<Responses>(request.into_bytes())
 }
 
 /// What the next bytes are.

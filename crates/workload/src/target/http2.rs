@@ -5,8 +5,11 @@
 //! little of the protocol. It has the server use no table of headers (HPACK, RFC 7541), and
 //! reads of a response its status alone.
 
-use super::{Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError, RequestKind, Target};
-use crate::Generator;
+mod headers;
+
+use super::repeated::Repeated;
+use super::{Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError};
+use headers::HeaderBlock;
 use lull_measure::Nanos;
 use std::collections::VecDeque;
 
@@ -22,6 +25,7 @@ const PUSH_PROMISE: u8 = 5;
 const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
 
 /// Flags of frames.
 const ACK: u8 = 0x1;
@@ -48,31 +52,21 @@ const WINDOW_BYTES_STEP: u32 = 1 << 29;
 const OUT_BYTES_MAX: usize = 64 * 1024;
 /// Streams that a client opens are odd; behind the last one it needs a new connection.
 const STREAM_MAX: u32 = (1 << 31) - 1;
-/// The statuses that have a place of their own in HPACK's static table, from 8 on.
-const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 
-/// The same GET again and again.
-#[derive(Debug, Clone)]
-pub struct Http2 {
-    request: Vec<u8>,
-}
-
-impl Http2 {
-    /// GETs of `path` from `host` (with its port).
-    pub fn new(host: &str, path: &str, is_encrypted: bool) -> Self {
-        // Fields of the static table: `:method: GET`, and `:scheme: http` or `https`.
-        let mut block = vec![0x82, if is_encrypted { 0x87 } else { 0x86 }];
-        let agent = concat!("lull/", env!("CARGO_PKG_VERSION"));
-        // Names of the static table with values that no table keeps; the last one is 58, which
-        // takes two bytes.
-        for (name, value) in [(&[4][..], path), (&[1], host), (&[15, 43], agent)] {
-            block.extend_from_slice(name);
-            write_string(value, &mut block);
-        }
-        let mut request = Vec::new();
-        write_frame(HEADERS, END_HEADERS | END_STREAM, 0, &block, &mut request);
-        Self { request }
+/// Returns GETs of `path` from `host` (with its port).
+pub(super) fn get(host: &str, path: &str, is_encrypted: bool) -> Repeated {
+    // Fields of the static table: `:method: GET`, and `:scheme: http` or `https`.
+    let mut block = vec![0x82, if is_encrypted { 0x87 } else { 0x86 }];
+    let agent = concat!("lull/", env!("CARGO_PKG_VERSION"));
+    // Names of the static table with values that no table keeps; the last one is 58, which
+    // takes two bytes.
+    for (name, value) in [(&[4][..], path), (&[1], host), (&[15, 43], agent)] {
+        block.extend_from_slice(name);
+        write_string(value, &mut block);
     }
+    let mut request = Vec::new();
+    write_frame(HEADERS, END_HEADERS | END_STREAM, 0, &block, &mut request);
+    Repeated::new::<Responses>(request)
 }
 
 /// Appends a string as it is: its length, of which seven bits fit into the first byte.
@@ -97,17 +91,6 @@ fn write_frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u
     out.extend([kind, flags]);
     out.extend(stream.to_be_bytes());
     out.extend_from_slice(payload);
-}
-
-impl Target for Http2 {
-    fn encode(&mut self, _: &mut Generator, out: &mut Vec<u8>) -> RequestKind {
-        out.extend_from_slice(&self.request);
-        RequestKind::Only
-    }
-
-    fn decoder(&self) -> Box<dyn Decoder> {
-        Box::<Responses>::default()
-    }
 }
 
 /// The head of a frame.
@@ -136,6 +119,8 @@ struct Responses {
     is_ready: bool,
     is_last: bool,
     frame: Option<Frame>,
+    /// The header block whose end has not arrived.
+    block: Option<HeaderBlock>,
     /// In the order of the requests.
     streams: VecDeque<Stream>,
     /// Places among them of those whose outcomes were reported.
@@ -154,6 +139,7 @@ impl Default for Responses {
             is_ready: false,
             is_last: false,
             frame: None,
+            block: None,
             streams: VecDeque::new(),
             ended: VecDeque::new(),
             next_stream: 1,
@@ -256,7 +242,11 @@ impl Responses {
         };
         // A server begins with its settings; what is no HTTP/2 does not.
         let is_expected = self.is_ready || (kind == SETTINGS && flags & ACK == 0);
-        if !is_expected || kind == PUSH_PROMISE || frame.left > FRAME_BYTES_MAX {
+        if !is_expected
+            || !self.may_follow(&frame)
+            || kind == PUSH_PROMISE
+            || frame.left > FRAME_BYTES_MAX
+        {
             return Err(ProtocolError::unexpected(PROTOCOL, input));
         }
         if kind == DATA {
@@ -264,6 +254,14 @@ impl Responses {
         }
         self.frame = Some(frame);
         Ok(Some(FRAME_HEAD_BYTES))
+    }
+
+    /// Whether a frame may arrive now: those of a header block are not interrupted.
+    fn may_follow(&self, frame: &Frame) -> bool {
+        match &self.block {
+            Some(block) => frame.kind == CONTINUATION && frame.stream == block.stream,
+            None => frame.kind != CONTINUATION,
+        }
     }
 
     fn count_received(&mut self, bytes: u32) {
@@ -280,15 +278,17 @@ impl Responses {
         payload: &[u8],
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), ProtocolError> {
-        let at = self.streams.iter().position(|stream| stream.number == frame.stream);
+        let at = self.find(frame.stream);
         let word = |at: usize| {
             let bytes = payload.get(at..at + 4)?.first_chunk::<4>()?;
             Some(u32::from_be_bytes(*bytes))
         };
         let unexpected = || ProtocolError::unexpected(PROTOCOL, payload);
         match (frame.kind, at) {
-            (HEADERS, Some(at)) => {
-                self.streams[at].read_status(frame.flags, payload).ok_or_else(unexpected)?;
+            (HEADERS | CONTINUATION, _) => self.read_headers(frame, payload, outcomes)?,
+            (DATA, Some(at)) if frame.flags & END_STREAM != 0 => {
+                let outcome = self.streams[at].outcome().ok_or_else(unexpected)?;
+                self.end(at, outcome, outcomes);
             }
             (RST_STREAM, Some(at)) => {
                 let code = word(0).ok_or_else(unexpected)?;
@@ -303,12 +303,33 @@ impl Responses {
             }
             _ => {}
         }
-        match at {
-            Some(at) if matches!(frame.kind, DATA | HEADERS) && frame.flags & END_STREAM != 0 => {
-                let outcome = self.streams[at].outcome().ok_or_else(unexpected)?;
-                self.end(at, outcome, outcomes);
-            }
-            _ => {}
+        Ok(())
+    }
+
+    /// Returns the place of a request under way.
+    fn find(&self, stream: u32) -> Option<usize> {
+        self.streams.iter().position(|one| one.number == stream)
+    }
+
+    /// Takes in a frame of a header block, and the block once it is whole. That of a stream
+    /// that has ended is of no interest.
+    fn read_headers(
+        &mut self,
+        frame: Frame,
+        payload: &[u8],
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), ProtocolError> {
+        let unexpected = || ProtocolError::unexpected(PROTOCOL, payload);
+        let mut block = self.block.take().unwrap_or_else(|| HeaderBlock::new(frame));
+        if !block.push(frame, payload)? {
+            self.block = Some(block);
+            return Ok(());
+        }
+        let Some(at) = self.find(block.stream) else { return Ok(()) };
+        self.streams[at].read_status(&block).ok_or_else(unexpected)?;
+        if block.is_last {
+            let outcome = self.streams[at].outcome().ok_or_else(unexpected)?;
+            self.end(at, outcome, outcomes);
         }
         Ok(())
     }
@@ -379,13 +400,12 @@ fn reset_code(code: u32) -> ErrorCode {
 
 impl Stream {
     /// Reads the status from the header block of a response; those that follow are trailers.
-    fn read_status(&mut self, flags: u8, payload: &[u8]) -> Option<()> {
+    fn read_status(&mut self, block: &HeaderBlock) -> Option<()> {
         // An interim response is followed by another one.
         if self.status.is_some_and(|status| status >= 200) {
             return Some(());
         }
-        let skipped = usize::from(flags & PADDED != 0) + 5 * usize::from(flags & PRIORITY != 0);
-        self.status = Some(status_of(payload.get(skipped..)?)?);
+        self.status = Some(block.status()?);
         Some(())
     }
 
@@ -395,47 +415,6 @@ impl Stream {
             status => Outcome::Error(ErrorCode::from_number(status)),
         })
     }
-}
-
-/// Reads the status, which is the first field of a response's header block (RFC 7541).
-fn status_of(mut block: &[u8]) -> Option<u16> {
-    // Updates of the table's size, which goes to 0. The name has seven places in the table.
-    while let [0x20..=0x3f, rest @ ..] = block {
-        block = rest;
-    }
-    match block {
-        [field @ 0x88..=0x8e, ..] => Some(STATUSES[usize::from(field - 0x88)]),
-        [0x08..=0x0e | 0x18..=0x1e | 0x48..=0x4e, length, rest @ ..] => {
-            let text = rest.get(..usize::from(length & 0x7f))?;
-            let digits = if length & 0x80 == 0 { plain(text) } else { huffman(text) };
-            digits.filter(|status| (100..1000).contains(status))
-        }
-        _ => None,
-    }
-}
-
-fn plain(text: &[u8]) -> Option<u16> {
-    std::str::from_utf8(text).ok()?.parse().ok()
-}
-
-/// Reads three digits in HPACK's code: 0 to 2 are the five bits 00000 to 00010, and 3 to 9 the
-/// six bits 011001 to 011111.
-fn huffman(text: &[u8]) -> Option<u16> {
-    let bits = text.iter().fold(0_u32, |all, byte| (all << 8) | u32::from(*byte));
-    let mut left = 8 * u32::try_from(text.len()).ok().filter(|length| *length <= 3)?;
-    let mut number = 0;
-    for _ in 0..3 {
-        let five = (bits >> left.checked_sub(5)?) & 0x1f;
-        let digit = if five <= 2 {
-            left -= 5;
-            five
-        } else {
-            left = left.checked_sub(6)?;
-            ((bits >> left) & 0x3f).checked_sub(0b01_1001 - 3).filter(|digit| *digit <= 9)?
-        };
-        number = 10 * number + digit as u16;
-    }
-    Some(number)
 }
 
 fn setting(key: u16, value: u32) -> impl Iterator<Item = u8> {
