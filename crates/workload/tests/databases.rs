@@ -1,5 +1,8 @@
 //! Transactions against real databases, and against servers that stall, reset and lie.
 
+mod database_programs;
+
+use database_programs::{postgres_program, unprivileged};
 use lull_measure::Nanos;
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{self, LoadConfig, LoadError, LoadReport};
@@ -61,20 +64,11 @@ impl Server {
     }
 }
 
-/// A directory that the unprivileged user may enter, and that user's command of a program.
+/// A directory that the unprivileged user may enter.
 fn place() -> tempfile::TempDir {
     let place = tempfile::tempdir().unwrap();
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777)).unwrap();
     place
-}
-
-fn unprivileged(program: &Path) -> Command {
-    if !rustix::process::geteuid().is_root() {
-        return Command::new(program);
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(program);
-    command
 }
 
 fn run(load: &LoadConfig) -> LoadReport {
@@ -220,20 +214,14 @@ mod needs_mariadbd {
 mod needs_postgres {
     use super::*;
 
-    fn program(name: &str) -> PathBuf {
-        let versions = std::fs::read_dir("/usr/lib/postgresql").unwrap().flatten();
-        let mut places = versions.map(|version| version.path().join("bin").join(name));
-        places.find(|place| place.is_file()).expect("PostgreSQL is installed")
-    }
-
     fn server() -> Server {
         let place = place();
         let data = place.path().join("data");
-        let mut install = unprivileged(&program("initdb"));
+        let mut install = unprivileged(&postgres_program("initdb"));
         install.arg("-D").arg(&data).args(["--auth=trust", "--username=postgres", "--no-sync"]);
         let installed = install.current_dir(place.path()).stdout(Stdio::null()).status();
         assert!(installed.unwrap().success());
-        let mut server = unprivileged(&program("postgres"));
+        let mut server = unprivileged(&postgres_program("postgres"));
         server.arg("-D").arg(&data).args(["-c", "listen_addresses=", "-c", "fsync=off"]);
         server.arg("-c").arg(format!("unix_socket_directories={}", place.path().display()));
         let process = server.current_dir(place.path()).stderr(Stdio::null()).spawn().unwrap();
@@ -243,7 +231,7 @@ mod needs_postgres {
     }
 
     fn admin(server: &Server, sql: &str) {
-        let mut psql = Command::new(program("psql"));
+        let mut psql = Command::new(postgres_program("psql"));
         psql.arg("-h").arg(server.place.path()).args(["-U", "postgres", "-qc", sql, "postgres"]);
         assert!(psql.status().unwrap().success());
     }

@@ -1,7 +1,9 @@
 //! Real servers under TLS, and HTTP/2.
 
+mod database_programs;
 mod support;
 
+use database_programs::{postgres_program, unprivileged};
 use lull_measure::Nanos;
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{self, LoadConfig, LoadReport};
@@ -48,16 +50,6 @@ impl Certificate {
     fn option(&self, option: &str, name: &str) -> String {
         format!("{option}{}", self.path(name).display())
     }
-}
-
-/// A command of the unprivileged user, which databases insist on.
-fn unprivileged(program: &Path) -> Command {
-    if !rustix::process::geteuid().is_root() {
-        return Command::new(program);
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]).arg(program);
-    command
 }
 
 fn run(load: &LoadConfig) -> LoadReport {
@@ -279,18 +271,12 @@ mod needs_mariadbd {
 mod needs_postgres {
     use super::*;
 
-    fn program(name: &str) -> PathBuf {
-        let versions = std::fs::read_dir("/usr/lib/postgresql").unwrap().flatten();
-        let mut places = versions.map(|version| version.path().join("bin").join(name));
-        places.find(|place| place.is_file()).expect("PostgreSQL is installed")
-    }
-
     #[test]
     #[ignore = "slow: a database is installed and loaded"]
     fn transactions_are_done_under_tls() {
         let certificate = Certificate::new();
         let data = certificate.path("data");
-        let mut install = unprivileged(&program("initdb"));
+        let mut install = unprivileged(&postgres_program("initdb"));
         install.arg("-D").arg(&data).args(["--auth=trust", "--username=postgres", "--no-sync"]);
         let installed = install.current_dir(&certificate.place).stdout(Stdio::null()).status();
         assert!(installed.unwrap().success());
@@ -298,7 +284,7 @@ mod needs_postgres {
         let only_tls = "hostssl all all 127.0.0.1/32 trust\n";
         std::fs::write(certificate.path("hba"), only_tls).unwrap();
         let server = CacheServer::start_at([0], |[port]| {
-            let mut server = unprivileged(&program("postgres"));
+            let mut server = unprivileged(&postgres_program("postgres"));
             server.arg("-D").arg(&data).current_dir(&certificate.place).stderr(Stdio::null());
             let settings = [
                 "listen_addresses=127.0.0.1".to_owned(),
