@@ -44,6 +44,8 @@ mod trace;
 mod tune;
 mod tune_pid;
 
+pub(crate) use load::NoAnswer;
+
 use crate::cli::{Cli, Command, LabAction, LabArgs};
 use crate::say;
 use anyhow::{Context, bail};

@@ -1,6 +1,6 @@
 //! The `lull` command: one file a subcommand.
 //!
-//! Exit status: 0 done, 1 failed, 2 bad usage or input.
+//! Exit status: 0 done, 1 failed, 2 bad usage or input, 3 a load of which no request was answered.
 
 // First, since its macro is to be known in all others.
 #[macro_use]
@@ -28,8 +28,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Bad input is 2, everything else 1.
+/// Bad input is 2, a server that answers nothing is 3, everything else 1.
 fn status_of(error: &anyhow::Error) -> u8 {
+    if error.is::<commands::NoAnswer>() {
+        return 3;
+    }
     let is_input = |cause: &(dyn std::error::Error + 'static)| {
         cause.is::<InputError>() || cause.is::<UsageError>()
     };

@@ -3,7 +3,7 @@
 use crate::cli::LoadArgs;
 use crate::progress;
 use crate::signals;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use lull_agent::error::UsageError;
 use lull_measure::Nanos;
 use lull_workload::apps::options::Demand;
@@ -41,16 +41,53 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
         std::fs::write(&path, &report.histogram)
             .with_context(|| format!("cannot write the histogram to {}", path.display()))?;
     }
-    check_answers(&report)
+    check_answers(&report)?;
+    Ok(())
 }
 
-/// A report without a single answer is no measurement, and a script must notice that.
-fn check_answers(report: &LoadReport) -> anyhow::Result<()> {
-    let (due, target) = (report.due_requests, &report.target);
-    if due > 0 && report.completed_requests == 0 {
-        bail!("{target} answered none of {due} requests: see the counts of the report for why");
+/// No request of a load was answered without an error; the program exits with status 3, so that
+/// a script does not take the report for a measurement.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NoAnswer(String);
+
+fn check_answers(report: &LoadReport) -> Result<(), NoAnswer> {
+    match report.due_requests > 0 && report.completed_requests == 0 {
+        true => Err(NoAnswer(describe_failure(report))),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+/// Says what a load tried that got no answer, and what to check.
+fn describe_failure(report: &LoadReport) -> String {
+    let check = match (report.server_errors.first(), &report.last_connection_loss) {
+        (Some(error), _) => format!(
+            "the server reports error {}{}: check the path, database or script of the load",
+            error.code,
+            if error.message.is_empty() { String::new() } else { format!(" ({})", error.message) }
+        ),
+        (None, Some(loss)) => format!(
+            "{} connections were lost, the last one because: {loss}; check the protocol and port \
+             of the target, and the server's log",
+            report.connection_losses
+        ),
+        (None, None) => "the server accepts connections and sends nothing: check whether it \
+                         hangs, whether another program listens there, and whether --timeout and \
+                         --for are longer than its latency"
+            .to_owned(),
+    };
+    format!(
+        "{} answered none of {} requests: of {} that were sent over {} connections to {}, {} \
+         failed, {} timed out and {} have no answer yet; {check}",
+        report.target,
+        report.due_requests,
+        report.sent_requests,
+        report.connections,
+        report.server,
+        report.failed_requests,
+        report.timed_out_requests,
+        report.outstanding_requests,
+    )
 }
 
 /// Marks an error as bad input, if it is that.

@@ -5,6 +5,7 @@ use crate::support::scene::Scene;
 use crate::support::victim::Victim;
 use crate::support::{cores, free_port, is_root, send, skip, wait_for};
 use rustix::process::Signal;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -119,7 +120,34 @@ fn a_load_that_nothing_answers_reports_it_and_fails() {
     let load = ["load", &target, "--rate", "50/s", "--connections", "2"];
     let ended = scene.run(&[&load[..], &brief].concat());
     assert!(ended.out.contains("timed out"), "{}", ended.out);
-    ended.refused(1, "answered none of");
+    let ended = ended.refused(3, "answered none of");
+    assert!(
+        ended.err.contains("--timeout") && ended.err.contains("over 2 connections"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_load_of_which_every_request_is_refused_says_with_what_and_fails() {
+    let scene = Scene::new();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("http://{}/missing", server.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut client in server.incoming().flatten() {
+            std::thread::spawn(move || {
+                while client.read(&mut [0; 1024]).is_ok_and(|count| count > 0) {
+                    let missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+                    if client.write_all(missing).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    let ended = scene.run(&["load", &target, "--rate", "50/s", "--for", "500ms", "--warmup", "0s"]);
+    assert!(ended.out.contains("error 404"), "{}", ended.out);
+    let ended = ended.refused(3, "answered none of");
+    assert!(ended.err.contains("the server reports error 404"), "{}", ended.err);
 }
 
 #[test]
