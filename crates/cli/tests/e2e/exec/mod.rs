@@ -7,6 +7,7 @@ mod needs_memcached;
 mod needs_postgres;
 mod needs_redis_server;
 mod sanitised;
+mod soak;
 
 use crate::support::agent::Agent;
 use crate::support::scene::Scene;

@@ -9,6 +9,7 @@ mod gate;
 mod own_tests;
 mod pool;
 mod soak;
+mod statements;
 mod valgrind;
 mod waits;
 

@@ -1,5 +1,8 @@
 //! PostgreSQL: a process for each connection, all behind one gate.
 
+mod soak;
+mod statements;
+
 use super::needs_mariadbd::classes::{WEB_AND_BATCH, assert_shares, of_client_class};
 use super::{Server, certificate, of_class};
 use crate::support::agent::Agent;
@@ -78,6 +81,18 @@ impl Database {
         (database, scene)
     }
 
+    /// Returns the command of a client that prints rows only.
+    fn psql(&self) -> Command {
+        let mut psql = Command::new(program("psql"));
+        psql.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port, "-XqAt", "postgres"]);
+        psql
+    }
+
+    /// Runs SQL and returns its rows.
+    fn sql(&self, sql: &str) -> String {
+        text(&self.psql().args(["-c", sql]).output().unwrap())
+    }
+
     fn pgbench(&self, arguments: &[&str]) -> Output {
         self.client(arguments).output().unwrap()
     }
@@ -141,9 +156,7 @@ fn gate(scene: &Scene, database: &Database) -> Value {
 
 fn add_users(database: &Database) {
     for user in ["web", "batch"] {
-        let mut psql = Command::new(program("psql"));
-        psql.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &database.port, "-c"]);
-        text(&psql.arg(format!("create role {user} login superuser")).output().unwrap());
+        database.sql(&format!("create role {user} login superuser"));
     }
 }
 

@@ -18,7 +18,9 @@
  *     +two     two queries in one record        +split   one query in three records
  *     +long    a query of several records       +key     an update of the keys
  *     +half    close_notify and half a close after a query, before its reply is read
+ *     +again   another connection, which resumes the session of this one
  *     +line    waits for a line on standard input
+ * With TLS_1_2 in its environment the client offers no later version.
  *
  * OpenSSL's functions are declared here, so that its headers need not be installed. */
 #define _GNU_SOURCE
@@ -38,6 +40,7 @@
 #ifndef HOST
 typedef struct ssl SSL;
 typedef struct ctx SSL_CTX;
+typedef struct session SSL_SESSION;
 typedef struct bio BIO;
 typedef struct bio_method BIO_METHOD;
 const void *TLS_server_method(void), *TLS_client_method(void);
@@ -51,6 +54,9 @@ int SSL_read(SSL *, void *, int), SSL_write(SSL *, const void *, int);
 int SSL_read_ex(SSL *, void *, size_t, size_t *);
 int SSL_write_ex(SSL *, const void *, size_t, size_t *);
 int SSL_get_error(const SSL *, int), SSL_pending(const SSL *), SSL_key_update(SSL *, int);
+long SSL_CTX_ctrl(SSL_CTX *, int, long, void *);
+SSL_SESSION *SSL_get1_session(SSL *);
+int SSL_set_session(SSL *, SSL_SESSION *), SSL_session_reused(const SSL *);
 unsigned long ERR_peek_error(void);
 void ERR_clear_error(void);
 BIO *BIO_new(const BIO_METHOD *);
@@ -61,7 +67,7 @@ int BIO_meth_set_write(BIO_METHOD *, int (*)(BIO *, const char *, int));
 int BIO_meth_set_ctrl(BIO_METHOD *, long (*)(BIO *, int, long, void *));
 int BIO_read(BIO *, void *, int), BIO_write(BIO *, const void *, int);
 void BIO_set_data(BIO *, void *), *BIO_get_data(BIO *), BIO_set_init(BIO *, int);
-enum { WANT_READ = 2, WANT_WRITE = 3, PEM = 1, BIO_FLUSH = 11, SOURCE_SINK = 0x400 };
+enum { WANT_READ = 2, WANT_WRITE = 3, PEM = 1, BIO_FLUSH = 11, MAX_VERSION = 124, TLS_1_2 = 0x303, SOURCE_SINK = 0x400 };
 
 static enum { FD, EX, POLL, BIOS, MEMORY } how;
 
@@ -315,6 +321,47 @@ static int ask(struct connection *one, const char *text, size_t length)
     return transmit(one, query, length + 5);
 }
 
+/* Connects, logs in, and resumes a session if there is one. */
+static int log_in(struct connection *one, int port, SSL_SESSION *session)
+{
+    static SSL_CTX *context;
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    unsigned char request[36] = {32, 0, 0, 1, 0, 10}, login[64] = {60, 0, 0, 2, 0, 10};
+    unsigned char greeting[18];
+    at.sin_port = htons((uint16_t)port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    one->fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (!context) {
+        context = SSL_CTX_new(TLS_client_method());
+        if (getenv("TLS_1_2"))
+            SSL_CTX_ctrl(context, MAX_VERSION, TLS_1_2, 0);
+    }
+    if (connect(one->fd, (struct sockaddr *)&at, sizeof at) ||
+        recv(one->fd, greeting, sizeof greeting, MSG_WAITALL) != sizeof greeting ||
+        send(one->fd, request, sizeof request, MSG_NOSIGNAL) != sizeof request)
+        return 0;
+    one->ssl = SSL_new(context);
+    SSL_set_fd(one->ssl, one->fd);
+    if (session && SSL_set_session(one->ssl, session) != 1)
+        return 0;
+    return SSL_connect(one->ssl) == 1 && transmit(one, login, sizeof login) &&
+           packet(one, login, sizeof login) >= 7;
+}
+
+/* Ends a connection, and waits until the server has closed it: by then all queries are counted. */
+static void hang_up(struct connection *one)
+{
+    unsigned char rest[64];
+    SSL_shutdown(one->ssl);
+    shutdown(one->fd, SHUT_WR);
+    while (recv(one->fd, rest, sizeof rest, 0) > 0)
+        ;
+    SSL_free(one->ssl);
+    close(one->fd);
+}
+
+static int client_port;
+
 static int step(struct connection *one, const char *what)
 {
     static char text[60000];
@@ -336,6 +383,11 @@ static int step(struct connection *one, const char *what)
     if (!strcmp(what, "+half"))
         return ask(one, "half", 4) && SSL_shutdown(one->ssl) >= 0 &&
                shutdown(one->fd, SHUT_WR) == 0 && print_replies(one, 1);
+    if (!strcmp(what, "+again")) {
+        SSL_SESSION *session = SSL_get1_session(one->ssl);
+        hang_up(one);
+        return log_in(one, client_port, session) && SSL_session_reused(one->ssl);
+    }
     if (!strcmp(what, "+line")) {
         while ((character = getchar()) != '\n')
             if (character == EOF)
@@ -347,30 +399,15 @@ static int step(struct connection *one, const char *what)
 
 static int client(char **arguments)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET};
-    at.sin_port = htons((uint16_t)atoi(arguments[0]));
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    struct connection one = {.fd = socket(AF_INET, SOCK_STREAM, 0)};
-    unsigned char request[36] = {32, 0, 0, 1, 0, 10}, login[64] = {60, 0, 0, 2, 0, 10};
-    unsigned char greeting[18];
+    struct connection one = {.fd = -1};
     how = EX;
-    if (connect(one.fd, (struct sockaddr *)&at, sizeof at) ||
-        recv(one.fd, greeting, sizeof greeting, MSG_WAITALL) != sizeof greeting ||
-        send(one.fd, request, sizeof request, MSG_NOSIGNAL) != sizeof request)
-        return 1;
-    one.ssl = SSL_new(SSL_CTX_new(TLS_client_method()));
-    SSL_set_fd(one.ssl, one.fd);
-    if (SSL_connect(one.ssl) != 1 || !transmit(&one, login, sizeof login) ||
-        packet(&one, login, sizeof login) < 7)
+    client_port = atoi(arguments[0]);
+    if (!log_in(&one, client_port, 0))
         return 2;
     for (arguments++; *arguments; arguments++)
         if (!step(&one, *arguments))
             return 3;
-    SSL_shutdown(one.ssl);
-    shutdown(one.fd, SHUT_WR);
-    /* Until the server has closed it: by then all queries are counted. */
-    while (recv(one.fd, login, sizeof login, 0) > 0)
-        ;
+    hang_up(&one);
     return 0;
 }
 

@@ -50,8 +50,14 @@ impl Tls {
     }
 
     fn client(&self, steps: &[&str]) -> Child {
+        self.client_with(steps, &[])
+    }
+
+    /// As [`Tls::client`], with variables of its environment.
+    fn client_with(&self, steps: &[&str], variables: &[(&str, &str)]) -> Child {
         let mut client = Command::new(&self.program);
         client.args(["client", &self.server.port.to_string()]).args(steps);
+        client.envs(variables.iter().copied());
         client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     }
 }
@@ -105,6 +111,25 @@ fn a_worker_that_reads_until_openssl_wants_more_rests_and_one_that_polls_first_d
         assert_eq!(replies(client), [1, 2]);
         let seen = tls.server.seen();
         assert_eq!(called(&seen) > 0, rests, "{how}: {seen}");
+    }
+}
+
+#[test]
+fn a_resumed_session_is_gated_and_counted_like_a_new_one() {
+    let scene = Scene::new();
+    // The client fails if its second connection does not resume the session of the first.
+    let steps = ["a", "b", "+again", "c", "begin", "commit"];
+    for (mode, how) in [("post", "fd"), ("post", "bio"), ("epoll", "fd")] {
+        let tls = Tls::start(&scene, &["--mode", mode, "--concurrency", "1"], how);
+        for variables in [&[][..], &[("TLS_1_2", "1")]] {
+            assert_eq!(replies(tls.client_with(&steps, variables)), [1, 2, 1, 2, 3]);
+        }
+        let seen = tls.server.seen();
+        let mut gated = of_class(&seen, "gated");
+        gated.sort_unstable();
+        assert_eq!(gated, [2, 2, 3, 3], "{mode}, {how}: {seen}");
+        assert_eq!((&seen["queries"], &seen["transactions"]), (&10.into(), &8.into()), "{seen}");
+        assert_eq!(seen["gate"]["waited_too_long"], 0, "{mode}, {how}: {seen}");
     }
 }
 
