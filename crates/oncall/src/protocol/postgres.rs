@@ -248,6 +248,92 @@ mod tests {
         assert_eq!(class, Class::New);
     }
 
+    fn command_complete() -> Vec<u8> {
+        message(b'C', b"DONE\0")
+    }
+
+    /// Asserts how many requests and replies a conversation has, and that it has ended.
+    fn assert_ends(turns: &[Turn], requests: usize, replies: usize) {
+        let played = play_after_login(turns);
+        assert_eq!(played.requests, vec![Request::Query; requests]);
+        assert_eq!(played.replies, replies);
+        assert!(!played.reader.is_pending() && !played.reader.in_transaction());
+        assert_eq!(played.reader.class(), Class::Gated);
+    }
+
+    #[test]
+    fn the_data_of_a_copy_belong_to_its_query() {
+        let copy = [Client(message(b'Q', b"copy\0")), Server(message(b'G', &[0, 0, 1, 0, 0]))];
+        let row = Client(message(b'd', b"1\n"));
+        let ends = Client(message(b'c', b""));
+        let done = Server([command_complete(), ready(b'I')].concat());
+        let whole = [&copy[..], &[row.clone(), row.clone(), ends.clone(), done]].concat();
+        assert_ends(&whole, 1, 1);
+        assert!(play_after_login(&whole[..4]).reader.is_pending());
+        // The server refuses the first row, and the client has sent the rest already.
+        let error = Server([message(b'E', b"SERROR\0\0"), ready(b'I')].concat());
+        assert_ends(&[&copy[..], &[row.clone(), error, row, ends]].concat(), 1, 1);
+        let rows = [message(b'H', &[0; 3]), message(b'd', b"1\n"), message(b'c', b"")].concat();
+        let out = [rows, command_complete(), ready(b'I')].concat();
+        assert_ends(&[Client(message(b'Q', b"copy\0")), Server(out)], 1, 1);
+    }
+
+    #[test]
+    fn a_notification_between_queries_begins_and_ends_none() {
+        let news = message(b'A', b"\0\0\0\x01channel\0Z\0\0\0\x05T\0");
+        let query = |text: &[u8]| Client(message(b'Q', text));
+        let turns = [
+            query(b"listen\0"),
+            Server([command_complete(), ready(b'I')].concat()),
+            Server(news.clone()),
+            query(b"notify\0"),
+            Server([command_complete(), news, ready(b'I')].concat()),
+        ];
+        assert_ends(&turns, 2, 2);
+    }
+
+    #[test]
+    fn a_portal_that_is_suspended_has_not_ended_its_query() {
+        let [bind, execute, flush, sync] = [b'B', b'E', b'H', b'S'].map(|kind| message(kind, b""));
+        let [bound, row, suspended] = [b'2', b'D', b's'].map(|kind| message(kind, b""));
+        let turns = [
+            Client([bind, execute.clone(), flush].concat()),
+            Server([bound, row.clone(), suspended].concat()),
+            Client([execute, sync].concat()),
+            Server([row, command_complete(), ready(b'I')].concat()),
+        ];
+        assert!(play_after_login(&turns[..3]).reader.is_pending());
+        assert_ends(&turns, 1, 1);
+    }
+
+    #[test]
+    fn a_pipeline_that_is_read_at_once_is_one_query_with_the_state_of_the_last() {
+        let part = |kinds: &[u8]| kinds.iter().flat_map(|kind| message(*kind, b"")).collect();
+        let reply = |status: u8| -> Vec<u8> {
+            let head: Vec<u8> = part(b"12");
+            [head, command_complete(), ready(status)].concat()
+        };
+        let all = Client(part(b"PBESPBES"));
+        assert_ends(&[all.clone(), Server(reply(b'T')), Server(reply(b'I'))], 1, 1);
+        let open = play_after_login(&[all, Server(reply(b'I')), Server(reply(b'T'))]);
+        assert!(open.reader.in_transaction() && open.replies == 1);
+        // Several statements in a query have one end.
+        let several = [command_complete(), command_complete(), ready(b'I')].concat();
+        assert_ends(&[Client(message(b'Q', b"a;b\0")), Server(several)], 1, 1);
+    }
+
+    #[test]
+    fn a_prepared_transaction_is_no_longer_open() {
+        let turn = |status| {
+            let reply = [command_complete(), ready(status)].concat();
+            [Client(message(b'Q', b"x\0")), Server(reply)]
+        };
+        let turns = [turn(b'T'), turn(b'T')].concat();
+        assert!(play_after_login(&turns).reader.in_transaction());
+        let prepared = [turns, turn(b'I').to_vec(), turn(b'I').to_vec()].concat();
+        assert_ends(&prepared, 4, 4);
+    }
+
     fn conversation() -> impl Strategy<Value = Vec<Turn>> {
         let turn = prop_oneof![
             Just(vec![Client(message(b'Q', b"begin\0")), Server(ready(b'T'))]),

@@ -112,6 +112,47 @@ fn the_reply_to_prepare_has_no_status() {
 }
 
 #[test]
+fn several_results_are_one_reply_with_the_status_of_the_last() {
+    const MORE: u16 = 8;
+    let several = |last: u16| {
+        let results = [ok(1, OPEN | MORE), rows(OPEN | MORE), ok(1, last)].concat();
+        play_after_login(vec![command(3, b"begin; select 1; x"), Server(results)])
+    };
+    let played = several(AUTOCOMMIT);
+    assert_eq!((played.requests, played.replies), (vec![Request::Query], 1));
+    assert!(!played.reader.in_transaction());
+    assert!(several(OPEN).reader.in_transaction());
+}
+
+#[test]
+fn rows_that_a_cursor_fetches_are_a_command_that_passes() {
+    const CURSOR: u16 = 0x40;
+    let opened = [packet(1, &[1]), packet(2, b"\x03def"), eof(3, OPEN | CURSOR)].concat();
+    let fetched = [packet(1, b"\0\0\x05hello"), eof(2, OPEN | CURSOR)].concat();
+    let turns = vec![
+        command(0x17, &[1, 0, 0, 0, 1, 1, 0, 0, 0]),
+        Server(opened),
+        command(0x1c, &[1, 0, 0, 0, 1, 0, 0, 0]),
+        Server(fetched),
+    ];
+    let played = play_after_login(turns);
+    assert_eq!((played.requests, played.replies), (vec![Request::Query, Request::Command], 2));
+    assert!(played.reader.in_transaction() && !played.reader.is_pending());
+}
+
+#[test]
+fn queries_that_are_read_at_once_are_one_with_the_state_of_the_last() {
+    let three = [packet(0, b"\x03begin"), packet(0, b"\x03select"), packet(0, b"\x03commit")];
+    let replies = [ok(1, OPEN), rows(OPEN), ok(1, AUTOCOMMIT)].map(Server);
+    let turns = [vec![Client(three.concat())], replies.to_vec()].concat();
+    let played = play_after_login(turns.clone());
+    assert_eq!((played.requests, played.replies), (vec![Request::Query], 1));
+    assert!(!played.reader.in_transaction());
+    // The transaction is open as long as the server says so.
+    assert!(play_after_login(turns[..3].to_vec()).reader.in_transaction());
+}
+
+#[test]
 fn commands_without_a_reply_leave_no_request_pending() {
     let (one_way, gated) = (Request::OneWay, Request::GatedOneWay);
     for (code, expected) in [(0x01, one_way), (0x18, one_way), (0x19, gated)] {
