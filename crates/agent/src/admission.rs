@@ -12,6 +12,7 @@
 
 mod promises;
 mod threads;
+mod turn;
 
 pub use promises::Promise;
 pub use threads::{Changed, Order, Threads};
@@ -27,6 +28,7 @@ use lull_policies::admission::{Site, Workers};
 use promises::Places;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use turn::SurveyTurn;
 
 /// Time between decisions of an admission controller that works in rounds. The library
 /// does not report the end of each round, so the controller decides periodically.
@@ -79,6 +81,7 @@ pub struct LiveAdmission {
     counted: Counters,
     /// The last decision with its evidence.
     decision: Option<String>,
+    survey_turn: SurveyTurn,
 }
 
 /// The longest wait at a gate, over the tightest bound on latency.
@@ -175,6 +178,7 @@ impl LiveAdmission {
             decided: Nanos::ZERO,
             counted: runtime.counters(),
             decision: None,
+            survey_turn: SurveyTurn::new(&Roots::default()),
             runtime,
         })
     }
@@ -224,8 +228,19 @@ impl LiveAdmission {
             return None;
         }
         self.is_bypassed = true;
+        self.end_survey_turn();
         self.runtime.set(&Settings { mode: Mode::Stats, ..self.runtime.settings() });
         Some(describe_bypass(since_s))
+    }
+
+    /// Lets another gate be surveyed while this one decides nothing.
+    fn end_survey_turn(&mut self) {
+        self.survey_turn.update(false);
+    }
+
+    /// Tells the admission controller that a knob of the machine was set, or an app arrived or departed.
+    pub fn machine_changed(&mut self) {
+        self.admission.machine_changed();
     }
 
     /// Discards what was measured since the last decision, because other gate settings were
@@ -259,10 +274,14 @@ impl LiveAdmission {
         let each = self.places.as_ref().map(|it| (it.answered.as_slice(), it.waiting.as_slice()));
         let (answered, waiting) = each.unwrap_or((&all, &[]));
         let queries = answered.iter().map(|one| u64::from(one.queries)).sum();
+        let under_way = self.runtime.transactions_under_way();
+        let may_survey = self.survey_turn.update(self.admission.wants_survey());
+        self.admission.allow_survey(may_survey);
         let seen = Seen {
             now,
             answered,
             waiting,
+            under_way: Ok(&under_way),
             device: Err(Missing::because("the library sees no device")),
             round: round(&did, &gate, span, queries),
             rested: rested(&did, &gate, span),

@@ -121,6 +121,9 @@ impl Session {
     pub fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
         self.discover();
         let mut epoch = self.control.turn()?;
+        if epoch.entries.iter().any(|entry| entry.event.changes_machine()) {
+            self.admission_controllers.order(Order::MachineChanged);
+        }
         // The record may wait for its disk, and the caller for its terminal.
         self.guard.beat(Patience::Long)?;
         epoch.entries.extend(self.gate_changes(epoch.seen.time));

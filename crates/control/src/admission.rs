@@ -59,6 +59,9 @@ pub struct Seen<'a> {
     pub answered: &'a [Answered],
     /// Queries that wait at the gate, by connection.
     pub waiting: &'a [u32],
+    /// The age of each transaction whose query is at the gate or in service now, from the
+    /// arrival of its first query.
+    pub under_way: Gauge<&'a [Nanos]>,
     /// Share of the I/O device's throughput in use since the last decision, in [0, 1].
     pub device: Gauge<f64>,
     /// The round that has ended; `None` before the first, or without rounds.
@@ -182,6 +185,27 @@ pub trait Admission: Send {
     fn take_decision(&mut self) -> Option<String> {
         None
     }
+
+    /// Returns whether the controller compares settings of the gate, or would begin to as soon as
+    /// it may. On a machine one gate at a time is surveyed, because each changes what the others
+    /// measure.
+    fn wants_survey(&self) -> bool {
+        false
+    }
+
+    /// Called before a `decide` with whether this gate is the one that may be surveyed. A
+    /// controller that is not called may survey at any time.
+    fn allow_survey(&mut self, _: bool) {}
+
+    /// Returns whether the gate has a setting for the purpose of comparison, which a policy that
+    /// reacts to latencies must not take for the load.
+    fn is_surveying(&self) -> bool {
+        false
+    }
+
+    /// Called before the next `decide` when another knob of the machine was set, or an app
+    /// arrived or departed: what is measured across that instant belongs to no setting.
+    fn machine_changed(&mut self) {}
 
     /// Called when objectives change but the set of connections does not. Returns
     /// `false` if the controller must be rebuilt because its learned state no longer

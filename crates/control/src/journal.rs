@@ -1,6 +1,6 @@
 //! The decision journal: what changed, why, the expected effect and the measured one.
 
-use crate::{Direction, Expectation, ForeignChange, Outcome, Reason, Setting};
+use crate::{Direction, Expectation, ForeignChange, Got, Outcome, Reason, Setting};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +91,26 @@ pub enum Event {
     Operator(OperatorAct),
 }
 
+impl Event {
+    /// Returns whether the machine or what runs on it is another from then on: a knob was set, or
+    /// an app arrived or departed.
+    pub fn changes_machine(&self) -> bool {
+        match self {
+            Self::Decision(decision) => {
+                matches!(decision.outcome.got, Got::Done | Got::Clamped { .. })
+            }
+            Self::Foreign { .. }
+            | Self::AppExited { .. }
+            | Self::AppArrived { .. }
+            | Self::AppRestarted { .. } => true,
+            Self::Operator(act) => {
+                matches!(act, OperatorAct::Restored { .. } | OperatorAct::Switched { .. })
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What an operator can do while the loop runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -162,7 +182,7 @@ impl Effect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AppId, CoreSet, Got, Setting};
+    use crate::{AppId, CoreSet};
     use lull_measure::catalogue::ENTROPY_SYSTEM;
 
     #[test]
@@ -190,6 +210,8 @@ mod tests {
             Event::SafeEnds,
             Event::Operator(OperatorAct::Paused),
         ];
+        let changing = events.iter().map(Event::changes_machine);
+        assert_eq!(changing.collect::<Vec<_>>(), [true, false, false, false, false]);
         for event in events {
             let text = serde_json::to_string(&event).unwrap();
             assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");

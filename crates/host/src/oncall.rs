@@ -283,6 +283,14 @@ impl Runtime {
         classes::read(&self.page).iter().position(|class| class.name == name)
     }
 
+    /// Returns the age of each transaction with a pending query, at the gate or in service.
+    pub fn transactions_under_way(&self) -> Vec<Nanos> {
+        let now_ns = now().0;
+        let open = self.page.records().filter(|(_, record)| record.pid() != 0);
+        let begun = open.filter_map(|(_, record)| record.transaction_since_ns());
+        begun.map(|since_ns| Nanos(now_ns.saturating_sub(since_ns))).collect()
+    }
+
     /// Returns a reader of the servers' statistics from now on.
     pub fn statistics(&self) -> Statistics {
         Statistics::new(Arc::clone(&self.page), now())

@@ -424,7 +424,9 @@ mod tests {
         record.query_arrived(70, 1_000);
         record.query_answered(2_000);
         record.set_in_transaction(true);
+        assert_eq!(record.transaction_since_ns(), None, "its client has the turn");
         record.query_arrived(70, 50_000);
+        assert_eq!(record.transaction_since_ns(), Some(1_000));
         record.query_answered(60_000);
         record.set_in_transaction(false);
         let took_ns = record.transaction_ended(60_000).unwrap();

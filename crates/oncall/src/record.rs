@@ -188,6 +188,13 @@ impl Record {
         Some(self.arrived_ns.load(Ordering::Relaxed)).filter(|at| *at != 0)
     }
 
+    /// Returns when the transaction of the pending query began, in nanoseconds of the gate's
+    /// clock.
+    pub fn transaction_since_ns(&self) -> Option<u64> {
+        self.pending_since_ns()?;
+        Some(self.begun_ns.load(Ordering::Relaxed)).filter(|at| *at != 0)
+    }
+
     /// Records that a query has arrived and thread `tid` has it.
     pub fn query_arrived(&self, tid: u32, now_ns: u64) {
         self.tid.store(tid, Ordering::Relaxed);

@@ -29,6 +29,8 @@ pub enum Order {
     Open,
     /// Decide again.
     Resume,
+    /// A knob of the machine was set, or an app arrived or departed.
+    MachineChanged,
 }
 
 /// All admission controllers of a run. Dropping this opens their gates.
@@ -119,11 +121,16 @@ fn run_admission(
         match order {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
-            Ok(Order::Pause) => is_paused = true,
+            Ok(Order::Pause) => {
+                is_paused = true;
+                admission.end_survey_turn();
+            }
             Ok(Order::Open) => {
                 is_paused = true;
+                admission.end_survey_turn();
                 open(runtime);
             }
+            Ok(Order::MachineChanged) => admission.machine_changed(),
             Ok(Order::Resume) if is_paused => {
                 is_paused = false;
                 admission.skip();

@@ -55,6 +55,7 @@ use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use rand::SeedableRng;
 use setting::Setting;
 use survey::{Finding, Plan, Progress, Survey, What};
+use turn::Turn;
 use window::{Look, Window};
 
 mod aim;
@@ -71,10 +72,12 @@ mod setting;
 #[cfg(test)]
 mod simulation;
 mod survey;
+mod survival;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod trouble;
+mod turn;
 mod window;
 
 /// The registry's entry.
@@ -159,6 +162,7 @@ struct Auto {
     moves: u32,
     /// The last decision in words, until it is taken.
     decision: Option<String>,
+    turn: Turn,
     rng: Rng,
 }
 
@@ -172,7 +176,7 @@ impl Auto {
             return Err(wrong("name", message.to_owned()));
         }
         Ok(Self {
-            window: Window::new(config.window, config.look, asked.at),
+            window: Window::new(config.window, config.look, asked),
             stage: SCOUTING,
             workers: site.workers,
             cores: site.cores,
@@ -187,6 +191,7 @@ impl Auto {
             surveys: 0,
             moves: 0,
             decision: None,
+            turn: Turn::default(),
             rng: Rng::seed_from_u64(site.seed),
         })
     }
@@ -195,7 +200,8 @@ impl Auto {
     fn present(&self) -> Setting {
         match &self.stage {
             Stage::Scouting { .. } => Setting::Open,
-            Stage::Surveying { survey, .. } => survey.setting(),
+            Stage::Surveying { survey, .. } if self.turn.is_allowed => survey.setting(),
+            Stage::Surveying { survey, .. } => survey.reference(),
             Stage::Holding(_) if self.is_checked_open() => Setting::Open,
             Stage::Holding(_) => self.setting,
         }
@@ -222,7 +228,9 @@ impl Auto {
 
     /// Begins the first survey that there is something to try in.
     fn begin(&mut self, now: Nanos, scouted: Look, is_reported: bool) {
-        if !self.may_survey(now) {
+        self.turn.has_candidates = self.has_candidates(scouted.crowd);
+        let must_wait = self.turn.has_candidates && !self.turn.is_allowed;
+        if !self.may_survey(now) || must_wait {
             return;
         }
         let per_s = scouted.per_s;
@@ -446,10 +454,15 @@ impl Admission for Auto {
         if self.window.is_gap(seen.now) && self.is_paired() {
             self.end_pair(seen.now, Nanos::ZERO, false);
         }
+        self.drop_disturbed(seen.now);
         match self.window.note(seen) {
-            Some(look) => self.judge(seen.now, look),
+            Some(look) => {
+                self.turn.dropped = 0;
+                self.judge(seen.now, look);
+            }
             None => self.check_block(seen.now),
         }
+        self.turn.is_wanted = self.would_survey(seen.now);
         let again = self.config.look;
         let (cap, batch, pace) = match self.present() {
             Setting::Open => (u32::MAX, 1, Pace::Open { again }),
@@ -462,5 +475,23 @@ impl Admission for Auto {
 
     fn take_decision(&mut self) -> Option<String> {
         self.decision.take()
+    }
+
+    fn wants_survey(&self) -> bool {
+        self.turn.is_wanted
+    }
+
+    fn allow_survey(&mut self, is_allowed: bool) {
+        // A block that began under another setting is none.
+        self.turn.is_disturbed |= is_allowed != self.turn.is_allowed && self.is_surveying();
+        self.turn.is_allowed = is_allowed;
+    }
+
+    fn is_surveying(&self) -> bool {
+        self.is_paired() || matches!(self.stage, Stage::Surveying { .. })
+    }
+
+    fn machine_changed(&mut self) {
+        self.turn.is_disturbed = true;
     }
 }

@@ -100,6 +100,7 @@ impl Bench {
             now: self.now,
             answered: &self.answered,
             waiting: &self.waiting,
+            under_way: Err(Missing::because("a bench has no transactions")),
             device: Ok(0.5),
             round: self.round,
             rested: Ok(self.rested),

@@ -491,6 +491,7 @@ mod tests {
                 device: Ok(1.0),
                 round: None,
                 rested: Ok(0.0),
+                under_way: Err(lull_measure::Missing::because("no server")),
                 server: Err(lull_measure::Missing::because("no server")),
             });
         }
@@ -504,6 +505,7 @@ mod tests {
             device: Ok(1.0),
             round: None,
             rested: Ok(0.0),
+            under_way: Err(lull_measure::Missing::because("no server")),
             server: Err(lull_measure::Missing::because("no server")),
         }
     }

@@ -248,6 +248,13 @@ impl MachineSimulation {
         }
     }
 
+    /// Tells the admission controller that a knob of the machine was set.
+    pub(super) fn note_machine_change(&mut self) {
+        if let Some(gated) = &mut self.gated {
+            gated.admission.machine_changed();
+        }
+    }
+
     /// Sets the numbers that the admission controller keeps. They take effect at once, or
     /// after the present round: a round ends with the numbers with which it began.
     pub(super) fn set_numbers(&mut self, numbers: Numbers) {

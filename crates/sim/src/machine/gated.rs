@@ -207,14 +207,23 @@ impl GatedServer {
 
     /// When the oldest unanswered query of an app arrived.
     pub(super) fn oldest_ns(&self, app: usize) -> Option<u64> {
-        let pending = |index: &usize| {
-            let connection = &self.connections[*index];
+        let own = self.pending().filter(|connection| connection.app == app);
+        own.map(|connection| connection.arrived_ns).min()
+    }
+
+    /// When each query arrived that is at the gate or in service.
+    fn under_way_ns(&self) -> impl Iterator<Item = u64> + '_ {
+        self.pending().map(|connection| connection.arrived_ns)
+    }
+
+    /// The connections whose query is at the gate or in service.
+    fn pending(&self) -> impl Iterator<Item = &Connection> {
+        let all = self.connections.iter().enumerate();
+        let pending = all.filter(|(index, connection)| {
             let due = connection.wait == Wait::Due || self.gate.waiting[*index] > 0;
-            let waits = connection.stage != Stage::Outside || due;
-            connection.app == app && waits
-        };
-        let all = (0..self.connections.len()).filter(pending);
-        all.map(|index| self.connections[index].arrived_ns).min()
+            connection.stage != Stage::Outside || due
+        });
+        pending.map(|(_, connection)| connection)
     }
 
     /// The numbers that the admission controller keeps, if it only keeps them.
@@ -267,10 +276,12 @@ impl GatedServer {
             run_queue: Nanos(self.queued_ns as u64),
         });
         (self.on_core_ns, self.queued_ns) = (0.0, 0.0);
+        let under_way: Vec<Nanos> = self.under_way_ns().map(|at| Nanos(now_ns - at)).collect();
         let seen = Seen {
             now: Nanos(now_ns),
             answered: &self.answered,
             waiting: &self.gate.waiting,
+            under_way: Ok(&under_way),
             device,
             round: self.round.take(),
             rested: Err(Missing::because("workers of this model wait at the gate and never rest")),

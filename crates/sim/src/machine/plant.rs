@@ -268,7 +268,12 @@ impl Plant for MachinePlant {
             }
             outcome
         });
-        Applied { outcomes: outcomes.collect() }
+        let applied = Applied { outcomes: outcomes.collect() };
+        let is_new = |one: &Outcome| matches!(one.got, Got::Done | Got::Clamped { .. });
+        if applied.outcomes.iter().any(is_new) {
+            self.simulation.note_machine_change();
+        }
+        applied
     }
 
     fn restore(&mut self) -> Applied {

@@ -4,8 +4,8 @@ use super::evidence::Ratios;
 use super::window::Look;
 use super::{Config, Goal, Setting};
 use lull_control::Objective;
-use lull_measure::Percentile;
 use lull_measure::statistics::Block;
+use lull_measure::{Nanos, Percentile};
 
 /// A gain in throughput, and a tail over that of the reference, that are wanted.
 const GAIN: f64 = 1.03;
@@ -64,7 +64,7 @@ impl ServerObjective {
 #[derive(Debug, Clone)]
 pub(super) struct Evidence {
     throughput: Ratios,
-    /// The reference's tail over the setting's: above one is better.
+    /// The reference's lateness over the setting's ([`Aim::log_lateness`]): above one is better.
     shorter: Ratios,
     /// Throughput, and the inverse of the tail, over what must remain of them.
     kept_throughput: Ratios,
@@ -72,6 +72,8 @@ pub(super) struct Evidence {
     /// Logarithms of the tails of the setting and of the reference.
     own_tails: Vec<f64>,
     reference_tails: Vec<f64>,
+    /// Logarithms of the reference's throughput.
+    reference_rates: Vec<f64>,
     /// Whether workers rested in all blocks, where that is known.
     rested: bool,
 }
@@ -85,6 +87,7 @@ impl Evidence {
             kept_tail: Ratios::new(MARGIN, 1.0),
             own_tails: Vec::new(),
             reference_tails: Vec::new(),
+            reference_rates: Vec::new(),
             rested: true,
         }
     }
@@ -92,6 +95,14 @@ impl Evidence {
     /// Number of blocks of the setting.
     pub(super) fn tried(&self) -> usize {
         self.own_tails.len()
+    }
+
+    /// Returns what all blocks of the reference show of it, of which `last` is the last: one
+    /// block alone may be a convoy.
+    fn pooled_reference(&self, last: Look) -> Look {
+        let per_s = mean(&self.reference_rates).unwrap_or(last.per_s);
+        let tail_s = mean(&self.reference_tails).unwrap_or(last.tail_s);
+        Look { per_s, tail_s, ..last }
     }
 
     fn blocks(&self) -> usize {
@@ -177,9 +188,26 @@ impl Aim {
 
     /// Number of figures in which a gain closes the gate.
     pub(super) const fn endpoints(&self) -> usize {
+        if self.takes_either() { 2 } else { 1 }
+    }
+
+    /// Whether a gain in either figure closes the gate: of a server with a bound that is kept,
+    /// more throughput is a gain.
+    const fn takes_either(&self) -> bool {
         match self.goal {
-            Goal::Throughput | Goal::Tail => 1,
-            Goal::Both | Goal::Objectives => 2,
+            Goal::Throughput => false,
+            Goal::Tail => self.asked.bound_s.is_some(),
+            Goal::Both | Goal::Objectives => true,
+        }
+    }
+
+    /// Returns the logarithm of how late a block is: the share of its transactions over the bound,
+    /// beside what the percentile leaves, or the tail where no bound is promised.
+    fn log_lateness(&self, look: Look) -> f64 {
+        match look.late {
+            // Far below what is promised a share is worth no more, and is only noise.
+            Some(late) => (late + 1.0 - self.asked.at.fraction()).ln(),
+            None => look.tail_s.ln(),
         }
     }
 
@@ -205,28 +233,29 @@ impl Aim {
     /// Adds a block of a setting.
     pub(super) fn add_tried(&self, evidence: &mut Evidence, setting: Setting, tried: TriedBlock) {
         let TriedBlock { look, drawn, reference } = tried;
-        let least = self.must_remain(setting, reference);
-        let (log_per_s, log_tail) = (look.per_s.ln(), look.tail_s.ln());
+        let least = self.must_remain(setting, evidence.pooled_reference(reference));
+        let (log_per_s, log_late) = (look.per_s.ln(), self.log_lateness(look));
         let block = |outcome| drawn.block(true, outcome);
         evidence.throughput.push(block(log_per_s));
-        evidence.shorter.push(block(-log_tail));
+        evidence.shorter.push(block(-log_late));
         evidence.kept_throughput.push(block(log_per_s - least.ln()));
-        evidence.kept_tail.push(block(-log_tail - HARMLESS.ln()));
-        evidence.own_tails.push(log_tail);
+        evidence.kept_tail.push(block(-log_late - HARMLESS.ln()));
+        evidence.own_tails.push(look.tail_s.ln());
         evidence.rested &= look.rested.is_none_or(|share| share >= RESTS);
     }
 
     /// Adds a block of the reference.
     pub(super) fn add_reference(&self, evidence: &mut Evidence, look: Look, drawn: Drawn) {
-        let (log_per_s, log_tail) = (look.per_s.ln(), look.tail_s.ln());
+        let (log_per_s, log_late) = (look.per_s.ln(), self.log_lateness(look));
         let block = |outcome| drawn.block(false, outcome);
         for ratios in [&mut evidence.throughput, &mut evidence.kept_throughput] {
             ratios.push(block(log_per_s));
         }
         for ratios in [&mut evidence.shorter, &mut evidence.kept_tail] {
-            ratios.push(block(-log_tail));
+            ratios.push(block(-log_late));
         }
-        evidence.reference_tails.push(log_tail);
+        evidence.reference_tails.push(look.tail_s.ln());
+        evidence.reference_rates.push(log_per_s);
     }
 
     /// Returns the share of the reference's throughput that must remain with a setting.
@@ -279,10 +308,10 @@ impl Aim {
                 is_kept(kept_throughput) && self.may_rest(evidence, false)
             }
             (_, Goal::Throughput) => gains() && kept_throughput.mean() >= 1.0,
-            (_, Goal::Tail) => lowers() && is_kept(kept_throughput),
-            (_, Goal::Both | Goal::Objectives) => {
+            _ if self.takes_either() => {
                 (gains() && is_kept(kept_tail)) || (lowers() && is_kept(kept_throughput))
             }
+            _ => lowers() && is_kept(kept_throughput),
         }
     }
 
@@ -314,8 +343,8 @@ impl Aim {
         match (setting, self.goal) {
             (Setting::Rests { .. }, _) => costs() || !self.may_rest(evidence, true),
             (_, Goal::Throughput) => no_gain(),
-            (_, Goal::Tail) => no_lower(),
-            (_, Goal::Both | Goal::Objectives) => no_gain() && no_lower(),
+            _ if self.takes_either() => no_gain() && no_lower(),
+            _ => no_lower(),
         }
     }
 
@@ -333,10 +362,10 @@ impl Aim {
         match (setting, self.goal) {
             (Setting::Rests { pause }, _) => vec![pause.as_secs_f64().ln(); evidence.tried()],
             (_, Goal::Throughput) => throughput,
-            (_, Goal::Tail) => shorter,
-            (_, Goal::Both | Goal::Objectives) => {
+            _ if self.takes_either() => {
                 throughput.iter().zip(&shorter).map(|(one, other)| one + other).collect()
             }
+            _ => shorter,
         }
     }
 
@@ -345,10 +374,17 @@ impl Aim {
         let shown = |ratios: &Ratios| {
             format!("{:.2} ({})", ratios.mean(), describe_interval(ratios.interval(alpha)))
         };
+        let at = self.asked.at;
+        let lateness = match self.asked.bound_s {
+            Some(bound_s) => {
+                let (bound, leaves) = (Nanos::from_secs_f64(bound_s), 100.0 - at.percent());
+                format!("1/(share over {bound} + {leaves:.1} %)")
+            }
+            None => format!("1/{at}"),
+        };
         format!(
-            "throughput times {}, 1/{} times {}, {} blocks, error {:.2} %",
+            "throughput times {}, {lateness} times {}, {} blocks, error {:.2} %",
             shown(&evidence.throughput),
-            self.asked.at,
             shown(&evidence.shorter),
             evidence.blocks(),
             100.0 * alpha

@@ -223,6 +223,7 @@ mod tests {
             now,
             answered: &answered,
             waiting: &[0],
+            under_way: Err(missing()),
             device: Err(missing()),
             round: None,
             rested: Err(missing()),

@@ -49,6 +49,9 @@ pub(super) struct Confirmation {
     /// Logarithms of the throughputs over those of the open gate.
     sum: f64,
     pairs: u32,
+    /// Sums of the logarithms of throughput and tail of open blocks, and how many there were.
+    open: [f64; 2],
+    open_blocks: f64,
     is_confirmed: bool,
     stage: Stage,
     next: Nanos,
@@ -67,6 +70,8 @@ impl Confirmation {
             lost: SignTest::new(0.0, Side::Below, LN_2),
             sum: 0.0,
             pairs: 0,
+            open: [0.0; 2],
+            open_blocks: 0.0,
             is_confirmed,
             stage: Stage::Waits,
             next: now + wait,
@@ -110,13 +115,13 @@ impl Confirmation {
         self.judge(LN_2)
     }
 
-    /// Takes a block. `must_remain` is the share of the open gate's throughput, given a block of
-    /// it, and `share` that of the time that open blocks may take.
+    /// Takes a block. `must_remain` is the share of the open gate's throughput, given what all its
+    /// blocks show, and `share` that of the time that open blocks may take.
     pub(super) fn takes(
         &mut self,
         now: Nanos,
         look: Look,
-        must_remain: impl Fn(Look) -> f64,
+        must_remain: impl FnOnce(Look) -> f64,
         share: f64,
     ) -> Option<Verdict> {
         let (open, held) = match self.stage {
@@ -130,10 +135,20 @@ impl Confirmation {
         };
         self.abandon(now, open_time(open).scale(1.0 / share));
         let log = (held.per_s / open.per_s).ln();
-        let kept = (log - must_remain(open).ln()).clamp(-LN_2, LN_2);
+        let least = must_remain(self.pool_open(open));
+        let kept = (log - least.ln()).clamp(-LN_2, LN_2);
         self.sum += log.clamp(-LN_2, LN_2);
         self.pairs += 1;
         self.judge(kept)
+    }
+
+    /// Adds an open block, and returns the geometric mean of all of them.
+    fn pool_open(&mut self, open: Look) -> Look {
+        self.open_blocks += 1.0;
+        let logs = [open.per_s.ln(), open.tail_s.ln()];
+        self.open.iter_mut().zip(logs).for_each(|(sum, log)| *sum += log);
+        let [per_s, tail_s] = self.open.map(|sum| (sum / self.open_blocks).exp());
+        Look { per_s, tail_s, ..open }
     }
 
     fn judge(&mut self, kept: f64) -> Option<Verdict> {
@@ -172,7 +187,7 @@ mod tests {
 
     fn look(per_s: f64) -> Look {
         let span = Nanos::from_millis(300);
-        Look { per_s, crowd: 0.1 * per_s, tail_s: 0.2, rested: None, span }
+        Look { per_s, crowd: 0.1 * per_s, tail_s: 0.2, late: None, rested: None, span }
     }
 
     /// Pairs until a verdict, at most so many, of a limit with this throughput.
@@ -210,6 +225,26 @@ mod tests {
         let Some(Verdict::Refuted(text)) = verdict else { panic!("{verdict:?}") };
         assert!(text.contains("refuted while held: throughput times 0.85 in 1"), "{text}");
         assert_eq!(pairs(0.98, 60).1, None, "neither is shown at the limit");
+    }
+
+    #[test]
+    fn what_must_remain_rests_on_all_open_blocks_and_not_on_the_last() {
+        let proof = Proof { alpha: 0.001, log_capital: 0.0 };
+        let mut one = Confirmation::new(proof, Nanos::ZERO, Nanos::ZERO);
+        let mut rng = Rng::seed_from_u64(5);
+        let mut seen = Vec::new();
+        for tail_s in [0.1, 0.1, 0.1, 1.6] {
+            one.begin(&mut rng);
+            for _ in 0..2 {
+                let block = Look { tail_s, ..look(1000.0) };
+                let must_remain = |open: Look| {
+                    seen.push(open.tail_s);
+                    0.98
+                };
+                one.takes(Nanos::from_secs(1), block, must_remain, 0.002);
+            }
+        }
+        assert!((seen[2] - 0.1).abs() < 1e-9 && (seen[3] - 0.2).abs() < 1e-9, "{seen:?}");
     }
 
     #[test]

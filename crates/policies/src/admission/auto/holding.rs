@@ -88,18 +88,19 @@ impl Auto {
         }
         // Without the second condition a setting would be gone until a survey may begin.
         let is_over = now >= hold.until;
-        if is_over && self.may_survey(now) {
+        let is_allowed = self.turn.is_allowed;
+        if is_over && is_allowed && self.may_survey(now) {
             self.stage = SCOUTING;
             return;
         }
         // An open block may lose its length, and must leave enough for a survey.
-        let may_try = self.ledger.allows_survey_after(now, self.window.length());
+        let may_try = is_allowed && self.ledger.allows_survey_after(now, self.window.length());
         if let Some(one) = self.confirmation.as_mut().filter(|one| may_try && one.is_due(now)) {
             one.begin(&mut self.rng);
         }
     }
 
-    /// Returns whether a survey may begin now.
+    /// Returns whether a survey may begin now, where no other gate is surveyed.
     pub(super) fn may_survey(&self, now: Nanos) -> bool {
         now >= self.earliest && self.ledger.allows_survey(now)
     }
@@ -210,7 +211,7 @@ mod tests {
 
     fn look() -> Look {
         let span = Nanos::from_millis(300);
-        Look { per_s: 1000.0, crowd: 64.0, tail_s: 0.1, rested: None, span }
+        Look { per_s: 1000.0, crowd: 64.0, tail_s: 0.1, late: None, rested: None, span }
     }
 
     #[test]
@@ -247,6 +248,7 @@ mod tests {
             now: Nanos::from_secs(seconds),
             answered: &[],
             waiting: &[0],
+            under_way: Err(missing()),
             device: Err(missing()),
             round: None,
             rested: Err(missing()),

@@ -127,11 +127,14 @@ impl Loop {
     }
 
     fn decide(&mut self) {
+        let arrivals = self.in_service.iter().map(|(arrived, _)| arrived).chain(&self.waiting);
+        let under_way: Vec<Nanos> = arrivals.map(|arrived| self.now - *arrived).collect();
         let cpu = Nanos(STEP.0 * u64::from(self.server.cores));
         let seen = Seen {
             now: self.now,
             answered: &self.answered,
             waiting: &[0],
+            under_way: Ok(&under_way),
             device: Ok(0.0),
             round: None,
             rested: Ok(0.0),

@@ -1,10 +1,17 @@
 //! What was answered under one setting, for as long as it is looked at.
+//!
+//! Throughput is of all that ends after the wash-out. Latencies are of the transactions that were
+//! admitted under the setting (`survival.rs`), where the gate shows which are under way; elsewhere
+//! of all that ends.
 
+use super::aim::ServerObjective;
+use super::survival::Survival;
 use lull_control::admission::Seen;
 use lull_measure::{Latency, Nanos, Percentile};
 
-/// Mean latencies in a window, those at its beginning that do not count, and its longest. What was
-/// under way when it began ends meanwhile, and what then waits at a gate is admitted.
+/// Mean latencies in a window, those at its beginning that do not count at most, and its longest.
+/// What was under way when it began ends meanwhile, and what then waits at a gate is admitted; as
+/// soon as all of that has ended, the window counts.
 const LATENCIES: f64 = 3.5;
 const WASH_OUT: f64 = 2.6;
 const WINDOW_MAX: Nanos = Nanos::from_secs(8);
@@ -21,6 +28,13 @@ const PATIENCE: u64 = 8;
 /// the clients to have stopped: by chance that is once in e^20 windows.
 const MISSED: f64 = 20.0;
 
+/// Share of those that are usually under way that must be for clients to be there although none
+/// has an answer. A backup or a replica may be under way all the time.
+const PRESENT: f64 = 0.25;
+/// Length of a window in its bound, where that is more: transactions that are admitted at its
+/// beginning can come to be late in it.
+const BOUNDS: f64 = 1.25;
+
 /// Time between two looks, in the usual time, that is no delay of the agent's: its machine was
 /// suspended, its process stopped, or the clock was set. What was answered meanwhile had no setting
 /// that is known, because a gate without an agent is open.
@@ -35,6 +49,8 @@ pub(super) struct Look {
     pub(super) crowd: f64,
     /// Latency at the percentile of the objective.
     pub(super) tail_s: f64,
+    /// Share of transactions over the bound, if there is one.
+    pub(super) late: Option<f64>,
     /// Share of the time in which all workers rested, if that is known.
     pub(super) rested: Option<f64>,
     /// Length of the window, with the part that does not count.
@@ -50,13 +66,18 @@ pub(super) struct Window {
     /// What does not count at its start.
     wash_out: Nanos,
     mean_s: f64,
+    /// How many were under way in the last window.
+    crowd: f64,
     at: Percentile,
+    bound: Option<Nanos>,
     /// Since when the setting is in force, or it was last looked at with a result.
     since_result: Option<Nanos>,
     /// When it began, and when it began to count.
     begun: Option<Nanos>,
     counts_since: Option<Nanos>,
     latency: Latency,
+    /// Those that were admitted under the setting.
+    admitted: Survival,
     /// Answers since the last result, counted or not.
     answers: u64,
     /// Time of which it is known how much was rest, and that much, in seconds.
@@ -71,18 +92,23 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Windows of this length at least, for the latency at this percentile.
-    pub(super) fn new(least: Nanos, usual_gap: Nanos, at: Percentile) -> Self {
+    /// Windows of this length at least, for the latency at the percentile of an objective.
+    pub(super) fn new(least: Nanos, usual_gap: Nanos, objective: ServerObjective) -> Self {
+        let bound = objective.bound_s.map(Nanos::from_secs_f64);
+        let least = bound.map_or(least, |bound| least.max(bound.scale(BOUNDS).min(WINDOW_MAX)));
         Self {
             length: least,
             least,
             wash_out: least / 4,
             mean_s: 0.0,
-            at,
+            crowd: 0.0,
+            at: objective.at,
+            bound,
             since_result: None,
             begun: None,
             counts_since: None,
             latency: Latency::default(),
+            admitted: Survival::default(),
             answers: 0,
             known_s: 0.0,
             rested_s: 0.0,
@@ -104,19 +130,26 @@ impl Window {
         self.since_result.get_or_insert(seen.now);
         let passed = self.listen(seen);
         self.answers += seen.answered.iter().map(|one| u64::from(one.queries)).sum::<u64>();
-        let settles = begun + self.wash_out;
         let Some(since) = self.counts_since else {
             // What was answered up to now was answered before it counts.
-            self.counts_since = (seen.now >= settles && seen.now > begun).then_some(seen.now);
+            let settles = seen.now >= begun + self.wash_out || self.has_turned_over(seen, begun);
+            self.counts_since = (settles && seen.now > begun).then_some(seen.now);
             self.pause = Nanos::ZERO;
             return None;
         };
-        self.count(seen, passed);
+        self.count(seen, passed, since);
         let took = seen.now.saturating_sub(since);
         if seen.now.saturating_sub(begun) < self.length || took == Nanos::ZERO {
             return None;
         }
-        self.close(seen.now, took)
+        self.close(seen, took)
+    }
+
+    /// Returns whether all that was under way when the window began has ended.
+    fn has_turned_over(&self, seen: &Seen<'_>, begun: Nanos) -> bool {
+        let age = seen.now.saturating_sub(begun);
+        let is_known = seen.under_way.as_ref().is_ok_and(|ages| ages.iter().all(|one| *one <= age));
+        is_known && age >= self.length / 4
     }
 
     /// Whether the clock jumped since the last look.
@@ -152,9 +185,20 @@ impl Window {
         expected_per_s * self.pause.max(self.quiet).as_secs_f64() < MISSED
     }
 
-    fn count(&mut self, seen: &Seen<'_>, passed: Nanos) {
+    fn count(&mut self, seen: &Seen<'_>, passed: Nanos, since: Nanos) {
+        let begun = self.begun.unwrap_or(since);
+        // A transaction ended at some time since the last look: it may have begun so early.
+        let looked = seen.now.saturating_sub(passed);
+        let counted = looked.saturating_sub(since) + passed / 2;
         for one in seen.answered {
-            self.latency.record_many(one.latency, u64::from(one.queries));
+            let (latency, queries) = (one.latency, u64::from(one.queries));
+            self.latency.record_many(latency, queries);
+            let is_known = seen.under_way.is_ok();
+            if !is_known {
+                self.admitted.add_ended(Nanos::ZERO, latency, queries);
+            } else if begun.saturating_add(latency) <= looked {
+                self.admitted.add_ended(latency.saturating_sub(counted), latency, queries);
+            }
         }
         if let Ok(share) = seen.rested {
             self.known_s += passed.as_secs_f64();
@@ -163,10 +207,9 @@ impl Window {
     }
 
     /// Ends the window if enough was answered in it, and clients were there all the time.
-    fn close(&mut self, now: Nanos, took: Nanos) -> Option<Look> {
-        let lengths = took.0 / self.length.0;
-        let enough = if lengths < LONGER { ANSWERS } else { ANSWERS_LEAST };
-        if self.latency.count() < enough {
+    fn close(&mut self, seen: &Seen<'_>, took: Nanos) -> Option<Look> {
+        let (now, lengths) = (seen.now, took.0 / self.length.0);
+        if !self.has_enough(seen, lengths) {
             if lengths >= PATIENCE {
                 self.begin(now);
             }
@@ -179,16 +222,18 @@ impl Window {
             self.begin(now);
             return None;
         }
-        let seconds = |nanos: Option<Nanos>| nanos.map_or(0.0, Nanos::as_secs_f64).max(1e-9);
         let mean_s = seconds(self.latency.mean());
+        let tail = self.tail(seen, took);
         let look = Look {
             per_s,
             crowd: per_s * mean_s,
-            tail_s: seconds(self.latency.quantile(self.at)),
+            tail_s: seconds(tail),
+            late: self.bound.map(|bound| self.admitted.late(bound)),
             rested: (self.known_s > 0.0).then(|| self.rested_s / self.known_s),
             span: now.saturating_sub(self.begun.unwrap_or(now)),
         };
         self.restart(now);
+        self.crowd = look.crowd;
         // What was admitted under the last setting ends under this one.
         self.mean_s = mean_s.max(SHRINKS * self.mean_s);
         let length = Nanos::from_secs_f64(LATENCIES * self.mean_s);
@@ -198,13 +243,45 @@ impl Window {
         Some(look)
     }
 
+    /// Returns whether enough was answered for a result after so many lengths.
+    ///
+    /// Of a server that is slow, and has its clients under way, little is known, and late: but a
+    /// window without a result would look as if the clients were gone.
+    fn has_enough(&self, seen: &Seen<'_>, lengths: u64) -> bool {
+        let under_way = seen.under_way.as_ref().map_or(0, |ages| ages.len() as u64);
+        match (self.latency.count(), lengths) {
+            (0, _) => false,
+            (answers, ..LONGER) => answers >= ANSWERS,
+            (answers, ..PATIENCE) => answers >= ANSWERS_LEAST,
+            (answers, _) => answers.max(under_way) >= ANSWERS_LEAST,
+        }
+    }
+
+    /// Returns the tail of what was admitted under the setting, with what is unfinished of it.
+    fn tail(&mut self, seen: &Seen<'_>, took: Nanos) -> Option<Nanos> {
+        let Ok(ages) = &seen.under_way else { return self.latency.quantile(self.at) };
+        let begun = self.begun.unwrap_or(seen.now);
+        let since = seen.now.saturating_sub(begun);
+        for age in ages.iter().filter(|age| **age <= since) {
+            self.admitted.add_unfinished(age.saturating_sub(took), *age);
+        }
+        self.admitted.quantile(self.at).or_else(|| self.latency.quantile(self.at))
+    }
+
     /// Notes for how long nothing has been answered; the time since the last look.
     fn listen(&mut self, seen: &Seen<'_>) -> Nanos {
         let passed = seen.now.saturating_sub(self.looked);
         self.looked = seen.now;
-        self.quiet = if seen.answered.is_empty() { self.quiet + passed } else { Nanos::ZERO };
+        let is_quiet = seen.answered.is_empty() && !self.is_present(seen);
+        self.quiet = if is_quiet { self.quiet + passed } else { Nanos::ZERO };
         self.pause = self.pause.max(self.quiet);
         passed
+    }
+
+    /// Returns whether clients wait for answers, as far as that is known.
+    fn is_present(&self, seen: &Seen<'_>) -> bool {
+        let least = (PRESENT * self.crowd).max(1.0);
+        seen.under_way.as_ref().is_ok_and(|ages| ages.len() as f64 >= least)
     }
 
     /// Returns how much of the throughput that was expected is lacking since the last result, in
@@ -219,10 +296,15 @@ impl Window {
         self.begin(now);
     }
 
-    fn begin(&mut self, now: Nanos) {
+    /// Begins the window again. The time without a result goes on.
+    pub(super) fn begin(&mut self, now: Nanos) {
         self.begun = Some(now);
         self.counts_since = None;
-        self.latency = Latency::default();
+        (self.latency, self.admitted) = (Latency::default(), Survival::default());
         (self.known_s, self.rested_s) = (0.0, 0.0);
     }
+}
+
+fn seconds(nanos: Option<Nanos>) -> f64 {
+    nanos.map_or(0.0, Nanos::as_secs_f64).max(1e-9)
 }

@@ -1,0 +1,193 @@
+//! Whether a gate may be surveyed now, and blocks in which something else changed.
+//!
+//! One gate of a machine at a time is surveyed, pairs of a limit in force included: settings that
+//! another gate tries would count for those of this one. A block in which another knob was set, or
+//! an app came or went, is dropped.
+
+use super::{Auto, Stage, candidates, pauses};
+use lull_control::admission::Admission;
+use lull_measure::Nanos;
+
+/// Blocks in a row that a survey may lose because knobs change, before it begins again.
+const DROPS_MAX: u64 = 9;
+
+/// Whether this gate may be surveyed, and what disturbed the present block.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) is_allowed: bool,
+    /// Whether the controller would survey now if it may.
+    pub(super) is_wanted: bool,
+    /// Whether the last block of the open gate left something to try.
+    pub(super) has_candidates: bool,
+    pub(super) is_disturbed: bool,
+    /// Blocks in a row that were dropped.
+    pub(super) dropped: u64,
+}
+
+impl Default for Turn {
+    /// Returns the turn of a gate that has no other beside it.
+    fn default() -> Self {
+        let (is_allowed, is_wanted, has_candidates) = (true, true, true);
+        Self { is_allowed, is_wanted, has_candidates, is_disturbed: false, dropped: 0 }
+    }
+}
+
+impl Auto {
+    /// Returns whether there is something to try with so many under way.
+    pub(super) fn has_candidates(&self, crowd: f64) -> bool {
+        let allowed = self.config.least_cap..=self.config.most_cap;
+        let has_caps = !candidates::caps(self.cores, crowd, &allowed).is_empty();
+        (self.workers.may_wait() && has_caps)
+            || !pauses(&self.config, &self.aim, self.workers).is_empty()
+    }
+
+    /// Returns whether a survey or a pair is under way, or would begin now.
+    pub(super) fn would_survey(&self, now: Nanos) -> bool {
+        match &self.stage {
+            Stage::Scouting { is_reported } => {
+                (!is_reported || self.turn.has_candidates) && self.may_survey(now)
+            }
+            Stage::Surveying { .. } => true,
+            Stage::Holding(hold) => {
+                let is_due = self.confirmation.as_ref().is_some_and(|one| one.is_due(now));
+                let may_try = self.ledger.allows_survey_after(now, self.window.length());
+                self.is_paired()
+                    || (now >= hold.until && self.may_survey(now))
+                    || (is_due && may_try)
+            }
+        }
+    }
+
+    /// Drops the present block if a knob changed in it, or the gate lost its turn. A survey whose
+    /// blocks are dropped time after time does not end by itself, and begins again.
+    pub(super) fn drop_disturbed(&mut self, now: Nanos) {
+        let has_lost_turn = !self.turn.is_allowed && self.is_surveying();
+        if !std::mem::take(&mut self.turn.is_disturbed) && !has_lost_turn {
+            return;
+        }
+        if self.is_paired() {
+            let open = if self.is_checked_open() { self.window.passed(now) } else { Nanos::ZERO };
+            return self.end_pair(now, open, false);
+        }
+        if has_lost_turn {
+            return self.window.restart(now);
+        }
+        self.window.begin(now);
+        self.turn.dropped += 1;
+        let Stage::Surveying { survey, .. } = &mut self.stage else { return };
+        if self.turn.dropped < DROPS_MAX {
+            return;
+        }
+        self.turn.dropped = 0;
+        self.window.restart(now);
+        let progress = survey.gives_up(&self.aim, &mut self.rng);
+        self.goes_on(now, progress);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Setting, Site};
+    use super::*;
+    use lull_control::admission::{Answered, RoundLimits, Seen};
+    use lull_measure::Missing;
+
+    /// A gate in front of a server with 64 clients that a limit helps.
+    struct Gate {
+        auto: Auto,
+        limits: RoundLimits,
+        now: Nanos,
+    }
+
+    impl Gate {
+        fn new() -> Self {
+            let auto = Auto::new(Config::default(), &Site::new(&[None], 2)).unwrap();
+            Self { auto, limits: RoundLimits::open(1), now: Nanos::ZERO }
+        }
+
+        /// A tenth of a second.
+        fn look(&mut self) {
+            self.now += Nanos::from_millis(100);
+            let (queries, latency_ms) =
+                if self.auto.present() == Setting::Open { (100, 60) } else { (140, 40) };
+            let latency = Nanos::from_millis(latency_ms);
+            let answered = [Answered { connection: 0, latency, queries }];
+            let missing = || Missing::because("this server does not exist");
+            let seen = Seen {
+                now: self.now,
+                answered: &answered,
+                waiting: &[0],
+                under_way: Err(missing()),
+                device: Err(missing()),
+                round: None,
+                rested: Err(missing()),
+                server: Err(missing()),
+            };
+            self.auto.decide(&seen, &mut self.limits);
+        }
+
+        /// Looks until a condition holds; returns how many, or `None` within two minutes.
+        fn until(&mut self, is_so: impl Fn(&Auto) -> bool) -> Option<u32> {
+            (0..1200).find(|_| {
+                self.look();
+                is_so(&self.auto)
+            })
+        }
+    }
+
+    #[test]
+    fn a_gate_whose_turn_has_not_come_stays_open_and_keeps_asking() {
+        let mut gate = Gate::new();
+        gate.auto.allow_survey(false);
+        assert_eq!(gate.until(|auto| auto.is_surveying() || !auto.wants_survey()), None);
+        assert_eq!(gate.auto.present(), Setting::Open);
+        gate.auto.allow_survey(true);
+        assert!(gate.until(Auto::is_surveying).is_some());
+        assert!(gate.until(|auto| !auto.is_surveying()).is_some());
+        assert!(matches!(gate.auto.setting, Setting::Flow { .. }), "{:?}", gate.auto.setting);
+        assert!(!gate.auto.wants_survey(), "another gate may be surveyed");
+    }
+
+    #[test]
+    fn a_survey_that_loses_its_turn_shows_the_reference_until_it_has_it_again() {
+        let mut gate = Gate::new();
+        let tries = |auto: &Auto| auto.is_surveying() && auto.present() != Setting::Open;
+        assert!(gate.until(tries).is_some());
+        gate.auto.allow_survey(false);
+        for _ in 0..100 {
+            gate.look();
+            assert_eq!((gate.auto.present(), gate.auto.wants_survey()), (Setting::Open, true));
+        }
+        gate.auto.allow_survey(true);
+        assert!(gate.until(|auto| !auto.is_surveying()).is_some());
+        assert!(matches!(gate.auto.setting, Setting::Flow { .. }));
+    }
+
+    #[test]
+    fn a_block_in_which_a_knob_changed_is_dropped_and_takes_the_survey_no_further() {
+        let mut gate = Gate::new();
+        assert!(gate.until(Auto::is_surveying).is_some());
+        let setting = gate.auto.present();
+        // Less than a block passes between two changes: there is never a result.
+        for _ in 0..6 {
+            gate.auto.machine_changed();
+            gate.look();
+            assert_eq!(gate.auto.present(), setting);
+        }
+        assert!(gate.until(|auto| !auto.is_surveying()).is_some());
+        assert!(matches!(gate.auto.setting, Setting::Flow { .. }));
+    }
+
+    #[test]
+    fn a_survey_under_a_policy_that_never_rests_ends_without_a_decision() {
+        let mut gate = Gate::new();
+        assert!(gate.until(Auto::is_surveying).is_some());
+        for _ in 0..100 {
+            gate.auto.machine_changed();
+            gate.look();
+        }
+        assert!(!gate.auto.is_surveying() && gate.auto.setting == Setting::Open);
+        let decision = gate.auto.decision.take().unwrap();
+        assert_eq!(decision, "open: the load did not stand still");
+    }
+}
