@@ -75,11 +75,13 @@
 //! reports each as a missing capability or gauge, with the reason.
 //!
 //! A tier's server does not model threads on cores; [`machine`] does. [`netserver`] is a
-//! server behind a network card, with interrupts, idle states and power.
+//! server behind a network card, with interrupts, idle states and power; the vectors of its
+//! card and its governor are those of a machine.
 
 pub mod bench_models;
 pub mod dispatch;
 mod engine;
+mod governor;
 mod heap;
 pub mod idle;
 pub mod machine;
@@ -94,6 +96,7 @@ pub mod stats;
 pub mod theory;
 mod timers;
 mod tree;
+mod vector;
 
 pub use engine::{AppTotals, DomainTotals, Engine, ServerTotals, Stop, Totals};
 pub use model::{Model, ModelError};

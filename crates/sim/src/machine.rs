@@ -79,6 +79,7 @@ mod supply;
 mod totals;
 mod windows;
 
+pub use crate::governor::Governor;
 pub use dispatching::{BeatRecord, DispatchCounts};
 pub use gated_totals::{ClassTotals, CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
 pub use model::{
@@ -87,8 +88,8 @@ pub use model::{
 };
 pub(crate) use parts::lease;
 pub use parts::{
-    Card, Contention, CoreTypes, Device, DispatchPart, GateClass, GateModel, Governor, Order,
-    Polling, Power, Query, RunQueues, Scaling, TurnShare,
+    Card, Contention, CoreTypes, Device, DispatchPart, GateClass, GateModel, Order, Polling, Power,
+    Query, RunQueues, Scaling, TurnShare,
 };
 pub use plant::{MachinePlant, MachinePlantError};
 pub use presence::Presence;

@@ -40,16 +40,14 @@ mod parts;
 mod plant;
 mod totals;
 
+pub use crate::governor::Governor;
 pub use crate::moderation::Moderation;
 pub use log::InterruptRecord;
-pub use model::{
-    AppModel, FrequencyGovernor, NetServerModel, NicModel, PingPong, PowerModel, Stack, Traffic,
-};
+pub use model::{AppModel, NetServerModel, NicModel, PingPong, PowerModel, Stack, Traffic};
 pub use plant::NetServerPlant;
 pub use totals::NetServerTotals;
 
 use crate::model::ModelError;
-use crate::moderation::Moderator;
 use crate::replication::Replication;
 use client::CoreTraffic;
 use core::Core;
@@ -97,7 +95,7 @@ impl NetServer {
         let clients = CoreTraffic::all_cores(model, streams);
         let core = |(index, client)| Core::new(model, client, streams, index);
         let package = |_| Package {
-            frequency: model.highest(),
+            frequency: model.first_frequency(),
             held: false,
             energy: Joules(0.0),
             at_ns: 0,
@@ -154,10 +152,13 @@ impl NetServer {
         self.packages[package].frequency
     }
 
-    /// Sets the frequency of a package, or gives it back to the governor.
+    /// Sets the frequency of a package, or returns it to the governor.
     pub fn set_frequency(&mut self, package: usize, wanted: Option<Hertz>) {
+        let model = &self.model;
+        let now = self.packages[package].frequency;
+        let to = wanted
+            .unwrap_or_else(|| model.governor.unsampled(now, model.lowest(), model.highest()));
         self.packages[package].held = wanted.is_some();
-        let to = wanted.unwrap_or(self.packages[package].frequency);
         self.change_frequency(package, to);
     }
 
@@ -166,7 +167,7 @@ impl NetServer {
         self.delay = wanted;
         let kind = wanted.map_or(self.model.nic.moderation, Moderation::Fixed);
         for core in &mut self.cores {
-            core.set_moderator(Moderator::new(kind));
+            core.set_moderation(kind);
         }
     }
 
@@ -189,17 +190,13 @@ impl NetServer {
 
     /// Returns the governor's sampling period; `u64::MAX` if it has nothing to decide.
     fn period_ns(&self) -> u64 {
-        match self.model.governor {
-            FrequencyGovernor::Performance => u64::MAX,
-            FrequencyGovernor::Ondemand { period, .. } => period.0,
-        }
+        self.model.governor.period().map_or(u64::MAX, |period| period.0)
     }
 
     /// The governor samples the load of each package since its last sample.
     fn tick(&mut self) {
         let period_ns = self.period_ns();
         self.tick_ns = self.tick_ns.saturating_add(period_ns);
-        let FrequencyGovernor::Ondemand { up, .. } = self.model.governor else { return };
         for package in 0..self.packages.len() {
             let busy: Vec<u64> =
                 self.cores_of(package).map(|core| self.cores[core].busy_ns()).collect();
@@ -209,20 +206,19 @@ impl NetServer {
             }
             let now = self.packages[package].ticked_ns.iter().zip(&before);
             let most_ns = now.map(|(now, then)| now - then).max().unwrap_or(0);
-            let to = self.ondemand(most_ns as f64 / period_ns as f64, up);
+            let to = self.sampled(most_ns as f64 / period_ns as f64);
             self.change_frequency(package, to);
         }
     }
 
-    /// Returns the frequency that `ondemand` chooses at this load: the closest of the
-    /// table.
-    fn ondemand(&self, load: f64, up: f64) -> Hertz {
+    /// Returns the frequency that the governor wants at this load: the closest of the table.
+    fn sampled(&self, load: f64) -> Hertz {
         let all = &self.model.frequencies;
-        let (lowest, highest) = (all[0].0 as f64, self.model.highest().0 as f64);
-        if load > up {
+        let (lowest, highest) = (self.model.lowest().0 as f64, self.model.highest().0 as f64);
+        let Some(share) = self.model.governor.share_of_range(load) else {
             return self.model.highest();
-        }
-        let wanted = (lowest + load * (highest - lowest)) as u64;
+        };
+        let wanted = (lowest + share * (highest - lowest)) as u64;
         all.iter().copied().min_by_key(|hertz| hertz.0.abs_diff(wanted)).unwrap_or_default()
     }
 

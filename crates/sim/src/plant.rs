@@ -8,6 +8,7 @@
 mod machine;
 mod seen;
 mod system;
+pub(crate) mod toolkit;
 
 pub use system::{ControllerTurn, ManagedPlant, System, UnmanagedPlant};
 

@@ -4,8 +4,8 @@ use lull_control::{AppSpec, Capability, Coalescing, DomainId, NicId, Plant, Sett
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::machine::LoadStep;
 use lull_sim::netserver::{
-    FrequencyGovernor, Moderation, NetServer, NetServerModel, NetServerPlant, NetServerTotals,
-    PingPong, Traffic,
+    Governor, Moderation, NetServer, NetServerModel, NetServerPlant, NetServerTotals, PingPong,
+    Traffic,
 };
 
 const GHZ: fn(u64) -> Hertz = |tenths| Hertz(tenths * 100_000_000);
@@ -130,6 +130,20 @@ fn the_governor_follows_the_load_until_somebody_sets_a_frequency() {
 }
 
 #[test]
+fn a_governor_that_does_not_sample_has_its_frequency_from_the_start_and_again_when_released() {
+    for (governor, wanted) in [(Governor::Performance, GHZ(29)), (Governor::Powersave, GHZ(12))] {
+        let mut server = NetServer::new(&NetServerModel { governor, ..model() }, 1, 0).unwrap();
+        server.run_until(Nanos::from_millis(50));
+        assert_eq!(server.frequency(0), wanted, "{governor:?}");
+        server.set_frequency(0, Some(GHZ(20)));
+        server.run_until(Nanos::from_millis(100));
+        assert_eq!(server.frequency(0), GHZ(20), "{governor:?}");
+        server.set_frequency(0, None);
+        assert_eq!(server.frequency(0), wanted, "{governor:?}");
+    }
+}
+
+#[test]
 fn how_a_run_is_cut_into_epochs_changes_nothing() {
     let whole = {
         let mut server = NetServer::new(&model(), 7, 3).unwrap();
@@ -216,8 +230,11 @@ fn models_that_make_no_sense_are_refused_by_key() {
     assert!(refused(&|it| it.nic.budget = 0).starts_with("nic.budget"));
     assert!(refused(&|it| it.app.cycles = f64::NAN).starts_with("app.cycles"));
     assert!(refused(&|it| it.stack.events = 0).starts_with("stack.events"));
-    let governor = FrequencyGovernor::Ondemand { period: Nanos::ZERO, up: 0.9 };
+    let ondemand = |period, up| Governor::Ondemand { period, up, io_is_busy: true };
+    let governor = ondemand(Nanos::ZERO, 0.9);
     assert!(refused(&|it| it.governor = governor).starts_with("governor.ondemand.period"));
+    let governor = ondemand(Nanos::from_millis(10), 0.0);
+    assert!(refused(&|it| it.governor = governor).starts_with("governor.ondemand.up"));
     let late = LoadStep { from: Nanos::from_secs(1), rate_per_s: 1.0 };
     let with = |load: Vec<LoadStep>| {
         refused(&|it| {

@@ -5,19 +5,19 @@
 //! core polls.
 //! Polling comes before every thread: the one that runs on the core goes on when the round is
 //! over, and a core without one wakes for it. Received requests and queries then go on as if
-//! they had arrived without a card. Drivers and delays are those of
+//! they had arrived without a card. Vectors and drivers are those of
 //! [`netserver`](crate::netserver), whose cores run one thread each and step on their own.
 
 use super::MachineSimulation;
 use super::Timer;
 use super::parts::Card;
 use super::queue::Task;
-use crate::moderation::{Moderation, Moderator, PacketCounts};
+use crate::moderation::Moderation;
 use crate::order::round_ns;
 use crate::replication::{Stream, split_mix};
+use crate::vector::{Round, Vector, VectorTotals};
 use lull_measure::Nanos;
 use rand::Rng;
-use std::collections::VecDeque;
 
 /// What a packet carries.
 #[derive(Debug, Clone, Copy)]
@@ -28,63 +28,42 @@ pub(super) enum Packet {
     Query(usize),
 }
 
-/// The vector of one core.
-#[derive(Debug, Clone)]
-struct Vector {
-    ring: VecDeque<Packet>,
-    /// Packets sent that have not been cleaned up.
-    sent: u32,
-    /// Packets that the present round receives.
-    round: u32,
-    rx: PacketCounts,
-    tx: PacketCounts,
-    moderator: Moderator,
-    masked: bool,
-    /// When it may interrupt again.
-    open_ns: u64,
-    /// Whether an interrupt is scheduled.
-    armed: bool,
-}
-
 /// The card of a machine.
 #[derive(Debug, Clone)]
 pub(super) struct CardState {
     model: Card,
-    vectors: Vec<Vector>,
+    /// One a core.
+    vectors: Vec<Vector<Packet>>,
     /// The key of the hash.
     key: u64,
     /// The delay that a policy has set; `None` while the driver chooses it.
     pub(super) delay: Option<Nanos>,
-    /// Interrupts, and packets received and sent.
-    pub(super) interrupts: u64,
-    pub(super) packets: u64,
 }
 
 impl CardState {
     pub(super) fn new(model: &Card, cores: usize, mut hash: Stream) -> Self {
-        let vector = Vector {
-            ring: VecDeque::new(),
-            sent: 0,
-            round: 0,
-            rx: PacketCounts::NONE,
-            tx: PacketCounts::NONE,
-            moderator: Moderator::new(model.moderation),
-            masked: false,
-            open_ns: 0,
-            armed: false,
-        };
-        let vectors = vec![vector; cores];
-        let key = hash.next_u64();
-        Self { model: model.clone(), vectors, key, delay: None, interrupts: 0, packets: 0 }
+        let vectors = vec![Vector::new(model.moderation); cores];
+        Self { model: model.clone(), vectors, key: hash.next_u64(), delay: None }
     }
 
-    /// Sets the delay of all vectors, or returns it to the driver.
-    pub(super) fn set_delay(&mut self, wanted: Option<Nanos>) {
-        self.delay = wanted;
+    /// Sets the delay of all vectors, or returns it to the driver. Returns whether it was in
+    /// force already, in which case the vectors keep the state of their moderation.
+    pub(super) fn set_delay(&mut self, wanted: Option<Nanos>) -> bool {
+        if std::mem::replace(&mut self.delay, wanted) == wanted {
+            return true;
+        }
         let kind = wanted.map_or(self.model.moderation, Moderation::Fixed);
         for vector in &mut self.vectors {
-            vector.moderator = Moderator::new(kind);
+            vector.set_moderation(kind);
         }
+        false
+    }
+
+    /// Interrupts and packets of all vectors.
+    pub(super) fn totals(&self) -> VectorTotals {
+        let mut sum = VectorTotals::default();
+        self.vectors.iter().for_each(|vector| sum.add(&vector.totals()));
+        sum
     }
 
     /// The vector of a packet: connections are hashed to buckets, buckets dealt to cores in
@@ -108,20 +87,14 @@ impl MachineSimulation {
     pub(super) fn receive(&mut self, packet: Packet) {
         let Some(card) = &mut self.card else { return self.deliver(packet) };
         let core = card.vector_of(&packet);
-        card.packets += 1;
-        let vector = &mut card.vectors[core];
-        vector.rx.add(1, card.model.request_bytes);
-        vector.ring.push_back(packet);
+        card.vectors[core].receive(packet, card.model.request_bytes);
         self.arm(core);
     }
 
     /// A reply leaves from a core.
     pub(super) fn transmit(&mut self, core: usize) {
         let Some(card) = &mut self.card else { return };
-        card.packets += 1;
-        let vector = &mut card.vectors[core];
-        vector.tx.add(1, card.model.reply_bytes);
-        vector.sent += 1;
+        card.vectors[core].send(1, card.model.reply_bytes);
         if card.model.tx_interrupts {
             self.arm(core);
         }
@@ -130,9 +103,7 @@ impl MachineSimulation {
     /// Schedules an interrupt for as soon as the vector may interrupt.
     fn arm(&mut self, core: usize) {
         let now_ns = self.now_ns;
-        let vector = &mut self.card_mut().vectors[core];
-        if !vector.masked && !std::mem::replace(&mut vector.armed, true) {
-            let at_ns = now_ns.max(vector.open_ns);
+        if let Some(at_ns) = self.card_mut().vectors[core].arm(now_ns) {
             self.set_timer(at_ns, Timer::Interrupt, core);
         }
     }
@@ -141,10 +112,7 @@ impl MachineSimulation {
     pub(super) fn interrupt(&mut self, core: usize) {
         let now_ns = self.now_ns;
         let card = self.card_mut();
-        card.interrupts += 1;
-        let vector = &mut card.vectors[core];
-        (vector.armed, vector.masked) = (false, true);
-        vector.open_ns = now_ns + vector.moderator.delay_ns();
+        card.vectors[core].interrupt(now_ns);
         let entry = card.model.interrupt;
         self.poll(core, entry);
     }
@@ -153,10 +121,8 @@ impl MachineSimulation {
     fn poll(&mut self, core: usize, entry: Nanos) {
         let card = self.card_mut();
         let Card { budget, receive, clean, .. } = card.model;
-        let vector = &mut card.vectors[core];
-        vector.round = (vector.ring.len() as u32).min(budget);
-        let sent = std::mem::take(&mut vector.sent);
-        let span = entry + receive * u64::from(vector.round) + clean * u64::from(sent);
+        let Round { received, cleaned } = card.vectors[core].begin_round(budget);
+        let span = entry + receive * u64::from(received) + clean * u64::from(cleaned);
         let end_ns = self.take_time(core, span);
         self.set_timer(end_ns, Timer::Round, core);
     }
@@ -186,21 +152,15 @@ impl MachineSimulation {
 
     /// A round of polling is over: its packets go on, and the core polls again or unmasks.
     pub(super) fn end_round(&mut self, core: usize) {
-        let count = std::mem::take(&mut self.card_mut().vectors[core].round);
-        for _ in 0..count {
-            let packet = self.card_mut().vectors[core].ring.pop_front();
-            packet.into_iter().for_each(|packet| self.deliver(packet));
+        while let Some(packet) = self.card_mut().vectors[core].take_received() {
+            self.deliver(packet);
         }
         let now_ns = self.now_ns;
         let card = self.card_mut();
         let cleans = card.model.tx_interrupts;
-        let vector = &mut card.vectors[core];
-        if !vector.ring.is_empty() || (vector.sent > 0 && cleans) {
+        if card.vectors[core].end_round(now_ns, cleans) {
             return self.poll(core, Nanos::ZERO);
         }
-        vector.moderator.update(now_ns, vector.rx, vector.tx);
-        (vector.rx, vector.tx) = (PacketCounts::NONE, PacketCounts::NONE);
-        vector.masked = false;
         if self.cores[core].current.is_some() {
             return;
         }
@@ -258,7 +218,7 @@ mod tests {
         machine.run_until(Nanos::from_secs(1));
         assert!(machine.totals().apps[0].answered > 500);
         let vectors = &machine.card.as_ref().unwrap().vectors;
-        vectors.iter().filter(|vector| vector.open_ns > 0).count()
+        vectors.iter().filter(|vector| vector.totals().interrupts > 0).count()
     }
 
     #[test]

@@ -5,8 +5,7 @@ use super::model::{
     MemoryUse,
 };
 use super::parts::{
-    Card, Contention, Device, DispatchPart, GateClass, GateModel, Governor, Power, Query,
-    RunQueues, Scaling,
+    Card, Contention, Device, DispatchPart, GateClass, GateModel, Power, Query, RunQueues, Scaling,
 };
 use super::polling;
 use super::presence::Presence;
@@ -119,7 +118,7 @@ impl MachineModel {
             check_power(power)?;
             self.needs_idle("power")?;
         }
-        if let Some(Scaling { governor: Governor::Ondemand { .. }, .. }) = self.scaling {
+        if self.scaling.is_some_and(|scaling| scaling.governor.period().is_some()) {
             self.needs_idle("scaling.governor.ondemand")?;
         }
         if let Some(rule) = &self.run_queues {
@@ -186,12 +185,10 @@ impl MachineModel {
         }
         let (latency, is_short) = (scaling.latency.0 as f64, scaling.latency <= LONGEST_CHANGE);
         range(latency, is_short, "at most 10 ms", "scaling.latency")?;
-        let Governor::Ondemand { period, up, .. } = scaling.governor else { return Ok(()) };
+        let Some(period) = scaling.governor.period() else { return Ok(()) };
         let longest = "less than the period in which the governor looks";
         range(latency, scaling.latency < period, longest, "scaling.latency")?;
-        let key = "scaling.governor.ondemand.period";
-        range(period.0 as f64, period.0 >= 1000, "at least 1 us", key)?;
-        range(up, up > 0.0 && up <= 1.0, "in (0, 1]", "scaling.governor.ondemand.up")
+        scaling.governor.check("scaling.governor")
     }
 
     fn check_run_queues(&self, rule: &RunQueues) -> Checked {

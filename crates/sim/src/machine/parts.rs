@@ -1,6 +1,7 @@
 //! Optional parts of a machine as plain data: frequencies and their governor, power, other
 //! rules of the run queues, and the gated server with its storage device.
 
+use crate::governor::Governor;
 use crate::model::Distribution;
 use crate::moderation::Moderation;
 use lull_control::dispatcher::{CoreSpeed, Supply};
@@ -28,26 +29,6 @@ pub struct Scaling {
 
 const fn one_core() -> u16 {
     1
-}
-
-/// A frequency governor.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Governor {
-    /// Always the highest.
-    Performance,
-    /// Always the lowest.
-    Powersave,
-    /// Linux's ondemand: the highest above `up`, else in proportion to the load.
-    Ondemand {
-        /// How often it looks.
-        period: Nanos,
-        /// Load above which it chooses the highest.
-        up: f64,
-        /// Whether time in which a core is idle but one of its threads waits
-        /// for I/O is load (`io_is_busy`, the default on Intel).
-        io_is_busy: bool,
-    },
 }
 
 /// Cores of different speed and power.

@@ -4,7 +4,7 @@
 //! depend on. A core that is woken counts as idle until its exit latency is over.
 
 use super::model::MachineModel;
-use super::parts::{Governor, Power, Scaling};
+use super::parts::{Power, Scaling};
 use crate::idle::{IdleGovernor, IdleRule, IdleState, IdleTotals};
 use crate::order::NEVER_NS;
 use lull_control::dispatcher::CoreSpeed;
@@ -86,39 +86,28 @@ impl Hardware {
 
     /// The frequency of a core that neither a policy nor a sampling governor steers.
     fn free(&self, now: Hertz) -> Hertz {
-        match self.scaling {
-            Some(Scaling { governor: Governor::Powersave, lowest, .. }) => lowest,
-            Some(Scaling { governor: Governor::Ondemand { .. }, .. }) => now,
-            _ => self.highest,
-        }
+        let Some(Scaling { governor, lowest, .. }) = self.scaling else { return self.highest };
+        governor.unsampled(now, lowest, self.highest)
     }
 
     /// How often the frequency governor samples the load, if it does.
     pub(super) fn period(&self) -> Option<Nanos> {
-        match self.scaling?.governor {
-            Governor::Ondemand { period, .. } => Some(period),
-            Governor::Performance | Governor::Powersave => None,
-        }
+        self.scaling?.governor.period()
     }
 
-    /// Linux's proportional rule, rounded up to a step.
-    fn ondemand(&self, load: f64) -> Hertz {
-        let Some(Scaling { lowest, step, governor: Governor::Ondemand { up, .. }, .. }) =
-            self.scaling
-        else {
+    /// The frequency that the governor wants at this load, rounded up to a step.
+    fn sampled(&self, load: f64) -> Hertz {
+        let Some(Scaling { lowest, step, governor, .. }) = self.scaling else {
             return self.highest;
         };
-        if load > up {
-            return self.highest;
-        }
+        let Some(share) = governor.share_of_range(load) else { return self.highest };
         let range = (self.highest.0 - lowest.0) as f64;
-        let steps = (load * range / step.0 as f64).ceil() as u64;
+        let steps = (share * range / step.0 as f64).ceil() as u64;
         self.highest.min(Hertz(lowest.0 + steps * step.0))
     }
 
     fn io_is_busy(&self) -> bool {
-        let governor = self.scaling.map(|scaling| scaling.governor);
-        matches!(governor, Some(Governor::Ondemand { io_is_busy: true, .. }))
+        self.scaling.is_some_and(|scaling| scaling.governor.is_io_busy())
     }
 
     /// Power of a running core of a type: `base + dynamic (f / highest) (V / highest V)^2`,
@@ -193,7 +182,7 @@ impl Supply {
 
     /// The frequency that the sampling governor wants for cores with this load.
     pub(super) fn sampled(&self, hardware: &Hardware, load: f64) -> Hertz {
-        self.held.unwrap_or_else(|| hardware.ondemand(load))
+        self.held.unwrap_or_else(|| hardware.sampled(load))
     }
 
     /// A thread that ran here last begins or ends to wait for I/O.

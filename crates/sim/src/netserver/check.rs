@@ -1,6 +1,6 @@
 //! Checks of a server's model; errors name the key.
 
-use super::model::{FrequencyGovernor, NetServerModel, PingPong, Stack, Traffic};
+use super::model::{NetServerModel, PingPong, Stack, Traffic};
 use crate::idle;
 use crate::model::{Checked, Problem, above_0, at_least_0, fail, range};
 use lull_measure::Nanos;
@@ -23,10 +23,7 @@ impl NetServerModel {
             let what = "give at least one frequency above 0, each once, lowest first";
             return fail("frequencies", Problem::Conflict(what));
         }
-        if let FrequencyGovernor::Ondemand { period, up } = self.governor {
-            above_0(period.as_secs_f64(), "governor.ondemand.period")?;
-            range(up, (0.0..=1.0).contains(&up), "0 to 1", "governor.ondemand.up")?;
-        }
+        self.governor.check("governor")?;
         if let Err(error) = idle::check(&self.idle) {
             return fail(format!("idle: {error}"), Problem::Conflict("idle states must be sound"));
         }

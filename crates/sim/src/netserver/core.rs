@@ -11,9 +11,10 @@ use super::model::NetServerModel;
 use super::parts::{CoreConfig, CoreSums, Request};
 use crate::idle::IdleGovernor;
 use crate::model::Unit;
-use crate::moderation::{Moderator, PacketCounts};
+use crate::moderation::Moderation;
 use crate::order::NEVER_NS;
 use crate::replication::{Replication, Stream, StreamPurpose};
+use crate::vector::{Round, Vector};
 use lull_measure::{Hertz, Latency, Nanos};
 use std::collections::VecDeque;
 
@@ -32,8 +33,8 @@ struct Step {
 /// What a step does. Polling is never interrupted; the rest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepKind {
-    /// A round of polling takes this much from the card.
-    Round { rx: u32, tx: u32 },
+    /// A round of polling takes packets from the card.
+    Round,
     /// The thread is woken.
     Wake,
     /// It fetches the ready requests (`epoll_wait`).
@@ -67,14 +68,7 @@ pub(super) struct Core {
     cycles_per_ns: f64,
     doing: CoreActivity,
     until_ns: u64,
-    interrupt_ns: u64,
-    open_ns: u64,
-    masked: bool,
-    moderator: Moderator,
-    ring: VecDeque<Request>,
-    sent: u32,
-    rx: PacketCounts,
-    tx: PacketCounts,
+    vector: Vector<Request>,
     paused: Option<Step>,
     asleep: bool,
     sockets: VecDeque<Request>,
@@ -84,6 +78,7 @@ pub(super) struct Core {
     work_stream: Stream,
     governor: IdleGovernor,
     since_logged: Logged,
+    /// All but those of the card, which its vector counts.
     sums: CoreSums,
     /// Since the window was last taken.
     pub(super) window: Latency,
@@ -112,14 +107,7 @@ impl Core {
             cycles_per_ns: 0.0,
             doing: CoreActivity::Idle { state: 0, since_ns: 0 },
             until_ns: NEVER_NS,
-            interrupt_ns: NEVER_NS,
-            open_ns: 0,
-            masked: false,
-            moderator: Moderator::new(model.nic.moderation),
-            ring: VecDeque::new(),
-            sent: 0,
-            rx: PacketCounts::NONE,
-            tx: PacketCounts::NONE,
+            vector: Vector::new(model.nic.moderation),
             paused: None,
             asleep: true,
             sockets: VecDeque::new(),
@@ -133,7 +121,7 @@ impl Core {
             window: Latency::default(),
             log: None,
         };
-        let frequency = model.highest();
+        let frequency = model.first_frequency();
         core.hertz = frequency;
         core.cycles_per_ns = frequency.0 as f64 / 1e9;
         core
@@ -143,7 +131,7 @@ impl Core {
     pub(super) fn run_until(&mut self, end_ns: u64, config: &CoreConfig) {
         loop {
             let coming_ns = self.client.next_ns();
-            let next_ns = coming_ns.min(self.until_ns).min(self.interrupt_ns);
+            let next_ns = coming_ns.min(self.until_ns).min(self.vector.due_ns());
             if next_ns > end_ns {
                 break;
             }
@@ -177,20 +165,21 @@ impl Core {
     }
 
     /// Another way to moderate, from the next interrupt on.
-    pub(super) fn set_moderator(&mut self, moderator: Moderator) {
-        self.moderator = moderator;
+    pub(super) fn set_moderation(&mut self, kind: Moderation) {
+        self.vector.set_moderation(kind);
     }
 
     /// Returns the number of unanswered requests, and the arrival of the oldest.
     pub(super) fn outstanding(&self) -> (u64, Option<u64>) {
-        let count = self.ring.len() + self.sockets.len();
-        let oldest = self.sockets.front().or_else(|| self.ring.front());
+        let ring = self.vector.ring();
+        let count = ring.len() + self.sockets.len();
+        let oldest = self.sockets.front().or_else(|| ring.front());
         (count as u64, oldest.map(|request| request.arrived_ns))
     }
 
     /// Sums up to now, with what is under way.
     pub(super) fn sums(&self, config: &CoreConfig) -> CoreSums {
-        let mut sums = self.sums.clone();
+        let mut sums = CoreSums { card: self.vector.totals(), ..self.sums.clone() };
         match self.doing {
             CoreActivity::Idle { state, since_ns } | CoreActivity::Leaving { state, since_ns } => {
                 let span = Nanos(self.now_ns - since_ns);
@@ -243,35 +232,20 @@ impl Core {
     }
 
     fn arrive(&mut self, config: &CoreConfig) {
-        match self.client.come(self.now_ns) {
+        let work = match self.client.come(self.now_ns) {
             WireEvent::Nothing => return,
-            WireEvent::Frame => {
-                self.ring.push_back(Request { arrived_ns: self.now_ns, work: 0.0 });
-            }
+            WireEvent::Frame => 0.0,
             WireEvent::Request => {
                 self.sums.arrived += 1;
-                let work = self.work.sample(&mut self.work_stream);
-                self.ring.push_back(Request { arrived_ns: self.now_ns, work });
+                self.work.sample(&mut self.work_stream)
             }
-        }
-        self.sums.rx_packets += 1;
-        self.rx.add(1, config.app.rx_bytes);
-        self.arm();
-    }
-
-    /// Schedules an interrupt for as soon as the vector may interrupt.
-    #[inline]
-    fn arm(&mut self) {
-        if !self.masked && self.interrupt_ns == NEVER_NS {
-            self.interrupt_ns = self.now_ns.max(self.open_ns);
-        }
+        };
+        self.vector.receive(Request { arrived_ns: self.now_ns, work }, config.app.rx_bytes);
+        self.vector.arm(self.now_ns);
     }
 
     fn interrupt(&mut self, config: &CoreConfig) {
-        self.interrupt_ns = NEVER_NS;
-        self.masked = true;
-        self.open_ns = self.now_ns + self.moderator.delay_ns();
-        self.sums.interrupts += 1;
+        self.vector.interrupt(self.now_ns);
         match self.doing {
             CoreActivity::Idle { state, since_ns } => {
                 self.doing = CoreActivity::Leaving { state, since_ns };
@@ -291,18 +265,19 @@ impl Core {
 
     /// A round of polling, after this many cycles of other work.
     fn round(&mut self, before_cycles: f64, config: &CoreConfig) {
-        let rx = (self.ring.len() as u32).min(config.nic.budget);
-        let tx = std::mem::take(&mut self.sent);
+        let Round { received, cleaned } = self.vector.begin_round(config.nic.budget);
         let stack = &config.stack;
-        let mut cycles =
-            before_cycles + f64::from(rx) * stack.rx_cycles + f64::from(tx) * stack.tx_clean_cycles;
+        let mut cycles = before_cycles
+            + f64::from(received) * stack.rx_cycles
+            + f64::from(cleaned) * stack.tx_clean_cycles;
         let mut memory_ns = 0.0;
         if stack.run_to_completion {
-            let work: f64 = self.ring.iter().take(rx as usize).map(|request| request.work).sum();
+            let requests = self.vector.ring().iter().take(received as usize);
+            let work: f64 = requests.map(|request| request.work).sum();
             cycles += work * config.app.cycles;
-            memory_ns = f64::from(rx) * stack.memory.0 as f64;
+            memory_ns = f64::from(received) * stack.memory.0 as f64;
         }
-        self.start(StepKind::Round { rx, tx }, cycles, memory_ns);
+        self.start(StepKind::Round, cycles, memory_ns);
     }
 
     /// The present step has ended, or the core has left its idle state.
@@ -322,33 +297,28 @@ impl Core {
         };
         self.book(step, step.cycles);
         match step.what {
-            StepKind::Round { rx, .. } => self.end_round(rx, step, config),
+            StepKind::Round => self.end_round(step, config),
             StepKind::Wake | StepKind::Ask => self.serve_or(step.what, config),
             StepKind::Serve => self.end_request(config),
             StepKind::Sleep => self.end_sleep(config),
         }
     }
 
-    fn end_round(&mut self, rx: u32, step: Step, config: &CoreConfig) {
+    fn end_round(&mut self, step: Step, config: &CoreConfig) {
         if config.stack.run_to_completion {
-            self.reply_to_round(rx, step, config);
+            self.reply_to_round(step, config);
         } else {
-            for _ in 0..rx {
-                let Some(frame) = self.ring.pop_front() else { break };
+            while let Some(frame) = self.vector.take_received() {
                 if let Some(request) = self.deliver(frame, self.now_ns, config) {
                     self.sockets.push_back(request);
                 }
             }
         }
-        let more = !self.ring.is_empty() || (self.sent > 0 && config.nic.tx_interrupts);
-        if more {
+        if self.vector.end_round(self.now_ns, config.nic.tx_interrupts) {
             self.round(0.0, config);
-            return;
+        } else {
+            self.resume(config);
         }
-        self.moderator.update(self.now_ns, self.rx, self.tx);
-        (self.rx, self.tx) = (PacketCounts::NONE, PacketCounts::NONE);
-        self.masked = false;
-        self.resume(config);
     }
 
     /// A frame reaches its socket: a request at once, or a message with its last frame.
@@ -370,9 +340,7 @@ impl Core {
     /// Frames leave.
     #[inline]
     fn send(&mut self, frames: u32, config: &CoreConfig) {
-        self.sums.tx_packets += u64::from(frames);
-        self.tx.add(frames, config.app.tx_bytes);
-        self.sent += frames;
+        self.vector.send(frames, config.app.tx_bytes);
     }
 
     /// Polling is over: resumes the interrupted step, or runs the thread, or goes idle.
@@ -390,11 +358,12 @@ impl Core {
 
     /// Run to completion: requests are served in the round in which their packets are
     /// received, and replies leave evenly over it.
-    fn reply_to_round(&mut self, rx: u32, step: Step, config: &CoreConfig) {
+    fn reply_to_round(&mut self, step: Step, config: &CoreConfig) {
         let whole_ns = self.now_ns - step.from_ns;
-        for at in 1..=u64::from(rx) {
-            let Some(request) = self.ring.pop_front() else { break };
-            let left_ns = step.from_ns + whole_ns * at / u64::from(rx);
+        let received = u64::from(self.vector.round());
+        for at in 1..=received {
+            let Some(request) = self.vector.take_received() else { break };
+            let left_ns = step.from_ns + whole_ns * at / received;
             if let Some(request) = self.deliver(request, left_ns, config) {
                 self.reply(request, left_ns, config);
             }
@@ -442,7 +411,7 @@ impl Core {
         let frames = self.client.reply(at_ns);
         self.send(frames, config);
         if config.nic.tx_interrupts {
-            self.arm();
+            self.vector.arm(self.now_ns);
         }
     }
 
@@ -470,15 +439,16 @@ impl Core {
         let idle: Vec<Nanos> = sums.idle.residency.clone();
         let before = std::mem::replace(&mut self.since_logged.idle, idle.clone());
         let cycles = std::mem::replace(&mut self.since_logged.cycles, sums.cycles);
+        let (rx, tx) = self.vector.counts();
         let entry = InterruptRecord {
             time: Nanos(self.now_ns),
-            rx_packets: self.rx.packets,
-            rx_bytes: self.rx.bytes,
-            tx_packets: self.tx.packets,
-            tx_bytes: self.tx.bytes,
+            rx_packets: rx.packets,
+            rx_bytes: rx.bytes,
+            tx_packets: tx.packets,
+            tx_bytes: tx.bytes,
             cycles: sums.cycles - cycles,
             idle: idle.iter().zip(&before).map(|(now, then)| *now - *then).collect(),
-            delay: Nanos(self.moderator.delay_ns()),
+            delay: Nanos(self.vector.delay_ns()),
         };
         if let Some(log) = &mut self.log {
             log.push(entry);

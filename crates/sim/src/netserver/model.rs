@@ -1,5 +1,6 @@
 //! A network server as plain data.
 
+use crate::governor::Governor;
 use crate::idle::{IdleRule, IdleState};
 use crate::machine::LoadStep;
 use crate::model::Shape;
@@ -21,7 +22,7 @@ pub struct NetServerModel {
     pub frequencies: Vec<Hertz>,
     /// The kernel's governor of the frequencies that no policy sets.
     #[serde(default)]
-    pub governor: FrequencyGovernor,
+    pub governor: Governor,
     /// Idle states of the cores, shallowest first.
     pub idle: Vec<IdleState>,
     /// How a core chooses its idle state.
@@ -37,29 +38,6 @@ pub struct NetServerModel {
     pub app: AppModel,
     /// The requests that arrive.
     pub traffic: Traffic,
-}
-
-/// The kernel's frequency governor.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub enum FrequencyGovernor {
-    /// Always the highest.
-    Performance,
-    /// Linux's `ondemand` (drivers/cpufreq/cpufreq_ondemand.c): above `up` the
-    /// highest, below proportional to the load of the package's busiest core.
-    Ondemand {
-        /// Time between samples.
-        period: Nanos,
-        /// Load above which the highest is taken.
-        up: f64,
-    },
-}
-
-impl Default for FrequencyGovernor {
-    /// `ondemand` with the kernel's usual 10 ms and 95 %.
-    fn default() -> Self {
-        Self::Ondemand { period: Nanos::from_millis(10), up: 0.95 }
-    }
 }
 
 /// Power of cores and packages.
@@ -192,6 +170,17 @@ impl NetServerModel {
     /// The highest frequency.
     pub fn highest(&self) -> Hertz {
         self.frequencies.last().copied().unwrap_or_default()
+    }
+
+    /// The lowest frequency.
+    pub fn lowest(&self) -> Hertz {
+        self.frequencies.first().copied().unwrap_or_default()
+    }
+
+    /// The frequency at the start.
+    pub(super) fn first_frequency(&self) -> Hertz {
+        let highest = self.highest();
+        self.governor.unsampled(highest, self.lowest(), highest)
     }
 
     /// The same server at a constant rate of requests; a ping-pong stays one.

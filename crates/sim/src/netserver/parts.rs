@@ -2,6 +2,7 @@
 
 use super::model::{AppModel, NicModel, Stack};
 use crate::idle::{IdleState, IdleTotals};
+use crate::vector::VectorTotals;
 
 /// Configuration that all cores share.
 #[derive(Debug, Clone)]
@@ -24,9 +25,7 @@ pub(super) struct Request {
 /// Sums of a core since its start.
 #[derive(Debug, Clone)]
 pub(super) struct CoreSums {
-    pub(super) interrupts: u64,
-    pub(super) rx_packets: u64,
-    pub(super) tx_packets: u64,
+    pub(super) card: VectorTotals,
     pub(super) cycles: f64,
     pub(super) busy_ns: u64,
     pub(super) arrived: u64,
@@ -39,9 +38,7 @@ impl CoreSums {
     /// Nothing yet, on a core with this many idle states.
     pub(super) fn new(states: usize) -> Self {
         Self {
-            interrupts: 0,
-            rx_packets: 0,
-            tx_packets: 0,
+            card: VectorTotals::default(),
             cycles: 0.0,
             busy_ns: 0,
             arrived: 0,

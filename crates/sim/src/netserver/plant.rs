@@ -3,10 +3,11 @@
 use super::parts::CoreSums;
 use super::{NetServer, NetServerModel, Traffic};
 use crate::model::ModelError;
+use crate::plant::toolkit;
 use lull_control::{
     AppSeen, AppSpec, Applied, Capabilities, Capability, Coalescing, Core, CoreId, CoreSeen,
-    CoreSet, CoreType, DomainId, EnergySeen, EnergySource, FrequencyDomain, Got, LatencySeen,
-    Machine, Nic, NicId, Observation, Outcome, Plant, PlantError, Setting,
+    CoreType, DomainId, EnergySeen, EnergySource, Got, LatencySeen, Machine, NicId, Observation,
+    Outcome, Plant, PlantError, Setting,
 };
 use lull_measure::catalogue::{CPU, CYCLES};
 use lull_measure::{Hertz, Joules, Missing, Nanos};
@@ -58,11 +59,6 @@ impl NetServerPlant {
     fn observation(&mut self) -> Observation {
         let before = std::mem::replace(&mut self.snapshot, NetServerSnapshot::take(&self.server));
         let epoch = self.snapshot.time - before.time;
-        let none = || Missing::because("an epoch of no length");
-        let per_s = |count: u64| match epoch {
-            Nanos::ZERO => Err(none()),
-            _ => Ok(count as f64 / epoch.as_secs_f64()),
-        };
         let pairs = || self.snapshot.cores.iter().zip(&before.cores);
         let count = |of: fn(&CoreSums) -> u64| pairs().map(|(now, then)| of(now) - of(then)).sum();
         let energy = EnergySeen {
@@ -73,16 +69,16 @@ impl NetServerPlant {
             (0..self.server.cores.len()).map(|core| self.core_observation(core, &before, epoch));
         let cores = cores.collect();
         let unread = Missing::because("the simulated server has no such gauge");
-        let (interrupts, rx) = (count(|sums| sums.interrupts), count(|sums| sums.rx_packets));
-        let packets: u64 = rx + count(|sums| sums.tx_packets);
+        let (interrupts, packets) =
+            (count(|sums| sums.card.interrupts), count(|sums| sums.card.packets()));
         Observation {
             time: self.snapshot.time,
             epoch,
             apps: vec![self.app_observation(&before, epoch)],
             cores,
             energy: Ok(energy),
-            interrupts_per_s: per_s(interrupts),
-            packets_per_s: per_s(packets),
+            interrupts_per_s: toolkit::rate_per_s(interrupts, epoch),
+            packets_per_s: toolkit::rate_per_s(packets, epoch),
             ..Observation::unknown(self.snapshot.time, epoch, &unread)
         }
     }
@@ -90,10 +86,7 @@ impl NetServerPlant {
     fn core_observation(&self, core: usize, before: &NetServerSnapshot, epoch: Nanos) -> CoreSeen {
         let package = core / usize::from(self.server.model.cores_a_package());
         let (now, then) = (&self.snapshot.cores[core], &before.cores[core]);
-        let share = |part_ns: u64| match epoch {
-            Nanos::ZERO => Err(Missing::because("an epoch of no length")),
-            _ => Ok((part_ns as f64 / epoch.0 as f64).min(1.0)),
-        };
+        let share = |part_ns: u64| toolkit::share(u128::from(part_ns), epoch);
         CoreSeen {
             utilisation: share(now.busy_ns - then.busy_ns),
             idle_residency: share(now.idle.idle().0.saturating_sub(then.idle.idle().0)),
@@ -146,42 +139,25 @@ impl NetServerPlant {
     }
 
     fn set_frequency(&mut self, id: DomainId, wanted: Hertz) -> Got {
-        let Some(to) = self.machine.domain(id).and_then(|domain| domain.nearest(wanted)) else {
-            return Got::Refused { why: format!("there is no frequency domain {}", id.0) };
-        };
-        let package = usize::from(id.0);
-        let state = &self.server.packages[package];
-        let same = state.held && state.frequency == to;
-        self.server.set_frequency(package, Some(to));
-        let clamped = Setting::Frequency(id, to);
-        answer(same, (to != wanted).then_some((clamped, format!("{wanted} is no step"))))
+        let server = &mut self.server;
+        toolkit::set_frequency(&self.machine, id, wanted, |domain, to| {
+            let package = usize::from(domain.id.0);
+            let state = &server.packages[package];
+            let already = state.held && state.frequency == to;
+            server.set_frequency(package, Some(to));
+            already
+        })
     }
 
     fn set_coalescing(&mut self, id: NicId, wanted: Coalescing) -> Got {
-        let Some(nic) = self.machine.nic(id) else {
-            return Got::Refused { why: format!("there is no network interface {}", id.0) };
-        };
-        let to = match wanted {
-            Coalescing::Adaptive => None,
-            Coalescing::Delay(delay) => Some(nic.nearest(delay)),
-        };
-        let same = self.server.delay() == to;
-        if !same {
-            self.server.set_delay(to);
-        }
-        let became = to.map_or(Coalescing::Adaptive, Coalescing::Delay);
-        let why = format!("delays are steps of {} up to {}", nic.delay_step, nic.delay_max);
-        let clamped = (Setting::Coalescing(id, became), why);
-        answer(same, (became != wanted).then_some(clamped))
-    }
-}
-
-/// Returns the result of a setting.
-fn answer(same: bool, clamped: Option<(Setting, String)>) -> Got {
-    match clamped {
-        Some((to, why)) => Got::Clamped { to, why },
-        None if same => Got::Already,
-        None => Got::Done,
+        let server = &mut self.server;
+        toolkit::set_coalescing(&self.machine, id, wanted, |to| {
+            let already = server.delay() == to;
+            if !already {
+                server.set_delay(to);
+            }
+            already
+        })
     }
 }
 
@@ -209,7 +185,7 @@ impl Plant for NetServerPlant {
     fn settings(&self) -> Vec<Setting> {
         let held = self.server.packages.iter().zip(&self.machine.domains);
         let frequencies = held.filter(|(package, _)| package.held);
-        let how = self.server.delay().map_or(Coalescing::Adaptive, Coalescing::Delay);
+        let how = toolkit::coalescing(self.server.delay());
         frequencies
             .map(|(package, domain)| Setting::Frequency(domain.id, package.frequency))
             .chain([Setting::Coalescing(NicId(0), how)])
@@ -236,12 +212,7 @@ fn machine_of(model: &NetServerModel, app: &AppSpec) -> Machine {
     let each = model.cores_a_package();
     let core =
         |id| Core { id: CoreId(id), core_type: 0, package: id / each, smt_leader: CoreId(id) };
-    let domain = |package: u16| FrequencyDomain {
-        id: DomainId(package),
-        cores: (package * each..(package + 1) * each).map(CoreId).collect::<CoreSet>(),
-        steps: model.frequencies.clone(),
-        continuous: false,
-    };
+    let domain = |package| toolkit::frequency_domain(package, each, model.frequencies.clone());
     Machine {
         name: format!("simulated {}", model.name),
         cores: (0..model.cores).map(core).collect(),
@@ -249,12 +220,7 @@ fn machine_of(model: &NetServerModel, app: &AppSpec) -> Machine {
         domains: (0..model.packages).map(domain).collect(),
         cache: None,
         bandwidth: None,
-        nics: vec![Nic {
-            id: NicId(0),
-            name: "simulated".to_owned(),
-            delay_max: model.nic.delay_max,
-            delay_step: model.nic.delay_step,
-        }],
+        nics: vec![toolkit::network_card(model.nic.delay_max, model.nic.delay_step)],
         dials: Vec::new(),
         gates: Vec::new(),
         capabilities: capabilities(model, app),
@@ -287,8 +253,5 @@ fn capabilities(model: &NetServerModel, app: &AppSpec) -> Capabilities {
         (Capability::SchedulerEvents, false, "the simulated server sums up its sleeps"),
     ];
     let means = if open { "simulated" } else { "simulated, one connection" };
-    found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
-        true => all.with_capability(what, means),
-        false => all.without(what, Missing::because(why)),
-    })
+    toolkit::capabilities(found, means)
 }

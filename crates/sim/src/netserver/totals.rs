@@ -79,9 +79,9 @@ impl NetServer {
             energy: self.energy() - self.baseline.energy,
             cycles,
             busy: Nanos(sum(&|sums| sums.busy_ns)),
-            interrupts: sum(&|sums| sums.interrupts),
-            rx_packets: sum(&|sums| sums.rx_packets),
-            tx_packets: sum(&|sums| sums.tx_packets),
+            interrupts: sum(&|sums| sums.card.interrupts),
+            rx_packets: sum(&|sums| sums.card.received),
+            tx_packets: sum(&|sums| sums.card.sent),
             wakeups: sum(&|sums| sums.wakeups),
             residency: (0..states).map(residency).collect(),
         }

@@ -1,6 +1,6 @@
 //! The machine of a plant: cores, capabilities and knobs.
 
-use super::PlantSpec;
+use super::{PlantSpec, toolkit};
 use crate::engine::Engine;
 use crate::model::HardwareModel;
 use lull_control::{
@@ -102,18 +102,9 @@ pub(super) fn set(engine: &mut Engine, server: usize, machine: &Machine, wanted:
         let why = machine.capabilities.get(wanted.knob().capability());
         return Got::Refused { why: why.map_or_else(|why| why.to_string(), ToOwned::to_owned) };
     };
-    let Some(domain) = machine.domain(*id) else {
-        return Got::Refused { why: format!("there is no frequency domain {}", id.0) };
-    };
-    let Some(to) = domain.nearest(*hertz) else {
-        return Got::Refused { why: "the model gives these cores no P-states".to_owned() };
-    };
-    let step = domain.steps.iter().rposition(|step| *step == to);
-    let step = step.expect("the nearest step is one of the steps");
-    let changed = engine.set_pstate(server, id.0 as usize, domain.steps.len() - 1 - step);
-    if to != *hertz {
-        let why = format!("{hertz} is no P-state");
-        return Got::Clamped { to: Setting::Frequency(*id, to), why };
-    }
-    if changed { Got::Done } else { Got::Already }
+    toolkit::set_frequency(machine, *id, *hertz, |domain, to| {
+        let step = domain.steps.iter().rposition(|step| *step == to);
+        let step = step.expect("the nearest step is one of the steps");
+        !engine.set_pstate(server, id.0 as usize, domain.steps.len() - 1 - step)
+    })
 }

@@ -1,6 +1,6 @@
 //! Observations of a plant.
 
-use super::ServerPart;
+use super::{ServerPart, toolkit};
 use crate::engine::{CallCounts, Engine};
 use lull_control::{
     AppSeen, AppSpec, CoreSeen, EnergySeen, EnergySource, LatencySeen, Observation, Progress,
@@ -59,7 +59,7 @@ impl ServerPart {
             let count = domain.cores.len();
             let core_time = epoch.0 as f64 * count as f64;
             let utilisation = if epoch == Nanos::ZERO {
-                Err(Missing::because("an epoch of no length"))
+                Err(toolkit::no_length())
             } else {
                 Ok(((busy - before).0 as f64 / core_time).min(1.0))
             };

@@ -1,12 +1,13 @@
 //! What a machine offers to policies: cores, domains, controls, capabilities.
 
-use crate::machine::{Card, CoreTypes, MachineModel, Throttle};
+use crate::machine::{CoreTypes, MachineModel, Throttle};
+use crate::plant::toolkit;
 use lull_control::dispatcher::Supply;
 use lull_control::{
     AppId, AppSpec, BandwidthControl, CacheControl, Capabilities, Capability, Core, CoreId,
-    CoreSet, CoreType, DomainId, FrequencyDomain, GateControl, Machine, Nic, NicId,
+    CoreType, FrequencyDomain, GateControl, Machine,
 };
-use lull_measure::{Hertz, Missing, Nanos};
+use lull_measure::{Hertz, Nanos};
 use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
 
 /// Why no gate's numbers can be set.
@@ -37,6 +38,8 @@ pub(super) fn describe(
         step_percent: throttle.step_percent,
     });
     let gate = is_manual.then(|| gate_of(model, apps, numbers));
+    let cards = model.card.iter();
+    let nics = cards.map(|card| toolkit::network_card(card.delay_max, card.delay_step));
     Machine {
         name: format!("simulated {}", model.name),
         cores: (0..).zip(model.kinds()).map(core).collect(),
@@ -45,7 +48,7 @@ pub(super) fn describe(
         capabilities: capabilities(model, apps),
         cache,
         bandwidth,
-        nics: model.card.iter().map(nic_of).collect(),
+        nics: nics.collect(),
         dials: Vec::new(),
         gates: Vec::new(),
     }
@@ -65,30 +68,15 @@ fn core_types(model: &MachineModel) -> Vec<CoreType> {
     }
 }
 
-fn nic_of(card: &Card) -> Nic {
-    let (delay_max, delay_step) = (card.delay_max, card.delay_step);
-    Nic { id: NicId(0), name: "simulated".to_owned(), delay_max, delay_step }
-}
-
 /// The frequency domains; one without steps if the frequency is fixed.
 fn domains(model: &MachineModel) -> Vec<FrequencyDomain> {
     let Some(scaling) = &model.scaling else {
-        return vec![FrequencyDomain {
-            id: DomainId(0),
-            cores: CoreSet::first(model.cores),
-            steps: Vec::new(),
-            continuous: false,
-        }];
+        return vec![toolkit::frequency_domain(0, model.cores, Vec::new())];
     };
     let lower = (scaling.lowest.0..model.frequency.0).step_by(scaling.step.0 as usize);
     let steps: Vec<_> = lower.map(Hertz).chain([model.frequency]).collect();
     let each = scaling.domain;
-    let domain = |id: u16| FrequencyDomain {
-        id: DomainId(id),
-        cores: (id * each..(id + 1) * each).map(CoreId).collect(),
-        steps: steps.clone(),
-        continuous: false,
-    };
+    let domain = |id| toolkit::frequency_domain(id, each, steps.clone());
     (0..model.cores / each).map(domain).collect()
 }
 
@@ -143,8 +131,5 @@ fn capabilities(model: &MachineModel, apps: &[AppSpec]) -> Capabilities {
         (Capability::SchedulerEvents, false, "the simulated machine counts waits in sums only"),
         (Capability::Energy, model.power.is_some(), "the model gives no power"),
     ];
-    found.into_iter().fold(Capabilities::default(), |all, (what, there, why)| match there {
-        true => all.with_capability(what, "simulated"),
-        false => all.without(what, Missing::because(why)),
-    })
+    toolkit::capabilities(found, "simulated")
 }

@@ -5,6 +5,7 @@ use crate::machine::MachineSimulation;
 use crate::machine::queue::{
     IDLE, IDLE_WEIGHT, NICE_0_WEIGHT, NORMAL, ThreadScheduling, cores_of, weight_of_nice,
 };
+use crate::plant::toolkit;
 use lull_control::admission::Numbers;
 use lull_control::{
     AppId, Capability, Coalescing, CoreId, CoreSet, DomainId, GateControl, Got, Machine, NicId,
@@ -109,45 +110,30 @@ impl MachinePlant {
         if !already {
             self.simulation.put(number, &to);
         }
-        answer(to, clamped, already)
+        toolkit::result_of(to, clamped, already)
     }
 
     pub(super) fn set_frequency(&mut self, id: DomainId, wanted: Hertz) -> Got {
-        let Some(domain) = self.machine.domain(id) else {
-            return Got::Refused { why: format!("there is no frequency domain {}", id.0) };
-        };
-        let Some(to) = domain.nearest(wanted) else {
-            return Got::Refused { why: "the model gives one frequency".to_owned() };
-        };
-        let cores: Vec<usize> = domain.cores.iter().map(|core| usize::from(core.0)).collect();
-        let already = cores.iter().all(|core| self.simulation.held(*core) == Some(to));
-        cores.into_iter().for_each(|core| self.simulation.hold(core, Some(to)));
-        let clamped = (to != wanted).then(|| format!("{wanted} is no step"));
-        answer(Setting::Frequency(id, to), clamped, already)
+        let simulation = &mut self.simulation;
+        toolkit::set_frequency(&self.machine, id, wanted, |domain, to| {
+            let cores = || domain.cores.iter().map(|core| usize::from(core.0));
+            let already = cores().all(|core| simulation.held(core) == Some(to));
+            cores().for_each(|core| simulation.hold(core, Some(to)));
+            already
+        })
     }
 
     pub(super) fn set_coalescing(&mut self, id: NicId, wanted: Coalescing) -> Got {
-        let (Some(nic), Some(card)) = (self.machine.nic(id), &mut self.simulation.card) else {
-            return Got::Refused { why: format!("there is no network interface {}", id.0) };
-        };
-        let to = match wanted {
-            Coalescing::Adaptive => None,
-            Coalescing::Delay(delay) => Some(nic.nearest(delay)),
-        };
-        let already = card.delay == to;
-        if !already {
-            card.set_delay(to);
-        }
-        let became = to.map_or(Coalescing::Adaptive, Coalescing::Delay);
-        let why = format!("delays are steps of {} up to {}", nic.delay_step, nic.delay_max);
-        answer(Setting::Coalescing(id, became), (became != wanted).then_some(why), already)
+        let card = &mut self.simulation.card;
+        toolkit::set_coalescing(&self.machine, id, wanted, |to| {
+            card.as_mut().is_some_and(|card| card.set_delay(to))
+        })
     }
 
     /// How the card's interrupts are delayed, if there is one.
     pub(super) fn coalescing(&self) -> Option<Setting> {
         let card = self.simulation.card.as_ref()?;
-        let how = card.delay.map_or(Coalescing::Adaptive, Coalescing::Delay);
-        Some(Setting::Coalescing(NicId(0), how))
+        Some(Setting::Coalescing(NicId(0), toolkit::coalescing(card.delay)))
     }
 
     pub(super) fn set_gate(&mut self, app: AppId, wanted: &Setting) -> Got {
@@ -183,15 +169,6 @@ impl MachinePlant {
             ]
         };
         self.machine.gates.iter().flat_map(of).collect()
-    }
-}
-
-/// Returns the result of a setting.
-fn answer(to: Setting, clamped: Option<String>, already: bool) -> Got {
-    match clamped {
-        Some(why) => Got::Clamped { to, why },
-        None if already => Got::Already,
-        None => Got::Done,
     }
 }
 

@@ -1,8 +1,11 @@
 //! What a policy sees of a machine at the end of an epoch.
 
 use super::{MachinePlant, absent};
+use crate::machine::card::CardState;
 use crate::machine::totals::AppCounters;
 use crate::machine::{CoreTime, MachineSimulation, Work};
+use crate::plant::toolkit;
+use crate::vector::VectorTotals;
 use lull_control::{
     AppId, AppSeen, CoreSeen, EnergySeen, EnergySource, LatencySeen, Observation, Progress,
     ProgressSource, Quantiles, Readings,
@@ -22,8 +25,7 @@ pub(super) struct MachineSnapshot {
     spent: Vec<CoreTime>,
     cores: Vec<CoreCounters>,
     pressure_ns: u128,
-    /// Interrupts of the card, and its packets.
-    card: (u64, u64),
+    card: VectorTotals,
     energy: Joules,
 }
 
@@ -57,7 +59,7 @@ impl MachineSnapshot {
             spent: (0..machine.apps.len()).map(|app| machine.spent(app)).collect(),
             cores: cores.collect(),
             pressure_ns: machine.pressure.integral_at(now_ns),
-            card: machine.card.as_ref().map_or((0, 0), |card| (card.interrupts, card.packets)),
+            card: machine.card.as_deref().map(CardState::totals).unwrap_or_default(),
             energy: machine.energy(),
         }
     }
@@ -108,8 +110,8 @@ impl MachinePlant {
             cores: cores.collect(),
             energy,
             cpu_pressure: pressure,
-            interrupts_per_s: self.card_rate(epoch, self.snapshot.card.0 - before.card.0),
-            packets_per_s: self.card_rate(epoch, self.snapshot.card.1 - before.card.1),
+            interrupts_per_s: self.card_rate(&before, |card| card.interrupts),
+            packets_per_s: self.card_rate(&before, VectorTotals::packets),
             c6_opportunity: self.opportunity(&sleeps, busy_ns),
             idle_gaps: quantiles(sleeps),
             restarted: self.restarted(&before),
@@ -117,12 +119,12 @@ impl MachinePlant {
         }
     }
 
-    fn card_rate(&self, epoch: Nanos, count: u64) -> Gauge<f64> {
-        match (self.simulation.card.is_some(), epoch) {
-            (false, _) => Err(Missing::because("the model gives no network card")),
-            (true, Nanos::ZERO) => Err(no_length()),
-            (true, _) => Ok(count as f64 / epoch.as_secs_f64()),
+    fn card_rate(&self, before: &MachineSnapshot, count: fn(&VectorTotals) -> u64) -> Gauge<f64> {
+        if self.simulation.card.is_none() {
+            return Err(Missing::because("the model gives no network card"));
         }
+        let counted = count(&self.snapshot.card) - count(&before.card);
+        toolkit::rate_per_s(counted, self.snapshot.time - before.time)
     }
 
     fn energy_since(&self, before: &MachineSnapshot) -> Gauge<EnergySeen> {
@@ -144,10 +146,7 @@ impl MachinePlant {
 
     /// A part of the epoch, in [0, 1].
     fn share(&self, before: &MachineSnapshot, part_ns: u128) -> Gauge<f64> {
-        match self.snapshot.time - before.time {
-            Nanos::ZERO => Err(no_length()),
-            epoch => Ok((part_ns as f64 / epoch.0 as f64).min(1.0)),
-        }
+        toolkit::share(part_ns, self.snapshot.time - before.time)
     }
 
     fn core_observation(&self, core: usize, before: &MachineSnapshot) -> CoreSeen {
@@ -211,7 +210,7 @@ impl MachinePlant {
         // The rates of an app that arrived within the epoch are of its own time.
         let epoch = self.presence[app];
         if epoch == Nanos::ZERO {
-            return AppSeen { alive: true, ..AppSeen::unknown(&no_length()) };
+            return AppSeen { alive: true, ..AppSeen::unknown(&toolkit::no_length()) };
         }
         let spent = self.snapshot.spent[number].since(&before.spent[number]);
         let readings = self.readings(number, &counted, &spent, epoch);
@@ -279,10 +278,6 @@ impl CoreTime {
             waited: self.waited - then.waited,
         }
     }
-}
-
-fn no_length() -> Missing {
-    Missing::because("an epoch of no length")
 }
 
 /// A machine has the gauges of a host without resctrl monitors, so that no policy comes
