@@ -29,7 +29,7 @@ fn a_monitor_and_a_named_account_pass_a_gate_at_which_others_wait() {
     let scene = Scene::new();
     let options = [&ONE_SLOT[..], &["--bypass", r#"user = "ops""#]].concat();
     let database = Database::start(&scene, &options);
-    ["monitor", "ops", "web"].map(|user| database.admin(&format!("create user {user}")));
+    database.admin("create user monitor; create user ops; create user web");
     let slow = database.slow_clients(4);
     wait_for("workers that wait", || database.waiting(&scene) >= 2);
     for user in ["monitor", "ops"] {
