@@ -289,7 +289,8 @@ def test_two_agents_on_a_machine_do_not_double_its_energy(copy, export, tmp_path
 # The server is a pod from the first epoch on, and another one of the same workload later.
 PODS = (
     "INSERT INTO pods VALUES (0, 'server', 'shop', 'web-a', '', 'web', '1')",
-    "INSERT INTO pods SELECT max(number) / 2, 'server', 'shop', 'web-b', '', 'web', '2' FROM epochs",
+    "INSERT INTO pods SELECT max(number) / 2, 'server', 'shop', 'web-b', '', 'web', '2' "
+    "FROM epochs",
 )
 
 

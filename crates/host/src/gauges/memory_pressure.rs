@@ -4,8 +4,9 @@
 //! The share of time in which at least one task of the cgroup waited for memory (`some`). The
 //! file's averages are over 10 s and more, so the gauge takes the change of its total over the
 //! epoch. The cgroup is that of the app's first process, and is looked up again in every epoch,
-//! since systemd moves processes; both files stay open, as there may be hundreds of apps. Other processes in the same cgroup count too; an app in the
-//! cgroup at the top has no pressure of its own.
+//! since systemd moves processes; both files stay open, as there may be hundreds of apps. Other
+//! processes in the same cgroup count too; an app in the cgroup at the top has no pressure of its
+//! own.
 //!
 //! Where an objective bounds it, it is the latency of the app as well: the time for which some
 //! task waits in each second.
