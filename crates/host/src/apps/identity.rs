@@ -6,13 +6,13 @@
 //! one tick of 10 ms would be mixed up; that takes a full turn of the counter.
 
 use crate::{LiveThread, Roots};
-use procfs::FromRead;
-use procfs::process::Stat;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
+use std::str::FromStr;
 
 /// A process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ pub struct Facts {
     /// Whether the kernel is taking it down.
     pub is_exiting: bool,
 }
+
+/// Longer than 22 fields of `stat`: a name of up to 64 bytes, and numbers of up to 20 digits.
+const STAT_BYTES: usize = 1024;
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -81,18 +84,45 @@ impl Facts {
         Self::read(&roots.proc.join(format!("{pid}/task/{tid}/stat")))
     }
 
+    /// Reads the first fields of `stat` and no further: it is read for every process and, while
+    /// apps are looked for, again and again.
     fn read(path: &Path) -> io::Result<Self> {
-        let text = std::fs::read(path).map_err(gone_is_not_found)?;
-        let stat = Stat::from_read(text.as_slice()).map_err(|error| {
-            io::Error::other(format!("cannot read {}: {error}", path.display()))
-        })?;
-        Ok(Self {
-            start_ticks: stat.starttime,
-            parent: stat.ppid,
-            group: stat.pgrp,
-            state: stat.state,
-            is_kernels: stat.flags & KERNEL_THREAD != 0,
-            is_exiting: stat.flags & EXITING != 0,
+        let mut file = File::open(path).map_err(gone_is_not_found)?;
+        let (mut buffer, mut length) = ([0; STAT_BYTES], 0);
+        loop {
+            let count = match file.read(&mut buffer[length..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other.map_err(gone_is_not_found)?,
+            };
+            length += count;
+            if let Some(facts) = Self::parse(&buffer[..length]) {
+                return Ok(facts);
+            }
+            if count == 0 {
+                let text = format!("cannot read {}: it is no `stat` of proc(5)", path.display());
+                return Err(io::Error::other(text));
+            }
+        }
+    }
+
+    /// The facts in the first 22 fields of `stat`; `None` if they are not all there.
+    fn parse(stat: &[u8]) -> Option<Self> {
+        // The name in parentheses may hold anything, blanks and parentheses too.
+        let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+        let mut words = stat.get(name_end + 2..)?.split(|byte| *byte == b' ');
+        // Fields 3 to 5 and 9; 22 is complete where another one follows.
+        let state = char::from(*words.next()?.first()?);
+        let (parent, group) = (parsed(words.next()?)?, parsed(words.next()?)?);
+        let flags: u32 = parsed(words.nth(3)?)?;
+        let start_ticks = parsed(words.nth(12)?)?;
+        words.next()?;
+        Some(Self {
+            start_ticks,
+            parent,
+            group,
+            state,
+            is_kernels: flags & KERNEL_THREAD != 0,
+            is_exiting: flags & EXITING != 0,
         })
     }
 
@@ -124,6 +154,11 @@ impl ProcessId {
         let facts = Facts::of_process(roots, self.pid).ok()?;
         (facts.start_ticks == self.start_ticks && !facts.is_ended()).then_some(facts)
     }
+}
+
+/// A word as a number.
+fn parsed<T: FromStr>(word: &[u8]) -> Option<T> {
+    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
 /// The kernel says `ESRCH` where a file of a process outlives the process.
@@ -224,5 +259,35 @@ mod tests {
         let facts = Facts::of_process(&Roots::under(tree.path()), 7).unwrap();
         assert_eq!((facts.start_ticks, facts.parent, facts.group), (4711, 3, 4));
         assert!(!facts.is_kernels && !facts.is_ended());
+    }
+
+    #[test]
+    fn facts_are_those_that_a_whole_parser_reads() {
+        use procfs::FromRead;
+        let mut compared = 0;
+        for (pid, _) in numbers(Path::new("/proc")).unwrap() {
+            let Ok(text) = std::fs::read(format!("/proc/{pid}/stat")) else { continue };
+            let whole = procfs::process::Stat::from_read(text.as_slice()).unwrap();
+            let facts = Facts::parse(&text).unwrap();
+            assert_eq!(
+                (facts.start_ticks, facts.parent, facts.group, facts.state),
+                (whole.starttime, whole.ppid, whole.pgrp, whole.state)
+            );
+            assert_eq!(facts.is_kernels, whole.flags & KERNEL_THREAD != 0);
+            compared += 1;
+        }
+        assert!(compared > 1, "this process and its parent at least");
+    }
+
+    #[test]
+    fn a_stat_that_is_cut_short_is_an_error_and_no_facts() {
+        let tree = tempfile::tempdir().unwrap();
+        let task = tree.path().join("proc/7");
+        std::fs::create_dir_all(&task).unwrap();
+        for stat in ["", "7 (a) S", "7 (a) S 3 4 4 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0 47"] {
+            std::fs::write(task.join("stat"), stat).unwrap();
+            let error = Facts::of_process(&Roots::under(tree.path()), 7).unwrap_err();
+            assert!(error.to_string().contains("proc/7/stat"), "{error}");
+        }
     }
 }
