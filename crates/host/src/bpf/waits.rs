@@ -172,6 +172,8 @@ impl WaitWatch {
 mod tests {
     use super::super::tests::allowed;
     use super::*;
+    use rustix::process::Pid;
+    use rustix::thread::sched_getaffinity;
     use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
@@ -290,7 +292,7 @@ mod tests {
 
     #[test]
     fn waits_on_a_core_without_clocks_count_and_are_attributed_to_nothing() {
-        let allowed_cores = rustix::thread::sched_getaffinity(None).unwrap();
+        let allowed_cores = sched_getaffinity(None).unwrap();
         let last = (1..64).rev().find(|core| allowed_cores.is_set(*core));
         let Some(last) = last else { return lull_testing::skip("the test needs a second core") };
         let begun = WaitWatch::begin_on(1, last);
@@ -300,6 +302,12 @@ mod tests {
         let Some(mut watch) = allowed(begun) else { return };
         let spin = "while :; do :; done";
         let own = [shell_on(last, spin), shell_on(last, spin)];
+        // Before it is pinned, a shell may wait on a core that has clocks.
+        let is_pinned = |one: &Ends| {
+            let pid = Pid::from_raw(one.0.id().cast_signed());
+            sched_getaffinity(pid).is_ok_and(|cores| cores.count() == 1 && cores.is_set(last))
+        };
+        until("both are pinned", || own.iter().all(is_pinned));
         watch.follow(&own.iter().map(|one| (one.0.id(), 0)).collect()).unwrap();
         until("waits for each other", || watch.read(0).waits.total() > Nanos::from_millis(50));
         let seen = watch.read(0);
