@@ -483,9 +483,9 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_well_formed() {
-        let gauges = gauges().map(|metric| metric.prometheus_name());
+        let gauges = gauges().map(Metric::prometheus_name);
         // Of a counter the family, which is its name in OpenMetrics without `_total`.
-        let families = counters().map(|metric| metric.family());
+        let families = counters().map(Metric::family);
         let histogram = [histogram::LATENCY_HISTOGRAM.to_owned()];
         let names: BTreeSet<_> = gauges.chain(families).chain(histogram).collect();
         assert_eq!(names.len(), ALL.len() + 1);

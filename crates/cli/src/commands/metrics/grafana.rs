@@ -255,7 +255,7 @@ mod tests {
         let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
         let asked: Vec<&str> =
             targets.map(|it| it["expr"].as_str().unwrap().split('{').next().unwrap()).collect();
-        let wanted: BTreeSet<_> = gauges().map(|metric| metric.prometheus_name()).collect();
+        let wanted: BTreeSet<_> = gauges().map(Metric::prometheus_name).collect();
         assert_eq!(asked.len(), wanted.len());
         assert!(asked.iter().all(|name| wanted.contains(*name)), "{asked:?}");
     }
