@@ -160,7 +160,7 @@ struct Watcher<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     GoesOn,
-    BeginsAnew,
+    Restarts,
     /// The process ends, and the agent starts another one, which reads its files again.
     Ends,
 }
@@ -196,7 +196,7 @@ impl<'a> Watcher<'a> {
                 Some(Next::GoesOn) => {}
                 Some(Next::Ends) => anyhow::bail!("the client certificate was refused"),
                 // A new client reads the token again, and leaves connections that hang.
-                Some(Next::BeginsAnew) => {
+                Some(Next::Restarts) => {
                     self.renewed = Instant::now();
                     if let Ok(client) = api::client(&self.config, &self.throttle) {
                         let throttle = self.throttle.clone();
@@ -224,7 +224,7 @@ impl<'a> Watcher<'a> {
             tokio::select! {
                 change = changes.next() => match change {
                     Some(change) => next = self.take(change),
-                    None => next = Next::BeginsAnew,
+                    None => next = Next::Restarts,
                 },
                 ready = self.out.channel.readable() => {
                     ready?;
@@ -276,7 +276,7 @@ impl<'a> Watcher<'a> {
             Ok(()) if self.health.is_refused() => Next::GoesOn,
             Ok(()) => {
                 self.health.hear(Instant::now());
-                if was_lost { Next::BeginsAnew } else { Next::GoesOn }
+                if was_lost { Next::Restarts } else { Next::GoesOn }
             }
             Err(why) => {
                 self.health.lose(why, false);
@@ -304,7 +304,7 @@ impl<'a> Watcher<'a> {
                 self.health.lose(api::describe(&error, "pods"), api::is_answer(&error));
                 if api::is_unauthorized(&error) && self.renewed.elapsed() >= PROBE_WHILE_LOST {
                     let has_certificate = self.config.auth_info.client_certificate_data.is_some();
-                    return if has_certificate { Next::Ends } else { Next::BeginsAnew };
+                    return if has_certificate { Next::Ends } else { Next::Restarts };
                 }
             }
         }

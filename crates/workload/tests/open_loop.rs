@@ -192,7 +192,7 @@ fn skip_line(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn lost_connections_are_made_anew_and_their_requests_counted() {
+fn lost_connections_are_made_again_and_their_requests_counted() {
     // Answers three requests, hangs up on the fourth.
     let talk = |mut stream: TcpStream| {
         for _ in 0..3 {

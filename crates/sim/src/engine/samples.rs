@@ -38,14 +38,14 @@ impl Samples {
     /// One sample of mean 1; `unit` is one of those that it was made for.
     #[inline(always)]
     pub(super) fn draw(&mut self, unit: &Unit) -> f64 {
-        let Some(drawn) = self.ahead.get(self.next) else { return self.draw_anew(unit) };
+        let Some(drawn) = self.ahead.get(self.next) else { return self.draw_again(unit) };
         self.next += 1;
         *drawn
     }
 
     /// The same where none is ahead.
     #[inline(never)]
-    fn draw_anew(&mut self, unit: &Unit) -> f64 {
+    fn draw_again(&mut self, unit: &Unit) -> f64 {
         if !self.is_exponential {
             return unit.sample(&mut self.stream);
         }

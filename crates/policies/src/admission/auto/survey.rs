@@ -303,12 +303,12 @@ impl Survey {
     fn ends_disturbed(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
         match self.what {
             What::Batches | What::Neighbours => Progress::Torn,
-            What::Caps | What::Rests => self.begins_anew(aim, rng),
+            What::Caps | What::Rests => self.restart(aim, rng),
         }
     }
 
     /// Forgets all but the last block of the reference.
-    fn begins_anew(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
+    fn restart(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
         self.restarts += 1;
         (self.rounds, self.blocks, self.hopeless_at) = (0, 0, None);
         let Alpha { gain, kept } = self.alpha;
@@ -518,12 +518,12 @@ mod tests {
     }
 
     #[test]
-    fn a_survey_that_begins_anew_has_the_candidates_it_was_planned_with() {
+    fn a_survey_that_restarts_has_the_candidates_it_was_planned_with() {
         let mut survey = survey(What::Caps, &[51, 28, 15, 8], 1);
         let (setting, evidence) = (cap(20), Evidence::new());
         survey.candidates.push(Candidate { setting, evidence, is_alive: true });
         let mut rng = Rng::seed_from_u64(2);
-        assert!(matches!(survey.begins_anew(&aim(), &mut rng), Progress::GoesOn));
+        assert!(matches!(survey.restart(&aim(), &mut rng), Progress::GoesOn));
         let settings: Vec<Setting> = survey.candidates.iter().map(|one| one.setting).collect();
         assert_eq!(settings, [51, 28, 15, 8].map(cap));
         assert!(survey.candidates.iter().all(|one| one.is_alive));
