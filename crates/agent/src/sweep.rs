@@ -6,8 +6,8 @@
 //! It can be rebuilt from its trials.
 //!
 //! A knob level that was refused is not proposed again. Trials are stored as [`rows`]. What they
-//! say is in [`analysis`]: means with intervals, the front, which knobs had an effect, and the best setting with its
-//! evidence.
+//! say is in [`analysis`]: means with intervals, the front, which knobs had an effect, and the
+//! best setting with its evidence.
 
 pub mod analysis;
 pub mod rows;

@@ -15,7 +15,8 @@ pub const NATIVE_SCHEMA: i32 = 3;
 /// What has been counted since the run began.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// By the counter's place among [`rows::counters`] and the app's name, which is empty for the machine.
+    /// By the counter's place among [`rows::counters`] and the app's name, which is empty for the
+    /// machine.
     counts: BTreeMap<(u16, String), f64>,
     /// By the app's name.
     latencies: BTreeMap<String, LatencyTotals>,

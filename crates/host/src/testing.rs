@@ -37,6 +37,19 @@ impl Tree {
     }
 }
 
+/// A tree with these files of cgroups, by path below the hierarchy's root, and no process.
+pub(crate) fn cgroup_tree(files: &[(&str, &str)]) -> (TempDir, Roots) {
+    let tree = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = tree.path().join("sys/fs/cgroup").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let roots = Roots::under(tree.path());
+    std::fs::create_dir_all(&roots.proc).unwrap();
+    (tree, roots)
+}
+
 /// Wakes no worker.
 pub(crate) struct NoWake;
 

@@ -14,7 +14,7 @@ mod power;
 mod write;
 
 use crate::cli::{CalibrateApps, CalibrateArgs, CalibrateMachine, Cli, Command, LoadArgs};
-use crate::commands::{UsageError, load};
+use crate::commands::{UsageError, load, save};
 use crate::signals;
 use crate::signals::stop_request;
 use crate::text::{number, table};
@@ -113,7 +113,7 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
     let keys: Vec<_> = apps.iter().map(|found| (found.name.clone(), found.keys())).collect();
     let text = write::with_keys(config.source.text(), &keys)?;
     let file = args.output.as_ref().unwrap_or(path);
-    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    save::text(file, &text)?;
     let report = Report { apps, wrote: file.display().to_string() };
     if args.json {
         return super::print_json(&report);

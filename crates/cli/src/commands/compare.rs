@@ -8,10 +8,9 @@
 mod result;
 
 use crate::cli::CompareArgs;
-use crate::commands::UsageError;
+use crate::commands::{UsageError, save};
 use crate::signals::stop_request;
 use crate::{progress, say};
-use anyhow::Context;
 use indicatif::ProgressBar;
 use lull_agent::config::Config;
 use lull_agent::recorded::{Part, Run};
@@ -48,8 +47,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let parts = Part::all_of(&run, args.block.scale(SETTLE))?;
     let report = Report::from_parts(&run, &policies, &parts, refused, record);
     if let Some(file) = &args.markdown {
-        std::fs::write(file, report.markdown())
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        save::text(file, &report.markdown())?;
     }
     if args.json {
         return super::print_json(&report);

@@ -48,8 +48,7 @@ pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<()> {
     drop(emulated);
     let report = Report::from_blocks(args, &plan, &blocks);
     if let Some(file) = &args.markdown {
-        std::fs::write(file, report.markdown())
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        super::save::text(file, &report.markdown())?;
     }
     if args.json {
         return super::print_json(&report);

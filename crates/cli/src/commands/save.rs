@@ -49,6 +49,11 @@ pub(super) fn all(files: &[(&Destination, Vec<u8>)]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Writes the text of a result over a file.
+pub(super) fn text(file: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -186,17 +186,7 @@ fn directories(directory: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
-        let tree = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = tree.path().join("sys/fs/cgroup").join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let roots = Roots::under(tree.path());
-        (tree, roots)
-    }
+    use crate::testing::cgroup_tree as tree;
 
     #[test]
     fn processes_of_cgroups_below_belong_and_those_of_other_namespaces_do_not() {

@@ -251,18 +251,7 @@ impl UnitSearch {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
-        let tree = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = tree.path().join("sys/fs/cgroup").join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let roots = Roots::under(tree.path());
-        std::fs::create_dir_all(&roots.proc).unwrap();
-        (tree, roots)
-    }
+    use crate::testing::cgroup_tree as tree;
 
     fn found(search: &mut Search, roots: &Roots) -> Vec<i32> {
         search.of_cgroups(roots).unwrap().into_iter().collect()
