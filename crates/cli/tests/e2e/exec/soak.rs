@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use std::process::Child;
 
 /// The number of events that CI has time for.
-const EVENTS: u32 = 40;
+const EVENTS: u32 = 25;
 /// A limit on the clients at a time keeps the test short.
 const CLIENTS_MAX: usize = 24;
 

@@ -67,7 +67,8 @@ int BIO_meth_set_write(BIO_METHOD *, int (*)(BIO *, const char *, int));
 int BIO_meth_set_ctrl(BIO_METHOD *, long (*)(BIO *, int, long, void *));
 int BIO_read(BIO *, void *, int), BIO_write(BIO *, const void *, int);
 void BIO_set_data(BIO *, void *), *BIO_get_data(BIO *), BIO_set_init(BIO *, int);
-enum { WANT_READ = 2, WANT_WRITE = 3, PEM = 1, BIO_FLUSH = 11, MAX_VERSION = 124, TLS_1_2 = 0x303, SOURCE_SINK = 0x400 };
+enum { WANT_READ = 2, WANT_WRITE = 3, PEM = 1, BIO_FLUSH = 11, MAX_VERSION = 124, TLS_1_2 = 0x303,
+       SOURCE_SINK = 0x400 };
 
 static enum { FD, EX, POLL, BIOS, MEMORY } how;
 
