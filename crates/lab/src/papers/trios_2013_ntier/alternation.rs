@@ -152,7 +152,9 @@ mod tests {
     #[test]
     fn the_pair_that_alternates_is_found_behind_sums_that_do_not() {
         let wave = |from: usize| -> Vec<f64> {
-            (0..2 * SHOWN).map(|at| if (at + from) / 10 % 2 == 0 { 1.0 } else { 0.6 }).collect()
+            (0..2 * SHOWN)
+                .map(|at| if ((at + from) / 10).is_multiple_of(2) { 1.0 } else { 0.6 })
+                .collect()
         };
         let (up, down) = (wave(0), wave(10));
         let mut watcher = AlternationWatcher::new(vec![false, false, true, true]);
