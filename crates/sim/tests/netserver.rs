@@ -196,6 +196,27 @@ fn a_ping_pong_goes_round_faster_without_a_delay_on_small_messages() {
 }
 
 #[test]
+fn a_client_that_answers_within_a_round_of_polling_is_served_after_it() {
+    let mut model = model();
+    model.stack.run_to_completion = true;
+    model.nic.tx_interrupts = false;
+    model.traffic = Traffic::PingPong(PingPong {
+        bytes: 512 * 1024,
+        segment: 1448,
+        window: 44,
+        network: Nanos::from_micros(1),
+        turnaround: Nanos::ZERO,
+        cycles_per_byte: 0.5,
+    });
+    let totals = run(&model, GHZ(12), 50);
+    assert!(totals.answered > 100, "{}", totals.answered);
+    let idle: Nanos = totals.residency.iter().copied().sum();
+    let both = idle + totals.busy;
+    let whole = Nanos(2 * totals.span.0);
+    assert!(both.0.abs_diff(whole.0) < 1_000_000, "time never goes back: {both} of {whole}");
+}
+
+#[test]
 fn knobs_are_rounded_refused_and_given_back() {
     let mut plant = NetServerPlant::new(&model(), app(), 1, 0).unwrap();
     assert!(plant.machine().capabilities.has(Capability::Coalescing));

@@ -130,7 +130,9 @@ impl Core {
     /// Runs to this time.
     pub(super) fn run_until(&mut self, end_ns: u64, config: &CoreConfig) {
         loop {
-            let coming_ns = self.client.next_ns();
+            // Replies within a round of polling are simulated at its end: what the client sends
+            // after them may have been due before.
+            let coming_ns = self.client.next_ns().max(self.now_ns);
             let next_ns = coming_ns.min(self.until_ns).min(self.vector.due_ns());
             if next_ns > end_ns {
                 break;
