@@ -4,6 +4,7 @@ mod admission;
 mod dispatch;
 mod gate;
 mod kernel;
+mod objective;
 mod result;
 mod watching;
 

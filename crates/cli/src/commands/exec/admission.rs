@@ -2,9 +2,9 @@
 
 use super::UsageError;
 use super::gate::inline_table;
+use super::objective::objectives;
 use crate::cli::{ExecMode, GateArgs};
 use lull_agent::admission::{LiveAdmission, Post, Promise, workers};
-use lull_control::{Objective, WrittenObjective};
 use lull_host::oncall::Runtime;
 use lull_oncall::Settings;
 use std::sync::Arc;
@@ -20,8 +20,7 @@ pub(super) fn live_admission(
     closed: Settings,
 ) -> Result<Option<LiveAdmission>, UsageError> {
     let Some(name) = args.controller() else { return Ok(None) };
-    let asked = args.objectives.iter().map(|text| objective(text));
-    let asked = asked.collect::<Result<Vec<_>, _>>()?;
+    let asked = objectives(&args.objectives)?;
     let post = Post {
         name: name.to_owned(),
         keys: table(&args.keys)?,
@@ -66,20 +65,9 @@ fn promises(texts: &[String]) -> Result<Vec<Promise>, UsageError> {
     texts.iter().map(read).collect()
 }
 
-/// An objective as a config would have it, with or without quotes.
-pub(super) fn objective(text: &str) -> Result<Objective, UsageError> {
-    let read = |text: &str| toml::from_str::<WrittenObjective>(text);
-    let quoted = text.split_once('=').map(|(key, value)| format!("{key}=\"{}\"", value.trim()));
-    let read = read(text).or_else(|error| read(quoted.as_deref().unwrap_or(text)).or(Err(error)));
-    let wrong =
-        |error: toml::de::Error| UsageError(format!("--objective {text}: {}", error.message()));
-    read.map(|written| written.0).map_err(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_measure::{Nanos, Percentile};
 
     #[test]
     fn keys_are_those_of_a_config_and_a_slip_is_told_as_it_was_written() {
@@ -89,20 +77,5 @@ mod tests {
         assert_eq!(table["goal"].as_str(), Some("tail"));
         let error = super::table(&["goal=tail".to_owned()]).unwrap_err().0;
         assert!(error.starts_with("--key goal=tail: "), "{error}");
-    }
-
-    #[test]
-    fn an_objective_is_that_of_a_config_and_needs_no_quotes() {
-        let bound = Nanos::from_millis(50);
-        let tail = Objective::Tail { percentile: Percentile::P99, bound };
-        assert_eq!(objective("p99=50ms").unwrap(), tail);
-        assert_eq!(objective("p99 = \"50ms\"").unwrap(), tail);
-        let floor = Objective::Throughput { floor_per_s: 1000.0 };
-        assert_eq!(objective("throughput=1000").unwrap(), floor);
-        for (text, why) in [("p99=fast", "fast"), ("speed=5", "unknown objective"), ("p99", "p99")]
-        {
-            let error = objective(text).unwrap_err().0;
-            assert!(error.starts_with("--objective ") && error.contains(why), "{error}");
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! `lull exec --dispatch`: the requests of an unmodified server on cores of several speeds.
 
 use super::UsageError;
-use super::admission::objective;
+use super::objective::objectives;
 use crate::cli::ExecArgs;
 use crate::say;
 use anyhow::Context;
@@ -76,9 +76,8 @@ impl Dispatching {
 }
 
 /// Returns a config for a dispatcher by its name.
-fn named(name: &str, objectives: &[String]) -> anyhow::Result<Config> {
-    let asked = objectives.iter().map(|text| objective(text)).collect::<Result<Vec<_>, _>>()?;
-    let tail = asked.into_iter().find_map(|objective| match objective {
+fn named(name: &str, written: &[String]) -> anyhow::Result<Config> {
+    let tail = objectives(written)?.into_iter().find_map(|objective| match objective {
         Objective::Tail { percentile, bound } => Some((percentile, bound)),
         _ => None,
     });

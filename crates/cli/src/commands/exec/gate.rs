@@ -1,11 +1,10 @@
 //! The settings of a gate from the options of `lull exec` and `lull attach`.
 
 use super::UsageError;
-use super::admission::objective;
+use super::objective::objectives;
 use crate::cli::{ExecMode, GateArgs};
 use lull_agent::admission::{longest_wait, tightest_bound};
 use lull_agent::config::{ClientClassSection, ClientMatchSection, bypass, client_classes};
-use lull_control::Objective;
 use lull_host::oncall::{ClientClass, ClientMatch, Rules};
 use lull_measure::Nanos;
 use lull_oncall::{BREAK_EVEN_NS, Mode, PARK_MAX_NS, Settings};
@@ -123,12 +122,8 @@ fn park_max(args: &GateArgs) -> Result<Nanos, UsageError> {
         Some(longest) => Ok(longest),
         // A promise makes other connections wait on purpose.
         None if !args.promises.is_empty() => Ok(most),
-        None => Ok(longest_wait(&objectives(args)?)),
+        None => Ok(longest_wait(&objectives(&args.objectives)?)),
     }
-}
-
-fn objectives(args: &GateArgs) -> Result<Vec<Objective>, UsageError> {
-    args.objectives.iter().map(|text| objective(text)).collect()
 }
 
 /// Returns which connections may wait, and the protocol of the server.
@@ -146,7 +141,7 @@ pub(in crate::commands) fn rules(args: &GateArgs) -> anyhow::Result<Rules> {
         exempt_ports: args.exempt_ports.clone(),
         bypass: read_bypass(args, &client_classes)?,
         client_classes,
-        long_wait: tightest_bound(&objectives(args)?),
+        long_wait: tightest_bound(&objectives(&args.objectives)?),
     })
 }
 

@@ -1,0 +1,43 @@
+//! Objectives in the options of `lull exec` and `lull attach`.
+
+use super::UsageError;
+use lull_control::{Objective, WrittenObjective};
+
+/// Objectives, each in its argument.
+///
+/// # Errors
+/// The first invalid one and the reason.
+pub(super) fn objectives(texts: &[String]) -> Result<Vec<Objective>, UsageError> {
+    texts.iter().map(|text| objective(text)).collect()
+}
+
+/// An objective as a config would have it, with or without quotes.
+fn objective(text: &str) -> Result<Objective, UsageError> {
+    let read = |text: &str| toml::from_str::<WrittenObjective>(text);
+    let quoted = text.split_once('=').map(|(key, value)| format!("{key}=\"{}\"", value.trim()));
+    let read = read(text).or_else(|error| read(quoted.as_deref().unwrap_or(text)).or(Err(error)));
+    let wrong =
+        |error: toml::de::Error| UsageError(format!("--objective {text}: {}", error.message()));
+    read.map(|written| written.0).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_measure::{Nanos, Percentile};
+
+    #[test]
+    fn an_objective_is_that_of_a_config_and_needs_no_quotes() {
+        let bound = Nanos::from_millis(50);
+        let tail = Objective::Tail { percentile: Percentile::P99, bound };
+        assert_eq!(objective("p99=50ms").unwrap(), tail);
+        assert_eq!(objective("p99 = \"50ms\"").unwrap(), tail);
+        let floor = Objective::Throughput { floor_per_s: 1000.0 };
+        assert_eq!(objective("throughput=1000").unwrap(), floor);
+        for (text, why) in [("p99=fast", "fast"), ("speed=5", "unknown objective"), ("p99", "p99")]
+        {
+            let error = objective(text).unwrap_err().0;
+            assert!(error.starts_with("--objective ") && error.contains(why), "{error}");
+        }
+    }
+}
