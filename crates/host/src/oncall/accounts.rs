@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The label of accounts that found no row of their own in the page.
 const OTHERS: &str = "others";
-/// Stands for a name that no message has shown: a client that changed its user.
+/// The text of a name that no message has shown: that of a client that changed its user.
 const UNKNOWN: &str = "?";
 
 /// How long turns of one account waited at the gate.
