@@ -420,7 +420,13 @@ fn finish_puts_every_knob_back() {
 #[test]
 fn every_metric_of_the_catalogue_is_produced() {
     let mut run = run(isolate(), Rules::default());
-    let epoch = run.turn().unwrap();
+    let mut epoch = run.turn().unwrap();
+    let account = ClientAccountSeen {
+        name: "web@shop".to_owned(),
+        waits: 1,
+        wait_quantiles: (Nanos::from_millis(1), Nanos::from_millis(2)),
+    };
+    epoch.seen.apps[0].client_accounts.push(account);
     let state = run.controller().state();
     let produced: BTreeSet<_> = samples(run.plant().apps(), state, &epoch.seen, &epoch.standing)
         .into_iter()

@@ -306,7 +306,7 @@ fn a_tail_from_prometheus_needs_a_query_and_a_policy_that_goes_by_it() {
     let error = config.under("tide").check_latency_detail().unwrap_err().to_string();
     assert!(error.contains("app[0].latency: `tide` needs every request"), "{error}");
     let cases = [
-        (with(address), "app[0].latency: needs query"),
+        (with(address), "app[0].latency: needs `query`"),
         (with("query = \"up\""), "app[0].query: is for latency"),
         (
             with(&format!("{address}\nquery = \"up\"\nprometheus = {{ token = \"/t\" }}")),

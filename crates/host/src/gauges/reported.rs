@@ -189,7 +189,7 @@ mod tests {
         assert!(why.contains("40.0s old") && why.contains("15"), "{why}");
         assert!(harvest(Ok(None)).is_err());
         let why = harvest(Err(Missing::because("status 503"))).unwrap_err().to_string();
-        assert!(why.contains("age of the data is not known: status 503"), "{why}");
+        assert!(why.contains("age of the data is unknown: status 503"), "{why}");
         assert!(harvest(Ok(Some(SECOND))).is_ok());
     }
 

@@ -130,7 +130,17 @@ fn every_key_says_what_it_means_what_to_write_and_its_unit() {
         section.keys.iter().filter(numeric).map(|key| key.name.clone()).collect::<Vec<_>>()
     });
     let unitless: Vec<String> = unitless.collect();
-    let wanted =
-        ["seed", "pid", "order", "weight", "port", "exempt_ports", "port", "queueing", "seed"];
+    let wanted = [
+        "seed",
+        "pid",
+        "order",
+        "weight",
+        "port",
+        "exempt_ports",
+        "port",
+        "port",
+        "queueing",
+        "seed",
+    ];
     assert_eq!(unitless, wanted, "numbers that count nothing");
 }
