@@ -29,7 +29,9 @@
 //! endless polling to a kernel thread (only a core whose polling alone exceeds
 //! its time would need it); cache effects of batches; frequency transitions,
 //! which take 10 us where a governor acts every 10 ms. Instructions are not
-//! modelled, cycles are.
+//! modelled, cycles are. Where requests are served in the round that receives them, the round
+//! is simulated at its end, so that what a client sends after a reply arrives no earlier: a
+//! ping-pong whose network is faster than a round is too slow on such a stack.
 
 mod check;
 mod client;
