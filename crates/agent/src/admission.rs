@@ -238,7 +238,8 @@ impl LiveAdmission {
         self.survey_turn.update(false);
     }
 
-    /// Tells the admission controller that a knob of the machine was set, or an app arrived or departed.
+    /// Notifies the admission controller that a knob of the machine was set, or an app arrived or
+    /// departed.
     pub fn machine_changed(&mut self) {
         self.admission.machine_changed();
     }

@@ -170,13 +170,14 @@ impl Auto {
     fn new(config: Config, site: &Site<'_>) -> Result<Self, PolicyError> {
         let asked = ServerObjective::from_list(site.asked);
         let aim = Aim::new(&config, asked);
+        let bound = asked.bound_s.map(Nanos::from_secs_f64);
         if !site.workers.may_wait() && pauses(&config, &aim, site.workers).is_empty() {
             let message = "`auto` lets workers rest for as long as a promise allows: state a tail \
                            objective of more than 1.25 ms, or let workers wait instead";
             return Err(wrong("name", message.to_owned()));
         }
         Ok(Self {
-            window: Window::new(config.window, config.look, asked),
+            window: Window::new(config.window, config.look, asked.at, bound),
             stage: SCOUTING,
             workers: site.workers,
             cores: site.cores,

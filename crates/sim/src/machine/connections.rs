@@ -248,7 +248,7 @@ impl MachineSimulation {
         }
     }
 
-    /// Tells the admission controller that a knob of the machine was set.
+    /// Notifies the admission controller that a knob of the machine was set.
     pub(super) fn note_machine_change(&mut self) {
         if let Some(gated) = &mut self.gated {
             gated.admission.machine_changed();

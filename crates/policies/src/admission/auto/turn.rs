@@ -2,7 +2,7 @@
 //!
 //! One gate of a machine at a time is surveyed, pairs of a limit in force included: settings that
 //! another gate tries would count for those of this one. A block in which another knob was set, or
-//! an app came or went, is dropped.
+//! an app arrived or departed, is dropped.
 
 use super::{Auto, Stage, candidates, pauses};
 use lull_control::admission::Admission;

@@ -4,7 +4,6 @@
 //! admitted under the setting (`survival.rs`), where the gate shows which are under way; elsewhere
 //! of all that ends.
 
-use super::aim::ServerObjective;
 use super::survival::Survival;
 use lull_control::admission::Seen;
 use lull_measure::{Latency, Nanos, Percentile};
@@ -92,9 +91,14 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Windows of this length at least, for the latency at the percentile of an objective.
-    pub(super) fn new(least: Nanos, usual_gap: Nanos, objective: ServerObjective) -> Self {
-        let bound = objective.bound_s.map(Nanos::from_secs_f64);
+    /// Windows of this length at least, for the latency at this percentile and the share of
+    /// transactions over a bound.
+    pub(super) fn new(
+        least: Nanos,
+        usual_gap: Nanos,
+        at: Percentile,
+        bound: Option<Nanos>,
+    ) -> Self {
         let least = bound.map_or(least, |bound| least.max(bound.scale(BOUNDS).min(WINDOW_MAX)));
         Self {
             length: least,
@@ -102,7 +106,7 @@ impl Window {
             wash_out: least / 4,
             mean_s: 0.0,
             crowd: 0.0,
-            at: objective.at,
+            at,
             bound,
             since_result: None,
             begun: None,
