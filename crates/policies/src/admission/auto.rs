@@ -463,7 +463,7 @@ impl Admission for Auto {
             }
             None => self.check_block(seen.now),
         }
-        self.turn.is_wanted = self.would_survey(seen.now);
+        self.turn.is_wanted = self.needs_turn(seen.now);
         let again = self.config.look;
         let (cap, batch, pace) = match self.present() {
             Setting::Open => (u32::MAX, 1, Pace::Open { again }),

@@ -41,8 +41,14 @@ impl Auto {
             || !pauses(&self.config, &self.aim, self.workers).is_empty()
     }
 
+    /// Returns whether the gate needs the turn. Without results for a long time (no load, or too
+    /// little) nothing can be surveyed: other gates may be until there is a result again.
+    pub(super) fn needs_turn(&self, now: Nanos) -> bool {
+        self.would_survey(now) && !self.window.is_overdue(now)
+    }
+
     /// Returns whether a survey or a pair is under way, or would begin now.
-    pub(super) fn would_survey(&self, now: Nanos) -> bool {
+    fn would_survey(&self, now: Nanos) -> bool {
         match &self.stage {
             Stage::Scouting { is_reported } => {
                 (!is_reported || self.turn.has_candidates) && self.may_survey(now)
@@ -105,17 +111,21 @@ mod tests {
             Self { auto, limits: RoundLimits::open(1), now: Nanos::ZERO }
         }
 
-        /// A tenth of a second.
+        /// A tenth of a second with load.
         fn look(&mut self) {
-            self.now += Nanos::from_millis(100);
             let (queries, latency_ms) =
                 if self.auto.present() == Setting::Open { (100, 60) } else { (140, 40) };
             let latency = Nanos::from_millis(latency_ms);
-            let answered = [Answered { connection: 0, latency, queries }];
+            self.look_at(&[Answered { connection: 0, latency, queries }]);
+        }
+
+        /// A tenth of a second in which this was answered.
+        fn look_at(&mut self, answered: &[Answered]) {
+            self.now += Nanos::from_millis(100);
             let missing = || Missing::because("this server does not exist");
             let seen = Seen {
                 now: self.now,
-                answered: &answered,
+                answered,
                 waiting: &[0],
                 under_way: Err(missing()),
                 device: Err(missing()),
@@ -147,6 +157,27 @@ mod tests {
         assert!(matches!(gate.auto.setting, Setting::Flow { .. }), "{:?}", gate.auto.setting);
         // After the pair that is due another gate may be surveyed.
         assert!(gate.until(|auto| !auto.wants_survey()).is_some());
+    }
+
+    #[test]
+    fn a_gate_without_load_leaves_the_turn_to_others_until_it_has_load() {
+        let mut gate = Gate::new();
+        let is_left = |gate: &mut Gate| {
+            (0..1200).any(|_| {
+                gate.look_at(&[]);
+                !gate.auto.wants_survey()
+            })
+        };
+        assert!(is_left(&mut gate));
+        gate.auto.allow_survey(false);
+        for _ in 0..100 {
+            gate.look_at(&[]);
+            assert!(!gate.auto.wants_survey());
+        }
+        assert!(gate.until(Auto::wants_survey).is_some());
+        gate.auto.allow_survey(true);
+        assert!(gate.until(Auto::is_surveying).is_some());
+        assert!(is_left(&mut gate), "the load ended in a survey");
     }
 
     #[test]
