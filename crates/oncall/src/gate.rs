@@ -245,11 +245,9 @@ impl<'a> Gate<'a> {
     ///
     /// These checks end expired leases, pauses and the lease of a silent agent when nothing
     /// else happens. Workers check at different times, and the more of them wait, the less
-    /// often each does. A shared count of 0 is corrected here, since a worker waits.
+    /// often each does.
     pub fn deadline_ns(&self, id: Id, now_ns: u64) -> u64 {
-        let waiters = self.count_waiters();
-        self.raise_count(waiters);
-        let waiters = u64::from(waiters).max(1);
+        let waiters = u64::from(self.count_waiters()).max(1);
         let period = (waiters * TICK_OF_ONE_NS).clamp(TICK_NS, TICK_MAX_NS);
         // Multiples of the golden ratio spread evenly for any number of workers.
         let share = u64::from(id.0.wrapping_mul(0x9e37_79b9));

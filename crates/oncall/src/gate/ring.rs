@@ -251,20 +251,6 @@ impl Gate<'_> {
         }
     }
 
-    /// Corrects a shared count of 0 while workers wait. The gate never leaves such a count, for
-    /// it rises before a connection enters the ring and falls after it has left: another program
-    /// has written it, or a correction that met other calls. Until it is corrected, the end of a
-    /// turn wakes no worker, and one that arrives may go first.
-    ///
-    /// A count that is too high is left to [`Gate::recount_waiters`]: it costs searches, but
-    /// delays no worker.
-    pub(super) fn raise_count(&self, waiters: u32) {
-        let shared = &self.control.ring.waiters;
-        if waiters > 0 && shared.load(Ordering::Relaxed) == 0 {
-            let _ = shared.compare_exchange(0, waiters, Ordering::Relaxed, Ordering::Relaxed);
-        }
-    }
-
     /// Adds a waiting connection to the ring again if a process that died has lost it. For
     /// connections without a worker that checks the gate at its deadlines.
     pub fn requeue(&self, id: Id) {
