@@ -3,23 +3,42 @@
 //! A process of PostgreSQL that waits for its client has a timer for `idle_session_timeout`. It
 //! stops that timer only when it has its query from the library, which holds the query back
 //! while the worker waits. So the timer could end the session of a client whose query has
-//! arrived. A worker therefore stops waiting before its timer fires.
+//! arrived. A worker of a session with that setting therefore stops waiting before its process's
+//! timer fires.
+//!
+//! PostgreSQL has one timer for all its time-outs, of which the earliest sets it, and leaves it
+//! running when that one is no longer needed. So the time that is left may be that of another.
 
 use crate::page;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 
 const ITIMER_REAL: c_int = 0;
+/// PostgreSQL's variable of `idle_session_timeout` in milliseconds, an `int`, since version 14; 0
+/// in a session without.
+const IDLE_SESSION_TIMEOUT: &CStr = c"IdleSessionTimeout";
 /// A worker waits for this part of the time that is left of the timer: the rest is for a machine
 /// that is late to run it.
 const WAITED_PART: u64 = 2;
 
-/// Returns when a worker that begins to wait now must stop waiting because of its process's timer;
-/// `u64::MAX` if it has none.
+/// Returns when a worker that begins to wait now must stop waiting because its session may end by
+/// `idle_session_timeout`; `u64::MAX` if it has no such setting, or no timer is set.
 pub(crate) fn leaves_ns(now_ns: u64) -> u64 {
     if !page::protocol().workers_are_processes() {
         return u64::MAX;
     }
-    left_ns().map_or(u64::MAX, |left_ns| now_ns.saturating_add(left_ns / WAITED_PART))
+    let left_ns = left_ns().filter(|_| is_positive(IDLE_SESSION_TIMEOUT));
+    left_ns.map_or(u64::MAX, |left_ns| now_ns.saturating_add(left_ns / WAITED_PART))
+}
+
+/// Whether the program, or a library, has a variable of type `int` with this name that is more
+/// than 0 now.
+fn is_positive(name: &CStr) -> bool {
+    // SAFETY: a constant of libc's, and a name that ends with a zero.
+    let variable = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: null, or the address of an `int` of a library that stays loaded, which only the
+    // server's one thread, the caller, writes.
+    let value = unsafe { variable.cast::<c_int>().as_ref() };
+    value.is_some_and(|value| *value > 0)
 }
 
 /// Returns the time until the process's timer fires; `None` if it is not set.
@@ -43,5 +62,13 @@ mod tests {
     fn a_timer_that_is_not_set_does_not_end_a_wait() {
         assert_eq!(left_ns(), None, "a test program has no timer");
         assert_eq!(leaves_ns(7), u64::MAX);
+    }
+
+    #[test]
+    fn a_setting_is_read_from_the_variable_of_its_name() {
+        // Variables of libc: `optind` is 1 at first, and `getdate_err` is 0.
+        assert!(is_positive(c"optind"));
+        assert!(!is_positive(c"getdate_err"));
+        assert!(!is_positive(IDLE_SESSION_TIMEOUT), "a test program has no such variable");
     }
 }
