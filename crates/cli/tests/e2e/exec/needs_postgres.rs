@@ -216,8 +216,10 @@ fn a_query_that_waits_at_the_gate_does_not_end_its_session_by_idle_session_timeo
     let client = |_| {
         let mut psql = Command::new(program("psql"));
         psql.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &database.port, "-tA", "-c"]);
-        // The timer runs from the login on: the server stops it when it has the query.
-        psql.env("PGOPTIONS", "-c idle_session_timeout=700ms");
+        // The timer runs from the login on: the server stops it when it has the query. Each
+        // client holds the slot for its lease, so that the third and later ones would wait for
+        // longer than the timer.
+        psql.env("PGOPTIONS", "-c idle_session_timeout=2s");
         psql.arg("select 7 from pg_sleep(1.2)").arg("postgres");
         psql.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
