@@ -276,7 +276,9 @@ impl LiveAdmission {
         let (answered, waiting) = each.unwrap_or((&all, &[]));
         let queries = answered.iter().map(|one| u64::from(one.queries)).sum();
         let under_way = self.runtime.transactions_under_way();
-        let may_survey = self.survey_turn.update(self.admission.wants_survey());
+        let wants_survey = self.admission.wants_survey();
+        let may_survey = self.survey_turn.update(wants_survey);
+        let refusal = self.survey_turn.report_refusal(wants_survey && !may_survey, now);
         self.admission.allow_survey(may_survey);
         let seen = Seen {
             now,
@@ -303,7 +305,11 @@ impl LiveAdmission {
         if is_news {
             self.reported_ns = settings.isr_delay_ns;
         }
-        report(is_news.then(|| describe_gate(&settings)), decision)
+        let changed = report(is_news.then(|| describe_gate(&settings)), decision);
+        changed
+            .into_iter()
+            .chain(refusal)
+            .reduce(|changed, refusal| format!("{changed}; {refusal}"))
     }
 
     /// Returns the queries of all connections answered since the last decision.

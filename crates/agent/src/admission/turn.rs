@@ -3,13 +3,18 @@
 //! A controller that compares settings of its gate changes what the gates of other servers
 //! measure. The turn is the kernel's lock (`flock(2)`) of the directory for run-time files: it
 //! needs no file of its own, excludes the gates of one agent and of several, and ends with its
-//! holder. Any user can take it; gates then keep the settings that they have.
+//! holder. Any user can take it; gates then keep the settings that they have, and report that the
+//! turn does not come.
 
 use lull_host::Roots;
+use lull_measure::Nanos;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::PathBuf;
+
+/// The time without the turn that is reported. Surveys of other gates take minutes.
+const LONG: Nanos = Nanos::from_secs(300);
 
 /// The turn of one gate.
 #[derive(Debug)]
@@ -17,12 +22,16 @@ pub(super) struct SurveyTurn {
     directory: PathBuf,
     /// The kernel holds the lock until this is closed.
     held: Option<File>,
+    /// Since when the turn has been refused, and whether that was reported.
+    refused_since: Option<Nanos>,
+    is_reported: bool,
 }
 
 impl SurveyTurn {
     /// Returns the turn of a gate on the machine with these roots, which it does not have yet.
     pub(super) fn new(roots: &Roots) -> Self {
-        Self { directory: roots.run.clone(), held: None }
+        let directory = roots.run.clone();
+        Self { directory, held: None, refused_since: None, is_reported: false }
     }
 
     /// Takes the turn if it is wanted and free, and ends it if it is not wanted. Returns whether
@@ -45,6 +54,25 @@ impl SurveyTurn {
         }
         true
     }
+
+    /// Returns a report, once, when the turn has been refused at each call for five minutes. After
+    /// a call without a refusal the time counts from the next one.
+    pub(super) fn report_refusal(&mut self, is_refused: bool, now: Nanos) -> Option<String> {
+        if !is_refused {
+            (self.refused_since, self.is_reported) = (None, false);
+            return None;
+        }
+        let since = *self.refused_since.get_or_insert(now);
+        if self.is_reported || now.saturating_sub(since) < LONG {
+            return None;
+        }
+        self.is_reported = true;
+        let directory = self.directory.display();
+        Some(format!(
+            "the gate could not be surveyed for {LONG}, because another gate, or another program, \
+             has the lock of {directory}: `lslocks` shows which process"
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -64,5 +92,19 @@ mod tests {
         assert!(other.update(true) && !one.update(true));
         drop(other);
         assert!(one.update(true));
+    }
+
+    #[test]
+    fn a_turn_that_does_not_come_is_reported_once_until_it_has_come() {
+        let roots = Roots::under(std::path::Path::new("/machine"));
+        let (mut turn, at) = (SurveyTurn::new(&roots), Nanos::from_secs);
+        assert_eq!(turn.report_refusal(true, at(10)), None);
+        assert_eq!(turn.report_refusal(true, at(309)), None);
+        let report = turn.report_refusal(true, at(310)).unwrap();
+        assert!(report.contains("the lock of /machine/run"), "{report}");
+        assert_eq!(turn.report_refusal(true, at(700)), None, "it is reported once");
+        assert_eq!(turn.report_refusal(false, at(701)), None);
+        assert_eq!(turn.report_refusal(true, at(1100)), None, "it came at 701 s");
+        assert!(turn.report_refusal(true, at(1400)).is_some());
     }
 }
