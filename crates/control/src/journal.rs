@@ -92,13 +92,16 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns whether the machine or what runs on it is another from then on: a knob was set, or
-    /// an app arrived or departed.
+    /// Returns whether the machine or what runs on it is another from then on: a knob has another
+    /// setting than before, or an app arrived or departed.
     pub fn changes_machine(&self) -> bool {
         match self {
-            Self::Decision(decision) => {
-                matches!(decision.outcome.got, Got::Done | Got::Clamped { .. })
-            }
+            Self::Decision(decision) => match &decision.outcome.got {
+                Got::Done => true,
+                // A policy may want a setting again and again that is clamped to the present one.
+                Got::Clamped { to, .. } => decision.from.as_ref() != Some(to),
+                Got::Already | Got::Refused { .. } => false,
+            },
             Self::Foreign { .. }
             | Self::AppExited { .. }
             | Self::AppArrived { .. }
@@ -227,5 +230,22 @@ mod tests {
                           "direction":"lower","by":null},"before":1,"after":2}}"#;
         let error = serde_json::from_str::<Event>(unknown).unwrap_err().to_string();
         assert!(error.contains("there is no metric `no_such_thing`"), "{error}");
+    }
+
+    #[test]
+    fn a_setting_that_stays_clamped_changes_the_machine_once() {
+        let share = |percent| Setting::MemoryBandwidth(AppId(0), percent);
+        let changes = |from: Option<Setting>, got: Got| {
+            let outcome = Outcome { wanted: share(5), got };
+            let reason = Reason::Fixed;
+            let decision = Decision { from, reason, outcome, limit: None, expected: None };
+            Event::Decision(decision).changes_machine()
+        };
+        let clamped = || Got::Clamped { to: share(10), why: "shares begin at 10 %".to_owned() };
+        assert!(changes(Some(share(100)), clamped()));
+        assert!(changes(None, clamped()), "the former setting is unknown");
+        assert!(!changes(Some(share(10)), clamped()));
+        assert!(!changes(Some(share(10)), Got::Already));
+        assert!(!changes(Some(share(10)), Got::Refused { why: "no such app".to_owned() }));
     }
 }

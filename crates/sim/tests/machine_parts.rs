@@ -4,7 +4,7 @@ mod shared {
     pub(crate) mod limits;
 }
 
-use lull_control::admission::{Admission, Numbers};
+use lull_control::admission::{Admission, Numbers, RoundLimits, Seen};
 use lull_control::dispatcher::{Answer, Ask, CoreSpeed, Dispatcher, Supply};
 use lull_control::{
     AppId, AppSpec, Capability, Coalescing, CoreId, CoreSet, DomainId, Got, LatencySeen, NicId,
@@ -19,6 +19,8 @@ use lull_sim::machine::{
 use lull_sim::model::Distribution;
 use rayon::prelude::*;
 use shared::limits::{FixedLimits, Open};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Four cores with every part.
 const WHOLE: &str = r#"
@@ -494,6 +496,56 @@ fn apps_of_a_dispatched_machine_come_and_go() {
     conformance::check_churn(Nanos::from_millis(20), 200, &mut plant, |plant, app, event| {
         plant.change(app, event);
     });
+}
+
+/// Counts the changes of the machine that the simulator reports to the admission controller.
+struct ChangeCounter(Arc<AtomicU32>);
+
+impl Admission for ChangeCounter {
+    fn decide(&mut self, seen: &Seen<'_>, limits: &mut RoundLimits) {
+        Open.decide(seen, limits);
+    }
+
+    fn machine_changed(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A machine with every part, and the changes that its admission controller counts.
+fn counted_plant() -> (MachinePlant, Arc<AtomicU32>) {
+    let count = Arc::new(AtomicU32::new(0));
+    (plant(&whole(), gate(ChangeCounter(Arc::clone(&count)))), count)
+}
+
+#[test]
+fn a_setting_that_stays_clamped_is_reported_to_the_gate_once() {
+    let (mut plant, count) = counted_plant();
+    let share = |percent| [Setting::MemoryBandwidth(AppId(2), percent)];
+    for (percent, changes) in [(5, 1), (5, 1), (50, 2), (50, 2), (5, 3)] {
+        let applied = plant.apply(&share(percent));
+        let is_clamped = matches!(applied.outcomes[0].got, Got::Clamped { .. });
+        assert_eq!(is_clamped, percent == 5, "{applied:?}");
+        assert_eq!(count.load(Ordering::Relaxed), changes, "{percent} %");
+    }
+}
+
+#[test]
+fn the_gate_learns_of_apps_that_arrive_and_depart() {
+    let (mut plant, count) = counted_plant();
+    plant.observe(Nanos::from_millis(20)).unwrap();
+    assert_eq!(count.load(Ordering::Relaxed), 0, "apps that are there from the start");
+    // A restart is a departure and an arrival.
+    let changes = [
+        (RosterEvent::Departed, 1),
+        (RosterEvent::Departed, 1),
+        (RosterEvent::Arrived, 2),
+        (RosterEvent::Arrived, 2),
+        (RosterEvent::Restarted, 4),
+    ];
+    for (event, changes) in changes {
+        plant.change(AppId(2), event);
+        assert_eq!(count.load(Ordering::Relaxed), changes, "{event:?}");
+    }
 }
 
 #[test]

@@ -261,6 +261,7 @@ impl Plant for MachinePlant {
     }
 
     fn apply(&mut self, wanted: &[Setting]) -> Applied {
+        let before = self.settings();
         let outcomes = wanted.iter().map(|setting| {
             let outcome = Outcome { wanted: setting.clone(), got: self.set(setting) };
             if let Some(Setting::Scheduling(app, class)) = outcome.in_force() {
@@ -269,8 +270,8 @@ impl Plant for MachinePlant {
             outcome
         });
         let applied = Applied { outcomes: outcomes.collect() };
-        let is_new = |one: &Outcome| matches!(one.got, Got::Done | Got::Clamped { .. });
-        if applied.outcomes.iter().any(is_new) {
+        // A setting that is clamped to the present one changes nothing.
+        if self.settings() != before {
             self.simulation.note_machine_change();
         }
         applied
