@@ -248,7 +248,8 @@ impl MachineSimulation {
         }
     }
 
-    /// Notifies the admission controller that a knob of the machine was set.
+    /// Notifies the admission controller that a knob of the machine was set, or that an app
+    /// arrived or departed.
     pub(super) fn note_machine_change(&mut self) {
         if let Some(gated) = &mut self.gated {
             gated.admission.machine_changed();

@@ -55,6 +55,7 @@ impl MachineSimulation {
         }
         self.contention.admit(app);
         self.start_app(app);
+        self.note_machine_change();
     }
 
     fn depart(&mut self, app: usize) {
@@ -101,5 +102,6 @@ impl MachineSimulation {
         self.set_clock(self.cores.len() + app, NEVER_NS);
         self.contention.remove(app);
         self.settle();
+        self.note_machine_change();
     }
 }
