@@ -5,7 +5,7 @@ use lull_control::ClientClassSeen;
 use lull_measure::Percentile;
 use lull_oncall::{
     AddressPrefix, BYPASS_CLASS, BYPASS_RULES, CLASS_NAME_BYTES, CLIENT_CLASSES, CLIENT_RULES,
-    ClassShare, ClientRule, NameHash, Names, Page, Record, Seat,
+    ClassShare, ClientRule, NameHash, Names, Page, Record,
 };
 use std::io;
 
@@ -186,8 +186,8 @@ pub(super) fn read(page: &Page) -> Vec<ClassSeen> {
         })
         .collect();
     for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
-        let bypasses = |seat: &&Seat| seat.client_class() == usize::from(BYPASS_CLASS);
-        let Some(seat) = gate.seat(id).filter(|seat| !bypasses(seat)) else { continue };
+        let Some(seat) = gate.seat(id) else { continue };
+        // A client that bypasses the gate is in none.
         let Some(class) = all.get_mut(class_of(page, seat)) else { continue };
         class.connections += 1;
         class.waiting += usize::from(seat.is_waiting());
@@ -267,6 +267,9 @@ mod tests {
         let counts: Vec<_> =
             seen.iter().map(|it| (it.connections, it.under_way, it.waits.count())).collect();
         assert_eq!(counts, [(2, 0, 1), (1, 1, 1)], "a number that is no class is the first");
+        let connections = runtime.statistics().connections();
+        let classes: Vec<_> = connections.iter().map(|one| one.client_class).collect();
+        assert_eq!(classes, [1, 0, 0, usize::from(BYPASS_CLASS)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::sys::page::SharedPage;
 use lull_control::LatencySeen;
 use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
 use lull_oncall::histogram::{BUCKETS, middle_ns};
-use lull_oncall::{Class, Id, Page, Peer, Record, Seat};
+use lull_oncall::{BYPASS_CLASS, Class, Id, Page, Peer, Record, Seat};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -151,7 +151,8 @@ pub struct ConnectionSeen {
     pub local_port: u16,
     /// What the gate may do with it.
     pub class: Class,
-    /// The number of its client's class; 0 where the gate has no such classes.
+    /// The number of its client's class; 0 where the gate has no such classes, and
+    /// [`BYPASS_CLASS`] if the client bypasses the gate and so is in none.
     pub client_class: usize,
     /// Latencies since the last reading, from when the worker read the query to the end of
     /// the reply.
@@ -169,9 +170,12 @@ pub struct ConnectionSeen {
     pub pending: Option<Nanos>,
 }
 
-/// Returns the number of the class of a seat: one that does not exist is 0.
+/// Returns the number of the class of a seat, or [`BYPASS_CLASS`]: another one that does not exist
+/// is 0.
 pub(super) fn class_of(page: &Page, seat: &Seat) -> usize {
-    Some(seat.client_class()).filter(|at| *at < page.client_classes().count()).unwrap_or(0)
+    let class = seat.client_class();
+    let is_one = class < page.client_classes().count() || class == usize::from(BYPASS_CLASS);
+    if is_one { class } else { 0 }
 }
 
 impl Before {
