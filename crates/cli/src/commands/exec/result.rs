@@ -126,6 +126,7 @@ struct ConnectionResult {
     pid: u32,
     tid: u32,
     class: &'static str,
+    /// `None` without classes, and for a client that bypasses the gate.
     client_class: Option<String>,
     queries: u64,
     transactions: u64,
@@ -386,18 +387,70 @@ impl fmt::Display for ExecResult {
             write!(out, ", {} of a worker that rested", self.gate.called)?;
             write!(out, "; all rested for {share:.0} % of the time, for 1 ms or longer each")?;
         }
+        if self.wake == "signal" {
+            write!(out, ", {} woken by signal", self.gate.woken_by_signal)?;
+        }
         for class in &self.client_classes {
             write!(out, "\n  class {class}")?;
         }
         for account in &self.waits_by_account {
             write!(out, "\n  account {account}")?;
         }
-        if self.wake == "signal" {
-            write!(out, ", {} woken by signal", self.gate.woken_by_signal)?;
-        }
         if self.connections_turned_away > 0 {
             write!(out, "\n  {} connections found no room", self.connections_turned_away)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_quantiles() -> Quantiles {
+        Quantiles::from_counts(&Counts::default())
+    }
+
+    /// A server with an account that waited.
+    fn result() -> ExecResult {
+        let gate = GateResult {
+            admissions: 5,
+            admissions_after_a_wait: 3,
+            slots_overdue: 0,
+            let_go_when_it_opened: 0,
+            waited_too_long: 0,
+            rounds: 0,
+            called: 0,
+            woken_by_signal: 2,
+            rested_seconds: 0.0,
+        };
+        let account =
+            AccountResult { account: "shop@stock".to_owned(), waits: 3, wait: no_quantiles() };
+        ExecResult {
+            name: "db".to_owned(),
+            mode: "post",
+            cap: 1,
+            wake: "signal",
+            seconds: 1.0,
+            connections: 1,
+            connections_turned_away: 0,
+            queries: 5,
+            transactions: 5,
+            latency: no_quantiles(),
+            transaction_latency: no_quantiles(),
+            gate,
+            client_classes: Vec::new(),
+            waits_by_account: vec![account],
+            dispatch: None,
+            by_connection: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn workers_that_a_signal_woke_are_in_the_line_of_the_gate() {
+        let text = result().to_string();
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        let gate = "  gate, cap 1: 5 admissions, 3 after a wait, 0 slots overdue, 2 woken by signal";
+        assert_eq!(lines, [gate, "  account shop@stock: 3 turns waited, p50 -, p99 -"]);
     }
 }
