@@ -44,7 +44,7 @@ pub(super) struct Sent<'a> {
 }
 
 impl History {
-    /// Adds an epoch and forgets the oldest beyond the bound.
+    /// Adds an epoch and forgets the oldest beyond the bound, and series without any value left.
     pub(super) fn add(&mut self, moment: &Moment) {
         let before = self.times_s.len();
         self.times_s.push_back(moment.head.time_s);
@@ -59,7 +59,13 @@ impl History {
         let most = (VALUES_MAX / self.columns.len().max(1)).clamp(EPOCHS_MIN, EPOCHS);
         let old = self.times_s.len().saturating_sub(most);
         self.times_s.drain(..old);
-        self.columns.values_mut().for_each(|column| drop(column.drain(..old)));
+        self.columns.retain(|_, column| {
+            column.drain(..old);
+            // Columns grow to twice their length, and were longer while there were fewer.
+            column.shrink_to(most + 1);
+            // A departed app has its last value somewhere before: the newest are looked at first.
+            column.iter().rev().any(|value| !value.is_nan())
+        });
         self.journal.extend(moment.head.journal.iter().cloned());
         let old = self.journal.len().saturating_sub(LINES);
         self.journal.drain(..old);
@@ -155,6 +161,22 @@ mod tests {
         history.add(&moment);
         assert_eq!(history.times_s.len(), EPOCHS_MIN);
         assert_eq!(history.columns.len(), 2 * columns);
+        let most = history.columns.values().map(VecDeque::capacity).max().unwrap();
+        assert!(most < 2 * EPOCHS_MIN, "room for {most} values is kept for {EPOCHS_MIN}");
+    }
+
+    #[test]
+    fn a_series_is_dropped_with_its_last_value() {
+        let mut history = History::default();
+        history.add(&moment(0, Some(20.5)));
+        for epoch in 1..=EPOCHS as u64 {
+            assert_eq!(history.columns.len(), 3, "epoch {epoch}");
+            let mut later = moment(epoch, None);
+            later.cores.clear();
+            history.add(&later);
+        }
+        let left: Vec<&String> = history.columns.keys().map(|(series, _)| series).collect();
+        assert_eq!(left, ["core_frequency_hertz"]);
     }
 
     #[test]
