@@ -104,7 +104,7 @@ mod tests {
         assert!(report.contains("the lock of /machine/run"), "{report}");
         assert_eq!(turn.report_refusal(true, at(700)), None, "it is reported once");
         assert_eq!(turn.report_refusal(false, at(701)), None);
-        assert_eq!(turn.report_refusal(true, at(1100)), None, "it came at 701 s");
+        assert_eq!(turn.report_refusal(true, at(1100)), None, "it was free at 701 s");
         assert!(turn.report_refusal(true, at(1400)).is_some());
     }
 }
