@@ -450,7 +450,8 @@ mod tests {
     fn workers_that_a_signal_woke_are_in_the_line_of_the_gate() {
         let text = result().to_string();
         let lines: Vec<&str> = text.lines().skip(2).collect();
-        let gate = "  gate, cap 1: 5 admissions, 3 after a wait, 0 slots overdue, 2 woken by signal";
+        let gate =
+            "  gate, cap 1: 5 admissions, 3 after a wait, 0 slots overdue, 2 woken by signal";
         assert_eq!(lines, [gate, "  account shop@stock: 3 turns waited, p50 -, p99 -"]);
     }
 }
