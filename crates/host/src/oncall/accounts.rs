@@ -6,12 +6,15 @@ use lull_control::ClientAccountSeen;
 use lull_measure::{Nanos, Percentile};
 use lull_oncall::{Account, NAME_TEXT_BYTES, NameText, Page};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The label of accounts that found no row of their own in the page.
 const OTHERS: &str = "others";
 /// The text of a name that no message has shown: that of a client that changed its user.
 const UNKNOWN: &str = "?";
+/// The most names under which the accounts of one server are shown: more than twice the rows.
+const NAMES_MAX: usize = 64;
 
 /// How long turns of one account waited at the gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +36,7 @@ pub(super) fn read(page: &Page) -> Vec<AccountWaits> {
 }
 
 /// Returns the differences to an earlier reading, for accounts with any: rows are only added, and
-/// the others are last.
+/// the others are last. Rows whose names are shown alike are one account.
 pub(super) fn since(mut now: Vec<AccountWaits>, before: &[AccountWaits]) -> Vec<AccountWaits> {
     if let Some((others_before, known_before)) = before.split_last() {
         now.iter_mut()
@@ -44,7 +47,43 @@ pub(super) fn since(mut now: Vec<AccountWaits>, before: &[AccountWaits]) -> Vec<
         }
     }
     now.retain(|account| account.waits.count() > 0);
-    now
+    merge(now)
+}
+
+/// Adds up accounts that are shown under one name.
+fn merge(accounts: Vec<AccountWaits>) -> Vec<AccountWaits> {
+    let mut merged: Vec<AccountWaits> = Vec::with_capacity(accounts.len());
+    for account in accounts {
+        match merged.iter_mut().find(|one| one.name == account.name) {
+            Some(one) => one.waits.merge(&account.waits),
+            None => merged.push(account),
+        }
+    }
+    merged
+}
+
+/// The names under which accounts of a server were shown.
+///
+/// Each begins series that last for the run, and a server can write any names to its page, others
+/// in each epoch.
+#[derive(Debug, Default)]
+pub(super) struct ShownNames(BTreeSet<String>);
+
+impl ShownNames {
+    /// Counts accounts whose names are new, and beyond the bound, among the others.
+    pub(super) fn limit(&mut self, mut accounts: Vec<AccountWaits>) -> Vec<AccountWaits> {
+        for account in &mut accounts {
+            if self.0.contains(&account.name) {
+                continue;
+            }
+            if self.0.len() < NAMES_MAX {
+                self.0.insert(account.name.clone());
+            } else {
+                OTHERS.clone_into(&mut account.name);
+            }
+        }
+        merge(accounts)
+    }
 }
 
 fn name_of(account: &Account) -> String {
@@ -160,6 +199,38 @@ mod tests {
         assert_eq!(runtime.account_waits().len(), 3);
         let (p50, p99) = seen[1].summary().wait_quantiles;
         assert!(p50 == p99 && p50.0.abs_diff(7_000_000) < 300_000, "{p50}");
+    }
+
+    #[test]
+    fn accounts_that_are_shown_alike_are_one() {
+        let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
+        let page = &runtime.page;
+        // A client that changed its user, and names that are alike in what is kept of them.
+        let long = "a".repeat(NAME_TEXT_BYTES);
+        for user in ["first", "second"] {
+            let names = Names { user: NameHash::from_bytes(user.as_bytes()), ..Names::default() };
+            page.accounts().waited(page.accounts().open(&names), 1_000_000);
+            wait_of(page, &format!("{long}{user}"), 1);
+        }
+        let seen = runtime.account_waits();
+        let seen: Vec<_> = seen.iter().map(|it| (it.name.as_str(), it.waits.count())).collect();
+        assert_eq!(seen, [("?@?", 2), (format!("{long}@shop").as_str(), 2)]);
+    }
+
+    #[test]
+    fn a_server_that_always_writes_other_names_is_shown_under_a_bounded_number() {
+        let mut shown = ShownNames::default();
+        let account = |name: String| AccountWaits { name, waits: Counts::read([1].into_iter()) };
+        let mut names = BTreeSet::new();
+        for epoch in 0..100 {
+            let accounts = (0..3).map(|row| account(format!("{epoch}@{row}")));
+            let seen = shown.limit(accounts.collect());
+            assert_eq!(seen.iter().map(|it| it.waits.count()).sum::<u64>(), 3);
+            names.extend(seen.into_iter().map(|it| it.name));
+        }
+        assert!(names.len() == NAMES_MAX + 1 && names.contains(OTHERS), "{names:?}");
+        let known = shown.limit(vec![account("0@0".to_owned())]);
+        assert_eq!(known[0].name, "0@0");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The on-call runtime of one app of a control loop.
 
+use super::accounts::ShownNames;
 use super::{
     AccountWaits, ClassSeen, LongWaits, PageDirectory, Rules, Runtime, Statistics, UnmappedServers,
     accounts, describe_bypass, now,
@@ -30,6 +31,7 @@ pub struct Watch {
     classes: Vec<ClassSeen>,
     /// The waits of accounts at the last reading.
     accounts: Vec<AccountWaits>,
+    shown_names: ShownNames,
     long_waits: Box<LongWaits>,
     /// Since when the gate was bypassed at the last look.
     bypassed_since_s: Option<u64>,
@@ -70,6 +72,7 @@ impl Watch {
             reaped: now(),
             classes: runtime.client_classes(),
             accounts: accounts::read(&runtime.page),
+            shown_names: ShownNames::default(),
             long_waits,
             bypassed_since_s: None,
             runtime,
@@ -145,7 +148,8 @@ impl Watch {
     pub(crate) fn client_accounts(&mut self) -> Vec<ClientAccountSeen> {
         let now = accounts::read(&self.runtime.page);
         let before = std::mem::replace(&mut self.accounts, now.clone());
-        accounts::since(now, &before).iter().map(AccountWaits::summary).collect()
+        let accounts = self.shown_names.limit(accounts::since(now, &before));
+        accounts.iter().map(AccountWaits::summary).collect()
     }
 }
 
