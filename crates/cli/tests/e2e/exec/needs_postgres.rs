@@ -1,10 +1,10 @@
 //! PostgreSQL: a process for each connection, all behind one gate.
 
-mod soak;
+mod needs_openssl;
 mod statements;
 
 use super::needs_mariadbd::classes::{WEB_AND_BATCH, assert_shares, of_client_class};
-use super::{Server, certificate, of_class};
+use super::{Server, of_class};
 use crate::support::agent::Agent;
 use crate::support::scene::Scene;
 use crate::support::{free_port, is_root, wait_for};
@@ -37,18 +37,6 @@ impl Database {
     /// the user `nobody`.
     fn start(options: &[&str]) -> (Self, Scene) {
         Self::start_with(options, |_| Vec::new())
-    }
-
-    /// As [`Database::start`], with TLS, if the client wants it.
-    fn start_with_tls(options: &[&str]) -> (Self, Scene) {
-        Self::start_with(options, |scene| {
-            let (key, certificate) = certificate(scene);
-            if is_root() {
-                std::os::unix::fs::chown(&key, Some(65534), Some(65534)).unwrap();
-            }
-            let file = |name: &str, path: PathBuf| format!("ssl_{name}_file={}", path.display());
-            vec!["ssl=on".to_owned(), file("key", key), file("cert", certificate)]
-        })
     }
 
     fn start_with(options: &[&str], settings: impl Fn(&Scene) -> Vec<String>) -> (Self, Scene) {
@@ -108,12 +96,8 @@ impl Database {
 
 #[test]
 fn processes_share_a_gate_and_every_transaction_is_done_and_counted() {
-    for (tls, (database, _scene)) in [
-        ("disable", Database::start(&["--concurrency", "2"])),
-        ("require", Database::start_with_tls(&["--concurrency", "2"])),
-    ] {
-        transactions_are_counted(database, tls);
-    }
+    let (database, _scene) = Database::start(&["--concurrency", "2"]);
+    transactions_are_counted(database, "disable");
 }
 
 fn transactions_are_counted(database: Database, tls: &str) {
