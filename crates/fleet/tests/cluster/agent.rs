@@ -1,7 +1,7 @@
 //! The agent with the config of the chart, read by its metrics and its journal.
 
 use super::node;
-use super::server::{END, Server};
+use super::server::{END, Process, Server};
 use crate::{wait_or, wait_until};
 use lull_measure::push::{LatencyWindow, Message};
 use lull_measure::{Latency, Nanos};
@@ -84,9 +84,15 @@ impl RunningAgent {
         }
         let path = place.join("second.toml");
         std::fs::write(&path, config).unwrap();
-        let ended = command(server, &path).output().unwrap();
-        let text = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert_eq!(ended.status.code(), Some(1), "{text}");
+        let log = place.join("second.log");
+        let output = File::create(&log).unwrap();
+        let second = command(server, &path).stdout(Stdio::null()).stderr(output).spawn().unwrap();
+        let mut second = Process(second);
+        let written = || std::fs::read_to_string(&log).unwrap();
+        let what = || format!("the second agent has ended: {}", written());
+        wait_or(what, || second.0.try_wait().unwrap().is_some());
+        let (status, text) = (second.0.wait().unwrap(), written());
+        assert_eq!(status.code(), Some(1), "{text}");
         let first = format!("another agent, process {}, already controls", self.child.id());
         assert!(text.contains(&first), "{text}");
     }
