@@ -197,12 +197,6 @@ pub trait Admission: Send {
     /// controller that is not called may survey at any time.
     fn allow_survey(&mut self, _: bool) {}
 
-    /// Returns whether the gate has a setting for the purpose of comparison, which a policy that
-    /// reacts to latencies must not take for the load.
-    fn is_surveying(&self) -> bool {
-        false
-    }
-
     /// Called before the next `decide` when another knob of the machine was set, or an app
     /// arrived or departed: what is measured across that instant belongs to no setting.
     fn machine_changed(&mut self) {}

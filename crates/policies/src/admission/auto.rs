@@ -488,10 +488,6 @@ impl Admission for Auto {
         self.turn.is_allowed = is_allowed;
     }
 
-    fn is_surveying(&self) -> bool {
-        self.is_paired() || matches!(self.stage, Stage::Surveying { .. })
-    }
-
     fn machine_changed(&mut self) {
         self.turn.is_disturbed = true;
     }

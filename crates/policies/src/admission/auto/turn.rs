@@ -1,11 +1,10 @@
 //! Whether a gate may be surveyed now, and blocks in which something else changed.
 //!
 //! One gate of a machine at a time is surveyed, pairs of a limit in force included: settings that
-//! another gate tries would count for those of this one. A block in which another knob was set, or
-//! an app arrived or departed, is dropped.
+//! another gate tries would count for those of this one. A block of a survey or pair in which
+//! another knob was set, or an app arrived or departed, is dropped.
 
 use super::{Auto, Stage, candidates, pauses};
-use lull_control::admission::Admission;
 use lull_measure::Nanos;
 
 /// Blocks in a row that a survey may lose because knobs change, before it begins again.
@@ -64,8 +63,17 @@ impl Auto {
         }
     }
 
-    /// Drops the present block if a knob changed in it, or the gate lost its turn. A survey whose
-    /// blocks are dropped time after time does not end by itself, and begins again.
+    /// Returns whether the gate has a setting for the purpose of comparison.
+    pub(super) fn is_surveying(&self) -> bool {
+        self.is_paired() || matches!(self.stage, Stage::Surveying { .. })
+    }
+
+    /// Drops the present block of a survey or pair if a knob changed in it, or the gate lost its
+    /// turn. A survey whose blocks are dropped time after time does not end by itself, and begins
+    /// again.
+    ///
+    /// Windows outside of surveys count: under a policy that sets a knob in each epoch the setting
+    /// in force could not be watched otherwise.
     pub(super) fn drop_disturbed(&mut self, now: Nanos) {
         let has_lost_turn = !self.turn.is_allowed && self.is_surveying();
         if !std::mem::take(&mut self.turn.is_disturbed) && !has_lost_turn {
@@ -78,25 +86,31 @@ impl Auto {
         if has_lost_turn {
             return self.window.restart(now);
         }
+        let Stage::Surveying { survey, .. } = &mut self.stage else { return };
         self.window.begin(now);
         self.turn.dropped += 1;
-        let Stage::Surveying { survey, .. } = &mut self.stage else { return };
         if self.turn.dropped < DROPS_MAX {
             return;
         }
         self.turn.dropped = 0;
+        if let Some(expected_per_s) = survey.expected_per_s(&self.aim) {
+            let lost_s = self.window.lacking_s(now, expected_per_s);
+            self.ledger.note(now, survey.setting(), lost_s);
+        }
         self.window.restart(now);
         let progress = survey.gives_up(&self.aim, &mut self.rng);
         self.goes_on(now, progress);
+        self.check_ledger(now);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, Setting, Site};
+    use super::super::{Config, Setting, Site, Workers};
     use super::*;
-    use lull_control::admission::{Answered, RoundLimits, Seen};
-    use lull_measure::Missing;
+    use lull_control::Objective;
+    use lull_control::admission::{Admission, Answered, RoundLimits, Seen};
+    use lull_measure::{Missing, Percentile};
 
     /// A gate in front of a server with 64 clients that a limit helps.
     struct Gate {
@@ -107,7 +121,10 @@ mod tests {
 
     impl Gate {
         fn new() -> Self {
-            let auto = Auto::new(Config::default(), &Site::new(&[None], 2)).unwrap();
+            Self::with(Auto::new(Config::default(), &Site::new(&[None], 2)).unwrap())
+        }
+
+        fn with(auto: Auto) -> Self {
             Self { auto, limits: RoundLimits::open(1), now: Nanos::ZERO }
         }
 
@@ -116,6 +133,13 @@ mod tests {
             let (queries, latency_ms) =
                 if self.auto.present() == Setting::Open { (100, 60) } else { (140, 40) };
             let latency = Nanos::from_millis(latency_ms);
+            self.look_at(&[Answered { connection: 0, latency, queries }]);
+        }
+
+        /// A tenth of a second in which a knob changed, and so many were answered in 60 ms each.
+        fn look_after_change(&mut self, queries: u32) {
+            let latency = Nanos::from_millis(60);
+            self.auto.machine_changed();
             self.look_at(&[Answered { connection: 0, latency, queries }]);
         }
 
@@ -221,5 +245,34 @@ mod tests {
         assert!(!gate.auto.is_surveying() && gate.auto.setting == Setting::Open);
         let decision = gate.auto.decision.take().unwrap();
         assert_eq!(decision, "open: the load did not stand still");
+    }
+
+    #[test]
+    fn a_candidate_whose_blocks_are_all_dropped_pays_for_what_it_lost() {
+        let mut gate = Gate::new();
+        let tries = |auto: &Auto| auto.is_surveying() && auto.present() != Setting::Open;
+        assert!(gate.until(tries).is_some());
+        let left_s = gate.auto.ledger.left_s(gate.now);
+        // A third of what the open gate let through, in nearly a second.
+        (0..DROPS_MAX).for_each(|_| gate.look_after_change(30));
+        let lost_s = left_s - gate.auto.ledger.left_s(gate.now);
+        assert!((0.4..0.9).contains(&lost_s), "{lost_s}");
+    }
+
+    #[test]
+    fn a_rest_that_breaks_the_bound_is_halved_under_a_policy_that_never_rests() {
+        let bound = Nanos::from_millis(20);
+        let asked = [Objective::Tail { percentile: Percentile::P99, bound }];
+        let site = Site { asked: &asked, workers: Workers::WaitOrRest, ..Site::new(&[None], 2) };
+        let mut auto = Auto::new(Config::default(), &site).unwrap();
+        let pause = Nanos::from_millis(8);
+        auto.setting = Setting::Rests { pause };
+        auto.hold(Nanos::ZERO, Nanos::ZERO, None);
+        let mut gate = Gate::with(auto);
+        let is_halved = (0..100).any(|_| {
+            gate.look_after_change(100);
+            gate.auto.setting == Setting::half_rest(pause)
+        });
+        assert!(is_halved, "{:?}", gate.auto.setting);
     }
 }
