@@ -261,7 +261,8 @@ impl Quota {
             let grown = (rate + 0.02 * all_per_s).min(1.25 * had_per_s.max(1.0));
             let ceiling = self.ceiling.filter(|ceiling| now < ceiling.until);
             let most = ceiling.map_or(f64::INFINITY, |ceiling| SAFE * ceiling.rate_per_s);
-            self.rate_per_s = self.rate_per_s.map(|_| grown.min(most));
+            // A rate of 0 would stop best effort until the ceiling ends.
+            self.rate_per_s = self.rate_per_s.map(|_| grown.min(most).max(1.0));
         }
         for promise in self.promises.iter_mut().filter(|promise| !promise.marked) {
             let most = most_interval(promise.objective, self.patience);
@@ -644,6 +645,15 @@ mod tests {
         run(&mut quota, 50, 100, 1);
         run(&mut quota, 10, 10, 100);
         assert!(quota.rate_per_s().unwrap() <= 125.0 + 1e-9, "{:?}", quota.rate_per_s());
+    }
+
+    #[test]
+    fn a_promise_broken_without_best_effort_leaves_it_a_query_a_second() {
+        let mut quota = quota(1, 1);
+        run(&mut quota, 50, 0, 1);
+        assert_eq!(quota.rate_per_s(), Some(1.0), "every answer was late");
+        run(&mut quota, 10, 0, 3);
+        assert!(quota.rate_per_s().unwrap() >= 1.0, "{:?}", quota.rate_per_s());
     }
 
     #[test]
