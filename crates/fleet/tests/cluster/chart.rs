@@ -69,6 +69,23 @@ fn the_port_of_the_receiver_is_open_only_where_it_is_enabled() {
 }
 
 #[test]
+fn values_of_an_older_release_keep_the_port_of_the_node_open() {
+    let helm = match server::helm() {
+        Ok(helm) => helm,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    // `--reuse-values` has no keys that are new; null removes those of values.yaml.
+    let old = render(&helm, &[OTLP, "otlp.service=null,otlp.hostPort=null"]).unwrap();
+    assert_eq!(manifest(&old, "Service"), None);
+    let set = manifest(&old, "DaemonSet").unwrap();
+    assert!(set.contains("containerPort: 4318, hostPort: 4318"), "{set}");
+    assert_eq!(config(&old).agent.http_names, ["page.example"], "as in the values of the test");
+    // The Service with such values.
+    let own = "extraAgentConfig=null";
+    assert!(manifest(&render(&helm, &[OTLP, SERVICE, own]).unwrap(), "Service").is_some());
+}
+
+#[test]
 fn a_service_leads_to_the_receiver_of_the_same_node_under_names_that_it_accepts() {
     let helm = match server::helm() {
         Ok(helm) => helm,

@@ -18,11 +18,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* Names of the page and of the receiver, as a JSON list. */}}
 {{- define "lull.httpNames" -}}
 {{- $names := .Values.httpNames | default list -}}
-{{- if and .Values.otlp.enabled .Values.otlp.service.enabled -}}
+{{- if and .Values.otlp.enabled (.Values.otlp.service).enabled -}}
 {{- $service := printf "%s-otlp.%s.svc" (include "lull.name" .) .Release.Namespace -}}
 {{- $names = concat $names (list $service (printf "%s.cluster.local" $service)) -}}
 {{- end -}}
-{{- if and $names (contains "http_names" .Values.extraAgentConfig) -}}
+{{- if and $names (contains "http_names" (.Values.extraAgentConfig | default "")) -}}
 {{- fail "extraAgentConfig has http_names: write these names into httpNames" -}}
 {{- end -}}
 {{- toJson $names -}}
