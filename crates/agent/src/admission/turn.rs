@@ -3,8 +3,8 @@
 //! A controller that compares settings of its gate changes what the gates of other servers
 //! measure. The turn is the kernel's lock (`flock(2)`) of the directory for run-time files: it
 //! needs no file of its own, excludes the gates of one agent and of several, and ends with its
-//! holder. Any user can take it; gates then keep the settings that they have, and report that the
-//! turn does not come.
+//! holder. Any user can take it; gates then keep the settings that they have, or stay open if their
+//! load has changed, and report that the turn does not come.
 
 use lull_host::Roots;
 use lull_measure::Nanos;
@@ -20,7 +20,7 @@ const LONG: Nanos = Nanos::from_secs(300);
 #[derive(Debug)]
 pub(super) struct SurveyTurn {
     directory: PathBuf,
-    /// The kernel holds the lock until this is closed.
+    /// The directory with its lock, while the gate has the turn.
     held: Option<File>,
     /// Since when the turn has been refused, and whether that was reported.
     refused_since: Option<Nanos>,
@@ -40,7 +40,7 @@ impl SurveyTurn {
     /// On a machine without the directory there is no turn to wait for.
     pub(super) fn update(&mut self, is_wanted: bool) -> bool {
         if !is_wanted {
-            self.held = None;
+            self.end();
             return false;
         }
         if self.held.is_some() {
@@ -53,6 +53,16 @@ impl SurveyTurn {
             Err(_) => {}
         }
         true
+    }
+
+    /// Ends the turn, if the gate has it.
+    ///
+    /// A child process between its `fork` and `exec` has the open file, too, so that closing it
+    /// here would leave the lock.
+    fn end(&mut self) {
+        if let Some(directory) = self.held.take() {
+            let _ = flock(&directory, FlockOperation::Unlock);
+        }
     }
 
     /// Returns a report, once, when the turn has been refused at each call for five minutes. After
@@ -75,6 +85,12 @@ impl SurveyTurn {
     }
 }
 
+impl Drop for SurveyTurn {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +108,20 @@ mod tests {
         assert!(other.update(true) && !one.update(true));
         drop(other);
         assert!(one.update(true));
+    }
+
+    #[test]
+    fn a_turn_ends_although_a_child_process_has_its_open_file() {
+        let tree = tempfile::tempdir().unwrap();
+        let roots = Roots::under(tree.path());
+        std::fs::create_dir(&roots.run).unwrap();
+        let [mut one, mut other] = [(); 2].map(|()| SurveyTurn::new(&roots));
+        assert!(one.update(true));
+        let inherited = one.held.as_ref().unwrap().try_clone().unwrap();
+        assert!(!one.update(false) && other.update(true));
+        drop(other);
+        assert!(one.update(true));
+        drop(inherited);
     }
 
     #[test]
