@@ -245,7 +245,7 @@ impl LiveAdmission {
     }
 
     /// Discards what was measured since the last decision, because other gate settings were
-    /// in force. For the controller no time has passed.
+    /// in force. For the controller no time has passed, and the block of a comparison is lost.
     pub fn skip(&mut self) {
         if self.places.is_some() {
             self.statistics.connections();
@@ -254,6 +254,7 @@ impl LiveAdmission {
         let passed = self.now().saturating_sub(self.decided);
         self.begun += Duration::from_nanos(passed.0);
         self.counted = self.runtime.counters();
+        self.admission.machine_changed();
     }
 
     fn now(&self) -> Nanos {
@@ -465,6 +466,7 @@ mod tests {
     use lull_control::admission::Allowance;
     use lull_host::oncall::{OperatorPage, PageDirectory, Rules};
     use lull_measure::Percentile;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     const BREAK_EVEN: Nanos = Nanos(BREAK_EVEN_NS);
 
@@ -602,6 +604,30 @@ mod tests {
             live.next = Instant::now();
         }
         assert_eq!(operator.status(&roots).decision, "manual: 3 transactions at a time");
+    }
+
+    /// A controller that counts how often it is notified of changes of the machine.
+    struct Notified(Arc<AtomicU32>);
+
+    impl Admission for Notified {
+        fn decide(&mut self, _: &Seen<'_>, _: &mut RoundLimits) {}
+
+        fn machine_changed(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_controller_is_notified_that_its_gate_had_other_settings_meanwhile() {
+        let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
+        let open = post("open", Workers::Wait, &[]);
+        let mut live = LiveAdmission::new(&open, Arc::new(runtime)).unwrap();
+        let changes = Arc::new(AtomicU32::new(0));
+        live.admission = Box::new(Notified(Arc::clone(&changes)));
+        live.attend();
+        assert_eq!(changes.load(Ordering::Relaxed), 0);
+        live.skip();
+        assert_eq!(changes.load(Ordering::Relaxed), 1);
     }
 
     #[test]
