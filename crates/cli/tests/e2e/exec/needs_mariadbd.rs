@@ -406,14 +406,20 @@ mod needs_sysbench {
         let keys = ["--concurrency", "auto", "--key", "most_cap=16"];
         let database = Database::start(&scene, &keys);
         let script = scene.write("sleeps.lua", SLEEPS);
-        let mut load = database.sysbench_with(script.to_str().unwrap(), 64, 15, "run");
-        text(&load.output().unwrap());
+        let load = database.sysbench_with(script.to_str().unwrap(), 64, 100, "run").spawn();
+        let mut load = load.unwrap();
+        // Gates of other tests may have the turn first: one at a time is surveyed on a machine.
+        let said = || database.server.agent.as_ref().unwrap().err();
+        wait_for("a decision after limits were tried", || {
+            let said = said();
+            let tried = said.split_once("transactions at a time");
+            tried.is_some_and(|(_, then)| then.contains("decided: open: "))
+        });
+        load.kill().unwrap();
+        load.wait().unwrap();
         let seen = database.server.seen();
         assert_eq!(seen["mode"].as_str(), Some("stats"), "{seen}");
-        // It did try, and soon left off.
-        let admissions = seen["gate"]["admissions"].as_u64().unwrap();
-        let queries = seen["queries"].as_u64().unwrap();
-        assert!(admissions > 0 && 4 * admissions < queries, "{seen}");
+        assert!(seen["gate"]["admissions"].as_u64().unwrap() > 0, "{seen}");
     }
 
     #[test]
