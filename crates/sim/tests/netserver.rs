@@ -256,6 +256,9 @@ fn models_that_make_no_sense_are_refused_by_key() {
     assert!(refused(&|it| it.governor = governor).starts_with("governor.ondemand.period"));
     let governor = ondemand(Nanos::from_millis(10), 0.0);
     assert!(refused(&|it| it.governor = governor).starts_with("governor.ondemand.up"));
+    let governor =
+        Governor::Ondemand { period: Nanos::from_millis(10), up: 0.95, io_is_busy: false };
+    assert!(refused(&|it| it.governor = governor).starts_with("governor.ondemand.io_is_busy"));
     let late = LoadStep { from: Nanos::from_secs(1), rate_per_s: 1.0 };
     let with = |load: Vec<LoadStep>| {
         refused(&|it| {

@@ -1,6 +1,7 @@
 //! Checks of a server's model; errors name the key.
 
 use super::model::{NetServerModel, PingPong, Stack, Traffic};
+use crate::governor::Governor;
 use crate::idle;
 use crate::model::{Checked, Problem, above_0, at_least_0, fail, range};
 use lull_measure::Nanos;
@@ -23,7 +24,7 @@ impl NetServerModel {
             let what = "give at least one frequency above 0, each once, lowest first";
             return fail("frequencies", Problem::Conflict(what));
         }
-        self.governor.check("governor")?;
+        self.check_governor()?;
         if let Err(error) = idle::check(&self.idle) {
             return fail(format!("idle: {error}"), Problem::Conflict("idle states must be sound"));
         }
@@ -50,6 +51,15 @@ impl NetServerModel {
         }
         if !self.cores.is_multiple_of(self.packages) {
             return fail("packages", Problem::Conflict("packages must share the cores evenly"));
+        }
+        Ok(())
+    }
+
+    fn check_governor(&self) -> Checked {
+        self.governor.check("governor")?;
+        if let Governor::Ondemand { io_is_busy: false, .. } = self.governor {
+            let what = "no thread of a network server waits for I/O: leave this key out";
+            return fail("governor.ondemand.io_is_busy", Problem::Conflict(what));
         }
         Ok(())
     }
