@@ -92,19 +92,19 @@ impl Tolerance {
     /// twice the distance is that of its inverse: one half allows one third.
     pub fn half_to_twice(printed: f64, neutral: f64) -> Self {
         let distance = printed - neutral;
-        let half = neutral + 0.5 * distance;
+        let half = rounded(neutral + 0.5 * distance);
         let is_inverse = neutral == 1.0 && distance < 0.0;
         let twice = if is_inverse {
             (1e4 * printed / (2.0 - printed)).round() / 1e4
         } else {
-            neutral + 2.0 * distance
+            rounded(neutral + 2.0 * distance)
         };
         Self::Between(half.min(twice), half.max(twice))
     }
 
     /// The same without an upper side, for what is printed as "up to" or "at least".
     pub fn half_of(printed: f64, neutral: f64) -> Self {
-        let bound = neutral + 0.5 * (printed - neutral);
+        let bound = rounded(neutral + 0.5 * (printed - neutral));
         if printed < neutral { Self::AtMost(bound) } else { Self::AtLeast(bound) }
     }
 
@@ -147,6 +147,11 @@ impl Tolerance {
             Verdict::Open
         }
     }
+}
+
+/// A bound without the last digits of binary arithmetic, which would be printed.
+fn rounded(bound: f64) -> f64 {
+    (1e6 * bound).round() / 1e6
 }
 
 impl Verdict {
@@ -252,6 +257,8 @@ mod tests {
         assert_eq!(fall, wanted);
         let ratio = [0.7, 0.4, 0.3, 0.8, 1.1].map(|mean| judge(0.5, 1.0, mean));
         assert_eq!(ratio, wanted);
+        assert_eq!(Tolerance::half_to_twice(1.4528, 1.0).to_string(), "1.2264 to 1.9056");
+        assert_eq!(Tolerance::half_to_twice(2.01, 1.0).to_string(), "1.505 to 3.02");
         let up_to = Tolerance::half_of(7.6, 0.0).judge(Some(7.6), None, &estimate(16.0, 0.01));
         assert_eq!(up_to, Verdict::Pass);
     }
