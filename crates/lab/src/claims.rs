@@ -89,6 +89,10 @@ pub struct Claim {
     /// Why the tolerance is as wide as it is.
     #[serde(default)]
     pub why: String,
+    /// Whether a parameter of the model was set to the claim's number, or chosen after the row
+    /// was known to miss it. A row whose name ends with `(calibrated)` does not need this key.
+    #[serde(default, skip_serializing)]
+    pub calibrated: bool,
     /// Experiment and row that answer it.
     pub row: Option<RowName>,
     /// Why no row answers it.
@@ -211,7 +215,7 @@ impl Claim {
     /// Whether a parameter of the model was set so that the row has the printed figure, or was
     /// chosen after the row was known to miss it: then the row tests nothing.
     pub fn is_calibrated(&self) -> bool {
-        self.row.as_ref().is_some_and(|row| row.name.ends_with("(calibrated)"))
+        self.calibrated || self.row.as_ref().is_some_and(|row| row.name.ends_with("(calibrated)"))
     }
 
     /// The tolerance in words.

@@ -123,6 +123,9 @@ fn wrong(
     if claim.tolerance.is_some() && claim.why.trim().is_empty() {
         found.push(("tolerance", "has no reason: write it as `why`".to_owned()));
     }
+    if claim.calibrated && claim.row.is_none() {
+        found.push(("calibrated", "has no `row` that could be: remove it".to_owned()));
+    }
     match (&claim.row, claim.none.trim().is_empty()) {
         (Some(_), true) => found.extend(wrong_row(claim, results)),
         (None, false) => {}
@@ -256,6 +259,9 @@ mod tests {
             let found = refusals(&GOOD.replace(from, to), 1.9);
             assert!(found.iter().any(|it| it.starts_with(wanted)), "{wanted}: {found:?}");
         }
+        let row = "row = { experiment = \"ahq-cores\", name = \"speed\" }\n";
+        let found = refusals(&GOOD.replace(row, "calibrated = true\nnone = \"no row\"\n"), 1.9);
+        assert!(found[0].starts_with("claims.toml:14: calibrated: has no `row`"), "{found:?}");
         let found = refusals(GOOD, 0.7);
         assert!(found[0].starts_with("claims.toml:6: tried: is missing"), "{found:?}");
     }

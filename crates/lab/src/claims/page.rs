@@ -84,6 +84,7 @@ pub struct PaperSummary<'c> {
 struct ClaimSummary<'c> {
     #[serde(flatten)]
     claim: &'c Claim,
+    calibrated: bool,
     finding: Finding,
     run: String,
 }
@@ -93,6 +94,7 @@ pub fn summary<'c>(paper: &'c PaperClaims, results: &[MeasuredRow]) -> PaperSumm
     let each = paper.claim.iter();
     let claims = each.map(|claim| ClaimSummary {
         claim,
+        calibrated: claim.is_calibrated(),
         finding: claim.judge(results),
         run: run_text(claim, results),
     });
@@ -146,7 +148,11 @@ tests nothing.
 
 Half of the claims were written after their rows had been recorded, with the tolerance that claims
 of the same kind had: such a verdict says less than one whose tolerance was stated before the run.
-Numbers that are inputs of a model, or that only describe the authors' set-up, are no claims.
+Numbers that are inputs of a model, or that only describe the authors' set-up, are no claims. Of
+Ah-Q's Table II only totals are claims (`ahq-table2` has all cells), and the full-speed column of
+the testbed in Table 2 of Wang et al. has none. ARQ has two readings: latency-critical apps with or
+without priority in the shared region. A claim that does not say *without priority* is judged by
+the reading with it; rows of the other one are in `crates/lab/src/claims/results.csv`.
 ";
 
 /// How many seeds experiments had, and what that does to verdicts.
@@ -267,6 +273,29 @@ mod tests {
         let page = page(&[paper], &rows);
         assert!(page.contains("- **1.** Calibrated. Tried before: -40 %.\n"), "{page}");
         assert!(page.contains("Of these, 1 are calibrated: 1 pass."), "{page}");
+    }
+
+    #[test]
+    fn a_claim_is_calibrated_by_its_own_key_as_by_the_name_of_its_row() {
+        let header = "experiment,row,unit,paper,mean,half_width,values,length,seeds,commit\n";
+        let rows = format!("{header}ahq-cores,speed,%,,3,0.5,5,full,1 2 3 4 5,\n");
+        let rows = results::parse(&rows).unwrap();
+        let text = |key: &str| {
+            format!(
+                "paper = \"A\"\n[systems]\nx = \"ours\"\n[[claim]]\ntext = \"x is fast\"\n\
+                 place = \"abstract\"\nunit = \"%\"\nsystems = [\"x\"]\n\
+                 tolerance = {{ at-least = 0.0 }}\nwhy = \"its sign\"\n{key}\
+                 row = {{ experiment = \"ahq-cores\", name = \"speed\" }}\n"
+            )
+        };
+        for (key, is_calibrated) in [("", false), ("calibrated = true\n", true)] {
+            let paper = check::read("claims.toml", &text(key), &rows).unwrap();
+            let stated = serde_json::to_value(summary(&paper, &rows)).unwrap();
+            assert_eq!(stated["claims"][0]["calibrated"], is_calibrated, "{stated}");
+            let page = page(&[paper], &rows);
+            assert_eq!(page.contains("seeds 1 2 3 4 5, calibrated |"), is_calibrated, "{page}");
+            assert_eq!(page.contains("Of these, 1 are calibrated: 1 pass."), is_calibrated);
+        }
     }
 
     #[test]

@@ -24,8 +24,9 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 
 /// Half a unit of the printed second digit.
 const ROUNDING: Tolerance = Absolute(0.005);
-const SHIFTED: &str = "the print contradicts equation 12 on its own latencies: from 7 cores on the \
-                       column R_i has slid down by one row, with the 6 cores' mean on top";
+const SHIFTED: &str = "the print contradicts equation 12 on its own latencies: in the block of 7 \
+                       cores the column R_i has slid down by one row, with the mean on 6 cores \
+                       on top";
 const TRUNCATED: &str = "the print is cut off after two digits, not rounded";
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
