@@ -197,8 +197,9 @@ pub trait Admission: Send {
     /// controller that is not called may survey at any time.
     fn allow_survey(&mut self, _: bool) {}
 
-    /// Called before the next `decide` when another knob of the machine was set, or an app
-    /// arrived or departed: what is measured across that instant belongs to no setting.
+    /// Called before the next `decide` when another knob of the machine was set, an app arrived or
+    /// departed, or the gate had other settings during a pause or a bypass: what is measured across
+    /// that instant belongs to no setting.
     fn machine_changed(&mut self) {}
 
     /// Called when objectives change but the set of connections does not. Returns
