@@ -121,10 +121,10 @@ mod tests {
 
     impl Gate {
         fn new() -> Self {
-            Self::with(Auto::new(Config::default(), &Site::new(&[None], 2)).unwrap())
+            Self::from_auto(Auto::new(Config::default(), &Site::new(&[None], 2)).unwrap())
         }
 
-        fn with(auto: Auto) -> Self {
+        fn from_auto(auto: Auto) -> Self {
             Self { auto, limits: RoundLimits::open(1), now: Nanos::ZERO }
         }
 
@@ -268,7 +268,7 @@ mod tests {
         let pause = Nanos::from_millis(8);
         auto.setting = Setting::Rests { pause };
         auto.hold(Nanos::ZERO, Nanos::ZERO, None);
-        let mut gate = Gate::with(auto);
+        let mut gate = Gate::from_auto(auto);
         let is_halved = (0..100).any(|_| {
             gate.look_after_change(100);
             gate.auto.setting == Setting::half_rest(pause)
