@@ -14,7 +14,7 @@ impl Subject for Database {
         "begin; update t set b = b + 1 where a = 1; select sleep(0.2); commit",
         "begin; update t set b = b + 1 where a = 2; select sleep(0.1); commit",
         "select get_lock('one', 5); select sleep(0.1); select 1",
-        "begin; insert into u values (1); select sleep(0.05); commit",
+        "begin; insert into u values (2); select sleep(0.05); commit",
         "set session wait_timeout = 1; select 1; select sleep(1.5); select 1",
     ];
 
@@ -33,7 +33,7 @@ impl Subject for Database {
     }
 
     fn rows(&self) -> u32 {
-        self.admin("select count(*) from sbtest.u").trim().parse().unwrap()
+        self.admin("select count(*) from sbtest.u where a = 1").trim().parse().unwrap()
     }
 
     fn into_server(self) -> Server {

@@ -31,7 +31,7 @@ fn a_monitor_and_a_named_account_pass_a_gate_at_which_others_wait() {
     let database = Database::start(&scene, &options);
     database.admin("create user monitor; create user ops; create user web");
     let slow = database.slow_clients(4);
-    wait_for("workers that wait", || database.waiting(&scene) >= 2);
+    wait_for("workers that wait", || database.waiting(&scene) >= 1);
     for user in ["monitor", "ops"] {
         let done = ended(database.client_of(user, "select 7; select 7; select 7"));
         assert_eq!(done.split_whitespace().count(), 3, "{user}: {done}");
@@ -60,12 +60,12 @@ fn a_monitor_and_a_named_account_pass_a_gate_at_which_others_wait() {
 #[test]
 fn a_query_that_waits_at_the_gate_for_longer_than_wait_timeout_is_answered() {
     let scene = Scene::new();
-    let database = Database::start_with(&scene, &ONE_SLOT, &["--wait-timeout=1"]);
-    let slow = database.slow_clients(4);
+    let database = Database::start_with(&scene, &ONE_SLOT, &["--wait-timeout=2"]);
+    let slow = database.slow_clients(5);
     slow.into_iter().for_each(|client| assert_eq!(ended(client).trim(), "0"));
     let seen = database.server.seen();
     let all = seen["by_connection"].as_array().unwrap();
     let waited = all.iter().filter_map(|one| one["parked_seconds"].as_f64());
     let longest = waited.fold(0.0, f64::max);
-    assert!(longest > 1.0, "no worker waited for longer than wait_timeout: {seen}");
+    assert!(longest > 2.0, "no worker waited for longer than wait_timeout: {seen}");
 }

@@ -10,7 +10,7 @@ impl Subject for Database {
         "begin; update t set b = b + 1 where a = 1; select pg_sleep(0.2); commit",
         "begin; update t set b = b + 1 where a = 2; select pg_sleep(0.1); commit",
         "select pg_advisory_lock(1); select pg_sleep(0.1); select 1",
-        "begin; insert into u values (1); select pg_sleep(0.05); commit",
+        "begin; insert into u values (2); select pg_sleep(0.05); commit",
         "set statement_timeout = '50ms'; select pg_sleep(1); select 1",
     ];
 
@@ -29,7 +29,7 @@ impl Subject for Database {
     }
 
     fn rows(&self) -> u32 {
-        self.sql("select count(*) from u").trim().parse().unwrap()
+        self.sql("select count(*) from u where a = 1").trim().parse().unwrap()
     }
 
     fn into_server(self) -> Server {
