@@ -11,6 +11,7 @@
 
 use crate::page;
 use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 const ITIMER_REAL: c_int = 0;
 /// PostgreSQL's variable of `idle_session_timeout` in milliseconds, an `int`, since version 14; 0
@@ -19,6 +20,9 @@ const IDLE_SESSION_TIMEOUT: &CStr = c"IdleSessionTimeout";
 /// A worker waits for this part of the time that is left of the timer: the rest is for a machine
 /// that is late to run it.
 const WAITED_PART: u64 = 2;
+const NOT_LOOKED_UP: *mut c_int = std::ptr::dangling_mut();
+/// The address of PostgreSQL's variable, once it was looked up; null in a server without it.
+static SETTING: AtomicPtr<c_int> = AtomicPtr::new(NOT_LOOKED_UP);
 
 /// Returns when a worker that begins to wait now must stop waiting because its session may end by
 /// `idle_session_timeout`; `u64::MAX` if it has no such setting, or no timer is set.
@@ -26,18 +30,32 @@ pub(crate) fn leaves_ns(now_ns: u64) -> u64 {
     if !page::protocol().workers_are_processes() {
         return u64::MAX;
     }
-    let left_ns = left_ns().filter(|_| is_positive(IDLE_SESSION_TIMEOUT));
+    let left_ns = left_ns().filter(|_| is_positive(setting()));
     left_ns.map_or(u64::MAX, |left_ns| now_ns.saturating_add(left_ns / WAITED_PART))
 }
 
-/// Whether the program, or a library, has a variable of type `int` with this name that is more
-/// than 0 now.
-fn is_positive(name: &CStr) -> bool {
+/// Returns the address of PostgreSQL's variable, which is looked up once.
+fn setting() -> *mut c_int {
+    let known = SETTING.load(Ordering::Relaxed);
+    if known != NOT_LOOKED_UP {
+        return known;
+    }
+    let found = find(IDLE_SESSION_TIMEOUT);
+    SETTING.store(found, Ordering::Relaxed);
+    found
+}
+
+/// Returns the address of a variable of the program, or of a library; null if there is none.
+fn find(name: &CStr) -> *mut c_int {
     // SAFETY: a constant of libc's, and a name that ends with a zero.
-    let variable = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast()
+}
+
+/// Whether there is such a variable, and it is more than 0 now.
+fn is_positive(variable: *mut c_int) -> bool {
     // SAFETY: null, or the address of an `int` of a library that stays loaded, which only the
     // server's one thread, the caller, writes.
-    let value = unsafe { variable.cast::<c_int>().as_ref() };
+    let value = unsafe { variable.as_ref() };
     value.is_some_and(|value| *value > 0)
 }
 
@@ -67,8 +85,8 @@ mod tests {
     #[test]
     fn a_setting_is_read_from_the_variable_of_its_name() {
         // Variables of libc: `optind` is 1 at first, and `getdate_err` is 0.
-        assert!(is_positive(c"optind"));
-        assert!(!is_positive(c"getdate_err"));
-        assert!(!is_positive(IDLE_SESSION_TIMEOUT), "a test program has no such variable");
+        assert!(is_positive(find(c"optind")));
+        assert!(!is_positive(find(c"getdate_err")));
+        assert!(!is_positive(setting()), "a test program has no such variable");
     }
 }
