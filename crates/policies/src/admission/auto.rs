@@ -456,7 +456,10 @@ impl Admission for Auto {
             self.end_pair(seen.now, Nanos::ZERO, false);
         }
         self.drop_disturbed(seen.now);
+        let has_no_turn = !self.turn.is_allowed && matches!(self.stage, Stage::Surveying { .. });
         match self.window.note(seen) {
+            // The reference is shown until the survey goes on.
+            _ if has_no_turn => {}
             Some(look) => {
                 self.turn.dropped = 0;
                 self.judge(seen.now, look);

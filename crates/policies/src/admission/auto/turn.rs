@@ -75,8 +75,9 @@ impl Auto {
     /// Windows outside of surveys count: under a policy that sets a knob in each epoch the setting
     /// in force could not be watched otherwise.
     pub(super) fn drop_disturbed(&mut self, now: Nanos) {
+        let is_disturbed = std::mem::take(&mut self.turn.is_disturbed);
         let has_lost_turn = !self.turn.is_allowed && self.is_surveying();
-        if !std::mem::take(&mut self.turn.is_disturbed) && !has_lost_turn {
+        if !is_disturbed && !has_lost_turn {
             return;
         }
         if self.is_paired() {
@@ -84,7 +85,11 @@ impl Auto {
             return self.end_pair(now, open, false);
         }
         if has_lost_turn {
-            return self.window.restart(now);
+            // The time without a result goes on, so that a gate without load asks for no turn.
+            if is_disturbed {
+                self.window.begin(now);
+            }
+            return;
         }
         let Stage::Surveying { survey, .. } = &mut self.stage else { return };
         self.window.begin(now);
@@ -202,6 +207,12 @@ mod tests {
         gate.auto.allow_survey(true);
         assert!(gate.until(Auto::is_surveying).is_some());
         assert!(is_left(&mut gate), "the load ended in a survey");
+        gate.auto.allow_survey(false);
+        for _ in 0..100 {
+            gate.look_at(&[]);
+            assert!(!gate.auto.wants_survey());
+        }
+        assert!(gate.until(Auto::wants_survey).is_some());
     }
 
     #[test]
