@@ -215,9 +215,6 @@ impl LiveAdmission {
         }
         let changed = self.decide();
         self.next = Instant::now() + again(self.limits.pace, self.places.is_some());
-        if let Some(changed) = &changed {
-            self.runtime.note(&format!("{}: {changed}", self.name));
-        }
         changed
     }
 
@@ -307,6 +304,9 @@ impl LiveAdmission {
             self.reported_ns = settings.isr_delay_ns;
         }
         let changed = report(is_news.then(|| describe_gate(&settings)), decision);
+        if let Some(changed) = &changed {
+            self.runtime.note(&format!("{}: {changed}", self.name));
+        }
         changed
             .into_iter()
             .chain(refusal)

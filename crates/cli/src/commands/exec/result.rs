@@ -387,7 +387,7 @@ impl fmt::Display for ExecResult {
             write!(out, ", {} of a worker that rested", self.gate.called)?;
             write!(out, "; all rested for {share:.0} % of the time, for 1 ms or longer each")?;
         }
-        if self.wake == "signal" {
+        if self.wake == "signal" && matches!(self.mode, "post" | "epoll") {
             write!(out, ", {} woken by signal", self.gate.woken_by_signal)?;
         }
         for class in &self.client_classes {
