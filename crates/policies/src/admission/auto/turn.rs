@@ -212,7 +212,6 @@ mod tests {
             gate.look_at(&[]);
             assert!(!gate.auto.wants_survey());
         }
-        assert!(gate.until(Auto::wants_survey).is_some());
     }
 
     #[test]
@@ -225,6 +224,11 @@ mod tests {
             gate.look();
             assert_eq!((gate.auto.present(), gate.auto.wants_survey()), (Setting::Open, true));
         }
+        for _ in 0..1200 {
+            gate.look_at(&[]);
+        }
+        assert!(!gate.auto.wants_survey(), "there is no load");
+        assert!(gate.until(Auto::wants_survey).is_some());
         gate.auto.allow_survey(true);
         assert!(gate.until(|auto| !auto.is_surveying()).is_some());
         assert!(matches!(gate.auto.setting, Setting::Flow { .. }));
