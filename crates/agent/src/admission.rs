@@ -88,12 +88,12 @@ pub struct LiveAdmission {
 const WAIT_SHARE: u64 = 4;
 
 /// Returns the tightest bound on the latency of a server with these objectives, if it has one.
-pub fn tightest_bound(asked: &[Objective]) -> Option<Nanos> {
+pub fn tightest_bound(objectives: &[Objective]) -> Option<Nanos> {
     let bound = |objective: &Objective| match objective {
         Objective::Tail { bound, .. } => Some(*bound),
         Objective::Throughput { .. } | Objective::Disengagement { .. } => None,
     };
-    asked.iter().filter_map(bound).min()
+    objectives.iter().filter_map(bound).min()
 }
 
 /// Returns the longest wait at the gate of a server with these objectives: four times its tightest
@@ -101,8 +101,8 @@ pub fn tightest_bound(asked: &[Objective]) -> Option<Nanos> {
 ///
 /// A limit near the bound would admit all workers of a server that is overloaded, when the gate is
 /// needed most.
-pub fn longest_wait(asked: &[Objective]) -> Nanos {
-    let longest = tightest_bound(asked).map(|bound| Nanos(bound.0.saturating_mul(WAIT_SHARE)));
+pub fn longest_wait(objectives: &[Objective]) -> Nanos {
+    let longest = tightest_bound(objectives).map(|bound| Nanos(bound.0.saturating_mul(WAIT_SHARE)));
     longest.unwrap_or(Nanos::MAX).clamp(Nanos::from_millis(10), Nanos(PARK_MAX_NS))
 }
 

@@ -1,7 +1,7 @@
 //! Clients that bypass a gate unless a config says otherwise: monitors, replication, cluster
 //! managers and administrators.
 //!
-//! These clients ask a server whether it is well, or mend it. A monitor whose query waits at a
+//! These clients check the health of a server, or repair it. A monitor whose query waits at a
 //! saturated gate reports a server as dead that is only busy, and a cluster manager then moves its
 //! load to another one. Their queries are few, so that the gate loses nothing by letting them
 //! pass. A superuser that logs in over TCP is not among them, because applications do so, too.

@@ -28,11 +28,11 @@ pub(super) fn read_startup(mut pairs: &[u8], names: &mut Names) {
     }
 }
 
-/// Whether the pairs ask for a connection of a replica: `replication` with a value that the server
+/// Whether the pairs request a connection of a replica: `replication` with a value that the server
 /// does not read as false. Of several values the last counts.
 pub(super) fn asks_for_replication(mut pairs: &[u8]) -> bool {
     const FALSE: [&[u8]; 4] = [b"false", b"no", b"off", b"0"];
-    let mut asks = false;
+    let mut is_requested = false;
     while let Some(key) = text(&mut pairs).filter(|key| !key.is_empty()) {
         let Some(value) = text(&mut pairs) else { break };
         if key == b"replication" {
@@ -41,10 +41,10 @@ pub(super) fn asks_for_replication(mut pairs: &[u8]) -> bool {
                 let begins = word.get(..value.len());
                 begins.is_some_and(|begin| begin.eq_ignore_ascii_case(value)) && value != b"o"
             };
-            asks = value.is_empty() || !FALSE.iter().any(is_false);
+            is_requested = value.is_empty() || !FALSE.iter().any(is_false);
         }
     }
-    asks
+    is_requested
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl Auto {
             return self.end_pair(now, open, false);
         }
         if has_lost_turn {
-            // The time without a result goes on, so that a gate without load asks for no turn.
+            // The time without a result goes on, so that a gate without load requests no turn.
             if is_disturbed {
                 self.window.begin(now);
             }
