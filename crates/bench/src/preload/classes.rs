@@ -74,8 +74,9 @@ pub(super) fn measure_query(lull: &Path, root: &Path, report: &mut Report) -> Re
     report.reported("query, tracked, beyond bare", beyond(1, 0), "ns");
     let range = f64::NEG_INFINITY..=TRACKED_MAX_NS;
     report.bounded("query, tracked with classes, beyond bare", beyond(2, 0), "ns", range);
+    report.reported("query, tracked with classes, beyond without", beyond(2, 1), "ns");
     report.reported("query at a gate that is not full, beyond bare", beyond(3, 0), "ns");
-    report.reported("the same with classes, beyond without", beyond(4, 3), "ns");
+    report.reported("query at that gate with classes, beyond without", beyond(4, 3), "ns");
     Ok(())
 }
 

@@ -324,8 +324,7 @@ fn started(field: &Field<'_>, settings: &[Setting]) -> Result<Vec<Database>> {
 impl Database {
     fn start(field: &Field<'_>, setting: Setting, model: &Path) -> Result<Self> {
         let Field { lull, product, store, tls, .. } = *field;
-        // sysbench takes a comma for the end of a socket's name.
-        let own = model.with_file_name(setting.name.replace([' ', ','], "-"));
+        let own = model.with_file_name(directory_name(&setting));
         succeeded(Command::new("cp").arg("-a").arg(model).arg(&own))?;
         let address = free_address()?;
         let mut command = super::command(lull, setting.exec, &product.program()?);
@@ -376,6 +375,12 @@ impl Database {
     fn sysbench(&self, at: Meeting<'_>, load: Load, action: &[&str]) -> Result<Ran> {
         super::sysbench::read(&sysbench(at, load, self.store, action)?)
     }
+}
+
+/// The name of a server's directory. sysbench takes a comma for the end of a socket's name, and
+/// MariaDB a colon for the end of one directory for temporary files.
+fn directory_name(setting: &Setting) -> String {
+    setting.name.replace(|one: char| !one.is_ascii_alphanumeric(), "-")
 }
 
 /// A data directory with the tables of sysbench in it.
@@ -434,6 +439,12 @@ mod tests {
         for cases in [cases(), script_cases(), disk_cases(), mysql_cases(), tls_cases()] {
             super::super::contest::testing::check(&cases);
         }
+    }
+
+    #[test]
+    fn directories_of_servers_have_names_that_no_option_takes_apart() {
+        let setting = Setting { name: "classes 9:1, cap 16", ..BARE };
+        assert_eq!(directory_name(&setting), "classes-9-1--cap-16");
     }
 
     #[test]
