@@ -82,12 +82,13 @@ pub(super) const CLIENTS: Bench = Bench {
 
 pub(super) const TLS: Bench = Bench {
     name: "tls",
-    about: "The on-call runtime under TLS beside the bare server: cost of a query, and the gate on \
-            MariaDB under 512 connections",
+    about: "The on-call runtime under TLS and in the clear: cost of a query, and what the gate \
+            gains on MariaDB and on PostgreSQL",
     run: |context| {
         reported(context, |lull, report| {
             tls::measure_query(lull, &context.root, report)?;
-            database::measure_tls(lull, report)
+            database::measure_tls(lull, report)?;
+            postgres::measure_tls(lull, report)
         })
     },
 };

@@ -6,6 +6,7 @@ use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
 use super::Report;
 use super::ran::Ran;
 use anyhow::{Context as _, Result, anyhow};
+use lull_measure::statistics::PairedRatio;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -54,11 +55,21 @@ pub(super) struct Bound {
     pub(super) setting: &'static str,
     pub(super) over: &'static str,
     figure: Figure,
-    range: RangeInclusive<f64>,
+    keeps: Keeps,
+}
+
+/// What the ratio of a [`Bound`] must keep.
+enum Keeps {
+    /// Its median lies in this range.
+    Range(RangeInclusive<f64>),
+    /// It is at least as good as the ratio of these two settings in the same rounds: the 95 %
+    /// interval of what lies between both does not show a loss.
+    GainOf([&'static str; 2]),
 }
 
 pub(super) const fn at_least(setting: &'static str, over: &'static str, least: f64) -> Bound {
-    Bound { setting, over, figure: Figure::Throughput, range: least..=f64::INFINITY }
+    let keeps = Keeps::Range(least..=f64::INFINITY);
+    Bound { setting, over, figure: Figure::Throughput, keeps }
 }
 
 pub(super) const fn at_most(
@@ -67,7 +78,17 @@ pub(super) const fn at_most(
     figure: Figure,
     most: f64,
 ) -> Bound {
-    Bound { setting, over, figure, range: 0.0..=most }
+    Bound { setting, over, figure, keeps: Keeps::Range(0.0..=most) }
+}
+
+/// What one setting gains over another must not be less, beyond noise, than what the first of
+/// two others gains over the second.
+pub(super) const fn gains_like(
+    [setting, over]: [&'static str; 2],
+    others: [&'static str; 2],
+    figure: Figure,
+) -> Bound {
+    Bound { setting, over, figure, keeps: Keeps::GainOf(others) }
 }
 
 /// What clients do.
@@ -164,12 +185,7 @@ fn rows(case: &Case, seen: &[Vec<Seen>], client: &str, report: &mut Report) -> R
     for (setting, seen) in case.settings.iter().zip(seen) {
         figures(report, &format!("{}: {}", case.title, setting.name), seen, client);
     }
-    for bound in &case.bounds {
-        let of = |name| case.settings.iter().position(|setting| setting.name == name);
-        let both = of(bound.setting).zip(of(bound.over)).context("a bound on no setting")?;
-        bound.row(report, &case.title, &seen[both.0], &seen[both.1]);
-    }
-    Ok(())
+    case.bounds.iter().try_for_each(|bound| bound.rows(case, seen, report))
 }
 
 fn run(server: &impl Served, load: Load) -> Result<Seen> {
@@ -247,18 +263,60 @@ impl Figure {
 }
 
 impl Bound {
-    fn row(&self, report: &mut Report, title: &str, ours: &[Seen], theirs: &[Seen]) {
-        let all = |seen: &[Seen]| -> Vec<f64> {
-            seen.iter().map(|one| self.figure.select(one)).collect()
+    fn rows(&self, case: &Case, seen: &[Vec<Seen>], report: &mut Report) -> Result<()> {
+        let values = |name: &str| -> Result<Vec<f64>> {
+            let at = case.settings.iter().position(|setting| setting.name == name);
+            let seen = &seen[at.with_context(|| format!("a bound on no setting: {name}"))?];
+            Ok(seen.iter().map(|one| self.figure.select(one)).collect())
         };
-        let what = format!("{title}: {}, {} / {}", self.figure.name(), self.setting, self.over);
-        report.bounded(&what, ratios(&all(ours), &all(theirs)), "ratio", self.range.clone());
+        let (ours, theirs) = (values(self.setting)?, values(self.over)?);
+        let figure = format!("{}: {}", case.title, self.figure.name());
+        let what = format!("{figure}, {} / {}", self.setting, self.over);
+        match &self.keeps {
+            Keeps::Range(range) => {
+                report.bounded(&what, ratios(&ours, &theirs), "ratio", range.clone());
+            }
+            Keeps::GainOf(others) => {
+                let [other, over] = *others;
+                let gains = [quotients(&ours, &theirs), quotients(&values(other)?, &values(over)?)];
+                let what = format!("{what}, beside that of {other} / {over}");
+                self.gain_rows(&what, &gains, report)?;
+            }
+        }
+        Ok(())
     }
+
+    /// What lies between two gains, and whether its 95 % interval shows a loss.
+    fn gain_rows(
+        &self,
+        what: &str,
+        [ours, theirs]: &[Vec<f64>; 2],
+        report: &mut Report,
+    ) -> Result<()> {
+        let between = PairedRatio::from_pairs(ours, theirs);
+        let PairedRatio { low, high, .. } = between.context("a figure that is not above zero")?;
+        report.reported(what, ratios(ours, theirs), "ratio");
+        let ends = [(low, "lower end of the 95 % interval"), (high, "upper end")];
+        let is_throughput = matches!(self.figure, Figure::Throughput);
+        for (at, (end, name)) in ends.into_iter().enumerate() {
+            let (what, end) = (format!("{what}, {name}"), Summary::new([end]));
+            match (is_throughput, at) {
+                (true, 1) => report.bounded(&what, end, "ratio", 1.0..=f64::INFINITY),
+                (false, 0) => report.bounded(&what, end, "ratio", 0.0..=1.0),
+                _ => report.reported(&what, end, "ratio"),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn quotients(over: &[f64], under: &[f64]) -> Vec<f64> {
+    over.iter().zip(under).map(|(over, under)| over / under).collect()
 }
 
 #[cfg(test)]
 pub(super) mod testing {
-    use super::{BARE, Case};
+    use super::{BARE, Case, Keeps};
 
     /// Every bound is on settings that take part, and the bare server is the first.
     pub(in super::super) fn check(cases: &[Case]) {
@@ -268,6 +326,9 @@ pub(super) mod testing {
             for bound in &case.bounds {
                 assert!(names.contains(&bound.setting), "{}", case.title);
                 assert!(names.contains(&bound.over), "{}", case.title);
+                if let Keeps::GainOf(others) = &bound.keeps {
+                    assert!(others.iter().all(|name| names.contains(name)), "{}", case.title);
+                }
             }
         }
     }
@@ -282,5 +343,42 @@ mod tests {
         let before = BTreeMap::from([(1, 10), (2, 100)]);
         let after = BTreeMap::from([(1, 15), (3, 7)]);
         assert_eq!(new_since(&before, &after), 12);
+    }
+
+    fn seen(queries_per_s: f64, p99_ms: f64) -> Seen {
+        let ran = Ran::new(queries_per_s, queries_per_s, vec![(p99_ms, 1)]);
+        Seen { ran, cpu_us: 1.0, switches: 1.0 }
+    }
+
+    /// Bounds missed where the first of two pairs of settings gains this much of the second's.
+    fn missed(share: f64) -> usize {
+        const SETTINGS: [Setting; 4] = [
+            BARE,
+            CAP_16,
+            Setting { name: "other", ..BARE },
+            Setting { name: "other cap", ..BARE },
+        ];
+        let figures = [Figure::Throughput, Figure::P99];
+        let like = |figure| gains_like(["other cap", "other"], [CAP_16.name, BARE.name], figure);
+        let bounds = figures.map(like).into_iter().collect();
+        let load = Load { script: "script", connections: 1 };
+        let case = Case { title: "title".to_owned(), load, settings: &SETTINGS, rounds: 4, bounds };
+        testing::check(std::slice::from_ref(&case));
+        let noise = [0.98, 1.03, 1.0, 0.97];
+        let of = |per_s: f64, ms: f64| noise.map(|noise| seen(per_s * noise, ms / noise)).to_vec();
+        let others = of(300.0 * share, 20.0 / share);
+        // The pairs of a round differ by noise, or there would be no interval.
+        let all = [of(100.0, 60.0), of(200.0, 30.0), vec![seen(150.0, 40.0); 4], others];
+        let mut report = Report::default();
+        case.bounds.iter().try_for_each(|bound| bound.rows(&case, &all, &mut report)).unwrap();
+        report.missed()
+    }
+
+    #[test]
+    fn a_gain_is_that_of_another_pair_unless_its_interval_shows_a_loss() {
+        assert_eq!(missed(1.0), 0);
+        assert_eq!(missed(0.99), 0);
+        assert_eq!(missed(1.5), 0);
+        assert_eq!(missed(0.7), 2);
     }
 }

@@ -4,12 +4,13 @@ use super::super::process::Running;
 use super::super::server::{free_address, served};
 use super::Report;
 use super::contest::{
-    BARE, CAP_16, Case, Figure, Load, MANY_ROUNDS, STATS, Served, Setting, at_least, at_most, how,
-    measured,
+    BARE, CAP_16, Case, Figure, Load, MANY_ROUNDS, RUN_S, STATS, Served, Setting, at_least,
+    at_most, how, measured,
 };
 use super::pgbench::read;
 use super::ran::Ran;
 use super::succeeded;
+use super::tls::{self, Files, GAIN_ROUNDS, OverTls, gain_over_tls, in_both_ways};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::geteuid;
 use std::net::SocketAddr;
@@ -55,16 +56,60 @@ fn cases() -> Vec<Case> {
     }]
 }
 
+/// What it must keep when its clients connect over TLS.
+fn tls_cases() -> Vec<Case> {
+    vec![Case {
+        title: format!("PostgreSQL: TPC-B-like, {CLIENTS} clients"),
+        load: Load { script: "tpcb-like", connections: CLIENTS },
+        settings: tls::WAYS,
+        rounds: GAIN_ROUNDS,
+        bounds: vec![
+            at_most("cap 16 over TLS", "bare over TLS", Figure::P95, 0.8),
+            gain_over_tls(Figure::Throughput),
+            gain_over_tls(Figure::P95),
+        ],
+    }]
+}
+
+/// Measures what the gate gains where clients connect over TLS, and where they do not.
+pub(super) fn measure_tls(lull: &Path, report: &mut Report) -> Result<()> {
+    let (place, keys) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let files = Files::create(keys.path())?;
+    let databases = started(lull, place.path(), tls::SERVERS, Some(&files))?;
+    for case in tls_cases() {
+        measured(&case, &in_both_ways(&databases), report)?;
+    }
+    report.note(format!(
+        "PostgreSQL {}, as in `bench postgres`, {RUN_S} s a run, {GAIN_ROUNDS} rounds in turn after \
+         one to warm up; all connections of a run are over TLS, or none.",
+        super::version(&super::found("postgres")?)?
+    ));
+    Ok(())
+}
+
+/// Starts a server of each setting on the same data in the directory `place`; clients may then
+/// connect over TLS if it has `files` for that.
+fn started(
+    lull: &Path,
+    place: &Path,
+    settings: &[Setting],
+    files: Option<&Files>,
+) -> Result<Vec<Database>> {
+    super::make_readable(place)?;
+    // User 65534 may execute this copy, wherever the original was built.
+    let own = place.join("lull");
+    succeeded(Command::new("install").arg("--mode=755").arg(lull).arg(&own))?;
+    let model = install(place, SCALE)?;
+    if let Some(files) = files {
+        files.copy_into(&model)?;
+    }
+    let start = |setting: &Setting| Database::start(&own, *setting, &model, files.is_some());
+    settings.iter().map(start).collect()
+}
+
 pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
-    super::make_readable(place.path())?;
-    // User 65534 may execute this copy, wherever the original was built.
-    let own = place.path().join("lull");
-    succeeded(Command::new("install").arg("--mode=755").arg(lull).arg(&own))?;
-    let model = install(place.path(), SCALE)?;
-    let databases: Result<Vec<Database>> =
-        SETTINGS.iter().map(|setting| Database::start(&own, *setting, &model)).collect();
-    let databases = databases?;
+    let databases = started(lull, place.path(), &SETTINGS, None)?;
     for case in cases() {
         measured(&case, &databases, report)?;
     }
@@ -79,12 +124,13 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
 }
 
 impl Database {
-    fn start(lull: &Path, setting: Setting, model: &Path) -> Result<Self> {
+    fn start(lull: &Path, setting: Setting, model: &Path, has_tls: bool) -> Result<Self> {
         let own = model.with_file_name(setting.name.replace(' ', "-"));
         succeeded(Command::new("cp").arg("-a").arg(model).arg(&own))?;
         let address = free_address()?;
         let mut command = command(lull, setting.exec, &super::found("postgres")?);
         command.args(server_options(&own, address)).args(setting.options).current_dir(&own);
+        command.args(["-c", if has_tls { "ssl=on" } else { "ssl=off" }]);
         let server = served(command.stderr(Stdio::null()), address)?;
         let database = Self { setting, address, server, logs: tempfile::tempdir()? };
         database.wait_until_it_answers()?;
@@ -105,6 +151,25 @@ impl Database {
 
     fn pgbench(&self, arguments: &[&str]) -> Result<Output> {
         pgbench(self.address, arguments)
+    }
+
+    /// Loads it by connections of this kind, one of libpq's `sslmode`.
+    fn load_by(&self, ssl_mode: &str, load: Load, seconds: u32) -> Result<Ran> {
+        let script = format!("--builtin={}", load.script);
+        let clients = format!("--client={}", load.connections);
+        let time = format!("--time={seconds}");
+        let prefix = format!("--log-prefix={}", self.logs.path().join("log").display());
+        // What the run before left behind is vacuumed first, as pgbench does by default.
+        let mut pgbench = pgbench_at(self.address)?;
+        pgbench.env("PGSSLMODE", ssl_mode).args(["--jobs=2", "--log"]);
+        let output = pgbench.args([&prefix, &script, &clients, &time]).arg("postgres").output();
+        let output = output.context("cannot start pgbench")?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let logs = self.take_logs()?;
+        if !output.status.success() {
+            bail!("pgbench failed: {text}{}", String::from_utf8_lossy(&output.stderr));
+        }
+        read(&text, &logs)
     }
 
     /// The logs of the last run, which go.
@@ -131,27 +196,26 @@ impl Served for Database {
     }
 
     fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
-        let script = format!("--builtin={}", load.script);
-        let clients = format!("--client={}", load.connections);
-        let time = format!("--time={seconds}");
-        let prefix = format!("--log-prefix={}", self.logs.path().join("log").display());
-        // What the run before left behind is vacuumed first, as pgbench does by default.
-        let usual = ["--jobs=2", "--log", &prefix];
-        let output = self.pgbench(&[&usual[..], &[&script, &clients, &time]].concat())?;
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let logs = self.take_logs()?;
-        if !output.status.success() {
-            bail!("pgbench failed: {text}{}", String::from_utf8_lossy(&output.stderr));
-        }
-        read(&text, &logs)
+        self.load_by("disable", load, seconds)
+    }
+}
+
+impl OverTls for Database {
+    fn load_over_tls(&self, load: Load, seconds: u32) -> Result<Ran> {
+        self.load_by("require", load, seconds)
     }
 }
 
 pub(super) fn pgbench(address: SocketAddr, arguments: &[&str]) -> Result<Output> {
+    let mut pgbench = pgbench_at(address)?;
+    pgbench.args(arguments).arg("postgres").output().context("cannot start pgbench")
+}
+
+fn pgbench_at(address: SocketAddr) -> Result<Command> {
     let mut pgbench = Command::new(super::found("pgbench")?);
     pgbench.args(["--host=127.0.0.1", "--username=postgres"]);
-    pgbench.arg(format!("--port={}", address.port())).args(arguments).arg("postgres");
-    pgbench.output().context("cannot start pgbench")
+    pgbench.arg(format!("--port={}", address.port()));
+    Ok(pgbench)
 }
 
 /// A program as the user that the server is to run as.
@@ -225,5 +289,6 @@ mod tests {
     #[test]
     fn every_bound_is_on_settings_that_take_part_and_the_bare_server_is_the_first() {
         super::super::contest::testing::check(&cases());
+        super::super::contest::testing::check(&tls_cases());
     }
 }

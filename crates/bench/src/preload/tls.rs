@@ -1,11 +1,16 @@
-//! What the library costs a query under TLS, and what the gate gains there on MariaDB.
+//! What the library costs a query under TLS, and what the gate gains there: on one server with
+//! TLS and in the clear, in turn.
 
 use super::super::process::printed;
 use super::super::stats::{Summary, interleave};
+use super::contest::{BARE, Bound, CAP_16, Figure, Load, Served, Setting, gains_like};
+use super::ran::Ran;
 use super::{Report, found, succeeded};
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use std::cell::RefCell;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -68,6 +73,64 @@ impl QueryProgram {
     }
 }
 
+const BARE_TLS: Setting = Setting { name: "bare over TLS", ..BARE };
+const CAP_16_TLS: Setting = Setting { name: "cap 16 over TLS", ..CAP_16 };
+/// The servers, and the ways in which they are loaded, in the order of [`in_both_ways`].
+pub(super) const SERVERS: &[Setting] = &[BARE, CAP_16];
+pub(super) const WAYS: &[Setting] = &[BARE, CAP_16, BARE_TLS, CAP_16_TLS];
+/// Rounds of a comparison of two gains, each of which is a ratio of two runs.
+pub(super) const GAIN_ROUNDS: usize = 7;
+
+/// A server whose clients connect in the clear, or over TLS.
+pub(super) trait OverTls: Served {
+    /// Loads it over TLS for this many seconds.
+    fn load_over_tls(&self, load: Load, seconds: u32) -> Result<Ran>;
+}
+
+/// A server with one way to load it.
+pub(super) struct Way<'s, S> {
+    server: &'s S,
+    setting: Setting,
+    is_over_tls: bool,
+}
+
+impl<S: OverTls> Served for Way<'_, S> {
+    const CLIENT: &'static str = S::CLIENT;
+
+    fn setting(&self) -> Setting {
+        self.setting
+    }
+
+    fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
+        if self.is_over_tls {
+            self.server.load_over_tls(load, seconds)
+        } else {
+            self.server.load(load, seconds)
+        }
+    }
+}
+
+/// The servers of [`SERVERS`], each in the clear and over TLS.
+pub(super) fn in_both_ways<S: OverTls>(servers: &[S]) -> Vec<Way<'_, S>> {
+    let count = servers.len();
+    let way = move |(at, setting): (usize, &Setting)| Way {
+        server: &servers[at % count],
+        setting: *setting,
+        is_over_tls: at >= count,
+    };
+    WAYS.iter().enumerate().map(way).collect()
+}
+
+/// The gain in the clear must be had over TLS, within noise.
+pub(super) fn gain_over_tls(figure: Figure) -> Bound {
+    let over_tls = [CAP_16_TLS.name, BARE_TLS.name];
+    gains_like(over_tls, [CAP_16.name, BARE.name], figure)
+}
+
 pub(super) fn measure_query(lull: &Path, root: &Path, report: &mut Report) -> Result<()> {
     let program = QueryProgram::build(root)?;
     let (bare, watched) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
@@ -85,7 +148,8 @@ pub(super) fn measure_query(lull: &Path, root: &Path, report: &mut Report) -> Re
         "Queries: {ROUNDS} processes of each kind in turn, each client and server in one thread \
          over loopback, by CPU time of the server's part: two reads and a write, of MySQL's \
          protocol. In each process the replaced functions and those behind them take turns on \
-         the same connection, and what the library adds is by how much more they differ."
+         the same connection, and what the library adds is by how much more they differ. Under TLS \
+         both call the replaced read and write of the socket, a lookup of its descriptor."
     ));
     Ok(())
 }
@@ -138,16 +202,31 @@ impl Files {
         self.0.join("client-cert.pem")
     }
 
+    /// Copies key and certificate into the directory of a PostgreSQL server, under the names that
+    /// it expects, for the user whose directory that is.
+    pub(super) fn copy_into(&self, data: &Path) -> Result<()> {
+        let owner = std::fs::metadata(data)?;
+        for (from, name) in [(self.key(), "server.key"), (self.certificate(), "server.crt")] {
+            let to = data.join(name);
+            std::fs::copy(from, &to)?;
+            std::fs::set_permissions(&to, Permissions::from_mode(0o600))?;
+            chown(&to, Some(owner.uid()), Some(owner.gid()))?;
+        }
+        Ok(())
+    }
+
     /// Options of a MariaDB server.
-    pub(super) fn options(&self) -> [String; 4] {
+    pub(super) fn options(&self) -> [String; 5] {
         let option = |name: &str, path: PathBuf| format!("--ssl-{name}={}", path.display());
         // sysbench sends a certificate, which the server verifies.
         [
             option("key", self.key()),
             option("cert", self.certificate()),
             option("ca", self.certificate()),
-            // Handshakes of 512 connections at once take longer than MariaDB's usual backlog lasts.
+            // Handshakes of 512 connections at once take longer than MariaDB's usual backlog, and
+            // than the 10 s that it gives a login, on a machine with two cores.
             "--back-log=600".to_owned(),
+            "--connect-timeout=60".to_owned(),
         ]
     }
 }
@@ -155,6 +234,44 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    struct Server(Setting);
+
+    impl Served for Server {
+        const CLIENT: &'static str = "client";
+
+        fn setting(&self) -> Setting {
+            self.0
+        }
+
+        fn pid(&self) -> u32 {
+            1
+        }
+
+        fn load(&self, _load: Load, _seconds: u32) -> Result<Ran> {
+            Ok(Ran::new(1.0, 1.0, Vec::new()))
+        }
+    }
+
+    impl OverTls for Server {
+        fn load_over_tls(&self, _load: Load, _seconds: u32) -> Result<Ran> {
+            Ok(Ran::new(2.0, 1.0, Vec::new()))
+        }
+    }
+
+    #[test]
+    fn each_server_is_loaded_in_the_clear_and_over_tls_by_the_name_of_its_setting() {
+        let servers: Vec<Server> = SERVERS.iter().copied().map(Server).collect();
+        let load = Load { script: "script", connections: 1 };
+        for way in in_both_ways(&servers) {
+            let own = way.server.setting().name;
+            let name = way.setting().name;
+            let per_s = way.load(load, 1).unwrap().queries_per_s;
+            assert!(name.starts_with(own), "{name}");
+            assert_eq!(per_s == 2.0, name.ends_with("over TLS"), "{name}");
+            assert_eq!(way.server.setting().exec, way.setting().exec, "{name}");
+        }
+    }
 
     #[test]
     fn figures_are_read_among_other_lines() {
