@@ -6,6 +6,8 @@
 //! sees beyond the known time is the kernel's path; what ours sees beyond that
 //! is ours.
 
+pub(super) mod caches;
+
 use super::process::{Running, printed};
 use super::server::{free_address, served};
 use super::stats::{BoxedContender, Summary, interleave, interleave_all};
@@ -50,7 +52,7 @@ struct Server {
     target: String,
     /// Further arguments of `lull load`.
     options: &'static [&'static str],
-    _process: Running,
+    process: Running,
 }
 
 /// What `lull load --json` says.
@@ -108,7 +110,7 @@ fn full_rate(lull: &Path, report: &mut Report) -> Result<()> {
     let seen: Vec<_> = servers.iter().map(|_| RefCell::new(Vec::new())).collect();
     let contenders = servers.iter().zip(&seen).map(|(server, seen)| {
         Box::new(move || {
-            let loaded = load(lull, server, MEASURED_S, server.options)?;
+            let loaded = load(lull, server, RATE_PER_S, MEASURED_S, server.options)?;
             let achieved = loaded.achieved();
             seen.borrow_mut().push(loaded);
             Ok(achieved)
@@ -164,11 +166,22 @@ impl Loaded {
     fn answered(&self) -> f64 {
         self.completed_requests as f64 / self.due_requests as f64
     }
+
+    /// CPU time of the client for each request that it sent.
+    fn cpu_us(&self) -> f64 {
+        self.cores * 1e6 * self.measured_seconds / self.sent_requests as f64
+    }
 }
 
-fn load(lull: &Path, server: &Server, seconds: u64, options: &[&str]) -> Result<Loaded> {
+fn load(
+    lull: &Path,
+    server: &Server,
+    rate_per_s: u32,
+    seconds: u64,
+    options: &[&str],
+) -> Result<Loaded> {
     let mut command = Command::new(lull);
-    command.args(["load", &server.target, "--json", "--rate", &format!("{RATE_PER_S}/s")]);
+    command.args(["load", &server.target, "--json", "--rate", &format!("{rate_per_s}/s")]);
     command.args(["--connections", &CONNECTIONS.to_string()]);
     command.args(["--for", &format!("{}s", seconds + WARMUP_S)]);
     command.args(["--warmup", &format!("{WARMUP_S}s")]).args(options);
@@ -196,7 +209,7 @@ fn options_server(lull: &Path) -> Result<Server> {
         target: format!("options://{address}"),
         // The shortest requests there are: this is about the client.
         options: &["--base-paths", "0.01"],
-        _process: served(&mut command, address)?,
+        process: served(&mut command, address)?,
     })
 }
 
@@ -210,9 +223,25 @@ fn memcached(lull: &Path, program: &Path) -> Result<Server> {
         what: "memcached, ETC",
         target: format!("memcached://{address}"),
         options: &["--no-preload"],
-        _process: served(&mut command, address)?,
+        process: served(&mut command, address)?,
     };
-    load(lull, &server, 1, &[])?;
+    load(lull, &server, RATE_PER_S, 1, &[])?;
+    Ok(server)
+}
+
+/// A Redis with the same keys, which writes nothing to disk.
+fn redis(lull: &Path, program: &Path) -> Result<Server> {
+    let address = free_address()?;
+    let mut command = Command::new(program);
+    command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
+    command.args(["--save", "", "--appendonly", "no"]);
+    let server = Server {
+        what: "Redis, ETC",
+        target: format!("redis://{address}"),
+        options: &["--no-preload"],
+        process: served(&mut command, address)?,
+    };
+    load(lull, &server, RATE_PER_S, 1, &[])?;
     Ok(server)
 }
 

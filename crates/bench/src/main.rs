@@ -73,6 +73,7 @@ const BENCHES: &[Bench] = &[
 const ON_REQUEST: &[Bench] = &[
     churn::BENCH,
     fleet::BENCH,
+    load::caches::BENCH,
     preload::CLASSES,
     preload::CLIENTS,
     preload::SCRIPTS,
