@@ -76,10 +76,12 @@ const ON_REQUEST: &[Bench] = &[
     load::caches::BENCH,
     preload::CLASSES,
     preload::CLIENTS,
+    preload::CONTENDED,
+    preload::TPCC,
+    preload::READ_WRITE,
     preload::SCRIPTS,
     preload::DISK,
     preload::POSTGRES,
-    preload::CONTENDED,
     preload::MYSQL,
     preload::TLS,
 ];
@@ -120,7 +122,7 @@ struct Cli {
     /// Print the benchmarks and run none
     #[arg(long)]
     list: bool,
-    /// With all contenders
+    /// With all contenders, and for hours where settings of a gate are compared
     #[arg(long)]
     full: bool,
 }

@@ -1,14 +1,15 @@
 //! The on-call runtime: what its calls cost, and what its gate gains on real servers.
 //!
-//! Every setting is a server of its own that lives through the whole benchmark;
-//! loads take turns on them. The bounds are those that the design asks for.
+//! What needs servers of its own (a bare server, other options) runs them in turn (`contest`).
+//! Settings of the gate are compared on one server instead, in random blocks (`admission`).
+//! The bounds are those that the design asks for.
 
+mod admission;
 mod batching;
 mod cache;
 mod calls;
 mod classes;
 mod clients;
-mod contended;
 mod contest;
 mod database;
 mod pgbench;
@@ -32,7 +33,7 @@ use xtask::packages::on_path;
 pub(super) const BENCH: Bench = Bench {
     name: "preload",
     about: "The on-call runtime beside the bare server: cost of a call, statistics only on \
-            MariaDB, and the gate under 64 to 512 connections",
+            MariaDB, and the gate beside MariaDB's own pool of threads",
     run: |context| {
         reported(context, |lull, report| {
             calls::measure(lull, report)?;
@@ -93,40 +94,45 @@ pub(super) const TLS: Bench = Bench {
     },
 };
 
-pub(super) const SCRIPTS: Bench = Bench {
-    name: "scripts",
-    about: "The gate on MariaDB under other scripts and from 8 to 512 connections, and waking \
-            by signal",
-    run: |context| reported(context, database::measure_scripts),
-};
+/// The open gate, `auto`, fixed limits where one can gain, limiters of others and, with `--full`,
+/// controllers of papers, on one server: ten minutes, or hours with `--full`.
+macro_rules! admission {
+    ($name:literal, $about:literal, $comparison:ident) => {
+        Bench {
+            name: $name,
+            about: concat!($about, ": settings of the gate in random blocks"),
+            run: |context| {
+                reported(context, |lull, report| {
+                    admission::measure(context, lull, &admission::$comparison, report)
+                })
+            },
+        }
+    };
+}
 
-pub(super) const DISK: Bench = Bench {
-    name: "disk",
-    about: "The gate on MariaDB when its tables do not fit its memory",
-    run: |context| {
-        reported(context, |lull, report| database::measure_disk(lull, &context.target(), report))
-    },
-};
+pub(super) const CONTENDED: Bench =
+    admission!("contended", "One PostgreSQL whose clients contend for twelve rows", HOT_ROWS);
+pub(super) const TPCC: Bench =
+    admission!("tpcc", "TPC-C (go-tpc, 4 warehouses) on one MariaDB", TPC_C);
+pub(super) const READ_WRITE: Bench =
+    admission!("read-write", "Reads and writes of 512 and 256 connections on one MariaDB", MARIADB);
+pub(super) const SCRIPTS: Bench =
+    admission!("scripts", "Short transactions of 8 to 512 connections on one MariaDB", SCRIPTS);
+pub(super) const DISK: Bench =
+    admission!("disk", "One MariaDB whose tables do not fit its memory", ON_DISK);
+pub(super) const MYSQL: Bench =
+    admission!("mysql", "One MySQL that is unpacked where LULL_MYSQL says", MYSQL);
 
 pub(super) const POSTGRES: Bench = Bench {
     name: "postgres",
-    about: "PostgreSQL behind the gate and bare, under pgbench",
-    run: |context| reported(context, postgres::measure),
-};
-
-pub(super) const CONTENDED: Bench = Bench {
-    name: "contended",
-    about: "One PostgreSQL whose clients contend for twelve rows: open gate and auto in random \
-            blocks",
+    about: "One PostgreSQL under TPC-B-like transactions, as contended; with --full also a \
+            watched server beside a bare one",
     run: |context| {
-        reported(context, |lull, report| contended::measure(lull, &context.root, report))
+        reported(context, |lull, report| {
+            admission::measure(context, lull, &admission::TPC_B, report)?;
+            if context.is_full { postgres::measure(lull, report) } else { Ok(()) }
+        })
     },
-};
-
-pub(super) const MYSQL: Bench = Bench {
-    name: "mysql",
-    about: "A MySQL server that is unpacked where LULL_MYSQL says, behind the gate and bare",
-    run: |context| reported(context, database::measure_mysql),
 };
 
 /// What is measured with the program itself, once that is built.

@@ -20,12 +20,14 @@ struct Row {
     unit: &'static str,
     /// What the median must keep; none if the figure is only reported.
     bound: Option<RangeInclusive<f64>>,
+    /// Whether the lower end must keep the bound in place of the median.
+    is_lower_end: bool,
 }
 
 impl Report {
     /// Adds a figure without a bound.
     pub(super) fn reported(&mut self, what: &str, value: Summary, unit: &'static str) {
-        self.rows.push(Row { what: what.to_owned(), value, unit, bound: None });
+        self.rows.push(Row::new(what, value, unit, None));
     }
 
     /// Adds a figure whose median must lie in `bound`: `0.0..=1.2`, `20e3..=f64::INFINITY`.
@@ -36,7 +38,19 @@ impl Report {
         unit: &'static str,
         bound: RangeInclusive<f64>,
     ) {
-        self.rows.push(Row { what: what.to_owned(), value, unit, bound: Some(bound) });
+        self.rows.push(Row::new(what, value, unit, Some(bound)));
+    }
+
+    /// Adds a figure with an interval whose lower end must be at least `least`.
+    pub(super) fn bounded_below(
+        &mut self,
+        what: &str,
+        value: Summary,
+        unit: &'static str,
+        least: f64,
+    ) {
+        let row = Row::new(what, value, unit, Some(least..=f64::INFINITY));
+        self.rows.push(Row { is_lower_end: true, ..row });
     }
 
     /// Adds a sentence on how the figures were measured.
@@ -78,10 +92,20 @@ impl Report {
 }
 
 impl Row {
+    fn new(
+        what: &str,
+        value: Summary,
+        unit: &'static str,
+        bound: Option<RangeInclusive<f64>>,
+    ) -> Self {
+        Self { what: what.to_owned(), value, unit, bound, is_lower_end: false }
+    }
+
     fn verdict(&self) -> &'static str {
+        let decisive = if self.is_lower_end { self.value.low } else { self.value.median };
         match &self.bound {
             None => "reported",
-            Some(bound) if bound.contains(&self.value.median) => "kept",
+            Some(bound) if bound.contains(&decisive) => "kept",
             Some(_) => "missed",
         }
     }
@@ -89,6 +113,7 @@ impl Row {
     fn bound_text(&self) -> String {
         let Some(bound) = &self.bound else { return "–".to_owned() };
         match (*bound.start(), *bound.end()) {
+            (least, _) if self.is_lower_end => format!("lower end >= {}", short(least)),
             (least, f64::INFINITY) => format!(">= {}", short(least)),
             (0.0, most) => format!("<= {}", short(most)),
             (least, most) => format!("{} .. {}", short(least), short(most)),
@@ -105,6 +130,7 @@ impl Row {
             "high": self.value.high,
             "unit": self.unit,
             "bound": self.bound.as_ref().map(|bound| [side(*bound.start()), side(*bound.end())]),
+            "bound_on": if self.is_lower_end { "low" } else { "median" },
             "verdict": self.verdict(),
         })
     }
@@ -140,6 +166,20 @@ mod tests {
         assert!(page.contains("| ratio | <= 2.00 | kept |"), "{page}");
         assert!(page.contains("| 1/s | >= 20000 | missed |"), "{page}");
         assert!(page.ends_with("\nRun in turn.\n"), "{page}");
+    }
+
+    #[test]
+    fn a_bound_on_the_lower_end_is_missed_where_only_the_middle_keeps_it() {
+        let mut report = Report::default();
+        let value = |low| Summary { median: 1.0, low, high: 1.1 };
+        report.bounded_below("wide", value(0.9), "ratio", 0.97);
+        report.bounded_below("narrow", value(0.98), "ratio", 0.97);
+        assert_eq!(report.missed(), 1);
+        let page = report.markdown("name", "About", &Machine::here(&xtask::root()));
+        assert!(
+            page.contains("| wide | 1.00 | 0.900 .. 1.10 | ratio | lower end >= 0.970 | missed")
+        );
+        assert!(page.contains("| lower end >= 0.970 | kept |"), "{page}");
     }
 
     #[test]

@@ -16,11 +16,6 @@ pub(super) const RUN_S: u32 = 10;
 /// percent: two bare servers differ by 10 to 15 % from run to run.
 pub(super) const ROUNDS: usize = 3;
 pub(super) const MANY_ROUNDS: usize = 9;
-/// Time that a search has under each load before it is measured; less where
-/// transactions are short because connections are few.
-const SEARCH_S: u32 = 75;
-const SHORT_SEARCH_S: u32 = 30;
-const FEW: u32 = 128;
 /// What is counted is counted in the middle of a run, while all its connections
 /// are there: connecting takes a while, and a thread that ends takes its counts along.
 const SETTLING: Duration = Duration::from_secs(3);
@@ -98,21 +93,12 @@ pub(super) struct Load {
     pub(super) connections: u32,
 }
 
-impl Load {
-    fn search_s(self) -> u32 {
-        if self.connections < FEW { SHORT_SEARCH_S } else { SEARCH_S }
-    }
-}
-
 /// How the runs of these cases are made, for a report's note.
 pub(super) fn how(cases: &[Case]) -> String {
     let least = cases.iter().map(|case| case.rounds).min().unwrap_or_default();
     let more = cases.iter().filter(|case| case.rounds > least);
     let more: String = more.map(|case| format!(" ({} with {})", case.rounds, case.title)).collect();
-    format!(
-        "{RUN_S} s a run (auto has had {SEARCH_S} s of each load to decide, {SHORT_SEARCH_S} with \
-         fewer than {FEW} connections), {least} rounds in turn after one to warm up{more}"
-    )
+    format!("{RUN_S} s a run, {least} rounds in turn after one to warm up{more}")
 }
 
 /// A load and the servers that take turns under it; the first is the bare server.
@@ -149,11 +135,6 @@ struct Seen {
 
 /// Runs a case on those of the servers that take part in it.
 pub(super) fn measured<S: Served>(case: &Case, servers: &[S], report: &mut Report) -> Result<()> {
-    // What finds its setting while it runs has found it before it is measured.
-    for setting in case.settings.iter().filter(|setting| setting.name.starts_with("auto")) {
-        let searched = serving(servers, setting)?.load(case.load, case.load.search_s());
-        searched.with_context(|| format!("{}: {} searches", case.title, setting.name))?;
-    }
     let seen = in_turn(case.rounds, case.settings, servers, |server| {
         run(server, case.load).with_context(|| case.title.clone())
     })?;

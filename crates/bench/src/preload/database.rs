@@ -1,4 +1,5 @@
-//! MariaDB under sysbench: watched, gated, and with its own pool of threads.
+//! MariaDB under sysbench in servers of their own: bare, watched, gated, and with its own pool
+//! of threads.
 
 use super::super::process::Running;
 use super::super::server::{free_address, served};
@@ -26,43 +27,29 @@ const POOL: Setting = Setting {
     exec: None,
     options: &["--thread-handling=pool-of-threads"],
 };
-const CAP_8: Setting = Setting { name: "cap 8", exec: Some(&["--concurrency", "8"]), options: &[] };
-const BY_SIGNAL: Setting = Setting {
-    name: "cap 16 by signal",
-    exec: Some(&["--concurrency", "16", "--wake", "signal"]),
-    options: &[],
-};
-const AUTO: Setting = Setting {
-    name: "auto",
-    exec: Some(&["--concurrency", "auto", "--key", "goal=\"throughput\""]),
-    options: &[],
-};
-const AUTO_TAIL: Setting = Setting {
-    name: "auto for tails",
-    exec: Some(&["--concurrency", "auto", "--key", "goal=\"tail\""]),
-    options: &[],
-};
 
 /// Where the tables are when they are read.
 #[derive(Debug, Clone, Copy)]
-struct Store {
+pub(super) struct Store {
     /// Rows of each table.
     rows: u32,
     /// Options of the server's.
-    options: &'static [&'static str],
+    pub(super) options: &'static [&'static str],
 }
 
-const MEMORY: Store = Store { rows: 20_000, options: &["--innodb-buffer-pool-size=512M"] };
+pub(super) const MEMORY: Store =
+    Store { rows: 20_000, options: &["--innodb-buffer-pool-size=512M"] };
 /// The tables are about ten times its memory, and nothing of the kernel's holds them.
-const DISK: Store = Store {
+pub(super) const DISK: Store = Store {
     rows: 200_000,
     options: &["--innodb-buffer-pool-size=48M", "--innodb-flush-method=O_DIRECT"],
 };
 
-const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_8, CAP_16, AUTO, AUTO_TAIL];
-const OF_SCRIPTS: &[Setting] = &[BARE, CAP_16, AUTO, BY_SIGNAL];
-const OF_MYSQL: &[Setting] = &[BARE, STATS, CAP_16, AUTO, AUTO_TAIL];
-const ON_DISK: &[Setting] = &[BARE, CAP_8, CAP_16, AUTO];
+/// The tables of TPC-C grow while it runs.
+pub(super) const GROWING: Store =
+    Store { rows: 20_000, options: &["--innodb-buffer-pool-size=2G"] };
+
+const IN_MEMORY: &[Setting] = &[BARE, POOL, STATS, CAP_16];
 
 fn case(
     script: &'static str,
@@ -75,97 +62,25 @@ fn case(
     Case { title, load: Load { script, connections }, settings, rounds: ROUNDS, bounds }
 }
 
-/// Short queries that do not contend: any gate would lose.
-fn point_selects() -> Case {
-    let bounds = vec![at_least("watched", "bare", 0.98), at_least("auto", "bare", 0.98)];
-    let case = case("oltp_point_select", 64, &[BARE, STATS, AUTO], bounds);
-    Case { rounds: MANY_ROUNDS, ..case }
-}
-
+/// What only servers of their own can show: the bare one, and one with its own pool.
 fn cases() -> Vec<Case> {
-    use Figure::{P99, P999};
+    let watched = |least| vec![at_least("watched", "bare", least)];
+    let select = case("oltp_point_select", 64, &[BARE, STATS], watched(0.98));
     vec![
         case(
             "oltp_read_write",
             512,
-            &[BARE, CAP_16, AUTO, POOL],
+            &[BARE, CAP_16, POOL],
             vec![
                 at_least("cap 16", "bare", 1.6),
-                at_most("cap 16", "bare", P99, 0.3),
-                at_most("cap 16", "bare", P999, 0.25),
-                at_least("auto", "bare", 1.6),
+                at_most("cap 16", "bare", Figure::P99, 0.3),
+                at_most("cap 16", "bare", Figure::P999, 0.25),
                 at_least("cap 16", "own thread pool", 1.0),
-                at_most("cap 16", "own thread pool", P99, 1.0),
+                at_most("cap 16", "own thread pool", Figure::P99, 1.0),
             ],
         ),
-        case(
-            "oltp_read_write",
-            256,
-            &[BARE, CAP_16],
-            vec![at_least("cap 16", "bare", 1.15), at_most("cap 16", "bare", P99, 0.5)],
-        ),
-        case(
-            "oltp_read_write",
-            64,
-            &[BARE, STATS, CAP_8, AUTO, AUTO_TAIL],
-            vec![
-                at_least("watched", "bare", 0.97),
-                at_most("cap 8", "bare", P99, 0.7),
-                at_least("auto", "bare", 0.97),
-                at_most("auto for tails", "bare", P99, 0.7),
-            ],
-        ),
-        point_selects(),
-    ]
-}
-
-/// Other scripts from few connections to many, none of which `auto` may harm, and
-/// the other way of waking.
-fn script_cases() -> Vec<Case> {
-    let signal = case("oltp_read_write", 512, &[BARE, CAP_16, BY_SIGNAL], Vec::new());
-    let signal = Case { title: format!("{}, by signal", signal.title), ..signal };
-    let loads: [(_, &[u32]); 4] = [
-        ("oltp_read_write", &[8]),
-        ("oltp_read_only", &[8, 64, 512]),
-        ("oltp_update_index", &[8, 64, 256, 512]),
-        ("oltp_point_select", &[8, 512]),
-    ];
-    let all = loads.into_iter().flat_map(|(script, connections)| {
-        connections.iter().map(move |connections| {
-            let bounds = vec![at_least("auto", "bare", 0.97)];
-            case(script, *connections, &[BARE, CAP_16, AUTO], bounds)
-        })
-    });
-    all.chain([signal]).collect()
-}
-
-/// The same that MariaDB must keep, but for what depends on how badly a server
-/// bears hundreds of connections: MySQL loses less by them.
-fn mysql_cases() -> Vec<Case> {
-    use Figure::{P99, P999};
-    vec![
-        case(
-            "oltp_read_write",
-            512,
-            &[BARE, CAP_16, AUTO],
-            vec![
-                at_least("cap 16", "bare", 1.0),
-                at_most("cap 16", "bare", P99, 0.5),
-                at_most("cap 16", "bare", P999, 0.5),
-                at_least("auto", "bare", 0.97),
-            ],
-        ),
-        case(
-            "oltp_read_write",
-            64,
-            &[BARE, STATS, AUTO, AUTO_TAIL],
-            vec![
-                at_least("watched", "bare", 0.97),
-                at_least("auto", "bare", 0.97),
-                at_most("auto for tails", "bare", P99, 0.7),
-            ],
-        ),
-        point_selects(),
+        case("oltp_read_write", 64, &[BARE, STATS], watched(0.97)),
+        Case { rounds: MANY_ROUNDS, ..select },
     ]
 }
 
@@ -181,21 +96,6 @@ fn tls_cases() -> Vec<Case> {
     vec![Case { title: format!("MariaDB: {}", case.title), rounds: GAIN_ROUNDS, ..case }]
 }
 
-/// Where most queries wait for the disk.
-fn disk_cases() -> Vec<Case> {
-    let read_write = |connections| {
-        let bounds = vec![
-            at_least("cap 16", "bare", 1.0),
-            at_most("cap 16", "bare", Figure::P99, 0.8),
-            at_least("auto", "bare", 0.97),
-        ];
-        case("oltp_read_write", connections, ON_DISK, bounds)
-    };
-    let select = vec![at_least("auto", "bare", 0.97)];
-    let all = [read_write(256), read_write(512), case("oltp_point_select", 512, ON_DISK, select)];
-    all.map(|case| Case { title: format!("from disk: {}", case.title), ..case }).into()
-}
-
 /// A server with its data.
 pub(super) struct Database {
     setting: Setting,
@@ -209,7 +109,7 @@ pub(super) struct Database {
 
 /// Where clients meet a server.
 #[derive(Debug, Clone, Copy)]
-enum Meeting<'m> {
+pub(super) enum Meeting<'m> {
     Tcp(SocketAddr),
     /// Over TLS, with this working directory of the client's.
     Tls(SocketAddr, &'m Path),
@@ -218,17 +118,20 @@ enum Meeting<'m> {
 
 /// Measures what the design asks for, in memory.
 pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
-    in_memory(lull, &Product::MariaDb, (IN_MEMORY, &cases()), report)
-}
-
-/// Measures other scripts in memory, from few connections to many.
-pub(super) fn measure_scripts(lull: &Path, report: &mut Report) -> Result<()> {
-    in_memory(lull, &Product::MariaDb, (OF_SCRIPTS, &script_cases()), report)
-}
-
-/// Measures MySQL in memory.
-pub(super) fn measure_mysql(lull: &Path, report: &mut Report) -> Result<()> {
-    in_memory(lull, &Product::mysql()?, (OF_MYSQL, &mysql_cases()), report)
+    let place = tempfile::tempdir()?;
+    let (product, cases) = (&Product::MariaDb, cases());
+    let field = Field { lull, place: place.path(), product, store: MEMORY, tls: None };
+    contest(&field, IN_MEMORY, &cases, report)?;
+    report.note(format!(
+        "{}: {} in memory, {TABLES} tables of {} rows, sysbench on the same cores, {}; latency is \
+         that of a transaction, as its client sees it. Context switches are those of 5 s in the \
+         middle of a run, over the queries of 5 s. Ratios are those of the runs of one round.",
+        product.name(),
+        super::version(&product.program()?)?,
+        MEMORY.rows,
+        how(&cases)
+    ));
+    Ok(())
 }
 
 /// Measures what the gate gains where clients connect over TLS, and where they do not.
@@ -247,45 +150,6 @@ pub(super) fn measure_tls(lull: &Path, report: &mut Report) -> Result<()> {
          run over TLS in which sysbench cannot connect is repeated, {TLS_TRIES} times at most, \
          and named on standard error.",
         super::version(&product.program()?)?
-    ));
-    Ok(())
-}
-
-fn in_memory(
-    lull: &Path,
-    product: &Product,
-    (settings, cases): (&[Setting], &[Case]),
-    report: &mut Report,
-) -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let field = Field { lull, place: place.path(), product, store: MEMORY, tls: None };
-    contest(&field, settings, cases, report)?;
-    report.note(format!(
-        "{}: {} in memory, {TABLES} tables of {} rows, sysbench on the same cores, {}; latency is \
-         that of a transaction, as its client sees it. Context switches are those of 5 s in the \
-         middle of a run, over the queries of 5 s. Ratios are those of the runs of one round.",
-        product.name(),
-        super::version(&product.program()?)?,
-        MEMORY.rows,
-        how(cases)
-    ));
-    Ok(())
-}
-
-/// Measures where most queries wait for whatever device `disk` is on.
-pub(super) fn measure_disk(lull: &Path, disk: &Path, report: &mut Report) -> Result<()> {
-    let place = tempfile::tempdir_in(disk)?;
-    let product = &Product::MariaDb;
-    let field = Field { lull, place: place.path(), product, store: DISK, tls: None };
-    let cases = &disk_cases();
-    contest(&field, ON_DISK, cases, report)?;
-    report.note(format!(
-        "{} from disk: {TABLES} tables of {} rows, {}, on whatever device holds the build \
-         directory, with nothing that limits it; sysbench on the same cores, {}.",
-        product.name(),
-        DISK.rows,
-        DISK.options.join(" "),
-        how(cases)
     ));
     Ok(())
 }
@@ -407,20 +271,56 @@ fn directory_name(setting: &Setting) -> String {
 
 /// A data directory with the tables of sysbench in it.
 fn install(product: &Product, data: &Path, place: &Path, store: Store) -> Result<()> {
-    product.initialise(data, place)?;
-    let address = free_address()?;
-    let mut command = Command::new(product.program()?);
-    command.args(product.options(data, address)).args(store.options);
-    let _server = served(command.stderr(Stdio::null()), address)?;
-    let socket = format!("--socket={}", socket(data).display());
-    let mut create = Command::new("mariadb");
-    create.args(["-uroot", &socket, "--skip-ssl", "-e", product.first_statements()]);
-    succeeded(&mut create)?;
+    let (_server, address) = create(product, data, place, store)?;
+    prepare_sysbench(address, store)
+}
+
+/// Fills the tables of sysbench at a server that has none.
+pub(super) fn prepare_sysbench(address: SocketAddr, store: Store) -> Result<()> {
     let load = Load { script: "oltp_read_write", connections: 4 };
     sysbench(Meeting::Tcp(address), load, store, &["prepare"]).map(drop)
 }
 
+/// Makes a data directory with an empty schema, and starts a server on it.
+pub(super) fn create(
+    product: &Product,
+    data: &Path,
+    place: &Path,
+    store: Store,
+) -> Result<(Running, SocketAddr)> {
+    product.initialise(data, place)?;
+    let address = free_address()?;
+    let mut command = Command::new(product.program()?);
+    command.args(product.options(data, address)).args(store.options);
+    let server = served(command.stderr(Stdio::null()), address)?;
+    let socket = format!("--socket={}", socket(data).display());
+    let mut create = Command::new("mariadb");
+    create.args(["-uroot", &socket, "--skip-ssl", "-e", product.first_statements()]);
+    succeeded(&mut create)?;
+    Ok((server, address))
+}
+
 fn sysbench(at: Meeting<'_>, load: Load, store: Store, action: &[&str]) -> Result<String> {
+    let output = sysbench_command(at, load, store, action)?.output();
+    let output = output.context("cannot start sysbench")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        bail!(
+            "sysbench {} {action:?} failed: {text}{}",
+            load.script,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(text)
+}
+
+/// sysbench on the tables of a store, with a histogram at its end.
+pub(super) fn sysbench_command(
+    at: Meeting<'_>,
+    load: Load,
+    store: Store,
+    action: &[&str],
+) -> Result<Command> {
     let Load { script, connections } = load;
     let mut sysbench = Command::new(super::found("sysbench")?);
     sysbench.args([script, "--db-driver=mysql", "--mysql-user=root"]);
@@ -440,15 +340,7 @@ fn sysbench(at: Meeting<'_>, load: Load, store: Store, action: &[&str]) -> Resul
     sysbench.arg("--histogram=on");
     sysbench.args([format!("--tables={TABLES}"), format!("--table-size={}", store.rows)]);
     sysbench.arg(format!("--threads={connections}")).args(action);
-    let output = sysbench.output().context("cannot start sysbench")?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        bail!(
-            "sysbench {script} {action:?} failed: {text}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-    }
-    Ok(text)
+    Ok(sysbench)
 }
 
 #[cfg(test)]
@@ -458,7 +350,7 @@ mod tests {
 
     #[test]
     fn every_bound_is_on_settings_that_take_part_and_the_bare_server_is_the_first() {
-        for cases in [cases(), script_cases(), disk_cases(), mysql_cases(), tls_cases()] {
+        for cases in [cases(), tls_cases()] {
             super::super::contest::testing::check(&cases);
         }
     }
@@ -471,14 +363,7 @@ mod tests {
 
     #[test]
     fn every_case_has_a_title_and_servers_of_its_own() {
-        let all = [
-            (cases(), IN_MEMORY),
-            (script_cases(), OF_SCRIPTS),
-            (disk_cases(), ON_DISK),
-            (mysql_cases(), OF_MYSQL),
-            (tls_cases(), tls::WAYS),
-        ];
-        for (cases, servers) in all {
+        for (cases, servers) in [(cases(), IN_MEMORY), (tls_cases(), tls::WAYS)] {
             let titles: BTreeSet<&str> = cases.iter().map(|case| case.title.as_str()).collect();
             assert_eq!(titles.len(), cases.len());
             let running: BTreeSet<&str> = servers.iter().map(|setting| setting.name).collect();

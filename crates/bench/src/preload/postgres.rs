@@ -1,11 +1,11 @@
-//! PostgreSQL under pgbench: processes that meet at a few rows.
+//! PostgreSQL under pgbench in servers of their own: bare and watched.
 
 use super::super::process::Running;
 use super::super::server::{free_address, served};
 use super::Report;
 use super::contest::{
-    BARE, CAP_16, Case, Figure, Load, MANY_ROUNDS, RUN_S, STATS, Served, Setting, at_least,
-    at_most, how, measured,
+    BARE, Case, Figure, Load, MANY_ROUNDS, RUN_S, STATS, Served, Setting, at_least, at_most, how,
+    measured,
 };
 use super::pgbench::read;
 use super::ran::Ran;
@@ -28,9 +28,7 @@ pub(super) const NOBODY: u32 = 65_534;
 /// How long it may take from listening to answering.
 pub(super) const START_MAX: Duration = Duration::from_secs(60);
 
-const AUTO: Setting =
-    Setting { name: "auto", exec: Some(&["--concurrency", "auto"]), options: &[] };
-const SETTINGS: [Setting; 4] = [BARE, STATS, CAP_16, AUTO];
+const SETTINGS: [Setting; 2] = [BARE, STATS];
 
 /// A server with its data, and where its clients log.
 struct Database {
@@ -46,13 +44,7 @@ fn cases() -> Vec<Case> {
         load: Load { script: "tpcb-like", connections: CLIENTS },
         settings: &SETTINGS,
         rounds: MANY_ROUNDS,
-        // No loss; and with a gate a gain in the tail, for all meet at a few rows.
-        bounds: vec![
-            at_least("watched", "bare", 0.97),
-            at_least("auto", "bare", 0.97),
-            at_most("auto", "bare", Figure::P99, 1.1),
-            at_most("cap 16", "bare", Figure::P95, 0.8),
-        ],
+        bounds: vec![at_least("watched", "bare", 0.97)],
     }]
 }
 
@@ -133,24 +125,8 @@ impl Database {
         command.args(["-c", if has_tls { "ssl=on" } else { "ssl=off" }]);
         let server = served(command.stderr(Stdio::null()), address)?;
         let database = Self { setting, address, server, logs: tempfile::tempdir()? };
-        database.wait_until_it_answers()?;
+        wait_until_it_answers(address)?;
         Ok(database)
-    }
-
-    /// It listens a little before it answers.
-    fn wait_until_it_answers(&self) -> Result<()> {
-        let begun = Instant::now();
-        while !self.pgbench(&["--no-vacuum", "--transactions=1"])?.status.success() {
-            if begun.elapsed() > START_MAX {
-                bail!("PostgreSQL does not answer at {}", self.address);
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(())
-    }
-
-    fn pgbench(&self, arguments: &[&str]) -> Result<Output> {
-        pgbench(self.address, arguments)
     }
 
     /// Loads it by connections of this kind, one of libpq's `sslmode`.
@@ -160,9 +136,9 @@ impl Database {
         let time = format!("--time={seconds}");
         let prefix = format!("--log-prefix={}", self.logs.path().join("log").display());
         // What the run before left behind is vacuumed first, as pgbench does by default.
-        let mut pgbench = pgbench_at(self.address)?;
-        pgbench.env("PGSSLMODE", ssl_mode).args(["--jobs=2", "--log"]);
-        let output = pgbench.args([&prefix, &script, &clients, &time]).arg("postgres").output();
+        let arguments = ["--jobs=2", "--log", &prefix, &script, &clients, &time];
+        let mut pgbench = pgbench_command(self.address, &arguments)?;
+        let output = pgbench.env("PGSSLMODE", ssl_mode).output();
         let output = output.context("cannot start pgbench")?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let logs = self.take_logs()?;
@@ -207,15 +183,27 @@ impl OverTls for Database {
 }
 
 pub(super) fn pgbench(address: SocketAddr, arguments: &[&str]) -> Result<Output> {
-    let mut pgbench = pgbench_at(address)?;
-    pgbench.args(arguments).arg("postgres").output().context("cannot start pgbench")
+    pgbench_command(address, arguments)?.output().context("cannot start pgbench")
 }
 
-fn pgbench_at(address: SocketAddr) -> Result<Command> {
+/// pgbench on the database of a server.
+pub(super) fn pgbench_command(address: SocketAddr, arguments: &[&str]) -> Result<Command> {
     let mut pgbench = Command::new(super::found("pgbench")?);
     pgbench.args(["--host=127.0.0.1", "--username=postgres"]);
-    pgbench.arg(format!("--port={}", address.port()));
+    pgbench.arg(format!("--port={}", address.port())).args(arguments).arg("postgres");
     Ok(pgbench)
+}
+
+/// Waits until a server that listens answers, which takes a little longer.
+pub(super) fn wait_until_it_answers(address: SocketAddr) -> Result<()> {
+    let begun = Instant::now();
+    while !pgbench(address, &["--no-vacuum", "--transactions=1"])?.status.success() {
+        if begun.elapsed() > START_MAX {
+            bail!("PostgreSQL does not answer at {address}");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
 }
 
 /// A program as the user that the server is to run as.
