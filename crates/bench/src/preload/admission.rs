@@ -4,10 +4,13 @@
 //! connections live through a series. A round has one block of every setting, in random order. A
 //! block begins with the start of an agent that sets the gate, or with none: then the gate is open.
 //! Whole intervals of the client pass until the transactions that were admitted before have ended
-//! and the controller has found its limit (`auto`: until it has decided, 40 s at most). One interval
-//! then counts. A ratio is that of two blocks of a round, so that it compares the same process, the
-//! same connections and the same data, minutes apart at most.
+//! and the controller has found its limit (`auto`: until it has decided, 40 s at most). Then one
+//! interval counts. A ratio is that of two blocks of a round, so that it compares the same process,
+//! the same connections and the same data, minutes apart at most.
+//!
+//! Before that, `lull advise` watches the bare server under the same load.
 
+mod advice;
 mod client;
 mod page;
 mod picture;
@@ -22,11 +25,12 @@ use super::database::{self, DISK, GROWING, MEMORY};
 use super::postgres;
 use super::product::Product;
 use super::{Context, Report};
+use advice::{Advice, advise};
 use anyhow::{Context as _, Result};
 use client::{Outcome, Site, Transaction, Transactions};
 use page::Page;
 use series::{Block, Pace, Series};
-use setting::settings;
+use setting::{Setting, settings};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -189,14 +193,14 @@ pub(super) fn measure(
         Engine::MariaDb | Engine::MySql | Engine::Postgres(_) => tempfile::tempdir()?,
     };
     super::make_readable(scratch.path())?;
-    let gated = Gated::start(comparison, lull, scratch.path())?;
     let count = if context.is_full { comparison.workloads.len() } else { comparison.short };
-    let pace = pace(context.is_full, count);
-    for workload in &comparison.workloads[..count] {
+    let (workloads, pace) = (&comparison.workloads[..count], pace(context.is_full, count));
+    let (gated, advices) = Gated::start(comparison.engine, workloads, lull, scratch.path())?;
+    for (workload, advice) in workloads.iter().zip(&advices) {
         let title = workload.title();
         eprintln!("  {title}");
-        let drawn = gated.compare(workload, pace, context.is_full, report);
-        let drawn = drawn.with_context(|| title.clone())?;
+        let rounds = gated.run(workload, pace, context.is_full).with_context(|| title.clone())?;
+        let drawn = rounds.rows(workload, advice, report).with_context(|| title.clone())?;
         if let Some(picture) = drawn.filter(|_| comparison.has_picture) {
             std::fs::write(context.root.join(PICTURE), picture)?;
         }
@@ -253,75 +257,125 @@ impl Workload {
 }
 
 impl Gated {
-    fn start(comparison: &Comparison, lull: &Path, scratch: &Path) -> Result<Self> {
-        let has_tpcc =
-            comparison.workloads.iter().any(|one| one.transactions == Transactions::TpcC);
-        let (product, store) = match comparison.engine {
+    /// Fills the data of a server, watches it bare under each load, and starts it with a page.
+    fn start(
+        engine: Engine,
+        workloads: &[Workload],
+        lull: &Path,
+        scratch: &Path,
+    ) -> Result<(Self, Vec<Advice>)> {
+        let has_tpcc = workloads.iter().any(|one| one.transactions == Transactions::TpcC);
+        let (product, store) = match engine {
             Engine::MariaDb if has_tpcc => (Product::MariaDb, GROWING),
             Engine::MariaDb => (Product::MariaDb, MEMORY),
             Engine::OnDisk => (Product::MariaDb, DISK),
             Engine::MySql => (Product::mysql()?, MEMORY),
-            Engine::Postgres(scale) => return Self::start_postgres(scale, lull, scratch),
+            Engine::Postgres(scale) => {
+                return Self::start_postgres(scale, workloads, lull, scratch);
+            }
         };
         let data = scratch.join("model");
-        let (filled, address) = database::create(&product, &data, scratch, store)?;
+        let (bare, address) = database::create(&product, &data, scratch, store)?;
         if has_tpcc {
             client::prepare_tpcc(address)?;
         } else {
             database::prepare_sysbench(address, store)?;
         }
-        drop(filled);
+        let site = Site { address, scratch: scratch.to_owned(), store };
+        let advices = advices(lull, bare, workloads, &site)?;
         let page = Page::new(lull, scratch, "mysql")?;
         let (program, address) = (product.program()?, free_address()?);
         let mut server = Command::new("env");
         server.args(page.environment()?).arg(&program);
         server.args(product.options(&data, address)).args(store.options);
         let server = served(server.stderr(Stdio::null()), address)?;
-        let site = Site { address, scratch: scratch.to_owned(), store };
-        Ok(Self { page, site, version: super::version(&program)?, _server: server })
+        let (version, site) = (super::version(&program)?, Site { address, ..site });
+        Ok((Self { page, site, version, _server: server }, advices))
     }
 
-    fn start_postgres(scale: u32, lull: &Path, scratch: &Path) -> Result<Self> {
+    fn start_postgres(
+        scale: u32,
+        workloads: &[Workload],
+        lull: &Path,
+        scratch: &Path,
+    ) -> Result<(Self, Vec<Advice>)> {
         let data = postgres::install(scratch, scale)?;
         let page = Page::new(lull, scratch, "postgres")?;
         let (program, address) = (super::found("postgres")?, free_address()?);
-        let mut server = postgres::unprivileged(Path::new("env"));
-        server.args(page.environment()?).arg(&program).current_dir(&data);
-        server.args(postgres::server_options(&data, address)).args(LASTING);
-        let server = served(server.stderr(Stdio::null()), address)?;
-        postgres::wait_until_it_answers(address)?;
+        let start = |mut server: Command| {
+            server.args(postgres::server_options(&data, address)).args(LASTING);
+            let server = served(server.current_dir(&data).stderr(Stdio::null()), address)?;
+            postgres::wait_until_it_answers(address)?;
+            anyhow::Ok(server)
+        };
         let site = Site { address, scratch: scratch.to_owned(), store: MEMORY };
-        Ok(Self { page, site, version: super::version(&program)?, _server: server })
+        let bare = start(postgres::unprivileged(&program))?;
+        let advices = advices(lull, bare, workloads, &site)?;
+        let mut gated = postgres::unprivileged(Path::new("env"));
+        gated.args(page.environment()?).arg(&program);
+        let (server, version) = (start(gated)?, super::version(&program)?);
+        Ok((Self { page, site, version, _server: server }, advices))
     }
 
-    /// Runs a series and adds its rows; returns a picture where the client logs transactions.
-    fn compare(
+    /// Runs the series of a load.
+    fn run(&self, workload: &Workload, pace: Pace, is_full: bool) -> Result<Rounds> {
+        let Workload { transactions, connections, gains, .. } = *workload;
+        let settings = settings(gains, is_full);
+        let (page, site) = (&self.page, &self.site);
+        let series = Series { transactions, connections, settings: &settings, page, site, pace };
+        let blocks = series.run()?;
+        let log = transactions.has_log().then(|| client::take_log(&site.scratch, connections));
+        Ok(Rounds { settings, blocks, log: log.transpose()? })
+    }
+}
+
+/// Watches a bare server under each load, and stops it.
+fn advices(lull: &Path, bare: Running, workloads: &[Workload], site: &Site) -> Result<Vec<Advice>> {
+    let all = workloads.iter().map(|workload| -> Result<Advice> {
+        let Workload { transactions, connections, .. } = *workload;
+        let advice = advise(lull, &bare, transactions, connections, site);
+        let advice = advice.with_context(|| format!("{}: advice", workload.title()))?;
+        if transactions.has_log() {
+            client::take_log(&site.scratch, connections)?;
+        }
+        Ok(advice)
+    });
+    let all = all.collect();
+    drop(bare);
+    all
+}
+
+/// The blocks of a series, and the transactions that its client logged.
+struct Rounds {
+    settings: Vec<Setting>,
+    blocks: Vec<Vec<Block>>,
+    log: Option<Vec<Transaction>>,
+}
+
+impl Rounds {
+    /// Adds the rows; returns a picture where the client logs transactions.
+    fn rows(
         &self,
         workload: &Workload,
-        pace: Pace,
-        is_full: bool,
+        advice: &Advice,
         report: &mut Report,
     ) -> Result<Option<String>> {
-        let Workload { transactions, connections, gains, decides_s } = *workload;
-        let (page, site) = (&self.page, &self.site);
-        let settings = &settings(gains, is_full);
-        let rounds = Series { transactions, connections, settings, page, site, pace }.run()?;
-        let scratch = &self.site.scratch;
-        let log = transactions.has_log().then(|| client::take_log(scratch, connections));
-        let log: Option<Vec<Transaction>> = log.transpose()?;
-        let outcome = |block: &Block| match &log {
+        let Self { settings, blocks, log } = self;
+        let outcome = |block: &Block| match log {
             Some(log) => client::outcome(log, block.counted_s),
-            None => transactions.read(&block.report),
+            None => workload.transactions.read(&block.report),
         };
         let of_round =
             |round: &Vec<Block>| -> Result<Vec<Outcome>> { round.iter().map(outcome).collect() };
-        let outcomes: Result<Vec<Vec<Outcome>>> = rounds.iter().map(of_round).collect();
-        let outcomes = outcomes?;
-        let decided_s: Vec<Option<f64>> = rounds.iter().map(|round| round[1].decided_s).collect();
-        let title = &workload.title();
-        Table { title, settings, outcomes: &outcomes, decided_s: &decided_s, decides_s }
-            .rows(report)?;
-        log.map(|log| picture::draw(title, settings, &rounds, &log)).transpose()
+        let outcomes: Result<Vec<Vec<Outcome>>> = blocks.iter().map(of_round).collect();
+        let outcomes = &outcomes?;
+        let decided_s: Vec<Option<f64>> = blocks.iter().map(|round| round[1].decided_s).collect();
+        let (title, decides_s) = (&workload.title(), workload.decides_s);
+        let table = Table { title, settings, outcomes, decided_s: &decided_s, decides_s };
+        table.rows(report)?;
+        advice.rows(title, table.gain()?, report);
+        let drawn = log.as_ref().map(|log| picture::draw(title, settings, blocks, log));
+        drawn.transpose()
     }
 }
 

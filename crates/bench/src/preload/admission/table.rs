@@ -122,6 +122,15 @@ impl Table<'_> {
         self.settings.iter().position(|setting| setting.kind == kind)
     }
 
+    /// Throughput of the best fixed limit over the open gate's, if limits took part.
+    ///
+    /// # Errors
+    /// As [`Self::rows`].
+    pub(super) fn gain(&self) -> Result<Option<f64>> {
+        let both = self.best_limit().zip(self.position(Kind::Open));
+        both.map(|(best, open)| Ok(self.ratios(best, open)?[0].median)).transpose()
+    }
+
     /// The fixed limit with the most throughput.
     fn best_limit(&self) -> Option<usize> {
         let total = |at: usize| -> f64 { self.values(at, THROUGHPUT).iter().sum() };
