@@ -19,7 +19,7 @@ pub const UNDER_WAY_PER_CORE: f64 = 4.0;
 /// Queries under way for each core from which on the cost is compared.
 const BUSY_UNDER_WAY_PER_CORE: f64 = 2.0;
 /// CPU time by which the gate makes a transaction more expensive, at most: of the rows of
-/// `bench-results/scripts.md` in which no limit helps, one with 16 costs 7 to 10 us more.
+/// `docs/on-call-measurements.md` in which no limit helps, one with 16 costs 7 to 10 us more.
 const GATE_COST_S: f64 = 10e-6;
 /// Gain above which a limit is worth a restart.
 const GAIN_MIN: f64 = 1.05;

@@ -27,7 +27,7 @@ struct Simulated {
 }
 
 /// Read-write transactions on MariaDB: the line through its rows of 64, 256 and 512 connections
-/// in `bench-results/preload.md`, half of which are under way (measured at 64).
+/// in `docs/on-call-measurements.md`, half of which are under way (measured at 64).
 const READ_WRITE: Simulated = Simulated {
     clients: 512,
     think_s: 3e-3,
