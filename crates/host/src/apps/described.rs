@@ -1,8 +1,9 @@
 //! Program, arguments and user of every process, read once for all apps that go by them.
 //!
-//! A process can execute another program, so that it is read again: in its first [`YOUNG`] at
-//! every listing, and after that once in [`AGAIN`]. A search learns what has changed since it
-//! looked last, so that a listing without news costs it nothing.
+//! A process can execute another program, and rewrite its command line. In its first [`YOUNG`] it
+//! is read at every look. After that it is read at once where the kernel reports that it executes
+//! another program, and in a listing once in [`AGAIN`]. A search learns what has changed since it
+//! looked last, so that a look without news costs it nothing.
 
 use super::identity::Facts;
 use crate::Roots;
@@ -14,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 
 /// Age below which a process is read at every listing.
 const YOUNG: Nanos = Nanos::from_secs(2);
-/// Time after which all processes are read again.
+/// Time after which a listing reads all processes again.
 const AGAIN: Nanos = Nanos::from_secs(10);
 /// Longest part of a command line that is kept.
 const ARGS_MAX: usize = 4096;
@@ -45,6 +46,8 @@ pub(super) struct Descriptions {
     version: u64,
     changes: VecDeque<(u64, i32)>,
     read_all: Nanos,
+    /// Processes that were younger than [`YOUNG`] when they were read last.
+    young: BTreeSet<i32>,
 }
 
 impl Descriptions {
@@ -58,6 +61,7 @@ impl Descriptions {
             version: 0,
             changes: VecDeque::new(),
             read_all: Nanos::ZERO,
+            young: BTreeSet::new(),
         }
     }
 
@@ -70,26 +74,74 @@ impl Descriptions {
             self.note_ancestors(listed);
         }
         self.version += 1;
-        let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
+        self.young.clear();
         for (pid, facts) in listed {
-            if facts.is_kernels || self.is_left_out(*pid, facts) {
-                continue;
-            }
-            let started = Nanos(facts.start_ticks.saturating_mul(1_000_000_000 / ticks_per_s));
+            let started = started(facts.start_ticks);
             let known = self.of.get(pid).filter(|(start, _)| *start == facts.start_ticks);
             if known.is_some() && !is_all_due && time.saturating_sub(started) >= YOUNG {
                 continue;
             }
-            let Some(read) = Described::read(roots, *pid) else { continue };
-            if known.is_none_or(|(_, before)| *before != read) {
-                self.of.insert(*pid, (facts.start_ticks, read));
-                self.changes.push_back((self.version, *pid));
+            self.read(roots, *pid, facts);
+        }
+        let gone = self.of.keys().filter(|pid| !listed.contains_key(pid));
+        for pid in gone.copied().collect::<Vec<_>>() {
+            self.forget(pid);
+        }
+        self.family.retain(|pid| listed.contains_key(pid));
+        self.drop_oldest_changes();
+    }
+
+    /// Brings them up to what has become of some processes: the facts of each now, `None` if it
+    /// is gone. Young ones are read again, because a new process may rewrite its command line.
+    pub(super) fn update(&mut self, roots: &Roots, changed: &[(i32, Option<Facts>)]) {
+        self.version += 1;
+        let young = std::mem::take(&mut self.young);
+        for (pid, facts) in changed {
+            match facts {
+                // It keeps what it was until it is gone, for its program cannot be read any more.
+                Some(facts) if facts.is_ended() || facts.is_exiting => {}
+                Some(facts) => self.read(roots, *pid, facts),
+                None => {
+                    self.forget(*pid);
+                    self.family.remove(pid);
+                }
             }
         }
-        let gone = self.of.extract_if(.., |pid, _| !listed.contains_key(pid));
-        let gone: Vec<i32> = gone.map(|(pid, _)| pid).collect();
-        self.changes.extend(gone.into_iter().map(|pid| (self.version, pid)));
-        self.family.retain(|pid| listed.contains_key(pid));
+        let is_read = |pid: &i32| changed.iter().any(|(read, _)| read == pid);
+        for pid in young.into_iter().filter(|pid| !is_read(pid)) {
+            if let Some(start_ticks) = self.of.get(&pid).map(|(start, _)| *start) {
+                self.read_of(roots, pid, start_ticks);
+            }
+        }
+        self.drop_oldest_changes();
+    }
+
+    /// Reads what a process runs, unless no app is made of it.
+    fn read(&mut self, roots: &Roots, pid: i32, facts: &Facts) {
+        if !facts.is_kernels && !self.is_left_out(pid, facts) {
+            self.read_of(roots, pid, facts.start_ticks);
+        }
+    }
+
+    fn read_of(&mut self, roots: &Roots, pid: i32, start_ticks: u64) {
+        let Some(read) = Described::read(roots, pid) else { return };
+        if now(ClockId::Boottime) < started(start_ticks).saturating_add(YOUNG) {
+            self.young.insert(pid);
+        }
+        let known = self.of.get(&pid).filter(|(start, _)| *start == start_ticks);
+        if known.is_none_or(|(_, before)| *before != read) {
+            self.of.insert(pid, (start_ticks, read));
+            self.changes.push_back((self.version, pid));
+        }
+    }
+
+    fn forget(&mut self, pid: i32) {
+        if self.of.remove(&pid).is_some() {
+            self.changes.push_back((self.version, pid));
+        }
+    }
+
+    fn drop_oldest_changes(&mut self) {
         let excess = self.changes.len().saturating_sub(CHANGES_MAX);
         self.changes.drain(..excess);
     }
@@ -144,6 +196,12 @@ impl Described {
     }
 }
 
+/// When a process began, since boot.
+fn started(start_ticks: u64) -> Nanos {
+    let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
+    Nanos(start_ticks.saturating_mul(1_000_000_000 / ticks_per_s))
+}
+
 /// A command line with blanks between its arguments.
 fn joined(args: &[u8]) -> String {
     let args = &args[..args.len().min(ARGS_MAX)];
@@ -194,6 +252,15 @@ mod tests {
         let seen = all.version();
         listed.remove(&70);
         all.refresh(&roots, &listed);
+        assert_eq!((all.changed_since(seen), all.get(70)), (vec![70], None));
+        let seen = all.version();
+        all.update(&roots, &[(70, Some(facts(1))), (60, Some(facts(50)))]);
+        assert_eq!(all.changed_since(seen), [70], "what the agent started is left out");
+        let exiting = Facts { is_exiting: true, ..facts(1) };
+        let seen = all.version();
+        all.update(&roots, &[(70, Some(exiting))]);
+        assert!(all.changed_since(seen).is_empty() && all.get(70).is_some());
+        all.update(&roots, &[(70, None), (71, None)]);
         assert_eq!((all.changed_since(seen), all.get(70)), (vec![70], None));
     }
 }

@@ -27,7 +27,7 @@ struct State {
     kin: BTreeMap<i32, Kin>,
     /// Whether the kernel dropped events.
     has_lost: bool,
-    /// The processes that were made or have ended since they were last taken.
+    /// The processes that were made, have become others or have ended since they were last taken.
     changed: BTreeSet<i32>,
 }
 
@@ -99,8 +99,9 @@ impl Forks {
         state.events = Some(events);
     }
 
-    /// Reads what the kernel has reported, and takes the processes that were made or have ended
-    /// since this was last called. `None` if these are not all, or too many.
+    /// Reads what the kernel has reported, and takes the processes that were made, have executed
+    /// another program, have another user or have ended since this was last called. `None` if these
+    /// are not all, or too many.
     pub(super) fn take_changed(&self) -> Option<BTreeSet<i32>> {
         self.read();
         let mut state = self.state();
@@ -127,7 +128,9 @@ impl Forks {
 
 impl State {
     fn take(&mut self, event: ProcessEvent) {
-        if let ProcessEvent::Forked { child: pid, .. } | ProcessEvent::Exited(pid) = event
+        if let ProcessEvent::Forked { child: pid, .. }
+        | ProcessEvent::Became(pid)
+        | ProcessEvent::Exited(pid) = event
             && self.changed.len() < CHANGED_MAX
         {
             self.changed.insert(pid);
@@ -137,6 +140,7 @@ impl State {
                 Some(kin) => drop(self.kin.insert(child, kin)),
                 None => drop(self.kin.remove(&child)),
             },
+            ProcessEvent::Became(_) => {}
             ProcessEvent::Exited(pid) => drop(self.kin.remove(&pid)),
             ProcessEvent::Lost => self.has_lost = true,
         }
@@ -164,12 +168,13 @@ mod tests {
             forked(9, 10),
             // The number of a process that has ended, for one of another program.
             forked(3, 8),
+            ProcessEvent::Became(11),
         ] {
             state.take(event);
         }
         assert_eq!(state.kin.keys().copied().collect::<Vec<_>>(), [9, 10]);
         assert!(state.kin.values().all(|kin| *kin == Kin { creator: id(7), first: id(5) }));
-        assert_eq!(state.changed, BTreeSet::from([7, 8, 9, 10]));
+        assert_eq!(state.changed, BTreeSet::from([7, 8, 9, 10, 11]));
         assert!(!state.has_lost);
         state.take(ProcessEvent::Lost);
         assert!(state.has_lost);

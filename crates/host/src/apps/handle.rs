@@ -159,6 +159,16 @@ impl AppHandle {
         self.processes.is_searched()
     }
 
+    /// Whether its end matters before that of the epoch: not if it is looked for only then.
+    pub(crate) const fn is_awaited(&self) -> bool {
+        !self.processes.is_of_template()
+    }
+
+    /// Whether a process belonged to it at the last refresh.
+    pub(crate) fn has(&self, process: ProcessId) -> bool {
+        self.processes.has(process)
+    }
+
     /// Whether another process has registered as this app, or another cgroup is assigned to it,
     /// or none is any more.
     pub(crate) fn has_registration_news(&self) -> bool {

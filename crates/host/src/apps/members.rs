@@ -16,6 +16,8 @@ use super::table::ProcessTable;
 use super::template::Slot;
 use crate::{LiveThread, Roots};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Where an app's processes are found.
 #[derive(Debug)]
@@ -54,7 +56,12 @@ struct Member {
     start_ticks: u64,
     /// Inode and start time by thread number.
     tasks: BTreeMap<i32, (u64, u64)>,
+    /// The inode of its directory of threads, if there was one thread when they were listed.
+    alone: Option<u64>,
 }
+
+/// Links of a directory of threads that holds one: `.`, `..` and the thread's.
+const LINKS_OF_ONE: u64 = 3;
 
 impl AppProcesses {
     /// A process and its descendants; nothing is seen before the first refresh.
@@ -160,8 +167,7 @@ impl AppProcesses {
     /// Leaves out a process that belongs to another app.
     pub(super) fn leave_out(&mut self, process: ProcessId) {
         self.left_out.insert(process);
-        let is_it = |member: &Member| member.start_ticks == process.start_ticks;
-        if self.members.get(&process.pid).is_some_and(is_it) {
+        if self.has(process) {
             self.members.remove(&process.pid);
             self.threads.retain(|thread| thread.pid != process.pid);
         }
@@ -189,6 +195,11 @@ impl AppProcesses {
             Scope::Assigned(berth) => berth.is_taken(),
             Scope::Tree { .. } | Scope::Slot(_) | Scope::Registered(_) => false,
         }
+    }
+
+    /// Whether it is looked for at the ends of epochs alone: what a template finds.
+    pub(super) const fn is_of_template(&self) -> bool {
+        matches!(self.scope, Scope::Slot(_))
     }
 
     /// Whether another process has registered as it, or another cgroup is assigned to it, than at
@@ -267,13 +278,19 @@ impl AppProcesses {
         self.members.iter().map(id)
     }
 
+    /// Whether a process belongs to the app.
+    pub(super) fn has(&self, process: ProcessId) -> bool {
+        let member = self.members.get(&process.pid);
+        member.is_some_and(|member| member.start_ticks == process.start_ticks)
+    }
+
     fn add(&mut self, pid: i32, table: &ProcessTable) {
         if let Some(facts) = table.facts(pid) {
             let start_ticks = facts.start_ticks;
             if self.left_out.contains(&ProcessId { pid, start_ticks }) {
                 return;
             }
-            let new = || Member { start_ticks, tasks: BTreeMap::new() };
+            let new = || Member { start_ticks, tasks: BTreeMap::new(), alone: None };
             self.members.entry(pid).or_insert_with(new);
         }
     }
@@ -332,10 +349,23 @@ fn in_group(facts: &Facts, leader: ProcessId) -> bool {
     facts.group == leader.pid && facts.start_ticks >= leader.start_ticks
 }
 
+/// Returns the inode of a directory of threads, if it holds one thread; at less cost than a listing.
+fn inode_if_alone(directory: &Path) -> Option<u64> {
+    let found = std::fs::metadata(directory).ok()?;
+    (found.nlink() == LINKS_OF_ONE).then(|| found.ino())
+}
+
 impl Member {
     /// A process that is gone has no threads; the next table says so.
     fn refresh(&mut self, roots: &Roots, pid: i32) {
-        let listed = numbers(&roots.proc.join(format!("{pid}/task"))).unwrap_or_default();
+        let directory = roots.proc.join(format!("{pid}/task"));
+        let alone = inode_if_alone(&directory).filter(|_| roots.is_own_proc());
+        // The only thread of a process is the main one, and the inode is that of the same process.
+        if alone.is_some() && alone == self.alone && self.tasks.keys().eq([&pid]) {
+            return;
+        }
+        self.alone = alone;
+        let listed = numbers(&directory).unwrap_or_default();
         let mut before = std::mem::take(&mut self.tasks);
         for (tid, inode) in listed {
             let kept = before.remove(&tid).filter(|(known, _)| *known == inode);

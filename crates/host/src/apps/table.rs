@@ -1,7 +1,10 @@
-//! All processes of the machine, listed cheaply enough for every epoch.
+//! All processes of the machine, known cheaply enough for every epoch.
 //!
-//! One listing of `proc` serves all apps. A process is read once, when its
-//! number or its inode is new; after that an epoch costs the listing alone.
+//! One table serves all apps. Where the kernel reports what becomes of processes
+//! ([`Forks`]), only those are read, and `proc` is listed once in [`LIST_AGAIN`]. Elsewhere it
+//! is listed every time: a process is read once, when its number or its inode is new; after that
+//! an epoch costs the listing alone.
+//!
 //! Parents are found by reading `stat` and not `task/TID/children`: the latter
 //! is missing from many kernels (`CONFIG_PROC_CHILDREN`), is documented to
 //! miss children unless all are stopped (`man 5 proc`), and takes one read for
@@ -17,10 +20,17 @@ use super::described::Descriptions;
 use super::forks::Forks;
 use super::identity::{Facts, numbers};
 use crate::Roots;
-use std::collections::BTreeMap;
+use crate::clock::read as now;
+use lull_measure::Nanos;
+use rustix::time::ClockId;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Time after which all processes are listed although the kernel reports what becomes of them:
+/// it reports no process that only rewrites its command line.
+const LIST_AGAIN: Nanos = Nanos::from_secs(30);
 
 /// Number of the next listing of any table.
 static NEXT_LISTING: AtomicU64 = AtomicU64::new(1);
@@ -33,6 +43,10 @@ pub struct ProcessTable {
     /// What the processes run, if an app goes by it.
     described: Option<Descriptions>,
     forks: Forks,
+    /// Processes that were about to end when they were read: their end was reported already.
+    ending: BTreeSet<i32>,
+    /// When all processes were listed last, since boot.
+    listed: Nanos,
     /// Unique number of the listing that it holds.
     listing: u64,
 }
@@ -57,8 +71,15 @@ impl ProcessTable {
     /// # Errors
     /// If `proc` cannot be listed.
     pub fn new(roots: &Roots) -> io::Result<Self> {
-        let (known, forks) = (BTreeMap::new(), Forks::default());
-        let mut table = Self { roots: roots.clone(), known, described: None, forks, listing: 0 };
+        let mut table = Self {
+            roots: roots.clone(),
+            known: BTreeMap::new(),
+            described: None,
+            forks: Forks::default(),
+            ending: BTreeSet::new(),
+            listed: Nanos::ZERO,
+            listing: 0,
+        };
         table.refresh()?;
         Ok(table)
     }
@@ -81,8 +102,11 @@ impl ProcessTable {
     /// If `proc` cannot be listed, and the table is as before; a process that cannot
     /// be read is left out.
     pub fn refresh(&mut self) -> io::Result<()> {
-        self.forks.read();
+        // What is reported from here on may be missing from the listing.
+        drop(self.forks.take_changed());
         let listed = numbers(&self.roots.proc)?;
+        self.listed = now(ClockId::Boottime);
+        self.ending.clear();
         let mut before = std::mem::take(&mut self.known);
         for (pid, inode) in listed {
             let kept = before.remove(&pid).filter(|known| known.inode == inode);
@@ -91,35 +115,59 @@ impl ProcessTable {
                 self.known.insert(pid, known);
             }
         }
-        self.refresh_descriptions();
+        self.describe_all();
         Ok(())
     }
 
     /// Brings the table up to what the kernel has reported since the last call: processes that
-    /// were made or have ended. Lists all where that is not known. This is for looks between
-    /// epochs; [`ProcessTable::refresh`] finds also what is not reported.
+    /// were made, execute another program, have another user or have ended. Lists all where that
+    /// is not known, and once in [`LIST_AGAIN`].
     ///
     /// # Errors
     /// As [`ProcessTable::refresh`].
     pub fn refresh_changed(&mut self) -> io::Result<()> {
-        let Some(changed) = self.forks.take_changed() else { return self.refresh() };
-        for pid in changed {
-            match Known::read(&self.roots, pid) {
-                Some(known) => drop(self.known.insert(pid, known)),
-                None => drop(self.known.remove(&pid)),
-            }
+        let is_due = now(ClockId::Boottime) >= self.listed.saturating_add(LIST_AGAIN);
+        // What is reported has the numbers of the machine's own `proc`.
+        if is_due || !self.roots.is_own_proc() {
+            return self.refresh();
         }
-        self.refresh_descriptions();
+        let Some(mut changed) = self.forks.take_changed() else { return self.refresh() };
+        changed.append(&mut self.ending);
+        let found: Vec<(i32, Option<Facts>)> =
+            changed.into_iter().map(|pid| (pid, self.read_again(pid))).collect();
+        self.listing = NEXT_LISTING.fetch_add(1, Ordering::Relaxed);
+        if let Some(described) = &mut self.described {
+            described.update(&self.roots, &found);
+        }
         Ok(())
+    }
+
+    /// Reads a process; returns its facts now, or `None` if there is none of this number. The table
+    /// keeps what the process was when it was first seen.
+    fn read_again(&mut self, pid: i32) -> Option<Facts> {
+        let Some(read) = Known::read(&self.roots, pid) else {
+            self.known.remove(&pid);
+            return None;
+        };
+        // Its end is reported before its parent has waited for it.
+        if read.facts.is_ended() || read.facts.is_exiting {
+            self.ending.insert(pid);
+        }
+        let before = self.known.entry(pid).or_insert(read);
+        match before.facts.start_ticks == read.facts.start_ticks {
+            true => before.inode = read.inode,
+            false => *before = read,
+        }
+        Some(read.facts)
     }
 
     /// Reads from now on what processes run, for an agent with this number.
     pub(crate) fn describe(&mut self, own: i32) {
         self.described = Some(Descriptions::new(own));
-        self.refresh_descriptions();
+        self.describe_all();
     }
 
-    fn refresh_descriptions(&mut self) {
+    fn describe_all(&mut self) {
         self.listing = NEXT_LISTING.fetch_add(1, Ordering::Relaxed);
         if let Some(described) = &mut self.described {
             let listed = self.known.iter().map(|(pid, known)| (*pid, known.facts)).collect();
@@ -167,6 +215,7 @@ impl ProcessTable {
 mod tests {
     use super::*;
     use crate::apps::ProcessId;
+    use std::io::Write;
     use std::process::{Child, Command};
 
     fn sleeper() -> Child {
@@ -209,6 +258,54 @@ mod tests {
         if !is_reported {
             lull_testing::skip("the kernel reports no forks, so that all processes were listed");
         }
+    }
+
+    /// The end of a process is reported before its parent has waited for it.
+    #[test]
+    fn a_process_whose_end_was_reported_is_known_until_it_is_waited_for() {
+        let forks = Forks::default();
+        forks.subscribe();
+        let mut table = ProcessTable::new(&Roots::default()).unwrap().following(forks);
+        let mut child = sleeper();
+        let pid = child.id().cast_signed();
+        table.refresh_changed().unwrap();
+        let first = *table.facts(pid).unwrap();
+        child.kill().unwrap();
+        while !Facts::of_process(&Roots::default(), pid).unwrap().is_ended() {
+            std::thread::yield_now();
+        }
+        table.refresh_changed().unwrap();
+        assert_eq!(table.facts(pid), Some(&first), "as it was first seen");
+        child.wait().unwrap();
+        table.refresh_changed().unwrap();
+        assert_eq!(table.facts(pid), None);
+    }
+
+    #[test]
+    fn a_process_that_executes_another_program_is_described_again_at_the_next_look() {
+        let forks = Forks::default();
+        forks.subscribe();
+        let mut table = ProcessTable::new(&Roots::default()).unwrap().following(forks);
+        table.describe(i32::MAX);
+        let script = "read go; exec sleep 3079";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let args = |table: &mut ProcessTable| {
+            table.refresh_changed().unwrap();
+            table.descriptions().unwrap().get(pid).map(|described| described.args.clone())
+        };
+        while args(&mut table).is_none_or(|args| !args.contains("read go")) {
+            std::thread::yield_now();
+        }
+        writeln!(child.stdin.take().unwrap(), "go").unwrap();
+        while args(&mut table).as_deref() != Some("sleep 3079") {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(args(&mut table), None);
     }
 
     /// Asks the kernel for the number of a dead process again; only root may.

@@ -2,7 +2,7 @@
 
 use super::present::Presence;
 use crate::Roots;
-use crate::apps::{AppHandle, ProcessTable};
+use crate::apps::{self, AppHandle, ProcessTable};
 use crate::gauges::counters::Modes;
 use crate::gauges::memory_pressure;
 use crate::gauges::push::PushGauge;
@@ -189,6 +189,11 @@ impl RunningApp {
         }
     }
 
+    /// Whether its oldest process has ended since it was found.
+    pub(super) fn has_lost_leader(&self) -> bool {
+        self.presence.leader.as_ref().is_some_and(|(_, leader)| apps::has_ended(leader))
+    }
+
     /// Whether one of its processes runs, as of the last [`RunningApp::work`].
     pub(super) fn is_alive(&self) -> bool {
         self.gauges.any_alive()
@@ -227,7 +232,7 @@ impl Threads for Listed<'_> {
 
     fn refresh(&mut self) {
         // What cannot be listed is reported by the refresh of the next epoch.
-        let _ = self.table.refresh();
+        let _ = self.table.refresh_changed();
         let _ = self.handle.refresh(self.table);
     }
 }

@@ -25,8 +25,8 @@ use rustix::time::ClockId;
 /// Longest nap between two looks at the push socket: its buffers hold some
 /// seconds of windows, and each nap costs a wake-up of a core that may sleep.
 const NAP_MAX: Nanos = Nanos::from_millis(500);
-/// Shortest time between two listings of all processes, which cost most of an
-/// epoch; new threads of known processes are found in every epoch.
+/// Shortest time between two looks for new processes, which cost most of an epoch where all
+/// have to be listed; new threads of known processes are found in every epoch.
 const LISTING_MIN: Nanos = Nanos::from_millis(250);
 /// An epoch is never shorter than this share of the requested length, even if it
 /// started late.
@@ -167,14 +167,14 @@ impl HostPlant {
         seen.collect()
     }
 
-    /// Lists the threads of all apps again, and processes too if the last
-    /// listing is `age` old.
+    /// Lists the threads of all apps again, and looks for processes too if the last look is `age`
+    /// old.
     pub(super) fn refresh(&mut self, age: Nanos) {
         let since_boot = now(ClockId::Boottime);
         let is_due = since_boot >= self.listed.saturating_add(age);
         if is_due || self.has_registration_news() {
             self.listed = since_boot;
-            if let Err(error) = self.table.refresh() {
+            if let Err(error) = self.table.refresh_changed() {
                 self.notice(format!("cannot list processes: {error}"));
             }
         }

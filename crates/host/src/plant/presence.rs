@@ -2,12 +2,14 @@
 //!
 //! An absent app is looked for every [`LOOK`]; where a cgroup has no process that is one read
 //! of a file. Of a present app the oldest process is watched by a pidfd, so that its end is
-//! seen immediately. New processes get what the app is set to within the epoch. An app that
-//! arrives ends the epoch early, so that the policy decides immediately; the epoch after that has
-//! its full length, so that many arrivals do not turn epochs into short ones.
+//! seen immediately; what a template finds is looked for at the ends of epochs alone. New
+//! processes get what the app is set to within the epoch. An app that arrives ends the epoch
+//! early, so that the policy decides immediately; the epoch after that has its full length, so
+//! that many arrivals do not turn epochs into short ones.
 
+use super::app::RunningApp;
 use super::{HostPlant, now};
-use crate::apps;
+use crate::apps::{self, ProcessId};
 use lull_control::AppId;
 use lull_measure::Nanos;
 use rustix::time::ClockId;
@@ -26,7 +28,8 @@ impl HostPlant {
 
     /// The processes whose end is awaited.
     pub(super) fn leaders(&self) -> Vec<&OwnedFd> {
-        self.apps.iter().filter_map(|app| app.presence.leader.as_ref()).collect()
+        let awaited = self.apps.iter().filter(|app| app.handle.is_awaited());
+        awaited.filter_map(|app| Some(&app.presence.leader.as_ref()?.1)).collect()
     }
 
     /// Looks for absent apps, and at apps whose oldest process has ended; returns whether an
@@ -34,9 +37,9 @@ impl HostPlant {
     pub(super) fn look(&mut self) -> bool {
         let any_ended = apps::any_ended(&self.leaders());
         let roots = &self.roots;
-        let is_due = |app: &mut super::RunningApp| match app.presence.is_present {
+        let is_due = |app: &mut RunningApp| match app.presence.is_present {
             _ if app.handle.has_registration_news() => true,
-            true => any_ended && app.presence.leader.as_ref().is_some_and(apps::has_ended),
+            true => any_ended && app.has_lost_leader(),
             false => app.handle.is_looked_for() && app.handle.may_have_returned(roots),
         };
         let all = self.apps.iter_mut().enumerate();
@@ -65,15 +68,18 @@ impl HostPlant {
     /// Brings what is known of an app's presence up to its processes.
     pub(super) fn note_presence(&mut self, index: usize) {
         let app = &mut self.apps[index];
-        app.presence.is_present = app.handle.is_running(&self.roots);
-        let ended = app.presence.leader.as_ref().is_some_and(apps::has_ended);
-        if ended || !app.presence.is_present {
-            app.presence.leader = None;
+        let leads = |(leader, _): &(ProcessId, OwnedFd)| app.handle.has(*leader);
+        // While the oldest process runs, nothing has to be read.
+        if app.presence.leader.as_ref().is_some_and(leads) && !app.has_lost_leader() {
+            app.presence.is_present = true;
+            return;
         }
-        if app.presence.is_present && app.presence.leader.is_none() {
+        app.presence.leader = None;
+        app.presence.is_present = app.handle.is_running(&self.roots);
+        if app.presence.is_present {
             let running = app.handle.processes().filter(|one| one.facts(&self.roots).is_some());
             let oldest = running.min_by_key(|process| (process.start_ticks, process.pid));
-            let opened = oldest.and_then(|process| apps::handle(&self.roots, process).ok());
+            let opened = oldest.and_then(|one| Some((one, apps::handle(&self.roots, one).ok()?)));
             app.presence.leader = opened;
         }
     }

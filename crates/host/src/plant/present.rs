@@ -10,7 +10,7 @@ pub(super) struct Presence {
     /// Whether a process ran when it was looked at last.
     pub(super) is_present: bool,
     /// The oldest process, which becomes readable when it ends.
-    pub(super) leader: Option<OwnedFd>,
+    pub(super) leader: Option<(ProcessId, OwnedFd)>,
     /// The processes that ran at the last observation.
     observed: BTreeSet<ProcessId>,
 }

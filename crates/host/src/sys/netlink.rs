@@ -80,6 +80,8 @@ const CN_MSG: usize = 20;
 const EVENT_HEAD: usize = 16;
 /// Kinds of events (linux/cn_proc.h).
 const FORK: u32 = 0x0000_0001;
+const EXEC: u32 = 0x0000_0002;
+const UID: u32 = 0x0000_0004;
 const EXIT: u32 = 0x8000_0000;
 
 /// What the kernel reports of processes.
@@ -92,13 +94,16 @@ pub enum ProcessEvent {
         /// The new process.
         child: i32,
     },
+    /// A process has executed another program, or has another user.
+    Became(i32),
     /// A process has ended.
     Exited(i32),
     /// Events were dropped, because they were not read in time.
     Lost,
 }
 
-/// The kernel's process connector: every fork and exit on the machine.
+/// The kernel's process connector: every fork, executed program, change of user and exit on the
+/// machine.
 #[derive(Debug)]
 pub struct ProcessEvents {
     socket: OwnedFd,
@@ -127,7 +132,8 @@ impl ProcessEvents {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
         // Since Linux 6.6 a subscriber may choose its events; other kernels ignore this.
-        let _ = send(&events.socket, &subscription(&[1, FORK | EXIT]), SendFlags::empty());
+        let _ =
+            send(&events.socket, &subscription(&[1, FORK | EXEC | UID | EXIT]), SendFlags::empty());
         Ok(events)
     }
 
@@ -175,7 +181,7 @@ fn subscription(words: &[u32]) -> Vec<u8> {
     message
 }
 
-/// The fork of a process or its exit; `None` for new threads and for other events.
+/// What has become of a process; `None` for new threads and for other events.
 fn event_in(datagram: &[u8]) -> Option<ProcessEvent> {
     let word = |at: usize| {
         let bytes = datagram.get(NLMSG + CN_MSG + at..)?.first_chunk::<4>()?;
@@ -186,6 +192,10 @@ fn event_in(datagram: &[u8]) -> Option<ProcessEvent> {
         FORK => {
             let (parent, child, of_process) = (number(1)?, number(2)?, number(3)?);
             (child == of_process).then_some(ProcessEvent::Forked { parent, child })
+        }
+        EXEC | UID => {
+            let (thread, process) = (number(0)?, number(1)?);
+            (thread == process).then_some(ProcessEvent::Became(process))
         }
         EXIT => {
             let (thread, process) = (number(0)?, number(1)?);
@@ -228,7 +238,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn a_fork_and_an_exit_are_reported_where_the_kernel_allows_it() {
+    fn what_becomes_of_a_process_is_reported_where_the_kernel_allows_it() {
         let Ok(events) = ProcessEvents::subscribe() else {
             return lull_testing::skip("the process connector is not available");
         };
@@ -243,6 +253,7 @@ mod tests {
             events.read(|event| seen.push(event)).unwrap();
         }
         assert!(seen.contains(&ProcessEvent::Forked { parent: me, child: pid }), "{seen:?}");
+        assert!(seen.contains(&ProcessEvent::Became(pid)), "{seen:?}");
     }
 
     #[test]
@@ -259,7 +270,10 @@ mod tests {
         assert_eq!(event(FORK, [8, 7, 10, 9]), None, "a thread");
         assert_eq!(event(EXIT, [9, 9, 0, 0]), Some(ProcessEvent::Exited(9)));
         assert_eq!(event(EXIT, [10, 9, 0, 0]), None, "a thread");
-        assert_eq!(event(2, [9, 9, 0, 0]), None, "exec");
+        assert_eq!(event(EXEC, [9, 9, 0, 0]), Some(ProcessEvent::Became(9)));
+        assert_eq!(event(UID, [9, 9, 0, 0]), Some(ProcessEvent::Became(9)));
+        assert_eq!(event(UID, [10, 9, 0, 0]), None, "a thread");
+        assert_eq!(event(0x40, [9, 9, 0, 0]), None, "a group");
         assert_eq!(event_in(&[0; 20]), None);
     }
 }
