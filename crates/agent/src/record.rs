@@ -340,15 +340,23 @@ fn note<'a>(
     all: impl IntoIterator<Item = Note<'a>>,
     known: &mut Noted,
 ) -> rusqlite::Result<()> {
-    for (metric, label, text) in all {
-        let before = known.get(label).and_then(|of_label| of_label.get(metric.name));
-        if before.map_or("", String::as_str) == text {
-            continue;
+    // Notes of one label stand side by side, so that each label is searched once.
+    let mut all = all.into_iter().peekable();
+    while let Some((_, label, _)) = all.peek() {
+        let label = *label;
+        let mut of_label = known.remove(label).unwrap_or_default();
+        while let Some((metric, _, text)) = all.next_if(|(_, other, _)| *other == label) {
+            if of_label.get(metric.name).map_or("", String::as_str) == text {
+                continue;
+            }
+            database
+                .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3, ?4)"))?
+                .execute(params![number, metric.json_key(), label, &*text])?;
+            of_label.insert(metric.name, text.into_owned());
         }
-        database
-            .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3, ?4)"))?
-            .execute(params![number, metric.json_key(), label, &*text])?;
-        known.entry(label.to_owned()).or_default().insert(metric.name, text.into_owned());
+        if !of_label.is_empty() {
+            known.insert(label.to_owned(), of_label);
+        }
     }
     Ok(())
 }

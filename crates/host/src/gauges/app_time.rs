@@ -12,6 +12,9 @@
 //!   keeps it nowhere.
 //!
 //! A thread that is waiting now shows its wait when it gets to run.
+//!
+//! Of a process with one thread nothing more is read while its clock has not moved: without CPU
+//! time it was not switched to, has waited for no child, and has not ended.
 
 use super::unreadable;
 use crate::Roots;
@@ -72,6 +75,8 @@ struct Process {
     last: Reading,
     /// Whether a thread of it runs, or it only waits to be waited for.
     is_alive: bool,
+    /// Its threads at the last reading.
+    threads: usize,
     round: u64,
 }
 
@@ -137,10 +142,11 @@ impl AppTime {
         self.round += 1;
         let mut sums = Sums::default();
         for of_process in live.chunk_by(|one, next| one.pid == next.pid) {
+            if self.is_idle(of_process) {
+                continue;
+            }
             self.read_process(of_process[0].pid, of_process.len(), &mut sums);
-        }
-        for thread in live {
-            self.read_thread(thread, &mut sums);
+            of_process.iter().for_each(|thread| self.read_thread(thread, &mut sums));
         }
         let late = self.late(sums.reaped, sums.vanished);
         let round = self.round;
@@ -166,11 +172,31 @@ impl AppTime {
         running.map(|(pid, process)| ProcessId { pid: *pid, start_ticks: process.last.start_ticks })
     }
 
+    /// Whether a process has not run since the last reading, which then holds for this one.
+    fn is_idle(&mut self, threads: &[LiveThread]) -> bool {
+        let [main] = threads else { return false };
+        let Some(process) = self.processes.get_mut(&main.pid) else { return false };
+        let Some(thread) = self.threads.get_mut(&(main.tid, main.start_ticks)) else {
+            return false;
+        };
+        let Reading { start_ticks, own, is_ended, .. } = process.last;
+        let was_same = process.threads == 1 && start_ticks == main.start_ticks && !is_ended;
+        if !was_same || !self.roots.is_own_proc() {
+            return false;
+        }
+        let is_idle = process_cpu_time(main.pid).is_ok_and(|now| now == own);
+        if is_idle {
+            (process.round, thread.round) = (self.round, self.round);
+        }
+        is_idle
+    }
+
     fn read_process(&mut self, pid: i32, threads: usize, sums: &mut Sums) {
         let process = self.processes.entry(pid).or_insert_with(|| Process {
             stat: HotFile::new(self.roots.proc.join(format!("{pid}/stat"))),
             last: Reading::default(),
             is_alive: false,
+            threads: 0,
             round: 0,
         });
         let now = match process.read(pid, self.roots.is_own_proc(), self.ticks_per_s) {
@@ -184,6 +210,7 @@ impl AppTime {
         };
         let last = std::mem::replace(&mut process.last, now);
         process.is_alive = !now.is_ended || threads > 1;
+        process.threads = threads;
         process.round = self.round;
         let is_same = last.start_ticks == now.start_ticks;
         let from = match is_same {
@@ -239,16 +266,17 @@ impl AppTime {
 
 impl Process {
     fn read(&mut self, pid: i32, own_proc: bool, ticks_per_s: u64) -> io::Result<Reading> {
+        // First, so that what happens between the two reads moves the clock.
+        let clock = own_proc.then(|| process_cpu_time(pid)).transpose()?;
         let mut buffer = [0; 1024];
         let content = self.stat.read(&mut buffer)?;
         let stat = Stat::parse(content).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "fields 14 to 22 are missing")
         })?;
         let nanos = |ticks| Nanos(ticks * (1_000_000_000 / ticks_per_s));
-        let own = if own_proc { process_cpu_time(pid)? } else { nanos(stat.own) };
         Ok(Reading {
             start_ticks: stat.start,
-            own,
+            own: clock.unwrap_or_else(|| nanos(stat.own)),
             reaped: nanos(stat.reaped),
             is_ended: matches!(stat.state, b'Z' | b'X'),
         })

@@ -33,6 +33,8 @@ const LOOK: Nanos = Nanos::from_millis(10);
 #[derive(Debug)]
 pub struct MemoryPressure {
     roots: Roots,
+    /// Where cgroups of version 2 are mounted.
+    mount: Gauge<PathBuf>,
     /// The app's first process and the list of its cgroups.
     list: Option<(i32, HotFile)>,
     /// `memory.pressure` of its cgroup.
@@ -43,7 +45,8 @@ pub struct MemoryPressure {
 
 impl MemoryPressure {
     pub(crate) fn new(roots: &Roots) -> Self {
-        Self { roots: roots.clone(), list: None, pressure: None, last_us: None }
+        let mount = cgroup_mount(roots);
+        Self { roots: roots.clone(), mount, list: None, pressure: None, last_us: None }
     }
 
     /// By which means memory pressure of cgroups is read, or why it cannot be.
@@ -98,7 +101,7 @@ impl MemoryPressure {
             let why = "the app is in the top cgroup, whose pressure is that of the whole machine";
             return Err(Missing::because(why));
         }
-        Ok(cgroup_mount(&self.roots)?.join(path).join("memory.pressure"))
+        Ok(self.mount.clone()?.join(path).join("memory.pressure"))
     }
 }
 

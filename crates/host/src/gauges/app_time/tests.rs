@@ -181,3 +181,25 @@ fn the_probe_tells_a_kernel_without_statistics() {
     assert!(probe(&tree.roots()).is_ok());
     assert!(probe(&Roots::default()).is_ok());
 }
+
+#[test]
+fn a_process_that_rests_is_known_until_it_works_or_ends() {
+    let mut child = spawn("read go; while :; do :; done");
+    let live = [main_thread(&child)];
+    let mut gauge = AppTime::new(&Roots::default());
+    gauge.read(&live, since_boot());
+    // The shell waits for its input at some time, and its clock stands still.
+    while gauge.read(&live, since_boot()).cpu.unwrap() > Nanos::ZERO {}
+    assert!(gauge.any_alive());
+    io::Write::write_all(&mut child.stdin.take().unwrap(), b"go\n").unwrap();
+    let mut worked = Nanos::ZERO;
+    while worked < TICK {
+        worked += gauge.read(&live, since_boot()).cpu.unwrap();
+    }
+    child.kill().unwrap();
+    // It has ended and is not waited for.
+    while gauge.any_alive() {
+        gauge.read(&live, since_boot());
+    }
+    child.wait().unwrap();
+}
