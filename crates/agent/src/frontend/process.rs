@@ -14,6 +14,7 @@ use crate::prometheus;
 use anyhow::Context;
 use lull_host::gauges::push::Intake;
 use lull_host::sandbox::{self, Gap, Layer};
+use lull_host::sys::memory::{self, ProgramPages};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -72,7 +73,11 @@ pub fn run() -> anyhow::Result<()> {
     let page = page.map(TcpListener::from_std).transpose()?;
     let otlp = otlp.map(TcpListener::from_std).transpose()?;
     drop(inside);
+    // They cannot be found any more once it is confined.
+    let pages = ProgramPages::find();
     let gaps = confine(&begin);
+    memory::return_freed();
+    pages.release();
     let (out, waiting) = mpsc::channel(WAITING_MAX);
     let (orders, asked) = mpsc::channel(ORDERS_MAX);
     let Begin { apps, otlp: sources, names, protection, .. } = begin;

@@ -30,6 +30,7 @@ use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
 use lull_host::oncall::{GATE_MEANS, Runtime, Watch};
 use lull_host::plant::{HostConfig, HostPlant, Stop};
 use lull_host::register::Registrar;
+use lull_host::sys::memory::{self, ProgramPages};
 use lull_host::{Roots, apps, probe};
 use lull_lab::CustomPolicy;
 use lull_oncall::{Mode, Settings};
@@ -237,7 +238,11 @@ impl<'a> Agent<'a> {
             berths,
             berthed,
         };
-        self.control(plant, around)
+        let session = self.control(plant, around)?;
+        // Most of what a start needs is not needed again.
+        memory::return_freed();
+        ProgramPages::find().release();
+        Ok(session)
     }
 
     /// Names the entry of the config whose app has a process of another app.

@@ -27,6 +27,7 @@ use super::restore;
 use super::state_dir::StateDir;
 use crate::Roots;
 use crate::apps::{Forks, ProcessId, handle};
+use crate::sys::memory::{self, ProgramPages};
 use crate::sys::sched::{self, SchedState};
 use lull_control::CoreSet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -167,6 +168,9 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
     };
     let mut kin = Kin::new(&dir);
     say_armed().map_err(|source| GuardError::Failed { doing: "say it is ready", source })?;
+    // From here on it sleeps for months, and needs little of what its start has mapped.
+    memory::return_freed();
+    ProgramPages::find().release();
     let cause = wait_for_end(&mut kin, agent.as_fd())?;
     kin.read();
     if cause == Cause::Ended {
