@@ -2,8 +2,8 @@
 
 use crate::runs::attached;
 use crate::support::scene::Scene;
-use crate::support::threads::threads;
-use crate::support::victim::{Victim, daemons};
+use crate::support::threads::{cores_of, threads};
+use crate::support::victim::{Victim, daemons, self_pinned};
 use crate::support::{cores, is_root, send, skip};
 use lull_workload::Generator;
 use rand::{RngExt, SeedableRng};
@@ -14,6 +14,9 @@ use std::time::Duration;
 
 /// The environment variable with the number of rounds of random kills.
 const ROUNDS: &str = "LULL_E2E_KILLS";
+
+/// The core to which daemons pin themselves; `even` gives it to the other app.
+const SELF_PINNED: &str = "0";
 
 /// Runs a command that must succeed.
 fn well(program: &str, arguments: &[&str]) {
@@ -95,12 +98,12 @@ fn end_daemons(mark: &str) {
     daemons(mark).into_iter().for_each(|pid| send(pid, Signal::KILL));
 }
 
-/// Kills agent, guard, or both at a random moment of a run whose apps make daemons, and are
-/// reniced and pinned by other programs at another moment.
+/// Kills agent, guard, or both at a random moment of a run whose apps make daemons, some of which
+/// pin themselves, and are reniced and pinned by other programs at another moment.
 fn kill_restless(round: u64, random: &mut Generator) -> usize {
     let mark = format!("restless-{}-{round}", std::process::id());
     let (scene, server) = (Scene::new(), Victim::server());
-    let batch = Victim::daemoniser(&mark);
+    let batch = Victim::self_pinning_daemoniser(&mark);
     let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
     let agent = scene.agent(&config);
     let [first, second] = [0; 2].map(|_| Duration::from_millis(random.random_range(0..1_200)));
@@ -129,16 +132,22 @@ fn check_restless(scene: &Scene, server: &Victim, batch: &Victim, mark: &str, sa
     scene.wait_until_quiet();
     let main = batch.now()[&batch.pid()].clone();
     let pinned = server.now()[&server.other_thread()].cores.clone();
-    let cores_of = |victim: &Victim| threads(victim.pid())[&victim.pid()].cores.clone();
-    let all = cores_of(server);
+    let all = threads(server.pid())[&server.pid()].cores.clone();
+    // One may have ended since.
+    let moved: Vec<(i32, String)> = self_pinned(mark)
+        .into_iter()
+        .map(|pid| (pid, cores_of(pid)))
+        .filter(|(_, cores)| !matches!(cores.as_str(), SELF_PINNED | ""))
+        .collect();
     // Nice and class are inherited by what the shell makes afterwards, and cores are not.
     let wrong: Vec<i32> = batch
         .changed_daemons(mark)
         .into_iter()
-        .filter(|(_, state)| state.cores != all)
+        .filter(|(_, state)| state.cores != all && state.cores != SELF_PINNED)
         .map(|(pid, _)| pid)
         .collect();
     end_daemons(mark);
+    assert!(moved.is_empty(), "daemons that had pinned themselves to core 0: {moved:?}");
     let unnamed: Vec<&i32> =
         wrong.iter().filter(|pid| !said.contains(&format!("process {pid} ("))).collect();
     assert!(unnamed.is_empty(), "daemons left on {unnamed:?}, said: {said}");

@@ -216,6 +216,12 @@ fn write<V: ThreadValue, S>(
     if !thread.is_alive(means.roots) {
         return Ok(None);
     }
+    // What its owner set while the old value was saved on disk stays.
+    if let Ok(now) = V::get(thread.tid)
+        && now != found
+    {
+        return Ok(Some(now));
+    }
     let written = aim.set(thread.tid).and_then(|()| V::get(thread.tid));
     if !thread.is_alive(means.roots) {
         // Should the number be another thread's since, that one gets back what was read.

@@ -1,7 +1,7 @@
 //! Processes to which the agent attaches and which it must leave as it found them.
 
 use super::threads::{ThreadState, threads};
-use super::{LULL, wait_or};
+use super::{LULL, arguments, wait_or};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -42,6 +42,17 @@ impl Victim {
         let script = "while :; do (setsid sleep 20 &) ; sleep 0.1; done";
         let mut command = Command::new("sh");
         command.args(["-c", script]).env(DAEMON, mark).stdin(Stdio::null());
+        Self::new(command.spawn().unwrap(), String::new(), None)
+    }
+
+    /// The same, where every other daemon pins itself to the first core.
+    pub(crate) fn self_pinning_daemoniser(mark: &str) -> Self {
+        let script = format!(
+            "while :; do (setsid sleep 20 &) ; (setsid taskset -c 0 sleep {PINNED_S} &) ; \
+             sleep 0.1; done"
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).env(DAEMON, mark).stdin(Stdio::null());
         Self::new(command.spawn().unwrap(), String::new(), None)
     }
 
@@ -103,6 +114,14 @@ impl Victim {
         wait_or(|| format!("{:?}", self.changes()), &mut || !self.is_changed());
         self.assert_as_before();
     }
+}
+
+/// For how long daemons sleep that have pinned themselves, by which they are known.
+const PINNED_S: &str = "21";
+
+/// The daemons of [`Victim::self_pinning_daemoniser`] that have pinned themselves.
+pub(crate) fn self_pinned(mark: &str) -> Vec<i32> {
+    daemons(mark).into_iter().filter(|pid| arguments(*pid) == ["sleep", PINNED_S]).collect()
 }
 
 /// The variable that marks the environment of daemons.
