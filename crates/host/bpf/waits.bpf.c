@@ -17,9 +17,14 @@
  * core alone writes suffice.
  *
  * Which processes belong to which app is in a table that crates/host/src/bpf/waits.rs writes.
- * A child belongs to its parent's app from its fork on. Threads of other processes cost one
- * look into this table when they begin to wait. A process is taken off it when its first
- * thread ends; threads that outlive that one are no longer timed.
+ * A child belongs to its parent's app from its fork on. A process is taken off it when its first
+ * thread ends; threads that outlive that one may no longer be timed. A direct-mapped table of
+ * threads keeps what was found there, also of threads that are no app's, so that a wake-up does
+ * not search. Whoever writes the table of processes then counts the generation up, which
+ * invalidates what was kept; a new thread's entry is removed at its fork.
+ *
+ * Times are those of the run queues' clocks, which the kernel updates before it wakes or switches
+ * a thread: reading one takes two loads, and any other clock is a call or two.
  *
  * The table of waiting threads is direct-mapped: if two waiting threads share a slot, the
  * earlier wait is dropped, and counted as lost.
@@ -43,7 +48,13 @@ struct thread_info {
 	__u32 cpu;
 };
 
+struct rq {
+	__u64 clock;
+};
+
 struct cfs_rq {
+	/* Exists with CONFIG_FAIR_GROUP_SCHED. */
+	struct rq *rq;
 	/* Exists with CONFIG_CFS_BANDWIDTH, under this name since Linux 5.19. */
 	__u64 throttled_clock_pelt_time;
 };
@@ -69,6 +80,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } processes SEC(".maps");
+
+/* How often the table of processes was written by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} generation SEC(".maps");
 
 /* What an app has waited. The layout is that of `Record` in waits.rs. */
 struct app_record {
@@ -179,9 +198,60 @@ struct waiting_thread {
 /* A variable, which only these programs use, takes fewer instructions than a map. */
 struct waiting_thread waiting[1 << SLOT_BITS];
 
+/*
+ * What is known of a thread: its number, its app's number and one, or 0 for none, and the
+ * generation. Linux has at most 2^22 threads.
+ */
+__u64 known[1 << SLOT_BITS];
+
+#define APP_SHIFT 22
+#define APP_MASK 0xffffULL
+#define GENERATION_SHIFT 38
+
+static __always_inline __u32 slot_number(__u32 thread)
+{
+	return thread * FIBONACCI >> (32 - SLOT_BITS);
+}
+
 static __always_inline struct waiting_thread *slot_of(__u32 thread)
 {
-	return &waiting[thread * FIBONACCI >> (32 - SLOT_BITS)];
+	return &waiting[slot_number(thread)];
+}
+
+/* The number of a thread's app and one; 0 if it is no app's. */
+static __always_inline __u32 app_of(struct task_struct *task)
+{
+	__u32 process = task->tgid, thread = task->pid, zero = 0;
+	__u32 *now = bpf_map_lookup_elem(&generation, &zero);
+	__u64 *slot = &known[slot_number(thread)];
+	__u64 found = READ_ONCE(*slot), wanted;
+	__u32 *app;
+
+	if (!now)
+		return 0;
+	wanted = (__u64)READ_ONCE(*now) << GENERATION_SHIFT | thread;
+	if ((found & ~(APP_MASK << APP_SHIFT)) != wanted) {
+		app = bpf_map_lookup_elem(&processes, &process);
+		found = wanted;
+		if (app)
+			found |= ((*app + 1) & APP_MASK) << APP_SHIFT;
+		WRITE_ONCE(*slot, found);
+	}
+	return found >> APP_SHIFT & APP_MASK;
+}
+
+/* The time by the clock of the run queue of a thread that is woken or switched. */
+static __always_inline __u64 time_of(struct task_struct *task)
+{
+	struct cfs_rq *cfs_rq = 0;
+	struct rq *rq = 0;
+
+	if (!bpf_core_field_exists(task->se.cfs_rq) || !bpf_core_field_exists(cfs_rq->rq) ||
+	    !bpf_core_field_exists(rq->clock))
+		return bpf_ktime_get_ns();
+	cfs_rq = task->se.cfs_rq;
+	rq = cfs_rq->rq;
+	return rq->clock;
 }
 
 static __always_inline struct app_record *record_of(__u32 app)
@@ -240,19 +310,16 @@ static __always_inline void read_clocks(struct clocks *clocks, struct core *core
 		clocks->own_ns += part;
 }
 
-/* A thread begins to wait, if it is one of an app. */
-static __always_inline void begin_wait(struct task_struct *task, __u64 now)
+/* A thread of an app begins to wait. */
+static __always_inline void begin_wait(struct task_struct *task, __u32 app, __u64 now)
 {
-	__u32 process = task->tgid, thread = task->pid, number;
-	__u32 *app = bpf_map_lookup_elem(&processes, &process);
+	__u32 thread = task->pid, number;
 	struct waiting_thread *slot;
 	struct app_record *record;
 	struct app_on_core *own;
 	struct core *core;
 	__u64 before;
 
-	if (!app)
-		return;
 	slot = slot_of(thread);
 	before = READ_ONCE(slot->thread);
 	if (before && (__u32)before != thread) {
@@ -263,14 +330,14 @@ static __always_inline void begin_wait(struct task_struct *task, __u64 now)
 	slot->throttled_ns = throttled_of(task, &slot->queue);
 	number = task->thread_info.cpu;
 	core = core_of(number);
-	own = app_on_core_of(number, *app);
+	own = app_on_core_of(number, app);
 	slot->core = NO_CORE;
 	if (core && own) {
-		read_clocks(&slot->clocks, core, own, *app, now);
+		read_clocks(&slot->clocks, core, own, app, now);
 		slot->core = number;
 	}
 	WRITE_ONCE(slot->since, now);
-	WRITE_ONCE(slot->thread, (__u64)*app << 32 | thread);
+	WRITE_ONCE(slot->thread, (__u64)app << 32 | thread);
 }
 
 /* Adds what had the core while a thread waited; each part is at most the rest of the wait. */
@@ -289,11 +356,19 @@ static __always_inline void attribute(struct app_on_core *on, struct waiting_thr
 	add(&on->behind_others_ns, others);
 }
 
+static __always_inline void wake(struct task_struct *task)
+{
+	__u32 app = app_of(task);
+
+	if (app)
+		begin_wait(task, app - 1, time_of(task));
+}
+
 /* sched_wakeup(thread) */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(lull_app_wake, struct task_struct *task)
 {
-	begin_wait(task, bpf_ktime_get_ns());
+	wake(task);
 	return 0;
 }
 
@@ -301,7 +376,7 @@ int BPF_PROG(lull_app_wake, struct task_struct *task)
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(lull_app_wake_new, struct task_struct *task)
 {
-	begin_wait(task, bpf_ktime_get_ns());
+	wake(task);
 	return 0;
 }
 
@@ -368,14 +443,19 @@ int BPF_PROG(lull_app_switch, bool is_preempted, struct task_struct *from,
 	/* A load, where the number of the core is a call of the kernel before Linux 6.10. */
 	__u32 number = from->thread_info.cpu;
 	struct core *core = core_of(number);
-	__u64 now = bpf_ktime_get_ns();
+	/* One of the two is not the core's idle thread, which is in no run queue. */
+	__u64 now = time_of(from->pid ? from : to);
 	__u64 next = NOTHING;
+	__u32 app;
 
 	if (core)
 		end_slice(core, number, now);
 	/* The thread could run on, and is not the core's idle thread, which never waits. */
-	if ((is_preempted || !from_state) && from->pid)
-		begin_wait(from, now);
+	if ((is_preempted || !from_state) && from->pid) {
+		app = app_of(from);
+		if (app)
+			begin_wait(from, app - 1, now);
+	}
 	if (to->pid)
 		next = end_wait(to, core, number, now);
 	if (core)
@@ -391,6 +471,8 @@ int BPF_PROG(lull_app_fork, struct task_struct *parent, struct task_struct *chil
 	__u32 *app = bpf_map_lookup_elem(&processes, &process);
 	struct app_record *record;
 
+	/* The number may have been that of another thread. */
+	WRITE_ONCE(known[slot_number(child->pid)], 0);
 	if (!app || process == new)
 		return 0;
 	if (bpf_map_update_elem(&processes, &new, app, BPF_ANY)) {

@@ -20,7 +20,7 @@ use super::buckets::{self, Histogram};
 use super::object::{FreesTypes, Object, kernel_types};
 use crate::sys::bpf::MappedWords;
 use aya::EbpfLoader;
-use aya::maps::{HashMap, MapData};
+use aya::maps::{Array, HashMap, MapData, MapError};
 use lull_measure::Nanos;
 use std::collections::BTreeMap;
 
@@ -64,6 +64,9 @@ pub struct WaitWatch {
     processes: HashMap<MapData, u32, u32>,
     /// What was last written to `processes`.
     known: BTreeMap<u32, u32>,
+    /// How often that was, by which the programs know that they have to look again.
+    generation: Array<MapData, u32>,
+    generations: u32,
 }
 
 /// What was seen of an app's waits since the watch began.
@@ -108,15 +111,26 @@ impl WaitWatch {
         let mut object = Object::load(&mut loader, PROGRAMS)?;
         let records = object.mapped("records", Record::WORDS, apps)?;
         let on_cores = object.mapped("on_cores", OnCore::WORDS, cores * apps)?;
-        let processes = HashMap::try_from(object.take_map("processes")?);
-        let processes = processes
-            .map_err(|error| BpfError::from_aya("the table of processes is of no use", &error))?;
+        let unusable =
+            |error: MapError| BpfError::from_aya("the table of processes is of no use", &error);
+        let processes = HashMap::try_from(object.take_map("processes")?).map_err(unusable)?;
+        let generation = Array::try_from(object.take_map("generation")?).map_err(unusable)?;
         object.attach_typed("lull_app_fork", "sched_process_fork", &kernel)?;
         object.attach_typed("lull_app_exit", "sched_process_exit", &kernel)?;
         object.attach_typed("lull_app_switch", "sched_switch", &kernel)?;
         object.attach_typed("lull_app_wake", "sched_wakeup", &kernel)?;
         object.attach_typed("lull_app_wake_new", "sched_wakeup_new", &kernel)?;
-        Ok(Self { object, apps, cores, records, on_cores, processes, known: BTreeMap::new() })
+        Ok(Self {
+            object,
+            apps,
+            cores,
+            records,
+            on_cores,
+            processes,
+            known: BTreeMap::new(),
+            generation,
+            generations: 0,
+        })
     }
 
     /// Sets which processes belong to which app, by the number of the app.
@@ -124,6 +138,17 @@ impl WaitWatch {
     /// # Errors
     /// What the kernel refuses, such as more processes than its table holds. The others are set.
     pub fn follow(&mut self, wanted: &BTreeMap<u32, u32>) -> Result<(), BpfError> {
+        if self.known == *wanted {
+            return Ok(());
+        }
+        let outcome = self.write_processes(wanted);
+        // After the table is written: what is looked up from here on is of the new one.
+        self.generations = self.generations.wrapping_add(1);
+        let counted = self.generation.set(0, self.generations, 0);
+        outcome.and(counted.map_err(|error| BpfError::from_aya("cannot follow processes", &error)))
+    }
+
+    fn write_processes(&mut self, wanted: &BTreeMap<u32, u32>) -> Result<(), BpfError> {
         let mut outcome = Ok(());
         let gone = self.known.keys().filter(|pid| !wanted.contains_key(pid));
         for pid in gone.copied().collect::<Vec<_>>() {
@@ -329,6 +354,21 @@ mod tests {
         let seen = watch.read(0);
         assert!(seen.waits.total() < seen.throttled, "waits are what is left: {seen:?}");
         drop(own);
+    }
+
+    #[test]
+    fn a_thread_that_was_no_apps_is_followed_from_the_next_wait_on_and_back() {
+        let Some(mut watch) = watch(2) else { return };
+        let other = shell("while :; do sleep 0.01; done");
+        let as_app = |app| BTreeMap::from([(other.0.id(), app)]);
+        for app in [0, 1, 0] {
+            let before = watch.read(app).waits.count();
+            watch.follow(&as_app(app as u32)).unwrap();
+            until("waits of its app", || watch.read(app).waits.count() >= before + 3);
+        }
+        watch.follow(&BTreeMap::new()).unwrap();
+        let seen = [0, 1].map(|app| watch.read(app).lost);
+        assert_eq!(seen, [0, 0]);
     }
 
     #[test]
