@@ -21,6 +21,7 @@ mod preload;
 mod process;
 mod python;
 mod queries;
+mod reaction;
 mod replay;
 mod report;
 mod server;
@@ -72,6 +73,7 @@ const BENCHES: &[Bench] = &[
 /// names only.
 const ON_REQUEST: &[Bench] = &[
     churn::BENCH,
+    reaction::BENCH,
     fleet::BENCH,
     load::caches::BENCH,
     preload::CLASSES,

@@ -1,0 +1,213 @@
+//! How soon an agent steers an app that is back, and how soon its knobs are back without it.
+//!
+//! The app is a process that sleeps, and the policy makes it real-time, so that what the agent
+//! has set shows in the class of the process.
+
+use super::process::{Running, children_with, cost};
+use super::server;
+use super::stats::Summary;
+use super::{Bench, Context, report::Report};
+use anyhow::{Context as _, Result, bail};
+use procfs::process::Process;
+use rustix::process::{Pid, Signal, kill_process};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub(super) const BENCH: Bench = Bench {
+    name: "reaction",
+    about: "How soon an agent steers an app that was restarted, and how soon knobs are back after \
+            the agent was killed or stopped",
+    run,
+};
+
+const RESTARTS: u32 = 20;
+const KILLS: u32 = 10;
+const STOPS: u32 = 3;
+/// Times by which an app is away longer in each restart.
+const AWAY: Duration = Duration::from_millis(15);
+/// Two whole epochs and more: at most every other epoch is ended early by an arrival.
+const BETWEEN: Duration = Duration::from_millis(2_300);
+const STEERED_MAX_MS: f64 = 250.0;
+const KILLED_MAX_MS: f64 = 1_000.0;
+const STOPPED_MAX_MS: f64 = 8_000.0;
+/// Between two looks at the app.
+const LOOK: Duration = Duration::from_millis(1);
+const PATIENCE: Duration = Duration::from_secs(60);
+/// `SCHED_RR`, which the policy sets.
+const ROUND_ROBIN: u32 = 2;
+/// The first argument of the app.
+const NAME: &str = "lull-reaction-app";
+
+fn run(context: &Context) -> Result<Report> {
+    let lull = context.build("lull-cli", "lull")?;
+    let mut report = Report::default();
+    let mut add = |what: &str, took_ms: &[f64], bound_ms: f64| {
+        report.reported(what, Summary::new(took_ms.iter().copied()), "ms");
+        let longest = took_ms.iter().copied().fold(0.0, f64::max);
+        let what = format!("{what}: the longest of {}", took_ms.len());
+        report.bounded(&what, Summary::new([longest]), "ms", 0.0..=bound_ms);
+    };
+    add(
+        "from the start of an app that is back until it is steered",
+        &restarts(&lull)?,
+        STEERED_MAX_MS,
+    );
+    let killed = ended_by(&lull, Signal::KILL, KILLS)?;
+    add("from SIGKILL of the agent until the app is as before", &killed, KILLED_MAX_MS);
+    let stopped = ended_by(&lull, Signal::STOP, STOPS)?;
+    add("from SIGSTOP of the agent until the app is as before", &stopped, STOPPED_MAX_MS);
+    let by_hand = (0..KILLS).map(|_| restored_by_hand(&lull)).collect::<Result<Vec<_>>>()?;
+    let what = "`lull restore` after SIGKILL of agent and guard";
+    report.reported(what, Summary::new(by_hand), "ms");
+    report.note(format!(
+        "Epochs of 1 s under `lc-first`. An app is away for 0 to {} ms, of one agent, and looked at \
+         every {} ms. Each kill and stop is of an agent of its own.",
+        (AWAY * (RESTARTS - 1)).as_millis(),
+        LOOK.as_millis()
+    ));
+    Ok(report)
+}
+
+/// An app, and what an agent of it needs.
+struct Stage<'a> {
+    lull: &'a Path,
+    place: TempDir,
+    app: Running,
+}
+
+impl<'a> Stage<'a> {
+    fn new(lull: &'a Path) -> Result<Self> {
+        Ok(Self { lull, place: tempfile::tempdir()?, app: app()? })
+    }
+
+    fn state(&self) -> PathBuf {
+        self.place.path().join("state")
+    }
+
+    /// Starts an agent and waits until it steers the app.
+    fn agent(&self) -> Result<Running> {
+        let config = self.place.path().join("agent.toml");
+        std::fs::write(&config, config_text(self.place.path()))?;
+        let log = self.place.path().join("agent.log");
+        let agent = server::agent(Command::new(self.lull).arg("run").arg(&config), &log)?;
+        self.wait_until(true, Instant::now())?;
+        Ok(agent)
+    }
+
+    /// Waits until the app is steered, or no longer; returns the time from `begun` on, in ms.
+    fn wait_until(&self, is_steered: bool, begun: Instant) -> Result<f64> {
+        loop {
+            let app = Process::new(self.app.pid().cast_signed()).and_then(|app| app.stat());
+            let class = app.context("the app has ended")?.policy;
+            if (class == Some(ROUND_ROBIN)) == is_steered {
+                return Ok(begun.elapsed().as_secs_f64() * 1e3);
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("the class of the app is {class:?} after {} s", PATIENCE.as_secs());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+fn app() -> Result<Running> {
+    Running::start(Command::new("sleep").arg0(NAME).arg("3600"))
+}
+
+/// How long it takes after each restart of the app until it is steered, in ms.
+fn restarts(lull: &Path) -> Result<Vec<f64>> {
+    let mut stage = Stage::new(lull)?;
+    let _agent = stage.agent()?;
+    let mut took_ms = Vec::new();
+    for round in 0..RESTARTS {
+        std::thread::sleep(BETWEEN);
+        send(stage.app.pid(), Signal::KILL)?;
+        while !stage.app.has_ended() {
+            std::thread::sleep(LOOK);
+        }
+        std::thread::sleep(AWAY * round);
+        stage.app = app()?;
+        took_ms.push(stage.wait_until(true, Instant::now())?);
+    }
+    Ok(took_ms)
+}
+
+/// How long it takes after a signal to an agent until its app is as before, in ms.
+fn ended_by(lull: &Path, signal: Signal, rounds: u32) -> Result<Vec<f64>> {
+    let once = |_| {
+        let stage = Stage::new(lull)?;
+        let agent = stage.agent()?;
+        let sent = Instant::now();
+        send(agent.pid(), signal)?;
+        stage.wait_until(false, sent)
+    };
+    (0..rounds).map(once).collect()
+}
+
+/// How long `lull restore` takes after agent and guard were killed, in ms.
+fn restored_by_hand(lull: &Path) -> Result<f64> {
+    let stage = Stage::new(lull)?;
+    let agent = stage.agent()?;
+    let guard = children_with(agent.pid(), "guard")?.first().copied();
+    send(guard.context("the agent has no guard")?, Signal::KILL)?;
+    send(agent.pid(), Signal::KILL)?;
+    let restore = cost(Command::new(lull).arg("restore").arg("--state").arg(stage.state()))?;
+    stage.wait_until(false, Instant::now())?;
+    Ok(restore.wall_s * 1e3)
+}
+
+fn send(pid: u32, signal: Signal) -> Result<()> {
+    let pid = Pid::from_raw(pid.cast_signed()).context("no process has the number 0")?;
+    Ok(kill_process(pid, signal)?)
+}
+
+/// The config of the agent. The app sends nothing, and is not regarded as silent.
+fn config_text(place: &Path) -> String {
+    let place = place.display();
+    format!(
+        r#"[agent]
+epoch = "1s"
+silence = "1h"
+record = "{place}/runs"
+state = "{place}/state"
+
+[policy]
+name = "lc-first"
+
+[[app]]
+name = "server"
+class = "latency-critical"
+objectives = [{{ p95 = "10ms" }}]
+ideal = "1ms"
+match = {{ args = "{NAME} *" }}
+
+[[app]]
+name = "batch"
+class = "best-effort"
+solo = 1.0
+start = ["sleep", "3600"]
+"#
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_config_finds_the_app_by_its_name() {
+        let config: toml::Table = config_text(Path::new("/tmp/reaction")).parse().unwrap();
+        let args = config["app"][0]["match"]["args"].as_str().unwrap();
+        assert_eq!(args.strip_suffix(" *"), Some(NAME));
+    }
+
+    #[test]
+    fn an_app_that_no_agent_steers_is_as_before() {
+        let stage = Stage::new(Path::new("/no/such/program")).unwrap();
+        assert!(stage.wait_until(false, Instant::now()).unwrap() >= 0.0);
+        assert!(stage.agent().is_err());
+    }
+}
