@@ -72,6 +72,16 @@ impl Object {
             .map_err(|error| BpfError::from_aya(format!("cannot attach to {tracepoint}"), &error))
     }
 
+    /// The same for several, each with its tracepoint, in this order.
+    pub(super) fn attach_each(
+        &mut self,
+        programs: &[(&str, &str)],
+        kernel: &Btf,
+    ) -> Result<(), BpfError> {
+        let mut each = programs.iter();
+        each.try_for_each(|(name, tracepoint)| self.attach_typed(name, tracepoint, kernel))
+    }
+
     /// Passes a program for raw tracepoints to the kernel, which verifies it.
     pub(super) fn load_raw(&mut self, name: &str) -> Result<&mut RawTracePoint, BpfError> {
         let program: &mut RawTracePoint = self.program(name)?;

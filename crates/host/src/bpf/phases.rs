@@ -92,13 +92,16 @@ impl PhaseWatch {
         let mut object = Object::load(&mut loader, PROGRAMS)?;
         let records = object.mapped("records", Record::WORDS, cores)?;
         filter::set_listener(&mut object, namespace, ports)?;
-        object.attach_typed("lull_phase_exit", "sched_process_exit", &kernel)?;
-        object.attach_typed("lull_phase_closed", "inet_sock_set_state", &kernel)?;
-        object.attach_typed("lull_phase_switch", "sched_switch", &kernel)?;
-        object.attach_typed("lull_phase_wake", "sched_wakeup", &kernel)?;
-        object.attach_typed("lull_phase_sent", "sock_send_length", &kernel)?;
-        // Last: a state that this program makes is kept by the others.
-        object.attach_typed("lull_phase_received", "sock_recv_length", &kernel)?;
+        let programs = [
+            ("lull_phase_exit", "sched_process_exit"),
+            ("lull_phase_closed", "inet_sock_set_state"),
+            ("lull_phase_switch", "sched_switch"),
+            ("lull_phase_wake", "sched_wakeup"),
+            ("lull_phase_sent", "sock_send_length"),
+            // Last: a state that this program makes is kept by the others.
+            ("lull_phase_received", "sock_recv_length"),
+        ];
+        object.attach_each(&programs, &kernel)?;
         Ok(Self { object, records, cores })
     }
 

@@ -76,9 +76,12 @@ impl QueryWatch {
         let mut object = Object::load(&mut loader, PROGRAMS)?;
         let slots = object.mapped("sockets", Slot::WORDS, Slot::COUNT)?;
         let records = object.mapped("records", Record::WORDS, cores)?;
-        object.attach_typed("lull_received", "sock_recv_length", &kernel)?;
-        object.attach_typed("lull_sent", "sock_send_length", &kernel)?;
-        object.attach_typed("lull_destroyed", "tcp_destroy_sock", &kernel)?;
+        let programs = [
+            ("lull_received", "sock_recv_length"),
+            ("lull_sent", "sock_send_length"),
+            ("lull_destroyed", "tcp_destroy_sock"),
+        ];
+        object.attach_each(&programs, &kernel)?;
         Ok(Self { object, slots, records, cores, ports: BTreeSet::new() })
     }
 

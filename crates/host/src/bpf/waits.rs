@@ -115,11 +115,14 @@ impl WaitWatch {
             |error: MapError| BpfError::from_aya("the table of processes is of no use", &error);
         let processes = HashMap::try_from(object.take_map("processes")?).map_err(unusable)?;
         let generation = Array::try_from(object.take_map("generation")?).map_err(unusable)?;
-        object.attach_typed("lull_app_fork", "sched_process_fork", &kernel)?;
-        object.attach_typed("lull_app_exit", "sched_process_exit", &kernel)?;
-        object.attach_typed("lull_app_switch", "sched_switch", &kernel)?;
-        object.attach_typed("lull_app_wake", "sched_wakeup", &kernel)?;
-        object.attach_typed("lull_app_wake_new", "sched_wakeup_new", &kernel)?;
+        let programs = [
+            ("lull_app_fork", "sched_process_fork"),
+            ("lull_app_exit", "sched_process_exit"),
+            ("lull_app_switch", "sched_switch"),
+            ("lull_app_wake", "sched_wakeup"),
+            ("lull_app_wake_new", "sched_wakeup_new"),
+        ];
+        object.attach_each(&programs, &kernel)?;
         Ok(Self {
             object,
             apps,

@@ -72,6 +72,7 @@ pub(super) struct ShownNames(BTreeSet<String>);
 impl ShownNames {
     /// Counts accounts whose names are new, and beyond the bound, among the others.
     pub(super) fn limit(&mut self, mut accounts: Vec<AccountWaits>) -> Vec<AccountWaits> {
+        let mut is_renamed = false;
         for account in &mut accounts {
             if self.0.contains(&account.name) {
                 continue;
@@ -80,9 +81,10 @@ impl ShownNames {
                 self.0.insert(account.name.clone());
             } else {
                 OTHERS.clone_into(&mut account.name);
+                is_renamed = true;
             }
         }
-        merge(accounts)
+        if is_renamed { merge(accounts) } else { accounts }
     }
 }
 

@@ -47,12 +47,12 @@ impl Display {
         for line in session.shadow_lines() {
             self.line(&line);
         }
-        let line = status::line(session.policy(), session.apps(), session.state(), epoch);
+        let line = || status::line(session.policy(), session.apps(), session.state(), epoch);
         match &self.bar {
-            Some(bar) => bar.set_message(escape::visible_line(&line).into_owned()),
+            Some(bar) => bar.set_message(escape::visible_line(&line()).into_owned()),
             None if epoch.seen.time >= self.plain_due => {
                 self.plain_due = epoch.seen.time + PLAIN_PERIOD;
-                say::line(line);
+                say::line(line());
             }
             None => {}
         }
