@@ -12,7 +12,7 @@ use procfs::process::Process;
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -63,8 +63,8 @@ fn run(context: &Context) -> Result<Report> {
     let what = "`lull restore` after SIGKILL of agent and guard";
     report.reported(what, Summary::new(by_hand), "ms");
     report.note(format!(
-        "Epochs of 1 s under `lc-first`. An app is away for 0 to {} ms, of one agent, and looked at \
-         every {} ms. Each kill and stop is of an agent of its own.",
+        "Epochs of 1 s under `lc-first`. An app is away for 0 to {} ms, of one agent, and looked \
+         at every {} ms. Each kill and stop is of an agent of its own.",
         (AWAY * (RESTARTS - 1)).as_millis(),
         LOOK.as_millis()
     ));
@@ -154,9 +154,11 @@ fn restored_by_hand(lull: &Path) -> Result<f64> {
     let guard = children_with(agent.pid(), "guard")?.first().copied();
     send(guard.context("the agent has no guard")?, Signal::KILL)?;
     send(agent.pid(), Signal::KILL)?;
-    let restore = cost(Command::new(lull).arg("restore").arg("--state").arg(stage.state()))?;
+    let mut restore = Command::new(lull);
+    restore.arg("restore").arg("--state").arg(stage.state()).stdout(Stdio::null());
+    let restored = cost(&mut restore)?;
     stage.wait_until(false, Instant::now())?;
-    Ok(restore.wall_s * 1e3)
+    Ok(restored.wall_s * 1e3)
 }
 
 fn send(pid: u32, signal: Signal) -> Result<()> {

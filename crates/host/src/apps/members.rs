@@ -349,7 +349,7 @@ fn in_group(facts: &Facts, leader: ProcessId) -> bool {
     facts.group == leader.pid && facts.start_ticks >= leader.start_ticks
 }
 
-/// Returns the inode of a directory of threads, if it holds one thread; at less cost than a listing.
+/// Returns the inode of a directory of threads if it holds one thread, at less cost than a listing.
 fn inode_if_alone(directory: &Path) -> Option<u64> {
     let found = std::fs::metadata(directory).ok()?;
     (found.nlink() == LINKS_OF_ONE).then(|| found.ino())

@@ -121,7 +121,7 @@ impl ProcessTable {
 
     /// Brings the table up to what the kernel has reported since the last call: processes that
     /// were made, execute another program, have another user or have ended. Lists all where that
-    /// is not known, and once in [`LIST_AGAIN`].
+    /// is not known, and once in half a minute.
     ///
     /// # Errors
     /// As [`ProcessTable::refresh`].
