@@ -297,7 +297,7 @@ fn every_knob_takes_its_safe_value_on_each_way_into_the_safe_state() {
             assert_eq!(of(&now), safe, "{} after {fails}", row.name);
             kinds.extend(is_moved(knob).then_some(row.name));
         }
-        for seam in ["cores", "cache-ways", "frequency", "coalescing", "gate-cap"] {
+        for seam in ["cores", "scheduling", "cache-ways", "frequency", "coalescing", "gate-cap"] {
             assert!(kinds.contains(seam), "{seam} was never away from its safe value: {kinds:?}");
         }
     }

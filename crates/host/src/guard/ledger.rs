@@ -187,15 +187,22 @@ impl Ledger {
     }
 
     /// Saves what processes were before Lull that others of the ledger have made since, as
-    /// soon as they are seen: their creators may be gone when the values are restored.
+    /// soon as they are seen: their creators may be gone when the values are restored. `parent_of`
+    /// returns the first known parent of a process.
     ///
     /// # Errors
     /// As [`Ledger::record_threads`].
-    pub fn record_descendants(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
+    pub fn record_descendants(
+        &mut self,
+        threads: &[LiveThread],
+        parent_of: impl Fn(i32) -> Option<i32>,
+    ) -> Result<(), LedgerError> {
         let mut entries = Vec::new();
         let is_known = |thread: &LiveThread| self.held.knows(&key_of(*thread));
         for main in threads.iter().filter(|thread| thread.is_main() && !is_known(thread)) {
-            entries.extend(self.adoption(*main)?.unwrap_or_default());
+            if let Some(parent) = parent_of(main.pid) {
+                entries.extend(self.adoption(*main, parent)?.unwrap_or_default());
+            }
         }
         self.append(&entries)
     }
@@ -215,7 +222,12 @@ impl Ledger {
         let mut adopted = BTreeSet::new();
         let old = |original: Original| self.clock.entry(What::Old(original));
         for main in mains {
-            if let Some(entries) = self.adoption(main)? {
+            let parent = match self.held.inherited.is_empty() {
+                true => None,
+                false => Facts::of_process(&self.roots, main.pid).ok().map(|facts| facts.parent),
+            };
+            let adoption = parent.map(|parent| self.adoption(main, parent)).transpose()?;
+            if let Some(entries) = adoption.flatten() {
                 adopted.insert(main.pid);
                 new.extend(entries);
             } else {
@@ -306,13 +318,9 @@ impl Ledger {
 
     /// The lines about a new process that a process of the ledger made: its parent, or where
     /// that has ended, the one that the kernel reported.
-    fn adoption(&self, main: LiveThread) -> Result<Option<Vec<Entry>>, LedgerError> {
-        if self.held.inherited.is_empty() {
-            return Ok(None);
-        }
-        let Ok(facts) = Facts::of_process(&self.roots, main.pid) else { return Ok(None) };
+    fn adoption(&self, main: LiveThread, parent: i32) -> Result<Option<Vec<Entry>>, LedgerError> {
         let reported = self.forks.creator(main.pid).filter(|it| self.held.has_process(*it));
-        let mut creators = [Some(facts.parent), reported.map(|it| it.pid)].into_iter().flatten();
+        let mut creators = [Some(parent), reported.map(|it| it.pid)].into_iter().flatten();
         let Some(creator) = creators.find(|creator| self.held.may_adopt(*creator, main)) else {
             return Ok(None);
         };

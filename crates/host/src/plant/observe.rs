@@ -178,10 +178,11 @@ impl HostPlant {
                 self.notice(format!("cannot list processes: {error}"));
             }
         }
+        let parent_of = |pid| self.table.facts(pid).map(|facts| facts.parent);
         for app in &mut self.apps {
             self.notices.borrow_mut().extend(app.refresh(&self.table));
             self.notices.borrow_mut().extend(app.page_notices());
-            if let Err(error) = self.ledger.record_descendants(app.threads()) {
+            if let Err(error) = self.ledger.record_descendants(app.threads(), parent_of) {
                 let name = app.handle.name();
                 self.notices.borrow_mut().push(format!("{name}: new processes: {error}"));
             }

@@ -224,7 +224,9 @@ fn a_daemon_that_the_agent_saw_is_restored_after_all_have_been_killed() {
     let before = sched::affinity_of(scene.thread().tid).unwrap();
     let (shell, daemon, mut ledger) = make_daemon(&scene);
     ledger.forks().read();
-    ledger.record_descendants(&threads_of(&scene.roots, daemon).unwrap()).unwrap();
+    let threads = threads_of(&scene.roots, daemon).unwrap();
+    // It is a child of process 1 since its parent has ended.
+    ledger.record_descendants(&threads, |_| Some(1)).unwrap();
     drop(ledger);
     let _ = scene.open();
     let after = sched::affinity_of(daemon).unwrap();
