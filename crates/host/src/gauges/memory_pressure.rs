@@ -6,7 +6,7 @@
 //! epoch. The cgroup is that of the app's first process, and is looked up again in every epoch,
 //! since systemd moves processes; both files stay open, as there may be hundreds of apps. Other
 //! processes in the same cgroup count too; an app in the cgroup at the top has no pressure of its
-//! own.
+//! own, and is looked up again after some seconds only.
 //!
 //! Where an objective bounds it, it is the latency of the app as well: the time for which some
 //! task waits in each second.
@@ -26,6 +26,9 @@ const MOUNTS: [&str; 2] = ["fs/cgroup", "fs/cgroup/unified"];
 /// Bytes of these files that are read: a list of cgroups has a path for each hierarchy.
 const TEXT_MAX: usize = 8 << 10;
 
+/// Time after which an app is looked up again whose cgroup has no pressure.
+const LOOK_UP_AGAIN: Nanos = Nanos::from_secs(5);
+
 /// The weight of an epoch among others: it counts as one look each so often.
 const LOOK: Nanos = Nanos::from_millis(10);
 
@@ -37,6 +40,8 @@ pub struct MemoryPressure {
     mount: Gauge<PathBuf>,
     /// The app's first process and the list of its cgroups.
     list: Option<(i32, HotFile)>,
+    /// The first process if its cgroup has no pressure, why, and until when that counts.
+    without: Option<(i32, Missing, Nanos)>,
     /// `memory.pressure` of its cgroup.
     pressure: Option<HotFile>,
     /// The total in that file at the last reading, in microseconds.
@@ -46,7 +51,14 @@ pub struct MemoryPressure {
 impl MemoryPressure {
     pub(crate) fn new(roots: &Roots) -> Self {
         let mount = cgroup_mount(roots);
-        Self { roots: roots.clone(), mount, list: None, pressure: None, last_us: None }
+        Self {
+            roots: roots.clone(),
+            mount,
+            list: None,
+            without: None,
+            pressure: None,
+            last_us: None,
+        }
     }
 
     /// By which means memory pressure of cgroups is read, or why it cannot be.
@@ -86,22 +98,33 @@ impl MemoryPressure {
 
     fn path(&mut self, threads: &[LiveThread]) -> Gauge<PathBuf> {
         let first = threads.first().ok_or_else(|| Missing::because("the app has no thread"))?;
-        let kept = self.list.take().filter(|(pid, _)| *pid == first.pid);
+        let now = crate::monotonic();
+        let is_so = |(pid, _, until): &&(i32, Missing, Nanos)| *pid == first.pid && now < *until;
+        if let Some((_, why, _)) = self.without.as_ref().filter(is_so) {
+            return Err(why.clone());
+        }
+        let path = self.path_of(first.pid);
+        if let Err(why) = &path {
+            self.without = Some((first.pid, why.clone(), now.saturating_add(LOOK_UP_AGAIN)));
+        }
+        Ok(self.mount.clone()?.join(path?).join("memory.pressure"))
+    }
+
+    /// The path of a process's cgroup, or why it has no pressure of its own.
+    fn path_of(&mut self, pid: i32) -> Gauge<String> {
+        let kept = self.list.take().filter(|(of, _)| *of == pid);
         let kept = kept.unwrap_or_else(|| {
-            let list = self.roots.proc.join(format!("{}/cgroup", first.pid));
-            (first.pid, HotFile::new(list))
+            let list = self.roots.proc.join(format!("{pid}/cgroup"));
+            (pid, HotFile::new(list))
         });
         let (_, list) = self.list.insert(kept);
         let text = read_text(list).map_err(|error| unreadable(list.path(), &error))?;
-        let path = text.lines().find_map(|line| line.strip_prefix("0::/"));
-        let path = path.ok_or_else(|| {
-            Missing::because("the app is in no cgroup of version 2, which memory.pressure needs")
-        })?;
-        if path.is_empty() {
-            let why = "the app is in the top cgroup, whose pressure is that of the whole machine";
-            return Err(Missing::because(why));
-        }
-        Ok(self.mount.clone()?.join(path).join("memory.pressure"))
+        let why = match text.lines().find_map(|line| line.strip_prefix("0::/")) {
+            Some("") => "the app is in the top cgroup, whose pressure is that of the whole machine",
+            Some(path) => return Ok(path.to_owned()),
+            None => "the app is in no cgroup of version 2, which memory.pressure needs",
+        };
+        Err(Missing::because(why))
     }
 }
 
@@ -176,6 +199,27 @@ mod tests {
         set(&tree, "other", 5_000_000);
         let moved = gauge.read(&THREADS, SPAN).unwrap_err();
         assert!(moved.reason.contains("first reading"), "another cgroup has another total");
+    }
+
+    #[test]
+    fn an_app_without_a_cgroup_of_its_own_is_looked_up_again_later_and_another_at_once() {
+        let tree = Tree::new();
+        set(&tree, "web", 1_000);
+        tree.write("proc/7/cgroup", "0::/\n");
+        tree.write("proc/9/cgroup", "0::/web\n");
+        let mut gauge = MemoryPressure::new(&tree.roots());
+        let reason = |gauge: &mut MemoryPressure, threads: &[LiveThread]| {
+            gauge.read(threads, SPAN).unwrap_err().reason
+        };
+        assert!(reason(&mut gauge, &THREADS).contains("top cgroup"));
+        tree.write("proc/7/cgroup", "0::/web\n");
+        let until = |gauge: &mut MemoryPressure, time| gauge.without.as_mut().unwrap().2 = time;
+        until(&mut gauge, Nanos::MAX);
+        assert!(reason(&mut gauge, &THREADS).contains("top cgroup"));
+        let other = [LiveThread { pid: 9, tid: 9, start_ticks: 1 }];
+        assert!(reason(&mut gauge, &other).contains("first reading"));
+        until(&mut gauge, Nanos::ZERO);
+        assert_eq!(gauge.read(&THREADS, SPAN), Ok(0.0), "it is in the same cgroup as the other");
     }
 
     #[test]
