@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use rayon::{ThreadBuilder, ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,6 +73,18 @@ impl Call {
         CALLS.fetch_add(1, Ordering::SeqCst);
         Self
     }
+
+    /// Begins a call; if the interpreter ends, it blocks the thread until the process has ended.
+    fn begin_or_block() -> Self {
+        let call = Self::begin();
+        if ENDING.load(Ordering::SeqCst) {
+            drop(call);
+            loop {
+                thread::park();
+            }
+        }
+        call
+    }
 }
 
 impl Drop for Call {
@@ -107,6 +119,41 @@ pub(crate) fn forget_calls() {
 /// If there are too many threads.
 pub(crate) fn pool(threads: Option<usize>) -> Result<ThreadPool, ThreadPoolBuildError> {
     ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).build()
+}
+
+/// The same for work that calls policies: each of its threads keeps one state of the interpreter.
+///
+/// Otherwise every [`attach`] makes a state and a stack for calls and destroys them, which takes
+/// longer than a small policy. `threading.local` also keeps its values between the calls.
+///
+/// # Errors
+/// If there are too many threads.
+pub(crate) fn policy_pool(threads: Option<usize>) -> Result<ThreadPool, ThreadPoolBuildError> {
+    let spawn = |worker: ThreadBuilder| {
+        let spawned = thread::Builder::new().spawn(move || keep_thread_state(|| worker.run()));
+        spawned.map(drop)
+    };
+    ThreadPoolBuilder::new().num_threads(threads.unwrap_or(0)).spawn_handler(spawn).build()
+}
+
+/// Runs `work` without the interpreter's lock on a thread that has a state of the interpreter
+/// until `work` ends.
+fn keep_thread_state(work: impl FnOnce() + Send) {
+    let entering = Call::begin();
+    if ENDING.load(Ordering::SeqCst) {
+        drop(entering);
+        work();
+        return;
+    }
+    // To destroy the state takes the lock, which is a call as those of `attach`.
+    let leaving = Python::try_attach(|py| {
+        py.detach(|| {
+            drop(entering);
+            work();
+            Call::begin_or_block()
+        })
+    });
+    drop(leaving);
 }
 
 /// Runs `work` on a thread of its own without the interpreter's lock.

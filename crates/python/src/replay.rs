@@ -76,7 +76,11 @@ pub(crate) fn replay(
     let replayed = background::run(py, &shared, move |shared| -> Result<_, Failure> {
         let recorded = recorded(&record, &extent).map_err(Failure::Record)?;
         let sources = sources.map_err(Failure::Policy)?;
-        let pool = background::pool(extent.threads);
+        let has_custom = sources.iter().any(|it| matches!(it, PolicySource::Custom(_)));
+        let pool = match has_custom {
+            true => background::policy_pool(extent.threads),
+            false => background::pool(extent.threads),
+        };
         let pool = pool.map_err(|error| Failure::Threads(error.to_string()))?;
         let answer = pool.install(|| answer(&recorded, sources, &extent, shared));
         let answer = answer.map_err(Failure::Replay)?;

@@ -54,7 +54,10 @@ pub(crate) fn simulate(
             let progress = Progress::silent().until(shared.stop());
             scenario.run(&progress).map_err(SimulateError::Run)
         };
-        let pool = background::pool(threads);
+        let pool = match custom.as_slice() {
+            [] => background::pool(threads),
+            _ => background::policy_pool(threads),
+        };
         let pool = pool.map_err(|error| SimulateError::Threads(error.to_string()))?;
         let all: Vec<_> = pool.install(|| seeds.into_par_iter().map(one).collect());
         // The first failure in the order of the seeds, whichever thread was first.

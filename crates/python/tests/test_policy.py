@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import traceback
 
 import pytest
@@ -125,6 +126,20 @@ def test_every_replication_has_its_own_object_and_random_numbers():
         assert len(first) == 3 and sorted(first) == sorted(Count.log)
         assert len({run[0] for run in first}) == 3
         assert all(0 <= small < 10 for run in first for _, small, _ in run)
+
+
+def test_a_thread_keeps_what_is_local_to_it_between_decisions(node):
+    local, calls = threading.local(), []
+
+    class Counts(lull.Policy):
+        def decide(self, seen, rng):
+            local.calls = getattr(local, "calls", 0) + 1
+            calls.append(local.calls)
+
+    # A thread whose state is made anew for each call has lost it, and pays for that.
+    for _ in range(2):
+        lull.simulate(node, policies=[Counts], replications=1, threads=1)
+    assert calls == [*range(1, 25), *range(1, 25)]
 
 
 class Broken(lull.Policy):

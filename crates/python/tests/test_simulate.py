@@ -235,11 +235,14 @@ def test_a_forked_process_simulates_as_its_parent(node):
     wanted = lull.simulate(node).figures().to_dict()
     code = f"""
 import os, lull
+class Keep(lull.Policy):
+    def decide(self, seen, rng):
+        pass
 scenario = lull.Scenario.from_toml({NODE!r})
-lull.simulate(scenario)
+lull.simulate(scenario, ["unmanaged", Keep])
 child = os.fork()
 if child == 0:
-    lull.simulate(scenario)
+    lull.simulate(scenario, ["unmanaged", Keep])
     os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
