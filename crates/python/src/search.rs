@@ -23,9 +23,9 @@ use rand::SeedableRng;
 ///     Trials at most.
 /// percentile : float
 ///     The percentile of the tail.
-/// method : {"apart", "penalty", "random"}
+/// method : {"apart", "penalty", "front", "random"}
 ///     Latency and power modelled apart (ours), the penalty of BayOp (Dong et al., CCDS 2026),
-///     or candidates drawn at random.
+///     the front of power and latency below the bound, or candidates drawn at random.
 /// seed : int
 ///     Seed of its random numbers.
 #[pyclass(module = "lull")]
@@ -93,7 +93,9 @@ impl Search {
     /// The number, the values and the expected gain of the next candidate; None at the end.
     fn ask<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Proposal<'py>>> {
         let (search, rng) = (&mut self.search, &mut self.rng);
-        let Some(Next { place, expected_gain }) = py.detach(|| search.ask(rng)) else {
+        let open: Vec<Place> = self.open.iter().map(|(_, place)| place.clone()).collect();
+        let next = py.detach(|| search.ask_beside(&open, rng));
+        let Some(Next { place, expected_gain }) = next else {
             return Ok(None);
         };
         let number = self.next;

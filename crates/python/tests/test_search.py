@@ -61,6 +61,26 @@ def test_what_is_refused_is_not_proposed_again():
     assert second.params != first.params and second.number == first.number + 1
 
 
+def test_several_candidates_are_measured_at_once():
+    search = lull.Search(SPACE, BOUND_US, trials=24)
+    batches = []
+    while batch := [it for it in (search.ask() for _ in range(3)) if it is not None]:
+        batches.append(batch)
+        # In another order than they were asked for.
+        for candidate in reversed(batch):
+            tail_us, watts = measure(candidate.params)
+            late = 0 if tail_us <= BOUND_US else 100
+            search.tell(candidate, tail_us=tail_us, watts=watts, requests=1000, late=late)
+    first = batches[0]
+    assert all(first.count(it) == 1 for it in first) and len(first) == 3
+    assert len({tuple(it.params.values()) for it in first}) == 3, "each another setting"
+    assert 3 < len(search.trials) <= 24 and search.best.meets
+    # Open candidates count as trials, so that no more are asked for than were wanted.
+    search = lull.Search(SPACE, BOUND_US, trials=4)
+    asked = [search.ask() for _ in range(5)]
+    assert asked[4] is None and None not in asked[:4] and search.trials == []
+
+
 def test_bad_spaces_and_readings_are_refused():
     for space, message in [
         ({"turbo": [1.0, 2.0]}, "no knob `turbo`"),

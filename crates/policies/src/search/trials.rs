@@ -156,6 +156,24 @@ impl Search {
         }
     }
 
+    /// Returns the next candidate while those of `open` are measured: they count as trials, and
+    /// are not explored again. `None` may mean that one of them must have its reading first.
+    pub fn ask_beside(&mut self, open: &[Place], rng: &mut Rng) -> Option<Next> {
+        let (told, was_ending) = (self.trials.len(), self.is_ending);
+        let unread = |place: &Place| {
+            let why = "it has no reading yet".to_owned();
+            Trial { place: place.clone(), came: Err(why.into()) }
+        };
+        self.trials.extend(open.iter().map(unread));
+        let next = self.ask(rng);
+        self.trials.truncate(told);
+        // That no other candidate is left to explore may be due to the open ones.
+        if !open.is_empty() {
+            self.is_ending = was_ending;
+        }
+        next
+    }
+
     /// Records the result of trying a place.
     pub fn tell(&mut self, place: Place, came: Result<Reading, Refusal>) {
         let sound = came.and_then(|reading| {

@@ -52,8 +52,9 @@ class Best(NamedTuple):
 class Search:
     """A search for the settings of least power whose tail latency stays within a bound.
 
-    The caller measures: `ask` proposes settings, `tell` takes what was measured there. The
-    same seed and the same readings give the same candidates.
+    The caller measures: `ask` proposes settings, `tell` takes what was measured there. Several
+    candidates may be measured at once: ask for them, and tell each in any order. The same seed,
+    and the same calls in the same order, give the same candidates.
 
     Parameters
     ----------
@@ -104,10 +105,13 @@ class Search:
     def ask(self) -> Candidate | None:
         """Return the next candidate.
 
+        Candidates without a reading count as trials, and are not explored a second time.
+
         Returns
         -------
         Candidate or None
-            The settings to measure; None when the search is over.
+            The settings to measure; None when the search is over, or, while candidates have no
+            reading, until one of them has.
         """
         parts = self._search.ask()
         return None if parts is None else Candidate(*parts)

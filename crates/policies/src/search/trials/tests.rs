@@ -47,6 +47,30 @@ fn search(method: Method, seed: u64) -> (Search, Choice) {
 }
 
 #[test]
+fn open_candidates_are_not_explored_again_and_count_as_trials() {
+    for method in [Method::Apart, Method::Penalty, Method::Front] {
+        let mut search = Search::new(space(), Rules::new(method, BOUND_US, 30));
+        let mut rng = Rng::seed_from_u64(1);
+        let mut open: Vec<Place> = Vec::new();
+        for turn in 0..12 {
+            let next = search.ask_beside(&open, &mut rng).unwrap().place;
+            assert!(!open.contains(&next), "{method:?}: {next:?} is open");
+            open.push(next);
+            // The older ones are measured later, from the third turn on.
+            if turn >= 2 {
+                let measured = open.remove(0);
+                let reading = server(&search.space().values(&measured));
+                search.tell(measured, Ok(reading));
+            }
+        }
+        assert_eq!((search.trials().len(), open.len()), (10, 2), "{method:?}");
+        let places = vec![search.space().fastest(); 20];
+        assert_eq!(search.ask_beside(&places, &mut rng), None, "{method:?}: thirty in all");
+        assert_eq!(search.trials().len(), 10, "{method:?}: an open one is no trial yet");
+    }
+}
+
+#[test]
 fn the_penalty_has_the_papers_vectors() {
     // Section 5.1.1: 600 us against 500 is x101 (the text's 100 is a slip).
     for (tail_us, factor) in
