@@ -7,7 +7,7 @@ use lull_control::{
 };
 use lull_measure::{Hertz, Nanos};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyString};
+use pyo3::types::{PyBool, PyString, PyType};
 
 /// The settings that a policy wants.
 ///
@@ -31,6 +31,9 @@ struct PlannedSetting {
     of: Option<Py<PyAny>>,
 }
 
+/// A setting in a pickled plan: the knob, the value, and what it belongs to.
+type Written = (String, Py<PyAny>, Option<Py<PyAny>>);
+
 #[pymethods]
 impl Plan {
     #[new]
@@ -42,6 +45,20 @@ impl Plan {
     #[pyo3(signature = (knob, value, of = None))]
     fn set(&mut self, knob: String, value: Py<PyAny>, of: Option<Py<PyAny>>) {
         self.planned.push(PlannedSetting { knob, value, of });
+    }
+
+    /// What pickling and `copy` need: the class, and the settings as they were written.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (), Vec<Written>) {
+        let written = |planned: &PlannedSetting| {
+            let of = planned.of.as_ref().map(|of| of.clone_ref(py));
+            (planned.knob.clone(), planned.value.clone_ref(py), of)
+        };
+        (py.get_type::<Self>(), (), self.planned.iter().map(written).collect())
+    }
+
+    fn __setstate__(&mut self, state: Vec<Written>) {
+        let planned = |(knob, value, of): Written| PlannedSetting { knob, value, of };
+        self.planned = state.into_iter().map(planned).collect();
     }
 
     fn __len__(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use crate::table::{Column, Table};
 use lull_lab::scenario::Outcome;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -215,6 +216,13 @@ impl Results {
     #[getter]
     fn warmup_s(&self) -> Vec<f64> {
         self.outcomes.iter().map(|outcome| outcome.warmup.as_secs_f64()).collect()
+    }
+
+    /// Results cannot be pickled; their tables can.
+    fn __reduce__(&self) -> PyResult<()> {
+        let message = "lull.Results cannot be pickled: send or store its tables, such as \
+                       results.estimates() or results.table()";
+        Err(PyTypeError::new_err(message))
     }
 
     fn __repr__(&self) -> String {

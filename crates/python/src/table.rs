@@ -53,6 +53,24 @@ impl Column {
     }
 }
 
+/// The columns of a pickled table: name, kind, values.
+type Columns<'py> = Vec<(String, String, Bound<'py, PyAny>)>;
+
+/// The kinds of columns, as pickled tables name them.
+const TEXT: &str = "text";
+const INTEGER: &str = "integer";
+const REAL: &str = "real";
+
+/// The kind of a column with this type.
+fn kind(kind: &DataType) -> String {
+    let name = match kind {
+        DataType::Utf8 => TEXT,
+        DataType::Int64 => INTEGER,
+        _ => REAL,
+    };
+    name.to_owned()
+}
+
 /// Rows that are shown as text.
 const SHOWN: usize = 40;
 
@@ -149,6 +167,32 @@ impl Table {
             all.set_item(name, values)?;
         }
         Ok(all)
+    }
+
+    /// What pickling needs: the kind and the values of each column.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Columns<'py>,))> {
+        let schema = self.batch.schema();
+        let column = |field: &Arc<Field>| -> PyResult<_> {
+            let name = field.name().clone();
+            let values = self.column(py, &name)?;
+            Ok((name, kind(field.data_type()), values))
+        };
+        let columns = schema.fields().iter().map(column).collect::<PyResult<_>>()?;
+        Ok((py.get_type::<Self>().getattr("from_columns")?, (columns,)))
+    }
+
+    /// A table of columns with their kinds, as pickling stores them.
+    #[staticmethod]
+    fn from_columns(columns: Columns<'_>) -> PyResult<Self> {
+        let column = |(name, kind, values): (String, String, Bound<'_, PyAny>)| -> PyResult<_> {
+            let column = match kind.as_str() {
+                TEXT => Column::Text(values.extract()?),
+                INTEGER => Column::Integer(values.extract()?),
+                _ => Column::Real(values.extract()?),
+            };
+            Ok((name, column))
+        };
+        Self::new(columns.into_iter().map(column).collect::<PyResult<_>>()?)
     }
 
     fn __len__(&self) -> usize {

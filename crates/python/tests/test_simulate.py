@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import os
@@ -110,6 +111,34 @@ def test_a_scenario_is_built_from_a_dictionary_and_pickled():
         assert scenario.title == "search beside batch"
         assert scenario.policies == ["unmanaged", "arq"]
         assert lull.simulate(scenario, policies=["arq"]).figures().to_dict() == wanted
+
+
+def test_tables_plans_and_exceptions_are_pickled_and_results_say_what_is():
+    columns = {"name": ["a", None], "count": [1, None], "mean": [0.5, None], "none": [None, None]}
+    table = lull.Table.from_dict(columns)
+    again = pickle.loads(pickle.dumps(table))
+    assert again.to_dict() == columns and again.column_names == list(columns)
+    assert pyarrow.table(again).schema == pyarrow.table(table).schema
+    plan = lull.Plan()
+    plan.set("cores", range(2), of="search")
+    plan.set("frequency", "2GHz")
+    for copied in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan)):
+        assert repr(copied) == repr(plan) and len(copied) == 2
+    with pytest.raises(lull.ConfigError) as raised:
+        lull.Scenario.from_toml(NODE.replace("cores = 4", "cores = 0"))
+    error = pickle.loads(pickle.dumps(raised.value))
+    assert str(error) == str(raised.value)
+    assert (error.file, error.line, error.key) == ("scenario", raised.value.line, raised.value.key)
+    replayed = pickle.loads(pickle.dumps(lull.ReplayError("off", table)))
+    assert replayed.reproduction.to_dict() == columns
+    results = lull.simulate(lull.Scenario.from_toml(NODE), ["unmanaged"], replications=1)
+    with pytest.raises(TypeError, match="send or store its tables"):
+        pickle.dumps(results)
+    # A figure without an interval has columns that have a type and no value.
+    estimates = results.estimates()
+    again = pickle.loads(pickle.dumps(estimates))
+    assert again.to_dict() == estimates.to_dict()
+    assert pyarrow.table(again).schema == pyarrow.table(estimates).schema
 
 
 def test_a_scenario_without_policies_runs_those_that_are_given():
