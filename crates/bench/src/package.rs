@@ -1,10 +1,11 @@
-//! What the Python package costs: beside the command, by call, by table, at import, on disk.
+//! What the Python package costs: beside the command, by call, by table, at import, on disk; how
+//! soon Ctrl-C ends a simulation, and sweeps on Ray beside those on processes.
 
 use super::process::printed;
 use super::python::Python;
 use super::stats::{Summary, ratios};
 use super::{Bench, Context, report::Report};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use lull_control::Rng;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -14,7 +15,7 @@ use std::process::Command;
 pub(super) const BENCH: Bench = Bench {
     name: "python",
     about: "The Python package: a simulation beside `lull sim`, calls of policies, ten million \
-            rows into polars, import, size of the wheel",
+            rows into polars, import, size of the wheel, Ctrl-C, sweeps on Ray",
     run,
 };
 
@@ -30,6 +31,9 @@ const CALL_MAX_US: f64 = 10.0;
 const POLARS_MAX_S: f64 = 0.2;
 const IMPORT_MAX_MS: f64 = 150.0;
 const WHEEL_MAX_MB: f64 = 15.0;
+const INTERRUPT_MAX_MS: f64 = 100.0;
+/// Least throughput of a sweep on Ray, over that of one on as many processes.
+const RAY_MIN: f64 = 0.9;
 
 /// What is measured, once in each round.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,10 +44,18 @@ enum Part {
     Rows,
     Import,
     Bare,
+    Interrupt,
 }
 
-const PARTS: [Part; 6] =
-    [Part::Command, Part::Package, Part::Calls, Part::Rows, Part::Import, Part::Bare];
+const PARTS: [Part; 7] = [
+    Part::Command,
+    Part::Package,
+    Part::Calls,
+    Part::Rows,
+    Part::Import,
+    Part::Bare,
+    Part::Interrupt,
+];
 
 /// The figures of all rounds.
 #[derive(Debug, Default)]
@@ -55,6 +67,13 @@ struct Rounds {
     rows_s: Vec<f64>,
     import_s: Vec<f64>,
     bare_s: Vec<f64>,
+    interrupt_ms: Vec<f64>,
+}
+
+/// Cells per second of sweeps, in rounds of their own.
+struct Sweeps {
+    processes: Vec<f64>,
+    ray: Vec<f64>,
 }
 
 /// What the parts run.
@@ -84,7 +103,8 @@ fn run(context: &Context) -> Result<Report> {
             rounds = Rounds::default();
         }
     }
-    report(&rounds, &wheel, &programs)
+    let sweeps = programs.sweeps()?;
+    report(&rounds, &sweeps, &wheel, &programs)
 }
 
 /// Builds the wheel as a release is built, and installs it into a directory of its own; returns
@@ -132,12 +152,27 @@ impl Programs {
             }
             Part::Import => rounds.import_s.push(self.statement("import lull")?),
             Part::Bare => rounds.bare_s.push(self.statement("pass")?),
+            Part::Interrupt => {
+                let text = printed(&mut self.script(&["interrupt"]))?.text;
+                rounds.interrupt_ms.push(figure(&text, "interrupt_ms")?);
+            }
         }
         Ok(())
     }
 
+    /// Sweeps on both engines, which take turns: Ray's processes run all the time.
+    fn sweeps(&self) -> Result<Sweeps> {
+        let text = printed(&mut self.named_script("throughput.py", &[SCENARIO]))?.text;
+        let of = |engine: &str| figures(&text, &format!("{engine}_cells_per_s"));
+        Ok(Sweeps { processes: of("processes")?, ray: of("ray")? })
+    }
+
     fn script(&self, arguments: &[&str]) -> Command {
-        let mut script = self.python.script("measure.py");
+        self.named_script("measure.py", arguments)
+    }
+
+    fn named_script(&self, name: &str, arguments: &[&str]) -> Command {
+        let mut script = self.python.script(name);
         script.current_dir(&self.root).env("PYTHONPATH", &self.site).args(arguments);
         script
     }
@@ -150,14 +185,23 @@ impl Programs {
     }
 }
 
-/// Reads a figure that the script printed.
+/// Reads a figure that a script printed.
 fn figure(text: &str, name: &str) -> Result<f64> {
-    let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    let value = found.with_context(|| format!("measure.py printed no {name}: {text}"))?;
-    value.parse().with_context(|| format!("{name} is no number: {value}"))
+    let values = figures(text, name)?;
+    Ok(values[0])
 }
 
-fn report(rounds: &Rounds, wheel: &Path, programs: &Programs) -> Result<Report> {
+/// Reads the values of a figure that a script printed, a line each; there is one at least.
+fn figures(text: &str, name: &str) -> Result<Vec<f64>> {
+    let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let numbers = values
+        .map(|value| value.parse::<f64>().with_context(|| format!("{name} is no number: {value}")));
+    let numbers = numbers.collect::<Result<Vec<_>>>()?;
+    ensure!(!numbers.is_empty(), "the script printed no {name}: {text}");
+    Ok(numbers)
+}
+
+fn report(rounds: &Rounds, sweeps: &Sweeps, wheel: &Path, programs: &Programs) -> Result<Report> {
     let mut report = Report::default();
     let over = ratios(&rounds.package_s, &rounds.command_s);
     report.bounded("simulation, package / command", over, "ratio", 0.0..=RATIO_MAX);
@@ -174,13 +218,23 @@ fn report(rounds: &Rounds, wheel: &Path, programs: &Programs) -> Result<Report> 
     report.bounded("import", import, "ms", 0.0..=IMPORT_MAX_MS);
     let size = Summary::new([std::fs::metadata(wheel)?.len() as f64 / 1e6]);
     report.bounded("wheel", size, "MB", 0.0..=WHEEL_MAX_MB);
+    let interrupt = Summary::new(rounds.interrupt_ms.clone());
+    report.bounded("Ctrl-C to its exception", interrupt, "ms", 0.0..=INTERRUPT_MAX_MS);
+    let over = ratios(&sweeps.ray, &sweeps.processes);
+    report.bounded("sweep, Ray / processes", over, "ratio", RAY_MIN..=f64::INFINITY);
+    let processes = Summary::new(sweeps.processes.clone());
+    report.reported("sweep on two processes", processes, "cells/s");
+    report.reported("sweep on two workers of Ray", Summary::new(sweeps.ray.clone()), "cells/s");
     report.note(format!(
         "{} CPU time, so that other work on the machine does not count; {ROUNDS} rounds after one \
          to warm up, the parts of a round in random order. The simulation is {SCENARIO} with \
          {REPLICATIONS} replications, as a process from start to end. The table has two columns of \
          texts or whole numbers and two of floats, as results have. The time of a call is the \
-         difference of two simulations, of which one has no Python, over the calls.",
-        programs.python.versions(&["polars", "maturin"])?
+         difference of two simulations, of which one has no Python, over the calls. Ctrl-C and the \
+         sweeps are of the wall clock: a simulation of hours is interrupted, and the longest of \
+         several waits counts; cells take about a second, and the two engines take turns while \
+         Ray's own processes run.",
+        programs.python.versions(&["polars", "maturin", "ray"])?
     ));
     Ok(report)
 }
@@ -196,5 +250,12 @@ mod tests {
         for (text, name) in [(text, "idle"), ("idle_us x", "idle_us"), ("", "calls")] {
             assert!(figure(text, name).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn all_values_of_a_figure_are_read_and_one_that_is_no_number_is_refused() {
+        let text = "ray_cells_per_s 1.5\ncells 20\nray_cells_per_s 2\n";
+        assert_eq!(figures(text, "ray_cells_per_s").unwrap(), [1.5, 2.0]);
+        assert!(figures("a 1\na b\n", "a").is_err());
     }
 }

@@ -3,11 +3,15 @@
 measure.py simulate SCENARIO REPLICATIONS   the simulation of `lull sim`, and its figures
 measure.py call                             CPU time of a policy's call, in us
 measure.py rows COUNT                       CPU time of handing a table to polars, in s
+measure.py interrupt                        from Ctrl-C to its exception at most, in ms
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -103,5 +107,34 @@ def rows(count: str) -> None:
     assert frames[0].shape == (number, len(columns)) and frames[0]["p95_ms"].sum() == 1.5 * number
 
 
+#: How long a simulation runs before it is interrupted, and how often each is.
+RUN_S = 0.2
+INTERRUPTS = 2
+
+
+def interrupt() -> None:
+    # It is ignored where a shell has begun this in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    scenario = lull.Scenario.from_toml(SCENARIO).with_values({"run.length": "1000h"})
+    waits_ms = []
+    for policy in ("unmanaged", Idle) * INTERRUPTS:
+        sent: list[float] = []
+
+        def press() -> None:
+            time.sleep(RUN_S)
+            sent.append(time.perf_counter())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=press).start()
+        try:
+            lull.simulate(scenario, [policy], seeds=[1], replications=2)
+        except KeyboardInterrupt:
+            waits_ms.append((time.perf_counter() - sent[0]) * 1e3)
+    print("interrupt_ms", max(waits_ms))
+    assert len(waits_ms) == 2 * INTERRUPTS
+
+
+PARTS = {"simulate": simulate, "call": call, "rows": rows, "interrupt": interrupt}
+
 if __name__ == "__main__":
-    {"simulate": simulate, "call": call, "rows": rows}[sys.argv[1]](*sys.argv[2:])
+    PARTS[sys.argv[1]](*sys.argv[2:])

@@ -1,8 +1,8 @@
 """Throughput of a sweep on Ray beside that on processes: `throughput.py SCENARIO [CELLS]`.
 
 Both have two workers on this machine, and cells of about a second. The cluster is started and the
-workers of both are warmed up before; the engines take turns. It needs `lull`, ray and an idle
-machine.
+workers of both are warmed up before; the engines take turns, each first in every other round. It
+needs `lull`, ray and an idle machine. Figures are `NAME VALUE` lines, one for each round.
 """
 
 from __future__ import annotations
@@ -47,15 +47,17 @@ def main(path: str, cells: int = 20) -> None:
     rates: dict[str, list[float]] = {"processes": [], "ray": []}
     for engine in rates:
         cells_per_s(engine, 4)
-    for _ in range(ROUNDS):
-        for engine, found in rates.items():
-            found.append(cells_per_s(engine, cells))
-    print(f"{cells} cells of {replications} replications")
-    ratios = [ours / theirs for theirs, ours in zip(rates["processes"], rates["ray"])]
-    for name, found in [*rates.items(), ("ray / processes", ratios)]:
-        each = ", ".join(f"{it:.3f}" for it in found)
-        print(f"{name}: {statistics.median(found):.3f} ({each})")
+    for number in range(ROUNDS):
+        for engine in list(rates) if number % 2 == 0 else reversed(rates):
+            rates[engine].append(cells_per_s(engine, cells))
     ray.shutdown()
+    print("cells", cells)
+    print("replications", replications)
+    for engine, found in rates.items():
+        for rate in found:
+            print(f"{engine}_cells_per_s {rate:.4f}")
+    ratios = [ours / theirs for theirs, ours in zip(rates["processes"], rates["ray"])]
+    print(f"ratio {statistics.median(ratios):.4f}")
 
 
 if __name__ == "__main__":
