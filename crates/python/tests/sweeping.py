@@ -18,6 +18,14 @@ GRID = {LOAD: [500.0, 700.0, 900.0], "app[batch].threads": [2, 3, 4]}
 OPTIONS = {"seeds": [1, 2], "replications": 2}
 
 
+def many_cells(count: int) -> tuple[lull.Scenario, dict[str, list[int]], dict[str, object]]:
+    """A scenario, a grid and options of a sweep of so many small cells."""
+    scenario = lull.Scenario.from_toml(NODE)
+    scenario = scenario.with_values({"run.warmup": "200ms", "run.length": "1s"})
+    options = {"policies": ["unmanaged"], "seeds": range(1, count // 2 + 1), "replications": 1}
+    return scenario, {"app[batch].threads": [2, 4]}, options
+
+
 def is_first(name: str) -> bool:
     """Whether no process has called this with the name before."""
     try:
@@ -66,7 +74,7 @@ if __name__ == "__main__":
     from sweeping import Slow as Policy
 
     lull._dataset.FLUSH_S = 0.1
-    lull.sweep(
-        lull.Scenario.from_toml(NODE), GRID, [Policy], **OPTIONS, processes=2,
-        path=sys.argv[1], engine=sys.argv[2],
-    )
+    scenario, grid, options = lull.Scenario.from_toml(NODE), GRID, {"policies": [Policy], **OPTIONS}
+    if len(sys.argv) > 3:
+        scenario, grid, options = many_cells(int(sys.argv[3]))
+    lull.sweep(scenario, grid, **options, processes=2, path=sys.argv[1], engine=sys.argv[2])
