@@ -51,6 +51,7 @@ fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
 
     latency_is_that_of_the_pod_that_is_the_app(&server, &mut node, &agent);
 
+    server.accepts_the_job_for_cells();
     server.receiver_has_a_service();
     server.steering_has_exactly_its_capabilities();
     drop(node);

@@ -297,6 +297,23 @@ impl Server {
         created.map(drop).map_err(|error| error.to_string())
     }
 
+    /// Creates the Job of docs/cells.md, of which the API server must know every field.
+    pub(crate) fn accepts_the_job_for_cells(&self) {
+        let page = include_str!("../../../../docs/cells.md");
+        let (_, rest) = page.split_once("```yaml\n").unwrap();
+        let (manifest, _) = rest.split_once("```").unwrap();
+        let path = "/apis/batch/v1/namespaces/default/jobs?fieldValidation=Strict";
+        let request = http::Request::post(path).header("Content-Type", "application/yaml");
+        let request = request.body(manifest.as_bytes().to_vec()).unwrap();
+        let client = self.client().unwrap();
+        let answer = self.runtime.block_on(client.request_text(request)).unwrap();
+        let job: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!(job["spec"]["completionMode"], "Indexed", "{job}");
+        let container = &job["spec"]["template"]["spec"]["containers"][0];
+        let line = "lull sim s.toml --parts /shared/parts --cells $((JOB_COMPLETION_INDEX + 1))/20";
+        assert_eq!(container["args"], json!([line]), "{job}");
+    }
+
     /// Waits until so many Events with this reason are on pods.
     pub(crate) fn wait_for_events(&self, reason: &str, count: usize) {
         let client = self.client().unwrap();
