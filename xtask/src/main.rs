@@ -143,6 +143,10 @@ enum Task {
         /// Build the reference, with the notebooks, into target/python-docs instead
         #[arg(long, conflicts_with = "staged")]
         docs: bool,
+        /// Test sweeps on a Ray cluster of this machine instead; `LULL_SWEEP_CELLS` is the size of
+        /// the one that loses a worker, a raylet and its driver
+        #[arg(long, conflicts_with_all = ["staged", "docs"])]
+        ray: bool,
     },
     /// Check licences, sources and duplicates of all dependencies against deny.toml
     Supply,
@@ -229,8 +233,8 @@ fn main() -> ExitCode {
         Task::Package { only_static, rpm } => {
             package::run(&root(), package::Options { only_static, with_rpm: rpm })
         }
-        Task::Python { staged, release, docs } => {
-            python::run(&root(), &python::Options { staged, release, docs })
+        Task::Python { staged, release, docs, ray } => {
+            python::run(&root(), &python::Options { staged, release, docs, ray })
         }
         Task::Supply => supply::run(&root()),
         Task::Notices => supply::run_notices(&root()),
