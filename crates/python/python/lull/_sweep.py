@@ -10,18 +10,20 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ._cells import ESTIMATES, Cell, Done, Engine, Failed, Job, Lost, Rows, raise_failure
-from ._dataset import FLUSH_S, Dataset
 from ._lull import Scenario, Table
-from ._processes import Processes
-from ._ray import Ray
 from ._simulate import PolicyLike, _named
 from .errors import WorkerLostError
 
+if TYPE_CHECKING:
+    from ._dataset import Dataset
+
 #: A chunk of cells takes about as long, so that handing it out costs little in comparison.
 _CHUNK_S = 1.0
+#: Longest wait for a result, so that the dataset is written while cells take long.
+_WAIT_S = 2.0
 
 
 def sweep(
@@ -111,7 +113,7 @@ def sweep(
     pairs = itertools.product(settings, wanted)
     cells = [Cell(number, setting, seed) for number, (setting, seed) in enumerate(pairs)]
     job: Job = (scenario, policies, replications)
-    dataset = None if path is None else Dataset(path, job, axes)
+    dataset = None if path is None else _open_dataset(path, job, axes)
     try:
         rows = {} if dataset is None else dataset.load(cells)
         driver = _Driver(cells, rows, dataset, progress or _bar(len(cells)), retries)
@@ -144,9 +146,22 @@ def _check_arguments(
         raise ValueError(f"`{taken[0]}` is a column of the results, not a key of a scenario")
 
 
+# What only sweeps need is imported by them: it takes half as long as all the rest of the package.
+
+
+def _open_dataset(path: str | os.PathLike[str], job: Job, axes: dict[str, list[Any]]) -> Dataset:
+    from ._dataset import Dataset
+
+    return Dataset(path, job, axes)
+
+
 def _start(engine: str, job: Job, processes: int | None, cells: int) -> Engine:
     if engine == "ray":
+        from ._ray import Ray
+
         return Ray(job, processes)
+    from ._processes import Processes
+
     return Processes(job, min(processes or len(os.sched_getaffinity(0)), cells))
 
 
@@ -191,7 +206,7 @@ class _Driver:
                     engine.submit(chunk)
                 if not self._under_way:
                     break
-                for event in engine.wait(FLUSH_S):
+                for event in engine.wait(_WAIT_S):
                     self._take(event)
                 if self._dataset is not None:
                     self._dataset.flush_if_due()

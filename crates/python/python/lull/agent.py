@@ -13,18 +13,20 @@ Examples
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
-import shutil
-import subprocess
 import weakref
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from . import _lull
 from ._lull import AgentObservation, AgentRun, App, Machine
 from ._simulate import Policy, _named
 from .errors import AgentError
+
+if TYPE_CHECKING:
+    # Only agents need it, and it takes a fifth of the time that the package's import takes.
+    import asyncio
 
 __all__ = ["Agent", "AgentObservation", "start"]
 
@@ -184,6 +186,8 @@ class Agent:
 
     async def _next_bell(self) -> None:
         """Wait until there may be an observation; a wait that is cancelled disturbs no other."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
         if self._bell is None or self._bell.get_loop() is not loop:
             self._bell = loop.create_future()
@@ -274,6 +278,9 @@ atexit.register(_stop_all)
 
 def _find_program(program: str | os.PathLike[str] | None) -> str:
     """Return the path of the program `lull`, which must be of this version."""
+    import shutil
+    import subprocess
+
     found = shutil.which("lull") if program is None else os.fspath(program)
     if found is None:
         raise AgentError(
