@@ -26,10 +26,11 @@ class Ray:
         self._ray = ray
         self._is_ours = not ray.is_initialized()
         if self._is_ours:
-            # RAY_ADDRESS, which `ray job submit` sets too, names a cluster that has its CPUs.
             options: dict[str, Any] = {"log_to_driver": False}
-            if count is not None and not os.environ.get("RAY_ADDRESS"):
-                options["num_cpus"] = count
+            # RAY_ADDRESS, which `ray job submit` sets too, names a cluster that has its CPUs.
+            # Without it the cluster is our own, even if another one runs on this machine.
+            if not os.environ.get("RAY_ADDRESS"):
+                options |= {"address": "local", "num_cpus": count, "include_dashboard": False}
             ray.init(**options)
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         self.slots = _TASKS_PER_CPU * min(count or cpus, cpus)
