@@ -6,7 +6,8 @@
 //! Whole intervals of the client pass until the transactions that were admitted before have ended
 //! and the controller has found its limit (`auto`: until it has decided, 40 s at most). Then one
 //! interval counts. A ratio is that of two blocks of a round, so that it compares the same process,
-//! the same connections and the same data, minutes apart at most.
+//! the same connections and the same data, minutes apart at most. The long form has a series on
+//! each of several processes.
 //!
 //! Before that, `lull advise` watches the bare server under the same load.
 
@@ -31,7 +32,7 @@ use client::{Outcome, Site, Transaction, Transactions};
 use page::Page;
 use series::{Block, Pace, Series};
 use setting::{Setting, settings};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use table::Table;
@@ -42,8 +43,10 @@ const PICTURE: &str = "docs/contended.svg";
 const SHORT: Duration = Duration::from_secs(8 * 60);
 const SHORT_INTERVAL_S: u32 = 4;
 const LONG_INTERVAL_S: u32 = 6;
-/// Blocks of each setting in the long form.
-const LONG_ROUNDS: usize = 20;
+/// The long form has rounds on several processes of a server, one after the other.
+const LONG_PROCESSES: u64 = 4;
+/// Blocks of each setting on a process.
+const ROUNDS: usize = 5;
 /// Options of PostgreSQL beside those of [`postgres::server_options`]: a series writes for minutes.
 const LASTING: [&str; 4] = ["-c", "synchronous_commit=off", "-c", "max_wal_size=2GB"];
 
@@ -170,12 +173,14 @@ pub(super) const ON_DISK: Comparison = Comparison {
     has_picture: false,
 };
 
-/// A server with its data, and the page that it shares.
+/// A server that shares a page, with its data; it runs while a series does.
 struct Gated {
     page: Page,
     site: Site,
     version: String,
-    _server: Running,
+    data: PathBuf,
+    /// The server and its options.
+    command: Vec<String>,
 }
 
 /// Starts the server of a comparison, runs a series for each load, and adds their rows.
@@ -195,7 +200,7 @@ pub(super) fn measure(
     super::make_readable(scratch.path())?;
     let count = if context.is_full { comparison.workloads.len() } else { comparison.short };
     let (workloads, pace) = (&comparison.workloads[..count], pace(context.is_full, count));
-    let (gated, advices) = Gated::start(comparison.engine, workloads, lull, scratch.path())?;
+    let (gated, advices) = Gated::new(comparison.engine, workloads, lull, scratch.path())?;
     for (workload, advice) in workloads.iter().zip(&advices) {
         let title = workload.title();
         eprintln!("  {title}");
@@ -205,21 +210,20 @@ pub(super) fn measure(
             std::fs::write(context.root.join(PICTURE), picture)?;
         }
     }
-    report.note(note(comparison, &gated.version, pace));
+    report.note(note(comparison, &gated.version, pace, processes(context.is_full)));
     Ok(())
 }
 
 /// The length of each of `count` series.
 fn pace(is_full: bool, count: usize) -> Pace {
     if is_full {
-        let (interval_s, rounds_max) = (LONG_INTERVAL_S, LONG_ROUNDS);
-        return Pace { interval_s, rounds_max, budget: Duration::MAX };
+        return Pace { interval_s: LONG_INTERVAL_S, rounds_max: ROUNDS, budget: Duration::MAX };
     }
     let budget = SHORT / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
-    Pace { interval_s: SHORT_INTERVAL_S, rounds_max: LONG_ROUNDS, budget }
+    Pace { interval_s: SHORT_INTERVAL_S, rounds_max: usize::MAX, budget }
 }
 
-fn note(comparison: &Comparison, version: &str, pace: Pace) -> String {
+fn note(comparison: &Comparison, version: &str, pace: Pace, processes: u64) -> String {
     let mut clients: Vec<&str> =
         comparison.workloads.iter().map(|one| one.transactions.client()).collect();
     clients.dedup();
@@ -230,8 +234,8 @@ fn note(comparison: &Comparison, version: &str, pace: Pace) -> String {
         Engine::Postgres(_) => "PostgreSQL without fsync and autovacuum, synchronous_commit off",
     };
     format!(
-        "{server}, {version}, one process for all blocks; {} on the same cores, one with all its \
-         connections through a series. A round has a block of each setting in random order, with \
+        "{server}, {version}, processes: {processes}; {} on the same cores, one with all its \
+         connections on each process. A round has a block of each setting in random order, with \
          an agent of its own. A block counts the client's last interval of {} s, after one that \
          passes, two for a controller, and until the interval after its first decision for auto, \
          40 s at most (undecided counts as 60 s). Transactions are those of the client, new orders \
@@ -257,8 +261,8 @@ impl Workload {
 }
 
 impl Gated {
-    /// Fills the data of a server, watches it bare under each load, and starts it with a page.
-    fn start(
+    /// Fills the data of a server, and watches it bare under each load.
+    fn new(
         engine: Engine,
         workloads: &[Workload],
         lull: &Path,
@@ -271,7 +275,7 @@ impl Gated {
             Engine::OnDisk => (Product::MariaDb, DISK),
             Engine::MySql => (Product::mysql()?, MEMORY),
             Engine::Postgres(scale) => {
-                return Self::start_postgres(scale, workloads, lull, scratch);
+                return Self::new_postgres(scale, workloads, lull, scratch);
             }
         };
         let data = scratch.join("model");
@@ -284,16 +288,15 @@ impl Gated {
         let site = Site { address, scratch: scratch.to_owned(), store };
         let advices = advices(lull, bare, workloads, &site)?;
         let page = Page::new(lull, scratch, "mysql")?;
-        let (program, address) = (product.program()?, free_address()?);
-        let mut server = Command::new("env");
-        server.args(page.environment()?).arg(&program);
-        server.args(product.options(&data, address)).args(store.options);
-        let server = served(server.stderr(Stdio::null()), address)?;
-        let (version, site) = (super::version(&program)?, Site { address, ..site });
-        Ok((Self { page, site, version, _server: server }, advices))
+        let program = product.program()?;
+        let version = super::version(&program)?;
+        let mut command = vec![program.display().to_string()];
+        command.extend(product.options(&data, address));
+        command.extend(store.options.iter().map(|option| (*option).to_owned()));
+        Ok((Self { page, site, version, data, command }, advices))
     }
 
-    fn start_postgres(
+    fn new_postgres(
         scale: u32,
         workloads: &[Workload],
         lull: &Path,
@@ -302,31 +305,50 @@ impl Gated {
         let data = postgres::install(scratch, scale)?;
         let page = Page::new(lull, scratch, "postgres")?;
         let (program, address) = (super::found("postgres")?, free_address()?);
-        let start = |mut server: Command| {
-            server.args(postgres::server_options(&data, address)).args(LASTING);
-            let server = served(server.current_dir(&data).stderr(Stdio::null()), address)?;
-            postgres::wait_until_it_answers(address)?;
-            anyhow::Ok(server)
-        };
+        let version = super::version(&program)?;
         let site = Site { address, scratch: scratch.to_owned(), store: MEMORY };
-        let bare = start(postgres::unprivileged(&program))?;
-        let advices = advices(lull, bare, workloads, &site)?;
-        let mut gated = postgres::unprivileged(Path::new("env"));
-        gated.args(page.environment()?).arg(&program);
-        let (server, version) = (start(gated)?, super::version(&program)?);
-        Ok((Self { page, site, version, _server: server }, advices))
+        let mut command = vec![program.display().to_string()];
+        command.extend(postgres::server_options(&data, address));
+        command.extend(LASTING.map(str::to_owned));
+        let gated = Self { page, site, version, data, command };
+        let bare = gated.serve(&[])?;
+        let advices = advices(lull, bare, workloads, &gated.site)?;
+        Ok((gated, advices))
     }
 
-    /// Runs the series of a load.
+    /// Starts the server with these variables.
+    fn serve(&self, environment: &[String]) -> Result<Running> {
+        let is_postgres = self.page.is_of_postgres();
+        let env = Path::new("env");
+        let mut server = if is_postgres { postgres::unprivileged(env) } else { Command::new(env) };
+        server.args(environment).args(&self.command);
+        server.current_dir(&self.data).stderr(Stdio::null());
+        let running = served(&mut server, self.site.address)?;
+        if is_postgres {
+            postgres::wait_until_it_answers(self.site.address)?;
+        }
+        Ok(running)
+    }
+
+    /// Runs the series of a load, each on a process of its own.
     fn run(&self, workload: &Workload, pace: Pace, is_full: bool) -> Result<Rounds> {
         let Workload { transactions, connections, gains, .. } = *workload;
-        let settings = settings(gains, is_full);
-        let (page, site) = (&self.page, &self.site);
+        let (page, site, settings) = (&self.page, &self.site, settings(gains, is_full));
         let series = Series { transactions, connections, settings: &settings, page, site, pace };
-        let blocks = series.run()?;
-        let log = transactions.has_log().then(|| client::take_log(&site.scratch, connections));
-        Ok(Rounds { settings, blocks, log: log.transpose()? })
+        let (mut blocks, mut log) = (Vec::new(), Vec::new());
+        for process in 0..processes(is_full) {
+            let _server = self.serve(&page.environment()?)?;
+            blocks.extend(series.run(process)?);
+            if transactions.has_log() {
+                log.extend(client::take_log(&site.scratch, connections)?);
+            }
+        }
+        Ok(Rounds { settings, blocks, log: transactions.has_log().then_some(log) })
     }
+}
+
+const fn processes(is_full: bool) -> u64 {
+    if is_full { LONG_PROCESSES } else { 1 }
 }
 
 /// Watches a bare server under each load, and stops it.
@@ -406,6 +428,6 @@ mod tests {
     #[test]
     fn short_series_share_their_time() {
         assert_eq!(pace(false, 3).budget * 3, SHORT);
-        assert_eq!(pace(true, 3).rounds_max, LONG_ROUNDS);
+        assert_eq!(pace(true, 3).rounds_max, ROUNDS);
     }
 }

@@ -32,13 +32,18 @@ impl Page {
         Ok(Self { lull, place, library, protocol })
     }
 
+    /// Whether its server is PostgreSQL.
+    pub(super) fn is_of_postgres(&self) -> bool {
+        self.protocol == "postgres"
+    }
+
     fn attach(&self) -> Command {
         let mut command = Command::new(&self.lull);
         let directory = self.place.path().join("page");
         command.arg("attach").arg(directory).arg("--library").arg(&self.library);
         command.args(["--protocol", self.protocol]);
         // PostgreSQL refuses to run as root; MariaDB runs as the user of the benchmark.
-        if self.protocol == "postgres" && geteuid().is_root() {
+        if self.is_of_postgres() && geteuid().is_root() {
             command.arg("--owner").arg(NOBODY.to_string());
         }
         command

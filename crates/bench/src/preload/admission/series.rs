@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use std::time::{Duration, Instant};
 
-/// The order of blocks is the same in each series with the same settings.
+/// The order of blocks is that of this seed and the number of the server's process.
 const SEED: u64 = 1;
 /// Before the first block, for connections and caches.
 const WARM_UP_S: u32 = 16;
@@ -61,11 +61,11 @@ pub(super) struct Series<'s> {
 }
 
 impl Series<'_> {
-    /// Runs the series; returns the blocks of each round by setting.
+    /// Runs the series on a process of the server; returns the blocks of each round by setting.
     ///
     /// # Errors
     /// If the client or an agent fails.
-    pub(super) fn run(&self) -> Result<Vec<Vec<Block>>> {
+    pub(super) fn run(&self, process: u64) -> Result<Vec<Vec<Block>>> {
         let interval_s = self.pace.interval_s;
         let command = self.transactions.command(self.connections, interval_s, self.site)?;
         let mut client = Printing::start(command)?;
@@ -73,7 +73,7 @@ impl Series<'_> {
         for _ in 0..WARM_UP_S.div_ceil(interval_s) {
             self.interval(&mut client)?;
         }
-        let mut rng = Rng::seed_from_u64(SEED);
+        let mut rng = Rng::seed_from_u64(SEED + process);
         let (mut rounds, mut longest) = (Vec::new(), Duration::ZERO);
         while rounds.len() < ROUNDS_MIN
             || (rounds.len() < self.pace.rounds_max && begun.elapsed() + longest < self.pace.budget)
