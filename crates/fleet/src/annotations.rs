@@ -22,9 +22,9 @@ pub(crate) const PREFIX: &str = "lull.dev/";
 /// Most objectives of a pod.
 const OBJECTIVES_MAX: usize = 8;
 
-/// What a pod, or a `LatencyObjective` that selects it, says.
+/// The settings of a pod: of its annotations, or of a `LatencyObjective` that selects it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct PodSettings {
     pub(crate) class: Option<Class>,
     /// All of one kind of latency.
     pub(crate) objectives: Vec<HostObjective>,
@@ -38,7 +38,7 @@ pub(crate) struct Wish {
     pub(crate) manage: Option<bool>,
 }
 
-impl Wish {
+impl PodSettings {
     /// Reads the labels and annotations of a pod.
     ///
     /// # Errors
@@ -47,13 +47,13 @@ impl Wish {
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
     ) -> Result<Self, String> {
-        let mut wish = Self::default();
+        let mut settings = Self::default();
         let of_labels = labels.iter().filter(|(key, _)| *key == "lull.dev/class");
         for (key, value) in of_labels.chain(annotations) {
             let Some(name) = key.strip_prefix(PREFIX) else { continue };
-            wish.set(name, value.trim()).map_err(|why| format!("{key} {why}"))?;
+            settings.set(name, value.trim()).map_err(|why| format!("{key} {why}"))?;
         }
-        Ok(wish)
+        Ok(settings)
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
@@ -73,7 +73,7 @@ impl Wish {
         Ok(())
     }
 
-    /// This wish, with what it leaves open taken from another one.
+    /// These settings, with those that are absent taken from others.
     pub(crate) fn or(self, other: &Self) -> Self {
         let has_objectives = !self.objectives.is_empty();
         Self {
@@ -150,29 +150,30 @@ mod tests {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
-    fn read(pairs: &[(&str, &str)]) -> Result<Wish, String> {
-        Wish::read(&BTreeMap::new(), &map(pairs))
+    fn read(pairs: &[(&str, &str)]) -> Result<PodSettings, String> {
+        PodSettings::read(&BTreeMap::new(), &map(pairs))
     }
 
     #[test]
     fn all_keys_are_read_and_others_are_left_to_their_owners() {
-        let wish = read(&[
+        let settings = read(&[
             ("lull.dev/class", "latency-critical"),
             ("lull.dev/objective", "p99=50ms, throughput = 1000"),
             ("lull.dev/latency", "ebpf"),
             ("lull.dev/container", "web"),
             ("prometheus.io/scrape", "true"),
         ]);
-        let wish = wish.unwrap();
-        assert_eq!(wish.class, Some(Class::LatencyCritical));
+        let settings = settings.unwrap();
+        assert_eq!(settings.class, Some(Class::LatencyCritical));
         let (percentile, bound) = (Percentile::P99, Nanos::from_millis(50));
-        let objectives: Vec<Objective> = wish.objectives.iter().map(|one| one.objective).collect();
+        let objectives: Vec<Objective> =
+            settings.objectives.iter().map(|one| one.objective).collect();
         let throughput = Objective::Throughput { floor_per_s: 1000.0 };
         assert_eq!(objectives, [Objective::Tail { percentile, bound }, throughput]);
-        assert_eq!((wish.latency, wish.service), (Some(LatencyName::Ebpf), None));
+        assert_eq!((settings.latency, settings.service), (Some(LatencyName::Ebpf), None));
         let exports = [("lull.dev/latency", "otlp"), ("lull.dev/service", "checkout")];
         assert_eq!(read(&exports).unwrap().service.as_deref(), Some("checkout"));
-        assert_eq!((wish.container.as_deref(), wish.manage), (Some("web"), None));
+        assert_eq!((settings.container.as_deref(), settings.manage), (Some("web"), None));
         assert_eq!(read(&[("lull.dev/manage", "false")]).unwrap().manage, Some(false));
         let waits = read(&[("lull.dev/objective", "run_queue_p99=1ms")]).unwrap();
         assert_eq!(waits.objectives[0].of, LatencyOf::RunQueue);
@@ -181,11 +182,11 @@ mod tests {
     #[test]
     fn the_class_may_be_a_label_and_an_annotation_wins() {
         let labels = map(&[("lull.dev/class", "best-effort"), ("app", "web")]);
-        let wish = Wish::read(&labels, &BTreeMap::new()).unwrap();
-        assert_eq!(wish.class, Some(Class::BestEffort));
+        let settings = PodSettings::read(&labels, &BTreeMap::new()).unwrap();
+        assert_eq!(settings.class, Some(Class::BestEffort));
         let annotations = map(&[("lull.dev/class", "latency-critical")]);
-        let wish = Wish::read(&labels, &annotations).unwrap();
-        assert_eq!(wish.class, Some(Class::LatencyCritical));
+        let settings = PodSettings::read(&labels, &annotations).unwrap();
+        assert_eq!(settings.class, Some(Class::LatencyCritical));
     }
 
     #[test]
@@ -214,12 +215,12 @@ mod tests {
 
     #[test]
     fn a_pod_overrules_what_selects_it_key_by_key() {
-        let resource = Wish {
+        let resource = PodSettings {
             class: Some(Class::LatencyCritical),
             objectives: parse_objectives(["p99=50ms"].into_iter()).unwrap(),
             latency: Some(LatencyName::Ebpf),
             manage: Some(true),
-            ..Wish::default()
+            ..PodSettings::default()
         };
         let own = read(&[("lull.dev/objective", "run_queue_p99=1ms")]).unwrap().or(&resource);
         assert_eq!(own.objectives[0].of, LatencyOf::RunQueue);

@@ -3,7 +3,7 @@
 //! The definition that the chart installs is made from this type
 //! (`packaging/helm/lull/crds/latencyobjectives.json`; a test compares them).
 
-use crate::annotations::{Wish, parse_objectives};
+use crate::annotations::{PodSettings, parse_objectives};
 use crate::source::LatencyName;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::CustomResource;
@@ -85,7 +85,7 @@ pub enum PodPolicy {
 #[derive(Debug, Clone)]
 pub(crate) struct ObjectiveRule {
     pub(crate) selector: Selector,
-    pub(crate) wish: Wish,
+    pub(crate) settings: PodSettings,
 }
 
 impl LatencyObjectiveSpec {
@@ -102,7 +102,7 @@ impl LatencyObjectiveSpec {
             ClassName::LatencyCritical => Class::LatencyCritical,
             ClassName::BestEffort => Class::BestEffort,
         };
-        let wish = Wish {
+        let settings = PodSettings {
             class: Some(class),
             objectives,
             latency: self.latency,
@@ -110,7 +110,7 @@ impl LatencyObjectiveSpec {
             service: None,
             manage: Some(self.policy == PodPolicy::Manage),
         };
-        Ok(ObjectiveRule { selector, wish })
+        Ok(ObjectiveRule { selector, settings })
     }
 }
 
@@ -130,10 +130,10 @@ mod tests {
     fn a_resource_says_what_annotations_say() {
         let selector = json!({ "matchLabels": { "tier": "web" } });
         let read = rule(json!({ "selector": selector, "objectives": ["p99=50ms"] })).unwrap();
-        assert_eq!(read.wish.class, Some(Class::LatencyCritical));
-        assert_eq!((read.wish.objectives.len(), read.wish.manage), (1, Some(true)));
+        assert_eq!(read.settings.class, Some(Class::LatencyCritical));
+        assert_eq!((read.settings.objectives.len(), read.settings.manage), (1, Some(true)));
         let left = json!({ "selector": selector, "policy": "LeaveAlone", "class": "best-effort" });
-        assert_eq!(rule(left).unwrap().wish.manage, Some(false));
+        assert_eq!(rule(left).unwrap().settings.manage, Some(false));
         let wrong =
             rule(json!({ "selector": selector, "objectives": ["p99=5ms", "memory_pressure=2%"] }));
         assert!(wrong.unwrap_err().contains("keep one"));

@@ -1,7 +1,7 @@
 //! The pods of a node and what is to become of each: pure state, from events of the watches to
 //! messages for the agent and Events for pods.
 
-use crate::annotations::Wish;
+use crate::annotations::PodSettings;
 use crate::message::{
     Begin, Bound, FromWatcher, Kind, Measured, PODS_MAX, PodOrder, TemplateOffer, shorten,
 };
@@ -251,14 +251,14 @@ impl Table {
     /// # Errors
     /// Why it is not managed although it asks for it, for its owner.
     fn order_of(&self, pod: &PodFacts) -> Result<Option<PodOrder>, String> {
-        let own = Wish::read(&pod.labels, &pod.annotations)?;
+        let own = PodSettings::read(&pod.labels, &pod.annotations)?;
         let rule = self.rule_of(pod)?;
-        let wish = rule.map_or_else(|| own.clone(), |rule| own.clone().or(&rule.wish));
-        if wish.manage == Some(false) || pod.running.is_empty() {
+        let settings = rule.map_or_else(|| own.clone(), |rule| own.clone().or(&rule.settings));
+        if settings.manage == Some(false) || pod.running.is_empty() {
             return Ok(None);
         }
-        let Some(template) = self.template_of(pod, &wish)? else { return Ok(None) };
-        let container = match &wish.container {
+        let Some(template) = self.template_of(pod, &settings)? else { return Ok(None) };
+        let container = match &settings.container {
             None => None,
             Some(name) if !pod.containers.contains(name) => {
                 let known = pod.containers.join(", ");
@@ -272,11 +272,11 @@ impl Table {
                 Some(Some(id)) => Some(*id),
             },
         };
-        let objectives = wish.objectives.iter().map(|one| Bound::from(one.objective)).collect();
+        let objectives = settings.objectives.iter().map(|one| Bound::from(one.objective)).collect();
         Ok(Some(PodOrder {
-            container_name: wish.container.unwrap_or_default(),
+            container_name: settings.container.unwrap_or_default(),
             workload: pod.workload.clone(),
-            otlp_service: wish.service,
+            otlp_service: settings.service,
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             uid: pod.uid.clone(),
@@ -302,10 +302,10 @@ impl Table {
         }
     }
 
-    /// The number of the first template that selects a pod and can do what it wishes, else of the
-    /// first that can do it; `None` if no template selects it and it wishes nothing.
-    fn template_of(&self, pod: &PodFacts, wish: &Wish) -> Result<Option<u16>, String> {
-        let needs = Needs::from_wish(wish)?;
+    /// The number of the first template that selects a pod and offers what it requests, else of the
+    /// first that offers it; `None` if no template selects it and it requests nothing.
+    fn template_of(&self, pod: &PodFacts, settings: &PodSettings) -> Result<Option<u16>, String> {
+        let needs = Needs::from_settings(settings)?;
         let all = || (0_u16..).zip(&self.templates).filter(|(_, (_, offer))| needs.fit(offer));
         let mut selected = all().filter(|(_, (selector, _))| selector.matches(&pod.labels));
         if let Some((number, _)) = selected.next() {
@@ -331,9 +331,9 @@ struct Needs {
 }
 
 impl Needs {
-    fn from_wish(wish: &Wish) -> Result<Self, String> {
-        let measured = wish.objectives.iter().find(|one| one.objective.minds_latency());
-        let of = match (measured, wish.latency) {
+    fn from_settings(settings: &PodSettings) -> Result<Self, String> {
+        let measured = settings.objectives.iter().find(|one| one.objective.minds_latency());
+        let of = match (measured, settings.latency) {
             (Some(one), Some(_)) if Measured::from(one.of) != Measured::Requests => {
                 let of = one.of.name();
                 return Err(format!("lull.dev/latency is not read for an objective of {of}"));
@@ -342,11 +342,11 @@ impl Needs {
             (None, Some(_)) => Some(Measured::Requests),
             (None, None) => None,
         };
-        let percent = wish.objectives.iter().find_map(|one| match one.objective {
+        let percent = settings.objectives.iter().find_map(|one| match one.objective {
             Objective::Tail { percentile, .. } => Some(percentile.percent()),
             _ => None,
         });
-        Ok(Self { class: wish.class, of, source: wish.latency, percent })
+        Ok(Self { class: settings.class, of, source: settings.latency, percent })
     }
 
     fn fit(&self, offer: &TemplateOffer) -> bool {

@@ -48,7 +48,7 @@ fn labelled(uid: &str, labels: &Value) -> PodFacts {
 }
 
 #[test]
-fn a_pod_takes_the_first_template_that_can_do_what_it_wishes() {
+fn a_pod_takes_the_first_template_that_offers_what_it_requests() {
     let mut table = table();
     let cases = [
         (json!({}), 0),
@@ -62,11 +62,11 @@ fn a_pod_takes_the_first_template_that_can_do_what_it_wishes() {
         assert_eq!(sent_by(&mut table), [format!("{uid} in {template}")]);
     }
     table.apply(labelled("9", &json!({ "tier": "db" })));
-    assert!(sent_by(&mut table).is_empty(), "no template selects it and it wishes nothing");
-    let mut wishes = pod("10", &json!({ "lull.dev/class": "best-effort" }));
-    wishes["metadata"]["labels"] = json!({ "tier": "db" });
-    table.apply(facts(wishes));
-    assert_eq!(sent_by(&mut table), ["10 in 2"], "what it wishes counts more than its labels");
+    assert!(sent_by(&mut table).is_empty(), "no template selects it and it requests nothing");
+    let mut other_tier = pod("10", &json!({ "lull.dev/class": "best-effort" }));
+    other_tier["metadata"]["labels"] = json!({ "tier": "db" });
+    table.apply(facts(other_tier));
+    assert_eq!(sent_by(&mut table), ["10 in 2"], "what it requests counts more than its labels");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn the_port_of_the_receiver_is_open_only_where_it_is_enabled() {
     assert!(policy.contains("port: page") && !policy.contains("port: otlp"), "{policy}");
     assert!(!manifest(&closed, "DaemonSet").unwrap().contains("name: otlp"));
     let open = render(&helm, &[OTLP]).unwrap();
-    assert_eq!(manifest(&open, "Service"), None, "a Service only if it is wished");
+    assert_eq!(manifest(&open, "Service"), None, "a Service only if it is requested");
     let policy = manifest(&open, "NetworkPolicy").unwrap();
     let (ingress, _) = policy.split_once("egress:").unwrap();
     assert_eq!(ingress.matches("port: otlp").count(), 1, "{policy}");
