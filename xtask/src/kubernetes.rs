@@ -1,8 +1,9 @@
 //! `cargo xtask kubernetes`: the agent with Kubernetes, at a real API server.
 //!
 //! kube-apiserver and helm are built from the Go module proxy into [`xtask::cache`], once: a
-//! quarter of an hour of one core for both. etcd is Debian's. Then the test
-//! `crates/fleet/tests/cluster.rs` starts them and installs the chart. `cargo xtask test` runs the
+//! quarter of an hour of one core for both. So is a container runtime that has only the part that
+//! plug-ins see. etcd is Debian's. Then the test `crates/fleet/tests/cluster.rs` starts them and
+//! installs the chart. `cargo xtask test` runs the
 //! same test where the cache has the programs, and builds none.
 
 use crate::command::{done, read_output};
@@ -44,6 +45,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     for program in [kube_apiserver(), helm()] {
         println!("{}", program.provide()?.display());
     }
+    println!("{}", nri_runtime(root)?.display());
     let mut build = Command::new("cargo");
     build.current_dir(root).args(["build", "--package", "lull-cli", "--features", "fleet"]);
     done(&mut build)?;
@@ -73,6 +75,21 @@ fn helm() -> GoProgram {
         program: "helm",
         flags: String::new(),
     }
+}
+
+/// Builds the runtime of `crates/fleet/tests/nri`, which the test starts; a second if nothing has
+/// changed.
+fn nri_runtime(root: &Path) -> Result<PathBuf> {
+    let place = xtask::cache().join("nri-runtime/bin");
+    std::fs::create_dir_all(&place)?;
+    let program = place.join("nri-runtime");
+    let new = program.with_extension("new");
+    let mut build = go(&root.join("crates/fleet/tests/nri"));
+    // Without plug-ins that are compiled to WebAssembly.
+    build.args(["build", "-p", "1", "-trimpath", "-tags", "nri_no_wasm", "-o"]);
+    done(build.arg(&new).arg("."))?;
+    std::fs::rename(&new, &program)?;
+    Ok(program)
 }
 
 /// What `go mod download -json` prints.

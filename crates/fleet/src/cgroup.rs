@@ -88,6 +88,18 @@ pub(crate) fn confined(roots: &Roots, cgroup: &Path) -> Option<String> {
     })
 }
 
+/// Why a pod is another program's to place, if it is: its runtime has set these cores for one of
+/// its containers, and the node has more.
+pub(crate) fn placed(roots: &Roots, cpus: &str) -> Option<String> {
+    let online = || std::fs::read_to_string(roots.sys.join("devices/system/cpu/online")).ok();
+    let all = count(&mount(roots)).or_else(|| cores(&online()?))?;
+    let few = cores(cpus).filter(|few| (1..all).contains(few))?;
+    Some(format!(
+        "its container runtime has set the cores {cpus}, {few} of the node's {all}: another \
+         program, such as the kubelet's CPU manager, has placed it"
+    ))
+}
+
 /// Where the hierarchy of version 2 is mounted: alone, or beside version 1.
 fn mount(roots: &Roots) -> PathBuf {
     let alone = roots.sys.join("fs/cgroup");
@@ -96,13 +108,17 @@ fn mount(roots: &Roots) -> PathBuf {
 
 /// The number of cores that a cgroup may use; `None` without a cpuset.
 fn count(place: &Path) -> Option<usize> {
-    let text = std::fs::read_to_string(place.join("cpuset.cpus.effective")).ok()?;
+    cores(&std::fs::read_to_string(place.join("cpuset.cpus.effective")).ok()?)
+}
+
+/// The number of cores of a list such as `0-3,7`.
+pub(crate) fn cores(text: &str) -> Option<usize> {
     let ranges = text.trim().split(',').filter(|range| !range.is_empty());
     ranges
         .map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (first.parse::<usize>().ok()?, last.parse::<usize>().ok()?);
-            Some(last.checked_sub(first)? + 1)
+            let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+            Some(usize::from(last.checked_sub(first)?) + 1)
         })
         .sum()
 }
@@ -182,6 +198,10 @@ mod tests {
         write("kubepods/pod1/b", "2,4-5\n");
         let why = confined(&roots, &found).unwrap();
         assert!(why.contains("3 of the node's 8 cores"), "{why}");
+        assert_eq!(placed(&roots, ""), None, "the runtime has set none");
+        assert_eq!(placed(&roots, "0-7"), None, "all");
+        let why = placed(&roots, "2,4-5").unwrap();
+        assert!(why.contains("the cores 2,4-5, 3 of the node's 8"), "{why}");
         // Without the controller there is nothing to read.
         let bare = tempfile::tempdir().unwrap();
         assert_eq!(confined(&Roots::under(bare.path()), Path::new("a")), None);

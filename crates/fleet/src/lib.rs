@@ -8,7 +8,8 @@
 //!
 //! ```text
 //!   API server ── watch ──▶ watcher ── pod orders ──▶ link ── workloads ──▶ session
-//!              ◀─ Events ──         ◀── reports ────       ◀── reports ────
+//!              ◀─ Events ──    ▲    ◀── reports ────       ◀── reports ────
+//!   container runtime ── NRI ──╯
 //! ```
 //!
 //! Start reading at `table`, which decides what becomes of each pod. The page for
@@ -17,9 +18,11 @@
 mod annotations;
 mod cgroup;
 mod child;
+mod containers;
 mod events;
 mod link;
 mod message;
+mod nri;
 mod objective;
 mod pods;
 mod process;
@@ -49,14 +52,15 @@ use std::path::PathBuf;
 /// If a selector of a `[[match]]` is none, the node has no name, or the program cannot be started.
 pub fn discover(config: &Config, program: PathBuf) -> anyhow::Result<Box<dyn Discovery>> {
     let (templates, offers): (Vec<usize>, Vec<TemplateOffer>) = offers(config)?.into_iter().unzip();
-    let KubernetesSection { node, kubeconfig, cgroup_root, cpu_manager } =
+    let KubernetesSection { node, kubeconfig, cgroup_root, cpu_manager, nri } =
         config.kubernetes.clone();
-    let kubeconfig = kubeconfig.map(|path| path.to_string_lossy().into_owned());
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let begin = Begin {
         version: VERSION.to_owned(),
         node: node.map_or_else(node_name, Ok)?,
-        kubeconfig,
+        kubeconfig: kubeconfig.map(text),
         templates: offers,
+        nri: nri.map(text),
         cpu_manager,
         ends_with_thread: false,
     };

@@ -20,6 +20,7 @@ use rustix::event::epoll;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,10 @@ pub(crate) struct Link {
     wakes: OwnedFd,
     due: Option<Instant>,
     wait: Duration,
+    /// Whether the watcher follows the container runtime, once it has said so.
+    follows_runtime: Option<bool>,
+    /// The socket of the container runtime that the watcher has found.
+    socket: Option<SocketIdentity>,
     /// When the last watcher was started.
     spawned: Instant,
     /// By UID.
@@ -69,6 +74,10 @@ pub(crate) struct Link {
     lost: Option<(Instant, String)>,
     findings: Vec<Finding>,
 }
+
+/// By which a socket that was made again is recognised: its inode and the time of its change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct SocketIdentity(u64, i64, i64);
 
 #[derive(Debug)]
 struct KnownPod {
@@ -103,6 +112,8 @@ impl Link {
             wakes: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             due: None,
             wait: Duration::ZERO,
+            follows_runtime: None,
+            socket: None,
             spawned: Instant::now(),
             pods: BTreeMap::new(),
             next_id: 0,
@@ -116,6 +127,7 @@ impl Link {
     }
 
     fn spawn(&mut self) -> io::Result<()> {
+        (self.follows_runtime, self.socket) = (None, self.runtime_socket());
         let mut child = WatcherChild::start(&self.setup.program)?;
         if let Some(channel) = child.channel() {
             let data = epoll::EventData::new_u64(0);
@@ -137,6 +149,30 @@ impl Link {
         if let Err(error) = self.spawn() {
             self.put_off(now);
             self.notice(format!("the watcher of the pods cannot be started again: {error}"));
+        }
+    }
+
+    /// The socket of the container runtime as it is now.
+    fn runtime_socket(&self) -> Option<SocketIdentity> {
+        let metadata = std::fs::metadata(self.setup.begin.nri.as_ref()?).ok()?;
+        Some(SocketIdentity(metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
+    }
+
+    /// Starts another watcher if this one does not follow the container runtime, which has made
+    /// a new socket since: only a watcher that has not given up its rights can connect to it.
+    fn rejoin_runtime(&mut self) {
+        if self.follows_runtime != Some(false) {
+            return;
+        }
+        let socket = self.runtime_socket();
+        if socket.is_some() && socket != self.socket {
+            self.ending.extend(self.child.take().map(WatcherChild::end));
+            (self.follows_runtime, self.due) = (None, None);
+            self.notice(
+                "the watcher of the pods is started again, to follow the container \
+                         runtime at its new socket"
+                    .to_owned(),
+            );
         }
     }
 
@@ -183,6 +219,7 @@ impl Link {
                 let since = self.lost.take().map_or(now, |(since, _)| since);
                 self.lost = Some((since, why));
             }
+            FromWatcher::Runtime(follows) => self.follows_runtime = Some(follows),
             FromWatcher::Notice(text) => self.notice(shorten(text)),
         }
     }
@@ -293,6 +330,9 @@ impl KnownPod {
                     .to_owned(),
             );
         }
+        if let Some(why) = cgroup::placed(roots, &self.order.cpus) {
+            return Standing::LeftAlone(why);
+        }
         let candidates = cgroup::candidates(&self.order, cgroup_root);
         let Some(cgroup) = cgroup::find(roots, &candidates) else { return Standing::Waits };
         if let Some(why) = cgroup::confined(roots, &cgroup) {
@@ -314,6 +354,7 @@ impl Discovery for Link {
     fn poll(&mut self) -> Vec<Finding> {
         let now = Instant::now();
         self.ending.retain_mut(|process| process.end_status(now).is_none());
+        self.rejoin_runtime();
         self.revive(now);
         if let Some(child) = &mut self.child {
             let (messages, received) = child.receive();

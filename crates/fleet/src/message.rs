@@ -53,6 +53,8 @@ pub(crate) struct Begin {
     pub(crate) kubeconfig: Option<String>,
     /// The templates for pods, in order.
     pub(crate) templates: Vec<TemplateOffer>,
+    /// The socket of the container runtime's NRI, if it is to be used.
+    pub(crate) nri: Option<String>,
     /// What is known of the kubelet's CPU manager.
     pub(crate) cpu_manager: CpuManager,
     /// Whether the thread that has started the watcher lives as long as the agent.
@@ -115,6 +117,8 @@ pub(crate) enum FromWatcher {
     Heard,
     /// The API server cannot be reached, or refuses.
     Lost(String),
+    /// Whether the container runtime reports its containers.
+    Runtime(bool),
     /// A message for the journal.
     Notice(String),
 }
@@ -128,7 +132,7 @@ pub(crate) enum Service {
 }
 
 /// The program that runs a container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Runtime {
     Containerd,
     CriO,
@@ -136,12 +140,26 @@ pub(crate) enum Runtime {
 }
 
 /// One container.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct ContainerId {
     /// Its runtime.
     pub(crate) runtime: Runtime,
     /// Its number, written as 64 hexadecimal digits.
     pub(crate) number: [u8; 32],
+}
+
+impl ContainerId {
+    /// Reads 64 hexadecimal digits.
+    pub(crate) fn parse(runtime: Runtime, hex: &str) -> Option<Self> {
+        let mut number = [0; 32];
+        if hex.len() != 64 || !hex.is_ascii() {
+            return None;
+        }
+        for (at, byte) in number.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).ok()?;
+        }
+        Some(Self { runtime, number })
+    }
 }
 
 /// A pod that is to be managed.
@@ -169,6 +187,9 @@ pub(crate) struct PodOrder {
     pub(crate) objectives: Vec<Bound>,
     /// Whether the kubelet may have given it cores of its own.
     pub(crate) may_be_exclusive: bool,
+    /// The cores that the runtime has set for one of its containers, the fewest; empty if it has
+    /// set none, or does not report them.
+    pub(crate) cpus: String,
 }
 
 /// An objective in numbers.
@@ -270,6 +291,9 @@ impl PodOrder {
         if self.otlp_service.as_ref().is_some_and(|service| !is_service(service)) {
             return Err("a pod with a service.name that is none".to_owned());
         }
+        if !is_cpus(&self.cpus) {
+            return Err("a pod whose cores are no list".to_owned());
+        }
         if usize::from(self.template) >= templates {
             return Err(format!("a pod of template {}", self.template));
         }
@@ -291,6 +315,11 @@ fn is_name(text: &str) -> bool {
 pub(crate) fn is_uid(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
     (1..=64).contains(&text.len()) && text.bytes().all(is_allowed)
+}
+
+/// Whether a text may be a list of cores such as `0-3,7`, or empty.
+pub(crate) fn is_cpus(text: &str) -> bool {
+    text.len() <= TEXT_MAX && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b',' | b'-'))
 }
 
 /// Shortens a text to [`TEXT_MAX`] bytes.
@@ -316,6 +345,7 @@ pub(crate) mod tests {
             template: 0,
             objectives: Vec::new(),
             may_be_exclusive: false,
+            cpus: String::new(),
         }
     }
 
@@ -332,6 +362,7 @@ pub(crate) mod tests {
         assert!(with(|order| order.name = "a/b".to_owned()));
         assert!(with(|order| order.namespace = "a\u{1b}[2J".to_owned()));
         assert!(with(|order| order.template = 1));
+        assert!(with(|order| order.cpus = "0-3\n".to_owned()));
         assert!(with(|order| order.container_name = "\"} or x{".to_owned()));
         assert!(with(|order| order.otlp_service = Some("a\n".to_owned())));
         let tail = |percent, bound_ns| Bound::Tail { percent, bound_ns };

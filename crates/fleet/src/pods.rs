@@ -140,14 +140,7 @@ fn parse_id(text: &str) -> Option<ContainerId> {
         "docker" => Runtime::Docker,
         _ => return None,
     };
-    let mut number = [0; 32];
-    if hex.len() != 64 || !hex.is_ascii() {
-        return None;
-    }
-    for (at, byte) in number.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).ok()?;
-    }
-    Some(ContainerId { runtime, number })
+    ContainerId::parse(runtime, hex)
 }
 
 /// Whether a container requests a whole number of CPUs.

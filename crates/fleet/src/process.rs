@@ -10,6 +10,7 @@ mod health;
 
 use crate::events::EventLimits;
 use crate::message::{Begin, FROM_MAX, FromWatcher, TO_MAX, ToWatcher, shorten};
+use crate::nri::{self, ContainerChange, PluginError, Reports};
 use crate::objective::LatencyObjective;
 use crate::pods::PodFacts;
 use crate::table::{Outcome, PodEvent, Table};
@@ -28,6 +29,7 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, stdin};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -64,6 +66,8 @@ pub fn run() -> anyhow::Result<()> {
     let channel = UnixStream::from_std(channel)?;
     drop(inside);
     let rights = config.as_ref().map(api::rights_of).unwrap_or_default();
+    // The socket of the container runtime is root's.
+    let container_runtime = begin.nri.as_deref().map(connect);
     let gaps = confine(&begin, &rights);
     let table = Table::new(&begin).map_err(anyhow::Error::msg)?;
     let out = Out { channel: &channel };
@@ -77,8 +81,19 @@ pub fn run() -> anyhow::Result<()> {
                 return out.send(&[FromWatcher::Lost(shorten(why))]).await;
             }
         };
-        Watcher::new(begin.node, config, table, out)?.serve(frames).await
+        let mut watcher = Watcher::new(begin.node, config, table, out)?;
+        watcher.follow_runtime(container_runtime);
+        watcher.serve(frames).await
     })
+}
+
+/// Connects to a container runtime.
+///
+/// # Errors
+/// Why it cannot be followed.
+fn connect(socket: &str) -> Result<StdUnixStream, String> {
+    let connected = nri::connect(Path::new(socket));
+    connected.map_err(|error| format!("cannot connect to {socket}: {error}"))
 }
 
 /// Reads the first message.
@@ -148,6 +163,8 @@ struct Watcher<'a> {
     events: mpsc::Sender<PodEvent>,
     health: Health,
     throttle: Throttle,
+    /// What the container runtime reports, if it is followed.
+    reports: Option<Reports>,
     /// When the client was made.
     renewed: Instant,
     /// Resources of a listing that has begun.
@@ -180,11 +197,48 @@ impl<'a> Watcher<'a> {
             events,
             health: Health::default(),
             throttle,
+            reports: None,
             renewed: Instant::now(),
             listed: None,
             has_no_rules: false,
             out,
         })
+    }
+
+    /// Follows the container runtime, if there is to be one. Must be called in a local set.
+    fn follow_runtime(&mut self, connected: Option<Result<StdUnixStream, String>>) {
+        let Some(connected) = connected else { return };
+        let followed = connected.and_then(|it| nri::follow(it).map_err(|error| error.to_string()));
+        match followed {
+            Ok(reports) => self.reports = Some(reports),
+            Err(why) => self.lose_runtime(&why),
+        }
+    }
+
+    fn lose_runtime(&mut self, why: &str) {
+        self.reports = None;
+        self.table.lose_containers();
+        self.health.note(format!(
+            "the container runtime is not followed: {why}; what the API server reports counts"
+        ));
+        self.health.report_runtime(false);
+    }
+
+    /// Takes in what the container runtime has reported.
+    fn take_report(&mut self, report: Result<Vec<ContainerChange>, PluginError>) {
+        let changes = match report {
+            Ok(changes) => changes,
+            Err(why) => return self.lose_runtime(&why.to_string()),
+        };
+        for change in changes {
+            if let ContainerChange::All(all) = &change {
+                let count = all.len();
+                let text = format!("the container runtime reports its containers: {count} run");
+                self.health.note(text);
+                self.health.report_runtime(true);
+            }
+            self.table.take_containers(change);
+        }
     }
 
     /// Watches until the agent has ended.
@@ -232,6 +286,7 @@ impl<'a> Watcher<'a> {
                         return Ok(None);
                     }
                 }
+                report = nri::next(self.reports.as_mut()) => self.take_report(report),
                 () = tokio::time::sleep(probe_in) => {
                     self.note_held();
                     next = self.probe().await;

@@ -2,9 +2,13 @@
 //! messages for the agent and Events for pods.
 
 use crate::annotations::PodSettings;
+use crate::cgroup;
+use crate::containers::Containers;
 use crate::message::{
-    Begin, Bound, FromWatcher, Kind, Measured, PODS_MAX, PodOrder, TemplateOffer, shorten,
+    Begin, Bound, ContainerId, FromWatcher, Kind, Measured, PODS_MAX, PodOrder, TemplateOffer,
+    shorten,
 };
+use crate::nri::{ContainerChange, RuntimeContainer};
 use crate::objective::{LatencyObjectiveSpec, ObjectiveRule};
 use crate::pods::PodFacts;
 use crate::selector;
@@ -42,6 +46,8 @@ pub(crate) struct Table {
     templates: Vec<(Selector, TemplateOffer)>,
     cpu_manager: CpuManager,
     pods: BTreeMap<String, PodFacts>,
+    /// What the container runtime reports; `None` while it does not.
+    containers: Option<Containers>,
     /// By namespace and name.
     rules: BTreeMap<(String, String), ObjectiveRule>,
     /// What the agent knows, by UID.
@@ -70,6 +76,7 @@ impl Table {
             templates: begin.templates.iter().map(template).collect::<Result<_, String>>()?,
             cpu_manager: begin.cpu_manager,
             pods: BTreeMap::new(),
+            containers: None,
             rules: BTreeMap::new(),
             sent: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -184,6 +191,32 @@ impl Table {
         uids.iter().for_each(|uid| self.decide(uid));
     }
 
+    /// Takes what the container runtime has reported, from its first listing on.
+    pub(crate) fn take_containers(&mut self, change: ContainerChange) {
+        let is_first = self.containers.is_none();
+        if is_first && !matches!(change, ContainerChange::All(_)) {
+            return;
+        }
+        let uids = self.containers.get_or_insert_default().take(change);
+        if is_first {
+            self.decide_all();
+        } else {
+            uids.iter().for_each(|uid| self.decide(uid));
+        }
+    }
+
+    /// The container runtime reports nothing any longer: the status of pods counts again.
+    pub(crate) fn lose_containers(&mut self) {
+        if self.containers.take().is_some() {
+            self.decide_all();
+        }
+    }
+
+    fn decide_all(&mut self) {
+        let uids: Vec<String> = self.pods.keys().cloned().collect();
+        uids.iter().for_each(|uid| self.decide(uid));
+    }
+
     /// Whether a rule may be kept: it is kept already, or there is room for one more.
     fn has_room_for(&self, key: &(String, String)) -> bool {
         let begin = (key.0.clone(), String::new());
@@ -254,7 +287,8 @@ impl Table {
         let own = PodSettings::read(&pod.labels, &pod.annotations)?;
         let rule = self.rule_of(pod)?;
         let settings = rule.map_or_else(|| own.clone(), |rule| own.clone().or(&rule.settings));
-        if settings.manage == Some(false) || pod.running.is_empty() {
+        let running = self.running_of(pod);
+        if settings.manage == Some(false) || running.is_empty() {
             return Ok(None);
         }
         let Some(template) = self.template_of(pod, &settings)? else { return Ok(None) };
@@ -264,7 +298,7 @@ impl Table {
                 let known = pod.containers.join(", ");
                 return Err(format!("lull.dev/container names `{name}`: there are {known}"));
             }
-            Some(name) => match pod.running.get(name) {
+            Some(name) => match running.get(name) {
                 None => return Ok(None),
                 Some(None) => {
                     return Err(format!("container `{name}` is of a runtime that is not known"));
@@ -274,6 +308,7 @@ impl Table {
         };
         let objectives = settings.objectives.iter().map(|one| Bound::from(one.objective)).collect();
         Ok(Some(PodOrder {
+            cpus: self.cpus_of(pod, container),
             container_name: settings.container.unwrap_or_default(),
             workload: pod.workload.clone(),
             otlp_service: settings.service,
@@ -284,8 +319,37 @@ impl Table {
             container,
             template,
             objectives,
-            may_be_exclusive: pod.has_whole_cpus && self.cpu_manager != CpuManager::None,
+            // The runtime reports the cores that the CPU manager sets.
+            may_be_exclusive: pod.has_whole_cpus
+                && self.cpu_manager != CpuManager::None
+                && self.containers.is_none(),
         }))
+    }
+
+    /// The containers of a pod that run, by name: as its runtime reports them, else as the API
+    /// server does.
+    fn running_of(&self, pod: &PodFacts) -> BTreeMap<String, Option<ContainerId>> {
+        if self.containers.is_none() {
+            return pod.running.clone();
+        }
+        let reported = self.reported_of(pod);
+        reported.map(|one| (one.name.clone(), Some(one.id))).collect()
+    }
+
+    /// What the runtime reports of the containers of a pod, but for those that only prepare it.
+    fn reported_of<'a>(&'a self, pod: &'a PodFacts) -> impl Iterator<Item = &'a RuntimeContainer> {
+        let all = self.containers.as_ref().map_or(&[][..], |all| all.of_pod(&pod.uid));
+        all.iter().filter(move |one| pod.containers.contains(&one.name))
+    }
+
+    /// The cores that the runtime has set for a container of a pod, or for any of them; the fewest.
+    fn cpus_of(&self, pod: &PodFacts, container: Option<ContainerId>) -> String {
+        let reported = self.reported_of(pod);
+        let of_app = reported.filter(|one| container.is_none_or(|id| one.id == id));
+        let set = of_app.filter_map(|one| Some((cgroup::cores(&one.cpus)?, &one.cpus)));
+        // Of an empty list there are no cores.
+        let fewest = set.filter(|(count, _)| *count > 0).min();
+        fewest.map(|(_, cpus)| cpus.clone()).unwrap_or_default()
     }
 
     /// The `LatencyObjective` that selects a pod.

@@ -9,11 +9,13 @@ mod cluster {
     pub(crate) mod agent;
     mod chart;
     pub(crate) mod node;
+    pub(crate) mod runtime;
     pub(crate) mod server;
 }
 
 use cluster::agent::RunningAgent;
 use cluster::node::Node;
+use cluster::runtime::Runtime;
 use cluster::server::{Programs, Server};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -50,6 +52,7 @@ fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
     the_token_expires(&mut server, &mut node, &agent);
 
     latency_is_that_of_the_pod_that_is_the_app(&server, &mut node, &agent);
+    a_runtime_reports_containers_before_the_server_does(&server, &mut node, &agent);
 
     server.accepts_the_job_for_cells();
     server.receiver_has_a_service();
@@ -243,6 +246,52 @@ fn latency_is_that_of_the_pod_that_is_the_app(
     });
     node.delete(server, "exported-a");
     agent.wait_until_said("pod default/exported-a is no longer managed");
+}
+
+/// Containers as the runtime of the node reports them by NRI.
+fn a_runtime_reports_containers_before_the_server_does(
+    server: &Server,
+    node: &mut Node,
+    agent: &RunningAgent,
+) {
+    let before = agent.present();
+    agent.assert_said("the container runtime is not followed: cannot connect to");
+    let start = |node: &Node| {
+        let running = node.containers();
+        let runtime = Runtime::start(&server.programs.runtime, server, &running);
+        let count = running.len();
+        agent
+            .wait_until_said(&format!("the container runtime reports its containers: {count} run"));
+        runtime
+    };
+    let mut runtime = start(node);
+    node.run_pod(server, "early", &json!({}));
+    let (uid, id) = (node.uid("early").to_owned(), node.container("early"));
+    let begun = Instant::now();
+    runtime.report("start", &uid, &id, "");
+    agent.wait_for_present(before + 1);
+    eprintln!("a pod without a status is managed {:.2?} after its start", begun.elapsed());
+    // As the kubelet's CPU manager does, and takes back.
+    runtime.report("update", &uid, &id, "0");
+    agent.wait_until_said(
+        "pod default/early is left alone: its container runtime has set the cores 0",
+    );
+    agent.wait_for_present(before);
+    runtime.report("update", &uid, &id, "");
+    agent.wait_for_present(before + 1);
+    runtime.report("stop", &uid, &id, "");
+    agent.wait_for_present(before);
+    runtime.report("remove", &uid, &id, "");
+    runtime.report("start", &uid, &id, "");
+    agent.wait_for_present(before + 1);
+    drop(runtime);
+    agent.wait_until_said("the container runtime is not followed: it has closed the connection");
+    agent.wait_for_present(before);
+    node.delete(server, "early");
+    node.create(server, "late", &json!({}));
+    let _runtime = start(node);
+    agent.wait_until_said("to follow the container runtime at its new socket");
+    agent.wait_for_present(before + 1);
 }
 
 /// Waits until something holds; more time than any step takes on a loaded machine.

@@ -45,4 +45,9 @@ pub struct KubernetesSection {
     /// smaller than the node's is left alone in any case.
     #[schemars(extend("default" = "unknown"))]
     pub cpu_manager: CpuManager,
+    /// The socket of the container runtime's NRI (containerd and CRI-O have it at
+    /// `/var/run/nri/nri.sock`). The runtime then reports containers as they start and end, and
+    /// the cores that the kubelet's CPU manager gives them; if absent the status of pods counts.
+    #[schemars(example = &"/var/run/nri/nri.sock")]
+    pub nri: Option<PathBuf>,
 }

@@ -107,6 +107,44 @@ fn a_pod_that_is_placed_by_another_program_is_left_alone() {
 }
 
 #[test]
+fn a_pod_is_left_alone_at_once_when_its_runtime_sets_its_cores() {
+    let mut node = Node::new();
+    node.cgroup("kubepods/burstable/pod1a", "0-3");
+    assert!(node.say(FromWatcher::Pod(order("1a")))[0].starts_with("1 pod"));
+    let placed = PodOrder { cpus: "2-3".to_owned(), ..order("1a") };
+    let found = node.say(FromWatcher::Pod(placed));
+    assert_eq!(found[0], "1 gone");
+    assert!(found[1].contains("the cores 2-3, 2 of the node's 4"), "{found:?}");
+    let all = PodOrder { cpus: "0-3".to_owned(), ..order("1a") };
+    assert!(node.say(FromWatcher::Pod(all))[0].starts_with("1 pod"), "it is free again");
+}
+
+#[test]
+fn a_watcher_without_a_runtime_is_replaced_once_there_is_a_new_socket() {
+    let mut node = Node::new();
+    let socket = node.tree.path().join("nri.sock");
+    node.link.setup.begin.nri = Some(socket.display().to_string());
+    node.link.rejoin_runtime();
+    assert!(node.found().is_empty(), "the watcher has not said yet whether it has a runtime");
+    node.say(FromWatcher::Runtime(false));
+    node.link.rejoin_runtime();
+    assert!(node.found().is_empty() && node.link.child.is_some(), "there is no socket");
+    std::fs::write(&socket, "").unwrap();
+    node.link.rejoin_runtime();
+    assert!(node.found()[0].contains("its new socket") && node.link.child.is_none());
+    node.link.revive(node.now);
+    assert!(node.link.child.is_some());
+    node.say(FromWatcher::Runtime(false));
+    node.link.rejoin_runtime();
+    assert!(node.found().is_empty(), "that socket was tried");
+    node.say(FromWatcher::Runtime(true));
+    std::fs::remove_file(&socket).unwrap();
+    std::fs::write(&socket, "").unwrap();
+    node.link.rejoin_runtime();
+    assert!(node.found().is_empty(), "a watcher that follows a runtime stays");
+}
+
+#[test]
 fn what_no_watcher_sends_is_refused() {
     let mut node = Node::new();
     node.cgroup("system.slice", "0-3");

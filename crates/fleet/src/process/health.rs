@@ -44,6 +44,11 @@ impl Health {
         self.messages.push(FromWatcher::Notice(shorten(text)));
     }
 
+    /// Whether the container runtime reports its containers.
+    pub(super) fn report_runtime(&mut self, is_followed: bool) {
+        self.messages.push(FromWatcher::Runtime(is_followed));
+    }
+
     pub(super) const fn is_lost(&self) -> bool {
         self.lost.is_some()
     }

@@ -1,6 +1,7 @@
 //! Pods that come, change and go, and what is reported to the agent of them.
 
 use super::*;
+use crate::containers::tests::container;
 use crate::pods::tests::{facts, mirror, pod};
 use serde_json::{Value, json};
 
@@ -298,4 +299,56 @@ fn more_pods_than_a_node_has_are_left_and_said_once() {
     let messages = table.take().messages;
     let notices = messages.iter().filter(|it| matches!(it, FromWatcher::Notice(_))).count();
     assert_eq!((messages.len(), notices), (PODS_MAX + 1, 1));
+}
+
+/// A pod whose kubelet has not reported its container yet.
+fn pending(uid: &str) -> PodFacts {
+    let mut pod = pod(uid, &json!({}));
+    pod["status"] = json!({ "phase": "Pending", "qosClass": "Guaranteed" });
+    pod["spec"]["containers"][0]["resources"] = json!({ "limits": { "cpu": "2" } });
+    facts(pod)
+}
+
+#[test]
+fn a_pod_is_managed_once_its_runtime_has_started_it_whatever_its_status_says() {
+    let mut table = table();
+    table.apply(pending("1"));
+    apply(&mut table, "2", &json!({}));
+    assert_eq!(sent_by(&mut table), ["2 in 0"], "the status counts without a runtime");
+    table.take_containers(ContainerChange::Runs(container("1", 1, "")));
+    assert!(sent_by(&mut table).is_empty(), "before its listing a runtime has not told all");
+    table.take_containers(ContainerChange::All(Vec::new()));
+    assert_eq!(sent_by(&mut table), ["2 gone"], "its status is late");
+    table.take_containers(ContainerChange::Runs(container("1", 1, "")));
+    let messages = table.take().messages;
+    let [FromWatcher::Pod(order)] = &messages[..] else { panic!("{messages:?}") };
+    assert_eq!((order.uid.as_str(), order.cpus.as_str()), ("1", ""));
+    assert!(!order.may_be_exclusive, "the CPU manager has given it no cores");
+    let init = RuntimeContainer { name: "init".to_owned(), ..container("3", 3, "") };
+    table.take_containers(ContainerChange::Runs(init));
+    table.apply(pending("3"));
+    assert!(sent_by(&mut table).is_empty(), "a container that only prepares the pod");
+    table.take_containers(ContainerChange::Ended(container("1", 1, "").id));
+    assert_eq!(sent_by(&mut table), ["1 gone"]);
+    table.lose_containers();
+    assert_eq!(sent_by(&mut table), ["2 in 0"], "the status counts again");
+}
+
+#[test]
+fn cores_that_the_runtime_sets_are_passed_on_at_once() {
+    let mut table = table();
+    table.apply(pending("1"));
+    table.take_containers(ContainerChange::All(vec![container("1", 1, "0-7")]));
+    let cpus = |table: &mut Table| {
+        let messages = table.take().messages;
+        let [FromWatcher::Pod(order)] = &messages[..] else { panic!("{messages:?}") };
+        order.cpus.clone()
+    };
+    assert_eq!(cpus(&mut table), "0-7");
+    table.take_containers(ContainerChange::Changed(container("1", 1, "2-3")));
+    assert_eq!(cpus(&mut table), "2-3");
+    table.take_containers(ContainerChange::Runs(container("1", 2, "0-3")));
+    assert!(table.take().messages.is_empty(), "the fewest cores of its containers");
+    table.take_containers(ContainerChange::Changed(container("1", 1, "")));
+    assert_eq!(cpus(&mut table), "0-3");
 }

@@ -1,6 +1,7 @@
 //! The agent with the config of the chart, read by its metrics and its journal.
 
 use super::node;
+use super::runtime;
 use super::server::{END, Process, Server};
 use crate::{wait_or, wait_until};
 use lull_measure::push::{LatencyWindow, Message};
@@ -56,6 +57,7 @@ impl RunningAgent {
         let otlp = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let config = config.replace("0.0.0.0:7077", &page.to_string());
         let config = config.replace("[agent]\n", &format!("[agent]\notlp = \"{otlp}\"\n"));
+        let config = config.replace("/var/run/nri/nri.sock", &runtime::socket(server));
         let config = config.replace("/run/lull", &own("state"));
         let config = config.replace("/var/lib/lull/runs", &own("runs"));
         let path = place.join("lull.toml");

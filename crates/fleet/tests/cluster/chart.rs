@@ -69,6 +69,24 @@ fn the_port_of_the_receiver_is_open_only_where_it_is_enabled() {
 }
 
 #[test]
+fn the_socket_of_the_runtime_is_mounted_only_where_it_is_named() {
+    let helm = match server::helm() {
+        Ok(helm) => helm,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    let with = render(&helm, &["kubernetes.nri=/run/other/nri.sock"]).unwrap();
+    let set = manifest(&with, "DaemonSet").unwrap();
+    assert!(set.contains("{ name: nri, mountPath: \"/run/other\", readOnly: true }"), "{set}");
+    assert!(set.contains("hostPath: { path: \"/run/other\", type: DirectoryOrCreate }"), "{set}");
+    let socket = config(&with).kubernetes.nri;
+    assert_eq!(socket.as_deref(), Some(Path::new("/run/other/nri.sock")));
+    let without = render(&helm, &["kubernetes.nri=null"]).unwrap();
+    assert!(!manifest(&without, "DaemonSet").unwrap().contains("nri"), "{without}");
+    assert_eq!(config(&without).kubernetes.nri, None);
+    assert!(render(&helm, &["kubernetes.nri=nri.sock"]).is_err(), "the schema wants a path");
+}
+
+#[test]
 fn values_of_an_older_release_keep_the_port_of_the_node_open() {
     let helm = match server::helm() {
         Ok(helm) => helm,

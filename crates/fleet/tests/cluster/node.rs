@@ -34,6 +34,24 @@ impl Node {
 
     /// Creates a pod of the node with a running container.
     pub(crate) fn create(&mut self, server: &Server, name: &str, annotations: &Value) {
+        self.run_pod(server, name, annotations);
+        let uid = self.uid(name);
+        let status = json!({ "status": {
+            "phase": "Running",
+            "containerStatuses": [{
+                "name": "main", "image": "image", "imageID": "", "ready": true, "restartCount": 0,
+                "containerID": format!("containerd://{}", container(uid)),
+                "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } },
+            }],
+        } });
+        let patch = Patch::Strategic(status);
+        let how = PatchParams::default();
+        server.runtime.block_on(pods(server).patch_status(name, &how, &patch)).unwrap();
+    }
+
+    /// Creates and runs a pod of which the API server hears no more, as long as its kubelet has not
+    /// reported its status.
+    pub(crate) fn run_pod(&mut self, server: &Server, name: &str, annotations: &Value) {
         let pods = pods(server);
         let kind = name.split('-').next().unwrap_or_default();
         let labels = json!({ kind: "yes" });
@@ -49,17 +67,17 @@ impl Node {
         let uid = made.metadata.uid.unwrap();
         let live = self.run(&uid);
         self.pods.insert(name.to_owned(), live);
-        let status = json!({ "status": {
-            "phase": "Running",
-            "containerStatuses": [{
-                "name": "main", "image": "image", "imageID": "", "ready": true, "restartCount": 0,
-                "containerID": format!("containerd://{}", container(&uid)),
-                "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } },
-            }],
-        } });
-        let patch = Patch::Strategic(status);
-        let how = PatchParams::default();
-        server.runtime.block_on(pods.patch_status(name, &how, &patch)).unwrap();
+    }
+
+    /// The number of the container of a pod.
+    pub(crate) fn container(&self, name: &str) -> String {
+        container(self.uid(name))
+    }
+
+    /// The containers that run: the UIDs of their pods, and their numbers.
+    pub(crate) fn containers(&self) -> Vec<(String, String)> {
+        let uids = self.pods.values().map(|pod| pod.uid.clone());
+        uids.map(|uid| (uid.clone(), container(&uid))).collect()
     }
 
     /// The UID of a pod.

@@ -32,6 +32,8 @@ pub(crate) struct Programs {
     helm: PathBuf,
     etcd: PathBuf,
     openssl: PathBuf,
+    /// A container runtime of the test.
+    pub(crate) runtime: PathBuf,
 }
 
 impl Programs {
@@ -51,6 +53,7 @@ impl Programs {
         Ok(Self {
             apiserver: built("kubernetes-1.34.2/bin/kube-apiserver")?,
             helm: helm()?,
+            runtime: built("nri-runtime/bin/nri-runtime")?,
             etcd: installed("etcd")?,
             openssl: installed("openssl")?,
             lull: lull()?,

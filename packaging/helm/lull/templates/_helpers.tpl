@@ -56,6 +56,9 @@ cpu_manager = {{ .Values.kubernetes.cpuManager | default "unknown" | toJson }}
 {{- with .Values.kubernetes.cgroupRoot }}
 cgroup_root = {{ toJson . }}
 {{- end }}
+{{- with .Values.kubernetes.nri }}
+nri = {{ toJson . }}
+{{- end }}
 [policy]
 name = {{ toJson .Values.policy }}
 {{- range $template := .Values.match }}

@@ -1,0 +1,80 @@
+//! The connection with a runtime, which is a thread of the test.
+
+use super::message::{Configure, PLUGIN, Request, Synchronize};
+use super::trunk::{Connection, MessageType, Packet, Trunk, encode};
+use super::*;
+use prost::Message;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use tokio::task::LocalSet;
+
+/// The runtime's end of a connection.
+struct Peer {
+    stream: StdUnixStream,
+    trunk: Trunk,
+    calls: u32,
+}
+
+impl Peer {
+    /// Waits for the next message of the plug-in.
+    fn receive(&mut self) -> Packet {
+        let mut bytes = [0; 4_096];
+        loop {
+            let count = self.stream.read(&mut bytes).unwrap();
+            assert!(count > 0, "the plug-in has gone");
+            if let Some(packet) = self.trunk.add(&bytes[..count]).unwrap().pop() {
+                return packet;
+            }
+        }
+    }
+
+    /// Calls the plug-in and waits for its answer.
+    fn call(&mut self, method: &str, payload: &impl Message) {
+        self.calls += 1;
+        let stream = self.calls * 2 - 1;
+        let call = Request {
+            service: PLUGIN.to_owned(),
+            method: method.to_owned(),
+            payload: payload.encode_to_vec(),
+        };
+        let (connection, kind) = (Connection::Plugin, MessageType::Request);
+        let payload = call.encode_to_vec();
+        let mut bytes = Vec::new();
+        encode(&Packet { connection, stream, kind, payload }, &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+        let answer = self.receive();
+        assert_eq!((answer.kind, answer.stream), (MessageType::Response, stream));
+    }
+}
+
+#[test]
+fn a_runtime_is_answered_before_its_reports_are_read_and_its_end_is_one() {
+    let place = tempfile::tempdir().unwrap();
+    let socket = place.path().join("nri.sock");
+    assert!(connect(&socket).is_err());
+    let listener = UnixListener::bind(&socket).unwrap();
+    let (finish, finished) = tokio::sync::oneshot::channel();
+    let thread = std::thread::spawn(move || {
+        let stream = listener.accept().unwrap().0;
+        let mut peer = Peer { stream, trunk: Trunk::default(), calls: 0 };
+        let registration = peer.receive();
+        assert_eq!(registration.connection, Connection::Runtime);
+        peer.call("Configure", &Configure { runtime_name: "containerd".to_owned() });
+        peer.call("Synchronize", &Synchronize::default());
+        peer.call("Synchronize", &Synchronize::default());
+        // All is answered, and nothing read.
+        finish.send(()).unwrap();
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        let mut reports = follow(connect(&socket).unwrap()).unwrap();
+        finished.await.unwrap();
+        for _ in 0..2 {
+            let changes = next(Some(&mut reports)).await.unwrap();
+            assert_eq!(changes, [ContainerChange::All(Vec::new())]);
+        }
+        let end = next(Some(&mut reports)).await;
+        assert!(matches!(end, Err(PluginError::Closed)), "{end:?}");
+    });
+    thread.join().unwrap();
+}
