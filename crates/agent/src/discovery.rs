@@ -1,8 +1,8 @@
 //! Apps that a discovery finds while the agent runs: the seam for the pods of a node.
 //!
 //! A [`Discovery`] is handed to [`Agent::discovery`](crate::Agent::discovery). The session calls
-//! [`Discovery::poll`] between epochs and gives each workload a free app of its template
-//! (`[[match]]` with `pods`). It passes on what happens to a workload by
+//! [`Discovery::poll`] between epochs, and within them when there is something new, and gives each
+//! workload a free app of its template (`[[match]]` with `pods`). It passes on what happens to a workload by
 //! [`Discovery::report`].
 
 use lull_control::Objective;
@@ -22,8 +22,8 @@ pub trait Discovery: Send {
     /// How long ago its source last answered, or why that is not known.
     fn silence(&self) -> Gauge<Nanos>;
 
-    /// A descriptor that is readable while [`Discovery::poll`] has something to return; the
-    /// present epoch then ends early.
+    /// A descriptor that is readable while [`Discovery::poll`] has something to return. New
+    /// workloads then become apps within the present epoch; all else waits for its end.
     fn wakes(&self) -> Option<OwnedFd>;
 }
 

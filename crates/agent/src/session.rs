@@ -120,6 +120,10 @@ impl Session {
     /// epochs for a minute is regarded as stuck, and its guard kills it and restores the knobs.
     pub fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
         self.discover();
+        let length = self.control.epoch();
+        while self.control.plant_mut().wait_for_news(length)? {
+            self.discover_arrivals();
+        }
         let mut epoch = self.control.turn()?;
         if epoch.entries.iter().any(|entry| entry.event.changes_machine()) {
             self.admission_controllers.order(Order::MachineChanged);

@@ -6,6 +6,7 @@ use crate::{
     AppSpec, Applied, Controller, Discovery, EpochRule, Observation, Pace, Plan, Plant, PlantError,
     Policy, RebuildPolicy, Rng, Rules, Standing,
 };
+use lull_measure::Nanos;
 
 /// One plant under one controller.
 pub struct ControlLoop<P> {
@@ -57,6 +58,11 @@ impl<P: Plant> ControlLoop<P> {
         let number = self.number;
         self.number += 1;
         Ok(Epoch { number, seen, standing, plan, entries, safe: self.controller.is_safe() })
+    }
+
+    /// Returns the length of the next epoch.
+    pub fn epoch(&self) -> Nanos {
+        self.pace.epoch()
     }
 
     /// The plant, to look at.

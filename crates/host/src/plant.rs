@@ -119,6 +119,8 @@ pub struct HostPlant {
     owners: Owners,
     /// Whether an arrival ended the last epoch early.
     was_cut: bool,
+    /// The wait for the end of the present epoch, once it has begun.
+    epoch_wait: Option<EpochWait>,
     /// Foreign changes found before the end of the epoch.
     early_foreign: Vec<ForeignChange>,
     notices: RefCell<Vec<String>>,
@@ -140,6 +142,18 @@ struct Gauges {
     events: Events,
     waits: RunQueue,
     push: Option<PushGauge>,
+}
+
+/// The wait for the end of an epoch, which news of a discovery interrupt. Times are of
+/// `CLOCK_MONOTONIC`.
+#[derive(Debug, Clone, Copy)]
+struct EpochWait {
+    /// Whether an arrival may end the epoch early.
+    may_cut: bool,
+    /// When absent apps were looked for last.
+    looked: Nanos,
+    /// From when on news interrupt it.
+    news_from: Nanos,
 }
 
 /// When epochs begin and end, `CLOCK_MONOTONIC`.
@@ -201,6 +215,7 @@ impl HostPlant {
             pace: Pace { begin: now, last: now, deadline: now },
             owners: Owners::default(),
             was_cut: false,
+            epoch_wait: None,
             early_foreign: Vec::new(),
             notices: RefCell::default(),
             unrestored: Vec::new(),
@@ -271,8 +286,8 @@ impl HostPlant {
         })
     }
 
-    /// Ends an epoch early, as an arrival does, once this descriptor is readable: what it announces
-    /// is taken in between epochs.
+    /// Sets the descriptor that is readable while a discovery has news, for
+    /// [`HostPlant::wait_for_news`].
     pub fn set_discovery(&mut self, wakes: Option<OwnedFd>) {
         self.discovery = wakes;
     }

@@ -6,7 +6,7 @@
 use super::Session;
 use super::policy::{policy_of, shadow_of};
 use crate::config::Config;
-use crate::discovery::{Discovery, Finding, PodIdentity, Report, ReportKind, Workload};
+use crate::discovery::{Discovery, Finding, Report, ReportKind, Workload};
 use lull_control::journal::{Entry, Event};
 use lull_control::{AppId, AppSpec, Epoch, Knob, Objective, Plant};
 use lull_host::apps::Berths;
@@ -39,6 +39,8 @@ pub(super) struct Discovered {
     placed: BTreeMap<u64, Placed>,
     /// Workloads that wait for one, by number.
     waiting: BTreeMap<u64, Workload>,
+    /// What was found while an epoch lasted, and is taken in at its end.
+    later: Vec<Finding>,
     entries: Vec<String>,
     is_safe: bool,
 }
@@ -66,6 +68,7 @@ impl Discovered {
             templates: templates.collect(),
             placed: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            later: Vec::new(),
             entries: Vec::new(),
             is_safe: false,
         }
@@ -74,7 +77,9 @@ impl Discovered {
     /// Takes in what has changed.
     fn poll(&mut self) -> Changed {
         let mut changed = Changed::new();
-        for finding in self.discovery.poll() {
+        let mut findings = std::mem::take(&mut self.later);
+        findings.extend(self.discovery.poll());
+        for finding in findings {
             match finding {
                 Finding::Present(workload) => self.accept(workload, &mut changed),
                 Finding::Gone(id) => self.remove(id, &mut changed),
@@ -85,6 +90,35 @@ impl Discovered {
             self.place(workload, true, &mut changed);
         }
         changed
+    }
+
+    /// Takes in workloads that are new and find a free berth, while an epoch lasts. All else waits
+    /// for its end, because what is measured in an epoch is of the workload that had the berth
+    /// when it began.
+    fn poll_arrivals(&mut self) -> Changed {
+        let mut changed = Changed::new();
+        for finding in self.discovery.poll() {
+            match finding {
+                Finding::Present(workload) if self.may_arrive(&workload) => {
+                    self.accept(workload, &mut changed);
+                }
+                Finding::Notice(text) => self.entries.push(text),
+                other => self.later.push(other),
+            }
+        }
+        changed
+    }
+
+    fn may_arrive(&self, workload: &Workload) -> bool {
+        let Workload { id, template, .. } = workload;
+        let is_about = |finding: &Finding| match finding {
+            Finding::Present(other) => other.id == *id,
+            Finding::Gone(other) => other == id,
+            Finding::Notice(_) => false,
+        };
+        let is_known = self.placed.contains_key(id) || self.waiting.contains_key(id);
+        let has_room = self.templates.get(template).is_some_and(|(_, berths)| !berths.is_full());
+        has_room && !is_known && !self.later.iter().any(is_about)
     }
 
     fn accept(&mut self, workload: Workload, changed: &mut Changed) {
@@ -188,12 +222,6 @@ impl Discovered {
         }
     }
 
-    /// The pods that are apps now, by the app's number.
-    fn pods(&self) -> BTreeMap<AppId, PodIdentity> {
-        let pod = |placed: &Placed| Some((placed.app, placed.workload.pod.as_deref()?.clone()));
-        self.placed.values().filter_map(pod).collect()
-    }
-
     /// The workload that has an app.
     fn workload_of(&self, app: AppId) -> Option<&Workload> {
         self.placed.values().find(|placed| placed.app == app).map(|placed| &placed.workload)
@@ -203,20 +231,28 @@ impl Discovered {
 impl Session {
     /// Takes in what the discovery has found since the last epoch.
     pub(super) fn discover(&mut self) {
+        let changed = self.discovered.as_mut().map(Discovered::poll).unwrap_or_default();
+        self.follow_changes(changed);
+    }
+
+    /// Takes in the workloads that are new, while an epoch lasts.
+    pub(super) fn discover_arrivals(&mut self) {
+        let changed = self.discovered.as_mut().map(Discovered::poll_arrivals).unwrap_or_default();
+        self.follow_changes(changed);
+    }
+
+    fn follow_changes(&mut self, changed: Changed) {
         let Some(discovered) = &mut self.discovered else { return };
-        let changed = discovered.poll();
-        if changed.is_empty() {
-            return;
-        }
         let mut is_other = false;
-        let pods = discovered.pods();
         for (app, own) in changed {
             let name = &self.config.apps[app.index()].name;
-            if self.berthed.assign(app, name, pods.get(&app)) {
+            let workload = discovered.workload_of(app).cloned();
+            let pod = workload.as_ref().and_then(|workload| workload.pod.as_deref());
+            if self.berthed.assign(app, name, pod) {
                 // The counters of an app are those of the pod that it is.
                 self.totals.forget(name);
             }
-            if let Some(workload) = discovered.workload_of(app).cloned() {
+            if let Some(workload) = workload {
                 let text = format!("{} is {name}", workload.name);
                 discovered.report(workload.id, ReportKind::Managed, format!("as app `{name}`"));
                 discovered.entries.push(text);
@@ -324,17 +360,23 @@ mod tests {
         }
     }
 
+    /// A discovery with so many berths that returns these findings.
+    fn discovered(berths: usize, found: Vec<Finding>) -> Discovered {
+        Discovered {
+            discovery: Box::new(Found(found)),
+            templates: BTreeMap::from([(0, (0, Berths::new("pod", berths)))]),
+            placed: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            later: Vec::new(),
+            entries: Vec::new(),
+            is_safe: false,
+        }
+    }
+
     #[test]
     fn a_workload_that_waits_for_a_berth_is_reported_once() {
         let found = [1, 2].map(|id| Finding::Present(workload(id)));
-        let mut discovered = Discovered {
-            discovery: Box::new(Found(found.into())),
-            templates: BTreeMap::from([(0, (0, Berths::new("pod", 1)))]),
-            placed: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            entries: Vec::new(),
-            is_safe: false,
-        };
+        let mut discovered = discovered(1, found.into());
         assert_eq!(discovered.poll().len(), 1);
         let text = "pod 2 is not managed: all 1 apps of its [[match]] are taken: raise `most`";
         assert_eq!(std::mem::take(&mut discovered.entries), [text]);
@@ -347,5 +389,24 @@ mod tests {
         discovered.remove(1, &mut changed);
         assert_eq!(discovered.poll().len(), 1, "it has the berth that has become free");
         assert!(discovered.placed.contains_key(&2) && discovered.waiting.is_empty());
+    }
+
+    #[test]
+    fn only_new_workloads_are_taken_in_while_an_epoch_lasts() {
+        let present = |id| Finding::Present(workload(id));
+        let mut discovered = discovered(2, vec![present(1)]);
+        assert_eq!(discovered.poll_arrivals().len(), 1);
+        let objectives = Some(vec![Objective::Throughput { floor_per_s: 1.0 }]);
+        let other = Finding::Present(Workload { objectives, ..workload(1) });
+        // The last one comes back, and one finds no berth before the first is gone.
+        let found = [other, Finding::Gone(1), present(2), Finding::Gone(2), present(2), present(3)];
+        discovered.discovery = Box::new(Found(found.into()));
+        assert_eq!(discovered.poll_arrivals().into_keys().collect::<Vec<_>>(), [AppId(1)]);
+        assert!(discovered.placed.contains_key(&1), "it has its berth until the epoch ends");
+        assert!(discovered.waiting.is_empty() && discovered.entries.is_empty());
+        discovered.poll();
+        let placed: Vec<u64> = discovered.placed.keys().copied().collect();
+        assert_eq!((placed, discovered.later.len()), (vec![2, 3], 0));
+        assert!(discovered.waiting.is_empty());
     }
 }

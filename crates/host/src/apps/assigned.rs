@@ -38,6 +38,11 @@ impl Berths {
         self.lock().len()
     }
 
+    /// Whether all are taken.
+    pub fn is_full(&self) -> bool {
+        self.lock().iter().all(Option::is_some)
+    }
+
     /// Gives a cgroup (a directory, or a path below a hierarchy) the first free berth and returns
     /// its number; `None` if all are taken. The cgroup need not exist yet.
     pub fn take(&self, cgroup: &Path) -> Option<usize> {

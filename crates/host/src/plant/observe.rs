@@ -2,7 +2,7 @@
 
 use super::app::{AppWaits, ProgressFrom, RunningApp, no_socket, progress as measured_progress};
 use super::presence::{CUT_MIN, LOOK};
-use super::{HostPlant, now};
+use super::{EpochWait, HostPlant, now};
 use crate::apps;
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
@@ -28,32 +28,66 @@ const NAP_MAX: Nanos = Nanos::from_millis(500);
 /// Shortest time between two looks for new processes, which cost most of an epoch where all
 /// have to be listed; new threads of known processes are found in every epoch.
 const LISTING_MIN: Nanos = Nanos::from_millis(250);
+/// Shortest time between two interruptions by news.
+const NEWS_MIN: Nanos = Nanos::from_millis(50);
 /// An epoch is never shorter than this share of the requested length, even if it
 /// started late.
 const SHORTEST_EPOCH: f64 = 0.995;
 
 impl HostPlant {
-    /// Waits for the epoch's end, taking in what is pushed meanwhile.
+    /// Waits until a discovery has news or the epoch ends; returns whether it has news, which are
+    /// then taken in while the epoch lasts. [`Plant::observe`](lull_control::Plant::observe) with
+    /// the same length waits for what is left of the epoch.
     ///
-    /// Ends are a fixed distance apart, so that small delays do not add up.
+    /// # Errors
+    /// As `observe`.
+    pub fn wait_for_news(&mut self, epoch: Nanos) -> Result<bool, PlantError> {
+        if self.discovery.is_none() {
+            return Ok(false);
+        }
+        self.wait_within(epoch, true)
+    }
+
+    /// Waits for the epoch's end.
     pub(super) fn wait(&mut self, epoch: Nanos) -> Result<(), PlantError> {
+        self.wait_within(epoch, false)?;
+        self.epoch_wait = None;
+        Ok(())
+    }
+
+    /// Begins an epoch. Ends are a fixed distance apart, so that small delays do not add up.
+    fn begin_wait(&mut self, epoch: Nanos) -> EpochWait {
         let pace = &mut self.pace;
         let earliest = pace.last.saturating_add(epoch.scale(SHORTEST_EPOCH));
         pace.deadline = pace.deadline.saturating_add(epoch).max(earliest);
         let may_cut = !std::mem::take(&mut self.was_cut);
-        let mut looked = now(ClockId::Monotonic);
+        EpochWait { may_cut, looked: now(ClockId::Monotonic), news_from: Nanos::ZERO }
+    }
+
+    /// Waits for the end of the epoch, or for news if those are awaited, taking in what is pushed
+    /// meanwhile; returns whether there are news.
+    fn wait_within(&mut self, epoch: Nanos, awaits_news: bool) -> Result<bool, PlantError> {
+        let mut wait = match self.epoch_wait {
+            Some(wait) => wait,
+            None => self.begin_wait(epoch),
+        };
         let mut is_nudged = false;
         loop {
+            self.epoch_wait = Some(wait);
             self.beat(Patience::Usual).map_err(PlantError::Lost)?;
-            let left = self.pace.deadline.saturating_sub(now(ClockId::Monotonic));
+            let time = now(ClockId::Monotonic);
+            let left = self.pace.deadline.saturating_sub(time);
             let nap = if self.is_waiting() { LOOK } else { NAP_MAX };
-            let (registrations, pause) = self.registrations(now(ClockId::Monotonic));
+            let (registrations, pause) = self.registrations(time);
             let mut awaited = self.leaders();
             awaited.extend(registrations);
-            let awaits_discovery = may_cut && !self.was_cut;
-            awaited.extend(self.discovery.as_ref().filter(|_| awaits_discovery));
+            let news_in = wait.news_from.saturating_sub(time);
+            let takes_news = awaits_news && news_in == Nanos::ZERO;
+            let until_news = if awaits_news && !takes_news { news_in } else { NAP_MAX };
+            awaited.extend(self.discovery.as_ref().filter(|_| takes_news));
             awaited.extend((!is_nudged).then(|| self.stop.nudged()));
-            let stop = self.stop.wait_beside(left.min(nap).min(pause), &awaited);
+            let longest = left.min(nap).min(pause).min(until_news);
+            let stop = self.stop.wait_beside(longest, &awaited);
             if stop.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))? {
                 return Err(PlantError::Stopped);
             }
@@ -64,25 +98,26 @@ impl HostPlant {
                 push.drain(now(ClockId::Monotonic), deadline);
             }
             if is_over {
-                return Ok(());
+                return Ok(false);
             }
             if !is_nudged && apps::has_ended(self.stop.nudged()) {
                 is_nudged = true;
                 self.cut_epoch();
             }
-            if awaits_discovery && self.discovery.as_ref().is_some_and(apps::has_ended) {
-                self.was_cut = true;
-                self.cut_epoch();
-            }
             let time = now(ClockId::Monotonic);
-            let is_due = time >= looked.saturating_add(LOOK);
-            let has_news = self.has_registration_news();
-            if is_due || has_news || apps::any_ended(&self.leaders()) {
-                looked = time;
-                if self.look() && may_cut {
+            let is_due = time >= wait.looked.saturating_add(LOOK);
+            let has_registered = self.has_registration_news();
+            if is_due || has_registered || apps::any_ended(&self.leaders()) {
+                wait.looked = time;
+                if self.look() && wait.may_cut {
                     self.was_cut = true;
                     self.cut_epoch();
                 }
+            }
+            if takes_news && self.discovery.as_ref().is_some_and(apps::has_ended) {
+                wait.news_from = time.saturating_add(NEWS_MIN);
+                self.epoch_wait = Some(wait);
+                return Ok(true);
             }
         }
     }

@@ -5,7 +5,8 @@
 //! seen immediately; what a template finds is looked for at the ends of epochs alone. New
 //! processes get what the app is set to within the epoch. An app that arrives ends the epoch
 //! early, so that the policy decides immediately; the epoch after that has its full length, so
-//! that many arrivals do not turn epochs into short ones.
+//! that many arrivals do not turn epochs into short ones. News of a discovery only interrupt the
+//! wait for the end of an epoch.
 
 use super::app::RunningApp;
 use super::{HostPlant, now};

@@ -12,7 +12,7 @@ use lull_measure::catalogue::{
 use lull_measure::push::{LatencyWindow, Message, Progress};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_testing::skip;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -197,6 +197,25 @@ fn epochs_follow_each_other_without_a_gap() {
         last = seen.time;
     }
     assert_eq!(last, sum, "no time lies between epochs");
+}
+
+#[test]
+fn news_of_a_discovery_interrupt_the_wait_and_leave_the_epoch_its_length() {
+    let app = App::start(0);
+    let mut scene = Scene::new(&app);
+    let long = Nanos::from_secs(3_600);
+    assert!(!scene.plant.wait_for_news(long).unwrap(), "there is no discovery");
+    let (mut news, mut source) = UnixStream::pair().unwrap();
+    scene.plant.set_discovery(Some(news.try_clone().unwrap().into()));
+    source.write_all(b"n").unwrap();
+    assert!(scene.plant.wait_for_news(long).unwrap());
+    assert!(scene.plant.wait_for_news(long).unwrap(), "they were not taken in");
+    news.read_exact(&mut [0]).unwrap();
+    rustix::io::write(scene.stop.nudger().unwrap(), b"n").unwrap();
+    assert!(!scene.plant.wait_for_news(long).unwrap(), "its owner ends the epoch");
+    let seen = scene.plant.observe(long).unwrap();
+    assert_eq!(seen.time, seen.epoch, "one epoch, however often it was interrupted");
+    assert!(seen.epoch < long);
 }
 
 #[test]
