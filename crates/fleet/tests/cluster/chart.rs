@@ -2,6 +2,7 @@
 
 use super::server;
 use lull_agent::config::Config;
+use lull_measure::Nanos;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -66,6 +67,18 @@ fn the_port_of_the_receiver_is_open_only_where_it_is_enabled() {
     let set = manifest(&open, "DaemonSet").unwrap();
     assert!(set.contains("containerPort: 4318, hostPort: 4318"), "{set}");
     assert!(config(&open).agent.otlp.is_some());
+}
+
+#[test]
+fn an_agent_that_only_watches_has_long_epochs_unless_others_are_set() {
+    let helm = match server::helm() {
+        Ok(helm) => helm,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    let epoch = |settings: &[&str]| config(&render(&helm, settings).unwrap()).agent.epoch;
+    assert_eq!(epoch(&[]), Some(Nanos::from_secs(2)));
+    assert_eq!(epoch(&["policy=tide"]), None);
+    assert_eq!(epoch(&["extraAgentConfig=epoch = \"100ms\""]), Some(Nanos::from_millis(100)));
 }
 
 #[test]

@@ -42,6 +42,9 @@ otlp = "0.0.0.0:{{ .Values.otlp.port }}"
 {{- if ne $names "[]" }}
 http_names = {{ $names }}
 {{- end }}
+{{- if and (eq .Values.policy "unmanaged") (not (regexMatch "(?m)^ *(adaptive_)?epoch\\b" (.Values.extraAgentConfig | default ""))) }}
+epoch = "2s"
+{{- end }}
 {{- with .Values.extraAgentConfig }}
 {{ . }}
 {{- end }}
