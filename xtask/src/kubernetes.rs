@@ -3,7 +3,8 @@
 //! kube-apiserver and helm are built from the Go module proxy into [`xtask::cache`], once: a
 //! quarter of an hour of one core for both. So is a container runtime that has only the part that
 //! plug-ins see. etcd is Debian's. Then the test `crates/fleet/tests/cluster.rs` starts them and
-//! installs the chart. `cargo xtask test` runs the
+//! installs the chart. With [`WHOLE_NODE`] also containerd and a kubelet are built, half an hour
+//! more, for the test `crates/fleet/tests/kubelet.rs`, whose runc is Debian's. `cargo xtask test` runs the
 //! same test where the cache has the programs, and builds none.
 
 use crate::command::{done, read_output};
@@ -17,8 +18,12 @@ use std::process::{Command, ExitCode};
 /// The version of Kubernetes; the libraries that it publishes are v0 of the same.
 const KUBERNETES: &str = "1.34.2";
 const HELM: &str = "3.19.2";
+const CONTAINERD: &str = "2.4.2";
+/// The variable with which containerd and a kubelet are built, too.
+const WHOLE_NODE: &str = "LULL_FLEET_KUBELET";
 /// Programs and their Debian packages.
 const PACKAGES: [(&str, &str); 2] = [("etcd", "etcd-server"), ("openssl", "openssl")];
+const RUNC: (&str, &str) = ("runc", "runc");
 
 /// A program that is built from a Go module.
 struct GoProgram {
@@ -37,12 +42,16 @@ struct GoProgram {
 /// # Errors
 /// If a program cannot be had or the test fails.
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {
-    let missing = PACKAGES.iter().filter(|(program, _)| on_path(program).is_none());
+    let is_whole = std::env::var_os(WHOLE_NODE).is_some();
+    let packages = PACKAGES.iter().chain(is_whole.then_some(&RUNC));
+    let missing = packages.filter(|(program, _)| on_path(program).is_none());
     let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
     if !missing.is_empty() && !install_packages(&missing) {
         bail!("apt-get install {}", missing.join(" "));
     }
-    for program in [kube_apiserver(), helm()] {
+    let of_node = if is_whole { of_containerd().into() } else { Vec::new() };
+    let of_node = of_node.into_iter().chain(is_whole.then(kubelet));
+    for program in [kube_apiserver(), helm()].into_iter().chain(of_node) {
         println!("{}", program.provide()?.display());
     }
     println!("{}", nri_runtime(root)?.display());
@@ -51,6 +60,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     done(&mut build)?;
     let mut test = Command::new("cargo");
     test.current_dir(root).args(["test", "--package", "lull-fleet", "--test", "cluster"]);
+    test.args(["--test", "kubelet"]);
     done(test.args(["--", "--nocapture"]))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -66,6 +76,29 @@ fn kube_apiserver() -> GoProgram {
     }
 }
 
+fn kubelet() -> GoProgram {
+    GoProgram { package: "k8s.io/kubernetes/cmd/kubelet", program: "kubelet", ..kube_apiserver() }
+}
+
+fn of_containerd() -> [GoProgram; 3] {
+    let program = |program, package| GoProgram {
+        name: format!("containerd-{CONTAINERD}"),
+        module: "github.com/containerd/containerd/v2",
+        version: format!("v{CONTAINERD}"),
+        package,
+        program,
+        flags: String::new(),
+    };
+    [
+        program("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
+        program(
+            "containerd-shim-runc-v2",
+            "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+        ),
+        program("ctr", "github.com/containerd/containerd/v2/cmd/ctr"),
+    ]
+}
+
 fn helm() -> GoProgram {
     GoProgram {
         name: format!("helm-{HELM}"),
@@ -77,19 +110,20 @@ fn helm() -> GoProgram {
     }
 }
 
-/// Builds the runtime of `crates/fleet/tests/nri`, which the test starts; a second if nothing has
-/// changed.
+/// Builds the runtime of `crates/fleet/tests/nri` and the program of its containers, which the
+/// tests start; a second if nothing has changed.
 fn nri_runtime(root: &Path) -> Result<PathBuf> {
     let place = xtask::cache().join("nri-runtime/bin");
     std::fs::create_dir_all(&place)?;
-    let program = place.join("nri-runtime");
-    let new = program.with_extension("new");
-    let mut build = go(&root.join("crates/fleet/tests/nri"));
-    // Without plug-ins that are compiled to WebAssembly.
-    build.args(["build", "-p", "1", "-trimpath", "-tags", "nri_no_wasm", "-o"]);
-    done(build.arg(&new).arg("."))?;
-    std::fs::rename(&new, &program)?;
-    Ok(program)
+    for (program, package) in [("pause", "./pause"), ("nri-runtime", ".")] {
+        let new = place.join("new");
+        let mut build = go(&root.join("crates/fleet/tests/nri"));
+        // Without plug-ins that are compiled to WebAssembly.
+        build.args(["build", "-p", "1", "-trimpath", "-tags", "nri_no_wasm", "-o"]);
+        done(build.arg(&new).arg(package))?;
+        std::fs::rename(&new, place.join(program))?;
+    }
+    Ok(place)
 }
 
 /// What `go mod download -json` prints.

@@ -42,11 +42,6 @@ impl Programs {
     /// # Errors
     /// What is missing.
     pub(crate) fn find() -> Result<Self, String> {
-        let installed = |name: &str| {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            let mut places = std::env::split_paths(&path).map(|place| place.join(name));
-            places.find(|path| path.is_file()).ok_or_else(|| format!("no {name} on this machine"))
-        };
         if Path::new("/proc/self").metadata().is_ok_and(|own| own.uid() != 0) {
             return Err("cgroups of pods need root".to_owned());
         }
@@ -69,7 +64,21 @@ pub(crate) fn helm() -> Result<PathBuf, String> {
     built("helm-3.19.2/bin/helm")
 }
 
-fn built(place: &str) -> Result<PathBuf, String> {
+/// A program of this machine.
+///
+/// # Errors
+/// That it is missing.
+pub(crate) fn installed(name: &str) -> Result<PathBuf, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|place| place.join(name));
+    places.find(|path| path.is_file()).ok_or_else(|| format!("no {name} on this machine"))
+}
+
+/// A program of the cache.
+///
+/// # Errors
+/// That it is missing.
+pub(crate) fn built(place: &str) -> Result<PathBuf, String> {
     let path = cache().join(place);
     let hint = "build it with `cargo xtask kubernetes`";
     path.exists().then_some(path).ok_or_else(|| format!("no {place} in the cache: {hint}"))
@@ -373,13 +382,13 @@ fn http_get(path: &str) -> http::Request<Vec<u8>> {
     http::Request::get(path).body(Vec::new()).unwrap()
 }
 
-fn set_mode(path: &Path, mode: u32) {
+pub(crate) fn set_mode(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// Starts a program with its output in a file; without the arguments that an older version lacks.
-fn spawn(command: &mut Command, log: &Path, optional: &[&str]) -> Process {
+pub(crate) fn spawn(command: &mut Command, log: &Path, optional: &[&str]) -> Process {
     let log = File::create(log).unwrap();
     let help = Command::new(command.get_program()).arg("--help").output();
     let help = help.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -403,7 +412,7 @@ fn make_keys(openssl: &Path, place: &Path) {
     run(&["rsa", "-in", "accounts.key", "-pubout", "-out", "accounts.pem"]);
 }
 
-fn free_ports() -> [u16; 3] {
+pub(crate) fn free_ports() -> [u16; 3] {
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }

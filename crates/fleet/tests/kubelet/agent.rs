@@ -1,0 +1,81 @@
+//! The agent of the node, which steers.
+
+use super::node::{self, Node};
+use crate::cluster::server::{Process, Server, set_mode};
+use crate::wait_until;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A running agent.
+pub(crate) struct SteeringAgent {
+    process: Process,
+    log: PathBuf,
+}
+
+impl SteeringAgent {
+    pub(crate) fn start(server: &Server, node: &Node) -> Self {
+        let place = server.place.path();
+        // The watcher reads the certificate of the API server without rights of root.
+        set_mode(place, 0o755);
+        let config = place.join("lull.toml");
+        let (state, record) = (place.join("state"), place.join("runs"));
+        let text = format!(
+            r#"
+[agent]
+discover = "kubernetes"
+state = "{}"
+record = "{}"
+
+[kubernetes]
+nri = "{}"
+
+[policy]
+name = "tide"
+
+[[match]]
+name = "critical"
+class = "latency-critical"
+pods = "app=critical"
+objectives = [{{ memory_pressure = "50%" }}]
+most = 1
+
+[[match]]
+name = "batch"
+class = "best-effort"
+pods = "app=batch"
+most = 4
+"#,
+            state.display(),
+            record.display(),
+            node.nri_socket().display(),
+        );
+        std::fs::write(&config, text).unwrap();
+        let log = place.join("agent.log");
+        let output = File::create(&log).unwrap();
+        let mut command = Command::new(&server.programs.lull);
+        command.arg("run").arg(&config).stdin(Stdio::null());
+        command.env_remove("KUBERNETES_SERVICE_HOST").env("NODE_NAME", node::NAME);
+        command.env("KUBECONFIG", place.join("admin.yaml"));
+        command.stdout(output.try_clone().unwrap()).stderr(output);
+        Self { process: Process(command.spawn().unwrap()), log }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
+    }
+
+    pub(crate) fn wait_until_said(&self, text: &str) {
+        wait_until(&format!("`{text}` in {}", self.log.display()), || self.log().contains(text));
+    }
+
+    /// Ends the agent, which restores every knob.
+    pub(crate) fn stop(mut self) {
+        let pid = Pid::from_raw(self.process.0.id().cast_signed()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        wait_until("the agent ends", || self.process.0.try_wait().unwrap().is_some());
+        let status = self.process.0.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.log());
+    }
+}
