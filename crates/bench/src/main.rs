@@ -13,6 +13,7 @@ mod fleet;
 mod load;
 mod machine;
 mod measure;
+mod otlp;
 mod package;
 mod page;
 mod pinned;
@@ -76,6 +77,7 @@ const ON_REQUEST: &[Bench] = &[
     reaction::BENCH,
     fleet::BENCH,
     load::caches::BENCH,
+    otlp::BENCH,
     preload::CLASSES,
     preload::CLIENTS,
     preload::CONTENDED,

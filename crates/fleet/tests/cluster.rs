@@ -108,9 +108,9 @@ fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAge
     if changes % 4 == 1 || changes % 4 == 2 {
         node.delete(server, "comes-and-goes");
     }
-    let build = if cfg!(debug_assertions) { "without" } else { "with" };
+    let program = server.programs.lull.display();
     let rate = changes as f64 / took.as_secs_f64();
-    eprintln!("{BUSY_PODS} pods and {rate:.1} changes a second, {build} optimisation:");
+    eprintln!("{BUSY_PODS} pods and {rate:.1} changes a second, with {program}:");
     for (name, used) in after {
         let cpu_s = used.cpu_s - before.get(&name).map_or(0.0, |before| before.cpu_s);
         let share = 100.0 * cpu_s / took.as_secs_f64();

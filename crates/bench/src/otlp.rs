@@ -1,0 +1,132 @@
+//! What it costs the agent to receive histograms by OTLP.
+//!
+//! Ten services export 500 series each every ten seconds, one of them in each second, as OTLP's
+//! protobuf with the usual bounds of the SDKs. Every service is the latency of an app, so that all
+//! series are counted. The agent is measured before the first export and while they arrive.
+
+mod exports;
+
+use super::process::agent_cpu_percent;
+use super::server::{self, free_address};
+use super::stats::Summary;
+use super::{Bench, Context, report::Report};
+use anyhow::{Context as _, Result, bail, ensure};
+use exports::Exports;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+pub(super) const BENCH: Bench = Bench {
+    name: "otlp",
+    about: "The agent with 10 apps whose latency is 5,000 series by OTLP every 10 s: share of a \
+            core with exports and without",
+    run,
+};
+
+const ROUNDS: usize = 3;
+/// Services, each the latency of an app.
+const SERVICES: usize = 10;
+/// Series of a service: its routes.
+const ROUTES: usize = 500;
+/// How often a service exports; the services do so evenly.
+const PERIOD: Duration = Duration::from_secs(10);
+const SETTLE: Duration = Duration::from_secs(5);
+/// Two periods.
+const MEASURED: Duration = Duration::from_secs(20);
+/// The share of a core that exports may cost, in percent.
+const CPU_MOST: f64 = 1.0;
+
+/// The share of a core in percent, without exports and with them.
+struct Round {
+    without: f64,
+    with: f64,
+}
+
+fn run(context: &Context) -> Result<Report> {
+    let lull = context.build("lull-cli", "lull")?;
+    let rounds = (0..ROUNDS).map(|_| measure(&lull)).collect::<Result<Vec<_>>>()?;
+    let all = |of: fn(&Round) -> f64| Summary::new(rounds.iter().map(of));
+    let mut report = Report::default();
+    report.reported("without exports: CPU", all(|round| round.without), "% of a core");
+    report.reported("with exports: CPU", all(|round| round.with), "% of a core");
+    let more = all(|round| round.with - round.without);
+    report.bounded("exports: CPU more", more, "% of a core", f64::NEG_INFINITY..=CPU_MOST);
+    report.note(format!(
+        "{ROUNDS} rounds, each with an agent of its own, epochs of 500 ms and a record; CPU time \
+         of agent and front end over {} s. {SERVICES} services export {ROUTES} cumulative \
+         histograms of 15 bounds each every {} s, with growing counts. The policy is `unmanaged`.",
+        MEASURED.as_secs(),
+        PERIOD.as_secs()
+    ));
+    Ok(report)
+}
+
+/// Starts an agent and measures it, then again while services export.
+fn measure(lull: &Path) -> Result<Round> {
+    let place = tempfile::tempdir()?;
+    let config = place.path().join("agent.toml");
+    let address = free_address()?;
+    std::fs::write(&config, config_text(place.path(), address))?;
+    let log = place.path().join("agent.log");
+    let mut agent = server::agent(Command::new(lull).arg("run").arg(&config), &log)?;
+    std::thread::sleep(SETTLE);
+    let without = agent_cpu_percent(agent.pid(), MEASURED)?;
+    let exports = Exports::begin(address, SERVICES, ROUTES, PERIOD);
+    std::thread::sleep(PERIOD + SETTLE);
+    let with = agent_cpu_percent(agent.pid(), MEASURED)?;
+    let taken = exports.end().context("an export was not taken")?;
+    ensure!(taken > 2 * SERVICES, "only {taken} exports were sent");
+    if agent.has_ended() {
+        bail!("the agent ended early: {}", std::fs::read_to_string(&log)?.trim());
+    }
+    Ok(Round { without, with })
+}
+
+/// The config of the agent that is measured.
+fn config_text(place: &Path, address: SocketAddr) -> String {
+    let place = place.display();
+    let mut text = format!(
+        r#"[agent]
+silence = "1h"
+otlp = "{address}"
+record = "{place}/runs"
+state = "{place}/state"
+
+[policy]
+name = "unmanaged"
+"#
+    );
+    for service in 0..SERVICES {
+        // Writing into a String cannot fail.
+        let _ = write!(
+            text,
+            r#"
+[[app]]
+name = "service-{service}"
+class = "latency-critical"
+objectives = [{{ p99 = "250ms" }}]
+ideal = "1ms"
+start = ["sleep", "3600"]
+latency = "otlp"
+"#
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_service_is_an_app() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 4318));
+        let config: toml::Table = config_text(Path::new("/tmp/otlp"), address).parse().unwrap();
+        let apps = config["app"].as_array().unwrap();
+        assert_eq!(apps.len(), SERVICES);
+        assert!(apps.iter().all(|app| app["latency"].as_str() == Some("otlp")));
+        assert_eq!(SERVICES * ROUTES, 5_000);
+    }
+}
