@@ -3,7 +3,7 @@
 --
 -- A workload is what has made pods, a Deployment for example, in its namespace. Its percentiles
 -- are those of the requests of all its pods together. `late_requests` are those that took longer
--- than the first objective of the app that the pod was (of its `[[match]]`). Joules are known of
+-- than the first objective of the pod, its own or that of its `[[match]]`, at that time. Joules are known of
 -- nodes with a meter only.
 
 WITH sums AS (

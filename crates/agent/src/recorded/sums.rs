@@ -7,9 +7,11 @@
 //! Energy is measured for the machine. The share of an app in the energy of an epoch is its
 //! CPU time over the time that all cores were busy; the rest belongs to no app of the record.
 //!
-//! Sums of an app that was one pod after another ([`AppInstance`]) are kept apart by pod.
+//! Sums of an app that was one pod after another ([`AppInstance`]) are kept apart by pod, and its
+//! requests are late by the objective that was in force in their epoch.
 
 mod epochs;
+mod objectives;
 mod pods;
 
 pub use pods::{AppInstance, PodNames};
@@ -26,9 +28,10 @@ use jiff::tz::TimeZone;
 use lull_control::AppSpec;
 use lull_measure::Latency;
 use lull_measure::catalogue::{CPU, PROGRESS, Scope};
+use objectives::ObjectiveHistory;
 use pods::PodHistory;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Which run a record is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +73,7 @@ pub struct MinuteSums {
 pub struct AppMinuteSums {
     /// Requests answered.
     pub requests: u64,
-    /// Those that took longer than the bound of the app's first tail objective.
+    /// Those that took longer than the bound of the app's first tail objective in their epoch.
     pub late_requests: u64,
     /// Sum of the progress per second of those epochs in which it was known.
     pub progress_per_s_sum: f64,
@@ -205,11 +208,11 @@ impl Sums {
         epochs: &mut Epochs,
         pods: &PodHistory,
     ) -> anyhow::Result<()> {
-        let specs: BTreeMap<String, AppSpec> =
-            self.apps.iter().map(|app| (app.spec.name.clone(), app.spec.clone())).collect();
+        let names: BTreeSet<&str> = self.apps.iter().map(|app| app.spec.name.as_str()).collect();
+        let objectives = ObjectiveHistory::read(record, epochs, &self.apps)?;
         let from = epochs.from;
         record.each_histogram(from, |number, name, latency| {
-            let (Some(epoch), Some(spec)) = (epochs.find(number), specs.get(name)) else {
+            let Some(epoch) = epochs.find(number).filter(|_| names.contains(name)) else {
                 return Ok(());
             };
             let day = self.days.entry(epoch.date).or_default();
@@ -221,7 +224,7 @@ impl Sums {
             let key = (epoch.minute_unix_s, policy, instance);
             let sums = day.app_minutes.entry(key).or_default();
             sums.requests += latency.count();
-            let objective = spec.tail().filter(|_| spec.is_latency_critical());
+            let objective = objectives.tail(name, number);
             let Some((percentile, bound)) = objective else { return Ok(()) };
             sums.late_requests += count_late(&latency, bound.0);
             if let Some(tail) = latency.quantile(percentile) {

@@ -118,6 +118,34 @@ fn late_requests_and_missed_epochs_are_counted_by_the_first_objective() {
 }
 
 #[test]
+fn late_requests_are_counted_by_the_objective_of_their_epoch() {
+    let made = five();
+    // A pod with an objective of its own has the app in the second epoch and in the third.
+    made.database
+        .execute_batch(
+            "ALTER TABLE app_epochs ADD COLUMN tail_bound_seconds REAL;
+             ALTER TABLE app_epochs ADD COLUMN tail_objective_ratio REAL;
+             UPDATE app_epochs SET tail_bound_seconds = .01, tail_objective_ratio = .95;
+             UPDATE app_epochs SET tail_bound_seconds = .0005, tail_objective_ratio = .99
+                 WHERE epoch IN (1, 2);",
+        )
+        .unwrap();
+    let sums = made.sums(0);
+    let minutes = sums.days.values().flat_map(|day| &day.app_minutes);
+    let late = |minute_unix_s: i64| {
+        let of_lc = |((minute, _, of), _): &(&(i64, String, AppInstance), &AppMinuteSums)| {
+            *minute == minute_unix_s && of.app == "lc"
+        };
+        minutes.clone().find(of_lc).unwrap().1.late_requests
+    };
+    assert_eq!(late(STARTED_UNIX_S), 2, "both of the second epoch, none of the first");
+    assert_eq!(late(STARTED_UNIX_S + 60), 1 + 1, "that of the third epoch and that of the last");
+    let minutes = sums.days.values().flat_map(|day| day.minutes.values());
+    let missed: Vec<u64> = minutes.map(|minute| minute.missed_epochs).collect();
+    assert_eq!(missed, [1, 2]);
+}
+
+#[test]
 fn energy_is_shared_by_busy_time_and_never_more_than_there_is() {
     let made = five();
     let joules = |app: &str| {
