@@ -168,11 +168,8 @@ impl Link {
         if socket.is_some() && socket != self.socket {
             self.ending.extend(self.child.take().map(WatcherChild::end));
             (self.follows_runtime, self.due) = (None, None);
-            self.notice(
-                "the watcher of the pods is started again, to follow the container \
-                         runtime at its new socket"
-                    .to_owned(),
-            );
+            let why = "to follow the container runtime at its new socket";
+            self.notice(format!("the watcher of the pods is started again, {why}"));
         }
     }
 

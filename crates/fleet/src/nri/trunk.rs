@@ -64,7 +64,7 @@ pub(super) struct Packet {
 
 /// Why the bytes of a runtime are no messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub(super) enum TrunkError {
+pub(crate) enum TrunkError {
     #[error("a connection {0}, which NRI does not have")]
     Connection(u32),
     #[error("a message of {0} bytes, which is more than ttrpc allows")]
