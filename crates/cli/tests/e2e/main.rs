@@ -15,6 +15,7 @@ mod ends;
 mod entropy;
 mod exec;
 mod faults;
+mod former;
 mod frontend;
 mod hold;
 mod http;

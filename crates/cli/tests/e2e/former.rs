@@ -1,0 +1,135 @@
+//! Files of former versions, which docs/compatibility.md promises to read.
+//!
+//! Each folder of `tests/former/` has the name of a version and its commit, and holds what that
+//! version wrote: the names of its config keys and metrics, configs, scenarios and a record.
+//! These files never change: what a test here refuses is a break, which needs a line in
+//! CHANGELOG.md and, for a key, an error that names the new one.
+
+use crate::support::scene::Scene;
+use lull_agent::config::Config;
+use rusqlite::{Connection, OpenFlags};
+use std::path::{Path, PathBuf};
+
+/// The versions, oldest first.
+const VERSIONS: [&str; 1] = ["0.1.0-041a7d70433b"];
+
+/// E_S, E_LC and E_BE of the record of each version.
+const ENTROPIES: [[f64; 3]; 1] = [[0.871_665_673, 0.983_385_465, 0.424_786_504]];
+
+fn folder(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/former").join(version)
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let files: Vec<_> = folder.read_dir().unwrap().map(|file| file.unwrap().path()).collect();
+    assert!(!files.is_empty(), "{}", folder.display());
+    files
+}
+
+/// Checks that each line of a former version's file is among the present names.
+fn check_kept(file: &str, present: &[String]) {
+    for version in VERSIONS {
+        let former = std::fs::read_to_string(folder(version).join(file)).unwrap();
+        let gone: Vec<_> =
+            former.lines().filter(|name| !present.iter().any(|it| it == name)).collect();
+        assert!(gone.is_empty(), "{file} of {version} has names that are gone: {gone:?}");
+        assert!(former.lines().count() > 40, "{file} of {version} is cut");
+    }
+}
+
+#[test]
+fn keys_of_a_former_version_are_still_keys() {
+    let sections = Scene::new().run(&["keys", "--json"]).well().json();
+    let mut present = Vec::new();
+    for section in sections.as_array().unwrap() {
+        let name = section["name"].as_str().unwrap();
+        let is_list = section["is_list"].as_bool().unwrap();
+        let head = if is_list { format!("[[{name}]]") } else { format!("[{name}]") };
+        let keys = section["keys"].as_array().unwrap();
+        present.extend(keys.iter().map(|key| format!("{head} {}", key["name"].as_str().unwrap())));
+    }
+    check_kept("keys.txt", &present);
+}
+
+#[test]
+fn metrics_of_a_former_version_keep_their_names() {
+    let metrics = Scene::new().run(&["metrics", "--json"]).well().json();
+    // A counter has no key in records.
+    let name = |metric: &serde_json::Value| {
+        Some(format!("{} {}", metric["key"].as_str()?, metric["prometheus"].as_str()?))
+    };
+    let present: Vec<_> = metrics.as_array().unwrap().iter().filter_map(name).collect();
+    check_kept("metrics.txt", &present);
+}
+
+#[test]
+fn configs_and_scenarios_of_a_former_version_are_accepted() {
+    let scene = Scene::new();
+    for version in VERSIONS {
+        for file in files_in(&folder(version).join("configs")) {
+            if let Err(error) = Config::load(&file) {
+                panic!("{}: {error}", file.display());
+            }
+        }
+        for file in files_in(&folder(version).join("scenarios")) {
+            let said = scene.run(&["sim", "--check", file.to_str().unwrap()]).well();
+            assert!(said.out.contains("can be run"), "{}: {}", file.display(), said.out);
+        }
+    }
+}
+
+/// A copy of a version's record: readers take over what a log beside it holds.
+fn copy_record(scene: &Scene, version: &str) -> PathBuf {
+    let copy = scene.path(&format!("{version}.db"));
+    std::fs::copy(folder(version).join("arq.db"), &copy).unwrap();
+    copy
+}
+
+#[test]
+fn a_record_of_a_former_version_gives_the_same_figures() {
+    let scene = Scene::new();
+    for (version, expected) in VERSIONS.into_iter().zip(ENTROPIES) {
+        let record = copy_record(&scene, version);
+        let record = record.to_str().unwrap();
+        let entropy = scene.run(&["entropy", record, "--json"]).well().json();
+        let part = &entropy["parts"][0];
+        for (key, expected) in ["system", "lc", "be"].into_iter().zip(expected) {
+            let found = part[key].as_f64().unwrap();
+            assert!((found - expected).abs() < 1e-6, "{key} of {version}: {found}");
+        }
+        let page = scene.path("report.html");
+        scene.run(&["report", record, "--html", page.to_str().unwrap()]).well();
+        assert!(std::fs::read_to_string(&page).unwrap().contains("0.872"), "no E_S in the report");
+        let arguments = ["replay", record, "--policy", "even", "--max-error", "1000000", "--json"];
+        let replayed = scene.run(&arguments).well().json();
+        assert_eq!(replayed["prediction"]["policies"][1]["policy"], "even");
+    }
+}
+
+/// The columns of a table, as the former version named them.
+fn columns(record: &Path, table: &str) -> Vec<String> {
+    let database = Connection::open_with_flags(record, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    let mut query = database.prepare("SELECT name FROM pragma_table_info(?1)").unwrap();
+    let names = query.query_map([table], |row| row.get(0)).unwrap();
+    names.collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn exports_of_a_former_record_have_its_columns() {
+    let scene = Scene::new();
+    for version in VERSIONS {
+        let record = copy_record(&scene, version);
+        let to = scene.path(version);
+        let arguments = ["export", "--format", "csv", "--to", to.to_str().unwrap()];
+        scene.run(&[&arguments[..], &[record.to_str().unwrap()]].concat()).well();
+        for table in ["machine_epochs", "app_epochs", "core_epochs", "plans", "missing"] {
+            let text = std::fs::read_to_string(to.join(format!("{table}.csv"))).unwrap();
+            let mut lines = text.lines();
+            let exported: Vec<&str> = lines.next().unwrap().split(',').collect();
+            assert!(lines.next().is_some(), "{table} of {version} is empty");
+            for column in columns(&record, table) {
+                assert!(exported.contains(&column.as_str()), "{table} has no {column}");
+            }
+        }
+    }
+}
