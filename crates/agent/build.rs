@@ -35,10 +35,22 @@ fn library() {
     for variable in outer {
         build.env_remove(variable);
     }
+    let foreign = foreign_target();
+    build.args(foreign.iter().flat_map(|target| ["--target", target]));
     let built = build.status().expect("cargo can be started").success();
     assert!(built, "the preloaded library does not build: cargo build -p lull-preload");
+    let target = foreign.map_or_else(|| target.clone(), |foreign| target.join(foreign));
     let library = target.join("release/liblull_preload.so");
     println!("cargo::rustc-env=LULL_PRELOAD={}", library.display());
+}
+
+/// The target of the library, if the program is for another processor than this machine's: with
+/// glibc, as servers have it, also where the program itself is for musl.
+fn foreign_target() -> Option<String> {
+    let variable = |name| std::env::var(name).expect("cargo sets the variables of build scripts");
+    let (host, architecture) = (variable("HOST"), variable("CARGO_CFG_TARGET_ARCH"));
+    let is_foreign = host.split('-').next() != Some(architecture.as_str());
+    is_foreign.then(|| format!("{architecture}-unknown-linux-gnu"))
 }
 
 fn commit() {

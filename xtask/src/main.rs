@@ -2,6 +2,7 @@
 
 mod bpf;
 mod command;
+mod debian;
 mod dispatch;
 mod docs;
 mod fuzz;
@@ -19,6 +20,7 @@ mod test;
 mod tidy;
 mod tsan;
 mod validate;
+mod walk;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -101,6 +103,15 @@ enum Task {
         /// How long each target runs
         #[arg(long, default_value_t = 60)]
         seconds: u32,
+        /// How many seconds all run together, in equal shares
+        #[arg(long, value_name = "SECONDS", conflicts_with = "seconds")]
+        budget: Option<u32>,
+        /// Seconds after which an input is a hang; more than 1 where other work delays it
+        #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+        hang: u32,
+        /// Add the runs to crates/fuzz/runs.jsonl and to docs/fuzzing.md
+        #[arg(long)]
+        record: bool,
     },
     /// Run what Miri can of the gate, its page and the host's system calls; needs nightly Rust
     Miri {
@@ -131,6 +142,18 @@ enum Task {
         /// Make an RPM of the static program as well
         #[arg(long)]
         rpm: bool,
+        /// Make an image of the static program as well
+        #[arg(long)]
+        image: bool,
+        /// Make the static program for arm64, and nothing else
+        #[arg(long, conflicts_with_all = ["only_static", "rpm", "image"])]
+        arm64: bool,
+    },
+    /// Run the commands of docs/quickstart.md in a fresh Debian 12, and measure their time; root
+    Walk {
+        /// A Debian package of Lull, in place of one of this tree
+        #[arg(long, value_name = "FILE")]
+        package: Option<PathBuf>,
     },
     /// Build the wheel of the Python package into target/package, and test it
     Python {
@@ -225,14 +248,18 @@ fn main() -> ExitCode {
             rig::run(&root(), &rig::Options { names, all, filter })
         }
         Task::Kubernetes => kubernetes::run(&root()),
-        Task::Fuzz { names, seconds } => fuzz::run(&root(), &fuzz::Options { names, seconds }),
+        Task::Fuzz { names, seconds, budget: budget_s, hang: hang_s, record } => {
+            fuzz::run(&root(), &fuzz::Options { names, seconds, budget_s, hang_s, record })
+        }
         Task::Miri { list: true, .. } => Ok(miri::list()),
         Task::Miri { seeds, cases, .. } => miri::run(&root(), &miri::Options { seeds, cases }),
         Task::Tsan => tsan::run(&root()),
         Task::Site { no_api } => site::run(&root(), !no_api),
-        Task::Package { only_static, rpm } => {
-            package::run(&root(), package::Options { only_static, with_rpm: rpm })
+        Task::Package { only_static, rpm: with_rpm, image: with_image, arm64: for_arm64 } => {
+            let options = package::Options { only_static, with_rpm, with_image, for_arm64 };
+            package::run(&root(), options)
         }
+        Task::Walk { package } => walk::run(&root(), package),
         Task::Python { staged, release, docs, ray } => {
             python::run(&root(), &python::Options { staged, release, docs, ray })
         }

@@ -3,12 +3,15 @@
 //! A static program for any Linux (and for an image that has nothing else), by
 //! musl; a Debian package by cargo-deb with the program as this machine
 //! links it; and, on request, an RPM by cargo-generate-rpm with the static program, because
-//! that machine's C library may be older. None carries debug information. Beside them are the
+//! that machine's C library may be older, an image (`image.rs`), and the static program for
+//! arm64 (`cross.rs`). None carries debug information. Beside them are the
 //! notices of all crates that they contain, manual pages, completions of shells and the schema
 //! of configs, which both packages carry, too. The static program is started in a directory
 //! that holds nothing else.
 
+mod cross;
 mod empty_root;
+mod image;
 
 use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};
@@ -19,32 +22,45 @@ use std::process::{Command, ExitCode};
 
 const ARCHITECTURE: &str = std::env::consts::ARCH;
 /// Of `lull` in packages: those that a build from the tree leaves out.
-const FEATURES: [&str; 2] = ["--features", "parquet,tls"];
+const FEATURES: [&str; 2] = ["--features", "fleet,parquet,s3,tls"];
 
-/// What to make.
+/// What to make beside the static program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// Only the static program.
+    /// No Debian package.
     pub(crate) only_static: bool,
-    /// An RPM as well.
+    /// An RPM.
     pub(crate) with_rpm: bool,
+    /// An image.
+    pub(crate) with_image: bool,
+    /// Nothing else, and the static program for arm64.
+    pub(crate) for_arm64: bool,
 }
 
-/// Makes the static program and the Debian package, and an RPM if that is requested.
+/// Makes the static program and the Debian package, and an RPM and an image if they are
+/// requested.
 ///
 /// # Errors
 /// If something that this takes is missing, does not build, is not static, or does not run where
 /// there is nothing else.
 pub(crate) fn run(root: &Path, options: Options) -> Result<ExitCode> {
-    if !options.only_static {
+    if !options.only_static && !options.for_arm64 {
         println!("{}", debian(root)?.display());
     }
     let place = place(root)?;
+    if options.for_arm64 {
+        println!("{}", arm64_program(root, &place)?.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     let program = static_program(root, &place)?;
-    empty_root::try_program(&program)?;
     println!("{}", program.display());
     if options.with_rpm {
         println!("{}", rpm(root, &program, None)?.display());
+    }
+    if options.with_image {
+        crate::supply::write(root, &place)?;
+        let version = version_of(&program)?;
+        println!("{}", image::make(root, &place, &program, &version)?.display());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -60,9 +76,7 @@ pub(crate) fn debian(root: &Path) -> Result<PathBuf> {
     let place = place(root)?;
     // The package contains them.
     crate::supply::write(root, &place)?;
-    let mut build = Command::new("cargo");
-    build.current_dir(root).args(["build", "--release", "--package", "lull-cli", "--bin", "lull"]);
-    done(build.args(FEATURES))?;
+    done(&mut cargo_build(root))?;
     accompany(&native_program(root), &place)?;
     let mut deb = Command::new("cargo");
     deb.current_dir(root).args(["deb", "--package", "lull-cli", "--no-build", "--strip"]);
@@ -114,6 +128,7 @@ fn place(root: &Path) -> Result<PathBuf> {
     Ok(place)
 }
 
+/// The static program for this machine's processor, started where there is nothing else.
 fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
     // SQLite is C, and its compiler must know musl's headers.
     if on_path("musl-gcc").is_none() && !install_packages(&["musl-tools"]) {
@@ -122,16 +137,43 @@ fn static_program(root: &Path, place: &Path) -> Result<PathBuf> {
     let target = format!("{ARCHITECTURE}-unknown-linux-musl");
     let mut add = Command::new("rustup");
     done(add.args(["target", "add", &target]))?;
-    let mut build = Command::new("cargo");
-    build.current_dir(root).args(["build", "--release", "--package", "lull-cli", "--bin", "lull"]);
-    build.args(FEATURES).env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
-    done(build.args(["--target", &target]))?;
-    let built = release::target(root).join(target).join("release/lull");
-    refuse_dynamic(&built)?;
+    let built = build_static(root, &target, cargo_build(root))?;
+    empty_root::try_program(&built, None)?;
     let version = version_of(&built)?;
     let program = place.join(format!("lull-{version}-linux-{ARCHITECTURE}"));
     std::fs::copy(&built, &program)?;
     Ok(program)
+}
+
+/// The same for arm64, started under an emulator.
+fn arm64_program(root: &Path, place: &Path) -> Result<PathBuf> {
+    let mut build = cargo_build(root);
+    let target = cross::prepare(&mut build)?;
+    let built = build_static(root, target, build)?;
+    let emulator = on_path(cross::EMULATOR);
+    let emulator = emulator.with_context(|| format!("there is no {}", cross::EMULATOR))?;
+    empty_root::try_program(&built, Some(&emulator))?;
+    let version = version_printed(Command::new(&emulator).arg(&built))?;
+    let program = place.join(format!("lull-{version}-linux-{}", cross::ARCHITECTURE));
+    std::fs::copy(&built, &program)?;
+    Ok(program)
+}
+
+fn cargo_build(root: &Path) -> Command {
+    let mut build = Command::new("cargo");
+    build.current_dir(root).args(["build", "--release", "--package", "lull-cli", "--bin", "lull"]);
+    build.args(FEATURES);
+    build
+}
+
+/// Builds the program for a target, without debug information, and refuses one that is not
+/// static.
+fn build_static(root: &Path, target: &str, mut build: Command) -> Result<PathBuf> {
+    build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    done(build.args(["--target", target]))?;
+    let built = release::target(root).join(target).join("release/lull");
+    refuse_dynamic(&built)?;
+    Ok(built)
 }
 
 /// Lets the program write what comes with it: manual pages, completions, the schema of configs.
@@ -171,7 +213,11 @@ fn write_changelog(program: &Path, place: &Path) -> Result<()> {
 }
 
 fn version_of(program: &Path) -> Result<String> {
-    let version = read_output(Command::new(program).arg("--version"))?;
+    version_printed(&mut Command::new(program))
+}
+
+fn version_printed(program: &mut Command) -> Result<String> {
+    let version = read_output(program.arg("--version"))?;
     version.split_whitespace().nth(1).map(str::to_owned).context("the program has no version")
 }
 

@@ -11,7 +11,6 @@
 
 mod acpi;
 mod boot;
-mod debian;
 mod emulator;
 mod image;
 mod initramfs;

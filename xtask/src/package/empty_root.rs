@@ -6,14 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// What the program must be able to do there. The demo starts a server, a load and a second
-/// app, each from the program itself.
-const COMMANDS: [&[&str]; 4] = [
-    &["--version"],
-    &["check"],
-    &["policies"],
-    &["demo", "--pairs", "2", "--block", "2s", "--record", "/tmp/runs", "--state", "/tmp/state"],
-];
+/// What the program must be able to do there.
+const COMMANDS: [&[&str]; 3] = [&["--version"], &["check"], &["policies"]];
+/// The demo starts a server, a load and a second app, each from the program itself, which an
+/// emulator does not start.
+const DEMO: &[&str] =
+    &["demo", "--pairs", "2", "--block", "2s", "--record", "/tmp/runs", "--state", "/tmp/state"];
 
 /// Gives a directory the file systems of the kernel, as a container has them, and makes it the
 /// root. They end with the mount namespace.
@@ -25,14 +23,15 @@ const SCRIPT: &str = "
     mount --rbind /sys \"$root/sys\"
     mount --rbind /dev \"$root/dev\"
     PATH=/usr/sbin:/usr/bin:/sbin:/bin
-    exec env --ignore-environment PATH=\"$PATH\" chroot \"$root\" /lull \"$@\"
+    exec env --ignore-environment PATH=\"$PATH\" chroot \"$root\" \"$@\"
 ";
 
-/// Starts a program in a directory that holds nothing else.
+/// Starts a program in a directory that holds nothing else, or that and an emulator of its
+/// processor.
 ///
 /// # Errors
 /// If a command fails there.
-pub(super) fn try_program(program: &Path) -> Result<()> {
+pub(super) fn try_program(program: &Path, emulator: Option<&Path>) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         println!("not tried in an empty root: that takes root");
         return Ok(());
@@ -42,14 +41,22 @@ pub(super) fn try_program(program: &Path) -> Result<()> {
     for folder in ["proc", "sys", "dev", "tmp"] {
         std::fs::create_dir(root.join(folder))?;
     }
-    let copy = root.join("lull");
-    std::fs::copy(program, &copy)?;
-    std::fs::set_permissions(&copy, PermissionsExt::from_mode(0o755))?;
-    for arguments in COMMANDS {
+    copy(program, &root.join("lull"))?;
+    if let Some(emulator) = emulator {
+        copy(emulator, &root.join("emulator"))?;
+    }
+    let start: &[&str] = if emulator.is_some() { &["/emulator", "/lull"] } else { &["/lull"] };
+    let demo = emulator.is_none().then_some(DEMO);
+    for arguments in COMMANDS.into_iter().chain(demo) {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", SCRIPT, "sh"]);
-        done(command.arg(root).args(arguments))
+        done(command.arg(root).args(start).args(arguments))
             .with_context(|| format!("`lull {}` in an empty root", arguments.join(" ")))?;
     }
     Ok(())
+}
+
+fn copy(program: &Path, to: &Path) -> Result<()> {
+    std::fs::copy(program, to)?;
+    Ok(std::fs::set_permissions(to, PermissionsExt::from_mode(0o755))?)
 }

@@ -1,6 +1,6 @@
 //! QEMU: the one of this machine, or a newer one that is unpacked beside it.
 
-use super::debian::{self, Package, Source};
+use crate::debian::{self, Package, Source};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -4,8 +4,8 @@
 //! system of it, once a user, in [`xtask::cache`]. Guests write to a snapshot, so that each
 //! boots what was made. Nothing of Lull is in it: `initramfs.rs` brings it along.
 
-use super::debian;
 use crate::command::done;
+use crate::debian;
 use crate::packages::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
 use std::fs::File;

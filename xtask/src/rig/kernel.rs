@@ -1,6 +1,6 @@
 //! Debian's kernels, unpacked.
 
-use super::debian::{self, Package, Source};
+use crate::debian::{self, Package, Source};
 use anyhow::{Context, Result, bail};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Packages of one suite.
-pub(super) struct Source {
+pub(crate) struct Source {
     /// Also of the directory that they are unpacked in.
-    pub(super) name: &'static str,
-    pub(super) suite: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) suite: &'static str,
     /// As Debian calls it.
-    pub(super) architecture: &'static str,
-    pub(super) packages: &'static [Package],
+    pub(crate) architecture: &'static str,
+    pub(crate) packages: &'static [Package],
 }
 
 /// How a package is found.
-pub(super) enum Package {
+pub(crate) enum Package {
     /// By its name.
     Named(&'static str),
     /// The one with the highest number in its name, between what its name begins
@@ -26,7 +26,7 @@ pub(super) enum Package {
 }
 
 /// The directory with the unpacked packages, which are fetched if they are not there yet.
-pub(super) fn provide(source: &Source, place: &Path) -> Result<PathBuf> {
+pub(crate) fn provide(source: &Source, place: &Path) -> Result<PathBuf> {
     let root = place.join(source.name);
     std::fs::create_dir_all(place)?;
     // The runs of other clones fetch into the same directory.
@@ -134,7 +134,7 @@ impl Source {
 }
 
 /// The mirror that this machine gets its Debian from.
-pub(super) fn mirror() -> Result<String> {
+pub(crate) fn mirror() -> Result<String> {
     let output = Command::new("apt-get")
         .args(["indextargets", "--format", "$(REPO_URI) $(LABEL)", "Created-By: Packages"])
         .output()
