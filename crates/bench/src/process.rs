@@ -20,7 +20,7 @@ pub(super) struct Usage {
     pub(super) rss_mib: f64,
 }
 
-/// What a command cost from start to end.
+/// Time and memory of a command from start to end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cost {
     pub(super) wall_s: f64,

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use rustix::time::{ClockId, clock_gettime};
 
-/// The middle of some runs and how far they spread.
+/// Median and quartiles of repeated runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     pub(super) median: f64,

@@ -26,7 +26,7 @@ pub use window::Window;
 
 use lull_measure::{Nanos, Percentile};
 
-/// A request that asks where to run.
+/// A request for which the dispatcher chooses a core.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ask<'a> {
     /// Time since its arrival, waiting included.

@@ -6,7 +6,7 @@ use std::fmt;
 /// The evidence for or against a setting, from its trials at one load.
 ///
 /// The limits are one-sided at 99 %. The setting meets its objective if `at_most` is no more
-/// than `allowed`, and `probability` is high enough for the search that asks.
+/// than `allowed`, and `probability` is high enough for the search that uses it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TrialEvidence {
     /// Trials of the setting.

@@ -236,7 +236,7 @@ mod tests {
         let measured = 1.0 / (1.0 - 0.54);
         let busy = plan(2.0).corrected(Nanos::from_micros(125), measured);
         assert!((busy.as_micros_f64() - 115.0).abs() < 0.01, "{busy}");
-        // A loop that was not slowed at all (a throttled cycler) asks for the whole share more.
+        // A loop that was not slowed at all (a throttled cycler) is corrected by the whole share.
         assert_eq!(plan(2.0).corrected(Nanos::ZERO, 0.9), Nanos::from_micros(125));
     }
 

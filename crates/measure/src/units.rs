@@ -237,7 +237,7 @@ impl fmt::Display for Joules {
 }
 
 /// Prints `value` in the largest unit that it fills, exactly unless the
-/// formatter asks for a precision.
+/// formatter has a precision.
 fn print_in(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let last = units.len() - 1;
     let (name, size) = units.iter().find(|(_, size)| value >= *size).unwrap_or(&units[last]);

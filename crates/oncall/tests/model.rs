@@ -278,13 +278,13 @@ fn a_called_worker_and_one_that_has_a_query_both_run() {
             let shared = Arc::clone(&shared);
             loom::thread::spawn(move || shared.rest_then_query(Id(1), 1))
         };
-        let asks = {
+        let querying = {
             let shared = Arc::clone(&shared);
             loom::thread::spawn(move || shared.query(Id(0), 1))
         };
         shared.serve(&[1]);
         called.join().unwrap();
-        asks.join().unwrap();
+        querying.join().unwrap();
         shared.assert_clean();
     });
 }

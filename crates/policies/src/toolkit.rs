@@ -48,7 +48,7 @@ pub(crate) fn revise(plan: &mut Plan, settings: Vec<Setting>, reason: &Reason) {
 }
 
 /// The state of the kernel's throttle on real-time threads that a config
-/// asks for. On is the kernel's own default and needs no knob; a policy that
+/// sets. On is the kernel's own default and needs no knob; a policy that
 /// wants it off must require the capability.
 pub(crate) fn throttle(plan: &mut Plan, on: bool, machine: &Machine) {
     if machine.capabilities.has(Capability::RealTimeThrottle) {

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 /// The server has armed the connection, or one of its threads serves it.
 const SERVED: u32 = 0;
-/// A thread of the server has its event and asks the gate.
+/// A thread of the server has its event and is about to call the gate.
 const EXAMINED: u32 = 1;
 /// Its event is hidden.
 const HIDDEN: u32 = 2;

@@ -227,7 +227,7 @@ mod tests {
             vector.update(turn * 100_000, counts(20, 20 * 120), counts(20, 20 * 300));
         }
         assert_eq!(vector.delay_ns(), 126_000);
-        // A handful of small packets asks for low latency.
+        // A handful of small packets: the algorithm chooses low latency.
         vector.update(200 * 100_000, counts(1, 120), counts(1, 300));
         assert_eq!(vector.delay_ns(), 2 * ((40 * 120 + 2720) / 2u64).div_ceil(512) * 1000);
     }

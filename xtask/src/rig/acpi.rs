@@ -60,7 +60,7 @@ pub(super) fn performance() -> String {
     for cpu in 0..PORTS.len() {
         let _ = writeln!(out, "  External (\\_SB.CPUS.C{cpu:03X}, DeviceObj)");
     }
-    // Everything that the kernel asks whether it may do, it may.
+    // Grants every capability that the kernel requests.
     out += "  Scope (\\_SB) { Method (_OSC, 4, NotSerialized) {\n\
         CreateDWordField (Arg3, 0, STS0)\nSTS0 = 0\nReturn (Arg3) } }\n";
     let levels = levels();

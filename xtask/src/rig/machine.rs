@@ -144,7 +144,7 @@ const IGB_WIRE: &[&str] = &[
     "igb,netdev=h1,addr=0xa,romfile=",
 ];
 
-/// Cache ways. The first CPU that asks decides how many classes there are, so that the
+/// Cache ways. The first CPU that reads the leaf decides how many classes there are, so that the
 /// others are kept out of the way.
 const RESCTRL: Machine = Machine {
     name: "resctrl",

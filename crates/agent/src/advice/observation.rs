@@ -36,7 +36,7 @@ pub struct Queries {
 /// One interval of a watch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Interval {
-    /// Its length.
+    /// Length of the interval.
     pub seconds: f64,
     /// Queries under way: read and not answered, on average over the interval.
     pub under_way: f64,

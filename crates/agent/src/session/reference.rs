@@ -19,7 +19,7 @@ const SETTLE: u32 = 2;
 /// Epochs that count.
 const COUNTED: u32 = 6;
 
-/// Checks that the references that the config asks to measure can be measured.
+/// Checks that the references that the config has measured can be measured.
 pub(super) fn check(config: &Config) -> Result<(), InputError> {
     let needs_quiet = config.apps.iter().enumerate().find_map(|(index, app)| {
         let ideal = app.ideal.is_some_and(|ideal| ideal.known().is_none());
@@ -60,7 +60,7 @@ pub fn bound_by_ideal(plant: &mut HostPlant, room: f64) {
     }
 }
 
-/// Measures the solo progress that the config asks for.
+/// Measures solo progress where the config has `solo = "measure"`.
 pub(super) fn measure_solo(
     config: &Config,
     plant: &mut HostPlant,
@@ -81,7 +81,7 @@ pub(super) fn measure_solo(
     Ok(())
 }
 
-/// Measures the ideal tails that the config asks for.
+/// Measures ideal tails where the config has `ideal = "measure"`.
 pub(super) fn measure_ideal(
     config: &Config,
     plant: &mut HostPlant,

@@ -22,7 +22,7 @@ pub(super) struct Viewers {
 }
 
 impl Viewers {
-    /// So many; one alone also asks for what the page's tables and Prometheus want.
+    /// Opens `count` viewers. A single one also requests the page's tables and `/metrics`.
     pub(super) fn open(address: &str, count: usize) -> Result<Self> {
         let done = Arc::new(AtomicBool::new(false));
         let mut streams = Vec::new();

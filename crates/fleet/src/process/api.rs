@@ -56,7 +56,7 @@ pub(super) async fn config_of(begin: &Begin) -> anyhow::Result<Config> {
         }
         None => match Config::incluster() {
             Ok(config) => config,
-            // The error of this one names both ways.
+            // The error of `infer` names both the kubeconfig and the cluster's environment.
             Err(_) => Config::infer().await?,
         },
     };

@@ -141,7 +141,7 @@ impl ProcessId {
         Ok(Self { pid, start_ticks: Facts::of_process(roots, pid)?.start_ticks })
     }
 
-    /// The process that asks.
+    /// The calling process.
     ///
     /// # Errors
     /// If `proc` cannot be read.

@@ -1,5 +1,4 @@
-//! The stand: this machine, held in the state that a step asks for, and what
-//! its own meter says meanwhile.
+//! This machine, held in the state of a step, and what its own meter measures meanwhile.
 
 use super::idle::Point;
 use super::load::Crew;

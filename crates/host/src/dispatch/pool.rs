@@ -13,7 +13,7 @@ pub(super) struct Pool {
     free: Vec<u32>,
     /// Requests running on each type.
     busy: Vec<u32>,
-    /// What each core that scales was set to last.
+    /// The speed that each core with its own frequency was last set to, as an index.
     speeds: Option<BTreeMap<CoreId, usize>>,
 }
 

@@ -362,7 +362,7 @@ impl DispatchState {
         self.ask_running(self.active.len(), now);
     }
 
-    /// Asks the running ones among the oldest.
+    /// Calls the dispatcher for the running ones among the oldest requests.
     fn ask_running(&mut self, oldest: usize, now: Nanos) {
         for index in 0..oldest.min(self.active.len()) {
             if self.active[index].on.is_some() {
@@ -395,7 +395,7 @@ impl DispatchState {
         }
     }
 
-    /// Asks the dispatcher about a request; whether it moved.
+    /// Calls the dispatcher for a request; returns whether the request moved.
     fn ask(&mut self, index: usize, now: Nanos) -> bool {
         let entry = self.active[index];
         let age = now.saturating_sub(entry.arrival);

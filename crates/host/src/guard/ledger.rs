@@ -282,7 +282,7 @@ impl Ledger {
         self.agent
     }
 
-    /// The file.
+    /// Returns the path of the ledger's file.
     pub fn path(&self) -> &Path {
         self.file.path()
     }

@@ -42,7 +42,7 @@ const fn local(name: &'static str, what: &'static str) -> DefaultBypass {
 
 const METRICS: &str = "reads the server's metrics";
 const CHECK: &str = "checks whether the server is alive";
-const REPLICA: &str = "asks the server for its state before it replicates";
+const REPLICA: &str = "reads the server's state before it replicates";
 const MANAGER: &str = "manages a cluster";
 const ADMIN: &str = "administrates the server";
 

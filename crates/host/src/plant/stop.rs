@@ -20,7 +20,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// No request yet.
+    /// Returns a stop that has not been requested.
     ///
     /// # Errors
     /// If no pipe can be had.
@@ -29,7 +29,7 @@ impl Stop {
         Ok(Self { ends: pipe()?, nudge: pipe()? })
     }
 
-    /// Asks to stop.
+    /// Requests the stop.
     pub fn request(&self) {
         // A full pipe holds a request already.
         let _ = rustix::io::write(&self.ends.1, b"s");
@@ -107,9 +107,9 @@ mod tests {
         let stop = Stop::new().unwrap();
         assert!(!stop.is_requested());
         let other = stop.clone();
-        let asking = std::thread::spawn(move || other.request());
+        let requesting = std::thread::spawn(move || other.request());
         while !stop.wait(Nanos::from_secs(3600)).unwrap() {}
-        asking.join().unwrap();
+        requesting.join().unwrap();
         assert!(stop.is_requested());
     }
 

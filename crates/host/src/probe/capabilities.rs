@@ -44,7 +44,8 @@ fn has_sys_nice() -> bool {
     held.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
 }
 
-/// There and back again on the calling thread; says which classes worked.
+/// Sets each scheduling class on the calling thread and restores it. Returns which classes
+/// could be set.
 fn try_scheduling() -> io::Result<String> {
     let me = gettid().as_raw_nonzero().get();
     let before = scheduling_of(me)?;

@@ -29,7 +29,7 @@ fn work(rounds: u64) -> u64 {
     (0..rounds).fold(1, |sum, round| black_box(sum ^ round.wrapping_mul(sum)))
 }
 
-/// The thread that asks.
+/// The calling thread.
 fn me() -> LiveThread {
     let tid = rustix::thread::gettid().as_raw_nonzero().get();
     LiveThread { pid: std::process::id().cast_signed(), tid, start_ticks: 1 }

@@ -33,7 +33,7 @@
 //!
 //! *Better* depends on the goal: more throughput; a lower tail for at most a stated loss of
 //! throughput; or either without harm to the other. The default follows from the objectives:
-//! a bound asks for the tail, a floor for throughput, neither for gain without harm. The gate
+//! with a bound the tail, with a floor throughput, with neither gain without harm. The gate
 //! counts what it admits: transactions live, queries simulated.
 //!
 //! Source: ours, on REEF's gate. Checked by its tests, by simulated surveys (`simulation.rs`) and

@@ -170,7 +170,7 @@ impl JustInTime {
         (plan_ms - (self.tail_ms - done_ms + age_ms * here) / fast) / (1.0 - here / fast)
     }
 
-    /// The middle type that its work asks for.
+    /// The middle core type that suits the work done so far.
     fn stage(&self, ask: &Ask<'_>) -> usize {
         let stretch = self.deadline.as_millis_f64() / self.target_ms;
         let done_ms = ask.done.as_millis_f64();
@@ -182,7 +182,7 @@ impl JustInTime {
         self.config.gives_up && ask.age.as_millis_f64() > self.target_ms
     }
 
-    /// A free core for this wish: of the type, then faster, then slower.
+    /// A free core: of the wanted type, then of a faster one, then of a slower one.
     fn find(&self, ask: &Ask<'_>, wanted: usize) -> Option<usize> {
         let free = |kind: &usize| ask.can(*kind, &self.ladder);
         let faster = (wanted..=self.fastest).find(free);

@@ -95,7 +95,7 @@ impl Running {
         self.requests[index].1.is_some()
     }
 
-    /// Asks about all requests that a change concerns.
+    /// Calls the dispatcher for all requests that a change concerns.
     fn ask_all(&mut self) {
         let attention = match self.dispatcher.attention() {
             Attention::Ages => 0,

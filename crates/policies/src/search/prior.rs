@@ -94,7 +94,7 @@ impl Axes {
         Measured {
             delay_us: values[self.delay],
             speed: values[self.frequency] / self.fastest_ghz,
-            // Only the timeline asks for it.
+            // Only the timeline uses it.
             gap_us: 1.0,
             tail_us: 0.0,
             watts: 0.0,

@@ -222,7 +222,7 @@ impl Space {
         (0..self.size()).map(|number| self.place(number))
     }
 
-    /// The place of this number in the order of [`Space::places`].
+    /// Returns the setting with this index in the order of [`Space::places`].
     pub fn place(&self, number: usize) -> Place {
         let mut rest = number;
         let mut levels = vec![0; self.dimensions.len()];

@@ -49,7 +49,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 config! {
     /// The profile, and how it is read.
     struct Config checked by check {
-        /// How often the rate is looked at (ours).
+        /// Interval at which the request rate is compared with the profile (ours).
         #[serde(serialize_with = "text")]
         period: Nanos = Nanos::from_secs(1),
         /// Which profiled rate counts: "nearest" or "ceil" (ours).

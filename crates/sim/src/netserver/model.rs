@@ -96,9 +96,9 @@ pub struct Stack {
     pub tx_clean_cycles: f64,
     /// Waking the thread.
     pub wake_cycles: f64,
-    /// Asking for what is ready.
+    /// One call that returns which connections are ready (`epoll_wait`).
     pub poll_cycles: f64,
-    /// Requests that one asking brings at most.
+    /// Requests that one such call returns at most.
     pub events: u32,
     /// Going to sleep.
     pub sleep_cycles: f64,

@@ -130,7 +130,7 @@ pub enum DatabaseError {
     Script(#[from] ScriptError),
 }
 
-/// Where a database is, and what its TLS sessions begin with.
+/// The address of a database, and the TLS configuration of its connections.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Server<'s> {
     pub(crate) endpoint: &'s Endpoint,

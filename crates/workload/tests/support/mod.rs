@@ -5,7 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Held from asking for a free port to using it, or a test beside might get it too.
+/// Held from the search for a free port until a server uses it, because another test could
+/// find the same port.
 static STARTING: Mutex<()> = Mutex::new(());
 
 /// A server at a free port of this machine, which ends with the test.

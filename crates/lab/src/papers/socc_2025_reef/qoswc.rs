@@ -26,8 +26,8 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 pub(crate) const FLOOR_PER_S: f64 = 12_500.0;
 /// When promises are tightened in a [`portrait`].
 pub(crate) const PORTRAIT_CHANGE_S: u64 = 40;
-/// Turns at a time, ours: as many as the device has channels. C = 23, which
-/// section 3.3 asks for, takes 16 % of this server's throughput, and with it
+/// Turns at a time, ours: as many as the device has channels. C = 23, as
+/// in section 3.3, takes 16 % of this server's throughput, and with it
 /// best effort's floor; a worker that waits for the device needs no core.
 const CAP: u32 = 40;
 /// Cores on which the profile is measured.

@@ -15,7 +15,7 @@ const COUNTED_S: f64 = 7.0;
 const FULL: u32 = 45;
 const EMPTY: u32 = 5;
 
-/// What is followed in one replication.
+/// The utilisations and queues of one replication, by server.
 struct AlternationWatcher {
     /// Utilisation by server of both tiers, in it by window.
     busy: Vec<Vec<f64>>,

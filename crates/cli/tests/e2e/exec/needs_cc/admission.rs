@@ -59,7 +59,7 @@ fn a_query_that_ends_a_rest_counts_from_its_earliest_arrival() {
     load(server.port, 4, 25);
     let seen = server.seen();
     let p50 = |of: &str| seen[of]["p50_seconds"].as_f64().unwrap();
-    // A client asks again 2 ms after its answer, and the next round is 80 ms later.
+    // A client sends its next request 2 ms after its answer, and the next round is 80 ms later.
     assert!(p50("latency") > 0.04, "{seen}");
     assert!(p50("transaction_latency") >= p50("latency"), "{seen}");
     assert!(seen["gate"]["rested_seconds"].as_f64().unwrap() > 0.1, "{seen}");
