@@ -88,7 +88,7 @@ impl Scene {
         Agent::start(&argv("agent", &args))
     }
 
-    /// Does what the next start would do first.
+    /// Restores what a dead agent left, as the next start of an agent does first.
     pub(crate) fn restore_by_hand(&self) {
         let _ = restore_stale(&self.dir(), &self.roots).unwrap();
     }

@@ -33,7 +33,8 @@ pub(crate) struct SlowToFast {
     from: Vec<usize>,
     /// By type: cores of it or slower.
     up_to: Vec<usize>,
-    /// Whether the oldest make room before their age.
+    /// Whether the oldest requests move to a faster type before their age, so that younger ones
+    /// find a core.
     makes_room: bool,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Trace {
     runs: Vec<(Totals, PeriodWatcher)>,
 }
 
-/// What is followed in one replication.
+/// The periods, bursts and backlog of one replication, and the clock's error.
 struct PeriodWatcher {
     error: ErrorMeter,
     rhythm: Rhythm,
