@@ -1,12 +1,14 @@
 //! Files of former versions, which docs/compatibility.md promises to read.
 //!
 //! Each folder of `tests/former/` has the name of a version and its commit, and holds what that
-//! version wrote: the names of its config keys and metrics, configs, scenarios and a record.
+//! version wrote: the names of its config keys and metrics, configs, scenarios, lines of push clients
+//! and a record.
 //! These files never change: what a test here refuses is a break, which needs a line in
 //! CHANGELOG.md and, for a key, an error that names the new one.
 
 use crate::support::scene::Scene;
 use lull_agent::config::Config;
+use lull_measure::push::Message;
 use rusqlite::{Connection, OpenFlags};
 use std::path::{Path, PathBuf};
 
@@ -76,6 +78,23 @@ fn configs_and_scenarios_of_a_former_version_are_accepted() {
             assert!(said.out.contains("can be run"), "{}: {}", file.display(), said.out);
         }
     }
+}
+
+#[test]
+fn push_lines_of_former_and_of_newer_clients_are_understood() {
+    for version in VERSIONS {
+        let lines = std::fs::read_to_string(folder(version).join("push.jsonl")).unwrap();
+        let apps: Vec<_> = lines.lines().map(understood).collect();
+        assert_eq!(apps, ["memcached", "burner"]);
+    }
+}
+
+/// The app of a line, which is the same with a field that this version does not know.
+fn understood(line: &str) -> String {
+    let message = Message::decode(line.as_bytes()).unwrap();
+    let newer = line.replacen('{', r#"{"later":[1],"#, 1);
+    assert_eq!(Message::decode(newer.as_bytes()).unwrap(), message);
+    message.app().to_owned()
 }
 
 /// A copy of a version's record: readers take over what a log beside it holds.
