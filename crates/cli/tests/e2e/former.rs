@@ -1,10 +1,9 @@
 //! Files of former versions, which docs/compatibility.md promises to read.
 //!
 //! Each folder of `tests/former/` has the name of a version and its commit, and holds what that
-//! version wrote: the names of its config keys and metrics, configs, scenarios, lines of push clients
-//! and a record.
-//! These files never change: what a test here refuses is a break, which needs a line in
-//! CHANGELOG.md and, for a key, an error that names the new one.
+//! version wrote: the names of its config keys and metrics, configs, scenarios, lines of push
+//! clients, and a record. These files never change: what a test here refuses is a break, which
+//! needs a line in CHANGELOG.md and, for a key, an error that names the new one.
 
 use crate::support::scene::Scene;
 use lull_agent::config::Config;
