@@ -64,7 +64,7 @@ impl Machine {
     }
 
     /// The machine with these gates, set by `means`; with none of them it is as
-    /// it was. Apps have gates, so a plant knows of them later than of the rest.
+    /// it was. Apps have gates, so a plant adds them later than the rest.
     #[must_use]
     pub fn with_gates(mut self, gates: Vec<GateControl>, means: &str) -> Self {
         if !gates.is_empty() {

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &MetricsArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let row = |metric: &&Metric| {
-        // A counter is at `/metrics` only, so it goes by its name there.
+        // A counter is at `/metrics` only, so it has its name there.
         let name = match metric.kind {
             Kind::Gauge(_) => metric.json_key(),
             Kind::Counter => metric.prometheus_name(),

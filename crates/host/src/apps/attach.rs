@@ -177,7 +177,7 @@ fn search_for_unit(unit: &str, systemctl: &Path, roots: &Roots) -> Result<Search
     Ok(Search::unit(unit, state.cgroup)?.with_obstacle(state.obstacle))
 }
 
-/// What systemd knows of a unit.
+/// The cgroup of a unit and whether the unit can start, as systemd reports them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnitFacts {
     /// Its cgroup, if it has one now.

@@ -120,7 +120,7 @@ impl PatternSearch {
     }
 }
 
-/// The name of a user in `/etc/passwd`; users of other directories go by number.
+/// The name of a user in `/etc/passwd`; users of other directories are named by number.
 fn user_name(uid: u32) -> Option<String> {
     let text = std::fs::read_to_string("/etc/passwd").ok()?;
     let mut lines = text.lines().map(|line| line.split(':').collect::<Vec<_>>());

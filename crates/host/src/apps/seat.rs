@@ -18,7 +18,7 @@ pub struct Seats {
 pub(super) struct Seat {
     seats: Seats,
     index: usize,
-    /// The process that had it when it was looked at last.
+    /// The process that held the seat at the last check.
     seen: Option<ProcessId>,
 }
 

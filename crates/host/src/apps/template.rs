@@ -33,7 +33,7 @@ struct Group {
 pub(super) struct Slot {
     template: Arc<Mutex<Template>>,
     index: usize,
-    /// Whether the search goes by what processes run.
+    /// Whether the search compares what processes run.
     by_description: bool,
 }
 

@@ -149,7 +149,7 @@ impl Dispatch {
         Mark { shared: Arc::clone(&self.shared), id, tid }
     }
 
-    /// Lets another dispatcher decide; the one before, with what it has learnt.
+    /// Lets another dispatcher decide. Returns the former one with its learned state.
     /// `None` if placing has failed.
     pub fn exchange(&self, next: Seated) -> Option<Seated> {
         let mut state = self.shared.lock()?;

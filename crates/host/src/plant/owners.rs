@@ -17,12 +17,13 @@ pub(super) struct Overlap {
     pub(super) process: ProcessId,
     /// The apps, by index, lower first.
     pub(super) apps: (usize, usize),
-    /// The app that had it before and keeps it; `None` if neither had it, so that none gets it.
+    /// The app that had the process before and keeps it; `None` if neither app had it, so that it
+    /// is left unmanaged.
     pub(super) owner: Option<usize>,
 }
 
 impl Owners {
-    /// Takes every process that several apps claim from all but the one that had it before.
+    /// Removes every process that several apps claim from all apps but its former one.
     /// Returns the overlaps that were not reported yet, one a pair of apps.
     pub(super) fn settle(&mut self, apps: &mut [RunningApp]) -> Vec<Overlap> {
         let lists: Vec<Vec<ProcessId>> =

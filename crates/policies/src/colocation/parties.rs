@@ -199,7 +199,7 @@ impl Parties {
         }
     }
 
-    /// What exited apps held goes to best-effort work, else it lies idle.
+    /// Gives what exited apps held to best-effort work, or leaves it idle if there is none.
     fn settle_exits(&mut self, seen: &Observation) {
         let gone = |app: AppId| seen.app(app).is_none_or(|now| !now.alive);
         for holder in 0..self.partition.holders() {

@@ -1,4 +1,4 @@
-//! What a search believes of a place before it has been near it.
+//! The prior of a search: what it expects of a setting before it has measured one nearby.
 //!
 //! Without a prior the mean is a constant, and only places near those tried
 //! say anything of others. The response model (Dong et al., CCDS 2026, eqs. 1 and 2, with our

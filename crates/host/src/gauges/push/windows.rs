@@ -21,7 +21,7 @@ pub(super) struct Windows {
     current: Batch,
     /// Windows that ended after it.
     next: Batch,
-    /// How each client stood at its last window.
+    /// The state of each client at its last window.
     pushers: BTreeMap<u64, Pusher>,
     heard: Option<Nanos>,
 }

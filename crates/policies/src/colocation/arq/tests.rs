@@ -263,7 +263,7 @@ fn a_move_is_not_judged_across_an_app_that_speaks_up() {
         bench.see(vec![lc(20), b(), be(50.0)]);
         bench.see(vec![lc(5), b(), be(50.0)]);
         assert_eq!(bench.cores(), "a:0 b:0 shared:8");
-        // `b` now misses its bound: heard of for the first time, or after comfort.
+        // `b` now misses its bound: at its first report, or after slack.
         bench.see(vec![lc(5), lc(20), be(50.0)]);
         bench.cores()
     };
