@@ -70,9 +70,9 @@ pub struct Answer {
 pub enum Attention {
     /// None: decisions follow from each request's age alone.
     Ages,
-    /// The oldest in the system, this many.
+    /// The given number of oldest requests in the system.
     Oldest(usize),
-    /// All.
+    /// All running requests.
     All,
 }
 

@@ -48,7 +48,7 @@ pub enum Value {
     Frequency(Hertz),
     /// When a network interface interrupts.
     Coalescing(Coalescing),
-    /// A number of things.
+    /// A count, such as the transactions that a gate admits.
     Count(u32),
     /// A span of time.
     Time(Nanos),

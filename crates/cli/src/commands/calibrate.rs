@@ -74,9 +74,9 @@ struct Found {
 #[derive(Debug, Clone, Serialize)]
 struct Cores {
     cores: usize,
-    /// Farthest below the chord.
+    /// The load at which the curve of tails is farthest below its chord.
     knee: Option<LoadKnee>,
-    /// Before the first rise by a quarter.
+    /// The load before the tail's first rise by a quarter.
     jump: Option<LoadKnee>,
     /// The highest load within the bound.
     within_bound: Option<LoadKnee>,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What an agent answers.
+/// The agent's reply to a request to reload.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Answer {
     /// How many times the config was to be read again.

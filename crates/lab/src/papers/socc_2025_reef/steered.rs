@@ -121,7 +121,7 @@ impl<'a> SteeredRun<'a> {
         Ok(Course { before, after, looks })
     }
 
-    /// So many seconds pass.
+    /// Simulates the given number of seconds.
     fn pass(&mut self, seconds: u64, looks: &mut Vec<ObservedSecond>) {
         for _ in 0..seconds {
             let mut second = Vec::new();

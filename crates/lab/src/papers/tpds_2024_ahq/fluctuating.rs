@@ -42,7 +42,7 @@ const NOT_HALF: &str = "the range 0.5 to 1 is missed on the good side. Over four
                         is one of how often the load rises, and all but two of the paper's steps \
                         are lost. Held is the order, below";
 
-/// Ours for `tide`: at most so many epochs, and so much of ARQ's entropy.
+/// Our own bounds for `tide`: epochs that miss an objective, and its entropy over ARQ's.
 const TIDE_VIOLATIONS: f64 = 40.0;
 const TIDE_ENTROPY: f64 = 0.6;
 

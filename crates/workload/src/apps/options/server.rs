@@ -297,7 +297,7 @@ struct Job {
     came: Nanos,
 }
 
-/// What acceptor and workers share.
+/// State that acceptor and workers share.
 struct Shared<'a> {
     around: &'a dyn Around,
     queue: Queue<Job>,
