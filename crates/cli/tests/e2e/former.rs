@@ -9,10 +9,15 @@ use crate::support::scene::Scene;
 use lull_agent::config::Config;
 use lull_measure::push::Message;
 use rusqlite::{Connection, OpenFlags};
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The versions, oldest first.
 const VERSIONS: [&str; 1] = ["0.1.0-041a7d70433b"];
+
+/// Versions of which the keys of `--json` are kept, each after the name of its command.
+const JSON_VERSIONS: [&str; 1] = ["0.1.0-da35d60d6eb6"];
 
 /// E_S, E_LC and E_BE of the record of each version.
 const ENTROPIES: [[f64; 3]; 1] = [[0.871_665_673, 0.983_385_465, 0.424_786_504]];
@@ -56,7 +61,7 @@ fn keys_of_a_former_version_are_still_keys() {
 fn metrics_of_a_former_version_keep_their_names() {
     let metrics = Scene::new().run(&["metrics", "--json"]).well().json();
     // A counter has no key in records.
-    let name = |metric: &serde_json::Value| {
+    let name = |metric: &Value| {
         Some(format!("{} {}", metric["key"].as_str()?, metric["prometheus"].as_str()?))
     };
     let present: Vec<_> = metrics.as_array().unwrap().iter().filter_map(name).collect();
@@ -149,5 +154,50 @@ fn exports_of_a_former_record_have_its_columns() {
                 assert!(exported.contains(&column.as_str()), "{table} has no {column}");
             }
         }
+    }
+}
+
+/// Adds the path of each key in a value; the elements of a list have one path.
+fn collect_paths(value: &Value, path: &str, paths: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, inner) in fields {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                collect_paths(inner, &path, paths);
+                paths.insert(path);
+            }
+        }
+        Value::Array(elements) => {
+            elements.iter().for_each(|one| collect_paths(one, &format!("{path}[]"), paths));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn keys_of_json_of_a_former_version_are_still_printed() {
+    let scene = Scene::new();
+    let record = copy_record(&scene, VERSIONS[0]);
+    let (record, to) = (record.to_str().unwrap(), scene.path("tables"));
+    let commands: [(&str, Vec<&str>); 7] = [
+        ("entropy", vec![record]),
+        ("report", vec![record]),
+        ("export", vec![record, "--format", "csv", "--to", to.to_str().unwrap()]),
+        ("replay", vec![record, "--policy", "even", "--max-error", "1000000"]),
+        ("policies", vec![]),
+        ("metrics", vec![]),
+        ("keys", vec![]),
+    ];
+    let mut present = BTreeSet::new();
+    for (command, arguments) in commands {
+        let all = [&[command][..], &arguments, &["--json"]].concat();
+        let mut paths = BTreeSet::new();
+        collect_paths(&scene.run(&all).well().json(), "", &mut paths);
+        present.extend(paths.iter().map(|path| format!("{command} {path}")));
+    }
+    for version in JSON_VERSIONS {
+        let former = std::fs::read_to_string(folder(version).join("json.txt")).unwrap();
+        let gone: Vec<_> = former.lines().filter(|path| !present.contains(*path)).collect();
+        assert!(gone.is_empty(), "--json of {version} has keys that are gone: {gone:?}");
     }
 }
