@@ -121,6 +121,25 @@ mod needs_redis_server {
     }
 }
 
+mod needs_memcached {
+    use super::*;
+
+    #[test]
+    fn memcached_is_spoken_to_under_tls_and_its_certificate_is_checked() {
+        let certificate = Certificate::new();
+        let chain = certificate.option("ssl_chain_cert=", "cert.pem");
+        let files = format!("{chain},{}", certificate.option("ssl_key=", "key.pem"));
+        let options = ["-l", "127.0.0.1", "-U", "0", "-t", "1", "-u", "nobody", "-Z", "-o", &files];
+        let server = CacheServer::start("memcached", "-p", &options);
+        let address = Address::memcached(server.address).with_tls();
+        assert_eq!(address.to_string(), format!("memcacheds://{}", server.address));
+        let load = load(address, &certificate);
+        assert_all_are_answered(&load);
+        assert_all_are_answered(&LoadConfig { depth: 8, threads: 2, ..load.clone() });
+        assert_certificates_are_checked(&load);
+    }
+}
+
 mod needs_nginx {
     use super::*;
 
@@ -150,7 +169,8 @@ mod needs_nginx {
              client_body_temp_path {place}/a; proxy_temp_path {place}/b;\n\
              fastcgi_temp_path {place}/c; uwsgi_temp_path {place}/d; scgi_temp_path {place}/e;\n\
              server {{ listen 127.0.0.1:{encrypted} ssl http2;\n\
-             ssl_certificate {place}/cert.pem; ssl_certificate_key {place}/key.pem; }}\n\
+             ssl_certificate {place}/cert.pem; ssl_certificate_key {place}/key.pem;\n\
+             location /ten {{ keepalive_requests 10; alias {place}/small; }} }}\n\
              server {{ listen 127.0.0.1:{clear} http2; http2_max_concurrent_streams 16; }}\n}}\n"
         )
     }
@@ -176,6 +196,20 @@ mod needs_nginx {
             assert_eq!(missing.completed_requests, 0, "{missing}");
         }
         assert_certificates_are_checked(&load(address("https", port, "small"), &certificate));
+    }
+
+    #[test]
+    fn a_connection_that_is_opened_again_resumes_a_session() {
+        let certificate = Certificate::new();
+        let (_server, port) = server(&certificate);
+        let load = load(address("https", port, "ten"), &certificate);
+        let report = run(&load);
+        assert_eq!(report.completed_requests, report.due_requests, "{report}");
+        assert_eq!((report.failed_requests, report.connection_losses), (0, 0), "{report}");
+        assert!(report.announced_closes > 0, "{report}");
+        // Each connection takes ten requests.
+        assert!(report.tls_handshakes >= report.announced_closes, "{report}");
+        assert!(report.resumed_tls_handshakes > report.announced_closes / 2, "{report}");
     }
 
     #[test]

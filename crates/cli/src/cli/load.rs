@@ -15,8 +15,9 @@ pub(crate) struct LoadArgs {
     /// memcached://HOST:PORT, redis://HOST:PORT, http://HOST:PORT/PATH, h2c:// for HTTP/2,
     /// options://HOST:PORT, mysql://USER@HOST:PORT/DATABASE or
     /// postgres://USER@HOST:PORT/DATABASE; a database on a unix socket is
-    /// mysql://USER@/DATABASE?socket=PATH. Under TLS: rediss://, https://, h2://, and ?tls
-    /// behind a database. A password is read from MYSQL_PWD, PGPASSWORD or REDISCLI_AUTH
+    /// mysql://USER@/DATABASE?socket=PATH. Under TLS: memcacheds://, rediss://, https://, h2://,
+    /// and ?tls behind a database. A password is read from MYSQL_PWD, PGPASSWORD or
+    /// REDISCLI_AUTH
     pub(crate) target: Address,
     /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! One connection to the server: bytes out, bytes in, requests in flight.
 
-use super::ledger::Request;
+use super::ledger::{Handshakes, Request};
 use crate::target::{
     Decoder, Endpoint, Outcome, ProtocolError, RequestKind, Stream, Target, TlsClient, Transport,
 };
@@ -37,6 +37,8 @@ pub(super) struct Connection {
     pub(super) is_offered: bool,
     /// When it was connected.
     pub(super) up_since: Nanos,
+    /// Its handshakes of TLS so far, those before a loss included.
+    pub(super) handshakes: Handshakes,
     /// The time for which a wake-up is set.
     pub(super) wakes_at: Option<Nanos>,
     /// Requests in the order of their replies; the last `unsent` are not yet written.
@@ -79,6 +81,7 @@ impl Connection {
             decoder,
             is_offered: false,
             up_since: Nanos::ZERO,
+            handshakes: Handshakes::default(),
             wakes_at: None,
             in_flight: VecDeque::with_capacity(depth),
             unsent: 0,
@@ -145,6 +148,11 @@ impl Connection {
 
     /// Returns whether its slots can be offered now; they are offered once.
     pub(super) fn offer(&mut self) -> bool {
+        if let State::Up(transport) = &mut self.state
+            && let Some(is_resumed) = transport.take_handshake()
+        {
+            self.handshakes += Handshakes { completed: 1, resumed: is_resumed.into() };
+        }
         let is_open = matches!(&self.state, State::Up(transport) if transport.is_open());
         let offers = is_open && !self.is_offered && self.decoder.is_ready();
         if offers {

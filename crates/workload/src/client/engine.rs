@@ -484,15 +484,15 @@ impl<'a> Engine<'a> {
         if now > self.ledger.window.start {
             self.close_window(now);
         }
-        let measured_from = self.start + self.config.warmup;
         let end = self.config.duration.map_or(now, |duration| now.min(self.start + duration));
         Ok(RunResult {
-            measured: end.saturating_sub(measured_from),
+            measured: end.saturating_sub(self.start + self.config.warmup),
             outstanding: self.outstanding(),
             oldest: self.oldest(now),
             losses: self.losses,
             last_loss: self.last_loss,
             announced: self.announced,
+            handshakes: self.connections.iter().map(|connection| connection.handshakes).sum(),
             dropped_windows: self.windows.dropped(),
             total: self.ledger.total,
         })

@@ -4,6 +4,7 @@ use crate::target::{ErrorCode, RequestKind};
 use lull_measure::{Latency, Nanos, RequestSample, SampledRequest, Sampler};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::iter::Sum;
 use std::ops::AddAssign;
 
 /// Numbers of requests.
@@ -21,6 +22,29 @@ pub(super) struct Counts {
     pub(super) retried: u64,
     /// Sendings of requests that the server did not take and that were sent again.
     pub(super) resent: u64,
+}
+
+/// Numbers of handshakes of TLS.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Handshakes {
+    pub(super) completed: u64,
+    /// Among them: a session of an earlier connection continued.
+    pub(super) resumed: u64,
+}
+
+impl AddAssign for Handshakes {
+    fn add_assign(&mut self, other: Self) {
+        self.completed += other.completed;
+        self.resumed += other.resumed;
+    }
+}
+
+impl Sum for Handshakes {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        let mut total = Self::default();
+        all.for_each(|one| total += one);
+        total
+    }
 }
 
 /// One window of the run, as the reporter receives it.
@@ -128,6 +152,7 @@ pub(super) struct RunResult {
     pub(super) last_loss: Option<String>,
     /// Connections whose end the server had announced.
     pub(super) announced: u64,
+    pub(super) handshakes: Handshakes,
     /// Windows that the reporter was too slow to take.
     pub(super) dropped_windows: u64,
 }
@@ -165,6 +190,7 @@ impl RunResult {
         self.oldest = self.oldest.max(other.oldest);
         self.losses += other.losses;
         self.announced += other.announced;
+        self.handshakes += other.handshakes;
         self.last_loss = self.last_loss.take().or(other.last_loss);
         self.dropped_windows += other.dropped_windows;
     }

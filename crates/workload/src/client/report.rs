@@ -189,6 +189,10 @@ pub struct LoadReport {
     /// Connections whose end the server had announced (GOAWAY, `Connection: close`) and that
     /// were opened again; they are no losses.
     pub announced_closes: u64,
+    /// Handshakes of TLS that were completed, those before the run included.
+    pub tls_handshakes: u64,
+    /// Among them: the connection resumed the session of an earlier one.
+    pub resumed_tls_handshakes: u64,
     /// From the intended send time to the last byte of the reply.
     pub latency: Summary,
     /// Requests by kind; empty if all are of one.
@@ -258,6 +262,8 @@ impl LoadReport {
             connection_losses: result.losses,
             last_connection_loss: result.last_loss,
             announced_closes: result.announced,
+            tls_handshakes: result.handshakes.completed,
+            resumed_tls_handshakes: result.handshakes.resumed,
             latency: (&total.latency).into(),
             kinds: total.kinds.into_iter().map(KindReport::from).collect(),
             corrected,
@@ -366,6 +372,10 @@ impl fmt::Display for LoadReport {
                 self.announced_closes, self.resent_requests
             )?;
         }
+        if self.tls_handshakes > 0 {
+            let (all, resumed) = (self.tls_handshakes, self.resumed_tls_handshakes);
+            writeln!(f, "TLS handshakes {all}, of which {resumed} resumed a session")?;
+        }
         if self.is_unanswered() {
             writeln!(
                 f,
@@ -392,7 +402,7 @@ impl fmt::Display for LoadReport {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ledger::{Counts, Total};
+    use super::super::ledger::{Counts, Handshakes, Total};
     use super::*;
     use crate::arrivals::Rate;
 
@@ -406,6 +416,7 @@ mod tests {
             losses,
             last_loss: None,
             announced: 0,
+            handshakes: Handshakes::default(),
             dropped_windows: 0,
         };
         LoadReport::new(config, server, result, Windows { reports: Vec::new(), pushed: None })
@@ -451,6 +462,23 @@ mod tests {
         let text = ended.to_string();
         assert!(text.contains("closed as announced 1, requests sent again 2"), "{text}");
         assert!(!text.contains("lost connections"), "{text}");
+    }
+
+    #[test]
+    fn handshakes_are_added_up_and_reported_where_there_is_tls() {
+        let config = LoadConfig::closed("http://localhost/".parse().unwrap());
+        let clear = report(&config, Counts::default(), 0);
+        assert!(!clear.to_string().contains("handshakes"), "{clear}");
+        let each =
+            [Handshakes { completed: 3, resumed: 2 }, Handshakes { completed: 1, resumed: 0 }];
+        let all: Handshakes = each.into_iter().sum();
+        let encrypted = LoadReport {
+            tls_handshakes: all.completed,
+            resumed_tls_handshakes: all.resumed,
+            ..clear
+        };
+        let text = encrypted.to_string();
+        assert!(text.contains("TLS handshakes 4, of which 2 resumed"), "{text}");
     }
 
     #[test]

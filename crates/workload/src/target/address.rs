@@ -12,8 +12,8 @@ use std::str::FromStr;
 ///
 /// As text: `memcached://HOST[:11211]`, `redis://HOST[:6379]`, `http://HOST[:80][/PATH]`,
 /// `h2c://HOST[:80][/PATH]`, `options://HOST[:7300]`, `mysql://USER@HOST[:3306]/DATABASE`,
-/// `postgres://USER@HOST[:5432]/DATABASE`. Under TLS: `rediss://`, `https://`, `h2://`, and
-/// `?tls` behind a database. A database on a unix socket is
+/// `postgres://USER@HOST[:5432]/DATABASE`. Under TLS: `memcacheds://`, `rediss://`, `https://`,
+/// `h2://`, and `?tls` behind a database. A database on a unix socket is
 /// `mysql://USER@/DATABASE?socket=PATH`. Passwords are not part of an address, which appears
 /// in process lists and reports.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,10 +103,11 @@ impl Protocol {
     /// The scheme under TLS, where the scheme says it.
     const fn tls_scheme(self) -> Option<&'static str> {
         match self {
+            Self::Memcached => Some("memcacheds"),
             Self::Redis => Some("rediss"),
             Self::Http => Some("https"),
             Self::Http2 => Some("h2"),
-            Self::Memcached | Self::Options | Self::Mysql | Self::Postgres => None,
+            Self::Options | Self::Mysql | Self::Postgres => None,
         }
     }
 
@@ -257,7 +258,8 @@ impl FromStr for Address {
 }
 
 fn read(text: &str) -> Result<Address, &'static str> {
-    let schemes = "write memcached://HOST:PORT, redis:// or rediss://HOST:PORT, http://, https://, \
+    let schemes = "write memcached://HOST:PORT, memcacheds://HOST:PORT under TLS, redis:// or \
+                   rediss://HOST:PORT, http://, https://, \
                    h2:// or h2c://HOST:PORT/PATH, options://HOST:PORT, \
                    mysql://USER@HOST:PORT/DATABASE or postgres://USER@HOST:PORT/DATABASE";
     let (scheme, rest) = text.split_once("://").ok_or(schemes)?;
@@ -387,6 +389,7 @@ mod tests {
             ("redis://db", "redis://db:6379"),
             ("http://127.0.0.1", "http://127.0.0.1:80/"),
             ("http://[::1]:8080/a?b=c", "http://[::1]:8080/a?b=c"),
+            ("memcacheds://db", "memcacheds://db:11211"),
             ("rediss://db", "rediss://db:6379"),
             ("https://web/a", "https://web:443/a"),
             ("h2://web", "h2://web:443/"),
@@ -407,7 +410,7 @@ mod tests {
         let cases = [
             ("127.0.0.1:11211", "memcached://HOST:PORT"),
             ("ftp://x", "memcached://HOST:PORT"),
-            ("memcacheds://x", "memcached://HOST:PORT"),
+            ("memcachedtls://x", "memcached://HOST:PORT"),
             ("memcached://", "host is missing"),
             ("memcached://x:0", "port must be"),
             ("memcached://x:99999", "port must be"),

@@ -138,6 +138,11 @@ impl Transport {
         self.session.as_ref().is_none_or(|session| session.is_open())
     }
 
+    /// Returns once, when the handshake of TLS is over, whether it resumed an earlier session.
+    pub(crate) fn take_handshake(&mut self) -> Option<bool> {
+        self.session.as_mut()?.take_handshake()
+    }
+
     /// Whether bytes were received and decrypted that [`Self::receive`] has not returned.
     pub(crate) fn has_received(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.has_received())

@@ -1,4 +1,7 @@
 //! Sessions by `rustls` with ring.
+//!
+//! All connections of a run share what `rustls` remembers of sessions, so that a connection that
+//! is opened again resumes one where the server has given a ticket or a session number.
 
 use super::super::endpoint::Stream;
 use super::{TlsConfig, TlsError};
@@ -7,7 +10,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, RootCertStore,
+    SignatureScheme,
 };
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
@@ -57,7 +61,8 @@ impl TlsClient {
         // The client bounds what is under way.
         connection.set_buffer_limit(None);
         let required = self.required;
-        Ok(Session { connection, required, out: clear, written: 0, readable: 0 })
+        let is_taken = false;
+        Ok(Session { connection, required, out: clear, written: 0, readable: 0, is_taken })
     }
 }
 
@@ -83,6 +88,8 @@ pub(super) struct Session {
     written: usize,
     /// Decrypted bytes that were not taken.
     readable: usize,
+    /// Whether the end of the handshake was taken.
+    is_taken: bool,
 }
 
 impl Session {
@@ -134,6 +141,15 @@ impl Session {
 
     pub(super) fn is_open(&self) -> bool {
         !self.connection.is_handshaking()
+    }
+
+    /// Returns once, when the handshake is over, whether it resumed an earlier session.
+    pub(super) fn take_handshake(&mut self) -> Option<bool> {
+        if self.is_taken || !self.is_open() {
+            return None;
+        }
+        self.is_taken = true;
+        Some(self.connection.handshake_kind() == Some(HandshakeKind::Resumed))
     }
 
     pub(super) const fn has_received(&self) -> bool {

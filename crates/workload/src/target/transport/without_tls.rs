@@ -48,6 +48,10 @@ impl Session {
         match *self {}
     }
 
+    pub(super) fn take_handshake(&mut self) -> Option<bool> {
+        match *self {}
+    }
+
     pub(super) fn has_received(&self) -> bool {
         match *self {}
     }
