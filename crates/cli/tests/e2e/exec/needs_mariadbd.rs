@@ -6,14 +6,14 @@ pub(super) mod classes;
 mod dispatched;
 mod faults;
 mod gate;
+mod needs_openssl;
 mod own_tests;
 mod pool;
-mod soak;
 mod statements;
 mod valgrind;
 mod waits;
 
-use super::{Server, certificate, logs, of_class, sanitised};
+use super::{Server, logs, of_class, sanitised};
 use crate::support::agent::{Agent, Ended};
 use crate::support::record::Record;
 use crate::support::scene::Scene;
@@ -78,14 +78,6 @@ impl Database {
         client(self.server.port, "sbtest", sql)
     }
 
-    /// As [`Database::client`], with TLS.
-    fn client_over_tls(&self, sql: &str) -> Child {
-        let port = format!("--port={}", self.server.port);
-        let mut client = Command::new("mariadb");
-        client.args(["-N", "-uroot", "--host=127.0.0.1", &port, "--ssl", "sbtest", "-e", sql]);
-        client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    }
-
     fn sysbench(&self, threads: u32, seconds: u32, action: &str) -> Command {
         self.sysbench_with("oltp_read_write", threads, seconds, action)
     }
@@ -138,12 +130,6 @@ fn installed(scene: &Scene) -> (Vec<String>, u16) {
     let quick = ["--bind-address=127.0.0.1", "--skip-name-resolve"];
     let all = [&flags[..], &limits, &quick, &["--innodb-flush-log-at-trx-commit=0"]].concat();
     (all.into_iter().map(str::to_owned).chain(own).collect(), port)
-}
-
-/// Creates a key and a certificate; returns the options of the server for them.
-fn with_tls(scene: &Scene) -> [String; 2] {
-    let (key, certificate) = certificate(scene);
-    [format!("--ssl-key={}", key.display()), format!("--ssl-cert={}", certificate.display())]
 }
 
 /// Sends SQL over TCP, where it may have to wait.

@@ -1,0 +1,70 @@
+//! MariaDB under TLS.
+
+mod soak;
+
+use super::faults::client_to;
+use super::*;
+use crate::exec::certificate;
+use std::io::Write;
+
+impl Database {
+    /// As [`Database::client`], with TLS.
+    fn client_over_tls(&self, sql: &str) -> Child {
+        let port = format!("--port={}", self.server.port);
+        let mut client = Command::new("mariadb");
+        client.args(["-N", "-uroot", "--host=127.0.0.1", &port, "--ssl", "sbtest", "-e", sql]);
+        client.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+/// Creates a key and a certificate; returns the options of the server for them.
+fn with_tls(scene: &Scene) -> [String; 2] {
+    let (key, certificate) = certificate(scene);
+    [format!("--ssl-key={}", key.display()), format!("--ssl-cert={}", certificate.display())]
+}
+
+#[test]
+fn connections_with_tls_wait_at_the_gate_and_every_query_is_counted() {
+    for mode in ["post", "epoll"] {
+        let scene = Scene::new();
+        let tls = with_tls(&scene);
+        let tls = tls.each_ref().map(String::as_str);
+        let options = ["--mode", mode, "--concurrency", "1", "--slot-lease", "1s"];
+        let database = Database::start_with(&scene, &options, &tls);
+        // A transaction over TLS has the only slot until its lease is over.
+        let holder = database.client_over_tls("begin; select * from t; select sleep(2); commit");
+        wait_for("the holder", || database.has_transactions(""));
+        let many = "show session status like 'Ssl_cipher'".to_owned()
+            + &"; select 1".repeat(60)
+            + "; show session status like 'Questions'";
+        let said = ended(database.client_over_tls(&many));
+        let cipher = said.lines().next().unwrap().split_whitespace().nth(1);
+        let is_cipher = |name: &str| name.contains("AES") || name.contains("CHACHA");
+        assert!(cipher.is_some_and(is_cipher), "{said}");
+        ended(holder);
+        let questions: u64 = said.split_whitespace().last().unwrap().parse().unwrap();
+        let seen = database.server.seen();
+        let all = seen["by_connection"].as_array().unwrap();
+        let its_own = |one: &&Value| one["queries"] == questions && one["class"] == "gated";
+        let its_own = all.iter().find(its_own).unwrap_or_else(|| panic!("{questions}: {seen}"));
+        assert!(its_own["parks"].as_u64() >= Some(1), "{seen}");
+        assert!(of_class(&seen, "opaque").is_empty(), "{mode}: {seen}");
+        assert_eq!(seen["gate"]["waited_too_long"], 0, "{mode}: {seen}");
+    }
+}
+
+#[test]
+fn compression_is_opaque_with_and_without_tls() {
+    let scene = Scene::new();
+    let tls = with_tls(&scene);
+    let tls = tls.each_ref().map(String::as_str);
+    let database = Database::start_with(&scene, &["--concurrency", "1"], &tls);
+    for option in ["--skip-ssl", "--ssl"] {
+        let mut client = client_to(database.server.port, "sbtest", &[option, "--compress"]);
+        writeln!(client.stdin.take().unwrap(), "select 6 * 7;").unwrap();
+        assert_eq!(ended(client).trim(), "42", "{option}");
+    }
+    let seen = database.server.seen();
+    assert_eq!(of_class(&seen, "opaque").len(), 2, "{seen}");
+    assert_eq!(seen["gate"]["admissions"], 0, "{seen}");
+}
