@@ -65,7 +65,8 @@ pub(super) const PROMISES: Bench = Bench {
 pub(super) const CLASSES: Bench = Bench {
     name: "classes",
     about: "Classes of clients: cost of a query, and a class of a few connections of a busy \
-            MariaDB with nine tenths of the turns, beside one limit for all",
+            MariaDB with nine tenths of the turns, or with promises that pslo and utslo keep, \
+            beside one limit for all",
     run: |context| {
         reported(context, |lull, report| {
             classes::measure_query(lull, &context.root, report)?;

@@ -1,13 +1,15 @@
-//! A class of clients with nine tenths of the turns, beside many others: what it gains, and what
-//! is left to the others.
+//! A class of clients with nine tenths of the turns, or with a promise to each of its connections,
+//! beside many others: what it gains, and what is left to the others.
 
 use super::super::stats::{Summary, interleave};
 use super::Report;
-use super::contest::{CAP_16, Setting, in_turn};
+use super::contest::{CAP_16, Served as _, Setting, in_turn};
 use super::database;
-use super::promises::{OTHERS, PROMISED, RUN_S, figures, run};
+use super::promises::{BOUND_MS, Both, OTHERS, PROMISED, RUN_S, SETTLING_S, figures, run};
 use super::tls::{Costs, QueryProgram};
 use anyhow::Result;
+use lull_measure::Nanos;
+use lull_measure::compliance::Patience;
 use std::cell::RefCell;
 use std::path::Path;
 
@@ -24,9 +26,46 @@ const CLASSES: Setting = Setting {
     options: &["--extra-port=27617", "--extra-max-connections=8"],
 };
 
-const SETTINGS: [Setting; 2] = [CAP_16, CLASSES];
+/// The same class, each of whose connections has a promise.
+const PSLO: Setting = Setting {
+    name: "pslo by class, cap 16",
+    exec: Some(&[
+        "--concurrency",
+        "pslo",
+        "--key",
+        "cap=16",
+        "--client-class",
+        "name = \"few\", match = [{ port = 27618 }]",
+        "--promise",
+        "client_class = \"few\", connections = 4, objective = { p95 = \"20ms\" }",
+    ]),
+    options: &["--extra-port=27618", "--extra-max-connections=8"],
+};
 
-/// Throughput of the others that classes may cost, over that behind the same cap.
+/// The same by the share of users that waiting may drive away.
+const UTSLO: Setting = Setting {
+    name: "utslo by class, cap 16",
+    exec: Some(&[
+        "--concurrency",
+        "utslo",
+        "--key",
+        "cap=16",
+        "--client-class",
+        "name = \"few\", match = [{ port = 27619 }]",
+        "--promise",
+        "client_class = \"few\", connections = 4, objective = { disengagement = 0.001 }",
+    ]),
+    options: &["--extra-port=27619", "--extra-max-connections=8"],
+};
+
+/// In the order of the rows. All servers run at a time, so that each has a port of its own for
+/// the class.
+const SETTINGS: [Setting; 4] = [CAP_16, CLASSES, PSLO, UTSLO];
+
+/// What [`UTSLO`] promises.
+const DISENGAGEMENT: f64 = 0.001;
+
+/// Throughput of the others that classes or promises may cost, over that behind the same cap.
 const LEFT_MIN: f64 = 0.9;
 
 /// Rounds of the cost of a query.
@@ -80,42 +119,68 @@ pub(super) fn measure_query(lull: &Path, root: &Path, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Both settings in turn.
+/// All settings in turn.
 ///
 /// # Errors
 /// If a server or its clients fail.
 pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
     let servers = database::start_in_memory(lull, place.path(), &SETTINGS)?;
+    for server in servers.iter().filter(|server| [PSLO, UTSLO].contains(&server.setting())) {
+        run(server, SETTLING_S)?;
+    }
     let seen = in_turn(ROUNDS, &SETTINGS, &servers, |server| run(server, RUN_S))?;
     for (setting, seen) in SETTINGS.iter().zip(&seen) {
         figures(setting, seen, report);
     }
-    let [capped, classed] = seen.as_slice() else { return Ok(()) };
-    let pairs = || classed.iter().zip(capped);
-    let tail = pairs()
-        .map(|(one, other)| one.promised.quantile_ms(0.99) / other.promised.quantile_ms(0.99));
+    let [capped, classed, pslo, utslo] = seen.as_slice() else { return Ok(()) };
+    let pairs = classed.iter().zip(capped);
+    let tail =
+        pairs.map(|(one, other)| one.promised.quantile_ms(0.99) / other.promised.quantile_ms(0.99));
     report.bounded("few: p99, classes / cap 16", Summary::new(tail), "ratio", 0.0..=1.0);
-    let left = pairs().map(|(one, other)| one.others.queries_per_s / other.others.queries_per_s);
-    let bound = LEFT_MIN..=f64::INFINITY;
-    report.bounded("others: queries/s, classes / cap 16", Summary::new(left), "ratio", bound);
+    let late = Summary::new(pslo.iter().map(|one| one.promised.quantile_ms(0.95)));
+    report.bounded("few: p95, pslo by class", late, "ms", 0.0..=BOUND_MS);
+    let gone = Summary::new(utslo.iter().map(disengagement));
+    report.bounded("few: disengagement, utslo by class", gone, "ratio", 0.0..=DISENGAGEMENT);
+    for (what, ours) in [("classes", classed), ("pslo by class", pslo), ("utslo by class", utslo)] {
+        let pairs = ours.iter().zip(capped);
+        let left = pairs.map(|(one, other)| one.others.queries_per_s / other.others.queries_per_s);
+        let what = format!("others: queries/s, {what} / cap 16");
+        report.bounded(&what, Summary::new(left), "ratio", LEFT_MIN..=f64::INFINITY);
+    }
     report.note(format!(
         "MariaDB in memory, sysbench on the same cores: {} connections with {} (rows `promised`) \
-         beside {} with {}; with classes the former have a weight of 9, by the port that they come \
-         through. {ROUNDS} rounds of {RUN_S} s in turn after one to warm up.",
+         beside {} with {}. The former are a class by the port that they come through: with a \
+         weight of 9, or each with a promise of a p95 of {BOUND_MS} ms (pslo) or of at most \
+         {DISENGAGEMENT} of its users that waiting drives away (utslo). {ROUNDS} rounds of {RUN_S} \
+         s in turn after one to warm up.",
         PROMISED.connections, PROMISED.script, OTHERS.connections, OTHERS.script
     ));
     Ok(())
 }
 
+/// The share of users that the latencies of a run drive away.
+fn disengagement(run: &Both) -> f64 {
+    run.promised.mean_of(|latency_ms| Patience::OURS.gone(Nanos::from_secs_f64(latency_ms / 1e3)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
-    fn the_class_comes_through_the_port_that_it_names() {
-        let port = database::PREFERRED_PORT.to_string();
-        let names = |all: &[&str]| all.iter().any(|text| text.contains(&port));
-        assert!(names(CLASSES.exec.unwrap()) && names(CLASSES.options));
+    fn each_class_comes_through_the_port_that_it_names_and_no_other_server_has() {
+        let ports: Vec<String> = SETTINGS[1..]
+            .iter()
+            .map(|setting| {
+                let port = setting.extra_port().unwrap().to_string();
+                let names = setting.exec.unwrap().iter().any(|text| text.contains(&port));
+                assert!(names, "{}", setting.name);
+                port
+            })
+            .collect();
+        assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), ports.len());
+        assert!(UTSLO.exec.unwrap().iter().any(|text| text.contains(&DISENGAGEMENT.to_string())));
     }
 }

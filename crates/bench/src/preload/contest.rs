@@ -22,13 +22,21 @@ const SETTLING: Duration = Duration::from_secs(3);
 pub(super) const COUNTING: Duration = Duration::from_secs(5);
 
 /// How a server is run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Setting {
     pub(super) name: &'static str,
     /// Options of `lull exec`; `None` without.
     pub(super) exec: Option<&'static [&'static str]>,
     /// Further options of the server.
     pub(super) options: &'static [&'static str],
+}
+
+impl Setting {
+    /// The port, beside its own, at which the server has clients with objectives.
+    pub(super) fn extra_port(&self) -> Option<u16> {
+        let of = |option: &&str| option.strip_prefix("--extra-port=")?.parse().ok();
+        self.options.iter().find_map(of)
+    }
 }
 
 pub(super) const BARE: Setting = Setting { name: "bare", exec: None, options: &[] };

@@ -164,9 +164,6 @@ pub(super) fn start_in_memory(
     started(&Field { lull, place, product, store: MEMORY, tls: None }, settings)
 }
 
-/// The port through which the clients connect whose objective the server is to keep.
-pub(super) const PREFERRED_PORT: u16 = 27_617;
-
 /// The programs that are measured, and where they run.
 struct Field<'f> {
     lull: &'f Path,
@@ -252,8 +249,7 @@ impl Database {
 
     /// Loads it by clients with objectives, if the setting has any.
     pub(super) fn load_promised(&self, load: Load, seconds: u32) -> Result<Ran> {
-        let has_port = self.setting.options.iter().any(|option| option.starts_with("--extra-port"));
-        let port = if has_port { PREFERRED_PORT } else { self.address.port() };
+        let port = self.setting.extra_port().unwrap_or(self.address.port());
         let address = SocketAddr::new(self.address.ip(), port);
         self.sysbench(Meeting::Tcp(address), load, &["run", &format!("--time={seconds}")])
     }

@@ -15,6 +15,13 @@ impl Ran {
         Self { queries_per_s, queries, histogram }
     }
 
+    /// The mean of a figure of each transaction's latency in milliseconds.
+    pub(super) fn mean_of(&self, figure: impl Fn(f64) -> f64) -> f64 {
+        let all: u64 = self.histogram.iter().map(|(_, count)| count).sum();
+        let sum: f64 = self.histogram.iter().map(|(ms, count)| figure(*ms) * *count as f64).sum();
+        sum / all as f64
+    }
+
     /// The latency of a transaction that this share of them does not exceed.
     pub(super) fn quantile_ms(&self, share: f64) -> f64 {
         let all: u64 = self.histogram.iter().map(|(_, count)| count).sum();

@@ -50,6 +50,7 @@ SQL statistics:
         assert_eq!((ran.queries, ran.queries_per_s), (2000.0, 200.5));
         let quantiles = [0.05, 0.5, 0.9, 0.95, 0.99, 0.999].map(|share| ran.quantile_ms(share));
         assert_eq!(quantiles, [1.0, 2.0, 2.0, 40.0, 40.0, 90.0]);
+        assert_eq!(ran.mean_of(|ms| ms), (10.0 + 160.0 + 360.0 + 90.0) / 100.0);
     }
 
     #[test]
