@@ -9,6 +9,7 @@ mod bypass;
 mod classes;
 mod directory;
 mod heartbeat;
+mod holders;
 mod operator;
 mod requests;
 mod seen;
@@ -31,10 +32,11 @@ pub use unmapped::{UnmappedServer, UnmappedServers};
 pub use watch::Watch;
 
 use crate::Roots;
-use crate::apps::{Facts, ProcessId};
+use crate::apps::ProcessId;
 use crate::monotonic as now;
 use crate::sys::page::SharedPage;
 use heartbeat::Heartbeat;
+use holders::{Holder, Holders};
 use lull_control::{AppId, GateControl};
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
@@ -43,7 +45,7 @@ use lull_oncall::{
 };
 use rustix::fs::fstat;
 use rustix::thread::futex;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -97,6 +99,7 @@ fn open() -> Settings {
 pub struct Runtime {
     page: Arc<SharedPage>,
     heartbeat: Heartbeat,
+    holders: Holders,
     /// The counters of the gate when this agent took it over.
     counters_before: Counters,
     /// Connections without a record when this agent took it over.
@@ -183,6 +186,7 @@ impl Runtime {
         Ok(Self {
             page,
             heartbeat,
+            holders: Holders::default(),
             counters_before,
             turned_away_before,
             classes_before,
@@ -321,25 +325,29 @@ impl Runtime {
     pub fn reap(&self, roots: &Roots) {
         self.page.gate().recount_waiters();
         // One process may serve thousands of connections.
-        let mut gone: BTreeMap<u32, bool> = BTreeMap::new();
+        let found = self.holders.find(&self.page, &self.numbers(), roots);
         for (id, record) in self.page.records().filter(|(_, record)| record.pid() != 0) {
             let pid = record.pid();
-            if *gone.entry(pid).or_insert_with(|| is_gone(roots, pid)) {
+            if found.get(&pid) == Some(&Holder::Ended) {
                 self.page.gate().close_seat(id, now().0, &Futexes);
                 record.release(pid);
             }
         }
     }
 
-    /// Returns the processes that serve connections now.
+    /// Returns the processes that serve connections now, as far as they can be seen.
     pub fn processes(&self, roots: &Roots) -> Vec<ProcessId> {
-        let records = self.page.records().map(|(_, record)| record.pid());
-        let mut pids: Vec<u32> = records.filter(|pid| *pid != 0).collect();
-        pids.sort_unstable();
-        pids.dedup();
-        pids.into_iter()
-            .filter_map(|pid| ProcessId::lookup(roots, pid.cast_signed()).ok())
-            .collect()
+        let found = self.holders.find(&self.page, &self.numbers(), roots);
+        let running = |holder| match holder {
+            Holder::Runs(process) => Some(process),
+            Holder::Ended | Holder::Hidden => None,
+        };
+        found.into_values().filter_map(running).collect()
+    }
+
+    /// Returns the numbers of the processes in the records, by which each knows itself.
+    fn numbers(&self) -> BTreeSet<u32> {
+        self.page.records().map(|(_, record)| record.pid()).filter(|pid| *pid != 0).collect()
     }
 }
 
@@ -351,13 +359,6 @@ impl Drop for Runtime {
             self.set(&Settings { mode: Mode::Stats, ..settings });
         }
         self.page.header().set_agent(0);
-    }
-}
-
-fn is_gone(roots: &Roots, pid: u32) -> bool {
-    match Facts::of_process(roots, pid.cast_signed()) {
-        Ok(facts) => facts.is_ended(),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
 }
 

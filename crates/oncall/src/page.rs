@@ -89,6 +89,9 @@ pub struct Header {
     agent: AtomicU32,
     /// 1 while an agent moves threads of servers to cores.
     dispatched: AtomicU32,
+    /// The PID namespace of the process that mapped the page last, by its inode number; 0 if it is
+    /// not known.
+    pid_namespace: AtomicU32,
 }
 
 /// Histograms that the connections' transactions are spread over.
@@ -320,6 +323,17 @@ impl Header {
     /// Sets whether an agent moves threads of servers to cores.
     pub fn set_dispatched(&self, is_dispatched: bool) {
         self.dispatched.store(is_dispatched.into(), Ordering::Relaxed);
+    }
+
+    /// Returns the PID namespace in which the numbers of processes in records count, by its inode
+    /// number; 0 if it is not known.
+    pub fn pid_namespace(&self) -> u32 {
+        self.pid_namespace.load(Ordering::Relaxed)
+    }
+
+    /// Sets the PID namespace of the servers.
+    pub fn set_pid_namespace(&self, inode: u32) {
+        self.pid_namespace.store(inode, Ordering::Relaxed);
     }
 
     /// Counts a connection for which the page has no record.

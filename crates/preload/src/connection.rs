@@ -262,6 +262,13 @@ pub(crate) fn close_all() {
     }
 }
 
+/// Frees the records of an earlier process that had this process's number, and has ended: a
+/// server that is started again in a container often has the same one.
+pub(crate) fn release_former(page: &Page) {
+    let former = page.records().filter(|(_, record)| record.pid() == process::pid());
+    former.for_each(|(id, _)| close(page, id));
+}
+
 fn release(what: Descriptor) {
     if let (Descriptor::Connection { id, .. }, Some(page)) = (what, page::get()) {
         close(page, id);

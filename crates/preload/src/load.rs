@@ -31,9 +31,8 @@ extern "C" fn load() {
     clock::load();
     cores::load();
     // SAFETY: `getenv` returns a string that ends with a zero.
-    if page::load(unsafe { CStr::from_ptr(path) }).is_none() {
-        return;
-    }
+    let Some(page) = page::load(unsafe { CStr::from_ptr(path) }) else { return };
+    connection::release_former(page);
     // SAFETY: the functions only store numbers and signal threads that wait for that, the
     // second in a child that is a copy.
     unsafe { libc::pthread_atfork(Some(before_fork), None, Some(after_fork)) };

@@ -29,6 +29,7 @@ pub(crate) fn protocol() -> Protocol {
 pub(crate) fn load(path: &CStr) -> Option<&'static Page> {
     PAGE.store(open(path)?, Ordering::Release);
     let page = get()?;
+    page.header().set_pid_namespace(pid_namespace());
     let named = Protocol::from_code(page.header().protocol_code());
     let protocol = named.unwrap_or_else(protocol_from_program);
     PROTOCOL.store(protocol.code(), Ordering::Relaxed);
@@ -116,6 +117,16 @@ fn warn(text: &[u8]) {
     unsafe { libc::syscall(libc::SYS_write, libc::STDERR_FILENO, from, text.len()) };
 }
 
+/// Returns the inode number of this process's PID namespace; 0 where `/proc` does not show it.
+fn pid_namespace() -> u32 {
+    // SAFETY: all zeros are a valid stat.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the name ends with a zero, and `found` may be written.
+    let failed = unsafe { libc::stat(c"/proc/self/ns/pid".as_ptr(), &raw mut found) };
+    // The kernel's numbers are below 2^32.
+    if failed == 0 { found.st_ino as u32 } else { 0 }
+}
+
 fn protocol_from_program() -> Protocol {
     let mut path = [0u8; 256];
     let (name, to) = (c"/proc/self/exe".as_ptr(), path.as_mut_ptr().cast());
@@ -157,6 +168,13 @@ mod tests {
         assert_eq!(unsafe { libc::fchmod(fd, mode) }, 0);
         std::fs::remove_file(&path).unwrap();
         stays_whole(fd)
+    }
+
+    #[test]
+    fn the_namespace_is_that_of_this_process() {
+        use std::os::unix::fs::MetadataExt;
+        let found = std::fs::metadata(format!("/proc/{}/ns/pid", std::process::id())).unwrap();
+        assert_eq!(u64::from(pid_namespace()), found.ino());
     }
 
     #[test]

@@ -98,6 +98,38 @@ fn the_gate_of_an_agent_that_attaches_later_makes_workers_wait() {
     holder.query("commit").unwrap();
 }
 
+/// Returns the number of workers in the page.
+fn workers(scene: &Scene) -> u64 {
+    let status = scene.run(&["gate", "status", &page_directory(scene), "--json"]).well().json();
+    status["workers"].as_u64().unwrap_or_else(|| panic!("{status}"))
+}
+
+/// In its own namespace the server is process 1, which is another one outside.
+#[test]
+fn a_server_in_a_pid_namespace_keeps_its_records_until_it_ends_or_is_started_again() {
+    if !is_root() {
+        return skip("makes a PID namespace: run as root");
+    }
+    let scene = Scene::new();
+    let environment = environment(&scene, &[]);
+    let inside = ["unshare", "--pid", "--fork", "--kill-child"];
+    let (server, port) = start_free(&scene, &environment, &inside);
+    let mut client = Client::connect_to(port);
+    queries(&mut client, 3);
+    // An agent looks for records of the dead as it attaches.
+    let agent = attached(&scene, &GATE_OF_ONE);
+    assert_eq!(workers(&scene), 1);
+    queries(&mut client, 5);
+    let seen = agent.interrupt().well().json();
+    assert_eq!(of_class(&seen, "gated"), [5], "{seen}");
+    server.signal(Signal::KILL);
+    drop(server);
+    wait_for("the end of the server", || client.query("work").is_none());
+    let (_again, port) = start_free(&scene, &environment, &inside);
+    let _client = Client::connect_to(port);
+    assert_eq!(workers(&scene), 1, "the records of the former process 1 are free");
+}
+
 #[test]
 fn a_server_outlives_its_agents_and_each_counts_its_own() {
     for mode in MODES {
