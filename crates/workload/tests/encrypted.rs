@@ -7,7 +7,7 @@ use database_programs::{postgres_program, unprivileged};
 use lull_measure::Nanos;
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{self, LoadConfig, LoadReport};
-use lull_workload::target::{Address, ScriptSource};
+use lull_workload::target::{Address, ScriptSource, TlsConfig};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,31 +19,73 @@ struct Certificate {
     place: tempfile::TempDir,
 }
 
+/// The names of this machine in a certificate.
+const HERE: &str = "IP:127.0.0.1, DNS:localhost";
+/// How a key is made.
+const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+
 impl Certificate {
     fn new() -> Self {
+        let certificate = Self::unmade(HERE);
+        certificate.make();
+        certificate
+    }
+
+    /// As [`Certificate::new`], for another host.
+    fn for_elsewhere() -> Self {
+        let certificate = Self::unmade("DNS:elsewhere");
+        certificate.make();
+        certificate
+    }
+
+    /// As [`Certificate::new`], and valid on the first day of 2020 only.
+    fn expired() -> Self {
+        let certificate = Self::unmade(HERE);
+        std::fs::write(certificate.path("index"), "").unwrap();
+        std::fs::write(certificate.path("serial"), "01\n").unwrap();
+        for file in ["index", "serial"] {
+            let all = PermissionsExt::from_mode(0o666);
+            std::fs::set_permissions(certificate.path(file), all).unwrap();
+        }
+        let request = [&["req", "-new"][..], &KEY, &["-keyout", "key.pem", "-out", "request.pem"]];
+        certificate.openssl(&request.concat());
+        let sign = ["ca", "-batch", "-notext", "-selfsign", "-keyfile", "key.pem"];
+        let day = ["-startdate", "20200101000000Z", "-enddate", "20200102000000Z"];
+        let files = ["-extensions", "more", "-in", "request.pem", "-out", "cert.pem"];
+        certificate.openssl(&[&sign[..], &day, &files].concat());
+        certificate
+    }
+
+    /// A directory in which a certificate for these names can be made.
+    fn unmade(names: &str) -> Self {
         let place = tempfile::tempdir().unwrap();
         std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777)).unwrap();
         let certificate = Self { place };
-        let config = certificate.path("openssl.cnf");
-        let text = "[req]\ndistinguished_name = name\nx509_extensions = more\nprompt = no\n\
-                    [name]\nCN = localhost\n[more]\nbasicConstraints = critical, CA:FALSE\n\
-                    subjectAltName = IP:127.0.0.1, DNS:localhost\n";
-        std::fs::write(&config, text).unwrap();
-        let mut openssl = unprivileged(Path::new("openssl"));
-        openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt"]);
-        openssl.args(["ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-config"]);
-        openssl.arg(config).arg("-keyout").arg(certificate.key());
-        let made = openssl.arg("-out").arg(certificate.path("cert.pem")).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let text = format!(
+            "[req]\ndistinguished_name = name\nx509_extensions = more\nprompt = no\n\
+             [name]\nCN = localhost\n[more]\nbasicConstraints = critical, CA:FALSE\n\
+             subjectAltName = {names}\n[ca]\ndefault_ca = own\n[own]\ndatabase = index\n\
+             new_certs_dir = .\nserial = serial\ndefault_md = sha256\npolicy = any\n\
+             [any]\ncommonName = supplied\n"
+        );
+        std::fs::write(certificate.path("openssl.cnf"), text).unwrap();
         certificate
+    }
+
+    fn make(&self) {
+        let files = ["-keyout", "key.pem", "-out", "cert.pem"];
+        self.openssl(&[&["req", "-x509", "-days", "2"][..], &KEY, &files].concat());
+    }
+
+    fn openssl(&self, arguments: &[&str]) {
+        let mut openssl = unprivileged(Path::new("openssl"));
+        openssl.args(arguments).args(["-config", "openssl.cnf"]).current_dir(&self.place);
+        let made = openssl.output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.place.path().join(name)
-    }
-
-    fn key(&self) -> PathBuf {
-        self.path("key.pem")
     }
 
     /// The certificate as an option of a server.
@@ -124,13 +166,33 @@ mod needs_redis_server {
 mod needs_memcached {
     use super::*;
 
-    #[test]
-    fn memcached_is_spoken_to_under_tls_and_its_certificate_is_checked() {
-        let certificate = Certificate::new();
+    fn server(certificate: &Certificate) -> CacheServer {
         let chain = certificate.option("ssl_chain_cert=", "cert.pem");
         let files = format!("{chain},{}", certificate.option("ssl_key=", "key.pem"));
         let options = ["-l", "127.0.0.1", "-U", "0", "-t", "1", "-u", "nobody", "-Z", "-o", &files];
-        let server = CacheServer::start("memcached", "-p", &options);
+        CacheServer::start("memcached", "-p", &options)
+    }
+
+    #[test]
+    fn certificates_of_another_host_and_of_another_time_are_refused() {
+        let cases = [
+            (Certificate::for_elsewhere(), "not valid for name"),
+            (Certificate::expired(), "expired"),
+        ];
+        for (certificate, reason) in cases {
+            let server = server(&certificate);
+            let mut load = load(Address::memcached(server.address).with_tls(), &certificate);
+            let refused = refusal(&load);
+            assert!(refused.contains(reason) && refused.contains("--tls-insecure"), "{refused}");
+            load.target.tls = TlsConfig { ca: None, is_insecure: true };
+            assert_all_are_answered(&load);
+        }
+    }
+
+    #[test]
+    fn memcached_is_spoken_to_under_tls_and_its_certificate_is_checked() {
+        let certificate = Certificate::new();
+        let server = server(&certificate);
         let address = Address::memcached(server.address).with_tls();
         assert_eq!(address.to_string(), format!("memcacheds://{}", server.address));
         let load = load(address, &certificate);
