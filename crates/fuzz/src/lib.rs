@@ -9,13 +9,14 @@ mod documents;
 mod front;
 mod ledger;
 mod page;
+mod replies;
 mod wire;
 
 /// What a target runs: panics if the bytes break what the target promises.
 pub type Run = fn(&[u8]);
 
 /// The function of each target of `targets.toml`.
-const TARGETS: [(&str, Run); 14] = [
+const TARGETS: [(&str, Run); 15] = [
     ("config", documents::config),
     ("scenario", documents::scenario),
     ("core-mix", documents::core_mix),
@@ -30,6 +31,7 @@ const TARGETS: [(&str, Run); 14] = [
     ("http", front::http),
     ("frontend", front::frontend),
     ("otlp", wire::otlp),
+    ("replies", replies::replies),
 ];
 
 /// Returns the function of the target with a name.
@@ -141,5 +143,6 @@ mod tests {
         changed_requests_are_answered_or_refused = "http",
         changed_messages_of_a_front_end_are_checked = "frontend",
         changed_exports_are_counted_or_refused = "otlp",
+        changed_replies_are_read_or_refused = "replies",
     }
 }
