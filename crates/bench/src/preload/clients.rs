@@ -109,7 +109,13 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
         cases.push(mariadb.case(lull, rate.map(|rate| 10 * rate)));
     }
     match &web {
-        Some(web) => cases.extend([web.case(lull, 1), web.case(lull, 8)]),
+        Some(web) => {
+            cases.extend([web.case(lull, 1), web.case(lull, 8)]);
+            match on_path("oha") {
+                Some(oha) => cases.push(web.http1_case(lull, oha, 3_000)),
+                None => report.note("No oha: cargo install oha."),
+            }
+        }
         None => report.note("No h2load, or no nginx: apt-get install nghttp2-client nginx-light."),
     }
     for case in &cases {
@@ -343,6 +349,8 @@ impl MariaDb {
 
 struct Web {
     address: SocketAddr,
+    /// Where it speaks HTTP/1.1.
+    http1: SocketAddr,
     log: PathBuf,
     _server: Running,
 }
@@ -355,7 +363,7 @@ impl Web {
         std::fs::create_dir(&directory)?;
         super::make_readable(&directory)?;
         std::fs::write(directory.join("page"), "x".repeat(1_000))?;
-        let address = free_address()?;
+        let (address, http1) = (free_address()?, free_address()?);
         let config = directory.join("nginx.conf");
         let at = directory.display();
         let text = format!(
@@ -363,13 +371,13 @@ impl Web {
              http {{ access_log off; root {at}; keepalive_requests 1000000000;\n\
              client_body_temp_path {at}/a; proxy_temp_path {at}/b; fastcgi_temp_path {at}/c;\n\
              uwsgi_temp_path {at}/d; scgi_temp_path {at}/e;\n\
-             server {{ listen {address} http2; }} }}\n"
+             server {{ listen {address} http2; }} server {{ listen {http1}; }} }}\n"
         );
         std::fs::write(&config, text)?;
         let mut server = Command::new(nginx);
         server.arg("-p").arg(format!("{at}/")).arg("-c").arg(&config).stderr(Stdio::null());
         let server = served(&mut server, address)?;
-        Ok(Some(Self { address, log: directory.join("h2load.log"), _server: server }))
+        Ok(Some(Self { address, http1, log: directory.join("h2load.log"), _server: server }))
     }
 
     /// A closed loop with so many streams at a time on each connection.
@@ -385,6 +393,26 @@ impl Web {
         }
     }
 
+    /// HTTP/1.1 at a rate, with latencies from when a request was due.
+    fn http1_case<'c>(&'c self, lull: &'c Path, oha: PathBuf, rate: u32) -> Case<'c> {
+        let target = format!("http://{}/page", self.http1);
+        let url = target.clone();
+        let theirs = move || {
+            let mut oha = Command::new(&oha);
+            oha.args(["--no-tui", "--output-format", "json", "--latency-correction"]);
+            oha.args(["-c", &CONNECTIONS.to_string(), "-z", &format!("{SECONDS}s")]);
+            let printed = printed(oha.args(["-q", &rate.to_string(), &url]))?;
+            read_oha(&printed)
+        };
+        Case {
+            title: title("nginx, HTTP/1.1", Some(rate)),
+            peer: "oha",
+            begins_between: false,
+            ours: Box::new(move || load(lull, &target, Some(rate), true, &[])),
+            theirs: Box::new(theirs),
+        }
+    }
+
     fn peer(&self, streams: u32) -> Result<Seen> {
         let mut h2load = Command::new(found("h2load")?);
         h2load.args([format!("--clients={CONNECTIONS}"), format!("--duration={SECONDS}")]);
@@ -395,6 +423,43 @@ impl Web {
         std::fs::remove_file(&self.log)?;
         Ok(Seen::from_run(&read_h2load(&log)?, 1.0, &printed))
     }
+}
+
+/// The parts of oha's JSON that are read.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OhaReport {
+    summary: OhaSummary,
+    /// Seconds by `p50`, `p99` and others.
+    latency_percentiles: BTreeMap<String, Option<f64>>,
+    status_code_distribution: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OhaSummary {
+    requests_per_sec: f64,
+}
+
+fn read_oha(printed: &Printed) -> Result<Seen> {
+    let report: OhaReport = serde_json::from_str(&printed.text).context("oha: other output")?;
+    let codes = &report.status_code_distribution;
+    let requests: u64 = codes.values().sum();
+    if requests == 0 || codes.keys().any(|code| code != "200") {
+        bail!("requests of oha failed: {codes:?}");
+    }
+    let ms = |name: &str| -> Result<f64> {
+        let seconds = report.latency_percentiles.get(name).copied().flatten();
+        Ok(seconds.with_context(|| format!("oha printed no {name}"))? * 1e3)
+    };
+    let p50_ms = ms("p50")?;
+    Ok(Seen {
+        p50_ms,
+        p50_since_due_ms: p50_ms,
+        p99_ms: ms("p99")?,
+        per_s: report.summary.requests_per_sec,
+        cpu_us: printed.cpu_s * 1e6 / requests as f64,
+    })
 }
 
 /// Reads h2load's log: `start_us status latency_us`, a line for each request.
@@ -421,6 +486,20 @@ fn read_h2load(log: &str) -> Result<Ran> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_report_of_oha_is_read_and_failures_end_the_benchmark() {
+        let text = r#"{"summary": {"successRate": 1.0, "requestsPerSec": 3000.5},
+            "latencyPercentiles": {"p50": 0.002, "p99": 0.004, "p99.99": null},
+            "statusCodeDistribution": {"200": 1000}}"#;
+        let printed = |text: String| Printed { text, cpu_s: 0.05 };
+        let seen = read_oha(&printed(text.to_owned())).unwrap();
+        assert_eq!((seen.p50_ms, seen.p99_ms, seen.per_s), (2.0, 4.0, 3000.5));
+        assert!((seen.cpu_us - 50.0).abs() < 1e-9, "{seen:?}");
+        for (old, new) in [("\"200\"", "\"503\""), (": 1000", ": 0"), ("p50", "p51")] {
+            assert!(read_oha(&printed(text.replace(old, new))).is_err(), "{new}");
+        }
+    }
 
     #[test]
     fn the_log_of_h2load_is_read_and_failures_end_the_benchmark() {
