@@ -5,12 +5,15 @@ use lull_control::ClientClassSeen;
 use lull_measure::Percentile;
 use lull_oncall::{
     AddressPrefix, BYPASS_CLASS, BYPASS_RULES, CLASS_NAME_BYTES, CLIENT_CLASSES, CLIENT_RULES,
-    ClassShare, ClientRule, NameHash, Names, Page, Record,
+    ClassShare, ClientRule, NameHash, Names, Page, Record, Seat,
 };
 use std::io;
 
 /// The name of the class of all clients that no class names.
 pub const OTHER_CLIENTS: &str = "others";
+
+/// The name under which all clients of a gate without classes are shown.
+pub(super) const ALL_CLIENTS: &str = "all";
 
 /// A class of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,26 +175,31 @@ pub(super) fn read(page: &Page) -> Vec<ClassSeen> {
         return Vec::new();
     }
     let mut all: Vec<ClassSeen> = (0..count)
-        .map(|at| ClassSeen {
-            name: page.client_rules().name(at, &mut [0; CLASS_NAME_BYTES]).to_owned(),
-            share: classes.share(at).unwrap_or_default(),
-            connections: 0,
-            under_way: 0,
-            waiting: 0,
-            turns: classes.turns(at),
-            waits: page
-                .class_waits(at)
-                .map(|waits| Counts::read(waits.counts()))
-                .unwrap_or_default(),
+        .map(|at| {
+            let name = page.client_rules().name(at, &mut [0; CLASS_NAME_BYTES]).to_owned();
+            let share = classes.share(at).unwrap_or_default();
+            ClassSeen { share, turns: classes.turns(at), ..ClassSeen::empty(page, name, at) }
         })
         .collect();
     for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
         let Some(seat) = gate.seat(id) else { continue };
         // A client that bypasses the gate is in none.
-        let Some(class) = all.get_mut(class_of(page, seat)) else { continue };
-        class.connections += 1;
-        class.waiting += usize::from(seat.is_waiting());
-        class.under_way += usize::from(!seat.is_waiting() && is_under_way(record));
+        if let Some(class) = all.get_mut(class_of(page, seat)) {
+            class.count(seat, record);
+        }
+    }
+    all
+}
+
+/// Reads all clients of a page without classes as one.
+pub(super) fn read_all(page: &Page) -> ClassSeen {
+    let gate = page.gate();
+    let turns = page.control().counters().admissions;
+    let mut all = ClassSeen { turns, ..ClassSeen::empty(page, ALL_CLIENTS.to_owned(), 0) };
+    for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
+        if let Some(seat) = gate.seat(id) {
+            all.count(seat, record);
+        }
     }
     all
 }
@@ -202,6 +210,27 @@ pub(super) fn is_under_way(record: &Record) -> bool {
 }
 
 impl ClassSeen {
+    /// Without connections and turns, with the waits of the class of this number.
+    fn empty(page: &Page, name: String, at: usize) -> Self {
+        let waits = page.class_waits(at).map(|waits| Counts::read(waits.counts()));
+        Self {
+            name,
+            share: ClassShare::default(),
+            connections: 0,
+            under_way: 0,
+            waiting: 0,
+            turns: 0,
+            waits: waits.unwrap_or_default(),
+        }
+    }
+
+    /// Counts a connection.
+    fn count(&mut self, seat: &Seat, record: &Record) {
+        self.connections += 1;
+        self.waiting += usize::from(seat.is_waiting());
+        self.under_way += usize::from(!seat.is_waiting() && is_under_way(record));
+    }
+
     /// Subtracts the counts of an earlier reading.
     pub fn subtract(&mut self, before: &Self) {
         self.turns = self.turns.wrapping_sub(before.turns);
@@ -277,6 +306,21 @@ mod tests {
         let runtime = runtime(vec![]).unwrap();
         assert_eq!(runtime.client_classes(), []);
         assert_eq!(runtime.page.client_rules().version(), 0);
+    }
+
+    #[test]
+    fn all_clients_of_a_page_without_classes_are_read_as_one() {
+        let runtime = runtime(vec![]).unwrap();
+        let page = &runtime.page;
+        for id in [Id(0), Id(1)] {
+            assert_eq!(page.header().offer_record(), id);
+            assert!(page.record(id).unwrap().claim(1, 3, Peer::default(), 0));
+        }
+        page.record(Id(0)).unwrap().query_arrived(1, 5);
+        page.turn_waited(Id(1), 5_000_000);
+        let all = read_all(page);
+        assert_eq!((all.name.as_str(), all.connections), (ALL_CLIENTS, 2));
+        assert_eq!((all.under_way, all.waiting, all.waits.count()), (1, 0, 1));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::accounts::ShownNames;
 use super::{
     AccountWaits, ClassSeen, LongWaits, PageDirectory, Rules, Runtime, Statistics, UnmappedServers,
-    accounts, describe_bypass, now,
+    accounts, classes, describe_bypass, now,
 };
 use crate::Roots;
 use lull_control::{ClientAccountSeen, ClientClassSeen, LatencySeen};
@@ -70,7 +70,7 @@ impl Watch {
             unmapped,
             roots,
             reaped: now(),
-            classes: runtime.client_classes(),
+            classes: read_classes(&runtime),
             accounts: accounts::read(&runtime.page),
             shown_names: ShownNames::default(),
             long_waits,
@@ -130,8 +130,8 @@ impl Watch {
         self.statistics.latency()
     }
 
-    /// Returns how its classes of clients have fared since the last reading; none if its gate has
-    /// none.
+    /// Returns how its classes of clients have fared since the last reading, or how all of its
+    /// clients have if its gate has no classes.
     pub(crate) fn client_classes(&mut self) -> Vec<ClientClassSeen> {
         let since = |(before, now): (&mut ClassSeen, ClassSeen)| {
             // The name is the agent's own, since a server can write any into the page.
@@ -140,7 +140,12 @@ impl Watch {
             class.subtract(&std::mem::replace(before, now));
             class.summary()
         };
-        self.classes.iter_mut().zip(self.runtime.client_classes()).map(since).collect()
+        let now = read_classes(&self.runtime);
+        if now.len() != self.classes.len() {
+            // A server may write any number of classes into the page.
+            return Vec::new();
+        }
+        self.classes.iter_mut().zip(now).map(since).collect()
     }
 
     /// Returns how long turns have waited by user and database since the last reading, for accounts
@@ -151,6 +156,12 @@ impl Watch {
         let accounts = self.shown_names.limit(accounts::since(now, &before));
         accounts.iter().map(AccountWaits::summary).collect()
     }
+}
+
+/// Returns the classes of clients, or all clients as one if there are none.
+fn read_classes(runtime: &Runtime) -> Vec<ClassSeen> {
+    let classes = runtime.client_classes();
+    if classes.is_empty() { vec![classes::read_all(&runtime.page)] } else { classes }
 }
 
 /// Describes the beginning of a bypass, or its end.
@@ -186,6 +197,20 @@ mod tests {
         assert_eq!((later[1].waits, later[1].wait_quantiles), (0, None));
         page.client_classes().set(&[]);
         assert!(watch.client_classes().is_empty());
+    }
+
+    #[test]
+    fn all_clients_of_a_gate_without_classes_are_read_by_epoch() {
+        let rules = Rules::default();
+        let mut watch = Watch::start(&Settings::default(), &rules, &Roots::default()).unwrap();
+        let page = Arc::clone(&watch.runtime.page);
+        page.turn_waited(Id(3), 1_000_000);
+        let seen = watch.client_classes();
+        assert_eq!(
+            seen.iter().map(|one| (one.name.as_str(), one.waits)).collect::<Vec<_>>(),
+            [("all", 1)]
+        );
+        assert_eq!(watch.client_classes()[0].waits, 0);
     }
 
     #[test]
