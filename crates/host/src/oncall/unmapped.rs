@@ -130,6 +130,7 @@ impl UnmappedServers {
             return None;
         }
         let reason = self.reason(&place, &environment, &maps);
+        let reason = reason + &self.confinement(&place);
         let program = std::fs::read_to_string(place.join("comm")).unwrap_or_default();
         // A process that has ended or executed another program meanwhile is no finding.
         process.facts(&self.roots)?;
@@ -183,6 +184,22 @@ impl UnmappedServers {
         format!(
             "its loader did not load {shown}: is the file there for the server's user, and \
              not on a file system that is mounted noexec?"
+        )
+    }
+
+    /// Returns the profile that confines a process, which may be the reason; empty without one.
+    fn confinement(&self, place: &Path) -> String {
+        let label = std::fs::read_to_string(place.join("attr/current")).unwrap_or_default();
+        let label = label.trim_end_matches(['\n', '\0']);
+        let is_free = label.is_empty() || label.contains("unconfined");
+        if is_free || label.ends_with("(complain)") {
+            return String::new();
+        }
+        format!(
+            ". It is confined as `{}` (AppArmor or SELinux), which must allow it to read and \
+             write {} and to map {LIBRARY}, and must leave it {PRELOAD_VARIABLE}",
+            shorten(label),
+            self.page.display()
         )
     }
 
@@ -362,6 +379,23 @@ mod tests {
         auxv(0);
         let found = looked_in(&tree, ENVIRONMENT, "", 0);
         assert!(found[0].reason.contains("did not load"), "{found:?}");
+    }
+
+    #[test]
+    fn a_profile_that_confines_the_server_is_named_with_what_it_must_allow() {
+        let tree = Tree::new();
+        let reason = |label: &str| {
+            tree.write("proc/7/attr/current", label);
+            looked_in(&tree, ENVIRONMENT, "", 0).remove(0).reason
+        };
+        for label in ["/usr/sbin/mariadbd (enforce)\n", "system_u:system_r:mysqld_t:s0\0"] {
+            let reason = reason(label);
+            assert!(reason.contains(label.trim_end_matches(['\n', '\0'])), "{reason}");
+            assert!(reason.contains("write /run/lull-db/page and to map"), "{reason}");
+        }
+        for label in ["unconfined\n", "u:r:unconfined_t:s0\0", "mariadbd (complain)\n", ""] {
+            assert!(!reason(label).contains("confined"), "{label}");
+        }
     }
 
     #[test]
