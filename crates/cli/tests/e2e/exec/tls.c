@@ -19,6 +19,7 @@
  *     +long    a query of several records       +key     an update of the keys
  *     +half    close_notify and half a close after a query, before its reply is read
  *     +again   another connection, which resumes the session of this one
+ *     +renew   a new handshake on the same connection (renegotiation), which TLS 1.2 has
  *     +line    waits for a line on standard input
  * With TLS_1_2 in its environment the client offers no later version.
  *
@@ -54,6 +55,8 @@ int SSL_read(SSL *, void *, int), SSL_write(SSL *, const void *, int);
 int SSL_read_ex(SSL *, void *, size_t, size_t *);
 int SSL_write_ex(SSL *, const void *, size_t, size_t *);
 int SSL_get_error(const SSL *, int), SSL_pending(const SSL *), SSL_key_update(SSL *, int);
+int SSL_renegotiate(SSL *), SSL_do_handshake(SSL *);
+unsigned long SSL_CTX_set_options(SSL_CTX *, unsigned long);
 long SSL_CTX_ctrl(SSL_CTX *, int, long, void *);
 SSL_SESSION *SSL_get1_session(SSL *);
 int SSL_set_session(SSL *, SSL_SESSION *), SSL_session_reused(const SSL *);
@@ -68,7 +71,7 @@ int BIO_meth_set_ctrl(BIO_METHOD *, long (*)(BIO *, int, long, void *));
 int BIO_read(BIO *, void *, int), BIO_write(BIO *, const void *, int);
 void BIO_set_data(BIO *, void *), *BIO_get_data(BIO *), BIO_set_init(BIO *, int);
 enum { WANT_READ = 2, WANT_WRITE = 3, PEM = 1, BIO_FLUSH = 11, MAX_VERSION = 124, TLS_1_2 = 0x303,
-       SOURCE_SINK = 0x400 };
+       SOURCE_SINK = 0x400, ALLOW_CLIENT_RENEGOTIATION = 0x100 };
 
 static enum { FD, EX, POLL, BIOS, MEMORY } how;
 
@@ -287,6 +290,7 @@ static int server(char **arguments)
     if (SSL_CTX_use_PrivateKey_file(server_context, arguments[2], PEM) != 1 ||
         SSL_CTX_use_certificate_file(server_context, arguments[3], PEM) != 1)
         return 3;
+    SSL_CTX_set_options(server_context, ALLOW_CLIENT_RENEGOTIATION);
     setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     struct sockaddr_in at = {.sin_family = AF_INET};
     at.sin_port = htons((uint16_t)atoi(arguments[1]));
@@ -381,6 +385,8 @@ static int step(struct connection *one, const char *what)
         return ask(one, text, sizeof text) && print_replies(one, 1);
     if (!strcmp(what, "+key"))
         return SSL_key_update(one->ssl, 1) == 1;
+    if (!strcmp(what, "+renew"))
+        return SSL_renegotiate(one->ssl) == 1 && SSL_do_handshake(one->ssl) == 1;
     if (!strcmp(what, "+half"))
         return ask(one, "half", 4) && SSL_shutdown(one->ssl) >= 0 &&
                shutdown(one->fd, SHUT_WR) == 0 && print_replies(one, 1);

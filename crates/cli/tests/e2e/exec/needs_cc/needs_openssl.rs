@@ -134,6 +134,19 @@ fn a_resumed_session_is_gated_and_counted_like_a_new_one() {
 }
 
 #[test]
+fn a_handshake_within_a_connection_is_no_query_and_ends_no_transaction() {
+    let scene = Scene::new();
+    let steps = ["a", "+renew", "b", "begin", "+renew", "commit"];
+    for (mode, how) in WAYS {
+        let tls = Tls::start(&scene, &["--mode", mode, "--concurrency", "1"], how);
+        assert_eq!(replies(tls.client_with(&steps, &[("TLS_1_2", "1")])), [1, 2, 3, 4]);
+        let seen = tls.server.seen();
+        assert_eq!(of_class(&seen, "gated"), [4], "{mode}, {how}: {seen}");
+        assert_eq!((&seen["queries"], &seen["transactions"]), (&4.into(), &3.into()), "{seen}");
+    }
+}
+
+#[test]
 fn a_transaction_under_tls_keeps_its_slot_and_another_query_waits_for_it() {
     let scene = Scene::new();
     let gate = ["--mode", "post", "--concurrency", "1", "--slot-lease", "1s"];
