@@ -15,8 +15,10 @@ use std::process::Command;
 
 const SUITE: &str = "bookworm";
 /// systemd without udev: there is no device that needs a rule. memcached is a server that
-/// tests attach; rpm runs the scripts of an RPM.
-const PACKAGES: &str = "systemd,systemd-sysv,init-system-helpers,memcached,rpm";
+/// tests attach; apparmor loads profiles; rpm runs the scripts of an RPM.
+const PACKAGES: &str = "systemd,systemd-sysv,init-system-helpers,memcached,apparmor,rpm";
+/// Profiles of Debian, which no test needs, are not compiled at each start.
+const MASK: &str = "ln -sf /dev/null \"$1/etc/systemd/system/apparmor.service\"";
 /// What no test reads.
 const EXCLUDED: [&str; 3] = ["/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*"];
 /// Room for what tests install and record; the image is sparse.
@@ -34,7 +36,7 @@ pub(super) fn provide(place: &Path) -> Result<PathBuf> {
     // The runs of other clones make the same file.
     let lock = File::create(place.join("lock"))?;
     lock.lock().context("cannot lock the directory of images")?;
-    let recipe = format!("{SUITE} {PACKAGES} {EXCLUDED:?} {SIZE}\n");
+    let recipe = format!("{SUITE} {PACKAGES} {EXCLUDED:?} {SIZE} {MASK}\n");
     if image.exists() && std::fs::read_to_string(&recipe_path).is_ok_and(|made| made == recipe) {
         return Ok(image);
     }
@@ -60,6 +62,7 @@ fn make(place: &Path, image: &Path) -> Result<()> {
     make.args(EXCLUDED.map(|path| format!("--dpkgopt=path-exclude={path}")));
     // The documentation of the package under test is installed.
     make.arg("--dpkgopt=path-include=/usr/share/doc/lull/*");
+    make.arg(format!("--customize-hook={MASK}"));
     make.args([SUITE.as_ref(), root.as_os_str()]).arg(debian::mirror()?);
     done(&mut make).context("Debian 12 with systemd cannot be installed into a directory")?;
     let unfinished = image.with_extension("unfinished");

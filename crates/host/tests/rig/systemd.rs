@@ -3,6 +3,7 @@
 //! The tests run in the order of the table, on one machine; the first four want a machine on
 //! which the package never was, and the others settle whatever is left.
 
+mod confined;
 mod limits;
 mod machine;
 mod packages;
@@ -31,6 +32,7 @@ pub(crate) const TESTS: Tests = &[
     ("systemd::without_systemd_limits_are_files_of_the_cgroup", limits::without_systemd),
     ("systemd::memory_pressure_of_a_unit_takes_cores_from_best_effort", pressure::steers),
     ("systemd::a_server_of_a_unit_is_attached_by_a_drop_in", limits::drop_in),
+    ("systemd::a_confined_server_needs_two_rules_of_its_profile", confined::by_a_profile),
     ("systemd::an_upgrade_restarts_the_agent_and_keeps_config_and_records", packages::upgrade),
     ("systemd::a_downgrade_works_as_an_upgrade", packages::downgrade),
     ("systemd::a_read_only_var_is_a_failed_start_that_changes_nothing", service::read_only_var),
