@@ -18,7 +18,7 @@ const OWN_RULES: &str = "network,\n capability,\n signal,\n /usr/bin/memcached m
 const RULES: &str = " /run/lull-confined/page rw,\n /usr/local/lib/lull/liblull_preload.so mr,\n";
 const ADDRESS: &str = "127.0.0.1:11299";
 
-/// Starts the server anew under a profile with these rules besides its own.
+/// Restarts the server under a profile with these rules besides its own.
 fn restart(rules: &str) {
     fs::write(PROFILE, format!("profile confined {{\n {OWN_RULES}{rules}}}\n")).unwrap();
     run("apparmor_parser", &["--replace", "--skip-cache", PROFILE]);
