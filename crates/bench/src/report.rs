@@ -115,7 +115,7 @@ impl Row {
         match (*bound.start(), *bound.end()) {
             (least, _) if self.is_lower_end => format!("lower end >= {}", short(least)),
             (least, f64::INFINITY) => format!(">= {}", short(least)),
-            (0.0, most) => format!("<= {}", short(most)),
+            (0.0 | f64::NEG_INFINITY, most) => format!("<= {}", short(most)),
             (least, most) => format!("{} .. {}", short(least), short(most)),
         }
     }

@@ -72,8 +72,8 @@ pub(super) fn measure_tls(lull: &Path, report: &mut Report) -> Result<()> {
         measured(&case, &in_both_ways(&databases), report)?;
     }
     report.note(format!(
-        "PostgreSQL {}, as in `bench postgres`, {RUN_S} s a run, {GAIN_ROUNDS} rounds in turn after \
-         one to warm up; all connections of a run are over TLS, or none.",
+        "PostgreSQL {}, as in `bench postgres`, {RUN_S} s a run, {GAIN_ROUNDS} rounds in turn \
+         after one to warm up; all connections of a run are over TLS, or none.",
         super::version(&super::found("postgres")?)?
     ));
     Ok(())
