@@ -1,9 +1,11 @@
 //! Our side of the comparison: one model in this process.
 
+use super::Outcome;
+use super::machines::{self, MACHINES, MachineBench};
 use crate::process::memory;
 use crate::stats::ns_each;
 use anyhow::{Context as _, Result};
-use lull_sim::bench_models::{BenchCounts, benches};
+use lull_sim::bench_models::{BenchCounts, BenchModel, benches};
 use serde_json::{Value, json};
 
 /// Runs a model and prints what it took, as the other simulators do.
@@ -16,21 +18,45 @@ pub(crate) fn model(name: &str, seed: u64) -> Result<()> {
 }
 
 fn outcome(name: &str, seed: u64) -> Result<Value> {
-    let bench = benches().into_iter().find(|bench| bench.name == name);
-    let bench = bench.with_context(|| format!("the simulator has no benchmark model {name}"))?;
+    let machine = MACHINES.into_iter().find(|bench| bench.name == name);
+    let outcome = match machine {
+        Some(bench) => of_machine(bench, seed)?,
+        None => {
+            let bench = benches().into_iter().find(|bench| bench.name == name);
+            let unknown = || format!("the simulator has no benchmark model {name}");
+            of_stations(&bench.with_context(unknown)?, seed)?
+        }
+    };
+    Ok(json!({
+        "cpu_s": outcome.cpu_s,
+        "answered": outcome.answered,
+        "events": outcome.events,
+        "mean_response_s": outcome.mean_response_s,
+        "peak_mb": memory(std::process::id())?.peak_mb,
+    }))
+}
+
+fn of_stations(bench: &BenchModel, seed: u64) -> Result<Outcome> {
     let mut system = bench.start(seed)?;
     let mut ran = None;
     let cpu_ns = ns_each(1, || ran = Some(bench.run(&mut system)));
     let BenchCounts { events, answered } = ran.context("the model did not run")??;
     let engine = system.engine();
     let response_ns: u128 = (0..engine.app_count()).map(|app| engine.responses(app).1).sum();
-    Ok(json!({
-        "cpu_s": cpu_ns / 1e9,
-        "answered": answered,
-        "events": events,
-        "mean_response_s": response_ns as f64 / 1e9 / answered as f64,
-        "peak_mb": memory(std::process::id())?.peak_mb,
-    }))
+    Ok(Outcome {
+        cpu_s: cpu_ns / 1e9,
+        answered,
+        events,
+        mean_response_s: response_ns as f64 / 1e9 / answered as f64,
+        ..Outcome::default()
+    })
+}
+
+fn of_machine(bench: MachineBench, seed: u64) -> Result<Outcome> {
+    let mut machine = bench.start(seed)?;
+    let before = machine.events();
+    let cpu_ns = ns_each(1, || bench.run(&mut machine));
+    Ok(Outcome { cpu_s: cpu_ns / 1e9, ..machines::outcome(&machine, before)? })
 }
 
 #[cfg(test)]
