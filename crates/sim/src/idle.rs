@@ -137,6 +137,12 @@ impl IdleState {
         self.measured_exit.unwrap_or(self.exit)
     }
 
+    /// Whether a stay in it takes no energy, however long it is.
+    fn is_free(&self) -> bool {
+        let is_entry_free = self.entry == EntryCost::Energy(Joules(0.0));
+        is_entry_free && self.watts.0 == 0.0 && self.watts_per_ghz == 0.0
+    }
+
     /// Power once in it, on a core at this frequency.
     pub fn power(&self, at: Hertz) -> Watts {
         Watts(self.watts.0 + self.watts_per_ghz * at.as_ghz())
@@ -301,6 +307,10 @@ impl IdleGovernor {
 
     /// Records how long the core was idle.
     pub fn woke(&mut self, stay: Nanos) {
+        // A rule without a choice learns nothing.
+        if let IdleRule::Always(_) = self.rule {
+            return;
+        }
         self.teo.woke(stay);
         let stay_us = stay.as_micros_f64();
         if let Some((bucket, timer_us)) = self.pending.take() {
@@ -374,9 +384,12 @@ impl IdleTotals {
         at: Hertz,
     ) {
         let state = &states[index];
-        let before = if from == Nanos::ZERO { Joules(0.0) } else { state.energy(from, at) };
         self.entries[index] += u64::from(from == Nanos::ZERO);
         self.residency[index] += to - from;
+        if state.is_free() {
+            return;
+        }
+        let before = if from == Nanos::ZERO { Joules(0.0) } else { state.energy(from, at) };
         self.energy += state.energy(to, at) - before;
     }
 

@@ -31,7 +31,9 @@ pub(super) struct AppState {
     pub(super) lost: u64,
     pub(super) switches: u64,
     pub(super) work_ns: f64,
-    /// Since the window was last taken.
+    /// Whether a plant takes the window.
+    pub(super) is_watched: bool,
+    /// Since the window was last taken; empty if nothing takes it.
     pub(super) window: Latency,
     /// Since the start of what is counted.
     pub(super) latency: Latency,
@@ -71,6 +73,7 @@ impl AppState {
             lost: 0,
             switches: 0,
             work_ns: 0.0,
+            is_watched: false,
             window: Latency::default(),
             latency: Latency::default(),
             sum_s: 0.0,
@@ -102,7 +105,9 @@ impl AppState {
         }
         self.answered += 1;
         self.outstanding.fall(now_ns);
-        self.window.record(latency);
+        if self.is_watched {
+            self.window.record(latency);
+        }
         self.latency.record(latency);
         let seconds = latency.as_secs_f64();
         self.sum_s += seconds;

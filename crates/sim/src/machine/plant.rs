@@ -122,6 +122,9 @@ impl MachinePlant {
             Ok(number)
         };
         let numbers = apps.iter().map(number).collect::<Result<Vec<_>, _>>()?;
+        for number in &numbers {
+            simulation.apps[*number].is_watched = true;
+        }
         let gate = simulation.gated.as_mut().and_then(|gated| gated.numbers());
         Ok(Self {
             machine: describe(model, apps, &numbers, gate.is_some()),

@@ -40,6 +40,8 @@ pub(super) struct Supply {
     pub(super) kind: usize,
     /// Work per time, relative to a core of speed 1 at the highest frequency.
     pub(super) speed: f64,
+    /// Power while it runs, as this type at this frequency.
+    active: Watts,
     /// The frequency that a policy has set, which overrides the governor.
     pub(super) held: Option<Hertz>,
     governor: IdleGovernor,
@@ -153,6 +155,7 @@ impl Supply {
             phase: CorePhase::Idle { state: 0, since_ns: 0, wakes_ns: NEVER_NS },
             frequency,
             speed: 1.0,
+            active: Watts(0.0),
             held: None,
             governor: IdleGovernor::new(hardware.rule),
             io_waiters: 0,
@@ -173,6 +176,7 @@ impl Supply {
     pub(super) fn set_pace(&mut self, hardware: &Hardware, kind: usize, to: Hertz) {
         (self.kind, self.frequency) = (kind, to);
         self.speed = hardware.speed(kind) * (to.0 as f64 / hardware.highest.0 as f64);
+        self.active = hardware.active_power(kind, to);
     }
 
     /// Takes the load of the span since the governor last looked, as a share.
@@ -258,8 +262,7 @@ impl Supply {
                 if let Some(busy) = self.counts.busy_as.get_mut(self.kind) {
                     *busy += span;
                 }
-                let power = hardware.active_power(self.kind, self.frequency);
-                self.counts.active += power.during(span);
+                self.counts.active += self.active.during(span);
                 self.counts.busy_hertz_ns += hertz_ns;
                 self.load_ns += span.0;
                 span
