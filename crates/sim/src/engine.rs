@@ -6,6 +6,7 @@
 //! between events, so every integral (requests present, busy cores, energy) is
 //! brought up to date only where it changes.
 
+mod away;
 mod build;
 mod flow;
 mod lane;
@@ -29,6 +30,7 @@ use crate::order::{Key, MOST_EVENTS};
 use crate::replication::Stream;
 use crate::timers::{TimerPurpose, Timers, owner_of};
 use crate::tree::WinnerTree;
+use away::AwayWork;
 use lane::Lane;
 use lull_measure::Nanos;
 use power::Domain;
@@ -68,6 +70,8 @@ pub struct Engine {
     requests: Requests,
     /// Requests that were granted what they waited for during this event.
     ready: Vec<u32>,
+    /// Work of servers that are machines, which has not been taken.
+    away: Vec<AwayWork>,
     watches: watch::Watches,
     limits: crate::model::Limits,
     fault: Option<Stop>,
@@ -143,7 +147,8 @@ impl Engine {
         self.requests.live()
     }
 
-    /// Runs all events before `until` and moves the clock there.
+    /// Runs all events before `until` and moves the clock there. Where servers are machines, it
+    /// stops after an event that sends work to one, with the clock at that event.
     ///
     /// # Errors
     /// If a bound of the model's limits is reached; the engine then stays stopped.
@@ -160,6 +165,9 @@ impl Engine {
             self.events += 1;
             if self.events >= self.pause_at {
                 self.review()?;
+                if self.has_away() {
+                    return Ok(());
+                }
             }
         }
         self.now_ns = self.now_ns.max(until.0);

@@ -83,6 +83,7 @@ pub mod dispatch;
 mod engine;
 mod governor;
 mod heap;
+pub mod hosts;
 pub mod idle;
 pub mod machine;
 pub mod model;

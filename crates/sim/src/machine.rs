@@ -12,8 +12,8 @@
 //! - a server with a worker for each connection behind the on-call gate, and its storage
 //!   device ([`GateModel`]).
 //!
-//! Apps serve requests with a few threads, serve connections behind the gate, send requests
-//! as clients, or compute, with or without barriers. They slow each other down through cores,
+//! Apps serve requests with a few threads, serve the calls of tiers, serve connections behind
+//! the gate, send requests as clients, or compute, with or without barriers. They slow each other down through cores,
 //! cache and memory. Policies reach the machine as [`MachinePlant`], through the interface
 //! that hosts have.
 //!
@@ -52,6 +52,7 @@
 //! Simultaneous multithreading and sockets are not modelled.
 
 mod app;
+mod called;
 mod card;
 mod check;
 mod connections;
@@ -102,6 +103,7 @@ use crate::order::{Key, NEVER_NS};
 use crate::replication::{Replication, Stream, StreamPurpose};
 use crate::tree::WinnerTree;
 use app::{AppState, Work};
+use called::Returned;
 use card::CardState;
 use contention::MemorySystem;
 use dispatching::Dispatching;
@@ -201,6 +203,8 @@ pub struct MachineSimulation {
     refresh_ns: u64,
     /// Changes of the roster to come.
     roster: VecDeque<DueChange>,
+    /// Work of tiers that is done and has not been taken.
+    returned: Vec<Returned>,
     /// Cores without anything to run that no thread has woken, a bit each.
     idle: u64,
     /// Threads that wait, by class.
@@ -292,6 +296,7 @@ impl MachineSimulation {
             runs_changed: false,
             refresh_ns: model.refresh.0,
             roster: presence::due_changes(model.app.iter().map(|app| &app.presence)),
+            returned: Vec::new(),
             idle: u64::MAX >> (64 - cores),
             queued: [0; 3],
             pressure: TimeWeightedCount::default(),
@@ -362,9 +367,9 @@ impl MachineSimulation {
             Activity::Clients => {
                 Work::Clients(TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() })
             }
-            Activity::Requests { .. } => {
+            Activity::Requests { .. } | Activity::Called => {
                 let requests = Requests::new(model, number, threads, streams);
-                Work::Requests(Box::new(requests.expect("the activity is requests")))
+                Work::Requests(Box::new(requests.expect("the activity is requests or calls")))
             }
         };
         let pace = 1.0 / self.contention.slowdown(number);

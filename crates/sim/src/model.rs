@@ -85,6 +85,9 @@ pub struct Tier {
     /// Kind of machine of each server; one core of speed 1 without power model if absent.
     #[serde(default)]
     pub machine: Option<String>,
+    /// The name of a machine with cores, of which each server is one ([`crate::hosts`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// How a server's cores are shared among its requests.
     #[serde(default)]
     pub discipline: Discipline,
@@ -246,6 +249,7 @@ impl Tier {
             name: name.to_owned(),
             servers: 1,
             machine: None,
+            host: None,
             discipline: Discipline::Fcfs,
             routing: Routing::Random,
             threads: None,

@@ -11,7 +11,7 @@ use super::tally::Tally;
 use super::tier::TierState;
 use super::watch::Watches;
 use super::{AppState, Engine, PoolGroup};
-use crate::model::{App, Discipline, Draw, Model, ModelError, Source, Tier, Unit};
+use crate::model::{App, Discipline, Draw, Model, ModelError, Problem, Source, Tier, Unit};
 use crate::replication::{Replication, StreamPurpose};
 use crate::timers::{TimerPurpose, Timers};
 use crate::tree::WinnerTree;
@@ -22,6 +22,20 @@ impl Engine {
     /// # Errors
     /// If the model cannot be simulated; the error names the key.
     pub fn new(model: &Model, seed: u64, replication: u64) -> Result<Self, ModelError> {
+        let hosted = model.tier.iter().position(|tier| tier.host.is_some());
+        if let Some(tier) = hosted {
+            let why = "servers that are machines run in a system with hosts, not in the engine";
+            let key = format!("tier[{tier}].host");
+            return Err(ModelError { key, problem: Problem::Conflict(why) });
+        }
+        Self::hosted(model, seed, replication)
+    }
+
+    /// The same for a model whose servers may be machines, which the caller runs.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated; the error names the key.
+    pub(crate) fn hosted(model: &Model, seed: u64, replication: u64) -> Result<Self, ModelError> {
         model.check()?;
         let streams = Replication { seed, number: replication };
         let mut engine = Self::empty(model);
@@ -75,6 +89,7 @@ impl Engine {
             programs,
             requests,
             ready: Vec::new(),
+            away: Vec::new(),
             watches: Watches::default(),
             limits: model.limits,
             fault: None,

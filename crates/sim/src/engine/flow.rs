@@ -69,6 +69,9 @@ impl Engine {
                     let server = *self.requests.server(request, visit.into());
                     return self.work(request, server, (amount, at, keeps_core));
                 }
+                Op::Away { visit, amount } => {
+                    return self.send_away(request, visit, amount, at);
+                }
                 Op::Enter { tier, visit, same_as, way_out } => {
                     match self.enter(request, tier.into(), visit.into(), same_as) {
                         PermitOutcome::Granted => {}

@@ -27,6 +27,8 @@ pub(crate) enum Op {
     FreeCore,
     /// Computes on the visit's server, an amount drawn at arrival.
     Work { visit: u8, amount: u16, keeps_core: bool },
+    /// The same on a machine with cores, which runs outside the engine.
+    Away { visit: u8, amount: u16 },
     /// Draws the amount now (inside a repetition), then the `Work` behind it computes.
     Draw { amount: u16 },
     /// Gives back the thread, the call being answered.
@@ -185,7 +187,17 @@ impl<'m> Compiler<'m> {
         if self.repeats > 0 {
             self.emit(Op::Draw { amount });
         }
-        self.emit(Op::Work { visit, amount, keeps_core });
+        // A machine schedules its threads itself: none keeps a core.
+        self.emit(match self.is_hosted(visit) {
+            true => Op::Away { visit, amount },
+            false => Op::Work { visit, amount, keeps_core },
+        });
+    }
+
+    /// Whether the server of a visit is a machine.
+    fn is_hosted(&self, visit: u8) -> bool {
+        let made = self.made.iter().rfind(|(_, made)| *made == visit);
+        made.is_some_and(|(tier, _)| self.model.tier[*tier].host.is_some())
     }
 
     /// Compiles a call. With `stays` the caller leaves it open, for it ends
@@ -325,7 +337,10 @@ fn plain_tiers(model: &Model) -> Vec<bool> {
     let mut plain: Vec<bool> = model
         .tier
         .iter()
-        .map(|tier| tier.threads.is_none() && tier.routing != Routing::LeastPending)
+        .map(|tier| {
+            let is_station = tier.threads.is_none() && tier.host.is_none();
+            is_station && tier.routing != Routing::LeastPending
+        })
         .collect();
     for app in &model.app {
         rule_out(model, &app.steps, false, &mut plain);

@@ -245,6 +245,9 @@ impl MachineModel {
         if connects && comes_and_goes {
             return conflict("presence", "a server with connections is present for the whole run");
         }
+        if matches!(app.activity, Activity::Called) && comes_and_goes {
+            return conflict("presence", "a server of a tier is present for the whole run");
+        }
         let blocks = !connects && !matches!(app.activity, Activity::Endless);
         if self.run_queues.is_some() && (blocks || comes_and_goes) {
             return conflict(
@@ -420,7 +423,7 @@ fn check_app(app: &MachineApp, key: &str) -> Checked {
     above_0(app.ipc, &format!("{key}.ipc"))?;
     check_use(&app.memory, &format!("{key}.memory"))?;
     match &app.activity {
-        Activity::Endless | Activity::Clients | Activity::Connections => Ok(()),
+        Activity::Endless | Activity::Called | Activity::Clients | Activity::Connections => Ok(()),
         Activity::Phases { work } => check_work(work, &format!("{key}.activity.phases.work")),
         Activity::Requests { work, load, closed, delay, client, .. } => {
             check_work(work, &format!("{key}.activity.requests.work"))?;

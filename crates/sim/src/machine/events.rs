@@ -21,25 +21,37 @@ impl MachineSimulation {
     /// Runs those events as long as this holds before each.
     pub(crate) fn run_while(&mut self, until: Nanos, goes_on: impl Fn(&Self) -> bool) {
         while goes_on(self) {
-            if self.runs_changed {
-                self.interfere();
-            }
-            let clock = self.clocks.first();
-            let timer = self.timers.peek().unwrap_or(Key::NEVER);
+            let (clock, timer) = self.next_keys();
             let key = clock.min(timer);
             let is_included = timer < clock || self.per_thread.is_some();
             if key.time_ns() > until.0 || (key.time_ns() == until.0 && !is_included) {
                 break;
             }
-            debug_assert!(key.time_ns() >= self.now_ns, "time never goes back");
-            self.now_ns = key.time_ns();
-            self.events += 1;
-            if timer < clock {
-                self.timers.pop();
-                self.timer_event(key);
-            } else {
-                self.clock_event(key.owner() as usize);
-            }
+            self.act(clock, timer);
+        }
+    }
+
+    /// The next events of the clocks and of the timers.
+    #[inline(always)]
+    pub(super) fn next_keys(&mut self) -> (Key, Key) {
+        if self.runs_changed {
+            self.interfere();
+        }
+        (self.clocks.first(), self.timers.peek().unwrap_or(Key::NEVER))
+    }
+
+    /// Runs the earlier of both.
+    #[inline(always)]
+    pub(super) fn act(&mut self, clock: Key, timer: Key) {
+        let key = clock.min(timer);
+        debug_assert!(key.time_ns() >= self.now_ns, "time never goes back");
+        self.now_ns = key.time_ns();
+        self.events += 1;
+        if timer < clock {
+            self.timers.pop();
+            self.timer_event(key);
+        } else {
+            self.clock_event(key.owner() as usize);
         }
     }
 

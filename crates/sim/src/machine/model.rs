@@ -182,6 +182,9 @@ pub enum Activity {
         #[serde(default)]
         client: Option<LocalClient>,
     },
+    /// They serve the calls of a tier of the same name, one piece of work each at a time
+    /// ([`crate::hosts`]).
+    Called,
     /// They send the requests of other apps and take their answers.
     Clients,
     /// Each serves one connection of the gated server ([`MachineModel::gate`]).
@@ -374,7 +377,8 @@ impl MachineApp {
     pub fn client(&self) -> Option<&str> {
         match &self.activity {
             Activity::Requests { client, .. } => client.as_ref().map(|it| it.app.as_str()),
-            Activity::Clients
+            Activity::Called
+            | Activity::Clients
             | Activity::Connections
             | Activity::Endless
             | Activity::Phases { .. } => None,
@@ -383,7 +387,10 @@ impl MachineApp {
 
     /// Whether it serves requests or queries.
     pub fn serves(&self) -> bool {
-        matches!(self.activity, Activity::Requests { .. } | Activity::Connections)
+        match self.activity {
+            Activity::Requests { .. } | Activity::Called | Activity::Connections => true,
+            Activity::Clients | Activity::Endless | Activity::Phases { .. } => false,
+        }
     }
 }
 

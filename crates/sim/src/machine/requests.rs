@@ -91,8 +91,12 @@ impl MachineSimulation {
         }
     }
 
-    /// The client of an answered request thinks, if it is one that waits for answers.
+    /// The client of an answered request thinks, if it is one that waits for answers, or the tier
+    /// that sent it goes on.
     pub(super) fn send_again(&mut self, done: &Task) {
+        if self.return_to_tier(done) {
+            return;
+        }
         let at_ns = self.now_ns + done.delay_ns as u64;
         let Work::Requests(requests) = &mut self.apps[done.owner].work else { return };
         if requests.source.answered(at_ns, done.connection) {

@@ -2,7 +2,7 @@
 
 use super::model::{Activity, ClosedClients, LoadStep, LocalClient, MachineModel};
 use super::queue::{Pass, Task, TaskQueue};
-use crate::model::Draw;
+use crate::model::{Distribution, Draw};
 use crate::order::NEVER_NS;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_measure::Nanos;
@@ -28,6 +28,8 @@ pub(crate) type GivenRequests = Box<dyn Iterator<Item = (u64, f64)> + Send>;
 
 /// When requests are due.
 pub(super) enum RequestSource {
+    /// When tiers send them, each with its work.
+    Called,
     /// At given instants, each with its work.
     Given { each: GivenRequests, work_ns: f64 },
     /// At a rate, whatever is answered.
@@ -51,6 +53,7 @@ impl RequestSource {
     /// When the next one is due; an open source goes on by it.
     pub(super) fn next_ns(&mut self) -> u64 {
         match self {
+            Self::Called => NEVER_NS,
             Self::Given { each, work_ns } => {
                 let next = each.next();
                 *work_ns = next.map_or(0.0, |(_, work_ns)| work_ns);
@@ -87,7 +90,9 @@ impl Requests {
         let Activity::Requests { work, load, closed, arrivals, delay, client } =
             &model.app[number].activity
         else {
-            return None;
+            let is_called = matches!(model.app[number].activity, Activity::Called);
+            let works = streams.stream(StreamPurpose::Work, model.stream_of(number));
+            return is_called.then(|| Self::called(threads, works));
         };
         let stream = |purpose| streams.stream(purpose, model.stream_of(number));
         let gaps = stream(StreamPurpose::Arrivals);
@@ -115,6 +120,18 @@ impl Requests {
             client,
             desk: TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() },
         })
+    }
+
+    /// The requests of an app that tiers call, which draw all work.
+    fn called(threads: std::ops::Range<usize>, works: Stream) -> Self {
+        Self {
+            source: RequestSource::Called,
+            flows: None,
+            work: (Distribution::constant(Nanos::ZERO).draw(), works),
+            delay: None,
+            client: None,
+            desk: TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() },
+        }
     }
 
     /// The request that was due is sent. All its demands are drawn now, so that every policy

@@ -84,6 +84,18 @@ impl Model {
             let known = self.machine.keys().map(String::as_str);
             return unknown("machine", name, known, &format!("{key}.machine"));
         }
+        if tier.host.is_some() {
+            let key = |name| format!("{key}.{name}");
+            let own = "the tier's `host` is its machine: leave one of both out";
+            refuse_if(tier.machine.is_some(), own, || key("machine"))?;
+            let rules = "the `host` schedules its threads by its own rules: leave it out";
+            refuse_if(tier.discipline != Discipline::Fcfs, rules, || key("discipline"))?;
+        }
+        let blocks = tier.when_full == WhenFull::Block;
+        let kept = "threads of machines keep no core while they wait: write \"wait\" where a tier \
+                    has a `host`";
+        let any_host = self.tier.iter().any(|tier| tier.host.is_some());
+        refuse_if(blocks && any_host, kept, || format!("{key}.when_full"))?;
         if tier.threads.is_none() {
             let idle = "has no effect without `threads`, the number that a server admits";
             let key = |name| format!("{key}.{name}");

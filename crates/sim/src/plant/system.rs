@@ -60,8 +60,12 @@ impl System {
     /// If the model cannot be simulated.
     pub fn new(model: &Model, seed: u64, replication: u64) -> Result<Self, crate::ModelError> {
         let engine = Engine::new(model, seed, replication)?;
-        let streams = Replication { seed, number: replication };
-        Ok(Self { engine, streams, managed: Vec::new(), due: BinaryHeap::new() })
+        Ok(Self::on(engine, Replication { seed, number: replication }))
+    }
+
+    /// The same on an engine that has not run.
+    pub(crate) fn on(engine: Engine, streams: Replication) -> Self {
+        Self { engine, streams, managed: Vec::new(), due: BinaryHeap::new() }
     }
 
     /// Prepares a server as a plant; its machine and apps are needed to build a policy.
@@ -116,16 +120,26 @@ impl System {
         until: Nanos,
         mut look: impl FnMut(&ControllerTurn<'_>),
     ) -> Result<(), Stop> {
-        while let Some(Reverse((time, number))) = self.due.peek().copied()
+        while let Some(time) = self.next_turn()
             && time < until
         {
             self.engine.run_until(time)?;
-            self.due.pop();
-            let plant = &mut self.managed[number];
-            plant.turn(&mut self.engine, number, &mut look);
-            self.due.push(Reverse((plant.next_turn(time), number)));
+            self.take_turn(&mut look);
         }
         self.engine.run_until(until)
+    }
+
+    /// When the next controller is due.
+    pub(crate) fn next_turn(&self) -> Option<Nanos> {
+        self.due.peek().map(|Reverse((time, _))| *time)
+    }
+
+    /// Lets the controller that is due decide, now.
+    pub(crate) fn take_turn(&mut self, look: &mut impl FnMut(&ControllerTurn<'_>)) {
+        let Some(Reverse((time, number))) = self.due.pop() else { return };
+        let plant = &mut self.managed[number];
+        plant.turn(&mut self.engine, number, look);
+        self.due.push(Reverse((plant.next_turn(time), number)));
     }
 
     /// The simulation.

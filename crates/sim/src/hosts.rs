@@ -1,0 +1,350 @@
+//! Tiers of which some are machines with cores: stations and machines on one clock.
+//!
+//! The servers of a tier with a `host` are machines of one description each. The steps of an
+//! app name that tier as any other; every piece of work of a call is a task of the machine's app
+//! of the tier's name, whose activity is `called`. Its threads serve those tasks in order of
+//! arrival, beside all other apps of the machine. A request that waits for a call holds no
+//! thread of the machine; `threads` of the tier bounds the requests that it has admitted.
+//!
+//! The engine of stations runs up to the next event of any machine, so that calls cross at the
+//! nanosecond. A machine that no call reaches costs its own events only.
+//!
+//! Policies steer a station's server as ever, and a machine as a
+//! [`MachinePlant`](crate::machine::MachinePlant); each decides at the ends of its own epochs.
+
+mod check;
+
+use crate::engine::{Engine, ServerTotals, Stop, Totals};
+use crate::machine::{MachineModel, MachinePlant, MachinePlantError, MachineSimulation};
+use crate::model::{Model, ModelError};
+use crate::plant::{ControllerTurn, PlantSpec, PlantSpecError, System, UnmanagedPlant};
+use crate::replication::{Replication, StreamPurpose, split_mix};
+use lull_control::{
+    AppSpec, Controller, EpochRule, LimitsError, Pace, Plant, PlantError, Policy, Rng, Rules,
+};
+use lull_measure::Nanos;
+use std::collections::BTreeMap;
+
+/// Machines of one description under tiers, and the apps that policies watch on each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Host {
+    /// The machine and what runs on it.
+    pub model: MachineModel,
+    /// Apps that policies watch, of those of the machine.
+    pub apps: Vec<AppSpec>,
+}
+
+/// Why a system with hosts cannot be simulated.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum HostError {
+    /// The tiers or a machine.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The apps that policies watch on a machine.
+    #[error("host.{host}: {error}")]
+    Plant {
+        /// Name of the host.
+        host: String,
+        /// What is wrong with them.
+        error: MachinePlantError,
+    },
+}
+
+/// Why a run cannot go on.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum HostedStop {
+    /// A bound of the model is reached.
+    #[error(transparent)]
+    Bound(#[from] Stop),
+    /// A machine can no longer be observed.
+    #[error(transparent)]
+    Plant(#[from] PlantError),
+}
+
+/// A system of stations and machines, each under its controllers.
+pub struct HostedSystem {
+    system: System,
+    streams: Replication,
+    machines: Vec<HostedMachine>,
+    /// The machine and the app on it of each server of the engine; `None` of a station.
+    machine_of_server: Vec<Option<(usize, usize)>>,
+}
+
+/// One machine under a server of each of its tiers.
+struct HostedMachine {
+    host: String,
+    plant: MachinePlant,
+    /// The server of the engine of each app that a tier calls.
+    servers: BTreeMap<usize, u32>,
+    next_ns: u64,
+    steering: Option<MachineSteering>,
+}
+
+/// The controller of a machine.
+struct MachineSteering {
+    controller: Controller,
+    rng: Rng,
+    pace: Pace,
+    due: Nanos,
+}
+
+impl HostedSystem {
+    /// A replication without controllers.
+    ///
+    /// # Errors
+    /// If the model or a host cannot be simulated, or a tier and its host do not fit.
+    pub fn new(
+        model: &Model,
+        hosts: &BTreeMap<String, Host>,
+        streams: Replication,
+    ) -> Result<Self, HostError> {
+        check::check(model, hosts)?;
+        let engine = Engine::hosted(model, streams.seed, streams.number)?;
+        let machine_of_server = vec![None; engine.server_count()];
+        let system = System::on(engine, streams);
+        let mut new = Self { system, streams, machines: Vec::new(), machine_of_server };
+        for (name, host) in hosts {
+            new.add_host(model, name, host)?;
+        }
+        Ok(new)
+    }
+
+    /// Adds the machines of a host, as many as each of its tiers has servers.
+    fn add_host(&mut self, model: &Model, name: &str, host: &Host) -> Result<(), HostError> {
+        let tiers = model.tier.iter().filter(|tier| tier.host.as_deref() == Some(name));
+        let called: Vec<_> = tiers
+            .filter_map(|tier| {
+                let servers = self.engine().servers_of(&tier.name)?;
+                Some((host.model.app_named(&tier.name)?, servers))
+            })
+            .collect();
+        let count = called.first().map_or(0, |(_, servers)| servers.len());
+        for number in 0..count {
+            let machine = self.machines.len();
+            // Random numbers of its own: the engine's streams have the same purposes.
+            let mut seed = self.streams.seed ^ (1 + machine as u64).rotate_left(32);
+            let streams = Replication { seed: split_mix(&mut seed), ..self.streams };
+            let plant = MachinePlant::behind(&host.model, &host.apps, None, streams);
+            let plant = plant.map_err(|error| HostError::Plant { host: name.to_owned(), error })?;
+            let mut servers = BTreeMap::new();
+            for (app, of_tier) in &called {
+                let server = of_tier.start + number;
+                servers.insert(*app, server as u32);
+                self.machine_of_server[server] = Some((machine, *app));
+            }
+            let host = name.to_owned();
+            self.machines.push(HostedMachine { host, plant, servers, next_ns: 0, steering: None });
+            self.machines[machine].find_next();
+        }
+        Ok(())
+    }
+
+    /// The stations, to look at. What servers that are machines count there is their calls.
+    pub fn engine(&self) -> &Engine {
+        self.system.engine()
+    }
+
+    /// The numbers of a host's machines.
+    pub fn machines_of<'s>(&'s self, host: &'s str) -> impl Iterator<Item = usize> + 's {
+        let all = self.machines.iter().enumerate();
+        all.filter(move |(_, machine)| machine.host == host).map(|(number, _)| number)
+    }
+
+    /// One of the machines.
+    pub fn machine(&self, number: usize) -> &MachinePlant {
+        &self.machines[number].plant
+    }
+
+    /// One of the machines, to read its totals.
+    pub fn machine_mut(&mut self, number: usize) -> &mut MachinePlant {
+        &mut self.machines[number].plant
+    }
+
+    /// Prepares a station's server as a plant.
+    ///
+    /// # Errors
+    /// If the model lacks the server or an app, or the server is a machine.
+    pub fn plant(
+        &mut self,
+        model: &Model,
+        spec: &PlantSpec,
+    ) -> Result<UnmanagedPlant, PlantSpecError> {
+        let server = self.engine().servers_of(&spec.tier).and_then(|mut all| all.nth(spec.server));
+        if server.is_some_and(|server| self.machine_of_server[server].is_some()) {
+            return Err(PlantSpecError::NoServer { tier: spec.tier.clone(), server: spec.server });
+        }
+        self.system.plant(model, spec)
+    }
+
+    /// Puts a station's server under a policy, from now on.
+    ///
+    /// # Errors
+    /// If the limits of the rules do not fit its machine.
+    pub fn manage(
+        &mut self,
+        plant: UnmanagedPlant,
+        policy: Box<dyn Policy>,
+        rules: Rules,
+        epoch: impl Into<EpochRule>,
+    ) -> Result<usize, LimitsError> {
+        self.system.manage(plant, policy, rules, epoch)
+    }
+
+    /// Puts a machine under a policy, from now on.
+    ///
+    /// # Errors
+    /// If the limits of the rules do not fit the machine.
+    pub fn manage_machine(
+        &mut self,
+        number: usize,
+        policy: Box<dyn Policy>,
+        rules: Rules,
+        epoch: impl Into<EpochRule>,
+    ) -> Result<(), LimitsError> {
+        let now = self.engine().now();
+        let machine = &mut self.machines[number];
+        let controller = Controller::new(policy, rules, &machine.plant)?;
+        // After the numbers of the stations' plants, of which there are fewer.
+        let rng = self.streams.stream(StreamPurpose::Policy, FIRST_MACHINE + number);
+        let pace = Pace::new(epoch.into());
+        let due = now.saturating_add(pace.epoch().max(Nanos(1)));
+        machine.steering = Some(MachineSteering { controller, rng, pace, due });
+        Ok(())
+    }
+
+    /// Runs events and controllers up to `until`.
+    ///
+    /// # Errors
+    /// If a bound of the model's limits is reached.
+    pub fn run_until(&mut self, until: Nanos) -> Result<(), HostedStop> {
+        loop {
+            let station = self.system.next_turn().unwrap_or(Nanos::MAX);
+            let (machine_due, machine) = self.next_machine_turn();
+            let next = station.min(machine_due);
+            if next >= until {
+                self.advance(until)?;
+                return Ok(());
+            }
+            self.advance(next)?;
+            if station <= machine_due {
+                self.system.take_turn(&mut |_: &ControllerTurn<'_>| {});
+            } else {
+                self.machine_turn(machine)?;
+            }
+        }
+    }
+
+    /// When the next controller of a machine is due, and which.
+    fn next_machine_turn(&self) -> (Nanos, usize) {
+        let due = |machine: &HostedMachine| {
+            machine.steering.as_ref().map_or(Nanos::MAX, |steering| steering.due)
+        };
+        let all = self.machines.iter().enumerate().map(|(number, it)| (due(it), number));
+        all.min().unwrap_or((Nanos::MAX, 0))
+    }
+
+    /// Runs all events before `until` of the stations and of all machines.
+    fn advance(&mut self, until: Nanos) -> Result<(), Stop> {
+        loop {
+            self.hand_over();
+            let due = self.machines.iter().enumerate().map(|(number, it)| (it.next_ns, number));
+            let (due_ns, machine) = due.min().unwrap_or((u64::MAX, 0));
+            let engine = self.system.engine_mut();
+            engine.run_until(Nanos(due_ns).min(until))?;
+            if engine.has_away() {
+                continue;
+            }
+            if due_ns >= until.0 {
+                break;
+            }
+            self.machines[machine].simulation().step();
+            self.collect(machine);
+        }
+        for machine in &mut self.machines {
+            machine.simulation().advance(until.0);
+        }
+        Ok(())
+    }
+
+    /// Passes the work that has reached servers to their machines, now.
+    fn hand_over(&mut self) {
+        let engine = self.system.engine_mut();
+        let now_ns = engine.now().0;
+        for work in engine.take_away() {
+            let found = self.machine_of_server[work.server as usize];
+            let (machine, app) = found.expect("only work of machines leaves the engine");
+            let machine = &mut self.machines[machine];
+            machine.simulation().advance(now_ns);
+            machine.simulation().call(app, work.request, work.work_ns);
+            machine.find_next();
+        }
+    }
+
+    /// Lets the requests go on whose work a machine has done now.
+    fn collect(&mut self, number: usize) {
+        let machine = &mut self.machines[number];
+        for (app, request) in machine.simulation().take_returned() {
+            let server = machine.servers[&app];
+            self.system.engine_mut().work_returns(server, request);
+        }
+        machine.find_next();
+    }
+
+    /// Lets the controller of a machine decide, now.
+    fn machine_turn(&mut self, number: usize) -> Result<(), PlantError> {
+        let now = self.engine().now();
+        let HostedMachine { plant, steering, .. } = &mut self.machines[number];
+        let Some(MachineSteering { controller, rng, pace, due }) = steering else { return Ok(()) };
+        let seen = plant.observe(Nanos::ZERO)?;
+        pace.note(&seen);
+        let turn = controller.turn(&seen, rng);
+        let applied = plant.apply(&turn.changes);
+        controller.conclude(turn, applied);
+        *due = now.saturating_add(pace.epoch().max(Nanos(1)));
+        self.collect(number);
+        Ok(())
+    }
+
+    /// Restarts all counts, at the end of a warm-up.
+    pub fn forget(&mut self) {
+        self.system.engine_mut().forget();
+        self.machines.iter_mut().for_each(|machine| machine.plant.forget());
+    }
+
+    /// Returns everything counted up to now. Cores and busy time of a server that is a machine
+    /// are those of the machine, with all apps on it.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.engine().totals();
+        for (server, found) in totals.servers.iter_mut().zip(&self.machine_of_server) {
+            if let Some((machine, _)) = found {
+                add_cores(server, &self.machines[*machine].plant, totals.span);
+            }
+        }
+        totals
+    }
+}
+
+/// The first number of the random streams of machines' policies.
+const FIRST_MACHINE: usize = 1 << 20;
+
+/// Replaces the cores of a server, which the engine does not know, by those of its machine.
+fn add_cores(server: &mut ServerTotals, plant: &MachinePlant, span: Nanos) {
+    let of_machine = plant.simulation().totals();
+    let busy_share: f64 = of_machine.utilisation.iter().sum();
+    server.cores = of_machine.utilisation.len() as u32;
+    for domain in &mut server.domains {
+        domain.cores = server.cores;
+        domain.busy = Nanos((busy_share * span.0 as f64) as u64);
+    }
+}
+
+impl HostedMachine {
+    fn simulation(&mut self) -> &mut MachineSimulation {
+        self.plant.simulation_mut()
+    }
+
+    /// Notes when its next event is due.
+    fn find_next(&mut self) {
+        self.next_ns = self.simulation().next_ns();
+    }
+}

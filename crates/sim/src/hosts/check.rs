@@ -1,0 +1,58 @@
+//! Checks of tiers and hosts together; errors name the key.
+
+use super::Host;
+use crate::model::{Checked, Model, ModelError, Problem, Tier, fail};
+use std::collections::BTreeMap;
+
+/// Checks the hosts, and that each tier and its host fit.
+pub(super) fn check(model: &Model, hosts: &BTreeMap<String, Host>) -> Checked {
+    for (name, host) in hosts {
+        check_host(model, name, host)?;
+    }
+    for (at, tier) in model.tier.iter().enumerate() {
+        let Some(name) = &tier.host else { continue };
+        let key = format!("tier[{at}].host");
+        let Some(host) = hosts.get(name) else {
+            let known: Vec<_> = hosts.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return fail(key, Problem::Unknown { what: "host", name: name.clone(), known });
+        };
+        if !host.model.called().any(|app| host.model.app[app].name == tier.name) {
+            let problem = "the host has no app of the tier's name whose activity is `called`";
+            return fail(key, Problem::Conflict(problem));
+        }
+    }
+    Ok(())
+}
+
+fn check_host(model: &Model, name: &str, host: &Host) -> Checked {
+    let in_host =
+        |error: ModelError| ModelError { key: format!("host.{name}.{}", error.key), ..error };
+    host.model.check().map_err(in_host)?;
+    if host.model.gate.is_some() || host.model.dispatch.is_some() {
+        let key = if host.model.gate.is_some() { "gate" } else { "dispatch" };
+        let problem = "a tier's machine has no gate or dispatcher: leave it out, or simulate the \
+                       machine alone under [node]";
+        return fail(format!("host.{name}.{key}"), Problem::Conflict(problem));
+    }
+    let mut tiers = model.tier.iter().filter(|tier| tier.host.as_deref() == Some(name));
+    let Some(first) = tiers.next() else {
+        let problem = "no tier has this host: write its name as `host` of a tier";
+        return fail(format!("host.{name}"), Problem::Conflict(problem));
+    };
+    if tiers.any(|tier| tier.servers != first.servers) {
+        let problem = "tiers on one host must have the same number of `servers`, one on each of \
+                       its machines";
+        return fail(format!("host.{name}"), Problem::Conflict(problem));
+    }
+    let is_called = |tier: &Tier, app: usize| {
+        tier.host.as_deref() == Some(name) && tier.name == host.model.app[app].name
+    };
+    match host.model.called().find(|app| !model.tier.iter().any(|tier| is_called(tier, *app))) {
+        None => Ok(()),
+        Some(app) => {
+            let problem = "no tier of this name has the host: nothing would call the app";
+            fail(format!("host.{name}.app[{app}].name"), Problem::Conflict(problem))
+        }
+    }
+}
