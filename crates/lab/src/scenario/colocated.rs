@@ -224,7 +224,7 @@ impl Colocated {
 
 /// Completes the description of an app: checks it, and measures its ideal latency or its
 /// progress alone where the scenario does not state it.
-fn complete(
+pub(super) fn complete(
     spec: &mut AppSpec,
     key: &str,
     model: &MachineModel,

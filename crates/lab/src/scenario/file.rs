@@ -1,6 +1,7 @@
 //! The scenario file: its sections and keys. Unknown keys are refused by serde.
 
 use super::Wrong;
+use super::node_section::HostSection;
 use crate::policy_source::PolicySource;
 use lull_control::{AppSpec, Class, EpochRule, WrittenObjective};
 use lull_measure::Nanos;
@@ -30,6 +31,9 @@ pub struct ScenarioFile {
     pub(super) policy: Vec<toml::Table>,
     #[serde(default)]
     pub(super) machine: BTreeMap<String, HardwareModel>,
+    /// Machines with cores, of which tiers' servers may be.
+    #[serde(default)]
+    pub(super) host: BTreeMap<String, HostSection>,
     pub(super) tier: Vec<Tier>,
     #[serde(default)]
     pub(super) pool: Vec<Pool>,
@@ -387,7 +391,7 @@ mod tests {
     use lull_policies::POLICIES;
 
     /// The keys of `[[policy]]` that are not the policy's.
-    const OWN_KEYS: [&str; 5] = ["name", "label", "tiers", "epoch", "adaptive_epoch"];
+    const OWN_KEYS: [&str; 6] = ["name", "label", "tiers", "epoch", "adaptive_epoch", "hosts"];
 
     #[test]
     fn no_policy_has_a_key_that_a_scenario_takes_for_itself() {

@@ -2,7 +2,8 @@
 
 use super::{
     Choice, Colocated, ColocatedFile, DispatchFile, DispatchScenario, Gated, GatedFile,
-    NetServerFile, NetServerScenario, Outcome, RunError, Scenario, ScenarioFile, Wrong,
+    HostedScenario, NetServerFile, NetServerScenario, Outcome, RunError, Scenario, ScenarioFile,
+    Wrong,
 };
 use crate::progress::Progress;
 use std::path::Path;
@@ -42,6 +43,8 @@ pub enum AnyFile {
 pub enum AnyScenario {
     /// Of tiers.
     Tiers(Box<Scenario>),
+    /// Of tiers of which some are machines with cores.
+    Hosted(Box<HostedScenario>),
     /// Of a node.
     Node(Box<Colocated>),
     /// Of dispatched requests.
@@ -83,6 +86,9 @@ impl AnyScenario {
             return Err(Wrong::at("--policy", message));
         }
         Ok(match file {
+            AnyFile::Tiers(file) if !file.host.is_empty() => {
+                Self::Hosted(Box::new(HostedScenario::new(file, base, choice)?))
+            }
             AnyFile::Tiers(file) => Self::Tiers(Box::new(Scenario::new(file, base, choice)?)),
             AnyFile::Node(file) => Self::Node(Box::new(Colocated::new(file.into(), choice)?)),
             AnyFile::Dispatch(file) => {
@@ -99,6 +105,7 @@ impl AnyScenario {
     pub fn title(&self) -> &str {
         match self {
             Self::Tiers(scenario) => &scenario.title,
+            Self::Hosted(scenario) => &scenario.frame.contents.title,
             Self::Node(scenario) => &scenario.frame.contents.title,
             Self::Dispatch(scenario) => &scenario.frame.contents.title,
             Self::Gated(scenario) => &scenario.frame.contents.title,
@@ -110,6 +117,7 @@ impl AnyScenario {
     pub fn labels(&self) -> Vec<&str> {
         match self {
             Self::Tiers(scenario) => scenario.variants.iter().map(|it| it.label.as_str()).collect(),
+            Self::Hosted(scenario) => scenario.frame.labels(),
             Self::Node(scenario) => scenario.frame.labels(),
             Self::Dispatch(scenario) => scenario.frame.labels(),
             Self::Gated(scenario) => scenario.frame.labels(),
@@ -121,6 +129,7 @@ impl AnyScenario {
     pub fn replications(&self) -> Option<u64> {
         match self {
             Self::Tiers(scenario) => scenario.precision.is_none().then_some(scenario.replications),
+            Self::Hosted(scenario) => scenario.frame.fixed_replications(),
             Self::Node(scenario) => scenario.frame.fixed_replications(),
             Self::Dispatch(scenario) => scenario.frame.fixed_replications(),
             Self::Gated(scenario) => scenario.frame.fixed_replications(),
@@ -132,6 +141,7 @@ impl AnyScenario {
     pub fn seed(&self) -> u64 {
         match self {
             Self::Tiers(scenario) => scenario.seed,
+            Self::Hosted(scenario) => scenario.frame.seed,
             Self::Node(scenario) => scenario.frame.seed,
             Self::Dispatch(scenario) => scenario.frame.seed,
             Self::Gated(scenario) => scenario.frame.seed,
@@ -143,6 +153,7 @@ impl AnyScenario {
     pub fn notices(&self) -> &[String] {
         match self {
             Self::Tiers(scenario) => &scenario.notices,
+            Self::Hosted(scenario) => &scenario.frame.contents.notices,
             Self::Node(scenario) => &scenario.frame.contents.notices,
             Self::Dispatch(scenario) => &scenario.frame.contents.notices,
             Self::Gated(scenario) => &scenario.frame.contents.notices,
@@ -157,6 +168,7 @@ impl AnyScenario {
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
         match self {
             Self::Tiers(scenario) => scenario.run(progress),
+            Self::Hosted(scenario) => scenario.run(progress),
             Self::Node(scenario) => scenario.run(progress),
             Self::Dispatch(scenario) => scenario.run(progress),
             Self::Gated(scenario) => scenario.run(progress),

@@ -1,0 +1,380 @@
+//! Scenarios of tiers of which some are machines with cores: `[host.NAME]` beside `[[tier]]`.
+//!
+//! A `[[policy]]` steers stations, and its table `hosts` names a policy for the machines of each
+//! host, so that both decide at once, each at the ends of its own epochs.
+
+use super::choice::Labelled;
+use super::colocated::complete;
+use super::file::{NODE_WARMUP, PolicySection, epoch_of};
+use super::frame::{Contents, Frame};
+use super::quantity::{
+    Answers, MeasuredQuantity, Quantity, Response, percent, quantity, responses, tier_figures,
+};
+use super::run::RunError;
+use super::{Choice, Outcome, ScenarioFile, Wrong, check_tiers, model, specs};
+use crate::cells::Sample;
+use crate::policy_source::PolicySource;
+use crate::progress::Progress;
+use crate::trial::{Control, rules};
+use lull_control::{AppSpec, EpochRule, Plant, PolicyError};
+use lull_measure::{Latency, Nanos};
+use lull_sim::hosts::{Host, HostError, HostedSystem};
+use lull_sim::machine::MachineTotals;
+use lull_sim::model::{Model, Source};
+use lull_sim::plant::PlantSpec;
+use lull_sim::{Replication, Totals};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// A checked scenario of tiers and machines.
+#[derive(Debug, Clone)]
+pub struct HostedScenario {
+    pub(super) frame: Frame<HostedVariant, HostedFigure>,
+    model: Model,
+    /// Apps of the tiers that policies of stations watch.
+    apps: Vec<AppSpec>,
+    hosts: BTreeMap<String, Host>,
+    tier_figures: Vec<MeasuredQuantity>,
+}
+
+/// One entry of the comparison: a policy of stations, and one for each steered host.
+#[derive(Debug, Clone)]
+pub(super) struct HostedVariant {
+    label: String,
+    stations: Control,
+    hosts: BTreeMap<String, Control>,
+    key: String,
+}
+
+/// A figure of tiers and machines. Hosts and their apps are numbered in order.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum HostedFigure {
+    /// Number of a figure of tiers.
+    Tier(usize),
+    Response(usize, usize, Response),
+    Progress(usize, usize),
+    /// Of all machines of a host.
+    Power(usize),
+}
+
+/// What the machines of a host counted.
+struct HostTotals {
+    machines: Vec<MachineTotals>,
+    watts: f64,
+}
+
+impl HostedScenario {
+    /// Checks a scenario; files that it names are looked for from `base`.
+    ///
+    /// # Errors
+    /// The first key that cannot be simulated.
+    pub fn new(file: ScenarioFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
+        let (model, apps) = (model(&file, base)?, specs(&file.app)?);
+        let seed = choice.seed.unwrap_or(file.run.seed);
+        let mut hosts: BTreeMap<String, Host> =
+            file.host.iter().map(|(name, it)| (name.clone(), it.host(name))).collect();
+        let streams = Replication { seed, number: 0 };
+        HostedSystem::new(&model, &hosts, streams).map_err(host_error)?;
+        check_names(&model, &hosts)?;
+        let mut notices = Vec::new();
+        for (name, host) in &mut hosts {
+            for (at, spec) in host.apps.iter_mut().enumerate() {
+                let key = format!("host.{name}.app[{at}]");
+                complete(spec, &key, &host.model, seed, &mut notices)?;
+            }
+        }
+        let tier_figures = tier_figures(&model, &apps);
+        let contents = Contents {
+            title: file.title,
+            notices,
+            variants: variants(&file.policy, &model, choice)?,
+            figures: figures(&tier_figures, &hosts),
+        };
+        let frame = Frame::new(contents, &file.run, choice, NODE_WARMUP)?;
+        let scenario = Self { frame, model, apps, hosts, tier_figures };
+        for variant in &scenario.frame.contents.variants {
+            scenario.start(variant, 0)?;
+        }
+        Ok(scenario)
+    }
+
+    /// One replication with all controllers.
+    fn start(&self, variant: &HostedVariant, replication: u64) -> Result<HostedSystem, Wrong> {
+        let streams = Replication { seed: self.frame.seed, number: replication };
+        let mut system =
+            HostedSystem::new(&self.model, &self.hosts, streams).map_err(host_error)?;
+        let control = &variant.stations;
+        let of_stations = |message: String| Wrong::at(variant.key_of(""), message);
+        for tier in &control.tiers {
+            for server in 0..system.engine().servers_of(tier).map_or(0, |range| range.len()) {
+                let spec = PlantSpec { tier: tier.clone(), server, apps: self.apps.clone() };
+                let plant = system.plant(&self.model, &spec);
+                let plant = plant.map_err(|error| of_stations(error.to_string()))?;
+                let built = control.policy.build(&control.config, plant.machine(), plant.apps());
+                let policy = built.map_err(|error| variant.policy_error(error))?;
+                let managed = system.manage(plant, policy, rules(), control.epoch.clone());
+                managed.map_err(|error| of_stations(error.to_string()))?;
+            }
+        }
+        for (host, control) in &variant.hosts {
+            let wrong = |error: PolicyError| variant.host_error(host, error);
+            for machine in system.machines_of(host).collect::<Vec<_>>() {
+                let plant = system.machine(machine);
+                let built = control.policy.build(&control.config, plant.machine(), plant.apps());
+                let policy = built.map_err(wrong)?;
+                let managed =
+                    system.manage_machine(machine, policy, rules(), control.epoch.clone());
+                managed.map_err(|error| of_stations(error.to_string()))?;
+            }
+        }
+        Ok(system)
+    }
+
+    /// Runs all policies on the same replications. The result is the same to
+    /// the last bit on any number of threads.
+    ///
+    /// # Errors
+    /// The first simulation that fails.
+    pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
+        let open = |app: &lull_sim::model::App| matches!(app.source, Source::Open(_));
+        let apps: Vec<_> =
+            self.model.app.iter().map(|app| (app.name.as_str(), open(app))).collect();
+        self.frame.run(&apps, progress, |variant, replication| self.replicate(variant, replication))
+    }
+
+    fn replicate(&self, variant: &HostedVariant, replication: u64) -> Result<Sample, String> {
+        let mut system = self.start(variant, replication).map_err(|wrong| wrong.to_string())?;
+        let end = self.frame.warmup.saturating_add(self.frame.length);
+        system.run_until(self.frame.warmup).map_err(|stop| stop.to_string())?;
+        system.forget();
+        system.run_until(end).map_err(|stop| stop.to_string())?;
+        let totals = system.totals();
+        let hosts: Vec<_> = self.hosts.keys().map(|name| host_totals(&mut system, name)).collect();
+        let requests = totals.apps.iter().map(|app| {
+            let ended = (app.answered + app.lost).cast_signed();
+            (app.arrived, app.arrived.cast_signed() - ended)
+        });
+        let requests = requests.collect();
+        let values = self.frame.figures().map(|what| self.value(what, &totals, &hosts));
+        Ok(Sample { values: values.collect(), requests })
+    }
+
+    fn value(&self, what: HostedFigure, totals: &Totals, hosts: &[HostTotals]) -> f64 {
+        let of_app = |host: usize, app: usize| {
+            hosts[host].machines.iter().map(move |machine| &machine.apps[app])
+        };
+        match what {
+            HostedFigure::Tier(number) => self.tier_figures[number].value(totals),
+            HostedFigure::Response(host, app, response) => {
+                let mut latency = Latency::default();
+                of_app(host, app).for_each(|totals| latency.merge(&totals.latency));
+                response.value(Answers {
+                    span: totals.span,
+                    count: latency.count(),
+                    mean_ms: latency.mean().map_or(f64::NAN, Nanos::as_millis_f64),
+                    latency: &latency,
+                })
+            }
+            HostedFigure::Progress(host, app) => {
+                let spec = self.hosts.values().nth(host).and_then(|host| host.apps.get(app));
+                let solo = spec.and_then(|spec| spec.solo_per_s).unwrap_or(f64::NAN);
+                let machines = hosts[host].machines.len() as f64;
+                percent(of_app(host, app).map(|it| it.work_per_s).sum(), solo * machines)
+            }
+            HostedFigure::Power(host) => hosts[host].watts,
+        }
+    }
+}
+
+/// The error of tiers and hosts with the key in the file, where a machine's parts are in `node`.
+fn host_error(error: HostError) -> Wrong {
+    let HostError::Model(error) = error else { return Wrong::at("host", error.to_string()) };
+    let key = match error.key.strip_prefix("host.").and_then(|rest| rest.split_once('.')) {
+        Some((host, key)) if key.starts_with("app") => {
+            format!("host.{host}.{}", key.replace("presence.", ""))
+        }
+        Some((host, key)) => format!("host.{host}.node.{key}"),
+        None => error.key,
+    };
+    Wrong::at(key, error.problem.to_string())
+}
+
+/// Figures are named by apps, so that no two may have one name.
+fn check_names(model: &Model, hosts: &BTreeMap<String, Host>) -> Result<(), Wrong> {
+    let mut names: BTreeSet<&str> = model.app.iter().map(|app| app.name.as_str()).collect();
+    for (host, it) in hosts {
+        for (at, app) in it.model.app.iter().enumerate() {
+            if !names.insert(&app.name) {
+                let message = format!(
+                    "the name `{}` is taken by another app, and both have figures: choose another",
+                    app.name
+                );
+                return Err(Wrong::at(format!("host.{host}.app[{at}].name"), message));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn host_totals(system: &mut HostedSystem, name: &str) -> HostTotals {
+    let numbers: Vec<_> = system.machines_of(name).collect();
+    let mut watts = 0.0;
+    let machines = numbers.into_iter().map(|number| {
+        let machine = system.machine_mut(number);
+        watts += machine.gated_totals().power().0;
+        machine.simulation().totals()
+    });
+    HostTotals { machines: machines.collect(), watts }
+}
+
+/// All figures: of the tiers, then host by host.
+fn figures(
+    tiers: &[MeasuredQuantity],
+    hosts: &BTreeMap<String, Host>,
+) -> Vec<(Quantity, HostedFigure)> {
+    let of_tiers = tiers.iter().enumerate();
+    let mut all: Vec<_> =
+        of_tiers.map(|(at, it)| (it.quantity.clone(), HostedFigure::Tier(at))).collect();
+    for (number, (name, host)) in hosts.iter().enumerate() {
+        for (app, spec) in host.apps.iter().enumerate() {
+            if spec.is_latency_critical() {
+                let of_app = responses(&spec.name, spec.tail()).into_iter();
+                let figure = |response| HostedFigure::Response(number, app, response);
+                all.extend(of_app.map(|(quantity, response)| (quantity, figure(response))));
+            } else {
+                let words = "progress, of that alone";
+                let quantity = quantity("progress", Some(&spec.name), words, "%");
+                all.push((quantity, HostedFigure::Progress(number, app)));
+            }
+        }
+        if host.model.power.is_some() {
+            let quantity = quantity("power", Some(name), "power of its machines", "W");
+            all.push((quantity, HostedFigure::Power(number)));
+        }
+    }
+    all
+}
+
+/// The policies of the file, or those that the command line names.
+fn variants(
+    tables: &[toml::Table],
+    model: &Model,
+    choice: &Choice,
+) -> Result<Vec<HostedVariant>, Wrong> {
+    let mut written = Vec::new();
+    for (at, table) in tables.iter().enumerate() {
+        let (key, mut table) = (format!("policy[{at}]"), table.clone());
+        let hosts = table.remove("hosts");
+        let section = PolicySection::read(table, &key)?;
+        let label = section.label.clone().unwrap_or_else(|| section.name.clone());
+        let stations = control(section, &key, |tiers| stations(tiers, model, &key))?;
+        let hosts = host_controls(hosts, model, &key)?;
+        written.push(HostedVariant { label, stations, hosts, key });
+    }
+    let first = written.first().map(|first: &HostedVariant| first.stations.epoch.clone());
+    choice.choose(written, |name| {
+        let (policy, config) = (choice.source(name)?, toml::Table::new());
+        let epoch = epoch_of(None, &policy, &config, first.as_ref());
+        let stations = Control { policy, config, tiers: steerable(model), epoch };
+        let (label, key) = (name.to_owned(), "--policy".to_owned());
+        Ok(HostedVariant { label, stations, hosts: BTreeMap::new(), key })
+    })
+}
+
+fn control(
+    section: PolicySection,
+    key: &str,
+    tiers: impl FnOnce(Option<Vec<String>>) -> Result<Vec<String>, Wrong>,
+) -> Result<Control, Wrong> {
+    let PolicySection { name, tiers: named, epoch, config, .. } = section;
+    let policy = PolicySource::registered(&name)
+        .map_err(|error| Wrong::at(format!("{key}.name"), error.to_string()))?;
+    let epoch = epoch_of(epoch, &policy, &config, None);
+    Ok(Control { policy, config, tiers: tiers(named)?, epoch })
+}
+
+/// The policies of the hosts that an entry names.
+fn host_controls(
+    written: Option<toml::Value>,
+    model: &Model,
+    key: &str,
+) -> Result<BTreeMap<String, Control>, Wrong> {
+    let wanted = "is no table of hosts: write hosts.NAME = { name = \"arq\" }";
+    let tables = match written {
+        None => return Ok(BTreeMap::new()),
+        Some(toml::Value::Table(tables)) => tables,
+        Some(_) => return Err(Wrong::at(format!("{key}.hosts"), wanted)),
+    };
+    let mut all = BTreeMap::new();
+    for (host, table) in tables {
+        let key = format!("{key}.hosts.{host}");
+        if !model.tier.iter().any(|tier| tier.host.as_ref() == Some(&host)) {
+            return Err(Wrong::at(key, format!("no tier has the host `{host}`")));
+        }
+        let toml::Value::Table(table) = table else { return Err(Wrong::at(key, wanted)) };
+        let section = PolicySection::read(table, &key)?;
+        let none = |tiers: Option<Vec<String>>| match tiers {
+            None => Ok(Vec::new()),
+            Some(_) => {
+                let message = "a host has no tiers of its own: leave the key out";
+                Err(Wrong::at(format!("{key}.tiers"), message))
+            }
+        };
+        all.insert(host, control(section, &key, none)?);
+    }
+    Ok(all)
+}
+
+/// The tiers that a policy of stations steers: those named, or those whose cores have P-states.
+fn stations(named: Option<Vec<String>>, model: &Model, key: &str) -> Result<Vec<String>, Wrong> {
+    let Some(named) = named else { return Ok(steerable(model)) };
+    check_tiers(&named, model, key)?;
+    let is_host =
+        |name: &String| model.tier.iter().any(|tier| tier.name == *name && tier.host.is_some());
+    match named.iter().position(is_host) {
+        None => Ok(named),
+        Some(at) => {
+            let message = "the servers of this tier are machines: name its host under `hosts`";
+            Err(Wrong::at(format!("{key}.tiers[{at}]"), message))
+        }
+    }
+}
+
+/// Stations whose cores have P-states.
+fn steerable(model: &Model) -> Vec<String> {
+    let scales = |tier: &&lull_sim::model::Tier| {
+        let of_tier = model.machine_of(tier);
+        tier.host.is_none() && of_tier.cores.iter().any(|group| !group.pstates.is_empty())
+    };
+    model.tier.iter().filter(scales).map(|tier| tier.name.clone()).collect()
+}
+
+impl HostedVariant {
+    /// The error of the policy of a host with the path of the key in the file.
+    fn host_error(&self, host: &str, error: PolicyError) -> Wrong {
+        match error {
+            PolicyError::Config { key, message } => {
+                Wrong::at(self.key_of(&format!("hosts.{host}.{key}")), message)
+            }
+            other => Wrong::at(self.key_of(&format!("hosts.{host}.name")), other.to_string()),
+        }
+    }
+}
+
+impl Labelled for HostedVariant {
+    fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn name(&self) -> &str {
+        self.stations.policy.name()
+    }
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn epoch(&self) -> Option<EpochRule> {
+        Some(self.stations.epoch.clone())
+    }
+}
