@@ -36,9 +36,10 @@
 //! of them on one clock. [`machine`] is one machine of the parts that its model names: run
 //! queues, frequencies, idle states, cache, memory, a gate. [`oversubscribed`] is a
 //! configuration of it, a server with more threads than cores, and [`dispatch`] another, whose
-//! requests are dispatched one by one to cores of several speeds. [`idle`] has the idle
-//! states of cores and their governor. [`stats`] runs replications in parallel and computes
-//! means with confidence intervals. [`theory`] has exact results of queueing theory.
+//! requests are dispatched one by one to cores of several speeds. [`hosts`] has tiers whose
+//! servers are machines. [`idle`] has the idle states of cores and their governor. [`stats`]
+//! runs replications in parallel and computes means with confidence intervals. [`theory`] has
+//! exact results of queueing theory.
 //!
 //! # How time passes
 //!
@@ -71,10 +72,11 @@
 //! P-states and power; order of arrival, processor sharing, and priorities
 //! with and without preemption; threads, pools and backlogs with push-back,
 //! blocking after service, and loss; routing; closed, open, bursty and
-//! modulated sources. Tiers have no idle states, network cards or gates; a plant
+//! modulated sources. Stations have no idle states, network cards or gates; a plant
 //! reports each as a missing capability or gauge, with the reason.
 //!
-//! A tier's server does not model threads on cores; [`machine`] does. [`netserver`] is a
+//! A station does not model threads on cores; [`machine`] does, and a tier's servers may be
+//! machines ([`hosts`]). [`netserver`] is a
 //! server behind a network card, with interrupts, idle states and power; the vectors of its
 //! card and its governor are those of a machine.
 

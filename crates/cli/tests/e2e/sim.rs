@@ -149,6 +149,7 @@ fn check_tells_what_would_run_and_runs_nothing() {
         "gate-search",
         "eetl-amp",
         "eetl-dvfs",
+        "tiers-and-machine",
     ] {
         let file = format!("{ROOT}/examples/sim/{example}.toml");
         scene.run(&["sim", &file, "--check"]).well();
