@@ -198,7 +198,8 @@ pub struct MachineSimulation {
     /// How much running threads slow each other down, and the pace that this leaves to all.
     interference: f64,
     shared_pace: f64,
-    /// Whether it has changed what runs, so that the pace must be computed again.
+    /// Whether it has changed what runs, so that the pace must be computed again. Until then the
+    /// next event is not known.
     runs_changed: bool,
     refresh_ns: u64,
     /// Changes of the roster to come.
@@ -420,10 +421,15 @@ impl MachineSimulation {
     }
 
     fn set_clock(&mut self, leaf: usize, time_ns: u64) {
-        if time_ns == NEVER_NS {
-            return self.clocks.set(leaf, Key::NEVER);
+        let mut key = Key::NEVER;
+        if time_ns != NEVER_NS {
+            self.sequence += 1;
+            key = Key::new(time_ns, self.sequence, leaf as u32);
         }
-        self.sequence += 1;
-        self.clocks.set(leaf, Key::new(time_ns, self.sequence, leaf as u32));
+        match self.runs_changed {
+            // `interfere` sets most clocks again, and then finds the next event.
+            true => self.clocks.put(leaf, key),
+            false => self.clocks.set(leaf, key),
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::queue::{cores_of, time_of};
 use super::{MachineSimulation, Timer};
-use crate::order::{Key, NEVER_NS, round_ns};
+use crate::order::round_ns;
 use lull_measure::{Hertz, Nanos};
 
 impl MachineSimulation {
@@ -76,9 +76,9 @@ impl MachineSimulation {
     }
 
     /// All running threads slow each other down by how fast they run together. Done once an
-    /// event, in which no time passes.
+    /// event, in which no time passes; the next event is then found once for all clocks that were
+    /// set since a thread started or ended.
     pub(super) fn interfere(&mut self) {
-        self.runs_changed = false;
         let cores = !self.idle & (u64::MAX >> (64 - self.cores.len()));
         let speed: f64 = cores_of(cores)
             .filter(|core| self.cores[*core].current.is_some())
@@ -86,23 +86,16 @@ impl MachineSimulation {
             .sum();
         let pace = 1.0 / (1.0 + self.interference * (speed - 1.0).max(0.0));
         let before = std::mem::replace(&mut self.shared_pace, pace);
-        if pace == before {
-            return;
+        if pace != before {
+            cores_of(cores).for_each(|core| self.change_shared_pace(core, before));
         }
-        // Where most clocks change, the earliest is found once and not after each.
-        let at_once = 4 * cores.count_ones() as usize >= self.cores.len();
-        for core in cores_of(cores) {
-            self.change_shared_pace(core, before, at_once);
-        }
-        if at_once {
-            self.clocks.settle();
-        }
+        self.runs_changed = false;
+        self.clocks.settle();
     }
 
     /// Brings the work of a core's running thread up to date, which the shared pace before now
-    /// decided, and times its end again: all that a change of the shared pace concerns. With
-    /// `at_once` the clocks are settled after the last core.
-    fn change_shared_pace(&mut self, core: usize, before: f64, at_once: bool) {
+    /// decided, and times its end again: all that a change of the shared pace concerns.
+    fn change_shared_pace(&mut self, core: usize, before: f64) {
         let now_ns = self.now_ns;
         let state = &mut self.cores[core];
         let Some(current) = state.current else { return };
@@ -120,13 +113,8 @@ impl MachineSimulation {
             return self.retime(core);
         }
         let span_ns = time_of(thread.left_ns, pace * self.shared_pace).max(0.0);
-        let end_ns = state.since_ns.saturating_add(round_ns(span_ns)).max(now_ns);
-        if at_once && end_ns != NEVER_NS {
-            self.sequence += 1;
-            self.clocks.put(core, Key::new(end_ns, self.sequence, core as u32));
-        } else {
-            self.set_clock(core, end_ns);
-        }
+        let end_ns = state.since_ns.saturating_add(round_ns(span_ns));
+        self.set_clock(core, end_ns.max(now_ns));
     }
 
     /// Makes a core one of another type.
