@@ -6,7 +6,8 @@
 //!
 //! - core types of different speed and power ([`CoreTypes`]), and a dispatcher that assigns the
 //!   requests of an app to them one by one ([`DispatchPart`]);
-//! - frequencies with a governor ([`Scaling`]), idle states ([`crate::idle`]), power;
+//! - frequencies with a governor ([`Scaling`]), duty cycles ([`DutyCycle`]), idle states
+//!   ([`crate::idle`]), power;
 //! - a last-level cache divided by ways, and memory with a bandwidth ([`Cache`], [`Memory`]);
 //! - a network card whose interrupts and polling take core time ([`Card`]);
 //! - a server with a worker for each connection behind the on-call gate, and its storage
@@ -59,6 +60,7 @@ mod connections;
 mod contention;
 mod device;
 mod dispatching;
+mod duty;
 mod events;
 mod gate;
 mod gated;
@@ -89,8 +91,8 @@ pub use model::{
 };
 pub(crate) use parts::lease;
 pub use parts::{
-    Card, Contention, CoreTypes, Device, DispatchPart, GateClass, GateModel, Order, Polling, Power,
-    Query, RunQueues, Scaling, TurnShare,
+    Card, Contention, CoreTypes, Device, DispatchPart, DutyCycle, GateClass, GateModel, Order,
+    Polling, Power, Query, RunQueues, Scaling, TurnShare,
 };
 pub use plant::{MachinePlant, MachinePlantError};
 pub use presence::Presence;
@@ -142,6 +144,8 @@ enum Timer {
     Round,
     /// A self-serving worker looks for its turn.
     Look,
+    /// A period of a core's duty cycle begins.
+    Duty,
     /// A dispatched request reaches an age, or the dispatcher is shown measurements. The last,
     /// for its index may have more bits.
     Request,
@@ -194,6 +198,7 @@ pub struct MachineSimulation {
     card: Option<Box<CardState>>,
     wakeups: Stream,
     dispatching: Option<Box<Dispatching>>,
+    duty_cycle: Option<DutyCycle>,
     contention: MemorySystem,
     /// How much running threads slow each other down, and the pace that this leaves to all.
     interference: f64,
@@ -291,6 +296,7 @@ impl MachineSimulation {
             }),
             wakeups: streams.stream(StreamPurpose::Wakeups, 0),
             dispatching: None,
+            duty_cycle: model.duty_cycle.clone(),
             contention: MemorySystem::new(model),
             interference: model.interference,
             shared_pace: 1.0,
@@ -324,6 +330,8 @@ impl MachineSimulation {
         if self.gated.is_some() {
             self.gate_timer(0);
         }
+        let cycled = model.duty_cycle.iter().flat_map(|cycle| &cycle.cores);
+        cycled.for_each(|core| self.pause(usize::from(*core)));
         self.start_dispatching();
         let is_linux = self.per_thread.is_none();
         if is_linux || model.cache.is_some() || model.memory.is_some() {

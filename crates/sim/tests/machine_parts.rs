@@ -13,7 +13,7 @@ use lull_control::{
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::Replication;
 use lull_sim::machine::{
-    Activity, ClosedClients, Controllers, CoreTypes, DispatchPart, Governor, MachineApp,
+    Activity, ClosedClients, Controllers, CoreTypes, DispatchPart, DutyCycle, Governor, MachineApp,
     MachineModel, MachinePlant, MemoryUse, Polling, RunQueues,
 };
 use lull_sim::model::Distribution;
@@ -658,6 +658,23 @@ fn requests_whose_core_is_taken_get_a_free_one_or_wait_with_the_work_that_is_lef
 }
 
 #[test]
+fn a_core_with_a_duty_cycle_does_its_share_of_the_work() {
+    let mut model = whole();
+    model.app.retain(|app| app.name == "batch");
+    (model.gate, model.card, model.cache, model.memory) = (None, None, None, None);
+    model.scaling = None;
+    let cycle = DutyCycle { cores: vec![1, 3], share: 0.25, period: Nanos::from_micros(250) };
+    model.duty_cycle = Some(cycle);
+    let mut plant = plant(&model, None);
+    plant.observe(Nanos::from_secs(1)).unwrap();
+    let seen = plant.observe(Nanos::from_secs(1)).unwrap();
+    let per_s = seen.apps[0].progress.as_ref().unwrap().per_s;
+    assert!((per_s - 2.5).abs() < 0.01, "two cores and two quarters: {per_s}");
+    let used = seen.cores[1].utilisation.as_ref().unwrap();
+    assert!(*used > 0.999, "the core is held in its pauses: {used}");
+}
+
+#[test]
 fn polling_takes_its_core_time_from_the_apps() {
     let progress = |receive: Nanos| {
         let mut model = whole();
@@ -756,6 +773,27 @@ fn a_part_that_another_needs_is_named() {
             "app[0].threads: a dispatched app needs",
         ),
         (|model| model.idle[1].watts.0 = 9.0, "idle[1].watts: the state never pays"),
+        (
+            |model| {
+                let period = Nanos::from_micros(250);
+                model.duty_cycle = Some(DutyCycle { cores: vec![0, 4], share: 0.5, period });
+            },
+            "duty-cycle.cores[1]: is 4, must be the number of a core",
+        ),
+        (
+            |model| {
+                let period = Nanos::from_micros(250);
+                model.duty_cycle = Some(DutyCycle { cores: vec![0], share: 1.0, period });
+            },
+            "duty-cycle.share: is 1, must be above 0",
+        ),
+        (
+            |model| {
+                let period = Nanos::from_micros(1);
+                model.duty_cycle = Some(DutyCycle { cores: vec![0], share: 0.5, period });
+            },
+            "duty-cycle.period: is 0.000001, must be from 10 us",
+        ),
         (
             |model| model.run_queues = Some(RunQueues::Queues),
             "run-queues: an app that never blocks needs time slices",

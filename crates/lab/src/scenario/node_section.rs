@@ -6,8 +6,8 @@ use lull_measure::{Hertz, Nanos};
 use lull_sim::hosts::Host;
 use lull_sim::idle::{IdleRule, IdleState};
 use lull_sim::machine::{
-    Activity, Cache, Card, CoreTypes, DispatchPart, GateModel, LinuxScheduler, MachineApp,
-    MachineModel, Memory, MemoryUse, Power, Presence, Scaling,
+    Activity, Cache, Card, CoreTypes, DispatchPart, DutyCycle, GateModel, LinuxScheduler,
+    MachineApp, MachineModel, Memory, MemoryUse, Power, Presence, Scaling,
 };
 use serde::Deserialize;
 
@@ -30,6 +30,8 @@ pub(super) struct NodeSection {
     #[serde(default)]
     interference: f64,
     scaling: Option<Scaling>,
+    #[serde(rename = "duty-cycle")]
+    duty_cycle: Option<DutyCycle>,
     #[serde(default)]
     idle: Vec<IdleState>,
     #[serde(default)]
@@ -91,6 +93,7 @@ impl NodeSection {
             interference: self.interference,
             dispatch: self.dispatch.clone(),
             scaling: self.scaling,
+            duty_cycle: self.duty_cycle.clone(),
             idle: self.idle.clone(),
             idle_rule: self.idle_rule,
             power: self.power,

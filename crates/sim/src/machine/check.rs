@@ -1,5 +1,6 @@
 //! Checks of a machine's model; errors name the key.
 
+use super::duty;
 use super::model::{
     Activity, Cache, ClosedClients, LinuxScheduler, LocalClient, MachineApp, MachineModel, Memory,
     MemoryUse,
@@ -111,6 +112,7 @@ impl MachineModel {
     /// Frequencies, idle states, power, other run queues and the gate.
     fn check_parts(&self) -> Checked {
         self.scaling.as_ref().map_or(Ok(()), |scaling| self.check_scaling(scaling))?;
+        self.duty_cycle.as_ref().map_or(Ok(()), |cycle| duty::check(cycle, self))?;
         if !self.idle.is_empty() {
             check_idle(&self.idle, self.frequency)?;
         }

@@ -90,7 +90,8 @@ impl MachineSimulation {
             5 => Timer::Lease,
             6 => return self.interrupt(index),
             7 => return self.end_round(index),
-            _ => Timer::Look,
+            8 => Timer::Look,
+            _ => return self.pause(index),
         };
         self.gated_event(timer, index, key.sequence());
     }

@@ -1,6 +1,8 @@
 //! One machine and its apps as plain data.
 
-use super::parts::{Card, CoreTypes, DispatchPart, GateModel, Power, RunQueues, Scaling};
+use super::parts::{
+    Card, CoreTypes, DispatchPart, DutyCycle, GateModel, Power, RunQueues, Scaling,
+};
 use super::presence::Presence;
 use crate::idle::{IdleRule, IdleState};
 use crate::model::Distribution;
@@ -35,6 +37,9 @@ pub struct MachineModel {
     /// The lower frequencies and their governor; without them the frequency is fixed.
     #[serde(default)]
     pub scaling: Option<Scaling>,
+    /// Cores that compute for a share of the time only.
+    #[serde(default)]
+    pub duty_cycle: Option<DutyCycle>,
     /// Idle states of a core, shallowest first; without any a core wakes at once.
     #[serde(default)]
     pub idle: Vec<IdleState>,
@@ -283,6 +288,7 @@ impl MachineModel {
             core_types: None,
             interference: 0.0,
             scaling: None,
+            duty_cycle: None,
             idle: Vec::new(),
             idle_rule: IdleRule::default(),
             power: None,

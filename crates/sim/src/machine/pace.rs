@@ -50,16 +50,21 @@ impl MachineSimulation {
         supply.set_pace(&self.hardware, supply.kind, to);
         self.runs_changed = self.interference > 0.0;
         let latency = self.hardware.scaling.map_or(Nanos::ZERO, |scaling| scaling.latency);
-        let state = &mut self.cores[core];
-        state.changes_until_ns = self.now_ns + latency.0;
-        if state.current.is_some() {
-            state.since_ns = state.since_ns.max(state.changes_until_ns);
-        }
+        self.stop_until(core, self.now_ns + latency.0);
         self.after_pace(core);
     }
 
+    /// A core computes nothing until then.
+    pub(super) fn stop_until(&mut self, core: usize, until_ns: u64) {
+        let state = &mut self.cores[core];
+        state.changes_until_ns = state.changes_until_ns.max(until_ns);
+        if state.current.is_some() {
+            state.since_ns = state.since_ns.max(state.changes_until_ns);
+        }
+    }
+
     /// Brings the work of a core's running thread up to date, before its pace changes.
-    fn before_pace(&mut self, core: usize) {
+    pub(super) fn before_pace(&mut self, core: usize) {
         self.account(core);
         match self.per_thread {
             None => self.credit(core),
@@ -68,7 +73,7 @@ impl MachineSimulation {
     }
 
     /// Times a core's running thread again, after its pace has changed.
-    fn after_pace(&mut self, core: usize) {
+    pub(super) fn after_pace(&mut self, core: usize) {
         match self.per_thread {
             None => self.retime(core),
             Some(_) => self.retime_work(core),

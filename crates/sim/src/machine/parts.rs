@@ -1,5 +1,5 @@
-//! Optional parts of a machine as plain data: frequencies and their governor, power, other
-//! rules of the run queues, and the gated server with its storage device.
+//! Optional parts of a machine as plain data: frequencies and their governor, duty cycles, power,
+//! other rules of the run queues, and the gated server with its storage device.
 
 use crate::governor::Governor;
 use crate::model::Distribution;
@@ -29,6 +29,27 @@ pub struct Scaling {
 
 const fn one_core() -> u16 {
     1
+}
+
+/// Cores that compute for a share of every period only, as under a thread that takes them for
+/// the rest (`lull emulate`; EETL, MICRO-50 2017, section 5.2). A thread that is on the core then
+/// keeps it, at the power of a running core.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DutyCycle {
+    /// The cores, by number.
+    pub cores: Vec<u16>,
+    /// The share of each period in which they compute, above 0 and below 1.
+    pub share: f64,
+    /// The period: 10 us or more, such as 250 us.
+    pub period: Nanos,
+}
+
+impl DutyCycle {
+    /// How long a core computes nothing in each period.
+    pub(super) fn pause_ns(&self) -> u64 {
+        ((1.0 - self.share) * self.period.0 as f64).round() as u64
+    }
 }
 
 /// Cores of different speed and power.
