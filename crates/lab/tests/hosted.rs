@@ -63,6 +63,7 @@ fn hosts_that_cannot_be_simulated_are_refused_by_their_key() {
             "tier[0].host: the host has no app of the tier's name whose activity is `called`",
         ),
         ("cores = 6", "cores = 0", "host.shared.node.cores: must be at least 1"),
+        ("high = 900.0", "high = 1e9", "run.length: a replication would take about"),
         ("threads = 6", "threads = 0", "host.shared.app[1].threads: must be at least 1"),
         ("name = \"batch\"", "name = \"site\"", "host.shared.app[1].name: the name `site`"),
         ("host = \"shared\"", "host = \"share\"", "host.shared: no tier has this host"),

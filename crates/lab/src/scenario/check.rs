@@ -64,29 +64,16 @@ impl Scenario {
         self.warmup.unwrap_or_default().saturating_add(self.length)
     }
 
-    /// Events of a replication of this length, about.
-    fn events(&self, span: Nanos) -> f64 {
-        let apps = 0..self.model.app.len();
-        apps.map(|app| expected_events(&self.model, app, span)).sum()
-    }
-
     /// Rejects a replication that would exceed its bound on events.
     pub(super) fn check_events(&self, span: Nanos, key: &str) -> Result<(), Wrong> {
-        let (events, most) = (self.events(span), self.model.limits.events);
-        if events <= most as f64 {
-            return Ok(());
-        }
-        let message = format!(
-            "a replication would take about {events:.1e} events, more than limits.events = {most}: \
-             run shorter, send less, or raise limits.events"
-        );
-        Err(Wrong::at(key, message))
+        check_events(&self.model, span, key)
     }
 
     /// A notice about runs that take hours.
     fn length_notice(&self) -> Option<String> {
         let most = self.precision.map_or(self.replications, |wanted| wanted.most);
-        let events = self.events(self.span()) * most as f64 * self.variants.len() as f64;
+        let each = all_events(&self.model, self.span());
+        let events = each * most as f64 * self.variants.len() as f64;
         let long = events > MANY_EVENTS;
         long.then(|| format!("long: up to {events:.1e} events in all; some 1e7 a second and core"))
     }
@@ -115,6 +102,24 @@ impl Scenario {
         };
         self.trial(variant).check().map_err(wrong)
     }
+}
+
+/// Events of a replication of this length, about.
+fn all_events(model: &Model, span: Nanos) -> f64 {
+    (0..model.app.len()).map(|app| expected_events(model, app, span)).sum()
+}
+
+/// Rejects a replication of a model that would exceed its bound on events.
+pub(super) fn check_events(model: &Model, span: Nanos, key: &str) -> Result<(), Wrong> {
+    let (events, most) = (all_events(model, span), model.limits.events);
+    if events <= most as f64 {
+        return Ok(());
+    }
+    let message = format!(
+        "a replication would take about {events:.1e} events, more than limits.events = {most}: \
+         run shorter, send less, or raise limits.events"
+    );
+    Err(Wrong::at(key, message))
 }
 
 /// What decides how long a scenario takes to simulate.

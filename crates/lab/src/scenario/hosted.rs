@@ -3,6 +3,7 @@
 //! A `[[policy]]` steers stations, and its table `hosts` names a policy for the machines of each
 //! host, so that both decide at once, each at the ends of its own epochs.
 
+use super::check::check_events;
 use super::choice::Labelled;
 use super::colocated::complete;
 use super::file::{NODE_WARMUP, PolicySection, epoch_of};
@@ -91,6 +92,7 @@ impl HostedScenario {
             figures: figures(&tier_figures, &hosts),
         };
         let frame = Frame::new(contents, &file.run, choice, NODE_WARMUP)?;
+        check_events(&model, frame.warmup.saturating_add(frame.length), "run.length")?;
         let scenario = Self { frame, model, apps, hosts, tier_figures };
         for variant in &scenario.frame.contents.variants {
             scenario.start(variant, 0)?;
