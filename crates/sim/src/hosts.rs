@@ -17,8 +17,10 @@ mod check;
 use crate::engine::{Engine, ServerTotals, Stop, Totals};
 use crate::machine::{MachineModel, MachinePlant, MachinePlantError, MachineSimulation};
 use crate::model::{Model, ModelError};
+use crate::order::{Key, NEVER_NS};
 use crate::plant::{ControllerTurn, PlantSpec, PlantSpecError, System, UnmanagedPlant};
 use crate::replication::{Replication, StreamPurpose, split_mix};
+use crate::tree::WinnerTree;
 use lull_control::{
     AppSpec, Controller, EpochRule, LimitsError, Pace, Plant, PlantError, Policy, Rng, Rules,
 };
@@ -66,6 +68,9 @@ pub struct HostedSystem {
     system: System,
     streams: Replication,
     machines: Vec<HostedMachine>,
+    /// The next event of each machine, and how often one was set.
+    clocks: WinnerTree,
+    sequence: u64,
     /// The machine and the app on it of each server of the engine; `None` of a station.
     machine_of_server: Vec<Option<(usize, usize)>>,
 }
@@ -76,7 +81,6 @@ struct HostedMachine {
     plant: MachinePlant,
     /// The server of the engine of each app that a tier calls.
     servers: BTreeMap<usize, u32>,
-    next_ns: u64,
     steering: Option<MachineSteering>,
 }
 
@@ -102,10 +106,19 @@ impl HostedSystem {
         let engine = Engine::hosted(model, streams.seed, streams.number)?;
         let machine_of_server = vec![None; engine.server_count()];
         let system = System::on(engine, streams);
-        let mut new = Self { system, streams, machines: Vec::new(), machine_of_server };
+        let mut new = Self {
+            system,
+            streams,
+            machines: Vec::new(),
+            clocks: WinnerTree::new(0),
+            sequence: 0,
+            machine_of_server,
+        };
         for (name, host) in hosts {
             new.add_host(model, name, host)?;
         }
+        new.clocks = WinnerTree::new(new.machines.len());
+        (0..new.machines.len()).for_each(|machine| new.find_next(machine));
         Ok(new)
     }
 
@@ -133,8 +146,7 @@ impl HostedSystem {
                 self.machine_of_server[server] = Some((machine, *app));
             }
             let host = name.to_owned();
-            self.machines.push(HostedMachine { host, plant, servers, next_ns: 0, steering: None });
-            self.machines[machine].find_next();
+            self.machines.push(HostedMachine { host, plant, servers, steering: None });
         }
         Ok(())
     }
@@ -247,8 +259,8 @@ impl HostedSystem {
     fn advance(&mut self, until: Nanos) -> Result<(), Stop> {
         loop {
             self.hand_over();
-            let due = self.machines.iter().enumerate().map(|(number, it)| (it.next_ns, number));
-            let (due_ns, machine) = due.min().unwrap_or((u64::MAX, 0));
+            let due = self.clocks.first();
+            let due_ns = due.time_ns();
             let engine = self.system.engine_mut();
             engine.run_until(Nanos(due_ns).min(until))?;
             if engine.has_away() {
@@ -257,6 +269,7 @@ impl HostedSystem {
             if due_ns >= until.0 {
                 break;
             }
+            let machine = due.owner() as usize;
             self.machines[machine].simulation().step();
             self.collect(machine);
         }
@@ -272,11 +285,11 @@ impl HostedSystem {
         let now_ns = engine.now().0;
         for work in engine.take_away() {
             let found = self.machine_of_server[work.server as usize];
-            let (machine, app) = found.expect("only work of machines leaves the engine");
-            let machine = &mut self.machines[machine];
-            machine.simulation().advance(now_ns);
-            machine.simulation().call(app, work.request, work.work_ns);
-            machine.find_next();
+            let (number, app) = found.expect("only work of machines leaves the engine");
+            let machine = self.machines[number].simulation();
+            machine.advance(now_ns);
+            machine.call(app, work.request, work.work_ns);
+            self.find_next(number);
         }
     }
 
@@ -287,7 +300,19 @@ impl HostedSystem {
             let server = machine.servers[&app];
             self.system.engine_mut().work_returns(server, request);
         }
-        machine.find_next();
+        self.find_next(number);
+    }
+
+    /// Notes when the next event of a machine is due.
+    fn find_next(&mut self, number: usize) {
+        let key = match self.machines[number].simulation().next_ns() {
+            NEVER_NS => Key::NEVER,
+            next_ns => {
+                self.sequence += 1;
+                Key::new(next_ns, self.sequence, number as u32)
+            }
+        };
+        self.clocks.set(number, key);
     }
 
     /// Lets the controller of a machine decide, now.
@@ -341,10 +366,5 @@ fn add_cores(server: &mut ServerTotals, plant: &MachinePlant, span: Nanos) {
 impl HostedMachine {
     fn simulation(&mut self) -> &mut MachineSimulation {
         self.plant.simulation_mut()
-    }
-
-    /// Notes when its next event is due.
-    fn find_next(&mut self) {
-        self.next_ns = self.simulation().next_ns();
     }
 }
