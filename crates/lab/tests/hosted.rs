@@ -34,6 +34,7 @@ fn a_policy_on_a_machine_and_one_on_a_station_act_at_once() {
     let outcome = read(&short).unwrap().run(&Progress::silent()).unwrap();
     let labels: Vec<_> = outcome.policies.iter().map(|policy| policy.label.as_str()).collect();
     assert_eq!(labels, ["neither", "adaptive-dvfs", "arq", "both"]);
+    assert_eq!(outcome.policies[3].policy, "adaptive-dvfs; arq every 500ms on shared");
     let figures = |id: &str| [0, 1, 2, 3].map(|policy| mean(&outcome, policy, id));
     let [neither, dvfs, arq, both] = figures("power");
     assert!((arq / neither - 1.0).abs() < 0.02, "power is that of the database alone");

@@ -42,6 +42,8 @@ pub struct HostedScenario {
 #[derive(Debug, Clone)]
 pub(super) struct HostedVariant {
     label: String,
+    /// All its policies, those of hosts with their epochs.
+    name: String,
     stations: Control,
     hosts: BTreeMap<String, Control>,
     key: String,
@@ -271,7 +273,8 @@ fn variants(
         let label = section.label.clone().unwrap_or_else(|| section.name.clone());
         let stations = control(section, &key, |tiers| stations(tiers, model, &key))?;
         let hosts = host_controls(hosts, model, &key)?;
-        written.push(HostedVariant { label, stations, hosts, key });
+        let name = all_names(&stations, &hosts);
+        written.push(HostedVariant { label, name, stations, hosts, key });
     }
     let first = written.first().map(|first: &HostedVariant| first.stations.epoch.clone());
     choice.choose(written, |name| {
@@ -279,8 +282,15 @@ fn variants(
         let epoch = epoch_of(None, &policy, &config, first.as_ref());
         let stations = Control { policy, config, tiers: steerable(model), epoch };
         let (label, key) = (name.to_owned(), "--policy".to_owned());
-        Ok(HostedVariant { label, stations, hosts: BTreeMap::new(), key })
+        Ok(HostedVariant { label, name: name.to_owned(), stations, hosts: BTreeMap::new(), key })
     })
+}
+
+fn all_names(stations: &Control, hosts: &BTreeMap<String, Control>) -> String {
+    let of_hosts = hosts.iter().map(|(host, control)| {
+        format!("; {} every {} on {host}", control.policy.name(), control.epoch)
+    });
+    stations.policy.name().to_owned() + &of_hosts.collect::<String>()
 }
 
 fn control(
@@ -369,7 +379,7 @@ impl Labelled for HostedVariant {
     }
 
     fn name(&self) -> &str {
-        self.stations.policy.name()
+        &self.name
     }
 
     fn key(&self) -> &str {
