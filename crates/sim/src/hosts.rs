@@ -330,10 +330,22 @@ impl HostedSystem {
         Ok(())
     }
 
-    /// Restarts all counts, at the end of a warm-up.
-    pub fn forget(&mut self) {
+    /// Restarts all counts, at the end of a warm-up. Controllers of machines that are due decide
+    /// before, because their epoch ends now and is observed in these counts.
+    ///
+    /// # Errors
+    /// If a machine can no longer be observed.
+    pub fn forget(&mut self) -> Result<(), HostedStop> {
+        let now = self.engine().now();
+        for number in 0..self.machines.len() {
+            let steering = self.machines[number].steering.as_ref();
+            if steering.is_some_and(|steering| steering.due <= now) {
+                self.machine_turn(number)?;
+            }
+        }
         self.system.engine_mut().forget();
         self.machines.iter_mut().for_each(|machine| machine.plant.forget());
+        Ok(())
     }
 
     /// Returns everything counted up to now. Cores and busy time of a server that is a machine

@@ -10,8 +10,8 @@ use lull_sim::model::Model;
 use lull_sim::plant::{PlantSpec, System};
 use lull_sim::{Replication, Totals};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A web server that computes before and after a query of its database.
 const TIERS: &str = r#"
@@ -112,7 +112,7 @@ fn every_call_reaches_the_machine_of_its_server_and_comes_back_once() {
     model.tier[0].threads = Some(4);
     let mut system = system(&model, ONE_CORE);
     system.run_until(Nanos::from_secs(5)).unwrap();
-    system.forget();
+    system.forget().unwrap();
     let in_flight = system.engine().in_flight();
     system.run_until(LONG).unwrap();
     let totals = system.totals();
@@ -212,6 +212,28 @@ fn a_policy_on_a_machine_and_one_on_a_station_decide_at_their_own_epochs() {
     assert!(mean_ns(&behind) < mean_ns(&beside), "idle-class batch work gives way");
     // 400 calls a second of 1.5 ms leave 1.4 of two cores.
     assert!((1.2..1.5).contains(&batch), "{batch}");
+}
+
+/// Keeps the lengths of the epochs that it sees.
+struct Epochs(Arc<Mutex<Vec<Nanos>>>);
+
+impl Policy for Epochs {
+    fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
+        self.0.lock().unwrap().push(seen.epoch);
+        Plan::keep()
+    }
+}
+
+#[test]
+fn an_epoch_that_ends_with_the_warm_up_is_seen_whole() {
+    let (mut system, epochs) = (system(&hosted(), SHARED), Arc::new(Mutex::new(Vec::new())));
+    let epoch = Nanos::from_millis(500);
+    let policy = Box::new(Epochs(Arc::clone(&epochs)));
+    system.manage_machine(0, policy, rules(), epoch).unwrap();
+    system.run_until(Nanos::from_secs(1)).unwrap();
+    system.forget().unwrap();
+    system.run_until(Nanos::from_secs(2)).unwrap();
+    assert_eq!(*epochs.lock().unwrap(), [epoch; 3], "at 0.5, 1 and 1.5 s");
 }
 
 #[test]

@@ -150,7 +150,7 @@ impl HostedScenario {
         let mut system = self.start(variant, replication).map_err(|wrong| wrong.to_string())?;
         let end = self.frame.warmup.saturating_add(self.frame.length);
         system.run_until(self.frame.warmup).map_err(|stop| stop.to_string())?;
-        system.forget();
+        system.forget().map_err(|stop| stop.to_string())?;
         system.run_until(end).map_err(|stop| stop.to_string())?;
         let totals = system.totals();
         let hosts: Vec<_> = self.hosts.keys().map(|name| host_totals(&mut system, name)).collect();
