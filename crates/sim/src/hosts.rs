@@ -15,7 +15,9 @@
 mod check;
 
 use crate::engine::{Engine, ServerTotals, Stop, Totals};
-use crate::machine::{MachineModel, MachinePlant, MachinePlantError, MachineSimulation};
+use crate::machine::{
+    Controllers, MachineModel, MachinePlant, MachinePlantError, MachineSimulation,
+};
 use crate::model::{Model, ModelError};
 use crate::order::{Key, NEVER_NS};
 use crate::plant::{ControllerTurn, PlantSpec, PlantSpecError, System, UnmanagedPlant};
@@ -93,7 +95,7 @@ struct MachineSteering {
 }
 
 impl HostedSystem {
-    /// A replication without controllers.
+    /// A replication without controllers, of machines without gates and dispatchers.
     ///
     /// # Errors
     /// If the model or a host cannot be simulated, or a tier and its host do not fit.
@@ -101,6 +103,20 @@ impl HostedSystem {
         model: &Model,
         hosts: &BTreeMap<String, Host>,
         streams: Replication,
+    ) -> Result<Self, HostError> {
+        Self::behind(model, hosts, streams, |_| Controllers::default())
+    }
+
+    /// The same of machines that may have them: `controllers` makes those of one machine of the
+    /// host of this name.
+    ///
+    /// # Errors
+    /// As `new`, and if a part lacks its controller or a controller its part.
+    pub fn behind(
+        model: &Model,
+        hosts: &BTreeMap<String, Host>,
+        streams: Replication,
+        controllers: impl Fn(&str) -> Controllers,
     ) -> Result<Self, HostError> {
         check::check(model, hosts)?;
         let engine = Engine::hosted(model, streams.seed, streams.number)?;
@@ -115,7 +131,7 @@ impl HostedSystem {
             machine_of_server,
         };
         for (name, host) in hosts {
-            new.add_host(model, name, host)?;
+            new.add_host(model, name, host, || controllers(name))?;
         }
         new.clocks = WinnerTree::new(new.machines.len());
         (0..new.machines.len()).for_each(|machine| new.find_next(machine));
@@ -123,7 +139,13 @@ impl HostedSystem {
     }
 
     /// Adds the machines of a host, as many as each of its tiers has servers.
-    fn add_host(&mut self, model: &Model, name: &str, host: &Host) -> Result<(), HostError> {
+    fn add_host(
+        &mut self,
+        model: &Model,
+        name: &str,
+        host: &Host,
+        controllers: impl Fn() -> Controllers,
+    ) -> Result<(), HostError> {
         let tiers = model.tier.iter().filter(|tier| tier.host.as_deref() == Some(name));
         let called: Vec<_> = tiers
             .filter_map(|tier| {
@@ -137,8 +159,8 @@ impl HostedSystem {
             // Random numbers of its own: the engine's streams have the same purposes.
             let mut seed = self.streams.seed ^ (1 + machine as u64).rotate_left(32);
             let streams = Replication { seed: split_mix(&mut seed), ..self.streams };
-            let plant = MachinePlant::behind(&host.model, &host.apps, None, streams);
-            let plant = plant.map_err(|error| HostError::Plant { host: name.to_owned(), error })?;
+            let plant = MachinePlant::behind(&host.model, &host.apps, controllers(), streams);
+            let plant = plant.map_err(|error| plant_error(name, error))?;
             let mut servers = BTreeMap::new();
             for (app, of_tier) in &called {
                 let server = of_tier.start + number;
@@ -358,6 +380,14 @@ impl HostedSystem {
             }
         }
         totals
+    }
+}
+
+/// The error of a machine, with its key among those of all hosts.
+fn plant_error(host: &str, error: MachinePlantError) -> HostError {
+    match error {
+        MachinePlantError::Model(error) => HostError::Model(check::in_host(host, error)),
+        error => HostError::Plant { host: host.to_owned(), error },
     }
 }
 

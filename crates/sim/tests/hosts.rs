@@ -1,11 +1,14 @@
 //! Tiers of which some are machines with cores: calls cross, and each part has its controller.
 
+use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
+use lull_control::dispatcher::{Answer, Ask, Dispatcher};
 use lull_control::{
     AppId, AppSpec, Limits, Observation, Plan, Plant, Policy, Reason, Rng, Rules, Scheduling,
     Setting,
 };
 use lull_measure::{Nanos, Percentile};
 use lull_sim::hosts::{Host, HostedSystem};
+use lull_sim::machine::Controllers;
 use lull_sim::model::Model;
 use lull_sim::plant::{PlantSpec, System};
 use lull_sim::{Replication, Totals};
@@ -248,6 +251,78 @@ fn a_machine_shows_its_calls_to_its_policy() {
     // The tier's server cannot be steered as a station, too.
     let spec = PlantSpec { tier: "web".to_owned(), server: 0, apps: Vec::new() };
     assert!(system.plant(&hosted(), &spec).is_err());
+}
+
+/// A machine that also has a database behind a gate, and a server whose requests are dispatched.
+const FULL: &str = r#"
+    name = "full"
+    cores = 4
+    frequency = "2GHz"
+    dispatch = { app = "search" }
+
+    [gate]
+    device = { channels = 8, rate_per_s = 5000.0, burst = 12.0, order = "fifo" }
+
+    [gate.query]
+    before = { mean = "180us" }
+    io = { mean = "250us" }
+    after = { mean = "115us" }
+    round_trip = { mean = "5ms" }
+
+    [[app]]
+    name = "web"
+    threads = 4
+    activity = "called"
+
+    [[app]]
+    name = "database"
+    threads = 8
+    activity = "connections"
+
+    [[app]]
+    name = "search"
+    threads = 4
+    [app.activity.requests]
+    work = { mean = "1ms" }
+    load = [{ from = "0s", rate-per-s = 300.0 }]
+"#;
+
+/// Two queries at a time.
+struct TwoTurns;
+
+impl Admission for TwoTurns {
+    fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+        limits.allow.fill(Allowance::turns_of(1));
+        limits.cap = 2;
+        limits.pace = Pace::Flow { again: Nanos::from_secs(1) };
+    }
+}
+
+/// Starts each request on a free core.
+struct FirstFree;
+
+impl Dispatcher for FirstFree {
+    fn place(&mut self, ask: &Ask<'_>) -> Answer {
+        if ask.on.is_none() && ask.free[0] > 0 { Answer::on(0, None) } else { Answer::stay(None) }
+    }
+}
+
+#[test]
+fn a_machine_under_a_tier_may_have_a_gate_and_a_dispatcher() {
+    let (model, hosts) = (hosted(), hosts(FULL));
+    let controllers = |_: &str| Controllers {
+        admission: Some(Box::new(TwoTurns)),
+        dispatcher: Some(Box::new(FirstFree)),
+    };
+    let mut system = HostedSystem::behind(&model, &hosts, STREAMS, controllers).unwrap();
+    system.run_until(Nanos::from_secs(5)).unwrap();
+    let totals = system.machine(0).simulation().totals();
+    let [web, database, search] = [0, 1, 2].map(|app| totals.apps[app].answered);
+    assert!(web > 3000 && database > 3000 && search > 1200, "{web} {database} {search}");
+    let counts = system.machine_mut(0).simulation_mut().take_dispatch_counts();
+    assert!(counts.asked > search, "{counts:?}");
+    let refused = HostedSystem::new(&model, &hosts, STREAMS).err().unwrap().to_string();
+    assert!(refused.starts_with("host.box.gate: the gate has no admission"), "{refused}");
 }
 
 #[test]

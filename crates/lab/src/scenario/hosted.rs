@@ -14,13 +14,14 @@ use super::quantity::{
 use super::run::RunError;
 use super::{Choice, Outcome, ScenarioFile, Wrong, check_tiers, model, specs};
 use crate::cells::Sample;
+use crate::colocation::{GateKeeper, RequestDispatcher};
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::trial::{Control, rules};
 use lull_control::{AppSpec, EpochRule, Plant, PolicyError};
 use lull_measure::{Latency, Nanos};
 use lull_sim::hosts::{Host, HostError, HostedSystem};
-use lull_sim::machine::MachineTotals;
+use lull_sim::machine::{Activity, Controllers, MachineAppTotals, MachineTotals};
 use lull_sim::model::{Model, Source};
 use lull_sim::plant::PlantSpec;
 use lull_sim::{Replication, Totals};
@@ -45,8 +46,16 @@ pub(super) struct HostedVariant {
     /// All its policies, those of hosts with their epochs.
     name: String,
     stations: Control,
-    hosts: BTreeMap<String, Control>,
+    hosts: BTreeMap<String, HostSteering>,
     key: String,
+}
+
+/// What decides on the machines of a host.
+#[derive(Debug, Clone)]
+struct HostSteering {
+    control: Control,
+    admission: GateKeeper,
+    dispatcher: Option<RequestDispatcher>,
 }
 
 /// A figure of tiers and machines. Hosts and their apps are numbered in order.
@@ -77,7 +86,8 @@ impl HostedScenario {
         let mut hosts: BTreeMap<String, Host> =
             file.host.iter().map(|(name, it)| (name.clone(), it.host(name))).collect();
         let streams = Replication { seed, number: 0 };
-        HostedSystem::new(&model, &hosts, streams).map_err(host_error)?;
+        start_hosts(&model, hosts.clone(), &BTreeMap::new(), streams)
+            .map_err(|error| host_error(error, "hosts"))?;
         check_names(&model, &hosts)?;
         let mut notices = Vec::new();
         for (name, host) in &mut hosts {
@@ -105,8 +115,8 @@ impl HostedScenario {
     /// One replication with all controllers.
     fn start(&self, variant: &HostedVariant, replication: u64) -> Result<HostedSystem, Wrong> {
         let streams = Replication { seed: self.frame.seed, number: replication };
-        let mut system =
-            HostedSystem::new(&self.model, &self.hosts, streams).map_err(host_error)?;
+        let started = start_hosts(&self.model, self.hosts.clone(), &variant.hosts, streams);
+        let mut system = started.map_err(|error| host_error(error, &variant.key_of("hosts")))?;
         let control = &variant.stations;
         let of_stations = |message: String| Wrong::at(variant.key_of(""), message);
         for tier in &control.tiers {
@@ -120,7 +130,7 @@ impl HostedScenario {
                 managed.map_err(|error| of_stations(error.to_string()))?;
             }
         }
-        for (host, control) in &variant.hosts {
+        for (host, HostSteering { control, .. }) in &variant.hosts {
             let wrong = |error: PolicyError| variant.host_error(host, error);
             for machine in system.machines_of(host).collect::<Vec<_>>() {
                 let plant = system.machine(machine);
@@ -180,19 +190,70 @@ impl HostedScenario {
                 })
             }
             HostedFigure::Progress(host, app) => {
-                let spec = self.hosts.values().nth(host).and_then(|host| host.apps.get(app));
-                let solo = spec.and_then(|spec| spec.solo_per_s).unwrap_or(f64::NAN);
+                let Some(described) = self.hosts.values().nth(host) else { return f64::NAN };
+                let solo = described.apps[app].solo_per_s.unwrap_or(f64::NAN);
+                let connects = matches!(described.model.app[app].activity, Activity::Connections);
+                let done_per_s = |it: &MachineAppTotals| match connects {
+                    true => it.answered as f64 / totals.span.as_secs_f64(),
+                    false => it.work_per_s,
+                };
                 let machines = hosts[host].machines.len() as f64;
-                percent(of_app(host, app).map(|it| it.work_per_s).sum(), solo * machines)
+                percent(of_app(host, app).map(done_per_s).sum(), solo * machines)
             }
             HostedFigure::Power(host) => hosts[host].watts,
         }
     }
 }
 
-/// The error of tiers and hosts with the key in the file, where a machine's parts are in `node`.
-fn host_error(error: HostError) -> Wrong {
-    let HostError::Model(error) = error else { return Wrong::at("host", error.to_string()) };
+/// Why tiers and hosts cannot be started.
+enum StartError {
+    Host(HostError),
+    /// An admission controller or a dispatcher of this host.
+    Controller(String, PolicyError),
+}
+
+/// Tiers and machines with the admission controllers and dispatchers of their hosts. A host for
+/// which none is named has an open gate, and the kernel's scheduler places its threads.
+fn start_hosts(
+    model: &Model,
+    mut hosts: BTreeMap<String, Host>,
+    steering: &BTreeMap<String, HostSteering>,
+    streams: Replication,
+) -> Result<HostedSystem, StartError> {
+    for (name, host) in &mut hosts {
+        if steering.get(name).is_none_or(|steering| steering.dispatcher.is_none()) {
+            host.model.dispatch = None;
+        }
+    }
+    let open = GateKeeper::default();
+    let build = |name: &str| {
+        let (host, steering) = (&hosts[name], steering.get(name));
+        let keeper = steering.map_or(&open, |steering| &steering.admission);
+        let admission = keeper.build(&host.model, &host.apps, streams.seed)?;
+        let dispatcher = steering.and_then(|steering| steering.dispatcher.as_ref());
+        let dispatcher = dispatcher.map(|it| it.build(&host.model, &host.apps, streams.seed));
+        Ok::<_, PolicyError>(Controllers { admission, dispatcher: dispatcher.transpose()? })
+    };
+    for name in hosts.keys() {
+        build(name).map_err(|error| StartError::Controller(name.clone(), error))?;
+    }
+    let controllers = |name: &str| build(name).expect("the same controllers were built above");
+    HostedSystem::behind(model, &hosts, streams, controllers).map_err(StartError::Host)
+}
+
+/// The error of tiers and hosts with the key in the file, where a machine's parts are in `node`,
+/// and those of controllers are below `steering`.
+fn host_error(error: StartError, steering: &str) -> Wrong {
+    let error = match error {
+        StartError::Host(HostError::Model(error)) => error,
+        StartError::Host(error) => return Wrong::at("host", error.to_string()),
+        StartError::Controller(host, PolicyError::Config { key, message }) => {
+            return Wrong::at(format!("{steering}.{host}.{key}"), message);
+        }
+        StartError::Controller(host, error) => {
+            return Wrong::at(format!("{steering}.{host}"), error.to_string());
+        }
+    };
     let key = match error.key.strip_prefix("host.").and_then(|rest| rest.split_once('.')) {
         Some((host, key)) if key.starts_with("app") => {
             format!("host.{host}.{}", key.replace("presence.", ""))
@@ -286,8 +347,8 @@ fn variants(
     })
 }
 
-fn all_names(stations: &Control, hosts: &BTreeMap<String, Control>) -> String {
-    let of_hosts = hosts.iter().map(|(host, control)| {
+fn all_names(stations: &Control, hosts: &BTreeMap<String, HostSteering>) -> String {
+    let of_hosts = hosts.iter().map(|(host, HostSteering { control, .. })| {
         format!("; {} every {} on {host}", control.policy.name(), control.epoch)
     });
     stations.policy.name().to_owned() + &of_hosts.collect::<String>()
@@ -310,7 +371,7 @@ fn host_controls(
     written: Option<toml::Value>,
     model: &Model,
     key: &str,
-) -> Result<BTreeMap<String, Control>, Wrong> {
+) -> Result<BTreeMap<String, HostSteering>, Wrong> {
     let wanted = "is no table of hosts: write hosts.NAME = { name = \"arq\" }";
     let tables = match written {
         None => return Ok(BTreeMap::new()),
@@ -323,7 +384,11 @@ fn host_controls(
         if !model.tier.iter().any(|tier| tier.host.as_ref() == Some(&host)) {
             return Err(Wrong::at(key, format!("no tier has the host `{host}`")));
         }
-        let toml::Value::Table(table) = table else { return Err(Wrong::at(key, wanted)) };
+        let toml::Value::Table(mut table) = table else { return Err(Wrong::at(key, wanted)) };
+        let admission = table.remove("admission").map(GateKeeper::read).transpose();
+        let admission = admission.map_err(|why| Wrong::at(format!("{key}.admission"), why))?;
+        let dispatcher = table.remove("dispatcher").map(RequestDispatcher::read).transpose();
+        let dispatcher = dispatcher.map_err(|why| Wrong::at(format!("{key}.dispatcher"), why))?;
         let section = PolicySection::read(table, &key)?;
         let none = |tiers: Option<Vec<String>>| match tiers {
             None => Ok(Vec::new()),
@@ -332,7 +397,9 @@ fn host_controls(
                 Err(Wrong::at(format!("{key}.tiers"), message))
             }
         };
-        all.insert(host, control(section, &key, none)?);
+        let control = control(section, &key, none)?;
+        let admission = admission.unwrap_or_default();
+        all.insert(host, HostSteering { control, admission, dispatcher });
     }
     Ok(all)
 }

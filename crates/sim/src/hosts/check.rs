@@ -25,16 +25,13 @@ pub(super) fn check(model: &Model, hosts: &BTreeMap<String, Host>) -> Checked {
     Ok(())
 }
 
+/// The error of a machine, with its key among those of all hosts.
+pub(super) fn in_host(host: &str, error: ModelError) -> ModelError {
+    ModelError { key: format!("host.{host}.{}", error.key), ..error }
+}
+
 fn check_host(model: &Model, name: &str, host: &Host) -> Checked {
-    let in_host =
-        |error: ModelError| ModelError { key: format!("host.{name}.{}", error.key), ..error };
-    host.model.check().map_err(in_host)?;
-    if host.model.gate.is_some() || host.model.dispatch.is_some() {
-        let key = if host.model.gate.is_some() { "gate" } else { "dispatch" };
-        let problem = "a tier's machine has no gate or dispatcher: leave it out, or simulate the \
-                       machine alone under [node]";
-        return fail(format!("host.{name}.{key}"), Problem::Conflict(problem));
-    }
+    host.model.check().map_err(|error| in_host(name, error))?;
     let mut tiers = model.tier.iter().filter(|tier| tier.host.as_deref() == Some(name));
     let Some(first) = tiers.next() else {
         let problem = "no tier has this host: write its name as `host` of a tier";
