@@ -16,8 +16,8 @@ pub(super) const CORES: u32 = 4;
 pub(super) const RATE_PER_S: f64 = 3200.0;
 pub(super) const WORK: Nanos = Nanos::from_millis(1);
 
-/// Turns of the gate at a time.
-const TURNS: u32 = 12;
+/// Queries that the gate admits at a time.
+const ADMITTED: u32 = 12;
 /// The age at which a request moves to a fast core.
 const MOVES_AT: Nanos = Nanos::from_millis(1);
 
@@ -55,7 +55,7 @@ impl MachineBench {
     pub(super) fn start(&self, seed: u64) -> Result<MachineSimulation> {
         let controllers = match self.has_controllers {
             true => Controllers {
-                admission: Some(Box::new(FixedTurns)),
+                admission: Some(Box::new(FixedLimit)),
                 dispatcher: Some(Box::new(MoveAtAge)),
             },
             false => Controllers::default(),
@@ -112,12 +112,12 @@ fn every_part() -> Result<MachineModel> {
 }
 
 /// Admits a fixed number of queries at a time.
-struct FixedTurns;
+struct FixedLimit;
 
-impl Admission for FixedTurns {
+impl Admission for FixedLimit {
     fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
-        limits.allow.fill(Allowance::turns_of(2));
-        limits.cap = TURNS;
+        limits.allow.fill(Allowance::turns_of(1));
+        limits.cap = ADMITTED;
         limits.pace = Pace::Flow { again: Nanos::from_secs(1) };
     }
 }
