@@ -124,6 +124,7 @@ impl Session {
         while self.control.plant_mut().wait_for_news(length)? {
             self.discover_arrivals();
         }
+        self.control.set_surveyed(self.admission_controllers.is_surveyed());
         let mut epoch = self.control.turn()?;
         if epoch.entries.iter().any(|entry| entry.event.changes_machine()) {
             self.admission_controllers.order(Order::MachineChanged);

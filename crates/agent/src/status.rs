@@ -92,6 +92,10 @@ pub fn describe_event(apps: &[AppSpec], event: &Event) -> String {
         }
         Event::SafeBegins { cause } => format!("SLO-safe state: {cause}"),
         Event::SafeEnds => "the policy is followed again".to_owned(),
+        Event::SurveyBegins => {
+            "a gate is surveyed: the policy skips epochs without a broken bound".to_owned()
+        }
+        Event::SurveyEnds => "the policy decides in each epoch again".to_owned(),
         Event::AppExited { app } => format!("{app} has exited: no process of it is left"),
         Event::AppWaiting { app } => format!("{app} waits for its first process"),
         Event::AppArrived { app } => format!("{app} has processes again"),

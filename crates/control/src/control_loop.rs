@@ -108,6 +108,12 @@ impl<P: Plant> ControlLoop<P> {
         self.controller.discoveries()
     }
 
+    /// Sets whether the gate of a server is surveyed in the next epoch: the policy then decides
+    /// nothing without need, so that no knob changes.
+    pub fn set_surveyed(&mut self, is_surveyed: bool) {
+        self.controller.set_surveyed(is_surveyed);
+    }
+
     /// Decides and sets nothing until [`ControlLoop::resume`]; what was set stays.
     pub fn pause(&mut self) {
         self.controller.set_paused(true);

@@ -4,6 +4,7 @@
 //! one clock (a simulated system) holds one controller a plant.
 
 mod presence;
+mod survey;
 
 pub use presence::RebuildPolicy;
 
@@ -18,6 +19,7 @@ use crate::{
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
 use std::collections::{BTreeMap, BTreeSet};
+use survey::SurveyPause;
 
 /// How a controller treats its policy's plans.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +67,7 @@ pub struct Controller {
     rebuild: Option<RebuildPolicy>,
     safe: bool,
     paused: bool,
+    survey: SurveyPause,
     /// What operators did since the last turn.
     acts: Vec<OperatorAct>,
     pending: Option<(Expectation, f64)>,
@@ -123,6 +126,7 @@ impl Controller {
             apps,
             safe: false,
             paused: false,
+            survey: SurveyPause::default(),
             acts: Vec::new(),
             pending: None,
         })
@@ -131,12 +135,14 @@ impl Controller {
     /// Replaces the policy, with the knobs as they are now.
     pub fn set_policy(&mut self, policy: Box<dyn Policy>, settings: &[Setting]) {
         self.policy = policy;
+        self.survey.has_decided = false;
         self.set_state(settings);
     }
 
     /// Replaces the policy; every knob keeps its value until the next plan.
     pub(crate) fn replace_policy(&mut self, policy: Box<dyn Policy>) {
         self.policy = policy;
+        self.survey.has_decided = false;
         self.pending = None;
     }
 
@@ -146,6 +152,7 @@ impl Controller {
         self.gate.set_limits(rules.limits.clone());
         self.assessor.respecify(apps, rules.importance);
         self.rules = rules;
+        self.survey.has_decided = false;
         let is_same = self.apps == apps;
         self.apps = apps.to_vec();
         is_same || self.policy.retarget(apps)
@@ -215,6 +222,7 @@ impl Controller {
             // state; the journal records this.
             _ if self.paused => self.paused_turn(),
             Some(cause) => self.safe_turn(cause, &mut turn),
+            None if self.skips_survey(&mut turn) => Plan::keep(),
             None => self.policy_turn(seen, rng, &mut turn),
         };
         self.admit(&mut turn);
@@ -251,6 +259,7 @@ impl Controller {
     }
 
     fn policy_turn(&mut self, seen: &Observation, rng: &mut Rng, turn: &mut Turn) -> Plan {
+        self.survey.has_decided = true;
         let plan = self.policy.decide(seen, rng);
         if let Some(cause) = self.policy.fault() {
             return self.safe_turn(cause, turn);

@@ -44,6 +44,10 @@ pub enum Event {
     },
     /// The policy is followed again.
     SafeEnds,
+    /// The gate of a server is surveyed, and the policy decides nothing without need.
+    SurveyBegins,
+    /// The policy decides in each epoch again.
+    SurveyEnds,
     /// All threads of an app are gone. The app is absent until it has processes again.
     AppExited {
         /// The app's name.
@@ -211,10 +215,11 @@ mod tests {
             Event::Held { wanted, reason: Reason::Start, why: "dry run".to_owned() },
             Event::Effect(Effect { expected, before: 0.5, after: 0.25 }),
             Event::SafeEnds,
+            Event::SurveyBegins,
             Event::Operator(OperatorAct::Paused),
         ];
         let changing = events.iter().map(Event::changes_machine);
-        assert_eq!(changing.collect::<Vec<_>>(), [true, false, false, false, false]);
+        assert_eq!(changing.collect::<Vec<_>>(), [true, false, false, false, false, false]);
         for event in events {
             let text = serde_json::to_string(&event).unwrap();
             assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");

@@ -320,6 +320,46 @@ fn a_paused_loop_watches_and_touches_nothing_until_it_is_resumed() {
     assert_eq!(epoch.plan, isolate());
 }
 
+/// Counts its decisions and wants nothing.
+struct Counting(Arc<Mutex<u32>>);
+
+impl Policy for Counting {
+    fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
+        *self.0.lock().unwrap() += 1;
+        Plan::keep()
+    }
+}
+
+#[test]
+fn a_policy_skips_epochs_while_a_gate_is_surveyed_unless_a_bound_is_broken() {
+    let mut plant = plant();
+    plant.set_demand(LC, 0.2);
+    let decisions = Arc::new(Mutex::new(0));
+    let policy = Counting(Arc::clone(&decisions));
+    let controller = Controller::new(Box::new(policy), Rules::default(), &plant).unwrap();
+    let mut run = ControlLoop::new(plant, controller, EPOCH, Rng::seed_from_u64(1));
+    let decided = || *decisions.lock().unwrap();
+    run.set_surveyed(true);
+    run.turn().unwrap();
+    assert_eq!(decided(), 1, "the first decision is not put off");
+    assert_eq!(events(&run.turn().unwrap()), [&Event::SurveyBegins]);
+    assert!(events(&run.turn().unwrap()).is_empty());
+    assert_eq!(decided(), 1);
+    run.plant_mut().set_demand(LC, 1.8);
+    assert_eq!(events(&run.turn().unwrap()), [&Event::SurveyEnds]);
+    assert_eq!(decided(), 2, "a bound is broken");
+    run.plant_mut().set_demand(LC, 0.2);
+    assert_eq!(events(&run.turn().unwrap()), [&Event::SurveyBegins]);
+    run.set_surveyed(false);
+    assert_eq!(events(&run.turn().unwrap()), [&Event::SurveyEnds]);
+    assert_eq!(decided(), 3, "the survey is over");
+    run.set_surveyed(true);
+    (0..240).for_each(|_| drop(run.turn().unwrap()));
+    assert_eq!(decided(), 3);
+    run.turn().unwrap();
+    assert_eq!(decided(), 4, "two minutes are over");
+}
+
 #[test]
 fn restoring_puts_all_back_and_leaves_it_so() {
     let mut run = run(isolate(), Rules::default());

@@ -265,7 +265,7 @@ fn line(apps: &[AppSpec], entry: &Entry) -> Line {
         | Event::AppRestarted { .. }
         | Event::PolicyRebuilt { .. }
         | Event::Discovery { .. } => LineKind::App,
-        Event::GateChanged { .. } => LineKind::Decision,
+        Event::GateChanged { .. } | Event::SurveyBegins | Event::SurveyEnds => LineKind::Decision,
         Event::Operator(_) => LineKind::Operator,
     };
     Line {

@@ -83,7 +83,8 @@ impl Chooser<'_> {
                 let weight = Some(effect.measured_change().abs() / scale);
                 self.lines.push(Line { time, text, weight });
             }
-            Event::Held { .. } => {}
+            // There may be two for each pair of blocks of a gate.
+            Event::Held { .. } | Event::SurveyBegins | Event::SurveyEnds => {}
             Event::Foreign { .. }
             | Event::SafeBegins { .. }
             | Event::SafeEnds
