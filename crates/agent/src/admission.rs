@@ -82,6 +82,10 @@ pub struct LiveAdmission {
     /// The last decision with its evidence.
     decision: Option<String>,
     survey_turn: SurveyTurn,
+    /// Whether the gate is being surveyed.
+    is_surveyed: bool,
+    /// Whether a decision changed the settings since [`LiveAdmission::take_has_moved`].
+    has_moved: bool,
 }
 
 /// The longest wait at a gate, over the tightest bound on latency.
@@ -130,6 +134,7 @@ impl Post {
             asked: &self.asked,
             workers: self.workers,
             seed: self.seed,
+            is_live: true,
             ..Site::new(&objectives, cores())
         };
         let admission = ADMISSION_CONTROLLERS.build(&self.name, &self.keys, &site)?;
@@ -179,6 +184,8 @@ impl LiveAdmission {
             counted: runtime.counters(),
             decision: None,
             survey_turn: SurveyTurn::new(&Roots::default()),
+            is_surveyed: false,
+            has_moved: false,
             runtime,
         })
     }
@@ -192,6 +199,17 @@ impl LiveAdmission {
     /// gathers evidence for the first one.
     pub fn decision(&self) -> Option<&str> {
         self.decision.as_deref()
+    }
+
+    /// Returns whether the gate is being surveyed, or would be as soon as it has a result.
+    pub const fn is_surveyed(&self) -> bool {
+        self.is_surveyed
+    }
+
+    /// Returns whether a decision has changed the settings of the gate since the last call. What a
+    /// survey tries is no decision, and a controller that sets other limits all the time has none.
+    pub const fn take_has_moved(&mut self) -> bool {
+        std::mem::replace(&mut self.has_moved, false)
     }
 
     /// Time of the next decision.
@@ -233,6 +251,7 @@ impl LiveAdmission {
     /// Lets another gate be surveyed while this one decides nothing.
     fn end_survey_turn(&mut self) {
         self.survey_turn.update(false);
+        self.is_surveyed = false;
     }
 
     /// Notifies the admission controller that a knob of the machine was set, or an app arrived or
@@ -278,6 +297,7 @@ impl LiveAdmission {
         let may_survey = self.survey_turn.update(wants_survey);
         let refusal = self.survey_turn.report_refusal(wants_survey && !may_survey, now);
         self.admission.allow_survey(may_survey);
+        self.is_surveyed = wants_survey && may_survey;
         let seen = Seen {
             now,
             answered,
@@ -295,6 +315,7 @@ impl LiveAdmission {
         if decision.is_some() {
             self.decision.clone_from(&decision);
         }
+        self.has_moved |= decision.is_some() && settings != gate;
         let is_news = settings != gate && is_news(&gate, self.reported_ns, &settings);
         match settings == gate {
             true => self.runtime.pump(),
@@ -628,6 +649,42 @@ mod tests {
         assert_eq!(changes.load(Ordering::Relaxed), 0);
         live.skip();
         assert_eq!(changes.load(Ordering::Relaxed), 1);
+    }
+
+    /// A controller that is surveyed, and sets a limit, with these decisions one after the other.
+    struct Deciding(Vec<Option<&'static str>>, u32);
+
+    impl Admission for Deciding {
+        fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+            self.1 += 1;
+            (limits.cap, limits.pace) = (self.1, Pace::Flow { again: Nanos::from_millis(100) });
+        }
+
+        fn take_decision(&mut self) -> Option<String> {
+            self.0.pop().flatten().map(str::to_owned)
+        }
+
+        fn wants_survey(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_gate_moves_with_a_decision_and_not_with_what_a_survey_tries() {
+        let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
+        let open = post("open", Workers::Wait, &[]);
+        let mut live = LiveAdmission::new(&open, Arc::new(runtime)).unwrap();
+        let tree = tempfile::tempdir().unwrap();
+        live.survey_turn = SurveyTurn::new(&Roots::under(tree.path()));
+        live.admission = Box::new(Deciding(vec![Some("it is decided"), None], 8));
+        assert!(!live.is_surveyed());
+        live.attend();
+        assert!(live.is_surveyed() && !live.take_has_moved());
+        live.next = Instant::now();
+        live.attend();
+        assert!(live.take_has_moved() && !live.take_has_moved());
+        live.end_survey_turn();
+        assert!(!live.is_surveyed());
     }
 
     #[test]

@@ -4,8 +4,9 @@ use super::{LiveAdmission, Post};
 use lull_control::PolicyError;
 use lull_host::oncall::Runtime;
 use lull_oncall::{Mode, Settings};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -29,15 +30,36 @@ pub enum Order {
     Open,
     /// Decide again.
     Resume,
-    /// A knob of the machine was set, or an app arrived or departed.
+    /// A knob of the machine was set, an app arrived or departed, or another gate has a setting by
+    /// a decision.
     MachineChanged,
+}
+
+/// The channels of the orders to all threads. A thread ends when its channel is closed.
+#[derive(Debug, Clone, Default)]
+struct Channels(Arc<Mutex<Vec<Sender<Order>>>>);
+
+impl Channels {
+    fn lock(&self) -> MutexGuard<'_, Vec<Sender<Order>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends an order to all threads but one.
+    fn order_others(&self, order: Order, own: Option<usize>) {
+        let channels = self.lock();
+        for (_, channel) in channels.iter().enumerate().filter(|(at, _)| Some(*at) != own) {
+            // Sending fails only if the thread panicked, and then its gate is open.
+            let _ = channel.send(order);
+        }
+    }
 }
 
 /// All admission controllers of a run. Dropping this opens their gates.
 #[derive(Debug)]
 pub struct Threads {
-    /// Each thread with the channel of its orders; a thread ends when its channel is closed.
-    all: Vec<(JoinHandle<()>, Sender<Order>)>,
+    /// Each thread, and whether its gate is being surveyed.
+    all: Vec<(JoinHandle<()>, Arc<AtomicBool>)>,
+    channels: Channels,
     changes: Receiver<Changed>,
     sender: Sender<Changed>,
 }
@@ -46,7 +68,7 @@ impl Default for Threads {
     /// Returns a set without any controller.
     fn default() -> Self {
         let (sender, changes) = channel();
-        Self { all: Vec::new(), changes, sender }
+        Self { all: Vec::new(), channels: Channels::default(), changes, sender }
     }
 }
 
@@ -64,25 +86,36 @@ impl Threads {
         let admission = LiveAdmission::new(post, Arc::clone(&runtime))?;
         let (orders, orders_out) = channel();
         let (app, sender) = (app.to_owned(), self.sender.clone());
+        let (channels, own) = (self.channels.clone(), self.all.len());
+        let surveyed = Arc::new(AtomicBool::new(false));
+        let is_surveyed = Arc::clone(&surveyed);
+        self.channels.lock().push(orders);
         let thread = std::thread::spawn(move || {
             // The guard opens the gate even if the controller panics.
             let gate = OpenOnDrop(runtime);
-            run_admission(admission, &gate.0, &orders_out, |admission, gate| {
-                let (app, admission) = (app.clone(), admission.to_owned());
+            run_admission(admission, &gate.0, &orders_out, |step| {
+                surveyed.store(step.is_surveyed, Ordering::Relaxed);
+                if step.has_moved {
+                    channels.order_others(Order::MachineChanged, Some(own));
+                }
+                let Some(gate) = step.gate else { return };
+                let (app, admission) = (app.clone(), step.admission.to_owned());
                 // The receiver may be closed already because the run ends.
                 let _ = sender.send(Changed { app, admission, gate });
             });
         });
-        self.all.push((thread, orders));
+        self.all.push((thread, is_surveyed));
         Ok(())
     }
 
     /// Sends an order to all admission controllers.
     pub fn order(&self, order: Order) {
-        for (_, orders) in &self.all {
-            // Sending fails only if the thread panicked, and then its gate is open.
-            let _ = orders.send(order);
-        }
+        self.channels.order_others(order, None);
+    }
+
+    /// Returns whether a gate is being surveyed, so that no knob should change.
+    pub fn is_surveyed(&self) -> bool {
+        self.all.iter().any(|(_, is_surveyed)| is_surveyed.load(Ordering::Relaxed))
     }
 
     /// Returns the changes since the last call.
@@ -93,11 +126,29 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        for (thread, orders) in self.all.drain(..) {
-            drop(orders);
+        self.channels.lock().clear();
+        for (thread, _) in self.all.drain(..) {
             // A thread that panicked has already printed its message.
             let _ = thread.join();
         }
+    }
+}
+
+/// What a controller did when it was called.
+struct Step<'a> {
+    /// Its name.
+    admission: &'a str,
+    /// A description of new settings of the gate.
+    gate: Option<String>,
+    /// Whether the gate moved outside of a comparison.
+    has_moved: bool,
+    is_surveyed: bool,
+}
+
+impl<'a> Step<'a> {
+    fn new(admission: &'a mut LiveAdmission, gate: Option<String>) -> Self {
+        let (has_moved, is_surveyed) = (admission.take_has_moved(), admission.is_surveyed());
+        Self { admission: admission.name(), gate, has_moved, is_surveyed }
     }
 }
 
@@ -106,13 +157,12 @@ fn run_admission(
     mut admission: LiveAdmission,
     runtime: &Runtime,
     orders: &Receiver<Order>,
-    report: impl Fn(&str, String),
+    report: impl Fn(Step<'_>),
 ) {
     let mut is_paused = false;
     loop {
-        if !is_paused && let Some(gate) = admission.attend() {
-            report(admission.name(), gate);
-        }
+        let gate = if is_paused { None } else { admission.attend() };
+        report(Step::new(&mut admission, gate));
         let wait = admission.next().saturating_duration_since(Instant::now());
         let order = match is_paused {
             true => orders.recv().map_err(RecvTimeoutError::from),
@@ -191,6 +241,19 @@ mod tests {
         assert_eq!(next(), changed, "it was open in between");
         drop(threads);
         assert_eq!(runtime.settings().mode, Mode::Stats);
+    }
+
+    #[test]
+    fn a_gate_that_moves_notifies_all_others_and_not_itself() {
+        let channels = Channels::default();
+        let receivers = [(); 3].map(|()| {
+            let (orders, orders_out) = channel();
+            channels.lock().push(orders);
+            orders_out
+        });
+        channels.order_others(Order::MachineChanged, Some(1));
+        let received = receivers.each_ref().map(|orders| orders.try_iter().collect::<Vec<_>>());
+        assert_eq!(received, [vec![Order::MachineChanged], vec![], vec![Order::MachineChanged]]);
     }
 
     #[test]
