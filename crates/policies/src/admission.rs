@@ -43,6 +43,8 @@ pub struct Site<'a> {
     pub workers: Workers,
     /// Seed of what a controller draws, such as the order in which it compares settings.
     pub seed: u64,
+    /// Whether the server is a live one, whose throughput no search may cost.
+    pub is_live: bool,
 }
 
 /// How a gate can delay workers.
@@ -71,9 +73,9 @@ impl Workers {
 
 impl<'a> Site<'a> {
     /// Creates a site with these objectives of connections and this number of cores. The server
-    /// as a whole has no objective, its workers wait, and the seed is 0.
+    /// as a whole has no objective and is not live, its workers wait, and the seed is 0.
     pub const fn new(objectives: &'a [Option<Objective>], cores: u32) -> Self {
-        Self { objectives, cores, asked: &[], workers: Workers::Wait, seed: 0 }
+        Self { objectives, cores, asked: &[], workers: Workers::Wait, seed: 0, is_live: false }
     }
 }
 

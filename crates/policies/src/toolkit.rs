@@ -1,7 +1,9 @@
 //! What several policies use: regions of resources, periods, estimators, plans.
 
+pub(crate) mod cap_search;
 pub(crate) mod clusters;
 pub(crate) mod compliance;
+pub(crate) mod descent;
 pub(crate) mod domains;
 pub(crate) mod knee;
 pub(crate) mod lattice;

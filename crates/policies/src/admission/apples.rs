@@ -8,7 +8,8 @@
 //!
 //! The paper's controller was not at hand, so all numbers here are ours: turns
 //! of 4 queries by a ring with equal weights, and the cap by the search of
-//! [`crate::toolkit::knee`]. Whether REEF improves on tails hangs on the first
+//! [`crate::toolkit::knee`], at a live server that of [`crate::toolkit::descent`].
+//! Whether REEF improves on tails hangs on the first
 //! of them: with turns of N queries a share 1/N of all queries waits for a
 //! whole cycle of the ring, so the p99 is N means. The lab shows both.
 //!
@@ -19,7 +20,7 @@ use super::AdmissionKind;
 use super::gate_fifo::InTurn;
 use crate::config::{config, positive_time, read, text, within};
 use crate::entry::{ConfigSchema, Entry};
-use crate::toolkit::knee::Knee;
+use crate::toolkit::cap_search::CapSearch;
 use lull_control::PolicyError;
 use lull_measure::Nanos;
 
@@ -33,8 +34,8 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     make: |table, site, _| {
         let config: Config = read(table)?;
         let connections = site.objectives.len() as u32;
-        let knee = Knee::new(config.cap, connections, config.window);
-        Ok(Box::new(InTurn { batch: config.batch, knee, look: config.look }))
+        let search = CapSearch::new(config.cap, connections, config.window, site);
+        Ok(Box::new(InTurn { batch: config.batch, search, look: config.look }))
     },
 };
 

@@ -6,7 +6,8 @@
 //! separates the effect of REEF's gate from that of its batches and pauses.
 //!
 //! C is given, or searched for as the fewest workers with the highest
-//! throughput (REEF, section 3.3; [`crate::toolkit::knee`]) and kept up to date.
+//! throughput (REEF, section 3.3; [`crate::toolkit::knee`]) and kept up to date. At a live server
+//! the search begins with the open gate ([`crate::toolkit::descent`]).
 //!
 //! Checked against: the search's claims, and in the lab as a row beside
 //! AppleS and REEF: tails of a ring of single queries are nearly flat.
@@ -14,7 +15,7 @@
 use super::AdmissionKind;
 use crate::config::{config, positive_time, read, text, within};
 use crate::entry::{ConfigSchema, Entry};
-use crate::toolkit::knee::Knee;
+use crate::toolkit::cap_search::CapSearch;
 use lull_control::PolicyError;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
 use lull_measure::Nanos;
@@ -29,8 +30,8 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     make: |table, site, _| {
         let config: Config = read(table)?;
         let connections = site.objectives.len() as u32;
-        let knee = Knee::new(config.cap, connections, config.window);
-        Ok(Box::new(InTurn { batch: 1, knee, look: config.look }))
+        let search = CapSearch::new(config.cap, connections, config.window, site);
+        Ok(Box::new(InTurn { batch: 1, search, look: config.look }))
     },
 };
 
@@ -57,21 +58,25 @@ fn check(config: &Config) -> Result<(), PolicyError> {
 /// A gate of turns of one length under a cap that is searched for.
 pub(super) struct InTurn {
     pub(super) batch: u32,
-    pub(super) knee: Knee,
+    pub(super) search: CapSearch,
     pub(super) look: Nanos,
 }
 
 impl Admission for InTurn {
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
-        self.knee.note(seen);
+        self.search.note(seen);
         admission.allow.fill(Allowance::turns_of(self.batch));
-        admission.cap = self.knee.cap();
-        admission.pace = Pace::Flow { again: self.look };
+        let again = self.look;
+        (admission.cap, admission.pace) = match self.search.cap() {
+            Some(cap) => (cap, Pace::Flow { again }),
+            None => (u32::MAX, Pace::Open { again }),
+        };
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Workers;
     use super::super::testing::{Bench, build, refused};
     use lull_control::admission::{Allowance, Pace, RoundLimits};
     use lull_measure::Nanos;
@@ -96,6 +101,22 @@ mod tests {
         let mut admission = RoundLimits::open(8);
         build("gate-fifo", "", &bench).decide(&bench.seen(), &mut admission);
         assert_eq!(admission.cap, 1);
+    }
+
+    #[test]
+    fn a_search_at_a_live_server_starts_with_the_open_gate() {
+        let mut bench = Bench::best_effort(8);
+        bench.is_live = true;
+        for name in ["gate-fifo", "apples", "reef"] {
+            let mut admission = RoundLimits::open(8);
+            build(name, "", &bench).decide(&bench.seen(), &mut admission);
+            assert_eq!(admission.cap, u32::MAX, "{name}");
+            assert!(matches!(admission.pace, Pace::Open { .. }), "{name}: {:?}", admission.pace);
+        }
+        bench.workers = Workers::Rest;
+        let mut admission = RoundLimits::open(8);
+        build("gate-fifo", "", &bench).decide(&bench.seen(), &mut admission);
+        assert_eq!(admission.cap, 1, "workers that only rest have no open gate");
     }
 
     #[test]

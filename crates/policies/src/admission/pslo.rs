@@ -21,7 +21,7 @@
 use super::{AdmissionKind, Site};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
-use crate::toolkit::knee::Knee;
+use crate::toolkit::cap_search::CapSearch;
 use crate::toolkit::quota::Quota;
 use lull_control::admission::{Admission, Pace, RoundLimits, Seen};
 use lull_control::{Objective, PolicyError};
@@ -92,16 +92,17 @@ pub(super) fn must_have(
 /// Promises behind a gate of their own.
 pub(super) struct Promises {
     quota: Quota,
-    knee: Knee,
+    search: CapSearch,
     look: Nanos,
 }
 
 impl Promises {
     pub(super) fn new(config: &Config, patience: Patience, site: &Site<'_>) -> Self {
         let lengths = (config.answers, config.batch);
+        let connections = site.objectives.len() as u32;
         Self {
             quota: Quota::new(site.objectives, patience, lengths, config.period),
-            knee: Knee::new(config.cap, site.objectives.len() as u32, config.window),
+            search: CapSearch::new(config.cap, connections, config.window, site),
             look: config.look,
         }
     }
@@ -109,14 +110,15 @@ impl Promises {
 
 impl Admission for Promises {
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
-        self.knee.note(seen);
-        if self.knee.has_settled() {
+        self.search.note(seen);
+        if self.search.has_settled() {
             self.quota.note(seen);
         } else {
             self.quota.wait(seen.now);
         }
         self.quota.allow(seen, &mut admission.allow);
-        admission.cap = self.knee.cap();
+        // Promises need turns, so that the gate stays closed where no limit is in force.
+        admission.cap = self.search.cap().unwrap_or(u32::MAX);
         admission.pace = Pace::Flow { again: self.look };
     }
 

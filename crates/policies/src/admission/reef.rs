@@ -9,10 +9,12 @@
 //! contention; fewer I/Os at a time shorter and steadier ones.
 //!
 //! - **C** is the fewest workers with the highest throughput, and below the
-//!   number of cores (section 3.3); the search is ours ([`crate::toolkit::knee`]).
+//!   number of cores (section 3.3); the search is ours ([`crate::toolkit::knee`]). At a live server
+//!   it is the fewest that cost nothing beside the open gate ([`crate::toolkit::descent`]).
 //! - **D** is the longest with which the load limit lambda is still had, and no
 //!   shorter than the break-even; lambda is 105 % of what a busy device gives
-//!   ([`crate::toolkit::load_limit`]).
+//!   ([`crate::toolkit::load_limit`]). At a live server there is no rest while its cores are busy,
+//!   and lambda is 105 % of what the open gate gives.
 //! - **N** is at most 8 for throughput; for tails 2 where D reaches the
 //!   break-even (section 3.4). A connection with one query at a time keeps its
 //!   turn over its round trips, for else N would never exceed 1.
@@ -47,7 +49,7 @@
 use super::{AdmissionKind, Site};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry, Registry};
-use crate::toolkit::knee::Knee;
+use crate::toolkit::cap_search::CapSearch;
 use crate::toolkit::load_limit::LoadLimit;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, RoundSeen, Seen};
 use lull_control::{Objective, PolicyError};
@@ -115,6 +117,10 @@ pub(crate) enum Turns {
 
 /// Time between two decisions while rounds follow each other without a rest (ours).
 const LOOK: Nanos = Nanos::from_millis(10);
+/// The same while the gate is open (ours).
+const OPEN_LOOK: Nanos = Nanos::from_millis(100);
+/// Cores that must be idle in the mean for a rest to cost nothing (ours).
+const IDLE: f64 = 0.5;
 /// Batches for throughput and for tails (section 3.4).
 const LARGE: u32 = 8;
 const SMALL: u32 = 2;
@@ -141,12 +147,16 @@ fn check(config: &Config) -> Result<(), PolicyError> {
 
 struct Reef {
     config: Config,
-    knee: Knee,
+    search: CapSearch,
     limit: LoadLimit,
     policy: Option<Box<dyn Admission>>,
     pause: Nanos,
     /// The stretch without a rest that is under way.
     stretch: Option<Stretch>,
+    cores: u32,
+    /// Whether rests must cost nothing, and how many cores the server keeps busy, if that is known.
+    is_live: bool,
+    busy: Option<f64>,
 }
 
 /// Rounds that follow each other without a rest, since a time.
@@ -183,8 +193,10 @@ impl Reef {
         };
         let most = site.cores.min(site.objectives.len() as u32);
         let pause = config.least_pause;
-        let knee = Knee::new(config.cap, most, config.window);
-        Ok(Self { knee, config, limit, policy, pause, stretch: None })
+        let search = CapSearch::new(config.cap, most, config.window, site);
+        let (cores, is_live) = (site.cores, site.is_live && site.workers.may_wait());
+        let (stretch, busy) = (None, None);
+        Ok(Self { search, config, limit, policy, pause, stretch, cores, is_live, busy })
     }
 
     /// N for this pause.
@@ -197,12 +209,22 @@ impl Reef {
         }
     }
 
+    /// Returns whether a rest may cost throughput: at a live server all cores that the server uses
+    /// are busy, as far as that is known.
+    fn must_work(&self) -> bool {
+        let has_idle = |busy: f64| busy <= f64::from(self.cores) - IDLE;
+        self.is_live && !self.busy.is_some_and(has_idle)
+    }
+
     /// D: the break-even while C is searched for, then as long as lambda allows.
     fn rest(&mut self, seen: &Seen<'_>) -> Nanos {
-        if !self.knee.has_settled() {
+        if self.must_work() {
+            return Nanos::ZERO;
+        }
+        if !self.search.has_settled() {
             return self.config.least_pause;
         }
-        if let Some(best) = self.knee.best_per_s() {
+        if let Some(best) = self.search.best_per_s() {
             self.limit.start(best);
         }
         let round = seen.round.or_else(|| self.stretched(seen));
@@ -224,7 +246,7 @@ impl Reef {
 
     /// How the next turns follow each other.
     fn pace(&mut self, now: Nanos, turns: u32, every: Option<Nanos>) -> Pace {
-        let is_gapless = self.config.turns == Turns::Cap && every.is_none();
+        let is_gapless = (self.config.turns == Turns::Cap || self.is_live) && every.is_none();
         if is_gapless && self.pause == Nanos::ZERO {
             self.stretch.get_or_insert(Stretch { since: now, queries: 0 });
             return Pace::Flow { again: LOOK };
@@ -236,20 +258,32 @@ impl Reef {
 
 impl Admission for Reef {
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
-        self.knee.note(seen);
+        self.search.note(seen);
         self.limit.note(seen);
+        if let Ok(times) = &seen.server
+            && times.span > Nanos::ZERO
+        {
+            self.busy = Some(times.cpu.as_secs_f64() / times.span.as_secs_f64());
+        }
         self.pause = self.rest(seen);
+        let cap = self.search.cap();
+        if cap.is_none() && self.policy.is_none() {
+            self.stretch = None;
+            admission.allow.fill(Allowance::turns_of(u32::MAX));
+            (admission.cap, admission.pace) = (u32::MAX, Pace::Open { again: OPEN_LOOK });
+            return;
+        }
         match &mut self.policy {
             // A search disturbs promises; they are looked after once it has ended.
-            Some(policy) if self.knee.has_settled() => policy.decide(seen, admission),
+            Some(policy) if self.search.has_settled() => policy.decide(seen, admission),
             _ => admission.allow.fill(Allowance::turns_of(u32::MAX)),
         }
-        let (batch, cap) = (self.batch(), self.knee.cap());
+        let (batch, cap) = (self.batch(), cap.unwrap_or(u32::MAX));
         let turns = match self.config.turns {
             Turns::Cap => cap,
             Turns::All => u32::MAX,
         };
-        let every = self.limit.every(cap * batch).filter(|_| self.config.overlap);
+        let every = self.limit.every(cap.saturating_mul(batch)).filter(|_| self.config.overlap);
         admission.cap = if every.is_some() { u32::MAX } else { cap };
         admission.pace = self.pace(seen.now, turns, every);
         // A round has one turn of each connection. Without rounds what a connection may run counts
@@ -272,7 +306,7 @@ impl Admission for Reef {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Bench, build, refused};
-    use lull_control::admission::{Pace, RoundLimits, RoundSeen};
+    use lull_control::admission::{Pace, RoundLimits, RoundSeen, ServerTimes};
     use lull_measure::Nanos;
 
     fn decided(config: &str, bench: &mut Bench) -> RoundLimits {
@@ -299,6 +333,23 @@ mod tests {
         assert_eq!(batch(decided("cap = 20", &mut bench)), (2, 2));
         assert_eq!(batch(decided("cap = 20\ngoal = \"throughput\"", &mut bench)), (8, 8));
         assert_eq!(batch(decided("cap = 20\nbatch = 3", &mut bench)), (3, 3));
+    }
+
+    #[test]
+    fn a_live_server_has_rests_only_while_a_core_is_idle() {
+        let mut bench = Bench::best_effort(64);
+        (bench.is_live, bench.round) = (true, round(40, 1500));
+        let config = "cap = 20\nload_percent = 100.0\nload_per_s = 10000.0";
+        let busy = |cores: u64| {
+            let span = Nanos::from_millis(100);
+            Ok(ServerTimes { span, cpu: span * cores, run_queue: Nanos::ZERO })
+        };
+        let flows = |admission: &RoundLimits| matches!(admission.pace, Pace::Flow { .. });
+        assert!(flows(&decided(config, &mut bench)), "nothing is known of its cores");
+        bench.server = busy(23);
+        assert!(flows(&decided(config, &mut bench)));
+        bench.server = busy(22);
+        assert_eq!(pause(&decided(config, &mut bench)), Nanos::from_micros(2500));
     }
 
     #[test]

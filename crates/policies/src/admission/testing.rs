@@ -22,6 +22,7 @@ pub(crate) struct Bench {
     pub(crate) round: Option<RoundSeen>,
     pub(crate) server: Gauge<ServerTimes>,
     pub(crate) seed: u64,
+    pub(crate) is_live: bool,
     now: Nanos,
     answered: Vec<Answered>,
     waiting: Vec<u32>,
@@ -40,6 +41,7 @@ impl Bench {
             round: None,
             server: Err(Missing::because("a bench has no server")),
             seed: 0,
+            is_live: false,
             now: Nanos::ZERO,
             answered: Vec::new(),
             waiting: vec![1; connections],
@@ -113,6 +115,7 @@ impl Bench {
             asked: &self.asked,
             workers: self.workers,
             seed: self.seed,
+            is_live: self.is_live,
             ..Site::new(&self.objectives, self.cores)
         }
     }
