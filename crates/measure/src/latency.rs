@@ -80,7 +80,7 @@ impl Latency {
     pub fn record(&mut self, latency: Nanos) {
         match &mut self.0 {
             Held::Few(few) if few.has_room(1) => few.record(latency),
-            Held::Few(_) => self.to_many().record(latency),
+            Held::Few(_) => self.histogram_mut().record(latency),
             Held::Many(counts) => counts.record(latency),
         }
     }
@@ -91,7 +91,7 @@ impl Latency {
             // The histogram would take the latency of no request for its longest.
             _ if count == 0 => {}
             Held::Few(few) if few.has_room(count) => (0..count).for_each(|_| few.record(latency)),
-            _ => self.to_many().record_many(latency, count),
+            _ => self.histogram_mut().record_many(latency, count),
         }
     }
 
@@ -101,12 +101,12 @@ impl Latency {
             Held::Few(few) => {
                 few.buckets().for_each(|(latency, count)| self.record_many(latency, count));
             }
-            Held::Many(counts) => self.to_many().merge(counts),
+            Held::Many(counts) => self.histogram_mut().merge(counts),
         }
     }
 
     /// Returns the histogram of the set, which it is from now on.
-    fn to_many(&mut self) -> &mut Counts {
+    fn histogram_mut(&mut self) -> &mut Counts {
         if let Held::Few(few) = &self.0 {
             self.0 = Held::Many(Box::new(histogram_of(few)));
         }
