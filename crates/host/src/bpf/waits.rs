@@ -20,7 +20,7 @@ use super::buckets::{self, Histogram};
 use super::object::{FreesTypes, Object, kernel_types};
 use crate::sys::bpf::MappedWords;
 use aya::EbpfLoader;
-use aya::maps::{Array, HashMap, MapData, MapError};
+use aya::maps::{Array, HashMap, Map, MapData};
 use lull_measure::Nanos;
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub struct WaitWatch {
     /// What was last written to `processes`.
     known: BTreeMap<u32, u32>,
     /// How often that was, by which the programs know that they have to look again.
-    generation: Array<MapData, u32>,
+    generation: Map,
     generations: u32,
 }
 
@@ -111,10 +111,10 @@ impl WaitWatch {
         let mut object = Object::load(&mut loader, PROGRAMS)?;
         let records = object.mapped("records", Record::WORDS, apps)?;
         let on_cores = object.mapped("on_cores", OnCore::WORDS, cores * apps)?;
-        let unusable =
-            |error: MapError| BpfError::from_aya("the table of processes is of no use", &error);
-        let processes = HashMap::try_from(object.take_map("processes")?).map_err(unusable)?;
-        let generation = Array::try_from(object.take_map("generation")?).map_err(unusable)?;
+        let processes = HashMap::try_from(object.take_map("processes")?);
+        let processes = processes
+            .map_err(|error| BpfError::from_aya("the table of processes is of no use", &error))?;
+        let generation = object.take_map("generation")?;
         let programs = [
             ("lull_app_fork", "sched_process_fork"),
             ("lull_app_exit", "sched_process_exit"),
@@ -147,7 +147,8 @@ impl WaitWatch {
         let outcome = self.write_processes(wanted);
         // After the table is written: what is looked up from here on is of the new one.
         self.generations = self.generations.wrapping_add(1);
-        let counted = self.generation.set(0, self.generations, 0);
+        let counted = Array::<&mut MapData, u32>::try_from(&mut self.generation)
+            .and_then(|mut generation| generation.set(0, self.generations, 0));
         outcome.and(counted.map_err(|error| BpfError::from_aya("cannot follow processes", &error)))
     }
 
