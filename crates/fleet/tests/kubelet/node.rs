@@ -107,6 +107,8 @@ snapshotter = "native"
 sandbox = "{image}"
 [plugins.'io.containerd.cri.v1.runtime']
 disable_apparmor = true
+# As far as this process may lower it.
+restrict_oom_score_adj = true
 [plugins.'io.containerd.cri.v1.runtime'.containerd]
 default_runtime_name = "runc"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
