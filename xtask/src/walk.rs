@@ -24,7 +24,8 @@ const SERVERS: &str = "init-system-helpers,mariadb-server,memcached,systemd";
 
 /// Mounts what a machine has, creates the directories of /run as a start of the machine does, and
 /// runs the section's commands. Arguments: the Debian, a directory for what is written, and the
-/// package.
+/// package. The shell stays process 1 and outside of the root, by which `systemctl` recognises
+/// that systemd does not run there.
 const SCRIPT: &str = "
     set -e
     root=$2/root
@@ -36,8 +37,9 @@ const SCRIPT: &str = "
     PATH=/usr/sbin:/usr/bin:/sbin:/bin
     chroot \"$root\" systemd-tmpfiles --create mariadb.conf
     cp \"$3\" \"$2/commands\" \"$root/root\"
-    exec env --ignore-environment PATH=\"$PATH\" HOME=/root \\
+    env --ignore-environment PATH=\"$PATH\" HOME=/root \\
         chroot \"$root\" bash -c 'cd && bash -eux commands'
+    exit 0
 ";
 
 /// Runs each section of the page, with a package of this tree or another.
