@@ -198,7 +198,7 @@ impl Link {
                     self.notice(format!("the watcher of the pods runs without {layer}: {why}"));
                 }
             }
-            FromWatcher::Pod(order) => self.accept(order, now),
+            FromWatcher::Pod(order) => self.accept(*order, now),
             FromWatcher::Gone(uid) => self.remove(&uid),
             FromWatcher::Synced => {
                 let all = self.pods.keys();

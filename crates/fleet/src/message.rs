@@ -108,7 +108,7 @@ pub(crate) enum FromWatcher {
     /// It is confined, but for these layers.
     Ready(Vec<Gap>),
     /// A pod is to be managed, or differs from before.
-    Pod(PodOrder),
+    Pod(Box<PodOrder>),
     /// A pod is gone, or no longer to be managed.
     Gone(String),
     /// All pods of the node were sent: those that were not are gone.
@@ -383,7 +383,7 @@ pub(crate) mod tests {
 
     #[test]
     fn any_bytes_are_a_checked_order_or_an_error() {
-        let whole = postcard::to_allocvec(&FromWatcher::Pod(order("0a-1"))).unwrap();
+        let whole = postcard::to_allocvec(&FromWatcher::Pod(Box::new(order("0a-1")))).unwrap();
         let (mut taken, mut refused) = (0, 0);
         for at in 0..whole.len() {
             for byte in 0..=255 {

@@ -248,7 +248,7 @@ impl Table {
                 self.refused.remove(uid);
                 if self.sent.get(uid) != Some(&order) {
                     self.sent.insert(uid.to_owned(), order.clone());
-                    self.outcome.messages.push(FromWatcher::Pod(order));
+                    self.outcome.messages.push(FromWatcher::Pod(Box::new(order)));
                 }
             }
             Ok(None) => {

@@ -58,12 +58,12 @@ impl Node {
 #[test]
 fn a_pod_is_handed_on_once_its_cgroup_exists() {
     let mut node = Node::new();
-    assert!(node.say(FromWatcher::Pod(order("1a"))).is_empty());
+    assert!(node.say(FromWatcher::Pod(Box::new(order("1a")))).is_empty());
     node.cgroup("kubepods/burstable/pod1a", "0-3");
     let found = node.look(Duration::ZERO);
     assert_eq!(found, ["1 pod shop/web-1a at /kubepods/burstable/pod1a"]);
     assert!(node.look(CHECK_EVERY).is_empty());
-    assert!(node.say(FromWatcher::Pod(order("1a"))).is_empty(), "nothing differs");
+    assert!(node.say(FromWatcher::Pod(Box::new(order("1a")))).is_empty(), "nothing differs");
     assert_eq!(node.say(FromWatcher::Gone("1a".to_owned())), ["1 gone"]);
     assert!(node.say(FromWatcher::Gone("1a".to_owned())).is_empty());
 }
@@ -73,7 +73,7 @@ fn pods_stay_while_the_server_is_away_and_until_a_new_watcher_has_sent_all() {
     let mut node = Node::new();
     for uid in ["1a", "2b"] {
         node.cgroup(&format!("kubepods/burstable/pod{uid}"), "0-3");
-        node.say(FromWatcher::Pod(order(uid)));
+        node.say(FromWatcher::Pod(Box::new(order(uid))));
     }
     node.say(FromWatcher::Heard);
     let found = node.say(FromWatcher::Lost("no answer".to_owned()));
@@ -84,7 +84,7 @@ fn pods_stay_while_the_server_is_away_and_until_a_new_watcher_has_sent_all() {
     node.link.lose(&ChannelError::Ended, node.now);
     assert!(node.found()[0].contains("the 2 pods that are known stay"));
     node.link.announced.clear();
-    assert!(node.say(FromWatcher::Pod(order("2b"))).is_empty());
+    assert!(node.say(FromWatcher::Pod(Box::new(order("2b")))).is_empty());
     assert_eq!(node.say(FromWatcher::Synced), ["1 gone"]);
 }
 
@@ -92,11 +92,11 @@ fn pods_stay_while_the_server_is_away_and_until_a_new_watcher_has_sent_all() {
 fn a_pod_that_is_placed_by_another_program_is_left_alone() {
     let mut node = Node::new();
     let exclusive = PodOrder { may_be_exclusive: true, ..order("1a") };
-    let found = node.say(FromWatcher::Pod(exclusive));
+    let found = node.say(FromWatcher::Pod(Box::new(exclusive)));
     assert!(found[0].contains("left alone: it is Guaranteed"), "{found:?}");
     node.cgroup("kubepods/burstable/pod2b", "0-3");
     node.cgroup("kubepods/burstable/pod2b/c", "0-3");
-    assert!(node.say(FromWatcher::Pod(order("2b")))[0].starts_with("2 pod"));
+    assert!(node.say(FromWatcher::Pod(Box::new(order("2b"))))[0].starts_with("2 pod"));
     node.cgroup("kubepods/burstable/pod2b/c", "2-3");
     assert!(node.look(CHECK_EVERY / 2).is_empty(), "looked at now and then");
     let found = node.look(CHECK_EVERY);
@@ -110,13 +110,13 @@ fn a_pod_that_is_placed_by_another_program_is_left_alone() {
 fn a_pod_is_left_alone_at_once_when_its_runtime_sets_its_cores() {
     let mut node = Node::new();
     node.cgroup("kubepods/burstable/pod1a", "0-3");
-    assert!(node.say(FromWatcher::Pod(order("1a")))[0].starts_with("1 pod"));
+    assert!(node.say(FromWatcher::Pod(Box::new(order("1a"))))[0].starts_with("1 pod"));
     let placed = PodOrder { cpus: "2-3".to_owned(), ..order("1a") };
-    let found = node.say(FromWatcher::Pod(placed));
+    let found = node.say(FromWatcher::Pod(Box::new(placed)));
     assert_eq!(found[0], "1 gone");
     assert!(found[1].contains("the cores 2-3, 2 of the node's 4"), "{found:?}");
     let all = PodOrder { cpus: "0-3".to_owned(), ..order("1a") };
-    assert!(node.say(FromWatcher::Pod(all))[0].starts_with("1 pod"), "it is free again");
+    assert!(node.say(FromWatcher::Pod(Box::new(all)))[0].starts_with("1 pod"), "it is free again");
 }
 
 #[test]
@@ -149,11 +149,11 @@ fn what_no_watcher_sends_is_refused() {
     let mut node = Node::new();
     node.cgroup("system.slice", "0-3");
     let outside = PodOrder { uid: "../../system.slice".to_owned(), ..order("1a") };
-    let found = node.say(FromWatcher::Pod(outside));
+    let found = node.say(FromWatcher::Pod(Box::new(outside)));
     assert!(found[0].contains("no API server allows"), "{found:?}");
     assert!(node.look(Duration::ZERO).is_empty());
     for number in 0..PODS_MAX + 5 {
-        node.say(FromWatcher::Pod(order(&format!("{number:x}"))));
+        node.say(FromWatcher::Pod(Box::new(order(&format!("{number:x}")))));
     }
     assert_eq!((node.link.pods.len(), node.link.announced.len()), (PODS_MAX, PODS_MAX));
 }
