@@ -180,6 +180,6 @@ mod tests {
         let targets = super::super::read_targets(&root).unwrap();
         let names: Vec<&str> = targets.keys().map(String::as_str).collect();
         let expected = with_table(&page, &table(&read(&root).unwrap(), &names)).unwrap();
-        assert!(page == expected, "docs/fuzzing.md has other sums than {RUNS}");
+        assert!(page == expected, "the table of docs/fuzzing.md should be as here:\n{expected}");
     }
 }
