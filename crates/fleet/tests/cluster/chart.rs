@@ -75,10 +75,10 @@ fn an_agent_that_only_watches_has_long_epochs_unless_others_are_set() {
         Ok(helm) => helm,
         Err(why) => return lull_testing::skip(&why),
     };
-    let epoch = |settings: &[&str]| config(&render(&helm, settings).unwrap()).agent.epoch;
-    assert_eq!(epoch(&[]), Some(Nanos::from_secs(2)));
-    assert_eq!(epoch(&["policy=tide"]), None);
-    assert_eq!(epoch(&["extraAgentConfig=epoch = \"100ms\""]), Some(Nanos::from_millis(100)));
+    let epoch = |own: &str| config(&render(&helm, &[OTLP, own]).unwrap()).agent.epoch;
+    assert_eq!(epoch("policy=unmanaged"), Some(Nanos::from_secs(2)));
+    assert_eq!(epoch("policy=tide"), None);
+    assert_eq!(epoch("extraAgentConfig=epoch = \"100ms\""), Some(Nanos::from_millis(100)));
 }
 
 #[test]
@@ -87,16 +87,17 @@ fn the_socket_of_the_runtime_is_mounted_only_where_it_is_named() {
         Ok(helm) => helm,
         Err(why) => return lull_testing::skip(&why),
     };
-    let with = render(&helm, &["kubernetes.nri=/run/other/nri.sock"]).unwrap();
+    let with = render(&helm, &[OTLP, "kubernetes.nri=/run/other/nri.sock"]).unwrap();
     let set = manifest(&with, "DaemonSet").unwrap();
     assert!(set.contains("{ name: nri, mountPath: \"/run/other\", readOnly: true }"), "{set}");
     assert!(set.contains("hostPath: { path: \"/run/other\", type: DirectoryOrCreate }"), "{set}");
     let socket = config(&with).kubernetes.nri;
     assert_eq!(socket.as_deref(), Some(Path::new("/run/other/nri.sock")));
-    let without = render(&helm, &["kubernetes.nri=null"]).unwrap();
+    let without = render(&helm, &[OTLP, "kubernetes.nri=null"]).unwrap();
     assert!(!manifest(&without, "DaemonSet").unwrap().contains("nri"), "{without}");
     assert_eq!(config(&without).kubernetes.nri, None);
-    assert!(render(&helm, &["kubernetes.nri=nri.sock"]).is_err(), "the schema wants a path");
+    let relative = render(&helm, &[OTLP, "kubernetes.nri=nri.sock"]);
+    assert!(relative.is_err(), "the schema wants a path");
 }
 
 #[test]
