@@ -57,7 +57,10 @@ const LEFT_OUT: [(&str, &str); 17] = [
     ("sys::page::tests::a_file_that_is_no_page_is_refused", SHARED),
     ("sys::clock::tests::exited_threads_stay_in_the_sum", "Miri has no clock of a process"),
     ("sys::clock::tests::a_process_that_is_gone_is_an_error", PROCESS),
-    ("sys::netlink::tests::a_fork_and_an_exit_are_reported_where_the_kernel_allows_it", PROCESS),
+    (
+        "sys::netlink::tests::what_becomes_of_a_process_is_reported_where_the_kernel_allows_it",
+        PROCESS,
+    ),
     ("sys::peer::tests::a_peer_is_known_by_number_and_user", PEERS),
     ("sys::peer::tests::a_peer_has_a_handle_of_its_own_or_the_kernel_has_none", PEERS),
     ("sys::sched::tests::a_class_", SCHEDULING),
