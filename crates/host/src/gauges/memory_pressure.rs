@@ -107,7 +107,8 @@ impl MemoryPressure {
         if let Err(why) = &path {
             self.without = Some((first.pid, why.clone(), now.saturating_add(LOOK_UP_AGAIN)));
         }
-        Ok(self.mount.clone()?.join(path?).join("memory.pressure"))
+        let path = path?;
+        Ok(self.mount.clone()?.join(path).join("memory.pressure"))
     }
 
     /// The path of a process's cgroup, or why it has no pressure of its own.
