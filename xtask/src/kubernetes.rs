@@ -3,9 +3,9 @@
 //! kube-apiserver and helm are built from the Go module proxy into [`xtask::cache`], once: a
 //! quarter of an hour of one core for both. So is a container runtime that has only the part that
 //! plug-ins see. etcd is Debian's. Then the test `crates/fleet/tests/cluster.rs` starts them and
-//! installs the chart. With [`WHOLE_NODE`] also containerd and a kubelet are built, half an hour
-//! more, for the test `crates/fleet/tests/kubelet.rs`, whose runc is Debian's. `cargo xtask test` runs the
-//! same test where the cache has the programs, and builds none.
+//! installs the chart. With [`WHOLE_NODE`] also containerd and a kubelet are built, some minutes
+//! more, for the test `crates/fleet/tests/kubelet.rs`, whose runc is Debian's. `cargo xtask test`
+//! runs the same tests where the cache has the programs, and builds none.
 
 use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};

@@ -59,7 +59,7 @@ pub(crate) struct Link {
     wakes: OwnedFd,
     due: Option<Instant>,
     wait: Duration,
-    /// Whether the watcher follows the container runtime, once it has said so.
+    /// Whether the watcher follows the container runtime, once it has reported that.
     follows_runtime: Option<bool>,
     /// The socket of the container runtime that the watcher has found.
     socket: Option<SocketIdentity>,

@@ -1,9 +1,9 @@
 //! A plug-in of the container runtime by NRI, the Node Resource Interface of containerd and CRI-O
 //! (`kubernetes.nri`): the runtime reports each container as it starts, changes and ends.
 //!
-//! So the agent learns of a pod before its kubelet has told the API server, and of cores that the
-//! kubelet's CPU manager sets at the moment at which it sets them. The plug-in asks the runtime for
-//! no change: what Lull steers are threads, not the cpusets that runtime and kubelet write.
+//! So the agent learns of a pod before its kubelet has reported it to the API server, and of cores
+//! that the kubelet's CPU manager sets at the moment at which it sets them. The plug-in requests no
+//! change: what Lull steers are threads, not the cpusets that runtime and kubelet write.
 //!
 //! The watcher connects before it gives up its rights, because the socket is root's. A connection
 //! that has ended is made again by another watcher, which the agent starts once the runtime has a

@@ -1,7 +1,7 @@
 //! A whole node: a kubelet, containerd and runc, with the agent as a plug-in of containerd.
 //!
 //! `LULL_FLEET_KUBELET=1 cargo xtask kubernetes` builds containerd and the kubelet, which takes
-//! half an hour the first time, and runs this. Without them, runc or root it is skipped.
+//! some minutes the first time, and runs this. Without them, runc or root it is skipped.
 
 #[allow(dead_code, reason = "the test of the cluster uses the rest")]
 #[path = "cluster"]
