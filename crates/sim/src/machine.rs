@@ -14,9 +14,9 @@
 //!   device ([`GateModel`]).
 //!
 //! Apps serve requests with a few threads, serve the calls of tiers, serve connections behind
-//! the gate, send requests as clients, or compute, with or without barriers. They slow each other down through cores,
-//! cache and memory. Policies reach the machine as [`MachinePlant`], through the interface
-//! that hosts have.
+//! the gate, send requests as clients, or compute, with or without barriers. They slow each
+//! other down through cores, cache and memory. Policies reach the machine as [`MachinePlant`],
+//! through the interface that hosts have.
 //!
 //! ```
 //! use lull_measure::Nanos;

@@ -657,14 +657,18 @@ fn requests_whose_core_is_taken_get_a_free_one_or_wait_with_the_work_that_is_lef
     }
 }
 
+fn cycle(model: &mut MachineModel, cores: &[u16], share: f64, period_us: u64) {
+    let (cores, period) = (cores.to_vec(), Nanos::from_micros(period_us));
+    model.duty_cycle = Some(DutyCycle { cores, share, period });
+}
+
 #[test]
 fn a_core_with_a_duty_cycle_does_its_share_of_the_work() {
     let mut model = whole();
     model.app.retain(|app| app.name == "batch");
     (model.gate, model.card, model.cache, model.memory) = (None, None, None, None);
     model.scaling = None;
-    let cycle = DutyCycle { cores: vec![1, 3], share: 0.25, period: Nanos::from_micros(250) };
-    model.duty_cycle = Some(cycle);
+    cycle(&mut model, &[1, 3], 0.25, 250);
     let mut plant = plant(&model, None);
     plant.observe(Nanos::from_secs(1)).unwrap();
     let seen = plant.observe(Nanos::from_secs(1)).unwrap();
@@ -773,27 +777,9 @@ fn a_part_that_another_needs_is_named() {
             "app[0].threads: a dispatched app needs",
         ),
         (|model| model.idle[1].watts.0 = 9.0, "idle[1].watts: the state never pays"),
-        (
-            |model| {
-                let period = Nanos::from_micros(250);
-                model.duty_cycle = Some(DutyCycle { cores: vec![0, 4], share: 0.5, period });
-            },
-            "duty-cycle.cores[1]: is 4, must be the number of a core",
-        ),
-        (
-            |model| {
-                let period = Nanos::from_micros(250);
-                model.duty_cycle = Some(DutyCycle { cores: vec![0], share: 1.0, period });
-            },
-            "duty-cycle.share: is 1, must be above 0",
-        ),
-        (
-            |model| {
-                let period = Nanos::from_micros(1);
-                model.duty_cycle = Some(DutyCycle { cores: vec![0], share: 0.5, period });
-            },
-            "duty-cycle.period: is 0.000001, must be from 10 us",
-        ),
+        (|model| cycle(model, &[0, 4], 0.5, 250), "duty-cycle.cores[1]: is 4, must be the number"),
+        (|model| cycle(model, &[0], 1.0, 250), "duty-cycle.share: is 1, must be above 0"),
+        (|model| cycle(model, &[0], 0.5, 1), "duty-cycle.period: is 0.000001, must be from 10 us"),
         (
             |model| model.run_queues = Some(RunQueues::Queues),
             "run-queues: an app that never blocks needs time slices",
