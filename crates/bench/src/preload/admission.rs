@@ -40,7 +40,7 @@ use table::Table;
 /// Where the picture is kept.
 const PICTURE: &str = "docs/contended.svg";
 /// Time of all series of the form of ten minutes; the server and its data come before.
-const SHORT: Duration = Duration::from_secs(8 * 60);
+const SHORT: Duration = Duration::from_secs(510);
 const SHORT_INTERVAL_S: u32 = 4;
 const LONG_INTERVAL_S: u32 = 6;
 /// The long form has rounds on several processes of a server, one after the other.
