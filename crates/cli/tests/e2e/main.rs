@@ -43,6 +43,7 @@ mod report;
 mod restoring;
 mod runs;
 mod sim;
+mod slurm;
 mod start_faults;
 mod support;
 mod sweep_live;
