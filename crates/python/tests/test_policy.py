@@ -136,7 +136,7 @@ def test_a_thread_keeps_what_is_local_to_it_between_decisions(node):
             local.calls = getattr(local, "calls", 0) + 1
             calls.append(local.calls)
 
-    # A thread whose state is made anew for each call has lost it, and pays for that.
+    # A thread whose state is made for each call has lost it, and pays for that.
     for _ in range(2):
         lull.simulate(node, policies=[Counts], replications=1, threads=1)
     assert calls == [*range(1, 25), *range(1, 25)]

@@ -66,7 +66,7 @@ def test_several_candidates_are_measured_at_once():
     batches = []
     while batch := [it for it in (search.ask() for _ in range(3)) if it is not None]:
         batches.append(batch)
-        # In another order than they were asked for.
+        # In another order than they were proposed.
         for candidate in reversed(batch):
             tail_us, watts = measure(candidate.params)
             late = 0 if tail_us <= BOUND_US else 100
@@ -75,10 +75,10 @@ def test_several_candidates_are_measured_at_once():
     assert all(first.count(it) == 1 for it in first) and len(first) == 3
     assert len({tuple(it.params.values()) for it in first}) == 3, "each another setting"
     assert 3 < len(search.trials) <= 24 and search.best.meets
-    # Open candidates count as trials, so that no more are asked for than were wanted.
+    # Open candidates count as trials, so that no more are proposed than were wanted.
     search = lull.Search(SPACE, BOUND_US, trials=4)
-    asked = [search.ask() for _ in range(5)]
-    assert asked[4] is None and None not in asked[:4] and search.trials == []
+    proposed = [search.ask() for _ in range(5)]
+    assert proposed[4] is None and None not in proposed[:4] and search.trials == []
 
 
 def test_bad_spaces_and_readings_are_refused():
