@@ -20,8 +20,8 @@
  * A child belongs to its parent's app from its fork on. A process is taken off it when its first
  * thread ends; threads that outlive that one may no longer be timed. A direct-mapped table of
  * threads keeps what was found there, also of threads that are no app's, so that a wake-up does
- * not search. Whoever writes the table of processes then counts the generation up, which
- * invalidates what was kept; a new thread's entry is removed at its fork.
+ * not search. User space, which writes the table of processes, then counts the generation up, and
+ * so invalidates what was kept; a new thread's entry is removed at its fork.
  *
  * Times are those of the run queues' clocks, which the kernel updates before it wakes or switches
  * a thread: reading one takes two loads, and any other clock is a call or two.

@@ -188,7 +188,7 @@ fn a_process_that_rests_is_known_until_it_works_or_ends() {
     let live = [main_thread(&child)];
     let mut gauge = AppTime::new(&Roots::default());
     gauge.read(&live, since_boot());
-    // The shell waits for its input at some time, and its clock stands still.
+    // The shell waits for its input at some time, and its clock does not move.
     while gauge.read(&live, since_boot()).cpu.unwrap() > Nanos::ZERO {}
     assert!(gauge.any_alive());
     io::Write::write_all(&mut child.stdin.take().unwrap(), b"go\n").unwrap();
