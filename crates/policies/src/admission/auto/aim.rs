@@ -283,7 +283,8 @@ impl Aim {
     /// probabilities. What must remain has to be kept in the mean, and shown to be nearly kept.
     pub(super) fn is_shown(&self, setting: Setting, evidence: &Evidence, alpha: Alpha) -> bool {
         let Alpha { gain, kept } = alpha;
-        self.is_better(setting, evidence, |ratios| ratios.is_above(gain), |it| it.is_above(kept))
+        let is_shown = |gains: &[&Ratios]| Ratios::is_any_above(gains, gain);
+        self.is_better(setting, evidence, is_shown, |it| it.is_above(kept))
     }
 
     /// Whether the setting is better in the mean, which is enough to keep one that was shown to be
@@ -296,20 +297,26 @@ impl Aim {
         &self,
         setting: Setting,
         evidence: &Evidence,
-        is_shown: impl Fn(&Ratios) -> bool,
+        is_shown: impl Fn(&[&Ratios]) -> bool,
         is_kept_shown: impl Fn(&Ratios) -> bool,
     ) -> bool {
         let is_kept = |kept: &Ratios| kept.mean() >= 1.0 && is_kept_shown(kept);
         let Evidence { throughput, shorter, kept_throughput, kept_tail, .. } = evidence;
-        let gains = || throughput.mean() >= GAIN && is_shown(throughput);
-        let lowers = || shorter.mean() >= 1.0 / LOWER && is_shown(shorter);
+        let is_faster = || throughput.mean() >= GAIN;
+        let is_shorter = || shorter.mean() >= 1.0 / LOWER;
+        let gains = || is_faster() && is_shown(&[throughput]);
+        let lowers = || is_shorter() && is_shown(&[shorter]);
+        // Evidence of either is evidence of a gain, but not of which: both have to be kept.
+        let improves = || (is_faster() || is_shorter()) && is_shown(&[throughput, shorter]);
         match (setting, self.goal) {
             (Setting::Rests { .. }, _) => {
                 is_kept(kept_throughput) && self.may_rest(evidence, false)
             }
             (_, Goal::Throughput) => gains() && kept_throughput.mean() >= 1.0,
             _ if self.takes_either() => {
-                (gains() && is_kept(kept_tail)) || (lowers() && is_kept(kept_throughput))
+                (gains() && is_kept(kept_tail))
+                    || (lowers() && is_kept(kept_throughput))
+                    || (improves() && is_kept(kept_tail) && is_kept(kept_throughput))
             }
             _ => lowers() && is_kept(kept_throughput),
         }

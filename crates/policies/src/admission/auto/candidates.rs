@@ -10,12 +10,18 @@ const STEP_MIN: f64 = 1.5;
 /// law: how many there are varies round the mean.
 const BINDING: f64 = 0.8;
 
-/// Returns those of a survey whose blocks are long: the one in the middle, or, once that was of no
-/// use, those without the mildest and the harshest.
-pub(super) fn middle(mut caps: Vec<u32>, was_tried: bool) -> Vec<u32> {
+/// Where the first limit of a survey of long blocks lies between the mildest and the harshest, by
+/// ratio: servers that contend are best with few more than keep their cores busy.
+const FIRST: f64 = 2.0 / 3.0;
+
+/// Returns those of a survey whose blocks are long: one, or, once that was of no use, those without
+/// the mildest and the harshest. The one is at least twice the cores, or in the middle.
+pub(super) fn first(cores: u32, mut caps: Vec<u32>, was_tried: bool) -> Vec<u32> {
     match (caps.as_slice(), was_tried) {
         (&[mildest, .., harshest], false) => {
-            vec![(f64::from(mildest) * f64::from(harshest)).sqrt().round() as u32]
+            let (mildest, harshest) = (f64::from(mildest), f64::from(harshest));
+            let at = |share: f64| mildest * (harshest / mildest).powf(share);
+            vec![at(FIRST).max(at(0.5).min(2.0 * f64::from(cores))).round() as u32]
         }
         (all, true) if all.len() == LADDER => {
             caps.pop();
@@ -48,13 +54,6 @@ pub(super) fn neighbours(cap: u32, allowed: &RangeInclusive<u32>) -> Vec<u32> {
     both.into_iter().filter(|other| *other != cap).collect()
 }
 
-/// Returns the limit between two neighbours, if there is one that differs from both.
-pub(super) fn between(one: u32, other: u32) -> Option<u32> {
-    let middle = (f64::from(one) * f64::from(other)).sqrt();
-    let is_apart = |end: u32| !(1.0 / 1.25..=1.25).contains(&(middle / f64::from(end)));
-    (is_apart(one) && is_apart(other)).then_some(middle.round() as u32)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,17 +79,13 @@ mod tests {
     }
 
     #[test]
-    fn a_survey_of_long_blocks_begins_with_the_middle() {
-        assert_eq!(middle(vec![256, 81, 25, 8], false), [45]);
-        assert_eq!(middle(vec![256, 81, 25, 8], true), [81, 25]);
-        assert_eq!(middle(vec![18, 8], true), [18, 8]);
-        assert_eq!((middle(vec![9], false), middle(vec![], true)), (vec![9], vec![]));
-    }
-
-    #[test]
-    fn a_limit_between_neighbours_differs_from_both() {
-        assert_eq!(between(25, 8), Some(14));
-        assert_eq!(between(10, 8), None);
+    fn a_survey_of_long_blocks_begins_with_few_more_than_keep_the_cores_busy() {
+        assert_eq!(first(2, vec![256, 81, 25, 8], false), [25]);
+        assert_eq!(first(2, vec![256, 81, 25, 8], true), [81, 25]);
+        assert_eq!(first(96, vec![256, 147, 84, 48], false), [111], "the middle");
+        assert_eq!(first(24, vec![256, 92, 33, 12], false), [48], "twice the cores");
+        assert_eq!(first(2, vec![18, 8], true), [18, 8]);
+        assert_eq!((first(2, vec![9], false), first(2, vec![], true)), (vec![9], vec![]));
     }
 
     proptest! {

@@ -81,17 +81,29 @@ impl Ratios {
         self.above.is_shown(alpha)
     }
 
+    /// Returns whether one of these ratios is shown to be above its floor, where each alone has the
+    /// error probability `alpha`.
+    ///
+    /// Without a gain in any of them the mean of their capitals is one at most, as each capital
+    /// is. So their sum errs no more than a test of each does, and is as quick as the quickest.
+    pub(super) fn is_any_above(all: &[&Self], alpha: f64) -> bool {
+        let logs = || all.iter().map(|ratios| ratios.above.log_capital());
+        let most = logs().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = logs().map(|log| (log - most).exp()).sum();
+        most + sum.ln() >= -alpha.ln()
+    }
+
     /// Returns whether the ratio is shown to be below its ceiling.
     pub(super) fn is_below(&self, alpha: f64) -> bool {
         self.below.is_shown(alpha)
     }
 
-    /// Returns whether the ratio is probably below `wanted`. This ends the trial of a setting; it
-    /// never closes a gate.
+    /// Returns whether the ratio is probably below `wanted`, after two blocks at least. This ends the
+    /// trial of a setting; it never closes a gate.
     pub(super) fn is_unlikely(&self, wanted: f64) -> bool {
         let logs = self.logs(CLIP);
         let Some(Spread { mean, .. }) = Spread::from_values(&logs) else { return false };
-        mean + DOUBT * standard_error(&logs, mean) < wanted.ln()
+        logs.len() > 1 && mean + DOUBT * standard_error(&logs, mean) < wanted.ln()
     }
 
     /// Returns the interval at this error probability for each end, as ratios.
@@ -138,6 +150,16 @@ mod tests {
     }
 
     #[test]
+    fn two_figures_that_gain_alike_need_half_the_evidence_of_each() {
+        let [gains, alike] = [&[2.0; 7], &[1.0; 7]].map(|values| ratios(values));
+        let alpha = (-gains.above.log_capital()).exp();
+        assert!(Ratios::is_any_above(&[&gains, &alike], 1.01 * alpha));
+        assert!(!Ratios::is_any_above(&[&gains, &alike], 0.5 * alpha));
+        assert!(Ratios::is_any_above(&[&gains, &gains], 0.51 * alpha));
+        assert!(!Ratios::is_any_above(&[&gains, &gains], 0.49 * alpha));
+    }
+
+    #[test]
     fn one_ratio_far_off_counts_as_a_factor_of_two() {
         let clipped = ratios(&[1.2, 1.2, 1.2, 1000.0]);
         assert!((clipped.mean() - ((3.0 * 1.2_f64.ln() + LN_2) / 4.0).exp()).abs() < 1e-9);
@@ -157,7 +179,8 @@ mod tests {
     #[test]
     fn a_setting_is_given_up_when_it_is_unlikely_to_be_worth_it() {
         assert!(!ratios(&[0.9]).is_unlikely(1.03), "one pair says little");
-        assert!(ratios(&[0.5]).is_unlikely(1.03));
+        assert!(!ratios(&[0.5]).is_unlikely(1.03), "the first block may have the queue of others");
+        assert!(ratios(&[0.5; 2]).is_unlikely(1.03));
         assert!(ratios(&[0.9; 8]).is_unlikely(1.03));
         assert!(!ratios(&[0.9, 1.3, 0.8, 1.2]).is_unlikely(1.03));
         assert!(is_behind(&[0.0, 0.1, 0.0], &[0.5, 0.6, 0.5]));

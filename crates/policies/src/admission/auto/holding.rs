@@ -167,10 +167,9 @@ impl Auto {
         let usual_per_s = hold.usual_per_s.filter(|_| is_open);
         let lost_s = usual_per_s.map(|usual_per_s| self.window.lacking_s(now, usual_per_s));
         let open = if is_open { self.window.passed(now) } else { Nanos::ZERO };
-        if let Some(lost_s) = lost_s.filter(|lost_s| *lost_s >= self.ledger.left_s(now)) {
+        if lost_s.is_some_and(|lost_s| lost_s >= self.ledger.left_s(now)) {
             // Without clients nothing is answered under any setting.
             let is_evidence = usual_per_s.is_some_and(|per_s| self.window.is_answering(per_s));
-            self.ledger.note(now, Setting::Open, lost_s);
             self.end_pair(now, open, is_evidence);
         } else if self.window.is_overdue(now) {
             self.end_pair(now, open, false);
@@ -181,6 +180,9 @@ impl Auto {
     /// if too much was lost in it, it is evidence for the limit.
     pub(super) fn end_pair(&mut self, now: Nanos, open: Nanos, is_evidence: bool) {
         let wait = open.max(self.window.length()).scale(1.0 / self.open_share());
+        if open > Nanos::ZERO {
+            self.charge_open_block(now);
+        }
         self.window.restart(now);
         let Some(one) = &mut self.confirmation else { return };
         if is_evidence {
@@ -188,6 +190,17 @@ impl Auto {
             return self.note_verdict(now, verdict);
         }
         one.abandon(now, wait);
+    }
+
+    /// Charges the loss of an open block that has no result. If the clients left in it, nothing is
+    /// known of what it lost, unless it is all that may be lost.
+    fn charge_open_block(&mut self, now: Nanos) {
+        let Stage::Holding(hold) = &self.stage else { return };
+        let Some(usual_per_s) = hold.usual_per_s else { return };
+        let lost_s = self.window.lacking_s(now, usual_per_s);
+        if self.window.is_answering(usual_per_s) || lost_s >= self.ledger.left_s(now) {
+            self.ledger.note(now, Setting::Open, lost_s);
+        }
     }
 }
 

@@ -156,19 +156,38 @@ impl Loop {
     }
 }
 
-/// The times to the first decisions of so many starts, in order, and how many closed the gate.
-fn decisions(server: Server, starts: u64) -> (Vec<f64>, usize) {
-    let mut closed = 0;
-    let mut times: Vec<f64> = (0..starts)
-        .map(|seed| {
+/// First decisions of some starts.
+struct Decisions {
+    /// The times to them, in order.
+    times: Vec<f64>,
+    /// How many closed the gate, and the blocks of these in order.
+    closed: usize,
+    blocks: Vec<u32>,
+}
+
+impl Decisions {
+    fn of(server: Server, starts: u64) -> Self {
+        let mut all = Self { times: Vec::new(), closed: 0, blocks: Vec::new() };
+        for seed in 0..starts {
             let found = Loop::new(server, "", seed).first_decision(Nanos::from_secs(300));
             let (took, why) = found.unwrap_or((Nanos::from_secs(300), "none".to_owned()));
-            closed += usize::from(why.starts_with(|first: char| first.is_ascii_digit()));
-            took.as_secs_f64()
-        })
-        .collect();
-    times.sort_by(f64::total_cmp);
-    (times, closed)
+            all.times.push(took.as_secs_f64());
+            if why.starts_with(|first: char| first.is_ascii_digit()) {
+                all.closed += 1;
+                let blocks =
+                    why.split_once(" blocks, error").and_then(|(text, _)| text.rsplit(' ').next());
+                all.blocks.push(blocks.map_or(0, |text| text.parse().expect("a number of blocks")));
+            }
+        }
+        all.times.sort_by(f64::total_cmp);
+        all.blocks.sort_unstable();
+        all
+    }
+
+    /// The time within which this share of the decisions was made.
+    fn within(&self, share: f64) -> f64 {
+        self.times[((self.times.len() - 1) as f64 * share) as usize]
+    }
 }
 
 const fn server(clients: usize, full_per_s: f64, kept: f64, convoys_per_s: f64) -> Server {
@@ -189,23 +208,21 @@ fn the_times_of_the_documentation() {
     let starts = std::env::var("LULL_STARTS");
     let starts = starts.map_or(7, |text| text.parse().expect("LULL_STARTS is a number"));
     for (name, server) in CONTENDED {
-        let (times, closed) = decisions(server, starts);
-        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-        let (median, ninety, worst) = (at(0.5), at(0.9), at(1.0));
+        let all = Decisions::of(server, starts);
+        let closed = all.closed;
+        let [median, ninety, worst] = [0.5, 0.9, 1.0].map(|share| all.within(share));
+        let blocks = all.blocks.get(closed / 2).copied().unwrap_or(0);
         println!(
-            "{name}: {closed} of {} closed; {median:.1} s, {ninety:.1} s, {worst:.1} s",
-            times.len()
+            "{name}: {closed} of {starts} closed; {median:.1} s, {ninety:.1} s, {worst:.1} s; \
+             {blocks} blocks"
         );
-        assert!(7 * closed >= 6 * times.len(), "{name}: {closed} of {} closed", times.len());
+        assert!(7 * closed as u64 >= 6 * starts, "{name}: {closed} of {starts} closed");
     }
     for clients in [64, 128, 400, 512] {
         let server = Server { is_gated: false, ..server(clients, 1500.0, 0.7, 0.5) };
-        let (times, closed) = decisions(server, starts);
-        println!(
-            "{clients}, alike: {closed} of {} closed; median {:.1} s",
-            times.len(),
-            times[times.len() / 2]
-        );
+        let all = Decisions::of(server, starts);
+        let (closed, median) = (all.closed, all.within(0.5));
+        println!("{clients}, alike: {closed} of {starts} closed; median {median:.1} s");
         assert_eq!(closed, 0, "{clients} clients, limits without an effect");
     }
 }
@@ -213,7 +230,7 @@ fn the_times_of_the_documentation() {
 #[test]
 fn a_limit_that_helps_is_found_within_seconds() {
     for (name, server) in CONTENDED {
-        let (times, closed) = decisions(server, 7);
+        let Decisions { times, closed, .. } = Decisions::of(server, 7);
         let most = [16.0, 25.0, 90.0][(server.clients / 128).min(2)];
         assert!(closed >= 6 && times[3] <= most, "{name}: {closed} of 7 closed, {times:?}");
     }

@@ -6,7 +6,6 @@
 //! each of those may double the evidence, where an order of two may do so once.
 
 use super::aim::{Aim, Alpha, Drawn, Evidence, Proof, TriedBlock};
-use super::candidates::between;
 use super::evidence::is_behind;
 use super::window::Look;
 use super::{MOVES, OTHER_CROWD, Setting, is_beyond};
@@ -16,12 +15,10 @@ use rand::RngExt;
 
 /// After so many rounds at most so many candidates are tried on, the best ones. With equal
 /// candidates the best of many costs more blocks than it gains.
-const FINALISTS: &[(usize, usize)] = &[(2, 2), (4, 1)];
+const FINALISTS: &[(usize, usize)] = &[(2, 2), (3, 1)];
 /// The same of a survey that begins with few candidates, because its blocks are long.
 const FINALISTS_OF_FEW: &[(usize, usize)] = &[(2, 1)];
 const FEW: usize = 2;
-/// Rounds after which a limit between the best two is tried, if there are not few.
-const REFINES_AT: usize = 2;
 /// Error probability of all surveys together, of a single one that closes the gate wrongly. It is
 /// spent once more by surveys that begin again.
 const ALPHA: f64 = 0.004;
@@ -80,8 +77,6 @@ pub(super) struct Survey {
     pub(super) what: What,
     reference: Setting,
     candidates: Vec<Candidate>,
-    /// How many candidates the survey begins with; the others are found between them.
-    planned: usize,
     /// Error probabilities of one candidate.
     alpha: Alpha,
     rounds: usize,
@@ -135,19 +130,17 @@ pub(super) struct Finding {
 
 impl Survey {
     pub(super) fn new(plan: Plan, aim: &Aim, rng: &mut Rng) -> Self {
-        // One more than the candidates, for the one that is found between them.
-        let candidates = (plan.candidates.len() + 1) as f64;
+        let is_few = plan.candidates.len() <= FEW;
+        let candidates = plan.candidates.len() as f64;
         let each = |alpha| AlphaSchedule::Logarithmic.alpha(alpha, plan.number) / candidates;
         let gain = each(ALPHA) / aim.endpoints() as f64;
         // Each neighbour that a limit moves to is confirmed again, at the number of this survey.
         let confirmations = if plan.what == What::Neighbours { f64::from(MOVES + 1) } else { 1.0 };
         let alpha = Alpha { gain, kept: each(ALPHA_KEPT) / confirmations };
-        let is_few = plan.candidates.len() <= FEW;
         let candidate = |setting| Candidate { setting, evidence: Evidence::new(), is_alive: true };
         let mut survey = Self {
             what: plan.what,
             reference: plan.reference,
-            planned: plan.candidates.len(),
             candidates: plan.candidates.into_iter().map(candidate).collect(),
             alpha,
             rounds: 0,
@@ -313,7 +306,6 @@ impl Survey {
         (self.rounds, self.blocks, self.hopeless_at) = (0, 0, None);
         let Alpha { gain, kept } = self.alpha;
         self.alpha = Alpha { gain: 0.5 * gain, kept: 0.5 * kept };
-        self.candidates.truncate(self.planned);
         for one in &mut self.candidates {
             (one.evidence, one.is_alive) = (Evidence::new(), true);
         }
@@ -449,10 +441,6 @@ impl Survey {
         }
         let most = self.finalists.iter().rev().find(|(rounds, _)| self.rounds >= *rounds);
         self.keep_best(most.map_or(usize::MAX, |(_, most)| *most), aim);
-        let is_few = self.candidates.len() <= FEW;
-        if self.what == What::Caps && self.rounds == REFINES_AT && !is_few {
-            self.refine(aim);
-        }
     }
 
     fn keep_best(&mut self, most: usize, aim: &Aim) {
@@ -461,20 +449,6 @@ impl Survey {
         for at in order.into_iter().skip(most) {
             self.candidates[at].is_alive = false;
         }
-    }
-
-    /// Adds the limit between the best and the next best, if they are neighbours.
-    fn refine(&mut self, aim: &Aim) {
-        let Some(best) = self.best(self.alive(), aim) else { return };
-        let others = (0..self.candidates.len()).filter(|at| at.abs_diff(best) == 1);
-        let Some(other) = self.best(others, aim) else { return };
-        let cap = |at: usize| match self.candidates[at].setting {
-            Setting::Flow { cap, .. } => cap,
-            Setting::Open | Setting::Rests { .. } => 0,
-        };
-        let Some(cap) = between(cap(best), cap(other)) else { return };
-        let setting = Setting::Flow { cap, batch: 1 };
-        self.candidates.push(Candidate { setting, evidence: Evidence::new(), is_alive: true });
     }
 }
 
@@ -520,8 +494,7 @@ mod tests {
     #[test]
     fn a_survey_that_restarts_has_the_candidates_it_was_planned_with() {
         let mut survey = survey(What::Caps, &[51, 28, 15, 8], 1);
-        let (setting, evidence) = (cap(20), Evidence::new());
-        survey.candidates.push(Candidate { setting, evidence, is_alive: true });
+        survey.drop_from(1);
         let mut rng = Rng::seed_from_u64(2);
         assert!(matches!(survey.restart(&aim(), &mut rng), Progress::GoesOn));
         let settings: Vec<Setting> = survey.candidates.iter().map(|one| one.setting).collect();

@@ -92,16 +92,16 @@ impl Auto {
             return;
         }
         let Stage::Surveying { survey, .. } = &mut self.stage else { return };
+        if let Some(expected_per_s) = survey.expected_per_s(&self.aim) {
+            let lost_s = self.window.charge_s(now, expected_per_s);
+            self.ledger.note(now, survey.setting(), lost_s);
+        }
         self.window.begin(now);
         self.turn.dropped += 1;
         if self.turn.dropped < DROPS_MAX {
-            return;
+            return self.check_ledger(now);
         }
         self.turn.dropped = 0;
-        if let Some(expected_per_s) = survey.expected_per_s(&self.aim) {
-            let lost_s = self.window.lacking_s(now, expected_per_s);
-            self.ledger.note(now, survey.setting(), lost_s);
-        }
         self.window.restart(now);
         let progress = survey.gives_up(&self.aim, &mut self.rng);
         self.goes_on(now, progress);
@@ -111,6 +111,8 @@ impl Auto {
 
 #[cfg(test)]
 mod tests {
+    use super::super::aim::Proof;
+    use super::super::confirmation::Confirmation;
     use super::super::{Config, Setting, Site, Workers};
     use super::*;
     use lull_control::Objective;
@@ -269,9 +271,37 @@ mod tests {
         assert!(gate.until(tries).is_some());
         let left_s = gate.auto.ledger.left_s(gate.now);
         // A third of what the open gate let through, in nearly a second.
-        (0..DROPS_MAX).for_each(|_| gate.look_after_change(30));
+        (0..3).for_each(|_| gate.look_after_change(30));
+        let lost_s = left_s - gate.auto.ledger.left_s(gate.now);
+        assert!((0.1..0.3).contains(&lost_s), "each is charged at once: {lost_s}");
+        (3..DROPS_MAX).for_each(|_| gate.look_after_change(30));
         let lost_s = left_s - gate.auto.ledger.left_s(gate.now);
         assert!((0.4..0.9).contains(&lost_s), "{lost_s}");
+    }
+
+    #[test]
+    fn an_open_block_of_a_pair_that_is_dropped_pays_for_what_it_lost() {
+        let mut auto = Auto::new(Config::default(), &Site::new(&[None], 2)).unwrap();
+        auto.setting = Setting::Flow { cap: 16, batch: 1 };
+        auto.hold(Nanos::ZERO, Nanos::ZERO, Some(1000.0));
+        let proof = Proof { alpha: 0.001, log_capital: 0.0 };
+        let mut pair = Confirmation::new(proof, Nanos::ZERO, Nanos::ZERO);
+        while !pair.is_open() {
+            pair.begin(&mut auto.rng);
+        }
+        auto.confirmation = Some(pair);
+        let mut gate = Gate::from_auto(auto);
+        let latency = Nanos::from_millis(60);
+        let few = [Answered { connection: 0, latency, queries: 30 }];
+        (0..2).for_each(|_| gate.look_at(&few));
+        let left_s = gate.auto.ledger.left_s(gate.now);
+        assert!(gate.auto.is_checked_open());
+        gate.auto.machine_changed();
+        gate.look_at(&few);
+        assert!(!gate.auto.is_paired());
+        // 60 answers in .2 s, of 1,000 a second.
+        let lost_s = left_s - gate.auto.ledger.left_s(gate.now);
+        assert!((0.13..0.15).contains(&lost_s), "{lost_s}");
     }
 
     #[test]

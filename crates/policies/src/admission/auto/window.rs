@@ -11,8 +11,8 @@ use lull_measure::{Latency, Nanos, Percentile};
 /// Mean latencies in a window, those at its beginning that do not count at most, and its longest.
 /// What was under way when it began ends meanwhile, and what then waits at a gate is admitted; as
 /// soon as all of that has ended, the window counts.
-const LATENCIES: f64 = 3.5;
-const WASH_OUT: f64 = 2.6;
+const LATENCIES: f64 = 3.0;
+const WASH_OUT: f64 = 2.4;
 const WINDOW_MAX: Nanos = Nanos::from_secs(8);
 /// From one window to the next its length falls to this share at most: what a long latency has
 /// left behind takes time to end.
@@ -62,7 +62,7 @@ pub(super) struct Window {
     /// Its length, and the shortest.
     length: Nanos,
     least: Nanos,
-    /// What does not count at its start.
+    /// What does not count at its start, at most.
     wash_out: Nanos,
     mean_s: f64,
     /// How many were under way in the last window.
@@ -77,7 +77,8 @@ pub(super) struct Window {
     latency: Latency,
     /// Those that were admitted under the setting.
     admitted: Survival,
-    /// Answers since the last result, counted or not.
+    /// Since when nothing was charged to the ledger, and answers since then, counted or not.
+    charged: Option<Nanos>,
     answers: u64,
     /// Time of which it is known how much was rest, and that much, in seconds.
     known_s: f64,
@@ -113,6 +114,7 @@ impl Window {
             counts_since: None,
             latency: Latency::default(),
             admitted: Survival::default(),
+            charged: None,
             answers: 0,
             known_s: 0.0,
             rested_s: 0.0,
@@ -132,6 +134,7 @@ impl Window {
         }
         let begun = *self.begun.get_or_insert(seen.now);
         self.since_result.get_or_insert(seen.now);
+        self.charged.get_or_insert(seen.now);
         let passed = self.listen(seen);
         self.answers += seen.answered.iter().map(|one| u64::from(one.queries)).sum::<u64>();
         let Some(since) = self.counts_since else {
@@ -143,7 +146,7 @@ impl Window {
         };
         self.count(seen, passed, since);
         let took = seen.now.saturating_sub(since);
-        if seen.now.saturating_sub(begun) < self.length || took == Nanos::ZERO {
+        if !self.is_over(seen.now.saturating_sub(begun), took) {
             return None;
         }
         self.close(seen, took)
@@ -170,6 +173,13 @@ impl Window {
     /// Returns the part of a window that does not count.
     pub(super) const fn wash_out(&self) -> Nanos {
         self.wash_out
+    }
+
+    /// Whether a window of this age, of which so much counts, is over: earlier if what was under
+    /// way when it began ended early.
+    fn is_over(&self, age: Nanos, counted: Nanos) -> bool {
+        let most = self.length.saturating_sub(self.wash_out);
+        counted > Nanos::ZERO && age >= self.least && (counted >= most || age >= self.length)
     }
 
     /// Returns for how long the setting has been in force without a result.
@@ -288,15 +298,23 @@ impl Window {
         seen.under_way.as_ref().is_ok_and(|ages| ages.len() as f64 >= least)
     }
 
-    /// Returns how much of the throughput that was expected is lacking since the last result, in
-    /// seconds of it.
+    /// Returns how much of the throughput that was expected is lacking since the last result or
+    /// charge, in seconds of it.
     pub(super) fn lacking_s(&self, now: Nanos, expected_per_s: f64) -> f64 {
-        self.passed(now).as_secs_f64() - self.answers as f64 / expected_per_s
+        let span = now.saturating_sub(self.charged.unwrap_or(now));
+        span.as_secs_f64() - self.answers as f64 / expected_per_s
+    }
+
+    /// Returns the same, which is charged by that.
+    pub(super) fn charge_s(&mut self, now: Nanos, expected_per_s: f64) -> f64 {
+        let lost_s = self.lacking_s(now, expected_per_s);
+        (self.charged, self.answers) = (Some(now), 0);
+        lost_s
     }
 
     /// Begins a window of a setting that begins now, or goes on after a result.
     pub(super) fn restart(&mut self, now: Nanos) {
-        (self.since_result, self.answers) = (Some(now), 0);
+        (self.since_result, self.charged, self.answers) = (Some(now), Some(now), 0);
         self.begin(now);
     }
 
