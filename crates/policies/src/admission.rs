@@ -6,6 +6,7 @@
 
 pub(crate) mod apples;
 pub(crate) mod auto;
+mod cap_search;
 pub(crate) mod cinnamon;
 pub(crate) mod envoy_gradient;
 pub(crate) mod gate_fifo;

@@ -1,6 +1,5 @@
 //! What several policies use: regions of resources, periods, estimators, plans.
 
-pub(crate) mod cap_search;
 pub(crate) mod clusters;
 pub(crate) mod compliance;
 pub(crate) mod descent;

@@ -1,7 +1,8 @@
 //! Epochs in which the policy decides nothing, because the gate of a server is surveyed.
 //!
 //! An admission controller that compares settings of its gate changes the latency of its app. A
-//! policy that answers with a knob would spoil the comparison, and learn from what it did not cause.
+//! policy that answers with a knob would spoil the comparison, and learn from what it did not
+//! cause.
 //! The policy decides all the same before its first decision, in an epoch with a broken bound, a
 //! foreign change or an app that arrived or departed, in the SLO-safe state, and after two minutes.
 

@@ -17,10 +17,10 @@
 //! throughput no lower than that of self-serving threads at 512 connections.
 
 use super::AdmissionKind;
+use super::cap_search::CapSearch;
 use super::gate_fifo::InTurn;
 use crate::config::{config, positive_time, read, text, within};
 use crate::entry::{ConfigSchema, Entry};
-use crate::toolkit::cap_search::CapSearch;
 use lull_control::PolicyError;
 use lull_measure::Nanos;
 

@@ -29,7 +29,7 @@
 //!
 //! The result holds for 60 s, 120 s, ... 16 min while it stays the same. When the load has changed
 //! (`change.rs`) the gate opens and a survey begins: for a tenth of the time at most. A block takes
-//! .3 s or up to 3 mean latencies, of which the first 2.4, or a quarter, do not count (`window.rs`).
+//! .3 s or up to 3 mean latencies; the first 2.4, or a quarter, do not count (`window.rs`).
 //!
 //! *Better* depends on the goal: more throughput; a lower tail for at most a stated loss of
 //! throughput; or either without harm to the other. The default follows from the objectives:

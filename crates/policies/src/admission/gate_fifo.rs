@@ -13,9 +13,9 @@
 //! AppleS and REEF: tails of a ring of single queries are nearly flat.
 
 use super::AdmissionKind;
+use super::cap_search::CapSearch;
 use crate::config::{config, positive_time, read, text, within};
 use crate::entry::{ConfigSchema, Entry};
-use crate::toolkit::cap_search::CapSearch;
 use lull_control::PolicyError;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
 use lull_measure::Nanos;

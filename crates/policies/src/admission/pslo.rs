@@ -18,10 +18,10 @@
 //! Checked against: REEF's objectives (4 of p95 20 ms, 4 of p99 40 ms, 8 of
 //! p99.9 60 ms among 512 connections) in `lull lab run reef-policies`.
 
+use super::cap_search::CapSearch;
 use super::{AdmissionKind, Site};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
-use crate::toolkit::cap_search::CapSearch;
 use crate::toolkit::quota::Quota;
 use lull_control::admission::{Admission, Pace, RoundLimits, Seen};
 use lull_control::{Objective, PolicyError};

@@ -46,10 +46,10 @@
 //!
 //! Checked against: `lull lab run reef-batch`, `reef-lambda`, `reef-policies`.
 
+use super::cap_search::CapSearch;
 use super::{AdmissionKind, Site};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry, Registry};
-use crate::toolkit::cap_search::CapSearch;
 use crate::toolkit::load_limit::LoadLimit;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, RoundSeen, Seen};
 use lull_control::{Objective, PolicyError};

@@ -1,4 +1,4 @@
-//! The fewest transactions at a time that cost a live server nothing, found from the open gate down.
+//! The fewest transactions at a time that cost a live server nothing, from the open gate down.
 //!
 //! [`super::knee`] begins with one worker. On a live server that costs most of the throughput while
 //! the search lasts, and it may end too low: the gate counts slots, and a slot whose client is on
@@ -28,7 +28,7 @@ const PAIRS_OF_LOSS: usize = 4;
 /// is loosened.
 const KEPT: f64 = 0.97;
 const LOST: f64 = 0.98;
-/// Windows between two open ones beside a limit, and windows of an open gate before the next search.
+/// Windows between two open ones beside a limit, and of an open gate before the next search.
 const REST: u32 = 15;
 const RETRY: u32 = 60;
 /// Answers of a window that count as a result.
@@ -50,7 +50,7 @@ pub(crate) struct Descent {
     /// The limit that is compared, and the last one that was kept.
     cap: u32,
     kept: Option<u32>,
-    /// Logarithm of the throughput in the limit's last window, and of its ratios to the open gate's.
+    /// Logarithms of the throughput in the limit's last window, and of ratios to the open gate's.
     limited: f64,
     ratios: Vec<f64>,
     /// Sum and number of the logarithms of the open gate's throughputs.

@@ -98,8 +98,8 @@ impl Ratios {
         self.below.is_shown(alpha)
     }
 
-    /// Returns whether the ratio is probably below `wanted`, after two blocks at least. This ends the
-    /// trial of a setting; it never closes a gate.
+    /// Returns whether the ratio is probably below `wanted`, after two blocks at least. This ends
+    /// the trial of a setting; it never closes a gate.
     pub(super) fn is_unlikely(&self, wanted: f64) -> bool {
         let logs = self.logs(CLIP);
         let Some(Spread { mean, .. }) = Spread::from_values(&logs) else { return false };

@@ -166,7 +166,7 @@ struct Decisions {
 }
 
 impl Decisions {
-    fn of(server: Server, starts: u64) -> Self {
+    fn measure(server: Server, starts: u64) -> Self {
         let mut all = Self { times: Vec::new(), closed: 0, blocks: Vec::new() };
         for seed in 0..starts {
             let found = Loop::new(server, "", seed).first_decision(Nanos::from_secs(300));
@@ -208,7 +208,7 @@ fn the_times_of_the_documentation() {
     let starts = std::env::var("LULL_STARTS");
     let starts = starts.map_or(7, |text| text.parse().expect("LULL_STARTS is a number"));
     for (name, server) in CONTENDED {
-        let all = Decisions::of(server, starts);
+        let all = Decisions::measure(server, starts);
         let closed = all.closed;
         let [median, ninety, worst] = [0.5, 0.9, 1.0].map(|share| all.within(share));
         let blocks = all.blocks.get(closed / 2).copied().unwrap_or(0);
@@ -220,7 +220,7 @@ fn the_times_of_the_documentation() {
     }
     for clients in [64, 128, 400, 512] {
         let server = Server { is_gated: false, ..server(clients, 1500.0, 0.7, 0.5) };
-        let all = Decisions::of(server, starts);
+        let all = Decisions::measure(server, starts);
         let (closed, median) = (all.closed, all.within(0.5));
         println!("{clients}, alike: {closed} of {starts} closed; median {median:.1} s");
         assert_eq!(closed, 0, "{clients} clients, limits without an effect");
@@ -230,7 +230,7 @@ fn the_times_of_the_documentation() {
 #[test]
 fn a_limit_that_helps_is_found_within_seconds() {
     for (name, server) in CONTENDED {
-        let Decisions { times, closed, .. } = Decisions::of(server, 7);
+        let Decisions { times, closed, .. } = Decisions::measure(server, 7);
         let most = [16.0, 25.0, 90.0][(server.clients / 128).min(2)];
         assert!(closed >= 6 && times[3] <= most, "{name}: {closed} of 7 closed, {times:?}");
     }

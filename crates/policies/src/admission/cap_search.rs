@@ -1,9 +1,9 @@
 //! A search for a concurrency limit: up from one worker, or on a live server down from the open
 //! gate.
 
-use super::descent::Descent;
-use super::knee::Knee;
-use crate::admission::Site;
+use super::Site;
+use crate::toolkit::descent::Descent;
+use crate::toolkit::knee::Knee;
 use lull_control::admission::Seen;
 use lull_measure::Nanos;
 
