@@ -8,6 +8,7 @@ use crate::support::agent::Agent;
 use crate::support::scene::Scene;
 use crate::support::{free_port, is_root, skip, wait_for};
 use std::fs::Permissions;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
@@ -24,7 +25,8 @@ impl Cluster {
     fn start(scene: &Scene) -> Self {
         let key = scene.write("key", &"a key of this test only ".repeat(4));
         std::fs::set_permissions(&key, Permissions::from_mode(0o400)).unwrap();
-        let config = scene.write("slurm.conf", &config(scene));
+        let ports = [free_port(), free_port()];
+        let config = scene.write("slurm.conf", &config(scene, ports));
         let daemon = |line: &str| {
             let mut command = scene.shell(line);
             command.env("SLURM_CONF", &config);
@@ -35,8 +37,11 @@ impl Cluster {
              --pid-file=$PWD/munge.pid --log-file=$PWD/munge.log --seed-file=$PWD/munge.seed",
         );
         wait_for("munged's socket", || scene.path("munge.socket").exists());
-        let daemons =
-            [munged, daemon("exec slurmctld -D"), daemon("exec slurmd -D -N $(hostname -s)")];
+        let mut controller = daemon("exec slurmctld -D");
+        // slurmd registers with slurmctld when it starts, and else only when it tries again.
+        controller
+            .wait_for("slurmctld's port", || TcpStream::connect(("127.0.0.1", ports[0])).is_ok());
+        let daemons = [munged, controller, daemon("exec slurmd -D -N $(hostname -s)")];
         wait_for("an idle node", || {
             let mut state = scene.shell("sinfo --noheader --format=%t");
             let state = state.env("SLURM_CONF", &config).output().unwrap();
@@ -46,10 +51,13 @@ impl Cluster {
     }
 }
 
-/// A configuration with all files in the scene.
-fn config(scene: &Scene) -> String {
-    let (place, ports) = (scene.path(""), [free_port(), free_port()]);
-    let (place, [control, node]) = (place.display(), ports);
+/// A configuration with all files in the scene, and the ports of slurmctld and slurmd.
+///
+/// `sbatch --wait` polls after 2 s and then every 8 s; with the default of `MinJobAge` the interval
+/// grows to 32 s. An ended job is kept for two intervals, so that a late poll still finds it.
+fn config(scene: &Scene, [control, node]: [u16; 2]) -> String {
+    let place = scene.path("");
+    let place = place.display();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let host = host.split('.').next().unwrap();
     format!(
@@ -74,6 +82,8 @@ fn config(scene: &Scene) -> String {
          SelectTypeParameters=CR_CPU\n\
          MpiDefault=none\n\
          ReturnToService=2\n\
+         MinJobAge=16\n\
+         SchedulerParameters=batch_sched_delay=0,sched_interval=2\n\
          NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN\n\
          PartitionName=all Nodes=ALL Default=YES State=UP\n"
     )
