@@ -78,6 +78,7 @@ pub(super) struct Comparison {
     workloads: &'static [Workload],
     /// How many of them, from the first on, take part in the form of ten minutes.
     short: usize,
+    /// Whether the long form draws [`PICTURE`].
     has_picture: bool,
 }
 
@@ -201,16 +202,21 @@ pub(super) fn measure(
     let count = if context.is_full { comparison.workloads.len() } else { comparison.short };
     let (workloads, pace) = (&comparison.workloads[..count], pace(context.is_full, count));
     let (gated, advices) = Gated::new(comparison.engine, workloads, lull, scratch.path())?;
+    let mut counts = Vec::new();
     for (workload, advice) in workloads.iter().zip(&advices) {
         let title = workload.title();
         eprintln!("  {title}");
         let rounds = gated.run(workload, pace, context.is_full).with_context(|| title.clone())?;
-        let drawn = rounds.rows(workload, advice, report).with_context(|| title.clone())?;
-        if let Some(picture) = drawn.filter(|_| comparison.has_picture) {
+        counts.push(rounds.blocks.len());
+        rounds.rows(workload, advice, report).with_context(|| title.clone())?;
+        if comparison.draws(context.is_full)
+            && let Some(picture) = rounds.picture(&title)?
+        {
             std::fs::write(context.root.join(PICTURE), picture)?;
         }
     }
-    report.note(note(comparison, &gated.version, pace, processes(context.is_full)));
+    let processes = processes(context.is_full);
+    report.note(note(comparison, &gated.version, pace, processes, &counts));
     Ok(())
 }
 
@@ -223,7 +229,14 @@ fn pace(is_full: bool, count: usize) -> Pace {
     Pace { interval_s: SHORT_INTERVAL_S, rounds_max: usize::MAX, budget }
 }
 
-fn note(comparison: &Comparison, version: &str, pace: Pace, processes: u64) -> String {
+/// How a comparison was measured; `counts` has the rounds of each load on all processes.
+fn note(
+    comparison: &Comparison,
+    version: &str,
+    pace: Pace,
+    processes: u64,
+    counts: &[usize],
+) -> String {
     let mut clients: Vec<&str> =
         comparison.workloads.iter().map(|one| one.transactions.client()).collect();
     clients.dedup();
@@ -233,19 +246,28 @@ fn note(comparison: &Comparison, version: &str, pace: Pace, processes: u64) -> S
         Engine::MySql => "MySQL in memory",
         Engine::Postgres(_) => "PostgreSQL without fsync and autovacuum, synchronous_commit off",
     };
+    let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
     format!(
-        "{server}, {version}, processes: {processes}; {} on the same cores, one with all its \
-         connections on each process. A round has a block of each setting in random order, with \
-         an agent of its own. A block counts the client's last interval of {} s, after one that \
-         passes, two for a controller, and until the interval after its first decision for auto, \
-         40 s at most (undecided counts as 60 s). Transactions are those of the client, new orders \
-         for TPC-C, and latency is theirs. The rows with ± are geometric means of ratios within a \
-         round with their 95 % intervals (Student's t of the logarithm). A lead is the ratio of \
-         throughput where p99 is at most 1.1 of the other's, or the inverse ratio of p99 where \
-         throughput is at least 0.97 of it.",
+        "{server}, {version}, processes: {processes}, rounds of each load: {}; {} on the same \
+         cores, one with all its connections on each process. A round has a block of each setting \
+         in random order, with an agent of its own. A block counts the client's last interval of \
+         {} s, after one that passes, two for a controller, and until the interval after its first \
+         decision for auto, 40 s at most (undecided counts as 60 s). Transactions are those of the \
+         client, new orders for TPC-C, and latency is theirs. The rows with ± are geometric means \
+         of ratios within a round with their 95 % intervals (Student's t of the logarithm). A lead \
+         is the ratio of throughput where p99 is at most 1.1 of the other's, or the inverse ratio \
+         of p99 where throughput is at least 0.97 of it.",
+        counts.join(", "),
         clients.join(", "),
         pace.interval_s
     )
+}
+
+impl Comparison {
+    /// Whether the picture of the documents is drawn: two rounds are too few for it.
+    fn draws(&self, is_full: bool) -> bool {
+        self.has_picture && is_full
+    }
 }
 
 impl Workload {
@@ -343,7 +365,8 @@ impl Gated {
                 log.extend(client::take_log(&site.scratch, connections)?);
             }
         }
-        Ok(Rounds { settings, blocks, log: transactions.has_log().then_some(log) })
+        let log = transactions.has_log().then_some(log);
+        Ok(Rounds { settings, blocks, log, is_full })
     }
 }
 
@@ -372,17 +395,14 @@ struct Rounds {
     settings: Vec<Setting>,
     blocks: Vec<Vec<Block>>,
     log: Option<Vec<Transaction>>,
+    /// Whether they are of the long form.
+    is_full: bool,
 }
 
 impl Rounds {
-    /// Adds the rows; returns a picture where the client logs transactions.
-    fn rows(
-        &self,
-        workload: &Workload,
-        advice: &Advice,
-        report: &mut Report,
-    ) -> Result<Option<String>> {
-        let Self { settings, blocks, log } = self;
+    /// Adds the rows.
+    fn rows(&self, workload: &Workload, advice: &Advice, report: &mut Report) -> Result<()> {
+        let Self { settings, blocks, log, is_full } = self;
         let outcome = |block: &Block| match log {
             Some(log) => client::outcome(log, block.counted_s),
             None => workload.transactions.read(&block.report),
@@ -393,11 +413,17 @@ impl Rounds {
         let outcomes = &outcomes?;
         let decided_s: Vec<Option<f64>> = blocks.iter().map(|round| round[1].decided_s).collect();
         let (title, decides_s) = (&workload.title(), workload.decides_s);
-        let table = Table { title, settings, outcomes, decided_s: &decided_s, decides_s };
+        let (decided_s, is_full) = (&decided_s, *is_full);
+        let table = Table { title, settings, outcomes, decided_s, decides_s, is_full };
         table.rows(report)?;
         advice.rows(title, table.gain()?, report);
-        let drawn = log.as_ref().map(|log| picture::draw(title, settings, blocks, log));
-        drawn.transpose()
+        Ok(())
+    }
+
+    /// Draws them, if the client logs transactions.
+    fn picture(&self, title: &str) -> Result<Option<String>> {
+        let log = self.log.as_ref();
+        log.map(|log| picture::draw(title, &self.settings, &self.blocks, log)).transpose()
     }
 }
 
@@ -423,6 +449,19 @@ mod tests {
             let is_postgres = matches!(one.engine, Engine::Postgres(_));
             assert!(one.workloads.iter().all(|load| load.transactions.has_log() == is_postgres));
         }
+    }
+
+    #[test]
+    fn only_the_long_form_of_contended_rows_replaces_the_picture_of_the_documents() {
+        assert!(HOT_ROWS.draws(true));
+        assert_eq!(ALL.iter().filter(|one| one.draws(true)).count(), 1);
+        assert!(ALL.iter().all(|one| !one.draws(false)));
+    }
+
+    #[test]
+    fn the_note_has_the_rounds_of_each_load() {
+        let note = note(&SCRIPTS, "10.11", pace(false, 3), 1, &[3, 2, 2]);
+        assert!(note.contains("processes: 1, rounds of each load: 3, 2, 2; sysbench"), "{note}");
     }
 
     #[test]
