@@ -90,6 +90,8 @@ fn run(context: &Context) -> Result<Report> {
     let (wheel, site) = install_wheel(context, &python)?;
     let lull = context.build("lull-cli", "lull")?;
     let programs = Programs { lull, python, site, root: context.root.clone() };
+    // The sweeps come first, so that a failure of Ray does not discard the rounds.
+    let sweeps = programs.sweeps()?;
     let mut rounds = Rounds::default();
     let mut rng = Rng::seed_from_u64(1);
     // The first round warms up.
@@ -103,7 +105,6 @@ fn run(context: &Context) -> Result<Report> {
             rounds = Rounds::default();
         }
     }
-    let sweeps = programs.sweeps()?;
     report(&rounds, &sweeps, &wheel, &programs)
 }
 
