@@ -2,8 +2,8 @@
 //!
 //! A [`Discovery`] is handed to [`Agent::discovery`](crate::Agent::discovery). The session calls
 //! [`Discovery::poll`] between epochs, and within them when there is something new, and gives each
-//! workload a free app of its template (`[[match]]` with `pods`). It passes on what happens to a workload by
-//! [`Discovery::report`].
+//! workload a free app of its template (`[[match]]` with `pods`). It passes on what happens to a
+//! workload by [`Discovery::report`].
 
 use lull_control::Objective;
 use lull_measure::{Gauge, Nanos};
