@@ -13,7 +13,7 @@ _TASKS_PER_CPU = 2
 
 
 class Ray:
-    """Tasks of the cluster that the driver is connected to; without one, of a local cluster."""
+    """Tasks of the cluster of `ray.init`, of that which RAY_ADDRESS names, or of a local one."""
 
     def __init__(self, job: Job, count: int | None) -> None:
         try:

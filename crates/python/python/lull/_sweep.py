@@ -71,8 +71,9 @@ def sweep(
         Called with the finished and all cells after each cell. Without it a bar is shown on
         standard error if that is a terminal.
     engine : str
-        "processes" on this machine, or "ray": the cluster that `ray.init` has connected to, or
-        else a local one for the time of the call. It needs `pip install "lull[ray]"`.
+        "processes" on this machine, or "ray": the cluster that `ray.init` has connected to or
+        RAY_ADDRESS names, or else a local one for the time of the call. It needs
+        `pip install "lull[ray]"`.
     path : str or os.PathLike, optional
         A directory that gets the rows as Parquet files while the sweep runs. Cells that are in
         it are not run again, so that a killed sweep goes on where it was. It needs pyarrow.
