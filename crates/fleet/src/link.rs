@@ -30,6 +30,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(10);
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Shortest time between two watchers that connect to the same socket of a container runtime, which
+/// ends a connection without an answer in time and keeps its socket.
+const RUNTIME_RETRY: Duration = Duration::from_secs(300);
 /// Most findings that wait for the session.
 const FINDINGS_MAX: usize = 8_192;
 
@@ -158,17 +161,21 @@ impl Link {
         Some(SocketIdentity(metadata.ino(), metadata.ctime(), metadata.ctime_nsec()))
     }
 
-    /// Starts another watcher if this one does not follow the container runtime, which has made
-    /// a new socket since: only a watcher that has not given up its rights can connect to it.
-    fn rejoin_runtime(&mut self) {
+    /// Starts another watcher if this one does not follow the container runtime, and the runtime
+    /// has made a new socket since, or [`RUNTIME_RETRY`] has passed: only a watcher that has not
+    /// given up its rights can connect to it.
+    fn rejoin_runtime(&mut self, now: Instant) {
         if self.follows_runtime != Some(false) {
             return;
         }
         let socket = self.runtime_socket();
-        if socket.is_some() && socket != self.socket {
+        let is_new = socket != self.socket;
+        let is_due = now.saturating_duration_since(self.spawned) >= RUNTIME_RETRY;
+        if socket.is_some() && (is_new || is_due) {
             self.ending.extend(self.child.take().map(WatcherChild::end));
             (self.follows_runtime, self.due) = (None, None);
-            let why = "to follow the container runtime at its new socket";
+            let place = if is_new { "at its new socket" } else { "again" };
+            let why = format!("to follow the container runtime {place}");
             self.notice(format!("the watcher of the pods is started again, {why}"));
         }
     }
@@ -351,7 +358,7 @@ impl Discovery for Link {
     fn poll(&mut self) -> Vec<Finding> {
         let now = Instant::now();
         self.ending.retain_mut(|process| process.end_status(now).is_none());
-        self.rejoin_runtime();
+        self.rejoin_runtime(now);
         self.revive(now);
         if let Some(child) = &mut self.child {
             let (messages, received) = child.receive();

@@ -124,24 +124,46 @@ fn a_watcher_without_a_runtime_is_replaced_once_there_is_a_new_socket() {
     let mut node = Node::new();
     let socket = node.tree.path().join("nri.sock");
     node.link.setup.begin.nri = Some(socket.display().to_string());
-    node.link.rejoin_runtime();
+    node.link.rejoin_runtime(node.now);
     assert!(node.found().is_empty(), "the watcher has not said yet whether it has a runtime");
     node.say(FromWatcher::Runtime(false));
-    node.link.rejoin_runtime();
+    node.link.rejoin_runtime(node.now);
     assert!(node.found().is_empty() && node.link.child.is_some(), "there is no socket");
     std::fs::write(&socket, "").unwrap();
-    node.link.rejoin_runtime();
+    node.link.rejoin_runtime(node.now);
     assert!(node.found()[0].contains("its new socket") && node.link.child.is_none());
     node.link.revive(node.now);
     assert!(node.link.child.is_some());
     node.say(FromWatcher::Runtime(false));
-    node.link.rejoin_runtime();
+    node.link.rejoin_runtime(node.now);
     assert!(node.found().is_empty(), "that socket was tried");
     node.say(FromWatcher::Runtime(true));
     std::fs::remove_file(&socket).unwrap();
     std::fs::write(&socket, "").unwrap();
-    node.link.rejoin_runtime();
+    node.link.rejoin_runtime(node.now);
     assert!(node.found().is_empty(), "a watcher that follows a runtime stays");
+}
+
+#[test]
+fn a_runtime_that_has_dropped_the_watcher_and_kept_its_socket_is_joined_again_later() {
+    let mut node = Node::new();
+    let socket = node.tree.path().join("nri.sock");
+    std::fs::write(&socket, "").unwrap();
+    node.link.setup.begin.nri = Some(socket.display().to_string());
+    node.link.socket = node.link.runtime_socket();
+    let spawned = node.link.spawned;
+    node.say(FromWatcher::Runtime(true));
+    node.link.rejoin_runtime(spawned + RUNTIME_RETRY);
+    assert!(node.found().is_empty(), "a watcher that follows a runtime stays");
+    node.say(FromWatcher::Runtime(false));
+    node.link.rejoin_runtime(spawned + RUNTIME_RETRY / 2);
+    assert!(node.found().is_empty() && node.link.child.is_some(), "not so soon");
+    node.link.rejoin_runtime(spawned + RUNTIME_RETRY);
+    let found = node.found();
+    assert!(found[0].ends_with("to follow the container runtime again"), "{found:?}");
+    assert!(node.link.child.is_none());
+    node.link.revive(spawned + RUNTIME_RETRY);
+    assert!(node.link.child.is_some() && node.link.follows_runtime.is_none());
 }
 
 #[test]
