@@ -7,7 +7,8 @@
 //!
 //! The watcher connects before it gives up its rights, because the socket is root's. A connection
 //! that has ended is made again by another watcher, which the agent starts once the runtime has a
-//! new socket. Bytes and messages are in `trunk` and `message`, the protocol in `session`.
+//! new socket, and at the same one at most every five minutes. Bytes and messages are in `trunk`
+//! and `message`, the protocol in `session`.
 
 mod message;
 mod session;
@@ -105,6 +106,16 @@ pub(crate) async fn next(
         Some(reports) => reports.recv().await.unwrap_or(Err(PluginError::Closed)),
         None => std::future::pending().await,
     }
+}
+
+/// Waits for the first report, which lists all containers; `None` if no runtime is followed or it
+/// does not come in time.
+pub(crate) async fn first(
+    reports: Option<&mut Reports>,
+    within: Duration,
+) -> Option<Result<Vec<ContainerChange>, PluginError>> {
+    let reports = reports?;
+    tokio::time::timeout(within, next(Some(reports))).await.ok()
 }
 
 /// A connection with a runtime.

@@ -30,6 +30,7 @@ use std::io::{ErrorKind, Read, stdin};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -39,6 +40,8 @@ use tokio::task::LocalSet;
 const PROBE_EVERY: Duration = Duration::from_secs(30);
 /// The same while it did not answer.
 const PROBE_WHILE_LOST: Duration = Duration::from_secs(3);
+/// How long the first listing of the container runtime is awaited.
+const LISTING_WAIT: Duration = Duration::from_secs(1);
 /// Events that wait to be published.
 const EVENTS_MAX: usize = 64;
 
@@ -83,6 +86,7 @@ pub fn run() -> anyhow::Result<()> {
         };
         let mut watcher = Watcher::new(begin.node, config, table, out)?;
         watcher.follow_runtime(container_runtime);
+        watcher.await_listing().await;
         watcher.serve(frames).await
     })
 }
@@ -215,6 +219,15 @@ impl<'a> Watcher<'a> {
         }
     }
 
+    /// Takes in the first listing of the container runtime, before there is one of the pods. In the
+    /// other order each pod would be judged by its status first, and those of which the runtime
+    /// knows more would end and begin again whenever a watcher starts.
+    async fn await_listing(&mut self) {
+        if let Some(report) = nri::first(self.reports.as_mut(), LISTING_WAIT).await {
+            self.take_report(report);
+        }
+    }
+
     fn lose_runtime(&mut self, why: &str) {
         self.reports = None;
         self.table.lose_containers();
@@ -289,7 +302,7 @@ impl<'a> Watcher<'a> {
                 report = nri::next(self.reports.as_mut()) => self.take_report(report),
                 () = tokio::time::sleep(probe_in) => {
                     self.note_held();
-                    next = self.probe().await;
+                    next = self.probe().await?;
                     probed = Instant::now();
                 }
             }
@@ -322,20 +335,36 @@ impl<'a> Watcher<'a> {
     /// Checks whether the API server answers, unless it wants to be left alone. After a time
     /// without answers the watches begin again, because their connections may hang. Watches that
     /// were refused begin again by themselves, with growing waits.
-    async fn probe(&mut self) -> Next {
+    async fn probe(&mut self) -> anyhow::Result<Next> {
         if !self.throttle.remaining(Instant::now()).is_zero() {
-            return Next::GoesOn;
+            return Ok(Next::GoesOn);
         }
         let was_lost = self.health.is_lost();
-        match api::probe(&self.client).await {
-            Ok(()) if self.health.is_refused() => Next::GoesOn,
+        match self.answer_to_probe().await? {
+            Ok(()) if self.health.is_refused() => {}
             Ok(()) => {
                 self.health.hear(Instant::now());
-                if was_lost { Next::Restarts } else { Next::GoesOn }
+                if was_lost {
+                    return Ok(Next::Restarts);
+                }
             }
-            Err(why) => {
-                self.health.lose(why, false);
-                Next::GoesOn
+            Err(why) => self.health.lose(why, false),
+        }
+        Ok(Next::GoesOn)
+    }
+
+    /// Queries the API server. A server that hangs takes seconds to be given up, in which the
+    /// reports of the container runtime reach the agent.
+    async fn answer_to_probe(&mut self) -> anyhow::Result<Result<(), String>> {
+        let client = self.client.clone();
+        let mut probe = pin!(api::probe(&client));
+        loop {
+            tokio::select! {
+                answer = &mut probe => return Ok(answer),
+                report = nri::next(self.reports.as_mut()) => {
+                    self.take_report(report);
+                    self.flush().await?;
+                }
             }
         }
     }

@@ -78,3 +78,21 @@ fn a_runtime_is_answered_before_its_reports_are_read_and_its_end_is_one() {
     });
     thread.join().unwrap();
 }
+
+#[test]
+fn the_first_report_is_awaited_but_not_for_ever() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (soon, later) = (Duration::from_millis(1), Duration::from_secs(600));
+    runtime.block_on(async {
+        assert!(first(None, later).await.is_none(), "no runtime is followed");
+        let (sender, mut reports) = mpsc::channel(1);
+        assert!(first(Some(&mut reports), soon).await.is_none(), "a runtime that says nothing");
+        let listing = ContainerChange::All(Vec::new());
+        let report = async { sender.send(Ok(vec![listing.clone()])).await.unwrap() };
+        let (report, ()) = tokio::join!(first(Some(&mut reports), later), report);
+        assert_eq!(report.unwrap().unwrap(), [listing]);
+        drop(sender);
+        let end = first(Some(&mut reports), later).await;
+        assert!(matches!(end, Some(Err(PluginError::Closed))), "{end:?}");
+    });
+}
