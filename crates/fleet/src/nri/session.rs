@@ -27,6 +27,8 @@ const NAME: &str = "lull";
 const INDEX: &str = "90";
 /// Most containers of a listing. A node of 1,024 pods has fewer.
 pub(crate) const CONTAINERS_MAX: usize = 16_384;
+/// Longest name of a container. Kubernetes allows 63 bytes.
+const NAME_MAX: usize = 253;
 /// The stream of the only call of the plug-in.
 const REGISTRATION: u32 = 1;
 
@@ -183,7 +185,8 @@ impl Session {
     fn synchronize(&mut self, part: Synchronize) -> Result<Vec<u8>, SessionError> {
         let Synchronize { pods, containers, more } = part;
         self.sandboxes.extend(pods.into_iter().map(|pod| (pod.id, pod.uid)));
-        self.listed.extend(containers.into_iter().filter(|one| one.state == CONTAINER_RUNNING));
+        let runs = |one: &Container| one.state == CONTAINER_RUNNING && is_sound(one);
+        self.listed.extend(containers.into_iter().filter(runs));
         if self.listed.len().max(self.sandboxes.len()) > CONTAINERS_MAX {
             return Err(SessionError::TooMany);
         }
@@ -228,15 +231,19 @@ impl Session {
     /// A container of a pod; `None` if it is no container of a kubelet's.
     fn read(&self, container: Container, pod: &str) -> Option<RuntimeContainer> {
         let id = self.id(&container.id)?;
-        let cpus = container.cpus();
-        let is_sound = is_uid(pod) && is_cpus(cpus);
-        let (pod, cpus) = (pod.to_owned(), cpus.to_owned());
-        is_sound.then_some(RuntimeContainer { id, pod, name: container.name, cpus })
+        let is_known = is_uid(pod) && is_sound(&container);
+        let (pod, cpus) = (pod.to_owned(), container.cpus().to_owned());
+        is_known.then_some(RuntimeContainer { id, pod, name: container.name, cpus })
     }
 
     fn id(&self, hex: &str) -> Option<ContainerId> {
         ContainerId::parse(self.runtime?, hex)
     }
+}
+
+/// Whether the texts of a container are such as a kubelet's container has.
+fn is_sound(container: &Container) -> bool {
+    container.name.len() <= NAME_MAX && is_cpus(container.cpus())
 }
 
 /// Reads the answer to the registration.

@@ -73,6 +73,11 @@ fn container(digit: &str, sandbox: &str, state: i32, cpus: &str) -> Container {
     }
 }
 
+/// A container with a name of so many bytes.
+fn named(length: usize, container: Container) -> Container {
+    Container { name: "n".repeat(length), ..container }
+}
+
 fn about(pod: &str, container: Container) -> ContainerEvent {
     ContainerEvent { pod: Some(sandbox("s", pod)), container: Some(container) }
 }
@@ -103,6 +108,7 @@ fn a_listing_comes_in_parts_and_has_the_containers_that_run() {
             container("2", "s2", CONTAINER_RUNNING, "0-1"),
             container("3", "s2", CONTAINER_RUNNING + 1, ""),
             container("4", "unknown", CONTAINER_RUNNING, ""),
+            named(NAME_MAX + 1, container("5", "s2", CONTAINER_RUNNING, "")),
         ],
         more: false,
     };
@@ -159,6 +165,10 @@ fn what_cannot_be_answered_is_refused_and_nothing_is_reported() {
         let (changes, answer) = node.call("PostStartContainer", &event).unwrap();
         assert_eq!((changes, answer.status), (Vec::new(), None), "{pod:?} {cpus:?}");
     }
+    let longest = about("a-1", named(NAME_MAX, container("1", "s", 0, "")));
+    assert_eq!(node.call("PostStartContainer", &longest).unwrap().0.len(), 1);
+    let longer = about("a-1", named(NAME_MAX + 1, container("1", "s", 0, "")));
+    assert_eq!(node.call("PostStartContainer", &longer).unwrap().0, []);
     let short = Container { id: "12".to_owned(), ..container("1", "s", 0, "") };
     assert_eq!(node.call("PostStartContainer", &about("a-1", short)).unwrap().0, []);
 }
