@@ -2,7 +2,7 @@
 
 use super::node;
 use super::runtime;
-use super::server::{END, Process, Server};
+use super::server::{END, Process, Server, tail};
 use crate::{wait_or, wait_until};
 use lull_measure::push::{LatencyWindow, Message};
 use lull_measure::{Latency, Nanos};
@@ -123,12 +123,7 @@ impl RunningAgent {
     }
 
     pub(crate) fn wait_for_present(&self, count: usize) {
-        let what = || {
-            let (present, log) = (self.present(), self.log());
-            let lines: Vec<&str> = log.lines().filter(|line| line.len() < 400).collect();
-            let last = &lines[lines.len().saturating_sub(40)..];
-            format!("{count} pods, and there are {present}:\n{}", last.join("\n"))
-        };
+        let what = || format!("{count} pods, and there are {}", self.present());
         wait_or(what, || self.present() == count);
     }
 
@@ -266,6 +261,9 @@ fn command(server: &Server, config: &Path) -> Command {
 
 impl Drop for RunningAgent {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", tail(&self.log));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

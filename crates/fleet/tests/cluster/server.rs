@@ -387,6 +387,14 @@ pub(crate) fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
+/// The end of a log, without long lines: what a test shows that has failed.
+pub(crate) fn tail(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_else(|error| error.to_string());
+    let lines: Vec<&str> = text.lines().filter(|line| line.len() < 400).collect();
+    let last = &lines[lines.len().saturating_sub(40)..];
+    format!("the end of {}:\n{}", log.display(), last.join("\n"))
+}
+
 /// Starts a program with its output in a file; without the arguments that an older version lacks.
 pub(crate) fn spawn(command: &mut Command, log: &Path, optional: &[&str]) -> Process {
     let log = File::create(log).unwrap();
@@ -397,6 +405,12 @@ pub(crate) fn spawn(command: &mut Command, log: &Path, optional: &[&str]) -> Pro
     let dropped: Vec<&str> = optional.iter().copied().filter(|one| lacks(one)).collect();
     let mut again = Command::new(command.get_program());
     again.args(command.get_args().filter(|one| !dropped.iter().any(|it| *one == *it)));
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => again.env(name, value),
+            None => again.env_remove(name),
+        };
+    }
     again.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     Process(again.spawn().unwrap())
 }

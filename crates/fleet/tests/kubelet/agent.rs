@@ -1,7 +1,7 @@
 //! The agent of the node, which steers.
 
 use super::node::{self, Node};
-use crate::cluster::server::{Process, Server, set_mode};
+use crate::cluster::server::{Process, Server, set_mode, tail};
 use crate::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -77,5 +77,13 @@ most = 4
         wait_until("the agent ends", || self.process.0.try_wait().unwrap().is_some());
         let status = self.process.0.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.log());
+    }
+}
+
+impl Drop for SteeringAgent {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", tail(&self.log));
+        }
     }
 }

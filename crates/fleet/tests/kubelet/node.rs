@@ -1,7 +1,7 @@
 //! containerd and a kubelet, and what they leave behind.
 
 use super::image;
-use crate::cluster::server::{Process, Server, built, free_ports, installed, spawn};
+use crate::cluster::server::{Process, Server, built, free_ports, installed, spawn, tail};
 use crate::wait_until;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::Api;
@@ -262,6 +262,11 @@ plugin_config_path = "{place}/plug-ins"
 
 impl Drop for Node {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            for log in ["containerd.log", "kubelet.log"] {
+                eprintln!("{}", tail(&self.place.join(log)));
+            }
+        }
         self.kubelet = None;
         self.containerd = None;
         // A shim that has ended leaves the processes of its container to themselves.
