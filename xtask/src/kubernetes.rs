@@ -5,7 +5,8 @@
 //! plug-ins see. etcd is Debian's. Then the test `crates/fleet/tests/cluster.rs` starts them and
 //! installs the chart. With [`WHOLE_NODE`] also containerd and a kubelet are built, some minutes
 //! more, for the test `crates/fleet/tests/kubelet.rs`, whose runc is Debian's. `cargo xtask test`
-//! runs the same tests where the cache has the programs, and builds none.
+//! runs the same tests where the cache has the programs, the second only with the variable, and
+//! builds none.
 
 use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};
@@ -19,7 +20,7 @@ use std::process::{Command, ExitCode};
 const KUBERNETES: &str = "1.34.2";
 const HELM: &str = "3.19.2";
 const CONTAINERD: &str = "2.4.2";
-/// The variable with which containerd and a kubelet are built, too.
+/// The variable with which containerd and a kubelet are built and tested, too.
 const WHOLE_NODE: &str = "LULL_FLEET_KUBELET";
 /// Programs and their Debian packages.
 const PACKAGES: [(&str, &str); 2] = [("etcd", "etcd-server"), ("openssl", "openssl")];
@@ -111,19 +112,35 @@ fn helm() -> GoProgram {
 }
 
 /// Builds the runtime of `crates/fleet/tests/nri` and the program of its containers, which the
-/// tests start; a second if nothing has changed.
+/// tests start, unless they were built from the same files.
 fn nri_runtime(root: &Path) -> Result<PathBuf> {
-    let place = xtask::cache().join("nri-runtime/bin");
-    std::fs::create_dir_all(&place)?;
+    let sources = root.join("crates/fleet/tests/nri");
+    let digest = lull_testing::digest(&sources)
+        .with_context(|| format!("cannot read {}", sources.display()))?;
+    let place = xtask::cache().join(format!("nri-runtime-{digest}"));
+    let _lock = lock(&place)?;
     for (program, package) in [("pause", "./pause"), ("nri-runtime", ".")] {
-        let new = place.join("new");
-        let mut build = go(&root.join("crates/fleet/tests/nri"));
+        let program = place.join("bin").join(program);
+        if program.exists() {
+            continue;
+        }
+        let new = program.with_extension("new");
+        let mut build = go(&sources);
         // Without plug-ins that are compiled to WebAssembly.
         build.args(["build", "-p", "1", "-trimpath", "-tags", "nri_no_wasm", "-o"]);
         done(build.arg(&new).arg(package))?;
-        std::fs::rename(&new, place.join(program))?;
+        std::fs::rename(&new, program)?;
     }
     Ok(place)
+}
+
+/// Creates a directory of programs and locks it until the file is closed, because the runs of other
+/// clones build into the same one.
+fn lock(place: &Path) -> Result<File> {
+    std::fs::create_dir_all(place.join("bin"))?;
+    let lock = File::create(place.join("lock"))?;
+    lock.lock().with_context(|| format!("cannot lock {}", place.display()))?;
+    Ok(lock)
 }
 
 /// What `go mod download -json` prints.
@@ -138,10 +155,7 @@ impl GoProgram {
     fn provide(&self) -> Result<PathBuf> {
         let place = xtask::cache().join(&self.name);
         let program = place.join("bin").join(self.program);
-        std::fs::create_dir_all(place.join("bin"))?;
-        // The runs of other clones build into the same directory.
-        let lock = File::create(place.join("lock"))?;
-        lock.lock().with_context(|| format!("cannot lock {}", place.display()))?;
+        let _lock = lock(&place)?;
         if !program.exists() {
             self.build(&place, &program)?;
         }

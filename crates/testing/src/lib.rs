@@ -2,7 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write as _};
 use std::path::Path;
 
 /// The environment variable that names the file to which [`skip`] appends. `cargo xtask
@@ -37,6 +38,29 @@ fn append(file: &Path, why: &str) {
     assert!(written.is_ok(), "cannot record that this test is skipped: {written:?}");
 }
 
+/// Returns a digest of all files below a directory, which names what was built from them. It holds
+/// for one version of Rust.
+///
+/// # Errors
+/// If one of them cannot be read.
+pub fn digest(directory: &Path) -> io::Result<String> {
+    let mut hasher = DefaultHasher::new();
+    add(directory, &mut hasher)?;
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+fn add(path: &Path, hasher: &mut DefaultHasher) -> io::Result<()> {
+    path.file_name().hash(hasher);
+    if !path.is_dir() {
+        std::fs::read(path)?.hash(hasher);
+        return Ok(());
+    }
+    let below = std::fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path()));
+    let mut below: Vec<_> = below.collect::<io::Result<_>>()?;
+    below.sort();
+    below.iter().try_for_each(|path| add(path, hasher))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +79,26 @@ mod tests {
             lines[0][1].ends_with("a_line_names_the_program_the_test_and_the_reason_in_one_line")
         );
         assert_eq!(lines[0][2], "no root here");
+    }
+
+    #[test]
+    fn a_digest_is_of_the_names_and_contents_of_all_files_and_of_nothing_else() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let make = |place: &tempfile::TempDir, names: [&str; 2]| {
+            let sources = place.path().join("sources");
+            std::fs::create_dir_all(sources.join("below")).unwrap();
+            names.iter().for_each(|name| std::fs::write(sources.join(name), name).unwrap());
+            sources
+        };
+        let one = make(&first, ["a", "below/b"]);
+        let same = make(&second, ["below/b", "a"]);
+        let before = digest(&one).unwrap();
+        assert_eq!(digest(&same).unwrap(), before);
+        std::fs::write(same.join("below/b"), "other").unwrap();
+        assert_ne!(digest(&same).unwrap(), before);
+        std::fs::rename(one.join("a"), one.join("c")).unwrap();
+        assert_ne!(digest(&one).unwrap(), before);
+        assert!(digest(Path::new("/no/such/directory")).is_err());
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Programs {
         Ok(Self {
             apiserver: built("kubernetes-1.34.2/bin/kube-apiserver")?,
             helm: helm()?,
-            runtime: built("nri-runtime/bin/nri-runtime")?,
+            runtime: of_nri("nri-runtime")?,
             etcd: installed("etcd")?,
             openssl: installed("openssl")?,
             lull: lull()?,
@@ -82,6 +82,16 @@ pub(crate) fn built(place: &str) -> Result<PathBuf, String> {
     let path = cache().join(place);
     let hint = "build it with `cargo xtask kubernetes`";
     path.exists().then_some(path).ok_or_else(|| format!("no {place} in the cache: {hint}"))
+}
+
+/// A program of `tests/nri`, as it was built from these files.
+///
+/// # Errors
+/// That it is missing.
+pub(crate) fn of_nri(program: &str) -> Result<PathBuf, String> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nri");
+    let digest = lull_testing::digest(&sources).map_err(|error| error.to_string())?;
+    built(&format!("nri-runtime-{digest}/bin/{program}"))
 }
 
 /// The program beside this test, if it was built with the crate under test.

@@ -1,7 +1,7 @@
 //! containerd and a kubelet, and what they leave behind.
 
 use super::image;
-use crate::cluster::server::{Process, Server, built, free_ports, installed, spawn, tail};
+use crate::cluster::server::{Process, Server, built, free_ports, installed, of_nri, spawn, tail};
 use crate::wait_until;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::Api;
@@ -48,7 +48,7 @@ impl NodePrograms {
             ctr: built("containerd-2.4.2/bin/ctr")?,
             kubelet: built("kubernetes-1.34.2/bin/kubelet")?,
             runc: installed("runc")?,
-            pause: built("nri-runtime/bin/pause")?,
+            pause: of_nri("pause")?,
         })
     }
 }
