@@ -13,6 +13,7 @@ use crate::package;
 use crate::packages::{install_packages, on_path};
 use crate::release;
 use anyhow::{Context, Result, bail};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -50,7 +51,12 @@ pub(crate) fn run(root: &Path, package: Option<PathBuf>) -> Result<ExitCode> {
     if !rustix::process::geteuid().is_root() {
         bail!("a walk installs a package in a directory, which takes root");
     }
-    let debian = provide(&xtask::cache().join("walk"))?;
+    let place = xtask::cache().join("walk");
+    std::fs::create_dir_all(&place)?;
+    // Other clones walk in the same directory; one with another recipe removes and makes it again.
+    let lock = File::create(place.join("lock"))?;
+    lock.lock().context("cannot lock the directory of walks")?;
+    let debian = provide(&place)?;
     let package = package.map_or_else(|| package::debian(root), Ok)?;
     let page = std::fs::read_to_string(root.join(PAGE)).with_context(|| PAGE.to_owned())?;
     let mut is_good = true;
@@ -96,13 +102,17 @@ fn walk(root: &Path, debian: &Path, package: &Path, commands: &str) -> Result<()
 fn provide(place: &Path) -> Result<PathBuf> {
     let (debian, recipe_path) = (place.join("debian-12"), place.join("debian-12.recipe"));
     let recipe = format!("{SUITE} {SERVERS}\n");
-    if std::fs::read_to_string(&recipe_path).is_ok_and(|made| made == recipe) {
+    if debian.exists() && std::fs::read_to_string(&recipe_path).is_ok_and(|made| made == recipe) {
         return Ok(debian);
     }
     if on_path("mmdebstrap").is_none() && !install_packages(&["mmdebstrap"]) {
         bail!("a directory with Debian needs: apt-get install mmdebstrap");
     }
-    std::fs::create_dir_all(place)?;
+    // Without its recipe a directory is made again, also one that an interrupted run has left.
+    if recipe_path.exists() {
+        std::fs::remove_file(&recipe_path)
+            .with_context(|| format!("cannot remove {}", recipe_path.display()))?;
+    }
     if debian.exists() {
         std::fs::remove_dir_all(&debian)
             .with_context(|| format!("cannot remove {}", debian.display()))?;
