@@ -107,8 +107,8 @@ const RETRIES_MAX: u64 = 16;
 const OTHER_CROWD: f64 = 3.0;
 /// So long a rest may break the bound.
 const LATE_FOR: Nanos = Nanos::from_secs(4);
-/// Length of the block that shows how many are under way, over that of the blocks that follow from
-/// it, at least: a shorter one may be of a server to which clients connect.
+/// Length that the block was to have that shows how many are under way, over that of the blocks
+/// that follow from it, at least: a shorter one may be of a server to which clients connect.
 const SCOUTED: f64 = 0.8;
 /// Mean latency from which a survey begins with fewer candidates, because blocks are long.
 const LONG_S: f64 = 0.2;
@@ -232,7 +232,7 @@ impl Auto {
 
     /// Begins the first survey that there is something to try in.
     fn begin(&mut self, now: Nanos, scouted: Look, is_reported: bool) {
-        if scouted.span < self.window.length().scale(SCOUTED) {
+        if scouted.span.max(self.window.last_length()) < self.window.length().scale(SCOUTED) {
             return;
         }
         self.turn.has_candidates = self.has_candidates(scouted.crowd);

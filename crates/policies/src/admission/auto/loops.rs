@@ -9,6 +9,7 @@
 use super::super::testing::{Bench, build};
 use super::*;
 use lull_control::admission::{Answered, ServerTimes};
+use lull_measure::Missing;
 use rand::RngExt;
 
 /// A server.
@@ -224,6 +225,35 @@ fn the_times_of_the_documentation() {
         let (closed, median) = (all.closed, all.within(0.5));
         println!("{clients}, alike: {closed} of {starts} closed; median {median:.1} s");
         assert_eq!(closed, 0, "{clients} clients, limits without an effect");
+    }
+}
+
+/// A block in which all latencies are alike ends long before its length.
+#[test]
+fn a_survey_begins_where_all_latencies_are_alike() {
+    const CLIENTS: u64 = 512;
+    let (latency, look) = (Nanos::from_secs(1), Nanos::from_millis(100));
+    let mut auto = Auto::new(Config::default(), &Site::new(&[None], 2)).unwrap();
+    let (mut limits, mut now) = (RoundLimits::open(1), Nanos::ZERO);
+    while !auto.is_surveying() {
+        now += look;
+        assert!(now <= Nanos::from_secs(20), "no survey: {:?}", auto.window);
+        // Clients follow each other at equal distances.
+        let age = |client: u64| Nanos((now.0 + client * latency.0 / CLIENTS) % latency.0);
+        let under_way: Vec<Nanos> = (0..CLIENTS).map(age).collect();
+        let queries = under_way.iter().filter(|age| **age < look).count() as u32;
+        let missing = || Missing::because("there is no server");
+        let seen = Seen {
+            now,
+            answered: &[Answered { connection: 0, latency, queries }],
+            waiting: &[0],
+            under_way: Ok(&under_way),
+            device: Err(missing()),
+            round: None,
+            rested: Err(missing()),
+            server: Err(missing()),
+        };
+        auto.decide(&seen, &mut limits);
     }
 }
 

@@ -62,6 +62,8 @@ pub(super) struct Window {
     /// Its length, and the shortest.
     length: Nanos,
     least: Nanos,
+    /// Length that the last window was to have: it may have ended earlier.
+    last_length: Nanos,
     /// What does not count at its start, at most.
     wash_out: Nanos,
     mean_s: f64,
@@ -104,6 +106,7 @@ impl Window {
         Self {
             length: least,
             least,
+            last_length: least,
             wash_out: least / 4,
             mean_s: 0.0,
             crowd: 0.0,
@@ -168,6 +171,11 @@ impl Window {
     /// Returns the length of a window, with the part that does not count.
     pub(super) const fn length(&self) -> Nanos {
         self.length
+    }
+
+    /// Returns the length that the last window was to have, with the part that does not count.
+    pub(super) const fn last_length(&self) -> Nanos {
+        self.last_length
     }
 
     /// Returns the part of a window that does not count.
@@ -251,6 +259,7 @@ impl Window {
         // What was admitted under the last setting ends under this one.
         self.mean_s = mean_s.max(SHRINKS * self.mean_s);
         let length = Nanos::from_secs_f64(LATENCIES * self.mean_s);
+        self.last_length = self.length;
         self.length = length.clamp(self.least, WINDOW_MAX.max(self.least));
         self.wash_out = Nanos::from_secs_f64(WASH_OUT * self.mean_s)
             .clamp(self.length / 4, self.length.scale(0.75));
