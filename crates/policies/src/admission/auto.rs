@@ -424,7 +424,7 @@ impl Auto {
         }
         let Stage::Surveying { survey, .. } = &mut self.stage else { return };
         let Some(expected_per_s) = survey.expected_per_s(&self.aim) else { return };
-        let lost_s = self.window.lacking_s(now, expected_per_s);
+        let lost_s = self.window.lacking_s(expected_per_s);
         let has_lost = lost_s >= self.ledger.left_s(now);
         if !has_lost && !self.window.is_overdue(now) {
             return;

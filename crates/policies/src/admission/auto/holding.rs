@@ -165,7 +165,7 @@ impl Auto {
         }
         let is_open = self.is_checked_open();
         let usual_per_s = hold.usual_per_s.filter(|_| is_open);
-        let lost_s = usual_per_s.map(|usual_per_s| self.window.lacking_s(now, usual_per_s));
+        let lost_s = usual_per_s.map(|usual_per_s| self.window.lacking_s(usual_per_s));
         let open = if is_open { self.window.passed(now) } else { Nanos::ZERO };
         if lost_s.is_some_and(|lost_s| lost_s >= self.ledger.left_s(now)) {
             // Without clients nothing is answered under any setting.
@@ -192,12 +192,12 @@ impl Auto {
         one.abandon(now, wait);
     }
 
-    /// Charges the loss of an open block that has no result. If the clients left in it, nothing is
-    /// known of what it lost, unless it is all that may be lost.
+    /// Charges the loss of an open block that has no result, up to the last look. If the clients
+    /// left in it, nothing is known of what it lost, unless it is all that may be lost.
     fn charge_open_block(&mut self, now: Nanos) {
         let Stage::Holding(hold) = &self.stage else { return };
         let Some(usual_per_s) = hold.usual_per_s else { return };
-        let lost_s = self.window.lacking_s(now, usual_per_s);
+        let lost_s = self.window.lacking_s(usual_per_s);
         if self.window.is_answering(usual_per_s) || lost_s >= self.ledger.left_s(now) {
             self.ledger.note(now, Setting::Open, lost_s);
         }

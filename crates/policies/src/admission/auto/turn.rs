@@ -14,6 +14,8 @@ const DROPS_MAX: u64 = 9;
 #[derive(Debug)]
 pub(super) struct Turn {
     pub(super) is_allowed: bool,
+    /// Whether it might at the last decision: what the survey tries has been in force since.
+    was_allowed: bool,
     /// Whether the controller would survey now if it may.
     pub(super) is_wanted: bool,
     /// Whether the last block of the open gate left something to try.
@@ -27,7 +29,8 @@ impl Default for Turn {
     /// Returns the turn of a gate that has no other beside it.
     fn default() -> Self {
         let (is_allowed, is_wanted, has_candidates) = (true, true, true);
-        Self { is_allowed, is_wanted, has_candidates, is_disturbed: false, dropped: 0 }
+        let was_allowed = is_allowed;
+        Self { is_allowed, was_allowed, is_wanted, has_candidates, is_disturbed: false, dropped: 0 }
     }
 }
 
@@ -76,6 +79,7 @@ impl Auto {
     /// in force could not be watched otherwise.
     pub(super) fn drop_disturbed(&mut self, now: Nanos) {
         let is_disturbed = std::mem::take(&mut self.turn.is_disturbed);
+        let was_allowed = std::mem::replace(&mut self.turn.was_allowed, self.turn.is_allowed);
         let has_lost_turn = !self.turn.is_allowed && self.is_surveying();
         if !is_disturbed && !has_lost_turn {
             return;
@@ -84,28 +88,38 @@ impl Auto {
             let open = if self.is_checked_open() { self.window.passed(now) } else { Nanos::ZERO };
             return self.end_pair(now, open, false);
         }
-        if has_lost_turn {
-            // The time without a result goes on, so that a gate without load requests no turn.
-            if is_disturbed {
-                self.window.begin(now);
-            }
+        if !self.is_surveying() {
             return;
         }
-        let Stage::Surveying { survey, .. } = &mut self.stage else { return };
-        if let Some(expected_per_s) = survey.expected_per_s(&self.aim) {
-            let lost_s = self.window.charge_s(now, expected_per_s);
-            self.ledger.note(now, survey.setting(), lost_s);
+        if is_disturbed {
+            self.charge_dropped(now, was_allowed);
+            // The time without a result goes on, so that a gate without load requests no turn.
+            self.window.begin(now);
         }
-        self.window.begin(now);
+        if has_lost_turn {
+            return;
+        }
         self.turn.dropped += 1;
         if self.turn.dropped < DROPS_MAX {
             return self.check_ledger(now);
         }
         self.turn.dropped = 0;
         self.window.restart(now);
+        let Stage::Surveying { survey, .. } = &mut self.stage else { return };
         let progress = survey.gives_up(&self.aim, &mut self.rng);
         self.goes_on(now, progress);
         self.check_ledger(now);
+    }
+
+    /// Charges what the candidate of a dropped block has lost up to the last look, if it was in
+    /// force; without the turn the reference was.
+    fn charge_dropped(&mut self, now: Nanos, was_in_force: bool) {
+        let Stage::Surveying { survey, .. } = &self.stage else { return };
+        let Some(expected_per_s) = survey.expected_per_s(&self.aim) else { return };
+        let lost_s = self.window.charge_s(expected_per_s);
+        if was_in_force {
+            self.ledger.note(now, survey.setting(), lost_s);
+        }
     }
 }
 
@@ -293,15 +307,38 @@ mod tests {
         let mut gate = Gate::from_auto(auto);
         let latency = Nanos::from_millis(60);
         let few = [Answered { connection: 0, latency, queries: 30 }];
+        // The block begins with the first look.
+        gate.look_at(&[]);
         (0..2).for_each(|_| gate.look_at(&few));
         let left_s = gate.auto.ledger.left_s(gate.now);
         assert!(gate.auto.is_checked_open());
         gate.auto.machine_changed();
         gate.look_at(&few);
         assert!(!gate.auto.is_paired());
+        // 60 answers in .2 s, of 1,000 a second; the look that follows is no longer of the block.
+        let lost_s = left_s - gate.auto.ledger.left_s(gate.now);
+        assert!((0.13..0.15).contains(&lost_s), "{lost_s}");
+    }
+
+    #[test]
+    fn a_candidate_that_loses_its_turn_pays_for_the_time_in_which_it_was_tried() {
+        let mut gate = Gate::new();
+        let tries = |auto: &Auto| auto.is_surveying() && auto.present() != Setting::Open;
+        assert!(gate.until(tries).is_some());
+        let left_s = gate.auto.ledger.left_s(gate.now);
+        let few = [Answered { connection: 0, latency: Nanos::from_millis(60), queries: 30 }];
+        (0..2).for_each(|_| gate.look_at(&few));
+        gate.auto.allow_survey(false);
+        gate.look_at(&few);
         // 60 answers in .2 s, of 1,000 a second.
         let lost_s = left_s - gate.auto.ledger.left_s(gate.now);
         assert!((0.13..0.15).contains(&lost_s), "{lost_s}");
+        // The reference is in force, and clients stop.
+        (0..15).for_each(|_| gate.look_at(&[]));
+        gate.auto.allow_survey(true);
+        gate.look();
+        assert!(gate.auto.is_surveying());
+        assert_eq!(left_s - gate.auto.ledger.left_s(gate.now), lost_s);
     }
 
     #[test]

@@ -307,23 +307,24 @@ impl Window {
         seen.under_way.as_ref().is_ok_and(|ages| ages.len() as f64 >= least)
     }
 
-    /// Returns how much of the throughput that was expected is lacking since the last result or
-    /// charge, in seconds of it.
-    pub(super) fn lacking_s(&self, now: Nanos, expected_per_s: f64) -> f64 {
-        let span = now.saturating_sub(self.charged.unwrap_or(now));
+    /// Returns how much of the throughput that was expected is lacking from the last result or
+    /// charge to the last look, in seconds of it. What was answered since that look is not counted
+    /// yet.
+    pub(super) fn lacking_s(&self, expected_per_s: f64) -> f64 {
+        let span = self.looked.saturating_sub(self.charged.unwrap_or(self.looked));
         span.as_secs_f64() - self.answers as f64 / expected_per_s
     }
 
     /// Returns the same, which is charged by that.
-    pub(super) fn charge_s(&mut self, now: Nanos, expected_per_s: f64) -> f64 {
-        let lost_s = self.lacking_s(now, expected_per_s);
-        (self.charged, self.answers) = (Some(now), 0);
+    pub(super) fn charge_s(&mut self, expected_per_s: f64) -> f64 {
+        let lost_s = self.lacking_s(expected_per_s);
+        (self.charged, self.answers) = (Some(self.looked), 0);
         lost_s
     }
 
     /// Begins a window of a setting that begins now, or goes on after a result.
     pub(super) fn restart(&mut self, now: Nanos) {
-        (self.since_result, self.charged, self.answers) = (Some(now), Some(now), 0);
+        (self.since_result, self.charged, self.answers) = (Some(now), Some(self.looked), 0);
         self.begin(now);
     }
 
