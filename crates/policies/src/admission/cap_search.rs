@@ -35,7 +35,7 @@ impl CapSearch {
         }
     }
 
-    /// Returns whether the search has ended (drift is followed still).
+    /// Returns whether the first search has ended (drift is followed still).
     pub(crate) fn has_settled(&self) -> bool {
         match self {
             Self::Up(knee) => knee.has_settled(),

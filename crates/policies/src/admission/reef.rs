@@ -274,7 +274,7 @@ impl Admission for Reef {
             return;
         }
         match &mut self.policy {
-            // A search disturbs promises; they are looked after once it has ended.
+            // The first search disturbs promises; they are looked after once it has ended.
             Some(policy) if self.search.has_settled() => policy.decide(seen, admission),
             _ => admission.allow.fill(Allowance::turns_of(u32::MAX)),
         }

@@ -50,6 +50,8 @@ pub(crate) struct Descent {
     /// The limit that is compared, and the last one that was kept.
     cap: u32,
     kept: Option<u32>,
+    /// Whether the first search has ended.
+    has_held: bool,
     /// Logarithms of the throughput in the limit's last window, and of ratios to the open gate's.
     limited: f64,
     ratios: Vec<f64>,
@@ -73,6 +75,7 @@ impl Descent {
             stage: Stage::Open,
             cap: u32::MAX,
             kept: None,
+            has_held: false,
             limited: 0.0,
             ratios: Vec::new(),
             open: (0.0, 0),
@@ -93,9 +96,10 @@ impl Descent {
         }
     }
 
-    /// Returns whether the search has ended (a loss is noticed still).
+    /// Returns whether the first search has ended. A loss is noticed still, and without a limit a
+    /// search begins now and then.
     pub(crate) const fn has_settled(&self) -> bool {
-        matches!(self.stage, Stage::Hold { .. })
+        self.has_held
     }
 
     /// Returns the mean throughput of the open gate; `None` before it is known.
@@ -159,6 +163,7 @@ impl Descent {
                 self.hold()
             }
         };
+        self.has_held |= matches!(self.stage, Stage::Hold { .. });
     }
 
     /// Compares half of a limit next, or holds what was kept.
@@ -273,6 +278,22 @@ mod tests {
         assert_eq!((search.has_settled(), search.kept), (true, None));
         let closed = limits.iter().filter(|cap| **cap < CLIENTS).count();
         assert!(closed <= 21 * PAIRS, "{closed} looks");
+    }
+
+    #[test]
+    fn a_search_that_begins_again_leaves_what_was_settled() {
+        let (mut search, mut now) = search(2);
+        let mut settled = Vec::new();
+        let mut searches = 0;
+        for _ in 0..200 {
+            run(&mut search, &mut now, 1, |in_service| 20.0 * f64::from(in_service));
+            settled.push(search.has_settled());
+            searches += u32::from(search.stage == Stage::Open);
+        }
+        let first = settled.iter().position(|is| *is).unwrap();
+        assert!((2 * PAIRS..20).contains(&first), "{first}");
+        assert!(settled[first..].iter().all(|is| *is));
+        assert!(searches >= 2, "it is to begin again");
     }
 
     #[test]
