@@ -27,9 +27,9 @@ pub(crate) use partitions::{Partitions, Share, Taken};
 pub(crate) use scheduling::{check as check_scheduling, scheduling};
 pub(crate) use threads::{Change, Means, ThreadKnob, ThreadValue, Threads};
 
-use crate::Roots;
 use crate::drivers::cpufreq::policies;
 use crate::guard::{Key, Ledger, LedgerError, Original, ThreadWrite};
+use crate::{LiveThread, Roots};
 use coalescing::Nics;
 use lull_control::{Capability, Dial, DialId, Knob, Machine, Setting};
 use lull_measure::Missing;
@@ -248,6 +248,8 @@ pub(crate) trait SaveOld {
     /// Saves how threads are scheduled now, where that is not known already, and what is
     /// written to them next.
     fn threads(&mut self, writes: &[ThreadWrite]) -> Result<(), LedgerError>;
+    /// Saves new processes again that have been set by others since they were saved.
+    fn changed_threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError>;
     /// Saves other values together; those known already are skipped.
     fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError>;
 }
@@ -255,6 +257,10 @@ pub(crate) trait SaveOld {
 impl SaveOld for Ledger {
     fn threads(&mut self, writes: &[ThreadWrite]) -> Result<(), LedgerError> {
         self.record_writes(writes)
+    }
+
+    fn changed_threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
+        self.record_changed(threads)
     }
 
     fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError> {

@@ -1,8 +1,8 @@
 //! Trees of kernel files for tests, a ledger in memory, and a gate whose workers are not woken.
 
-use crate::Roots;
 use crate::guard::{LedgerError, Original, ThreadWrite};
 use crate::knobs::SaveOld;
+use crate::{LiveThread, Roots};
 use lull_oncall::{Id, Seat, Wake};
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -68,6 +68,10 @@ pub(crate) struct Saved {
 
 impl SaveOld for Saved {
     fn threads(&mut self, _: &[ThreadWrite]) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
+    fn changed_threads(&mut self, _: &[LiveThread]) -> Result<(), LedgerError> {
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use super::original::{Key, Original};
 use super::restoration::Restoration;
 use crate::apps::{Facts, ProcessId};
 use crate::{LiveThread, Roots};
+use lull_control::CoreSet;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The content of a ledger after all its lines.
@@ -200,6 +201,40 @@ impl Held {
             entries.push(born(What::Write { threads, values }));
         }
         Some(entries)
+    }
+
+    /// The lines that save a thread again if another program has set a field of it since it was
+    /// saved, where `now` is its state: such a field shows neither what was saved nor what Lull
+    /// wrote, of which the kernel leaves out cores beyond `limits`. Other fields keep what was
+    /// saved. `None` if no field was set.
+    pub(super) fn changed(
+        &self,
+        now: &Original,
+        mut limits: Vec<CoreSet>,
+        clock: &Clock,
+    ) -> Option<[Entry; 2]> {
+        let key = now.key();
+        let Key::Thread(tid, start_ticks) = key else { return None };
+        let (at_ticks, saved) = self.originals.get(&key)?;
+        if let Some(FieldValue::Cores(cores)) = saved.field(Field::Cores) {
+            limits.push(cores);
+        }
+        // All that was written: a process may have what its creator had some writes ago.
+        let written = self.written.get(&(tid, start_ticks)).map(Vec::as_slice).unwrap_or_default();
+        let is_kept = |found: &FieldValue| {
+            let is_of = |value: &FieldValue| found.is_of(value, &limits);
+            saved.field(found.field()).as_ref().is_some_and(is_of)
+                || written.iter().any(|one| is_of(&one.value))
+        };
+        let found = Field::ALL.into_iter().filter_map(|field| now.field(field));
+        let kept: Vec<FieldValue> = found.filter(is_kept).collect();
+        if kept.len() == Field::ALL.len() {
+            return None;
+        }
+        let line = |what| Entry { at_ticks: *at_ticks, ..clock.entry(what) };
+        let original = now.before(&kept, saved);
+        // A value that is held stays unless it is released first.
+        Some([line(What::Released(key)), line(What::Old(original))])
     }
 
     /// Whether a process of the ledger had Lull's settings when `child` was made.

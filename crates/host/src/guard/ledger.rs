@@ -10,6 +10,7 @@
 //! agent and guard (`tests/processes`), torn and damaged lines, and a full
 //! file system (`/dev/full`, a tmpfs of one page).
 
+use super::cpuset;
 use super::entry::{Entry, FORMAT, What};
 use super::field::{FieldValue, ThreadWrite};
 use super::held::Held;
@@ -203,6 +204,26 @@ impl Ledger {
             if let Some(parent) = parent_of(main.pid) {
                 entries.extend(self.adoption(*main, parent)?.unwrap_or_default());
             }
+        }
+        self.append(&entries)
+    }
+
+    /// Saves main threads again of which another program has set a field since they were saved, so
+    /// that they get that back. This is for new processes before the first write to them: they
+    /// were saved when they were first seen. A thread that is gone or not saved is skipped.
+    ///
+    /// # Errors
+    /// As [`Ledger::record_threads`].
+    pub fn record_changed(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
+        let mut entries = Vec::new();
+        let is_saved =
+            |thread: &&LiveThread| thread.is_main() && self.held.knows(&key_of(**thread));
+        for main in threads.iter().filter(is_saved) {
+            let Some(now) = self.read(*main)? else { continue };
+            let online = cpuset::online(&self.roots);
+            let allowed = cpuset::cores_of_process(&self.roots, main.pid);
+            let limits = online.into_iter().chain(allowed).collect();
+            entries.extend(self.held.changed(&now, limits, &self.clock).into_iter().flatten());
         }
         self.append(&entries)
     }

@@ -149,6 +149,10 @@ impl<V: ThreadValue> ThreadKnob<V> {
             return Ok(());
         }
         self.set.extend(new.iter().copied());
+        let is_written = |(_, found): &&(LiveThread, V)| V::aim(wanted, *found) != *found;
+        let written: Vec<LiveThread> =
+            new.iter().filter(is_written).map(|(thread, _)| *thread).collect();
+        means.save.changed_threads(&written)?;
         means.save.threads(&writes(wanted, &new))?;
         let mut outcome = Ok(());
         for (thread, found) in new {

@@ -54,6 +54,29 @@ fn a_thread_that_pins_itself_after_the_write_is_not_widened_and_is_listed() {
 }
 
 #[test]
+fn a_process_that_pins_itself_after_it_was_saved_gets_its_own_cores_back() {
+    let scene = Scene::new();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    if first == last {
+        return lull_testing::skip("one core cannot be divided");
+    }
+    let mut ledger = with_cores(&scene, &first);
+    let thread = scene.thread();
+    let lines = std::fs::read_to_string(scene.file()).unwrap();
+    ledger.record_changed(&[thread]).unwrap();
+    let now = std::fs::read_to_string(scene.file()).unwrap();
+    assert_eq!(now, lines, "it has what Lull wrote");
+    sched::set_affinity(thread.tid, &last).unwrap();
+    ledger.record_changed(&[thread]).unwrap();
+    let values = vec![FieldValue::Cores(first.clone())];
+    ledger.record_writes(&[ThreadWrite { thread, values }]).unwrap();
+    sched::set_affinity(thread.tid, &first).unwrap();
+    drop(ledger);
+    let _ = scene.open();
+    assert_eq!(sched::affinity_of(thread.tid).unwrap(), last);
+}
+
+#[test]
 fn a_write_that_a_kill_cut_short_is_undone_or_was_not_done() {
     let scene = Scene::new();
     let before = scene.original();
