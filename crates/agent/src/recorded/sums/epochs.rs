@@ -137,6 +137,18 @@ impl Epochs {
         Ok(())
     }
 
+    /// Whether the table of a scope has all these metrics; those of older records may not.
+    pub(super) fn has_columns(
+        record: &Database,
+        scope: Scope,
+        metrics: &[&Metric],
+    ) -> anyhow::Result<bool> {
+        let (table, _) = table_of(scope);
+        let known = record.columns(table)?;
+        let is_known = |key: String| known.iter().any(|(name, _)| *name == key);
+        Ok(metrics.iter().all(|metric| is_known(metric.json_key())))
+    }
+
     /// A metric that an older record does not have is not known.
     fn each_cell<const N: usize>(
         &self,

@@ -12,8 +12,8 @@ type Tail = (Percentile, Nanos);
 /// The tail objectives of the latency-critical apps of a record.
 #[derive(Debug)]
 pub(super) struct ObjectiveHistory {
-    /// By app: from which epoch on it had which, ascending; the first is that of the config.
-    by_app: BTreeMap<String, Vec<(i64, Tail)>>,
+    /// By app: from which epoch on it had which or none, ascending; the first is of the config.
+    by_app: BTreeMap<String, Vec<(i64, Option<Tail>)>>,
 }
 
 impl ObjectiveHistory {
@@ -24,15 +24,16 @@ impl ObjectiveHistory {
         apps: &[SummedApp],
     ) -> anyhow::Result<Self> {
         let critical = apps.iter().filter(|app| app.spec.is_latency_critical());
-        let with_tail = critical.filter_map(|app| Some((app, app.spec.tail()?)));
-        let mut by_app: BTreeMap<String, Vec<(i64, Tail)>> =
-            with_tail.map(|(app, tail)| (app.spec.name.clone(), vec![(i64::MIN, tail)])).collect();
+        let of_config = |app: &SummedApp| vec![(i64::MIN, app.spec.tail())];
+        let mut by_app: BTreeMap<String, Vec<(i64, Option<Tail>)>> =
+            critical.map(|app| (app.spec.name.clone(), of_config(app))).collect();
         let metrics = [TAIL_BOUND, TAIL_OBJECTIVE];
+        if !Epochs::has_columns(record, Scope::App, &metrics)? {
+            return Ok(Self { by_app });
+        }
         epochs.each_row(record, Scope::App, metrics, |epoch, app, [bound_s, share]| {
-            let Some(tail) = bound_s.zip(share).and_then(|(bound_s, share)| tail(bound_s, share))
-            else {
-                return;
-            };
+            // A pod without an objective has that of no other pod.
+            let tail = bound_s.zip(share).and_then(|(bound_s, share)| tail(bound_s, share));
             let Some(changes) = by_app.get_mut(app) else { return };
             if changes.last().is_none_or(|(_, last)| *last != tail) {
                 changes.push((epoch.number, tail));
@@ -45,7 +46,7 @@ impl ObjectiveHistory {
     pub(super) fn tail(&self, app: &str, epoch: i64) -> Option<Tail> {
         let changes = self.by_app.get(app)?;
         let begun = changes.partition_point(|(from, _)| *from <= epoch);
-        changes.get(begun.checked_sub(1)?).map(|(_, tail)| *tail)
+        changes.get(begun.checked_sub(1)?).and_then(|(_, tail)| *tail)
     }
 }
 

@@ -31,14 +31,17 @@ struct Made {
 
 impl Made {
     fn new() -> Self {
+        let bound = Nanos::from_millis(10);
+        Self::with(AppSpec::latency_critical("lc", Percentile::P95, bound))
+    }
+
+    fn with(lc: AppSpec) -> Self {
         let place = tempfile::tempdir().unwrap();
         let database = Connection::open(place.path().join("run.db")).unwrap();
         database.execute_batch(TABLES).unwrap();
         let started = (STARTED_UNIX_S * 1_000_000_000).to_string();
         let sql = "INSERT INTO run VALUES ('started_unix_ns', ?1)";
         database.execute(sql, [started]).unwrap();
-        let bound = Nanos::from_millis(10);
-        let lc = AppSpec::latency_critical("lc", Percentile::P95, bound);
         for (id, spec) in [lc, AppSpec::best_effort("be")].iter().enumerate() {
             let spec = serde_json::to_string(spec).unwrap();
             let sql = "INSERT INTO apps VALUES (?1, '', ?2)";
@@ -80,7 +83,10 @@ fn label(file: &Path) -> RunLabel {
 
 /// Five epochs around midnight; the second and the last miss the bound.
 fn five() -> Made {
-    let made = Made::new();
+    with_five(Made::new())
+}
+
+fn with_five(made: Made) -> Made {
     made.epoch(20, &[1, 2], 10.0);
     made.epoch(40, &[1, 30], 20.0);
     made.epoch(60, &[1], 30.0);
@@ -143,6 +149,31 @@ fn late_requests_are_counted_by_the_objective_of_their_epoch() {
     let minutes = sums.days.values().flat_map(|day| day.minutes.values());
     let missed: Vec<u64> = minutes.map(|minute| minute.missed_epochs).collect();
     assert_eq!(missed, [1, 2]);
+}
+
+#[test]
+fn an_objective_of_a_pod_counts_while_the_pod_has_the_app_and_no_longer() {
+    let with_tail = AppSpec::latency_critical("lc", Percentile::P95, Nanos::from_millis(10));
+    let without = AppSpec { objectives: Vec::new(), ..with_tail.clone() };
+    for of_config in [with_tail, without] {
+        let made = with_five(Made::with(of_config));
+        // The pods of the other epochs have none.
+        made.database
+            .execute_batch(
+                "ALTER TABLE app_epochs ADD COLUMN tail_bound_seconds REAL;
+                 ALTER TABLE app_epochs ADD COLUMN tail_objective_ratio REAL;
+                 UPDATE app_epochs SET tail_bound_seconds = .0005, tail_objective_ratio = .99
+                     WHERE epoch IN (1, 2);",
+            )
+            .unwrap();
+        let sums = made.sums(0);
+        let apps = sums.days.values().flat_map(|day| day.app_minutes.values());
+        assert_eq!(apps.map(|sums| sums.late_requests).sum::<u64>(), 2 + 1);
+        let minutes = sums.days.values().flat_map(|day| day.minutes.values());
+        let judged: Vec<_> =
+            minutes.map(|minute| (minute.judged_epochs, minute.missed_epochs)).collect();
+        assert_eq!(judged, [(1, 1), (1, 1)]);
+    }
 }
 
 #[test]
