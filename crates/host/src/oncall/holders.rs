@@ -30,7 +30,8 @@ pub(super) enum Holder {
 /// Finds the processes of a page, and remembers those of another namespace by their own numbers.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    known: Mutex<BTreeMap<u32, ProcessId>>,
+    /// The namespace in which any process was seen (0: none yet), and its processes.
+    known: Mutex<(u32, BTreeMap<u32, ProcessId>)>,
 }
 
 impl Holders {
@@ -47,13 +48,20 @@ impl Holders {
         if namespace == 0 || ours.is_none_or(|ours| ours == namespace) {
             return numbers.iter().map(|own| (*own, by_number(*own, roots))).collect();
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (seen_in, known) = &mut *guard;
+        if *seen_in != namespace {
+            known.clear();
+        }
         let runs = |process: &ProcessId| process.facts(roots).is_some();
         let mut is_visible = true;
         if !numbers.iter().all(|own| known.get(own).is_some_and(runs)) {
             let inside = processes_of(namespace, roots);
+            if !inside.is_empty() {
+                *seen_in = namespace;
+            }
             // Where processes were seen and none is left, all have ended.
-            is_visible = !inside.is_empty() || !known.is_empty();
+            is_visible = *seen_in == namespace;
             *known = inside;
         }
         let holder = |own: &u32| match known.get(own) {
@@ -131,6 +139,12 @@ mod tests {
         namespace_of(&tree.path(&format!("proc/{process}"))).unwrap()
     }
 
+    /// The number of no namespace of the tree.
+    fn unknown_namespace(tree: &Tree) -> u32 {
+        let numbers = ["self", "70"].map(|process| namespace(tree, process));
+        (1..).find(|one| !numbers.contains(one)).unwrap()
+    }
+
     fn found(holders: &Holders, page: &SharedPage, tree: &Tree) -> [Holder; 2] {
         let found = holders.find(page, &BTreeSet::from([7, 8]), &tree.roots());
         [found[&7], found[&8]]
@@ -143,10 +157,15 @@ mod tests {
         tree.write("proc/self/ns/pid", "");
         write_process(&tree, 70);
         page.header().set_pid_namespace(namespace(&tree, "70"));
+        let unknown = unknown_namespace(&tree);
         let runs = Holder::Runs(ProcessId { pid: 70, start_ticks: 5 });
         assert_eq!(found(&holders, &page, &tree), [runs, Holder::Ended]);
         std::fs::remove_dir_all(tree.path("proc/70")).unwrap();
-        assert_eq!(found(&holders, &page, &tree), [Holder::Ended; 2], "it was seen before");
+        for _ in 0..2 {
+            assert_eq!(found(&holders, &page, &tree), [Holder::Ended; 2], "it was seen before");
+        }
+        page.header().set_pid_namespace(unknown);
+        assert_eq!(found(&holders, &page, &tree), [Holder::Hidden; 2], "it was of another one");
     }
 
     #[test]
@@ -154,9 +173,7 @@ mod tests {
         let (tree, page) = (Tree::new(), SharedPage::create().unwrap());
         tree.write("proc/self/ns/pid", "");
         write_process(&tree, 70);
-        // The number of no namespace of the tree.
-        let numbers = [namespace(&tree, "self"), namespace(&tree, "70")];
-        page.header().set_pid_namespace((1..).find(|one| !numbers.contains(one)).unwrap());
+        page.header().set_pid_namespace(unknown_namespace(&tree));
         assert_eq!(found(&Holders::default(), &page, &tree), [Holder::Hidden; 2]);
     }
 
