@@ -49,7 +49,7 @@ struct Mapping<'a> {
     rights: &'a str,
     /// The file; empty for none.
     file: &'a str,
-    /// Whether pages differ from the file.
+    /// Whether pages differ from the file, in memory or in swap.
     is_changed: bool,
 }
 
@@ -65,6 +65,9 @@ fn mappings(smaps: &str) -> Vec<Mapping<'_>> {
             all.push(Mapping { range, rights, file, is_changed: true });
         } else if let Some(last) = all.last_mut().filter(|_| first == "Anonymous:") {
             last.is_changed = words.next() != Some("0");
+        } else if let Some(last) = all.last_mut().filter(|_| first == "Swap:") {
+            // Changed pages that are swapped out are no longer counted as anonymous.
+            last.is_changed |= words.next() != Some("0");
         }
     }
     all
@@ -105,6 +108,8 @@ Anonymous:             0 kB
 AnonHugePages:         0 kB
 3000-7000 r-xp 00002000 fe:00 12                         /usr/bin/a program
 Anonymous:             0 kB
+Swap:                  0 kB
+SwapPss:               0 kB
 VmFlags: rd ex mr mw me sd
 7000-8000 r--p 00006000 fe:00 12                         /usr/bin/a program
 Anonymous:             4 kB
@@ -118,6 +123,12 @@ c000-d000 r--s 00000000 fe:00 14                         /dev/shm/page
 Anonymous:             0 kB
 d000-e000 r-xp 00000000 00:00 0                          [vdso]
 Anonymous:             0 kB
+e000-f000 r--p 00006000 fe:00 12                         /usr/bin/a program
+Anonymous:             0 kB
+Swap:                  4 kB
+f000-11000 r--p 00006000 fe:00 12                        /usr/bin/a program
+Anonymous:             4 kB
+Swap:                  0 kB
 ";
         assert_eq!(unchanged(smaps), [0x1000..0x3000, 0x3000..0x7000]);
         assert!(unchanged("").is_empty() && unchanged("nonsense\n-\n").is_empty());
