@@ -363,7 +363,9 @@ mod tests {
     #[test]
     fn a_thread_that_was_no_apps_is_followed_from_the_next_wait_on_and_back() {
         let Some(mut watch) = watch(2) else { return };
-        let other = shell("while :; do sleep 0.01; done");
+        // It never sleeps, so that only the rival on its core makes it wait, and no child does.
+        let spin = "while :; do :; done";
+        let (_rival, other) = (shell(spin), shell(spin));
         let as_app = |app| BTreeMap::from([(other.0.id(), app)]);
         for app in [0, 1, 0] {
             let before = watch.read(app).waits.count();
