@@ -1,10 +1,12 @@
 //! A server that AppArmor confines.
 
 use super::machine::{
-    log_of, outcome, pid_of, printed, remove_unit, run, settle, systemctl, write_unit,
+    log_of, outcome, pid_of, printed, remove_unit, run, settle, signal, systemctl, write_unit,
 };
 use crate::scene::wait_for;
+use rustix::process::Signal;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
@@ -47,17 +49,22 @@ pub(super) fn by_a_profile() {
          ExecStart=/usr/bin/memcached -u memcache -l 127.0.0.1 -p 11299\n",
     );
     let mut agent = Command::new("lull");
-    agent.args(attach).args(["--for", "20s"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let agent = agent.spawn().unwrap();
+    agent.args(attach).args(["--for", "120s"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut agent = agent.spawn().unwrap();
     // It looks at servers that start from then on.
     wait_for("the agent", || {
         printed(&outcome("lull", &["gate", "status", PAGE])).contains("agent     process")
     });
     restart("");
     assert!(!is_mapped(), "{}", log_of("confined"));
-    let output = agent.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("It is confined as `confined (enforce)`"), "{said}");
+    let mut said = Vec::new();
+    let mut lines = BufReader::new(agent.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let notice = "It is confined as `confined (enforce)`";
+    let mut until_then = lines.by_ref().inspect(|line| said.push(line.clone()));
+    let is_named = until_then.any(|line| line.contains(notice));
+    signal(agent.id().cast_signed(), Signal::INT);
+    agent.wait().unwrap();
+    assert!(is_named, "{said:?}");
     restart(RULES);
     assert!(is_mapped(), "{}", log_of("confined"));
     systemctl(&["stop", "confined"]);
