@@ -48,9 +48,10 @@ fn library() {
 /// glibc, as servers have it, also where the program itself is for musl.
 fn foreign_target() -> Option<String> {
     let variable = |name| std::env::var(name).expect("cargo sets the variables of build scripts");
-    let (host, architecture) = (variable("HOST"), variable("CARGO_CFG_TARGET_ARCH"));
-    let is_foreign = host.split('-').next() != Some(architecture.as_str());
-    is_foreign.then(|| format!("{architecture}-unknown-linux-gnu"))
+    // The first word of a target, as `riscv64gc`; `CARGO_CFG_TARGET_ARCH` is `riscv64`.
+    let processor = |name| variable(name).split('-').next().unwrap_or_default().to_owned();
+    let (host, target) = (processor("HOST"), processor("TARGET"));
+    (target != host).then(|| format!("{target}-unknown-linux-gnu"))
 }
 
 fn commit() {
