@@ -199,6 +199,16 @@ fn workers_that_would_look_too_often_for_a_run_are_refused_by_key() {
 }
 
 #[test]
+fn cores_that_would_pause_too_often_for_a_run_are_refused_by_key() {
+    let cycle = "frequency = \"2GHz\"\n\
+        duty-cycle = { cores = [0, 1], share = 0.5, period = \"10us\" }";
+    let cycled = NODE.replacen("frequency = \"2GHz\"", cycle, 1);
+    let error = refusal(&cycled, ("length = \"20s\"", "length = \"5998s\""));
+    assert!(error.starts_with("node.duty-cycle.period: a replication of 6000s would"), "{error}");
+    assert!(error.contains("1.2e9 pauses of cores, at most 1e9"), "{error}");
+}
+
+#[test]
 fn both_kinds_write_the_same_bytes_on_any_number_of_threads() {
     for text in [NODE, PLACED] {
         let written = |threads: usize| {
@@ -241,6 +251,8 @@ fn a_node_that_cannot_be_simulated_is_refused_by_key() {
     );
     let error = read(&endless, &Choice::default()).unwrap_err().to_string();
     assert!(error.starts_with("app[1].activity: is not `requests`"), "{error}");
+    let error = refusal(NODE, ("activity = \"endless\"", "activity = \"called\""));
+    assert!(error.starts_with("app[1].activity: only an app of a host under tiers"), "{error}");
 }
 
 #[test]

@@ -4,8 +4,10 @@
 //! A policy needs the ideal latency of each latency-critical app and the progress of
 //! best-effort work alone. The simulator measures them where the scenario does not state them.
 
+mod check;
 mod written;
 
+pub(super) use check::{check_amount, check_presence};
 pub use written::ColocatedFile;
 
 use super::choice::Labelled;
@@ -14,19 +16,17 @@ use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
-use crate::bounds::{BACKLOG_MAX, REQUESTS_MAX};
+use crate::bounds::BACKLOG_MAX;
 use crate::cells::Sample;
 use crate::colocation::{GateKeeper, PlayError, Played, RequestDispatcher, Scene, Span, Steering};
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::report::number_text;
-use lull_control::{AppSpec, EpochRule, PolicyError, RosterEvent, Rules};
+use check::check_no_calls;
+use lull_control::{AppSpec, EpochRule, PolicyError, Rules};
 use lull_measure::Nanos;
 use lull_sim::Replication;
-use lull_sim::machine::{
-    Activity, ClosedClients, LoadStep, MachineApp, MachineModel, MachineSimulation, Presence, Query,
-};
-use lull_sim::model::Distribution;
+use lull_sim::machine::{Activity, MachineApp, MachineModel, MachineSimulation, Presence};
 use lull_sim::stats::Failure;
 
 /// Warm-up and counted time of a run of an app alone, to measure its ideal or its progress.
@@ -140,6 +140,7 @@ impl Colocated {
             };
             Wrong::at(key, error.problem.to_string())
         })?;
+        check_no_calls(&model)?;
         let seed = choice.seed.unwrap_or(run.seed);
         check_amount(&model, run.node_span())?;
         for (at, spec) in apps.iter_mut().enumerate() {
@@ -148,7 +149,7 @@ impl Colocated {
         let contents =
             Contents { title, notices, variants: chosen?, figures: figures(&apps, &model) };
         let frame = Frame::new(contents, &run, choice, NODE_WARMUP)?;
-        check_presence(&model, &frame)?;
+        check_presence(&model, frame.warmup, frame.length)?;
         let scenario = Self { frame, scene: Scene { model, apps, rules } };
         let mut all = scenario.frame.contents.variants.iter();
         all.try_for_each(|variant| scenario.check_policy(variant))?;
@@ -240,6 +241,12 @@ pub(super) fn complete(
                        class = \"best-effort\", or what its requests are";
         return Err(Wrong::at(format!("{key}.activity"), message));
     }
+    let is_called = app.is_some_and(|app| matches!(app.activity, Activity::Called));
+    if is_called && !spec.is_latency_critical() && spec.solo_per_s.is_none() {
+        let message = "must be given, because progress alone cannot be measured: without calls of \
+                       a tier the app does nothing; write solo = 0.8 (seconds of work a second)";
+        return Err(Wrong::at(format!("{key}.solo"), message));
+    }
     measure_alone(spec, model, seed, notices)
         .map_err(|failure| Wrong::at(key, failure.to_string()))?;
     spec.check().map_err(wrong)
@@ -307,89 +314,6 @@ fn run_alone(node: &mut MachineSimulation, app: usize, end: Nanos) -> Result<(),
                  {BACKLOG_MAX:.0e} that are kept: send less",
                 node.now()
             )));
-        }
-    }
-    Ok(())
-}
-
-/// Rejects a replication of more requests than can be simulated in half an hour.
-fn check_amount(model: &MachineModel, span: Nanos) -> Result<(), Wrong> {
-    let bound = |key: String, count: f64, what: &str, less: &str| {
-        if count <= REQUESTS_MAX {
-            return Ok(());
-        }
-        let message = format!(
-            "a replication of {span} would take about {count:.1e} {what}, at most \
-             {REQUESTS_MAX:.0e} are simulated: {less}, or run shorter (run.length)"
-        );
-        Err(Wrong::at(key, message))
-    };
-    let check = |key: String, count: f64| bound(key, count, "requests", "send less");
-    if let Some(gate) = &model.gate {
-        let Query { before, io, after, round_trip } = gate.query;
-        let connections = model.connected().map(|(_, app)| app.threads).sum();
-        let most = per_s(connections, &[before, io, after, round_trip]);
-        let most = most.min(per_s(model.cores.into(), &[before, after]));
-        check("node.gate.query".to_owned(), most * span.as_secs_f64())?;
-        let sleep = gate.polling.map(|polling| Distribution::constant(polling.every));
-        let looks = sleep.map_or(0.0, |sleep| per_s(connections, &[sleep]) * span.as_secs_f64());
-        let key = "node.gate.polling.every".to_owned();
-        bound(key, looks, "looks of workers", "look less often")?;
-    }
-    for (at, app) in model.app.iter().enumerate() {
-        let Activity::Requests { load, closed, work, delay, .. } = &app.activity else { continue };
-        let key = |rest| format!("app[{at}].activity.requests.{rest}");
-        let Some(ClosedClients { clients, think }) = *closed else {
-            check(key("load"), arrivals(load, span))?;
-            continue;
-        };
-        let delay = delay.unwrap_or(Distribution::constant(Nanos::ZERO));
-        let most = per_s(clients, &[think, *work, delay]);
-        let most = most.min(per_s(app.threads.min(model.cores.into()), &[*work]));
-        check(key("closed.clients"), most * span.as_secs_f64())?;
-    }
-    Ok(())
-}
-
-/// Requests of these load steps up to the end of a span.
-fn arrivals(load: &[LoadStep], span: Nanos) -> f64 {
-    let ends = load.iter().skip(1).map(|step| step.from).chain([Nanos::MAX]);
-    let requests = load.iter().zip(ends).map(|(step, end)| {
-        let time = end.min(span).0.saturating_sub(step.from.min(span).0);
-        step.rate_per_s * Nanos(time).as_secs_f64()
-    });
-    requests.sum()
-}
-
-/// Requests a second of so many clients or cores that each spend this on one and never wait.
-fn per_s(count: u32, parts: &[Distribution]) -> f64 {
-    f64::from(count) / parts.iter().map(|part| part.mean.as_secs_f64()).sum::<f64>()
-}
-
-/// Refuses changes after the end of a replication, which would never happen, and apps that are
-/// absent for all of the counted time, which would have no figures.
-fn check_presence(
-    model: &MachineModel,
-    frame: &Frame<NodeVariant, NodeFigure>,
-) -> Result<(), Wrong> {
-    let end = frame.warmup.saturating_add(frame.length);
-    for (at, app) in model.app.iter().enumerate() {
-        let changes = app.presence.changes();
-        if let Some((time, _, key)) = changes.iter().find(|(time, ..)| *time >= end) {
-            let message = format!(
-                "{time} is not before the end of a replication, which is at {end} (warm-up and \
-                 length)"
-            );
-            return Err(Wrong::at(format!("app[{at}].{key}"), message));
-        }
-        let counted = |(time, ..): &&(Nanos, RosterEvent, &str)| *time <= frame.warmup;
-        let before = changes.iter().rfind(counted).map(|(_, event, _)| *event);
-        let is_present =
-            before.map_or(app.presence.begins_present(), |event| event != RosterEvent::Departed);
-        let later = &changes[changes.iter().filter(counted).count()..];
-        if !is_present && later.is_empty() {
-            let message = format!("the app is absent after the warm-up of {}", frame.warmup);
-            return Err(Wrong::at(format!("app[{at}].leaves"), message));
         }
     }
     Ok(())
