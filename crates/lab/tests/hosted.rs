@@ -56,6 +56,28 @@ fn a_policy_on_a_machine_and_one_on_a_station_act_at_once() {
 }
 
 #[test]
+fn an_app_of_a_host_is_counted_while_it_is_present() {
+    let search = "[[host.shared.app]]\nname = \"search\"\nclass = \"latency-critical\"\n\
+        threads = 2\nobjectives = [{ p95 = \"50ms\" }]\nideal = \"3ms\"\n\
+        activity.requests.work = { mean = \"1ms\" }\n\
+        activity.requests.load = [{ from = \"0s\", rate-per-s = 400.0 }]\n";
+    let run = |arrives: &str| {
+        let text = but("[[policy]]", &format!("{search}{arrives}\n[[policy]]"))
+            .replace("warmup = \"30s\"", "warmup = \"2s\"")
+            .replace("length = \"60s\"", "length = \"8s\"")
+            .replace("replications = 4", "replications = 1")
+            .replace("solo = 4.6 ", &format!("solo = 4.6\n{arrives} "));
+        let (one, _) = text.split_once("[[policy]]\nlabel = \"adaptive-dvfs\"").unwrap();
+        read(one).unwrap().run(&Progress::silent()).unwrap()
+    };
+    let (always, half) = (run(""), run("arrives = \"6s\""));
+    for id in ["progress[batch]", "throughput[search]"] {
+        let ratio = mean(&half, 0, id) / mean(&always, 0, id);
+        assert!((0.75..1.33).contains(&ratio), "{id}: {ratio}");
+    }
+}
+
+#[test]
 fn hosts_that_cannot_be_simulated_are_refused_by_their_key() {
     let cases = [
         (
@@ -65,6 +87,22 @@ fn hosts_that_cannot_be_simulated_are_refused_by_their_key() {
         ),
         ("cores = 6", "cores = 0", "host.shared.node.cores: must be at least 1"),
         ("high = 900.0", "high = 1e9", "run.length: a replication would take about"),
+        (
+            "activity = \"endless\"",
+            "activity = \"endless\"\narrives = \"500s\"",
+            "host.shared.app[1].arrives: 500s is not before the end of a replication",
+        ),
+        (
+            "activity = \"endless\"",
+            "activity.requests.work = { mean = \"1ms\" }\n\
+             activity.requests.load = [{ from = \"0s\", rate-per-s = 2e7 }]",
+            "host.shared.app[1].activity.requests.load: a replication of 90s would take",
+        ),
+        (
+            "class = \"latency-critical\"\nthreads = 4\nobjectives = [{ p95 = \"4ms\" }]",
+            "class = \"best-effort\"\nthreads = 4",
+            "host.shared.app[0].solo: must be given",
+        ),
         ("threads = 6", "threads = 0", "host.shared.app[1].threads: must be at least 1"),
         ("name = \"batch\"", "name = \"site\"", "host.shared.app[1].name: the name `site`"),
         ("host = \"shared\"", "host = \"share\"", "host.shared: no tier has this host"),

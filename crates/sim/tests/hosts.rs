@@ -141,13 +141,15 @@ fn the_same_replication_of_a_system_with_machines_has_the_same_figures() {
         for second in 1..=10 {
             system.run_until(Nanos::from_secs(second)).unwrap();
         }
-        system.totals()
+        (system.totals(), system.machine(0).simulation().totals())
     };
     let mut whole = system(&hosted(), SHARED);
     whole.run_until(Nanos::from_secs(10)).unwrap();
     let first = run();
     assert_eq!(first, run());
-    assert_eq!(first.apps, whole.totals().apps);
+    let (totals, machine) = first;
+    assert_eq!(totals.apps, whole.totals().apps);
+    assert_eq!(machine, whole.machine(0).simulation().totals());
 }
 
 /// Two cores that the web server shares with batch work.

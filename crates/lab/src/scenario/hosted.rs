@@ -3,9 +3,11 @@
 //! A `[[policy]]` steers stations, and its table `hosts` names a policy for the machines of each
 //! host, so that both decide at once, each at the ends of its own epochs.
 
+mod backlog;
+
 use super::check::check_events;
 use super::choice::Labelled;
-use super::colocated::complete;
+use super::colocated::{check_amount, check_presence, complete};
 use super::file::{NODE_WARMUP, PolicySection, epoch_of};
 use super::frame::{Contents, Frame};
 use super::quantity::{
@@ -13,11 +15,13 @@ use super::quantity::{
 };
 use super::run::RunError;
 use super::{Choice, Outcome, ScenarioFile, Wrong, check_tiers, model, specs};
+use crate::bounds::BACKLOG_MAX;
 use crate::cells::Sample;
 use crate::colocation::{GateKeeper, RequestDispatcher};
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::trial::{Control, rules};
+use backlog::run_within;
 use lull_control::{AppSpec, EpochRule, Plant, PolicyError};
 use lull_measure::{Latency, Nanos};
 use lull_sim::hosts::{Host, HostError, HostedSystem};
@@ -91,6 +95,8 @@ impl HostedScenario {
         check_names(&model, &hosts)?;
         let mut notices = Vec::new();
         for (name, host) in &mut hosts {
+            check_amount(&host.model, file.run.node_span())
+                .map_err(|wrong| wrong_in_host(name, wrong))?;
             for (at, spec) in host.apps.iter_mut().enumerate() {
                 let key = format!("host.{name}.app[{at}]");
                 complete(spec, &key, &host.model, seed, &mut notices)?;
@@ -104,6 +110,10 @@ impl HostedScenario {
             figures: figures(&tier_figures, &hosts),
         };
         let frame = Frame::new(contents, &file.run, choice, NODE_WARMUP)?;
+        for (name, host) in &hosts {
+            check_presence(&host.model, frame.warmup, frame.length)
+                .map_err(|wrong| wrong_in_host(name, wrong))?;
+        }
         check_events(&model, frame.warmup.saturating_add(frame.length), "run.length")?;
         let scenario = Self { frame, model, apps, hosts, tier_figures };
         for variant in &scenario.frame.contents.variants {
@@ -159,9 +169,9 @@ impl HostedScenario {
     fn replicate(&self, variant: &HostedVariant, replication: u64) -> Result<Sample, String> {
         let mut system = self.start(variant, replication).map_err(|wrong| wrong.to_string())?;
         let end = self.frame.warmup.saturating_add(self.frame.length);
-        system.run_until(self.frame.warmup).map_err(|stop| stop.to_string())?;
+        run_within(&mut system, &self.hosts, self.frame.warmup, BACKLOG_MAX)?;
         system.forget().map_err(|stop| stop.to_string())?;
-        system.run_until(end).map_err(|stop| stop.to_string())?;
+        run_within(&mut system, &self.hosts, end, BACKLOG_MAX)?;
         let totals = system.totals();
         let hosts: Vec<_> = self.hosts.keys().map(|name| host_totals(&mut system, name)).collect();
         let requests = totals.apps.iter().map(|app| {
@@ -177,13 +187,17 @@ impl HostedScenario {
         let of_app = |host: usize, app: usize| {
             hosts[host].machines.iter().map(move |machine| &machine.apps[app])
         };
+        // An app comes and goes at the same times on all machines of a host.
+        let present = |host: usize, app: usize| {
+            of_app(host, app).map(|totals| totals.present).max().unwrap_or_default()
+        };
         match what {
             HostedFigure::Tier(number) => self.tier_figures[number].value(totals),
             HostedFigure::Response(host, app, response) => {
                 let mut latency = Latency::default();
                 of_app(host, app).for_each(|totals| latency.merge(&totals.latency));
                 response.value(Answers {
-                    span: totals.span,
+                    span: present(host, app),
                     count: latency.count(),
                     mean_ms: latency.mean().map_or(f64::NAN, Nanos::as_millis_f64),
                     latency: &latency,
@@ -193,9 +207,12 @@ impl HostedScenario {
                 let Some(described) = self.hosts.values().nth(host) else { return f64::NAN };
                 let solo = described.apps[app].solo_per_s.unwrap_or(f64::NAN);
                 let connects = matches!(described.model.app[app].activity, Activity::Connections);
+                let present = present(host, app);
+                // From a second of the counted time to one of presence.
+                let scale = totals.span.0 as f64 / present.0 as f64;
                 let done_per_s = |it: &MachineAppTotals| match connects {
-                    true => it.answered as f64 / totals.span.as_secs_f64(),
-                    false => it.work_per_s,
+                    true => it.answered as f64 / present.as_secs_f64(),
+                    false => it.work_per_s * scale,
                 };
                 let machines = hosts[host].machines.len() as f64;
                 percent(of_app(host, app).map(done_per_s).sum(), solo * machines)
@@ -262,6 +279,11 @@ fn host_error(error: StartError, steering: &str) -> Wrong {
         None => error.key,
     };
     Wrong::at(key, error.problem.to_string())
+}
+
+/// The error of a check of a machine with its key in the file.
+fn wrong_in_host(host: &str, wrong: Wrong) -> Wrong {
+    Wrong::at(format!("host.{host}.{}", wrong.key), wrong.message)
 }
 
 /// Figures are named by apps, so that no two may have one name.
