@@ -243,3 +243,41 @@ fn write<V: ThreadValue, S>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::threads_of;
+    use crate::guard::{Ledger, StateDir};
+    use crate::knobs::Affinity;
+    use crate::sys::sched;
+    use lull_control::CoreSet;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_that_pinned_itself_before_it_was_brought_under_gets_its_own_cores_back() {
+        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
+        let mut victim = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = victim.id().cast_signed();
+        let threads = threads_of(&roots, pid).unwrap();
+        let all = sched::affinity_of(pid).unwrap();
+        let first: CoreSet = all.iter().take(1).collect();
+        let last: CoreSet = all.iter().next_back().into_iter().collect();
+        // As a new process is when it is first seen; `set` does not have it yet.
+        ledger.record_threads(&threads).unwrap();
+        sched::set_affinity(pid, &last).unwrap();
+        let mut knob = ThreadKnob::<Affinity> { wanted: Some(first.clone()), ..Default::default() };
+        let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
+        let is_foreign = knob.watch(&threads, &mut means).unwrap().is_some();
+        let steered = sched::affinity_of(pid).unwrap();
+        let restoration = ledger.restore();
+        let after = sched::affinity_of(pid).unwrap();
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        assert!(!is_foreign, "it is new");
+        assert!(restoration.is_complete(), "{restoration}");
+        assert_eq!((steered, after), (first, last));
+    }
+}
