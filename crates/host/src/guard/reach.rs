@@ -229,14 +229,14 @@ impl<'a> Reach<'a> {
     fn find_descendants(&mut self) {
         let refreshed = match &mut self.table {
             None => {
-                let table = ProcessTable::new(self.roots);
-                self.table = table.ok().map(|table| table.following(self.forks.clone()));
-                // Forks are read after the listing, so that each process in it has its creator.
-                self.forks.read();
+                self.table = ProcessTable::new(self.roots).ok();
                 Ok(())
             }
             Some(table) => table.refresh(),
         };
+        // Forks are read after the listing, so that each process in it has its creator. This table
+        // does not follow them, because a table takes the changes, and the agent's needs them.
+        self.forks.read();
         // Without a listing the known processes are restored all the same.
         if let (Ok(()), Some(table)) = (refreshed, self.table.take()) {
             while self.adopt(&table) {}
@@ -335,4 +335,31 @@ fn bind(tid: i32, before: &CoreSet, may_follow: bool) -> io::Result<()> {
 
 fn has_started_at(roots: &Roots, pid: i32, start_ticks: u64) -> bool {
     Facts::of_process(roots, pid).is_ok_and(|facts| facts.start_ticks == start_ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_restoration_leaves_reported_changes_to_the_table_that_follows_them() {
+        let (roots, forks) = (Roots::default(), Forks::default());
+        if !forks.subscribe() {
+            return lull_testing::skip("the kernel does not report forks here");
+        }
+        let mut table = ProcessTable::new(&roots).unwrap().following(forks.clone());
+        // The first look after a listing without reports lists all again.
+        table.refresh_changed().unwrap();
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let mut total = Restoration::default();
+        Reach::new(&roots, &Held::default(), &forks).restore_all(&mut total);
+        table.refresh_changed().unwrap();
+        let is_known = table.facts(pid).is_some();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(is_known, "the restoration took the change");
+        assert!(total.is_complete(), "{total}");
+    }
 }
