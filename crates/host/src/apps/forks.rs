@@ -25,8 +25,10 @@ struct State {
     events: Option<ProcessEvents>,
     /// By number, the processes that are followed, and their descendants.
     kin: BTreeMap<i32, Kin>,
-    /// Whether the kernel dropped events.
+    /// Whether the kernel ever dropped events: descendants may be unknown from then on.
     has_lost: bool,
+    /// Whether events were dropped since the changes were last taken.
+    has_missed: bool,
     /// The processes that were made, have become others or have ended since they were last taken.
     changed: BTreeSet<i32>,
 }
@@ -94,7 +96,7 @@ impl Forks {
         // An error other than lost events leaves what was read; the socket is kept, since
         // the next read may succeed.
         if events.read(|event| state.take(event)).is_err() {
-            state.has_lost = true;
+            state.note_loss();
         }
         state.events = Some(events);
     }
@@ -105,9 +107,8 @@ impl Forks {
     pub(super) fn take_changed(&self) -> Option<BTreeSet<i32>> {
         self.read();
         let mut state = self.state();
-        let changed = std::mem::take(&mut state.changed);
-        let is_complete = state.events.is_some() && !state.has_lost;
-        (is_complete && changed.len() < CHANGED_MAX).then_some(changed)
+        let changed = state.take_changed();
+        changed.filter(|_| state.events.is_some())
     }
 
     /// The nearest followed ancestor of a process, if it is known to have one.
@@ -142,8 +143,21 @@ impl State {
             },
             ProcessEvent::Became(_) => {}
             ProcessEvent::Exited(pid) => drop(self.kin.remove(&pid)),
-            ProcessEvent::Lost => self.has_lost = true,
+            ProcessEvent::Lost => self.note_loss(),
         }
+    }
+
+    fn note_loss(&mut self) {
+        self.has_lost = true;
+        self.has_missed = true;
+    }
+
+    /// Takes the changes that were read; `None` if events were dropped since this was last called,
+    /// or if there are too many.
+    fn take_changed(&mut self) -> Option<BTreeSet<i32>> {
+        let is_complete = !std::mem::take(&mut self.has_missed);
+        let changed = std::mem::take(&mut self.changed);
+        (is_complete && changed.len() < CHANGED_MAX).then_some(changed)
     }
 }
 
@@ -178,5 +192,20 @@ mod tests {
         assert!(!state.has_lost);
         state.take(ProcessEvent::Lost);
         assert!(state.has_lost);
+    }
+
+    #[test]
+    fn dropped_events_are_reported_once_and_later_changes_are_complete_again() {
+        let mut state = State::default();
+        state.take(ProcessEvent::Became(7));
+        state.take(ProcessEvent::Lost);
+        state.take(ProcessEvent::Became(8));
+        assert_eq!(state.take_changed(), None);
+        state.take(ProcessEvent::Became(9));
+        assert_eq!(state.take_changed(), Some(BTreeSet::from([9])));
+        assert!(state.has_lost, "forks are missing for good");
+        (0..CHANGED_MAX as i32).for_each(|pid| state.take(ProcessEvent::Exited(pid)));
+        assert_eq!(state.take_changed(), None, "too many");
+        assert_eq!(state.take_changed(), Some(BTreeSet::new()));
     }
 }
