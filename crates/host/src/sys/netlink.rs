@@ -7,6 +7,7 @@ use rustix::net::{
 };
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 
 /// `SOL_NETLINK` and two of its options (linux/netlink.h).
 const SOL_NETLINK: libc::c_int = 270;
@@ -69,8 +70,11 @@ impl GenericNetlink {
 /// `NETLINK_CONNECTOR`, and the index and value of the process connector (linux/connector.h).
 const CONNECTOR: u32 = 11;
 const PROCESSES: u32 = 1;
-/// Longest time for the kernel to confirm a subscription. It does before the request returns;
-/// in a container it never does.
+/// The host's process and user namespaces, and their inodes (`PROC_PID_INIT_INO` and
+/// `PROC_USER_INIT_INO` of linux/proc_ns.h). From others the kernel takes no subscription.
+const HOST_NAMESPACES: [(&str, u64); 2] =
+    [("/proc/self/ns/pid", 0xEFFF_FFFC), ("/proc/self/ns/user", 0xEFFF_FFFD)];
+/// Longest time for the kernel to confirm a subscription. It does before the request returns.
 const CONFIRM_MS: i32 = 50;
 /// Room for some ten thousand events that were not read yet.
 const EVENTS_BYTES: libc::c_int = 16 << 20;
@@ -113,9 +117,17 @@ impl ProcessEvents {
     /// Subscribes.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_ADMIN` before Linux 6.6, `ETIMEDOUT` in another process
+    /// `EPERM` without `CAP_NET_ADMIN` before Linux 6.6, `ETIMEDOUT` in another process or user
     /// namespace than the host's, others from a kernel without it.
     pub fn subscribe() -> io::Result<Self> {
+        // In the host's network namespace, events for another subscriber of the host would arrive
+        // and look like the confirmation. A kernel without a kind of namespace lacks its file.
+        let is_foreign = |(path, inode): (&str, u64)| {
+            std::fs::metadata(path).is_ok_and(|namespace| namespace.ino() != inode)
+        };
+        if HOST_NAMESPACES.into_iter().any(is_foreign) {
+            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+        }
         let raw = rustix::net::RawProtocol::new(CONNECTOR).expect("11 is not 0");
         let socket = socket_with(
             AddressFamily::NETLINK,
@@ -234,7 +246,7 @@ fn set_option(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
     #[test]
@@ -275,5 +287,40 @@ mod tests {
         assert_eq!(event(UID, [10, 9, 0, 0]), None, "a thread");
         assert_eq!(event(0x40, [9, 9, 0, 0]), None, "a group");
         assert_eq!(event_in(&[0; 20]), None);
+    }
+
+    /// Set for this program when it runs in a process namespace of its own.
+    const INSIDE: &str = "LULL_TEST_IN_PROCESS_NAMESPACE";
+
+    #[test]
+    fn events_of_the_hosts_subscribers_confirm_none_in_another_process_namespace() {
+        if std::env::var_os(INSIDE).is_some() {
+            let refused = ProcessEvents::subscribe().unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(libc::ETIMEDOUT), "{refused}");
+            return;
+        }
+        let Ok(_subscribed) = ProcessEvents::subscribe() else {
+            return lull_testing::skip("the process connector is not available");
+        };
+        let unshare = |command: &str| {
+            let mut unshare = Command::new("unshare");
+            unshare.args(["--pid", "--fork", "--kill-child", "--mount-proc", command]);
+            unshare
+        };
+        if !unshare("true").status().is_ok_and(|status| status.success()) {
+            return lull_testing::skip("makes a PID namespace: run as root, with CAP_SYS_ADMIN");
+        }
+        let program = std::env::current_exe().unwrap();
+        let name = "events_of_the_hosts_subscribers_confirm_none_in_another_process_namespace";
+        let mut command = unshare(program.to_str().unwrap());
+        command.arg(name).env(INSIDE, "1").stdout(Stdio::piped());
+        let mut inside = command.spawn().unwrap();
+        while inside.try_wait().unwrap().is_none() {
+            // Its events reach the other namespace.
+            Command::new("true").status().unwrap();
+        }
+        let output = inside.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
     }
 }
