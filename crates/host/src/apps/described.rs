@@ -167,6 +167,12 @@ impl Descriptions {
         self.of.get(&pid).map(|(_, described)| described)
     }
 
+    /// Whether a process is read at every look, because of its age.
+    #[cfg(test)]
+    pub(super) fn is_young(&self, pid: i32) -> bool {
+        self.young.contains(&pid)
+    }
+
     fn is_left_out(&mut self, pid: i32, facts: &Facts) -> bool {
         if self.family.contains(&facts.parent) {
             self.family.insert(pid);

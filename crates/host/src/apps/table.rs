@@ -43,10 +43,11 @@ pub struct ProcessTable {
     /// What the processes run, if an app goes by it.
     described: Option<Descriptions>,
     forks: Forks,
-    /// Processes that were about to end when they were read: their end was reported already.
+    /// Processes that the next look reads again: they were about to end when they were read, so
+    /// that their end was reported already, or were reported just before a listing.
     ending: BTreeSet<i32>,
-    /// When all processes were listed last, since boot.
-    listed: Nanos,
+    /// When all processes are listed again, since boot.
+    list_at: Nanos,
     /// Unique number of the listing that it holds.
     listing: u64,
 }
@@ -77,7 +78,7 @@ impl ProcessTable {
             described: None,
             forks: Forks::default(),
             ending: BTreeSet::new(),
-            listed: Nanos::ZERO,
+            list_at: Nanos::ZERO,
             listing: 0,
         };
         table.refresh()?;
@@ -103,10 +104,16 @@ impl ProcessTable {
     /// be read is left out.
     pub fn refresh(&mut self) -> io::Result<()> {
         // What is reported from here on may be missing from the listing.
-        drop(self.forks.take_changed());
+        let changed = self.forks.take_changed();
+        let is_complete = changed.is_some();
+        self.ending.extend(changed.into_iter().flatten());
+        // All are listed again until that succeeds after a complete report: a look at changes alone
+        // would miss those that were taken here, and those before the subscription.
+        self.list_at = Nanos::ZERO;
         let listed = numbers(&self.roots.proc)?;
-        self.listed = now(ClockId::Boottime);
-        self.ending.clear();
+        if is_complete {
+            self.list_at = now(ClockId::Boottime).saturating_add(LIST_AGAIN);
+        }
         let mut before = std::mem::take(&mut self.known);
         for (pid, inode) in listed {
             let kept = before.remove(&pid).filter(|known| known.inode == inode);
@@ -115,6 +122,7 @@ impl ProcessTable {
                 self.known.insert(pid, known);
             }
         }
+        self.ending.retain(|pid| self.known.contains_key(pid));
         self.describe_all();
         Ok(())
     }
@@ -126,7 +134,7 @@ impl ProcessTable {
     /// # Errors
     /// As [`ProcessTable::refresh`].
     pub fn refresh_changed(&mut self) -> io::Result<()> {
-        let is_due = now(ClockId::Boottime) >= self.listed.saturating_add(LIST_AGAIN);
+        let is_due = now(ClockId::Boottime) >= self.list_at;
         // What is reported has the numbers of the machine's own `proc`.
         if is_due || !self.roots.is_own_proc() {
             return self.refresh();
@@ -149,7 +157,7 @@ impl ProcessTable {
             self.known.remove(&pid);
             return None;
         };
-        // Its end is reported before its parent has waited for it.
+        // Its end may be reported before its parent has waited for it, and is not reported again.
         if read.facts.is_ended() || read.facts.is_exiting {
             self.ending.insert(pid);
         }
@@ -215,11 +223,29 @@ impl ProcessTable {
 mod tests {
     use super::*;
     use crate::apps::ProcessId;
-    use std::io::Write;
-    use std::process::{Child, Command};
+    use std::io::{Read, Write};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
 
     fn sleeper() -> Child {
         Command::new("sleep").arg("60").spawn().unwrap()
+    }
+
+    /// Looks at what is reported until something holds. No listing is due meanwhile, so that
+    /// only reports can bring it about where the kernel has them.
+    fn look_until(table: &mut ProcessTable, what: &str, holds: impl Fn(&ProcessTable) -> bool) {
+        table.list_at = Nanos(u64::MAX);
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !holds(table) {
+            assert!(Instant::now() < deadline, "never seen: {what}");
+            table.refresh_changed().unwrap();
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// The kernel may report the end of a process after its parent has waited for it.
+    fn look_until_gone(table: &mut ProcessTable, pid: i32) {
+        look_until(table, "the end", |table| table.facts(pid).is_none());
     }
 
     #[test]
@@ -249,8 +275,8 @@ mod tests {
         let inode = table.known[&alive].inode;
         short.kill().unwrap();
         short.wait().unwrap();
-        table.refresh_changed().unwrap();
-        assert!(table.facts(ended).is_none() && table.facts(alive).is_some());
+        look_until_gone(&mut table, ended);
+        assert!(table.facts(alive).is_some());
         table.refresh().unwrap();
         assert_eq!(table.known[&alive].inode, inode, "a listing takes it for the same process");
         long.kill().unwrap();
@@ -260,25 +286,55 @@ mod tests {
         }
     }
 
-    /// The end of a process is reported before its parent has waited for it.
-    #[test]
-    fn a_process_whose_end_was_reported_is_known_until_it_is_waited_for() {
-        let forks = Forks::default();
-        forks.subscribe();
-        let mut table = ProcessTable::new(&Roots::default()).unwrap().following(forks);
-        let mut child = sleeper();
+    /// Ends a process that is not waited for, and looks until its end was reported.
+    fn end(table: &mut ProcessTable, child: &mut Child, is_reported: bool) {
         let pid = child.id().cast_signed();
-        table.refresh_changed().unwrap();
-        let first = *table.facts(pid).unwrap();
         child.kill().unwrap();
         while !Facts::of_process(&Roots::default(), pid).unwrap().is_ended() {
             std::thread::yield_now();
         }
+        let is_noted = |table: &ProcessTable| !is_reported || table.ending.contains(&pid);
+        look_until(table, "the report of an end", is_noted);
+    }
+
+    #[test]
+    fn a_process_whose_end_was_reported_is_known_until_it_is_waited_for() {
+        let forks = Forks::default();
+        let is_reported = forks.subscribe();
+        let mut table = ProcessTable::new(&Roots::default()).unwrap().following(forks);
+        for is_listed in [false, true] {
+            let mut child = sleeper();
+            let pid = child.id().cast_signed();
+            table.refresh_changed().unwrap();
+            let first = *table.facts(pid).unwrap();
+            end(&mut table, &mut child, is_reported);
+            if is_listed {
+                table.refresh().unwrap();
+            }
+            table.refresh_changed().unwrap();
+            assert_eq!(table.facts(pid), Some(&first), "as it was first seen");
+            child.wait().unwrap();
+            look_until_gone(&mut table, pid);
+        }
+    }
+
+    #[test]
+    fn a_process_from_between_a_listing_and_the_subscription_is_found() {
+        let unreported = ProcessTable::new(&Roots::default()).unwrap();
+        let mut command = Command::new("cat");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let pid = child.id().cast_signed();
+        // Once it answers it runs its program, so that nothing more is reported of it.
+        child.stdin.as_mut().unwrap().write_all(b"a").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        let forks = Forks::default();
+        forks.subscribe();
+        let mut table = unreported.following(forks);
         table.refresh_changed().unwrap();
-        assert_eq!(table.facts(pid), Some(&first), "as it was first seen");
+        let is_known = table.facts(pid).is_some();
+        child.kill().unwrap();
         child.wait().unwrap();
-        table.refresh_changed().unwrap();
-        assert_eq!(table.facts(pid), None);
+        assert!(is_known);
     }
 
     #[test]
@@ -289,23 +345,24 @@ mod tests {
         table.describe(i32::MAX);
         let script = "read go; exec sleep 3079";
         let mut command = Command::new("sh");
-        command.args(["-c", script]).stdin(std::process::Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let mut child = command.args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id().cast_signed();
-        let args = |table: &mut ProcessTable| {
-            table.refresh_changed().unwrap();
-            table.descriptions().unwrap().get(pid).map(|described| described.args.clone())
+        let has_args = |table: &ProcessTable, wanted: &str| {
+            let described = table.descriptions().unwrap().get(pid);
+            described.is_some_and(|described| described.args.contains(wanted))
         };
-        while args(&mut table).is_none_or(|args| !args.contains("read go")) {
-            std::thread::yield_now();
-        }
+        look_until(&mut table, "the shell", |table| has_args(table, "read go"));
+        // A young process is read at every look, whatever is reported of it.
+        let is_old = |table: &ProcessTable| !table.descriptions().unwrap().is_young(pid);
+        look_until(&mut table, "its age", is_old);
         writeln!(child.stdin.take().unwrap(), "go").unwrap();
-        while args(&mut table).as_deref() != Some("sleep 3079") {
-            std::thread::yield_now();
-        }
+        let is_replaced =
+            |table: &ProcessTable| has_args(table, "sleep 3079") && !has_args(table, "read go");
+        look_until(&mut table, "the other program", is_replaced);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(args(&mut table), None);
+        look_until_gone(&mut table, pid);
+        assert!(table.descriptions().unwrap().get(pid).is_none());
     }
 
     /// Asks the kernel for the number of a dead process again; only root may.
