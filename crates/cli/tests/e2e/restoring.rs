@@ -98,15 +98,22 @@ fn end_daemons(mark: &str) {
     daemons(mark).into_iter().for_each(|pid| send(pid, Signal::KILL));
 }
 
+/// Whether daemons pin themselves. One that does so in the microseconds in which Lull sets it may
+/// lose its pin (docs/operating.md), so that the usual run has none.
+fn has_self_pinning_daemons() -> bool {
+    std::env::var_os(ROUNDS).is_some()
+}
+
 /// Kills agent, guard, or both at a random moment of a run whose apps make daemons, some of which
-/// pin themselves, and are reniced and pinned by other programs at another moment.
+/// pin themselves if [`has_self_pinning_daemons`], and are reniced and pinned by other programs at
+/// another moment.
 fn kill_restless(round: u64, random: &mut Generator) -> usize {
     let mark = format!("restless-{}-{round}", std::process::id());
     let (scene, server) = (Scene::new(), Victim::server());
-    // A daemon that pins itself within moments of its birth may lose its pin (docs/operating.md).
-    let batch = match std::env::var_os(ROUNDS) {
-        Some(_) => Victim::self_pinning_daemoniser(&mark),
-        None => Victim::daemoniser(&mark),
+    let batch = if has_self_pinning_daemons() {
+        Victim::self_pinning_daemoniser(&mark)
+    } else {
+        Victim::daemoniser(&mark)
     };
     let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
     let agent = scene.agent(&config);
@@ -143,11 +150,12 @@ fn check_restless(scene: &Scene, server: &Victim, batch: &Victim, mark: &str, sa
         .map(|pid| (pid, cores_of(pid)))
         .filter(|(_, cores)| !matches!(cores.as_str(), SELF_PINNED | ""))
         .collect();
+    let pins = has_self_pinning_daemons();
     // Nice and class are inherited by what the shell makes afterwards, and cores are not.
     let wrong: Vec<i32> = batch
         .changed_daemons(mark)
         .into_iter()
-        .filter(|(_, state)| state.cores != all && state.cores != SELF_PINNED)
+        .filter(|(_, state)| state.cores != all && (!pins || state.cores != SELF_PINNED))
         .map(|(pid, _)| pid)
         .collect();
     end_daemons(mark);
