@@ -374,7 +374,7 @@ mod tests {
         let first = *table.facts(pid).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        std::thread::sleep(Duration::from_millis(30));
         for _ in 0..50 {
             if std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).is_err() {
                 return;
