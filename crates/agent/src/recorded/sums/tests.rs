@@ -32,10 +32,10 @@ struct Made {
 impl Made {
     fn new() -> Self {
         let bound = Nanos::from_millis(10);
-        Self::with(AppSpec::latency_critical("lc", Percentile::P95, bound))
+        Self::create(AppSpec::latency_critical("lc", Percentile::P95, bound))
     }
 
-    fn with(lc: AppSpec) -> Self {
+    fn create(lc: AppSpec) -> Self {
         let place = tempfile::tempdir().unwrap();
         let database = Connection::open(place.path().join("run.db")).unwrap();
         database.execute_batch(TABLES).unwrap();
@@ -156,7 +156,7 @@ fn an_objective_of_a_pod_counts_while_the_pod_has_the_app_and_no_longer() {
     let with_tail = AppSpec::latency_critical("lc", Percentile::P95, Nanos::from_millis(10));
     let without = AppSpec { objectives: Vec::new(), ..with_tail.clone() };
     for of_config in [with_tail, without] {
-        let made = with_five(Made::with(of_config));
+        let made = with_five(Made::create(of_config));
         // The pods of the other epochs have none.
         made.database
             .execute_batch(
