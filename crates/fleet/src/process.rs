@@ -86,7 +86,7 @@ pub fn run() -> anyhow::Result<()> {
         };
         let mut watcher = Watcher::new(begin.node, config, table, out)?;
         watcher.follow_runtime(container_runtime);
-        watcher.await_listing().await;
+        watcher.await_listing().await?;
         watcher.serve(frames).await
     })
 }
@@ -222,10 +222,11 @@ impl<'a> Watcher<'a> {
     /// Takes in the first listing of the container runtime, before there is one of the pods. In the
     /// other order each pod would be judged by its status first, and those of which the runtime
     /// knows more would end and begin again whenever a watcher starts.
-    async fn await_listing(&mut self) {
+    async fn await_listing(&mut self) -> anyhow::Result<()> {
         if let Some(report) = nri::first(self.reports.as_mut(), LISTING_WAIT).await {
             self.take_report(report);
         }
+        self.flush().await
     }
 
     fn lose_runtime(&mut self, why: &str) {
