@@ -9,8 +9,8 @@
 //! The engine of stations runs up to the next event of any machine, so that calls cross at the
 //! nanosecond. A machine that no call reaches costs its own events only.
 //!
-//! Policies steer a station's server as ever, and a machine as a
-//! [`MachinePlant`](crate::machine::MachinePlant); each decides at the ends of its own epochs.
+//! Policies steer a station's server as ever, and a machine as a [`MachinePlant`]; each decides at
+//! the ends of its own epochs.
 
 mod check;
 
