@@ -121,6 +121,12 @@ impl Forks {
         self.state().kin.get(&pid).map(|kin| kin.first)
     }
 
+    /// Records that the kernel dropped events.
+    #[cfg(test)]
+    pub(super) fn note_loss(&self) {
+        self.state().note_loss();
+    }
+
     /// A panic elsewhere leaves at worst events unread.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

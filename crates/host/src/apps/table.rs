@@ -44,7 +44,8 @@ pub struct ProcessTable {
     described: Option<Descriptions>,
     forks: Forks,
     /// Processes that the next look reads again: they were about to end when they were read, so
-    /// that their end was reported already, or were reported just before a listing.
+    /// that their end was reported already, or were reported just before a listing, or may be
+    /// among those whose reports are missing.
     ending: BTreeSet<i32>,
     /// When all processes are listed again, since boot.
     list_at: Nanos,
@@ -105,7 +106,13 @@ impl ProcessTable {
     pub fn refresh(&mut self) -> io::Result<()> {
         // What is reported from here on may be missing from the listing.
         let changed = self.forks.take_changed();
+        self.list(changed)
+    }
+
+    /// Lists the processes, after these were reported; `None` if reports may be missing.
+    fn list(&mut self, changed: Option<BTreeSet<i32>>) -> io::Result<()> {
         let is_complete = changed.is_some();
+        let was_complete = self.list_at != Nanos::ZERO;
         self.ending.extend(changed.into_iter().flatten());
         // All are listed again until that succeeds after a complete report: a look at changes alone
         // would miss those that were taken here, and those before the subscription.
@@ -121,6 +128,10 @@ impl ProcessTable {
             if let Some(known) = kept.or_else(read) {
                 self.known.insert(pid, known);
             }
+        }
+        if is_complete && !was_complete {
+            // The reports that are missing may be of any process, and are not repeated.
+            self.ending.extend(self.known.keys());
         }
         self.ending.retain(|pid| self.known.contains_key(pid));
         self.describe_all();
@@ -139,7 +150,8 @@ impl ProcessTable {
         if is_due || !self.roots.is_own_proc() {
             return self.refresh();
         }
-        let Some(mut changed) = self.forks.take_changed() else { return self.refresh() };
+        // A listing that took the reports again would count them as complete.
+        let Some(mut changed) = self.forks.take_changed() else { return self.list(None) };
         changed.append(&mut self.ending);
         let found: Vec<(i32, Option<Facts>)> =
             changed.into_iter().map(|pid| (pid, self.read_again(pid))).collect();
@@ -231,6 +243,15 @@ mod tests {
         Command::new("sleep").arg("60").spawn().unwrap()
     }
 
+    /// A process that runs its program, so that only its end is still reported.
+    fn settled() -> Child {
+        let mut command = Command::new("cat");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"a").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        child
+    }
+
     /// Looks at what is reported until something holds. No listing is due meanwhile, so that
     /// only reports can bring it about where the kernel has them.
     fn look_until(table: &mut ProcessTable, what: &str, holds: impl Fn(&ProcessTable) -> bool) {
@@ -286,7 +307,8 @@ mod tests {
         }
     }
 
-    /// Ends a process that is not waited for, and looks until its end was reported.
+    /// Ends a process that is not waited for, and looks until its end was reported, or until a
+    /// listing after dropped reports has it read again.
     fn end(table: &mut ProcessTable, child: &mut Child, is_reported: bool) {
         let pid = child.id().cast_signed();
         child.kill().unwrap();
@@ -302,6 +324,9 @@ mod tests {
         let forks = Forks::default();
         let is_reported = forks.subscribe();
         let mut table = ProcessTable::new(&Roots::default()).unwrap().following(forks);
+        // The first look lists all, and the second reads all again.
+        table.refresh_changed().unwrap();
+        table.refresh_changed().unwrap();
         for is_listed in [false, true] {
             let mut child = sleeper();
             let pid = child.id().cast_signed();
@@ -319,14 +344,41 @@ mod tests {
     }
 
     #[test]
+    fn a_process_whose_end_was_among_dropped_reports_is_known_until_it_is_waited_for() {
+        let forks = Forks::default();
+        if !forks.subscribe() {
+            return lull_testing::skip("the kernel does not report forks here");
+        }
+        let mut table = ProcessTable::new(&Roots::default()).unwrap().following(forks.clone());
+        let mut child = settled();
+        let pid = child.id().cast_signed();
+        table.refresh_changed().unwrap();
+        table.refresh_changed().unwrap();
+        child.kill().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while forks.take_changed().is_some_and(|changed| !changed.contains(&pid)) {
+            assert!(Instant::now() < deadline, "the end was never reported");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        forks.note_loss();
+        table.list_at = Nanos(u64::MAX);
+        table.refresh_changed().unwrap();
+        assert_eq!(table.list_at, Nanos::ZERO, "the next look lists all again");
+        while table.list_at == Nanos::ZERO {
+            assert!(Instant::now() < deadline, "no listing counts as complete");
+            table.refresh_changed().unwrap();
+        }
+        table.refresh_changed().unwrap();
+        assert!(table.facts(pid).is_some());
+        child.wait().unwrap();
+        look_until_gone(&mut table, pid);
+    }
+
+    #[test]
     fn a_process_from_between_a_listing_and_the_subscription_is_found() {
         let unreported = ProcessTable::new(&Roots::default()).unwrap();
-        let mut command = Command::new("cat");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = settled();
         let pid = child.id().cast_signed();
-        // Once it answers it runs its program, so that nothing more is reported of it.
-        child.stdin.as_mut().unwrap().write_all(b"a").unwrap();
-        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let forks = Forks::default();
         forks.subscribe();
         let mut table = unreported.following(forks);
