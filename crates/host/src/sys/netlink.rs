@@ -315,12 +315,15 @@ mod tests {
         let mut command = unshare(program.to_str().unwrap());
         command.arg(name).env(INSIDE, "1").stdout(Stdio::piped());
         let mut inside = command.spawn().unwrap();
-        while inside.try_wait().unwrap().is_none() {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while inside.try_wait().unwrap().is_none() && Instant::now() < deadline {
             // Its events reach the other namespace.
             Command::new("true").status().unwrap();
         }
+        // After the deadline: what runs inside ends with it, so that the output does, too.
+        inside.kill().unwrap();
         let output = inside.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);
     }
 }
