@@ -95,10 +95,7 @@ impl<V: ThreadValue> ThreadKnob<V> {
     ) -> Result<(), KnobError> {
         let mut before = BTreeMap::<LiveThread, V>::new();
         if let Err(error) = write_all(wanted, threads, means, &mut before) {
-            for (thread, value) in before {
-                // One that cannot be put back now is in the ledger still.
-                let _ = value.set(thread.tid);
-            }
+            put_back(wanted, &before, means);
             return Err(error);
         }
         let done: Vec<_> = before.into_keys().collect();
@@ -181,6 +178,29 @@ fn writes<V: ThreadValue>(wanted: &V::Wanted, threads: &[(LiveThread, V)]) -> Ve
     threads.iter().map(write).collect()
 }
 
+/// Gives threads that were to be set the values that they had. These are the last that Lull
+/// writes to them, so they are saved as such: the ledger has what was refused already.
+fn put_back<V: ThreadValue, S: SaveOld>(
+    wanted: &V::Wanted,
+    before: &BTreeMap<LiveThread, V>,
+    means: &mut Means<'_, S>,
+) {
+    let back = |(thread, value): (&LiveThread, &V)| ThreadWrite {
+        thread: *thread,
+        values: value.fields(V::aim(wanted, *value)),
+    };
+    let back: Vec<ThreadWrite> = before.iter().map(back).collect();
+    // If that fails, the ledger still has what Lull wrote before the refused value.
+    let _ = means.save.threads(&back);
+    for (thread, value) in before {
+        let is_changed = V::get(thread.tid).is_ok_and(|now| now != *value);
+        if is_changed && thread.is_alive(means.roots) {
+            // One that cannot be put back now is in the ledger still.
+            let _ = value.set(thread.tid);
+        }
+    }
+}
+
 fn write_all<V: ThreadValue, S: SaveOld>(
     wanted: &V::Wanted,
     threads: &mut impl Threads,
@@ -196,9 +216,10 @@ fn write_all<V: ThreadValue, S: SaveOld>(
         }
         let new: Vec<_> = values::<V>(&new).collect();
         means.save.threads(&writes(wanted, &new))?;
+        // Noted before any is written: the ledger says of all of them that they are set, and a
+        // failed check is put back too.
+        before.extend(new.iter().copied());
         for (thread, found) in new {
-            // Noted before it is written, so that a failed check is put back too.
-            before.insert(thread, found);
             write(thread, found, wanted, means)?;
         }
     }
@@ -253,6 +274,44 @@ mod tests {
     use crate::sys::sched;
     use lull_control::CoreSet;
     use std::process::Command;
+
+    /// Threads that do not change.
+    struct Listed(Vec<LiveThread>);
+
+    impl Threads for Listed {
+        fn list(&self) -> &[LiveThread] {
+            &self.0
+        }
+
+        fn refresh(&mut self) {}
+    }
+
+    #[test]
+    fn a_thread_is_restored_after_two_settings_that_were_refused() {
+        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
+        let mut victim = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = victim.id().cast_signed();
+        let mut threads = Listed(threads_of(&roots, pid).unwrap());
+        let all = sched::affinity_of(pid).unwrap();
+        let first: CoreSet = all.iter().take(1).collect();
+        let mut knob = ThreadKnob::<Affinity>::default();
+        let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
+        knob.set(&first, &mut threads, &mut means).unwrap();
+        // Cores that this machine does not have.
+        let refused = ["1022", "1023"].map(|core| {
+            let cores: CoreSet = core.parse().unwrap();
+            knob.set(&cores, &mut threads, &mut means).is_err()
+        });
+        let steered = sched::affinity_of(pid).unwrap();
+        let restoration = ledger.restore();
+        let after = sched::affinity_of(pid).unwrap();
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        assert_eq!((refused, steered, after), ([true; 2], first, all));
+        assert!(restoration.failed.is_empty() && restoration.left.is_empty(), "{restoration}");
+    }
 
     #[test]
     fn a_process_that_pinned_itself_before_it_was_brought_under_gets_its_own_cores_back() {
