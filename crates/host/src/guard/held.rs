@@ -38,8 +38,8 @@ struct Written {
     value: FieldValue,
 }
 
-/// How many values of each thread are remembered. The last two matter for the thread
-/// itself, older ones for processes that it made a moment ago.
+/// How many values of each field of a thread are remembered. The last two matter for the
+/// thread itself, older ones for processes that it made a moment ago.
 const WRITTEN_MAX: usize = 24;
 /// How long the lines of a process are kept if it ends, for the processes that it made.
 const DEAD_SECONDS: u64 = 10;
@@ -109,7 +109,16 @@ impl Held {
             self.inherited.insert(pid, default);
         }
         self.released.remove(&original.key());
-        self.originals.entry(original.key()).or_insert_with(|| (at_ticks, original.clone()));
+        let value = (at_ticks, original.clone());
+        match original.key() {
+            // A thread is saved again if another program has set it since.
+            key @ Key::Thread(..) => {
+                self.originals.insert(key, value);
+            }
+            key => {
+                self.originals.entry(key).or_insert(value);
+            }
+        }
     }
 
     fn note(&mut self, threads: &[(i32, u64)], values: &[FieldValue], at_ticks: u64) {
@@ -117,9 +126,16 @@ impl Held {
         *first = at_ticks.min(*first);
         for thread in threads {
             let all = self.written.entry(*thread).or_default();
-            all.extend(values.iter().map(|value| Written { at_ticks, value: value.clone() }));
-            let excess = all.len().saturating_sub(WRITTEN_MAX);
-            all.drain(..excess);
+            for value in values {
+                all.push(Written { at_ticks, value: value.clone() });
+                let of_field = |one: &&Written| one.value.field() == value.field();
+                // Counted by field: a class that was set once outlasts many changes of cores.
+                if all.iter().filter(of_field).count() > WRITTEN_MAX
+                    && let Some(oldest) = all.iter().position(|one| of_field(&one))
+                {
+                    all.remove(oldest);
+                }
+            }
         }
     }
 
@@ -203,24 +219,40 @@ impl Held {
         Some(entries)
     }
 
-    /// The lines that save a thread again if another program has set a field of it since it was
-    /// saved, where `now` is its state: such a field shows neither what was saved nor what Lull
-    /// wrote, of which the kernel leaves out cores beyond `limits`. Other fields keep what was
-    /// saved. `None` if no field was set.
+    /// The line that saves a main thread again if another program has set a field of it since
+    /// it was saved, where `now` is its state. `None` if no field was set.
     pub(super) fn changed(
         &self,
+        main: LiveThread,
         now: &Original,
-        mut limits: Vec<CoreSet>,
+        limits: &[CoreSet],
         clock: &Clock,
-    ) -> Option<[Entry; 2]> {
-        let key = now.key();
-        let Key::Thread(tid, start_ticks) = key else { return None };
-        let (at_ticks, saved) = self.originals.get(&key)?;
+    ) -> Option<Entry> {
+        let (at_ticks, saved) = self.originals.get(&now.key())?;
+        let own = self.own(main, now, limits)?;
+        (own != *saved).then(|| Entry { at_ticks: *at_ticks, ..clock.entry(What::Old(own)) })
+    }
+
+    /// The state of a thread without what Lull set, where `now` is its state and `main` the main
+    /// thread of its process. A field keeps what was saved of the main thread if it shows that,
+    /// or what Lull wrote to either thread, of which the kernel leaves out cores beyond
+    /// `limits`. Any other field was set by another program. `None` if `main` is not saved.
+    pub(super) fn own(
+        &self,
+        main: LiveThread,
+        now: &Original,
+        limits: &[CoreSet],
+    ) -> Option<Original> {
+        let Key::Thread(tid, start_ticks) = now.key() else { return None };
+        let (_, saved) = self.originals.get(&Key::Thread(main.tid, main.start_ticks))?;
+        let mut limits = limits.to_vec();
         if let Some(FieldValue::Cores(cores)) = saved.field(Field::Cores) {
             limits.push(cores);
         }
         // All that was written: a process may have what its creator had some writes ago.
-        let written = self.written.get(&(tid, start_ticks)).map(Vec::as_slice).unwrap_or_default();
+        let threads = [(tid, start_ticks), (main.tid, main.start_ticks)];
+        let written: Vec<&Written> =
+            threads.iter().filter_map(|thread| self.written.get(thread)).flatten().collect();
         let is_kept = |found: &FieldValue| {
             let is_of = |value: &FieldValue| found.is_of(value, &limits);
             saved.field(found.field()).as_ref().is_some_and(is_of)
@@ -228,13 +260,7 @@ impl Held {
         };
         let found = Field::ALL.into_iter().filter_map(|field| now.field(field));
         let kept: Vec<FieldValue> = found.filter(is_kept).collect();
-        if kept.len() == Field::ALL.len() {
-            return None;
-        }
-        let line = |what| Entry { at_ticks: *at_ticks, ..clock.entry(what) };
-        let original = now.before(&kept, saved);
-        // A value that is held stays unless it is released first.
-        Some([line(What::Released(key)), line(What::Old(original))])
+        Some(now.before(&kept, saved))
     }
 
     /// Whether a process of the ledger had Lull's settings when `child` was made.
@@ -318,15 +344,18 @@ impl Held {
     }
 
     /// The lines about what was written to the threads that `lives` accepts, oldest first,
-    /// one for all the threads that got a value at once.
+    /// one for all the threads that got a value at once. The last values of a thread count, so
+    /// those of one tick stay in order.
     fn writes_of(&self, lives: impl Fn(&(i32, u64)) -> bool, clock: &Clock) -> Vec<Entry> {
-        let mut writes: BTreeMap<(u64, FieldValue), Vec<(i32, u64)>> = BTreeMap::new();
+        let mut writes: BTreeMap<(u64, usize, FieldValue), Vec<(i32, u64)>> = BTreeMap::new();
         for (thread, written) in self.written.iter().filter(|(thread, _)| lives(thread)) {
-            for one in written {
-                writes.entry((one.at_ticks, one.value.clone())).or_default().push(*thread);
+            for (index, one) in written.iter().enumerate() {
+                let before = written[..index].iter();
+                let rank = before.filter(|other| other.at_ticks == one.at_ticks).count();
+                writes.entry((one.at_ticks, rank, one.value.clone())).or_default().push(*thread);
             }
         }
-        let line = |((at_ticks, value), threads)| {
+        let line = |((at_ticks, _, value), threads)| {
             let what = What::Write { threads, values: vec![value] };
             Entry { at_ticks, ..clock.entry(what) }
         };

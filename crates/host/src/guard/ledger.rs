@@ -21,9 +21,10 @@ use super::recovery::{self, Recovery};
 use super::restoration::Restoration;
 use super::restore;
 use super::state_dir::StateDir;
-use crate::apps::{Facts, Forks, ProcessId};
+use crate::apps::{Facts, Forks, ProcessId, threads_of};
 use crate::own_directory::DirectoryError;
 use crate::{LiveThread, Roots};
+use lull_control::CoreSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -212,6 +213,9 @@ impl Ledger {
     /// that they get that back. This is for new processes before the first write to them: they
     /// were saved when they were first seen. A thread that is gone or not saved is skipped.
     ///
+    /// A main thread's values go for the other threads, too. Where it is saved again, threads
+    /// without a line get one of their own, because another program may have set it alone.
+    ///
     /// # Errors
     /// As [`Ledger::record_threads`].
     pub fn record_changed(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
@@ -222,10 +226,30 @@ impl Ledger {
             let Some(now) = self.read(*main)? else { continue };
             let online = cpuset::online(&self.roots);
             let allowed = cpuset::cores_of_process(&self.roots, main.pid);
-            let limits = online.into_iter().chain(allowed).collect();
-            entries.extend(self.held.changed(&now, limits, &self.clock).into_iter().flatten());
+            let limits: Vec<_> = online.into_iter().chain(allowed).collect();
+            if let Some(line) = self.held.changed(*main, &now, &limits, &self.clock) {
+                entries.push(line);
+                entries.extend(self.own_of_others(*main, &limits)?);
+            }
         }
         self.append(&entries)
+    }
+
+    /// The lines of the threads of a process that have none so far.
+    fn own_of_others(
+        &self,
+        main: LiveThread,
+        limits: &[CoreSet],
+    ) -> Result<Vec<Entry>, LedgerError> {
+        let mut entries = Vec::new();
+        let others = threads_of(&self.roots, main.pid).unwrap_or_default();
+        let is_unknown = |thread: &LiveThread| !self.held.knows(&key_of(*thread));
+        for other in others.into_iter().filter(is_unknown) {
+            let now = self.read(other)?;
+            let own = now.and_then(|now| self.held.own(main, &now, limits));
+            entries.extend(own.map(|own| self.clock.entry(What::Old(own))));
+        }
+        Ok(entries)
     }
 
     /// The processes that were made since, where the kernel reports them.

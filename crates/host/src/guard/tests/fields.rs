@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::apps::Forks;
+use crate::guard::entry::Lines;
+use crate::guard::held::Held;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
@@ -74,6 +76,116 @@ fn a_process_that_pins_itself_after_it_was_saved_gets_its_own_cores_back() {
     drop(ledger);
     let _ = scene.open();
     assert_eq!(sched::affinity_of(thread.tid).unwrap(), last);
+}
+
+#[test]
+fn a_line_that_a_kill_tore_gives_nothing_up() {
+    let scene = Scene::new();
+    let last = last_core(&scene);
+    if first_core(&scene) == last {
+        return lull_testing::skip("one core cannot be divided");
+    }
+    let thread = scene.thread();
+    let before = sched::scheduling_of(thread.tid).unwrap();
+    let mut ledger = scene.open().ledger;
+    ledger.record_writes(&[scene.write()]).unwrap();
+    scene.change();
+    sched::set_affinity(thread.tid, &last).unwrap();
+    ledger.record_changed(&[thread]).unwrap();
+    drop(ledger);
+    let bytes = std::fs::read(scene.file()).unwrap();
+    std::fs::write(scene.file(), &bytes[..bytes.len() - 9]).unwrap();
+    let _ = scene.open();
+    assert_eq!(sched::scheduling_of(thread.tid).unwrap(), before);
+    assert_eq!(sched::affinity_of(thread.tid).unwrap(), last);
+}
+
+/// Set in a process of which the test below is the second thread, and only sleeps.
+const SLEEPER: &str = "LULL_TEST_SLEEPER";
+
+/// Starts a process with two threads; returns its threads once it has both.
+fn two_threads() -> (Child, Vec<LiveThread>) {
+    let test = "guard::tests::fields::a_main_thread_that_pins_itself_pins_no_other_after_the_run";
+    let process = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads", "2"])
+        .env(SLEEPER, "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let both = |_| {
+        std::thread::sleep(Duration::from_millis(5));
+        let threads = threads_of(&Roots::default(), process.id().cast_signed()).ok()?;
+        (threads.len() >= 2).then_some(threads)
+    };
+    let threads = (0..12_000).find_map(both).expect("the process has a second thread");
+    (process, threads)
+}
+
+#[test]
+fn a_main_thread_that_pins_itself_pins_no_other_after_the_run() {
+    if std::env::var_os(SLEEPER).is_some() {
+        return std::thread::sleep(Duration::from_secs(600));
+    }
+    let scene = Scene::new();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    if first == last {
+        return lull_testing::skip("one core cannot be divided");
+    }
+    let (mut process, threads) = two_threads();
+    let main = *threads.iter().find(|thread| thread.is_main()).unwrap();
+    let worker = *threads.iter().find(|thread| !thread.is_main()).unwrap();
+    let all = sched::affinity_of(worker.tid).unwrap();
+    let mut ledger = scene.open().ledger;
+    // As a new process is saved when it is first seen.
+    ledger.record_threads(&[main]).unwrap();
+    sched::set_affinity(main.tid, &last).unwrap();
+    ledger.record_changed(&threads).unwrap();
+    let values = vec![FieldValue::Cores(first.clone())];
+    let write = |thread: LiveThread| ThreadWrite { thread, values: values.clone() };
+    ledger.record_writes(&[write(main), write(worker)]).unwrap();
+    for thread in threads {
+        sched::set_affinity(thread.tid, &first).unwrap();
+    }
+    drop(ledger);
+    let _ = scene.open();
+    let after = [main, worker].map(|thread| sched::affinity_of(thread.tid).unwrap());
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(after, [last, all]);
+}
+
+#[test]
+fn a_class_that_was_set_once_is_restored_after_many_moves_of_cores() {
+    let scene = Scene::new();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    if first == last {
+        return lull_testing::skip("one core cannot be divided");
+    }
+    let (thread, before) = (scene.thread(), scene.original());
+    let mut ledger = scene.open().ledger;
+    let class = FieldValue::Class { policy: libc::SCHED_BATCH as u32, rt_priority: 0 };
+    ledger.record_writes(&[ThreadWrite { thread, values: vec![class.clone()] }]).unwrap();
+    class.write(thread.tid).unwrap();
+    for cores in [&first, &last].into_iter().cycle().take(25) {
+        let values = vec![FieldValue::Cores(cores.clone())];
+        ledger.record_writes(&[ThreadWrite { thread, values }]).unwrap();
+    }
+    sched::set_affinity(thread.tid, &first).unwrap();
+
+    let (_, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
+    let clock = Clock::read(&scene.roots).unwrap();
+    let held = Held::from_lines(&lines, clock.boot());
+    let compact = Lines { entries: held.alive(&scene.roots, &clock), ..Lines::default() };
+    let again = Held::from_lines(&compact, clock.boot());
+    assert_eq!(held.lulls(thread, Field::Class), [class]);
+    assert_eq!(held.lulls(thread, Field::Cores), [first, last].map(FieldValue::Cores));
+    for field in [Field::Cores, Field::Class] {
+        assert_eq!(again.lulls(thread, field), held.lulls(thread, field));
+    }
+
+    let restoration = ledger.restore();
+    assert_eq!((restoration.done, restoration.left.len()), (1, 0), "{restoration}");
+    assert_eq!(scene.original(), before);
 }
 
 #[test]
