@@ -163,10 +163,11 @@ fn serve(port: u16) -> Child {
     child
 }
 
-/// What an agent holds: resident memory, descriptors, and the size of its ledger.
+/// What an agent holds: memory of its own, descriptors, and the size of its ledger. Pages of the
+/// program do not count: those that only the start has used are given back, and come again.
 #[derive(Debug)]
 struct Held {
-    resident_kib: u64,
+    own_kib: u64,
     descriptors: usize,
     ledger_bytes: u64,
 }
@@ -174,18 +175,18 @@ struct Held {
 impl Held {
     fn new(churn: &Churn, agent: &Agent) -> Self {
         let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         let descriptors = std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap();
         let ledger = std::fs::metadata(churn.scene.path("state/ledger")).unwrap();
         Self {
-            resident_kib: line.trim().trim_end_matches(" kB").parse().unwrap(),
+            own_kib: line.trim().trim_end_matches(" kB").parse().unwrap(),
             descriptors: descriptors.count(),
             ledger_bytes: ledger.len(),
         }
     }
 
     fn assert_not_grown_since(&self, before: &Self) {
-        let grown = self.resident_kib.saturating_sub(before.resident_kib);
+        let grown = self.own_kib.saturating_sub(before.own_kib);
         assert!(grown <= GROWN_MAX_KIB, "{before:?} {self:?}");
         // A few are open for the moment: of a process that is read, of a client that connects.
         assert!(self.descriptors <= before.descriptors + 24, "{before:?} {self:?}");
