@@ -91,19 +91,19 @@ impl Auto {
         if !self.is_surveying() {
             return;
         }
+        // Results without the turn are not used, but show that there is load. So knobs that change
+        // meanwhile drop none.
+        if has_lost_turn && !was_allowed {
+            return;
+        }
         if is_disturbed {
             self.charge_dropped(now, was_allowed);
         }
-        if has_lost_turn {
-            // Results without the turn are not used, but show that there is load. So knobs that
-            // change meanwhile drop none.
-            if was_allowed {
-                self.window.begin(now);
-            }
-            return;
-        }
         // The time without a result goes on, so that a gate without load requests no turn.
         self.window.begin(now);
+        if has_lost_turn {
+            return;
+        }
         self.turn.dropped += 1;
         if self.turn.dropped < DROPS_MAX {
             return self.check_ledger(now);
@@ -258,11 +258,12 @@ mod tests {
     #[test]
     fn a_load_that_comes_back_requests_the_turn_though_knobs_change_all_the_time() {
         let mut gate = Gate::new();
-        assert!(gate.until(Auto::is_surveying).is_some());
+        let shows_reference = |auto: &Auto| auto.is_surveying() && auto.present() == Setting::Open;
+        assert!(gate.until(shows_reference).is_some());
         (0..1200).for_each(|_| gate.look_at(&[]));
-        assert!(!gate.auto.wants_survey(), "there is no load");
+        assert!(gate.auto.is_surveying() && !gate.auto.wants_survey(), "there is no load");
         gate.auto.allow_survey(false);
-        let is_back = (0..600).any(|_| {
+        let is_back = (0..1200).any(|_| {
             gate.auto.machine_changed();
             gate.look();
             gate.auto.wants_survey()
