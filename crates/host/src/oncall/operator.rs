@@ -280,7 +280,7 @@ mod tests {
     }
 
     fn closed() -> Settings {
-        let (mode, lease) = (lull_oncall::Mode::Post, 1_000_000_000);
+        let (mode, lease) = (lull_oncall::Mode::Post, 600_000_000_000);
         Settings {
             mode,
             cap: 1,
