@@ -2,7 +2,7 @@
 //!
 //! What needs servers of its own (a bare server, other options) runs them in turn (`contest`).
 //! Settings of the gate are compared on one server instead, in random blocks (`admission`).
-//! The bounds are those that the design asks for.
+//! The bounds are those of the design.
 
 mod admission;
 mod batching;

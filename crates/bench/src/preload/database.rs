@@ -116,7 +116,7 @@ pub(super) enum Meeting<'m> {
     Unix(&'m Path),
 }
 
-/// Measures what the design asks for, in memory.
+/// Measures the cases of the design, in memory.
 pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
     let (product, cases) = (&Product::MariaDb, cases());

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each call is answered at once, because the runtime waits for the answer before it goes on with
-//! the container, and ends the connection after two seconds. No answer asks for a change.
+//! the container, and ends the connection after two seconds. No answer requests a change.
 
 use super::message::{
     CONTAINER_RUNNING, Configure, Configured, Container, ContainerEvent, INVALID_ARGUMENT, PLUGIN,
