@@ -130,6 +130,11 @@ impl Facts {
     pub const fn is_ended(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
+
+    /// Whether a signal or a debugger keeps it from running.
+    pub const fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
 }
 
 impl ProcessId {
@@ -207,6 +212,7 @@ pub(crate) fn threads_of(roots: &Roots, pid: i32) -> io::Result<Vec<LiveThread>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::{Pid, Signal, kill_process};
     use std::process::{Command, Stdio};
 
     #[test]
@@ -219,11 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_process_that_nobody_waited_for_does_not_run() {
+    fn a_stopped_process_is_seen_and_an_ended_one_that_nobody_waited_for_does_not_run() {
         let roots = Roots::default();
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let id = ProcessId::lookup(&roots, child.id().cast_signed()).unwrap();
-        assert!(id.facts(&roots).is_some());
+        assert!(id.facts(&roots).is_some_and(|facts| !facts.is_stopped()));
+        kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+        while !Facts::of_process(&roots, id.pid).unwrap().is_stopped() {
+            std::thread::yield_now();
+        }
         child.kill().unwrap();
         while !Facts::of_process(&roots, id.pid).unwrap().is_ended() {
             std::thread::yield_now();

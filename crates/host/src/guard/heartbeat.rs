@@ -8,6 +8,9 @@
 //! An agent that has never beaten is not judged. So commands that hold knobs and have no loop
 //! (`lull hold`, `lull calibrate`) are restored by their guard when they die, and not when they
 //! are stopped.
+//!
+//! Work that was announced as long is waited for, unless the agent is stopped: a stopped process
+//! waits for no disk, whatever it did when the signal came.
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -47,17 +50,22 @@ impl Patience {
 pub(super) struct Pulse {
     /// The wake-ups until the agent is regarded as stuck; `None` before the first beat.
     left: Option<u8>,
+    /// The last wake-ups at which the agent was stopped.
+    stopped: u8,
 }
 
 impl Pulse {
     /// Counts one wake-up, at which these beats had come. Returns whether the agent is stuck.
-    pub(super) fn is_stuck_at_wake_up(&mut self, beats: &[u8]) -> bool {
+    pub(super) fn is_stuck_at_wake_up(&mut self, beats: &[u8], is_stopped: bool) -> bool {
         self.left = match beats.last() {
             Some(0) => None,
             Some(wake_ups) => Some(*wake_ups),
             None => self.left.map(|left| left.saturating_sub(1)),
         };
-        self.left == Some(0)
+        let is_still = is_stopped && beats.is_empty();
+        self.stopped = if is_still { self.stopped.saturating_add(1) } else { 0 };
+        let is_stopped_long = self.stopped >= Patience::Usual.wake_ups();
+        self.left.is_some_and(|left| left == 0 || is_stopped_long)
     }
 }
 
@@ -96,25 +104,38 @@ mod tests {
     fn five_wake_ups_without_a_beat_are_stuck_and_any_beat_starts_again() {
         let mut pulse = Pulse::default();
         let usual = [Patience::Usual.wake_ups()];
-        assert!((0..100).all(|_| !pulse.is_stuck_at_wake_up(&[])), "it has never beaten");
+        assert!((0..100).all(|_| !pulse.is_stuck_at_wake_up(&[], false)), "it has never beaten");
         for _ in 0..3 {
-            assert!(!pulse.is_stuck_at_wake_up(&usual));
-            assert!((0..4).all(|_| !pulse.is_stuck_at_wake_up(&[])));
+            assert!(!pulse.is_stuck_at_wake_up(&usual, false));
+            assert!((0..4).all(|_| !pulse.is_stuck_at_wake_up(&[], false)));
         }
-        assert!(pulse.is_stuck_at_wake_up(&[]));
+        assert!(pulse.is_stuck_at_wake_up(&[], false));
     }
 
     #[test]
     fn long_work_is_announced_and_the_last_beat_counts() {
         let mut pulse = Pulse::default();
-        assert!(!pulse.is_stuck_at_wake_up(&[5, 60]));
-        assert!((0..59).all(|_| !pulse.is_stuck_at_wake_up(&[])));
-        assert!(!pulse.is_stuck_at_wake_up(&[60, 5]));
-        assert!((0..4).all(|_| !pulse.is_stuck_at_wake_up(&[])));
-        assert!(pulse.is_stuck_at_wake_up(&[]));
+        assert!(!pulse.is_stuck_at_wake_up(&[5, 60], false));
+        assert!((0..59).all(|_| !pulse.is_stuck_at_wake_up(&[], false)));
+        assert!(!pulse.is_stuck_at_wake_up(&[60, 5], false));
+        assert!((0..4).all(|_| !pulse.is_stuck_at_wake_up(&[], false)));
+        assert!(pulse.is_stuck_at_wake_up(&[], false));
         let mut pulse = Pulse::default();
-        assert!(!pulse.is_stuck_at_wake_up(&[5, Patience::Unlimited.wake_ups()]));
-        assert!((0..1_000).all(|_| !pulse.is_stuck_at_wake_up(&[])));
+        assert!(!pulse.is_stuck_at_wake_up(&[5, Patience::Unlimited.wake_ups()], false));
+        assert!((0..1_000).all(|_| !pulse.is_stuck_at_wake_up(&[], false)));
+    }
+
+    #[test]
+    fn an_agent_that_is_stopped_in_long_work_is_not_waited_for() {
+        let mut pulse = Pulse::default();
+        assert!(!pulse.is_stuck_at_wake_up(&[60], true));
+        assert!((0..4).all(|_| !pulse.is_stuck_at_wake_up(&[], true)));
+        assert!(!pulse.is_stuck_at_wake_up(&[], false), "it goes on");
+        assert!((0..4).all(|_| !pulse.is_stuck_at_wake_up(&[], true)));
+        assert!(pulse.is_stuck_at_wake_up(&[], true));
+        let mut pulse = Pulse::default();
+        assert!(!pulse.is_stuck_at_wake_up(&[Patience::Unlimited.wake_ups()], true));
+        assert!((0..1_000).all(|_| !pulse.is_stuck_at_wake_up(&[], true)));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use super::recovery::{self, Recovery};
 use super::restore;
 use super::state_dir::StateDir;
 use crate::Roots;
-use crate::apps::{Forks, ProcessId, handle};
+use crate::apps::{Facts, Forks, ProcessId, handle};
 use crate::sys::memory::{self, ProgramPages};
 use crate::sys::sched::{self, SchedState};
 use lull_control::CoreSet;
@@ -171,7 +171,9 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
     // From here on it sleeps for months, and needs little of what its start has mapped.
     memory::return_freed();
     ProgramPages::find().release();
-    let cause = wait_for_end(&mut kin, agent.as_fd())?;
+    let is_stopped =
+        || Facts::of_process(&roots, args.agent.pid).is_ok_and(|facts| facts.is_stopped());
+    let cause = wait_for_end(&mut kin, agent.as_fd(), is_stopped)?;
     kin.read();
     if cause == Cause::Ended {
         return put_back(&dir, &roots, &clock, args.agent, Left { kept, forks: kin.forks });
@@ -297,7 +299,11 @@ fn say_armed() -> io::Result<()> {
 
 /// Returns when the agent has ended, or has closed its ledger, which it signals by
 /// closing the guard's standard input, or does not beat.
-fn wait_for_end(kin: &mut Kin<'_>, agent: BorrowedFd<'_>) -> Result<Cause, GuardError> {
+fn wait_for_end(
+    kin: &mut Kin<'_>,
+    agent: BorrowedFd<'_>,
+    is_stopped: impl Fn() -> bool,
+) -> Result<Cause, GuardError> {
     let input = io::stdin();
     heartbeat::never_block(&input)
         .map_err(|source| GuardError::Failed { doing: "read beats", source })?;
@@ -321,7 +327,7 @@ fn wait_for_end(kin: &mut Kin<'_>, agent: BorrowedFd<'_>) -> Result<Cause, Guard
             watched.truncate(1);
         } else if is_wake_up
             && watched.len() > 1
-            && pulse.is_stuck_at_wake_up(&heartbeat::take(&input))
+            && pulse.is_stuck_at_wake_up(&heartbeat::take(&input), is_stopped())
         {
             return Ok(Cause::Stuck);
         }

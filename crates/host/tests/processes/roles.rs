@@ -137,7 +137,8 @@ impl Agent {
             if rounds == 3 {
                 say("changed");
             }
-            self.guard.beat(Patience::Usual).unwrap();
+            // As an agent that writes knobs does: one that is stopped then is found as soon.
+            self.guard.beat(Patience::Long).unwrap();
             if let GuardState::Respawned(_) = self.guard.poll().unwrap() {
                 say(&format!("guard {}", self.guard.pid()));
             }
