@@ -3,6 +3,7 @@
 mod app;
 mod apply;
 mod gate;
+mod matches;
 mod observe;
 mod owners;
 mod presence;
@@ -35,6 +36,7 @@ use lull_control::{
     AppId, AppSpec, Applied, ForeignChange, Knob, Machine, Observation, Plant, PlantError, Setting,
 };
 use lull_measure::{Missing, Nanos};
+use matches::Matches;
 use owners::Owners;
 use rustix::time::ClockId;
 use std::cell::RefCell;
@@ -117,6 +119,8 @@ pub struct HostPlant {
     discovery: Option<OwnedFd>,
     pace: Pace,
     owners: Owners,
+    /// When apps of templates are looked for.
+    matches: Matches,
     /// Whether an arrival ended the last epoch early.
     was_cut: bool,
     /// The wait for the end of the present epoch, once it has begun.
@@ -152,6 +156,8 @@ struct EpochWait {
     may_cut: bool,
     /// When absent apps were looked for last.
     looked: Nanos,
+    /// When the push socket was drained last.
+    drained: Nanos,
     /// From when on news interrupt it.
     news_from: Nanos,
 }
@@ -196,6 +202,7 @@ impl HostPlant {
                 push,
             },
             specs,
+            matches: Matches::new(&apps, ledger.forks()),
             apps,
             listed: self::now(ClockId::Boottime),
             table: ProcessTable::new(&roots)?.following(ledger.forks().clone()),

@@ -257,6 +257,31 @@ fn each_process_that_a_template_matches_is_an_app_while_it_lasts() {
 }
 
 #[test]
+fn a_match_of_a_template_that_restarts_is_managed_long_before_a_long_epoch_ends() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let (one, other) = (unique(), unique());
+    let template = templates(&format!("args = \"sleep {one}\"\nmost = 1"), "");
+    let app = "[[app]]\nname = \"other\"\nclass = \"best-effort\"\nsolo = 1.0\n";
+    let config = scene.config("", &format!("{template}{app}{}\n", by_args(&other)));
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("\"200ms\"", "\"1h\"")).unwrap();
+    let first = Sleeper::new(&one);
+    let mut agent = scene.agent(&config);
+    agent.wait_until_said("recording to");
+    // Its arrival has the policy decide, which it does not before the end of an epoch.
+    let _other = Sleeper::new(&other);
+    agent.wait_for("the cores of the match", || first.is_set());
+    drop(first);
+    let again = Sleeper::new(&one);
+    agent.wait_for("the cores of the restarted match", || again.is_set());
+    agent.interrupt().well();
+    assert!(!again.is_set(), "its cores are not as before");
+}
+
+#[test]
 fn a_process_of_two_templates_is_refused_with_both_named() {
     let scene = Scene::new();
     let seconds = unique();

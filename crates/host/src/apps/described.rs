@@ -1,7 +1,7 @@
 //! Program, arguments and user of every process, read once for all apps that go by them.
 //!
 //! A process can execute another program, and rewrite its command line. In its first [`YOUNG`] it
-//! is read at every look. After that it is read at once where the kernel reports that it executes
+//! is read at every listing, and twice a second where looks are more frequent. After that it is read at once where the kernel reports that it executes
 //! another program, and in a listing once in [`AGAIN`]. A search learns what has changed since it
 //! looked last, so that a look without news costs it nothing.
 
@@ -15,6 +15,8 @@ use std::os::unix::fs::MetadataExt;
 
 /// Age below which a process is read at every listing.
 const YOUNG: Nanos = Nanos::from_secs(2);
+/// Shortest time between two readings of young processes of which nothing is reported.
+const YOUNG_AGAIN: Nanos = Nanos::from_millis(450);
 /// Time after which a listing reads all processes again.
 const AGAIN: Nanos = Nanos::from_secs(10);
 /// Longest part of a command line that is kept.
@@ -48,6 +50,8 @@ pub(super) struct Descriptions {
     read_all: Nanos,
     /// Processes that were younger than [`YOUNG`] when they were read last.
     young: BTreeSet<i32>,
+    /// When these were read last, whatever was reported.
+    read_young: Nanos,
 }
 
 impl Descriptions {
@@ -62,6 +66,7 @@ impl Descriptions {
             changes: VecDeque::new(),
             read_all: Nanos::ZERO,
             young: BTreeSet::new(),
+            read_young: Nanos::ZERO,
         }
     }
 
@@ -74,6 +79,7 @@ impl Descriptions {
             self.note_ancestors(listed);
         }
         self.version += 1;
+        self.read_young = time;
         self.young.clear();
         for (pid, facts) in listed {
             let started = started(facts.start_ticks);
@@ -95,7 +101,10 @@ impl Descriptions {
     /// is gone. Young ones are read again, because a new process may rewrite its command line.
     pub(super) fn update(&mut self, roots: &Roots, changed: &[(i32, Option<Facts>)]) {
         self.version += 1;
-        let young = std::mem::take(&mut self.young);
+        let time = now(ClockId::Boottime);
+        let is_due = time >= self.read_young.saturating_add(YOUNG_AGAIN);
+        let young = if is_due { std::mem::take(&mut self.young) } else { BTreeSet::new() };
+        self.read_young = if is_due { time } else { self.read_young };
         for (pid, facts) in changed {
             match facts {
                 // It keeps what it was until it is gone, for its program cannot be read any more.

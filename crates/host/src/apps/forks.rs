@@ -14,6 +14,7 @@
 use super::identity::ProcessId;
 use crate::sys::netlink::{ProcessEvent, ProcessEvents};
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The descendants of the processes that are followed. Clones share them.
@@ -109,6 +110,18 @@ impl Forks {
         let mut state = self.state();
         let changed = state.take_changed();
         changed.filter(|_| state.events.is_some())
+    }
+
+    /// Returns a descriptor that is readable while the kernel has reported something that was not
+    /// read yet; `None` where it reports nothing.
+    pub(crate) fn wakes(&self) -> Option<OwnedFd> {
+        self.state().events.as_ref()?.wakes().ok()
+    }
+
+    /// Whether changes were read that were not taken yet.
+    pub(crate) fn has_changes(&self) -> bool {
+        let state = self.state();
+        state.has_missed || !state.changed.is_empty()
     }
 
     /// The nearest followed ancestor of a process, if it is known to have one.

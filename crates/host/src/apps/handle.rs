@@ -153,15 +153,20 @@ impl AppHandle {
         self.processes.can_return()
     }
 
-    /// Whether it is looked for within epochs while it is absent. What a template finds is
-    /// looked for at their ends only, for some app of a template is nearly always free.
+    /// Whether it has a search of its own, which looks for it while it is absent.
     pub(crate) fn is_looked_for(&self) -> bool {
         self.processes.is_searched()
     }
 
-    /// Whether its end matters before that of the epoch: not if it is looked for only then.
-    pub(crate) const fn is_awaited(&self) -> bool {
-        !self.processes.is_of_template()
+    /// Whether it is what a template finds. All apps of one are looked for together, since one of
+    /// them is nearly always free.
+    pub(crate) const fn is_of_template(&self) -> bool {
+        self.processes.is_of_template()
+    }
+
+    /// Whether its template has found another match for it, or none any more, as of a fresh table.
+    pub(crate) fn has_other_match(&self, table: &ProcessTable) -> bool {
+        self.processes.has_other_match(table)
     }
 
     /// Whether a process belonged to it at the last refresh.

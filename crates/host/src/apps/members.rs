@@ -197,9 +197,15 @@ impl AppProcesses {
         }
     }
 
-    /// Whether it is looked for at the ends of epochs alone: what a template finds.
+    /// Whether it is what a template finds.
     pub(super) const fn is_of_template(&self) -> bool {
         matches!(self.scope, Scope::Slot(_))
+    }
+
+    /// Whether its template has found another match for it, or none any more, as of a fresh table.
+    pub(super) fn has_other_match(&self, table: &ProcessTable) -> bool {
+        let Scope::Slot(slot) = &self.scope else { return false };
+        slot.has_news(table, &self.claims().map(|process| process.pid).collect())
     }
 
     /// Whether another process has registered as it, or another cgroup is assigned to it, than at

@@ -404,7 +404,7 @@ mod tests {
             described.is_some_and(|described| described.args.contains(wanted))
         };
         look_until(&mut table, "the shell", |table| has_args(table, "read go"));
-        // A young process is read at every look, whatever is reported of it.
+        // A young process is read again and again, whatever is reported of it.
         let is_old = |table: &ProcessTable| !table.descriptions().unwrap().is_young(pid);
         look_until(&mut table, "its age", is_old);
         writeln!(child.stdin.take().unwrap(), "go").unwrap();

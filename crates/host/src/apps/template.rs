@@ -17,6 +17,8 @@ struct Template {
     slots: Vec<Option<Group>>,
     /// Whether more was found than there are slots.
     has_more: bool,
+    /// Why the last search has failed, until it is returned.
+    failed: Option<SearchError>,
     /// The listing of the processes from which the slots are filled.
     listing: u64,
 }
@@ -42,7 +44,7 @@ impl Slot {
     pub(super) fn all(search: Search, count: usize) -> Vec<Self> {
         let by_description = matches!(search, Search::Pattern { .. });
         let slots = (0..count).map(|_| None).collect();
-        let template = Template { search, slots, has_more: false, listing: 0 };
+        let template = Template { search, slots, has_more: false, failed: None, listing: 0 };
         let template = Arc::new(Mutex::new(template));
         let slot = |index| Self { template: Arc::clone(&template), index, by_description };
         (0..count).map(slot).collect()
@@ -57,9 +59,23 @@ impl Slot {
     /// free, is returned to one slot for each listing.
     pub(super) fn processes(&self, table: &ProcessTable) -> Result<BTreeSet<i32>, SearchError> {
         let mut template = self.lock();
-        template.update(table)?;
+        template.update(table);
+        if let Some(error) = template.failed.take() {
+            return Err(error);
+        }
         let group = template.slots[self.index].as_ref();
         Ok(group.map(|group| group.pids.clone()).unwrap_or_default())
+    }
+
+    /// Whether something else has this slot, as of a fresh table, than what has these processes:
+    /// a match was found or is gone.
+    pub(super) fn has_news(&self, table: &ProcessTable, had: &BTreeSet<i32>) -> bool {
+        let mut template = self.lock();
+        template.update(table);
+        match &template.slots[self.index] {
+            Some(group) => group.pids.is_disjoint(had),
+            None => !had.is_empty(),
+        }
     }
 
     /// Says that more was found than there are slots; of one slot of the template only.
@@ -89,15 +105,16 @@ impl Slot {
 
 impl Template {
     /// Frees the slots of what is gone, and gives what is new the first free ones.
-    fn update(&mut self, table: &ProcessTable) -> Result<(), SearchError> {
+    fn update(&mut self, table: &ProcessTable) {
         if self.listing == table.listing() {
-            return Ok(());
+            return;
         }
         self.listing = table.listing();
-        let (mut groups, outcome) = match self.search.groups(table) {
-            Ok(groups) => (groups, Ok(())),
-            Err(error) => (BTreeMap::new(), Err(error)),
+        let (mut groups, failed) = match self.search.groups(table) {
+            Ok(groups) => (groups, None),
+            Err(error) => (BTreeMap::new(), Some(error)),
         };
+        self.failed = failed;
         for slot in &mut self.slots {
             let kept = slot.take().and_then(|Group { key, .. }| {
                 let pids = groups.remove(&key)?;
@@ -111,7 +128,6 @@ impl Template {
             *slot = Some(Group { key, pids });
         }
         self.has_more = new.next().is_some();
-        outcome
     }
 }
 
@@ -171,6 +187,25 @@ mod tests {
         cgroup(&tree, "web-a", "");
         assert_eq!(pids(&slots, &mut table), [vec![3], vec![2]]);
         assert_eq!(slots[0].complaint(), None);
+    }
+
+    #[test]
+    fn a_slot_has_news_when_a_match_arrives_departs_or_follows_another() {
+        let tree = Tree::new();
+        let (slots, mut table) = slots(&tree, 2);
+        let mut news = |slot: &Slot, had: &[i32]| {
+            table.refresh().unwrap();
+            slot.has_news(&table, &had.iter().copied().collect())
+        };
+        assert!(!news(&slots[0], &[]), "nothing is there yet");
+        cgroup(&tree, "web-a", "5\n6\n");
+        assert!(news(&slots[0], &[]), "it has arrived");
+        assert!(!news(&slots[0], &[5]), "a further process of the same is not urgent");
+        assert!(!news(&slots[1], &[]));
+        cgroup(&tree, "web-a", "");
+        assert!(news(&slots[0], &[5, 6]), "it has departed");
+        cgroup(&tree, "web-b", "7\n");
+        assert!(news(&slots[0], &[5, 6]), "another one has its slot");
     }
 
     #[test]

@@ -61,7 +61,8 @@ impl HostPlant {
         let earliest = pace.last.saturating_add(epoch.scale(SHORTEST_EPOCH));
         pace.deadline = pace.deadline.saturating_add(epoch).max(earliest);
         let may_cut = !std::mem::take(&mut self.was_cut);
-        EpochWait { may_cut, looked: now(ClockId::Monotonic), news_from: Nanos::ZERO }
+        let begun = now(ClockId::Monotonic);
+        EpochWait { may_cut, looked: begun, drained: begun, news_from: Nanos::ZERO }
     }
 
     /// Waits for the end of the epoch, or for news if those are awaited, taking in what is pushed
@@ -77,10 +78,13 @@ impl HostPlant {
             self.beat(Patience::Usual).map_err(PlantError::Lost)?;
             let time = now(ClockId::Monotonic);
             let left = self.pace.deadline.saturating_sub(time);
-            let nap = if self.is_waiting() { LOOK } else { NAP_MAX };
+            let is_waiting = self.is_waiting() || self.awaits_matches(time);
+            let nap = if is_waiting { LOOK } else { NAP_MAX };
             let (registrations, pause) = self.registrations(time);
             let mut awaited = self.leaders();
             awaited.extend(registrations);
+            let looks = time >= wait.looked.saturating_add(LOOK);
+            awaited.extend(self.matches.reports().filter(|_| looks));
             let news_in = wait.news_from.saturating_sub(time);
             let takes_news = awaits_news && news_in == Nanos::ZERO;
             let until_news = if awaits_news && !takes_news { news_in } else { NAP_MAX };
@@ -94,8 +98,12 @@ impl HostPlant {
             self.serve_registrations();
             let is_over = left == Nanos::ZERO;
             let deadline = self.pace.deadline;
-            if let Some(push) = self.gauges.push.as_mut().filter(|_| is_over || left > NAP_MAX) {
-                push.drain(now(ClockId::Monotonic), deadline);
+            let time = now(ClockId::Monotonic);
+            // A drain wakes the front end, and looks may be more frequent than naps.
+            let is_full = left > NAP_MAX && time >= wait.drained.saturating_add(NAP_MAX);
+            if let Some(push) = self.gauges.push.as_mut().filter(|_| is_over || is_full) {
+                push.drain(time, deadline);
+                wait.drained = time;
             }
             if is_over {
                 return Ok(false);
@@ -104,21 +112,27 @@ impl HostPlant {
                 is_nudged = true;
                 self.cut_epoch();
             }
-            let time = now(ClockId::Monotonic);
-            let is_due = time >= wait.looked.saturating_add(LOOK);
-            let has_registered = self.has_registration_news();
-            if is_due || has_registered || apps::any_ended(&self.leaders()) {
-                wait.looked = time;
-                if self.look() && wait.may_cut {
-                    self.was_cut = true;
-                    self.cut_epoch();
-                }
-            }
+            self.look_if_due(&mut wait, time);
             if takes_news && self.discovery.as_ref().is_some_and(apps::has_ended) {
                 wait.news_from = time.saturating_add(NEWS_MIN);
                 self.epoch_wait = Some(wait);
                 return Ok(true);
             }
+        }
+    }
+
+    /// Looks for apps if that is due, and ends the epoch early if one has arrived.
+    fn look_if_due(&mut self, wait: &mut EpochWait, time: Nanos) {
+        let is_due = time >= wait.looked.saturating_add(LOOK);
+        let has_registered = self.has_registration_news();
+        if !is_due && !has_registered && !apps::any_ended(&self.leaders()) {
+            return;
+        }
+        wait.looked = time;
+        let arrival = self.look(time).filter(|_| wait.may_cut);
+        if arrival.is_some_and(|arrival| self.matches.take_cut(arrival, time)) {
+            self.was_cut = true;
+            self.cut_epoch();
         }
     }
 

@@ -2,11 +2,11 @@
 //!
 //! An absent app is looked for every [`LOOK`]; where a cgroup has no process that is one read
 //! of a file. Of a present app the oldest process is watched by a pidfd, so that its end is
-//! seen immediately; what a template finds is looked for at the ends of epochs alone. New
-//! processes get what the app is set to within the epoch. An app that arrives ends the epoch
-//! early, so that the policy decides immediately; the epoch after that has its full length, so
-//! that many arrivals do not turn epochs into short ones. News of a discovery only interrupt the
-//! wait for the end of an epoch.
+//! seen immediately; what a template finds is looked for as `matches.rs` says. New processes get
+//! what the app is set to within the epoch. An app that arrives ends the epoch early, so that the
+//! policy decides immediately; the epoch after that has its full length, so that many arrivals do
+//! not turn epochs into short ones. News of a discovery only interrupt the wait for the end of an
+//! epoch.
 
 use super::app::RunningApp;
 use super::{HostPlant, now};
@@ -14,12 +14,22 @@ use crate::apps::{self, ProcessId};
 use lull_control::AppId;
 use lull_measure::Nanos;
 use rustix::time::ClockId;
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 /// How often absent apps are looked for.
 pub(super) const LOOK: Nanos = Nanos::from_millis(150);
 /// An arrival ends an epoch when it has lasted this long, so that there is something to measure.
 pub(super) const CUT_MIN: Nanos = Nanos::from_millis(50);
+
+/// An absent app that has arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Arrival {
+    /// One of a template.
+    Match,
+    /// One that is found by itself.
+    Own,
+}
 
 impl HostPlant {
     /// Whether an app is absent that may come back.
@@ -29,13 +39,13 @@ impl HostPlant {
 
     /// The processes whose end is awaited.
     pub(super) fn leaders(&self) -> Vec<&OwnedFd> {
-        let awaited = self.apps.iter().filter(|app| app.handle.is_awaited());
+        let awaited = self.apps.iter().filter(|app| self.is_awaited(app));
         awaited.filter_map(|app| Some(&app.presence.leader.as_ref()?.1)).collect()
     }
 
-    /// Looks for absent apps, and at apps whose oldest process has ended; returns whether an
-    /// absent one has arrived.
-    pub(super) fn look(&mut self) -> bool {
+    /// Looks for absent apps, and at apps whose oldest process has ended; returns which of the
+    /// absent ones has arrived, rather one that is found by itself.
+    pub(super) fn look(&mut self, time: Nanos) -> Option<Arrival> {
         let any_ended = apps::any_ended(&self.leaders());
         let roots = &self.roots;
         let is_due = |app: &mut RunningApp| match app.presence.is_present {
@@ -44,14 +54,21 @@ impl HostPlant {
             false => app.handle.is_looked_for() && app.handle.may_have_returned(roots),
         };
         let all = self.apps.iter_mut().enumerate();
-        let due: Vec<usize> = all.filter_map(|(index, app)| is_due(app).then_some(index)).collect();
-        if due.is_empty() {
-            return false;
+        let mut due: BTreeSet<usize> =
+            all.filter_map(|(index, app)| is_due(app).then_some(index)).collect();
+        let seeks_matches = self.may_find_matches(time);
+        if due.is_empty() && !seeks_matches {
+            return None;
         }
         if let Err(error) = self.table.refresh_changed() {
             self.notice(format!("cannot list processes: {error}"));
         }
         self.listed = now(ClockId::Boottime);
+        if seeks_matches {
+            let has_other = |app: &RunningApp| app.handle.has_other_match(&self.table);
+            let all = self.apps.iter().enumerate();
+            due.extend(all.filter_map(|(index, app)| has_other(app).then_some(index)));
+        }
         let before: Vec<bool> = due.iter().map(|at| self.apps[*at].presence.is_present).collect();
         for index in &due {
             self.notices.borrow_mut().extend(self.apps[*index].refresh(&self.table));
@@ -62,8 +79,12 @@ impl HostPlant {
             self.note_presence(*index);
             self.bring_under(*index);
         }
-        let arrived = |(at, was): (&usize, bool)| !was && self.apps[*at].presence.is_present;
-        due.iter().zip(before).any(arrived)
+        let arrived = due.iter().zip(before).filter_map(|(at, was)| {
+            let app = &self.apps[*at];
+            let arrival = if app.handle.is_of_template() { Arrival::Match } else { Arrival::Own };
+            (!was && app.presence.is_present).then_some(arrival)
+        });
+        arrived.max()
     }
 
     /// Brings what is known of an app's presence up to its processes.
@@ -76,12 +97,15 @@ impl HostPlant {
             return;
         }
         app.presence.leader = None;
+        let was_present = app.presence.is_present;
         app.presence.is_present = app.handle.is_running(&self.roots);
         if app.presence.is_present {
             let running = app.handle.processes().filter(|one| one.facts(&self.roots).is_some());
             let oldest = running.min_by_key(|process| (process.start_ticks, process.pid));
             let opened = oldest.and_then(|one| Some((one, apps::handle(&self.roots, one).ok()?)));
             app.presence.leader = opened;
+        } else if was_present {
+            self.note_absence(AppId(index as u16));
         }
     }
 

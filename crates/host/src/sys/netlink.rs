@@ -166,6 +166,14 @@ impl ProcessEvents {
         }
     }
 
+    /// Returns a descriptor that is readable while something reported was not read yet.
+    ///
+    /// # Errors
+    /// If this process has no descriptor left.
+    pub fn wakes(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+
     fn wait(&self, at_most_ms: i32) -> io::Result<bool> {
         let nanos = i64::from(at_most_ms) * 1_000_000;
         let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: nanos };
