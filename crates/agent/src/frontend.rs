@@ -16,6 +16,10 @@
 //! over may send anything. An order counts only with the operators' token, of which the front
 //! end has no more than a digest.
 //!
+//! Connections of processes that register themselves are the exception: the agent accepts them,
+//! because the kernel tells whoever accepts which process has connected, and has their lines
+//! parsed (`registrations`).
+//!
 //! The agent never waits for the front end, but for at most `DRAIN_MAX` when it collects push
 //! messages. A front end that ends is started again, with growing waits if it ends repeatedly.
 //! Meanwhile clients are queued by the kernel, and no knob is written because of it.
@@ -32,6 +36,7 @@ mod process;
 mod protection;
 mod pushed;
 mod query;
+mod registrations;
 mod restart;
 mod taken;
 
@@ -61,6 +66,7 @@ use restart::Restart;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -123,6 +129,8 @@ pub struct Setup<'a> {
     pub apps: Vec<String>,
     /// What is received by OTLP, if something is.
     pub(crate) otlp: Option<OtlpSetup<'a>>,
+    /// Where lines of processes that register arrive, if some may.
+    pub(crate) lines: Option<UnixDatagram>,
 }
 
 /// What a receiver of OTLP begins with.
@@ -184,12 +192,12 @@ impl Frontend {
     /// # Errors
     /// If the program is not `lull` of this version, or the kernel refuses to start it.
     pub fn start(setup: Setup<'_>) -> Result<Self, FrontendError> {
-        let Setup { program, push, page, apps, otlp } = setup;
+        let Setup { program, push, page, apps, otlp, lines } = setup;
         let failed = |cause| FrontendError::Start { program: program.clone(), cause };
         let push = push.listener().try_clone().map_err(failed)?;
         let page = page.map(TcpListener::try_clone).transpose().map_err(failed)?;
         let receiver = otlp.as_ref().map(|otlp| otlp.listener.try_clone()).transpose();
-        let listeners = Listeners { push, page, otlp: receiver.map_err(failed)? };
+        let listeners = Listeners { push, page, otlp: receiver.map_err(failed)?, lines };
         let mut supervisor = Supervisor::new(program.clone(), listeners, apps);
         if let Some(OtlpSetup { sources, names, protection, .. }) = otlp {
             (supervisor.otlp, supervisor.protection) = ((sources, names), Some(protection));
@@ -498,7 +506,7 @@ mod tests {
 
     fn supervisor(place: &tempfile::TempDir) -> Supervisor {
         let push = UnixListener::bind(place.path().join("push")).unwrap();
-        let listeners = Listeners { push, page: None, otlp: None };
+        let listeners = Listeners { push, page: None, otlp: None, lines: None };
         Supervisor::new("/bin/true".into(), listeners, vec!["server".to_owned()])
     }
 
@@ -508,8 +516,9 @@ mod tests {
         let push = PushSocket::bind(&place.path().join("push")).unwrap();
         for (program, words) in [("/bin/true", "it ended"), ("/nowhere/lull", "No such file")] {
             let apps = Vec::new();
-            let setup =
-                Setup { program: program.into(), push: &push, page: None, apps, otlp: None };
+            let program_path = program.into();
+            let (page, otlp, lines) = (None, None, None);
+            let setup = Setup { program: program_path, push: &push, page, apps, otlp, lines };
             let refused = Frontend::start(setup).unwrap_err().to_string();
             assert!(refused.contains(words) && refused.contains(program), "{refused}");
         }

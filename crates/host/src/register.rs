@@ -1,7 +1,7 @@
 //! The socket at which processes register themselves as apps.
 //!
-//! The protocol is [`lull_measure::register`]; its lines are read by one pure function,
-//! [`lull_measure::register::parse`]. Any process may connect. Whether it may register follows
+//! The protocol is [`lull_measure::register`]. Its lines are parsed by another process, which has
+//! no rights and returns typed requests (`parser.rs`). Any process may connect. Whether it may register follows
 //! from what the kernel reports of it (`peer.rs`): its user must match the template, and the
 //! process that has connected is the one that becomes an app. Nothing that it writes names
 //! another process, a class or a bound.
@@ -16,17 +16,20 @@
 mod client;
 mod decide;
 mod newcomer;
+mod parser;
 mod peer;
 
 pub use client::{RegisterError, Registration, register};
+pub use parser::{LINE_DATAGRAM_BYTES, parse_datagram};
 
 use crate::Roots;
 use crate::apps::{GlobError, ProcessId, Seats, UserGlob};
 use crate::gauges::push::{PushSocket, PushSocketError};
 use decide::Users;
 use lull_measure::Nanos;
-use lull_measure::register::{Answer, Reason, Refusal};
+use lull_measure::register::{Answer, Reason, Refusal, Request};
 use newcomer::{Connection, Turn};
+use parser::{Parsed, Parser};
 use rustix::event::{Timespec, epoll};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use rustix::process::geteuid;
@@ -34,6 +37,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 /// Most connections that are not registered yet.
@@ -52,9 +56,10 @@ const EVENTS_MAX: usize = 64;
 const LINES_MAX: u32 = 16;
 /// Notices kept until they are taken; later ones are only counted.
 const NOTICES_MAX: usize = 16;
-/// The number of the listening socket among the events; those of connections are even, those of
-/// their processes odd.
+/// The numbers of the listening socket and of parsed lines among the events; those of connections
+/// are even, those of their processes odd.
 const LISTENER: u64 = 0;
+const PARSED: u64 = 1;
 
 /// A template as which processes may register.
 #[derive(Debug, Clone)]
@@ -91,6 +96,7 @@ pub enum ListenError {
 pub struct Registrar {
     socket: PushSocket,
     events: OwnedFd,
+    parser: Parser,
     roots: Roots,
     templates: Vec<Offer>,
     users: Users,
@@ -131,6 +137,7 @@ impl Registrar {
         let registrar = Self {
             socket,
             events,
+            parser: Parser::new().map_err(failed)?,
             roots: roots.clone(),
             templates,
             users: Users::default(),
@@ -141,12 +148,22 @@ impl Registrar {
             unsaid: 0,
         };
         registrar.watch(registrar.socket.listener().as_fd(), LISTENER).map_err(failed)?;
+        registrar.watch(registrar.parser.socket(), PARSED).map_err(failed)?;
         Ok(registrar)
     }
 
     /// Where it listens.
     pub fn path(&self) -> &Path {
         self.socket.path()
+    }
+
+    /// The socket at which lines arrive to be parsed: each datagram is answered by what
+    /// [`parse_datagram`] makes of it. Nobody registers while no process does that.
+    ///
+    /// # Errors
+    /// If this process has no descriptor left.
+    pub fn parser(&self) -> io::Result<UnixDatagram> {
+        self.parser.their_end()
     }
 
     /// The seats of a template.
@@ -182,8 +199,9 @@ impl Registrar {
         for number in self.ready() {
             match number {
                 LISTENER => self.accept(time),
+                PARSED => self.carry_out(owner),
                 process if process % 2 == 1 => self.depart(process - 1, None),
-                connection => self.take_turn(connection, owner),
+                connection => self.take_turn(connection),
             }
         }
         let is_late = |(number, one): (&u64, &Connection)| {
@@ -192,8 +210,15 @@ impl Registrar {
         };
         let late: Vec<u64> = self.connections.iter().filter_map(is_late).collect();
         for number in late {
-            let message = format!("no request within {PATIENCE}");
-            self.depart(number, Some(Refusal { reason: Reason::Malformed, message }));
+            let is_sent = self.connections.get(&number).is_some_and(Connection::is_sent);
+            let refusal = match is_sent {
+                true => busy(&format!("the agent has not read the request within {PATIENCE}")),
+                false => Refusal {
+                    reason: Reason::Malformed,
+                    message: format!("no request within {PATIENCE}"),
+                },
+            };
+            self.depart(number, Some(refusal));
         }
     }
 
@@ -243,35 +268,60 @@ impl Registrar {
         if newcomers().count() < NEWCOMERS_MAX && of_user < NEWCOMERS_OF_USER_MAX {
             return None;
         }
-        let message = "too many processes register at once: try again later".to_owned();
-        Some(Refusal { reason: Reason::Busy, message })
+        Some(busy("too many processes register at once"))
     }
 
-    /// Answers the requests of one connection.
-    fn take_turn(&mut self, number: u64, owner: OwnerOf<'_>) {
-        let Some(mut connection) = self.connections.remove(&number) else { return };
-        let requests = match connection.read() {
-            Turn::Requests(requests) => requests,
-            Turn::Over => return self.close(connection, None),
-        };
-        for request in requests {
-            let answer = self.decide(&mut connection, request, owner);
-            if let Ok(Some(process)) = &answer
-                && self.watch(process.as_fd(), number + 1).is_err()
+    /// Has the lines of one connection parsed.
+    fn take_turn(&mut self, number: u64) {
+        let Some(connection) = self.connections.get_mut(&number) else { return };
+        let Turn::Lines(lines) = connection.read() else { return self.depart(number, None) };
+        for line in lines {
+            if !self.parser.send(number, &line) {
+                return self.depart(number, Some(busy("too many requests wait")));
+            }
+            connection.note_sent();
+        }
+    }
+
+    /// Carries out what was parsed.
+    fn carry_out(&mut self, owner: OwnerOf<'_>) {
+        for _ in 0..EVENTS_MAX {
+            let Ok(parsed) = self.parser.receive() else { return };
+            let Some(Parsed { connection: number, request }) = parsed else { continue };
+            // A request counts only if the connection has written a line, and as often.
+            let connection = self.connections.get_mut(&number);
+            if connection.is_some_and(Connection::take_sent)
+                && let Some(connection) = self.connections.remove(&number)
             {
-                return self.close(connection, None);
+                self.answer(number, connection, request, owner);
             }
-            let is_read = match &answer {
-                Ok(_) => connection.answer(&Answer::Accepted { app: connection.app() }),
-                Err(refusal) => {
-                    self.notice(&connection, refusal);
-                    connection.answer(&Answer::Refused(refusal.clone()))
-                }
-            };
-            connection.keep(answer.ok().flatten());
-            if !is_read || connection.seat.is_none() {
-                return self.close(connection, None);
+        }
+    }
+
+    /// Carries out and answers one request, and keeps the connection if it is registered then.
+    fn answer(
+        &mut self,
+        number: u64,
+        mut connection: Connection,
+        request: Result<Request, Refusal>,
+        owner: OwnerOf<'_>,
+    ) {
+        let answer = self.decide(&mut connection, request, owner);
+        if let Ok(Some(process)) = &answer
+            && self.watch(process.as_fd(), number + 1).is_err()
+        {
+            return self.close(connection, None);
+        }
+        let is_read = match &answer {
+            Ok(_) => connection.answer(&Answer::Accepted { app: connection.app() }),
+            Err(refusal) => {
+                self.notice(&connection, refusal);
+                connection.answer(&Answer::Refused(refusal.clone()))
             }
+        };
+        connection.keep(answer.ok().flatten());
+        if !is_read || connection.seat.is_none() {
+            return self.close(connection, None);
         }
         self.connections.insert(number, connection);
     }
@@ -313,6 +363,11 @@ fn admit_all(path: &Path) -> io::Result<()> {
     }
     let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::set_permissions(by_descriptor, std::fs::Permissions::from_mode(0o666))
+}
+
+/// The refusal of what may be tried again later.
+fn busy(what: &str) -> Refusal {
+    Refusal { reason: Reason::Busy, message: format!("{what}: try again later") }
 }
 
 /// Returns a refusal.

@@ -8,16 +8,17 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
 /// Most descriptors: all sockets.
-const SOCKETS_MAX: usize = 3;
+const SOCKETS_MAX: usize = 4;
 
 /// Bits of the byte that comes with the descriptors: which optional sockets follow the first.
 const HAS_PAGE: u8 = 1;
 const HAS_OTLP: u8 = 2;
+const HAS_LINES: u8 = 4;
 
-/// What a front end accepts connections from.
+/// What a front end accepts connections from, and lines.
 #[derive(Debug)]
 pub(super) struct Listeners {
     /// The push socket.
@@ -26,6 +27,8 @@ pub(super) struct Listeners {
     pub(super) page: Option<TcpListener>,
     /// The address of the OTLP receiver.
     pub(super) otlp: Option<TcpListener>,
+    /// Where the agent sends the lines of processes that register.
+    pub(super) lines: Option<UnixDatagram>,
 }
 
 impl Listeners {
@@ -33,8 +36,11 @@ impl Listeners {
     pub(super) fn send(&self, channel: &UnixStream) -> io::Result<()> {
         let mut all: Vec<BorrowedFd<'_>> = vec![self.push.as_fd()];
         all.extend([&self.page, &self.otlp].into_iter().flatten().map(AsFd::as_fd));
-        let has = |socket: &Option<TcpListener>, bit| if socket.is_some() { bit } else { 0 };
-        let which = has(&self.page, HAS_PAGE) | has(&self.otlp, HAS_OTLP);
+        all.extend(self.lines.as_ref().map(AsFd::as_fd));
+        let has = |is_there: bool, bit| if is_there { bit } else { 0 };
+        let which = has(self.page.is_some(), HAS_PAGE)
+            | has(self.otlp.is_some(), HAS_OTLP)
+            | has(self.lines.is_some(), HAS_LINES);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&all));
@@ -55,10 +61,12 @@ impl Listeners {
         });
         let push = sockets.next().ok_or_else(|| io::Error::other("no socket was handed over"))?;
         let [which] = byte;
-        let mut next_if = |bit| {
-            let socket = if which & bit == 0 { None } else { sockets.next() };
-            socket.map(TcpListener::from)
-        };
-        Ok(Self { push: push.into(), page: next_if(HAS_PAGE), otlp: next_if(HAS_OTLP) })
+        let mut next_if = |bit| if which & bit == 0 { None } else { sockets.next() };
+        Ok(Self {
+            push: push.into(),
+            page: next_if(HAS_PAGE).map(TcpListener::from),
+            otlp: next_if(HAS_OTLP).map(TcpListener::from),
+            lines: next_if(HAS_LINES).map(UnixDatagram::from),
+        })
     }
 }

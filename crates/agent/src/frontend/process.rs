@@ -7,6 +7,7 @@ use super::frames::{Frames, encode};
 use super::handover::Listeners;
 use super::message::{FROM_MAX, FromFrontend, OTLP_CLIENT, Ordered, Report, TO_MAX, ToFrontend};
 use super::names::AppNames;
+use super::registrations::parse_lines;
 use crate::VERSION;
 use crate::live::{OrderRequest, Server};
 use crate::otlp::{OtlpSource, Protection, Receiver};
@@ -23,7 +24,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::rc::Rc;
 use std::time::SystemTime;
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::{TcpListener, UnixDatagram, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
@@ -53,7 +54,7 @@ struct Begin {
 pub fn run() -> anyhow::Result<()> {
     let by_agent = "this command is for the agent, which starts it";
     let mut channel = StdUnixStream::from(stdin().as_fd().try_clone_to_owned()?);
-    let Listeners { push, page, otlp } = Listeners::receive(&channel).context(by_agent)?;
+    let Listeners { push, page, otlp, lines } = Listeners::receive(&channel).context(by_agent)?;
     let mut frames = Frames::new(TO_MAX);
     let begin = first(&mut channel, &mut frames)?;
     // Signals of the agent's terminal are not for it. Refused only to the leader of a group.
@@ -72,6 +73,7 @@ pub fn run() -> anyhow::Result<()> {
     let channel = Rc::new(UnixStream::from_std(channel)?);
     let page = page.map(TcpListener::from_std).transpose()?;
     let otlp = otlp.map(TcpListener::from_std).transpose()?;
+    let lines = lines.map(UnixDatagram::from_std).transpose()?;
     drop(inside);
     // They cannot be found any more once it is confined.
     let pages = ProgramPages::find();
@@ -94,6 +96,9 @@ pub fn run() -> anyhow::Result<()> {
     let all = LocalSet::new();
     all.spawn_local(write(Rc::clone(&channel), waiting));
     all.spawn_local(pass_orders(asked, Rc::clone(&front.answers), front.out.clone()));
+    if let Some(lines) = lines {
+        all.spawn_local(parse_lines(lines));
+    }
     all.block_on(&runtime, front.serve(&channel, frames, &protection, gaps))
 }
 

@@ -384,7 +384,7 @@ impl<'a> Agent<'a> {
         ledger.forks().subscribe();
         // The socket must exist before any app starts, so that no pushed latency is lost.
         let push = PushSocket::bind(socket)?;
-        let frontend = self.start_frontend(&push, page, otlp)?;
+        let frontend = self.start_frontend(&push, page, otlp, registrar.as_ref())?;
         let push = PushGauge::fed_by(frontend.push_source(push), &self.config.specs());
         let library = self.library()?;
         let berths = berths_of(&self.config);

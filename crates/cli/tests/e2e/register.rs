@@ -3,7 +3,8 @@
 use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::threads::cores_of;
-use crate::support::{cores, is_root, skip};
+use crate::support::{cores, is_root, send, skip};
+use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -151,6 +152,24 @@ fn children_of_a_registered_process_are_managed_and_cannot_register_again() {
         let own = cores_of(std::process::id().cast_signed());
         agent.wait_for("the child's cores", || child().is_some_and(|pid| cores_of(pid) != own));
     }
+    agent.interrupt().well();
+}
+
+#[test]
+fn a_process_registers_after_the_front_end_which_parses_its_request_was_killed() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let mut agent = scene.agent(&config(&scene, "*"));
+    agent.wait_until_said("recording to");
+    let frontend = || scene.process_with(&["frontend"]);
+    let former = frontend().unwrap();
+    send(former, Signal::KILL);
+    agent.wait_for("another front end", || frontend().is_some_and(|pid| pid != former));
+    let first = Registered::new(&scene, "first", SLEEP);
+    // Without an answer that accepts it, the program does not run.
+    agent.wait_for("the program", || first.program() == "sleep\n");
     agent.interrupt().well();
 }
 

@@ -5,7 +5,7 @@ use crate::apps::ProcessId;
 use crate::sys::peer::peer_credentials;
 use lull_measure::Nanos;
 use lull_measure::push::{Fill, LineReader};
-use lull_measure::register::{Answer, MAX_LINE_BYTES, Refusal, Request, parse};
+use lull_measure::register::{Answer, MAX_LINE_BYTES};
 use std::fmt;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,6 +20,8 @@ pub(super) struct Connection {
     stream: UnixStream,
     lines: LineReader,
     lines_left: u32,
+    /// Lines that were sent to be parsed and have not come back.
+    sent: u32,
     /// The process that has connected, as of then. Its number may be another's by now.
     pid: i32,
     uid: u32,
@@ -46,8 +48,8 @@ pub(super) struct TakenSeat {
 
 /// What a connection has sent.
 pub(super) enum Turn {
-    /// Requests, and lines that are none.
-    Requests(Vec<Result<Request, Refusal>>),
+    /// Whole lines.
+    Lines(Vec<Vec<u8>>),
     /// Nothing more: it is closed, or has written too much.
     Over,
 }
@@ -64,6 +66,7 @@ impl Connection {
             stream,
             lines: LineReader::new(MAX_LINE_BYTES),
             lines_left: LINES_MAX,
+            sent: 0,
             since,
             seat: None,
             process: None,
@@ -92,9 +95,26 @@ impl Connection {
         self.process = process.or(self.process.take());
     }
 
+    /// Notes that one of its lines is being parsed.
+    pub(super) const fn note_sent(&mut self) {
+        self.sent += 1;
+    }
+
+    /// Notes that one of its lines was parsed; returns false if none was sent.
+    pub(super) fn take_sent(&mut self) -> bool {
+        let left = self.sent.checked_sub(1);
+        self.sent = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Whether one of its lines is being parsed.
+    pub(super) const fn is_sent(&self) -> bool {
+        self.sent > 0
+    }
+
     /// Reads what has arrived.
     pub(super) fn read(&mut self) -> Turn {
-        let mut requests = Vec::new();
+        let mut lines = Vec::new();
         for _ in 0..FILLS_MAX {
             let fill = self.lines.fill(&mut self.stream);
             while let Some(line) = self.lines.next_line() {
@@ -102,7 +122,7 @@ impl Connection {
                     return Turn::Over;
                 };
                 self.lines_left = left;
-                requests.push(parse(line));
+                lines.push(line.to_vec());
             }
             match fill {
                 Ok(Fill::Read(_)) => {}
@@ -110,7 +130,7 @@ impl Connection {
                 Ok(Fill::End) | Err(_) => return Turn::Over,
             }
         }
-        Turn::Requests(requests)
+        Turn::Lines(lines)
     }
 
     /// Writes an answer; returns whether there was room for it, which there is unless the

@@ -13,6 +13,8 @@ use std::process::{Child, Command, Stdio};
 /// A registrar of this user's processes, at a time that the test moves.
 struct Scene {
     registrar: Registrar,
+    /// Where lines are parsed, as by another process.
+    parser: UnixDatagram,
     time: Nanos,
     dir: tempfile::TempDir,
 }
@@ -26,7 +28,8 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("register.sock");
         let registrar = Registrar::listen(&path, templates, &Roots::default()).unwrap();
-        Self { registrar, time: Nanos::from_secs(100), dir }
+        let parser = registrar.parser().unwrap();
+        Self { registrar, parser, time: Nanos::from_secs(100), dir }
     }
 
     fn own() -> Self {
@@ -44,6 +47,15 @@ impl Scene {
     /// Serves once there is an event, or after the pause by which the time moves: a client that
     /// is slow on a busy machine is not late.
     fn serve_with(&mut self, owner: OwnerOf<'_>) {
+        self.serve_unparsed(owner);
+        let mut line = vec![0; LINE_DATAGRAM_BYTES];
+        while let Ok(length) = self.parser.recv(&mut line) {
+            self.parser.send(&parse_datagram(&line[..length]).unwrap()).unwrap();
+        }
+    }
+
+    /// The same while no process parses.
+    fn serve_unparsed(&mut self, owner: OwnerOf<'_>) {
         let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.0 as i64 };
         poll(&mut [PollFd::new(self.registrar.events(), PollFlags::IN)], Some(&pause)).unwrap();
         self.time = self.time.saturating_add(PAUSE);
@@ -160,6 +172,48 @@ mod needs_python3 {
         while scene.taken() == 1 {
             scene.serve();
         }
+    }
+
+    #[test]
+    fn a_request_that_no_process_has_made_is_ignored() {
+        let mut scene = Scene::own();
+        let mut other = Other::new(&scene.path());
+        while scene.registrar.connections.is_empty() {
+            scene.serve();
+        }
+        let number = *scene.registrar.connections.keys().next().unwrap();
+        let register = [number.to_le_bytes().as_slice(), &[1]].concat();
+        let datagrams: [&[u8]; 4] = [&register, &register[..8], b"", &[255; 400]];
+        for datagram in datagrams {
+            scene.parser.send(datagram).unwrap();
+        }
+        scene.serve();
+        assert_eq!((scene.taken(), scene.registrar.connections.len()), (0, 1));
+        let answer = other.request(&mut scene, &register_as("batch"));
+        assert_eq!(answer, Answer::Accepted { app: Some("batch-1".to_owned()) });
+        // Not once more for the same line.
+        let leave = [number.to_le_bytes().as_slice(), &[0]].concat();
+        scene.parser.send(&leave).unwrap();
+        scene.serve();
+        assert_eq!(scene.taken(), 1);
+    }
+
+    #[test]
+    fn requests_wait_for_a_process_that_parses_them_and_are_refused_in_time() {
+        let mut scene = Scene::own();
+        let mut early = Other::new(&scene.path());
+        early.say(&register_as("batch").to_line());
+        let is_sent = |scene: &Scene| scene.registrar.connections.values().any(Connection::is_sent);
+        while !is_sent(&scene) {
+            scene.serve_unparsed(&|_| None);
+        }
+        scene.time = scene.time.saturating_add(PATIENCE);
+        scene.serve_unparsed(&|_| None);
+        assert_eq!(reason(early.answer(&mut scene, &|_| None)), Reason::Busy);
+        let mut late = Other::new(&scene.path());
+        let answer = late.request(&mut scene, &register_as("batch"));
+        assert_eq!(answer, Answer::Accepted { app: Some("batch-1".to_owned()) });
+        assert_eq!(scene.taken(), 1, "the request that was refused came back in vain");
     }
 
     #[test]

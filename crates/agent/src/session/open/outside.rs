@@ -12,6 +12,7 @@ use lull_control::Plant;
 use lull_host::gauges::push::PushSocket;
 use lull_host::guard::StateDir;
 use lull_host::plant::HostPlant;
+use lull_host::register::Registrar;
 use lull_host::sandbox::Gap;
 use std::cell::RefCell;
 use std::net::TcpListener;
@@ -49,6 +50,7 @@ impl Agent<'_> {
         push: &PushSocket,
         page: Option<&BoundServer>,
         otlp: Option<&TcpListener>,
+        registrar: Option<&Registrar>,
     ) -> anyhow::Result<Frontend> {
         let sources = (0..).zip(&self.config.apps).filter_map(|(id, app)| app.otlp_source(id));
         let protect = |listener| {
@@ -60,12 +62,14 @@ impl Agent<'_> {
             anyhow::Ok(OtlpSetup { listener, sources: sources.collect(), names, protection })
         };
         let otlp = otlp.map(protect).transpose()?;
+        let lines = registrar.map(Registrar::parser).transpose();
         let frontend = Frontend::start(Setup {
             program: self.guard().program,
             push,
             page: page.map(BoundServer::listener),
             apps: self.config.apps.iter().map(|app| app.name.clone()).collect(),
             otlp,
+            lines: lines.context("processes cannot register")?,
         })?;
         for Gap { layer, why } in frontend.gaps() {
             (self.say)(&format!(
