@@ -205,7 +205,7 @@ impl AppProcesses {
     /// Whether its template has found another match for it, or none any more, as of a fresh table.
     pub(super) fn has_other_match(&self, table: &ProcessTable) -> bool {
         let Scope::Slot(slot) = &self.scope else { return false };
-        slot.has_news(table, &self.claims().map(|process| process.pid).collect())
+        slot.has_news(table, self.claims().map(|process| process.pid))
     }
 
     /// Whether another process has registered as it, or another cgroup is assigned to it, than at

@@ -96,14 +96,32 @@ impl PatternSearch {
 
     /// The processes that match now, but none whose threads may not be set.
     pub(super) fn processes(&mut self, all: &Descriptions) -> BTreeSet<i32> {
+        self.update(all);
+        self.found.clone()
+    }
+
+    /// Brings what was found up to date; returns the processes that match, or did, and may be
+    /// others than at the last call.
+    pub(super) fn update(&mut self, all: &Descriptions) -> BTreeSet<i32> {
+        let mut changed = BTreeSet::new();
         for pid in all.changed_since(self.version) {
-            match all.get(pid).is_some_and(|one| self.matches(one)) {
+            let did_match = self.found.contains(&pid);
+            let does_match = all.get(pid).is_some_and(|one| self.matches(one));
+            match does_match {
                 true => self.found.insert(pid),
                 false => self.found.remove(&pid),
             };
+            if did_match || does_match {
+                changed.insert(pid);
+            }
         }
         self.version = all.version();
-        self.found.clone()
+        changed
+    }
+
+    /// The processes that matched at the last call.
+    pub(super) const fn found(&self) -> &BTreeSet<i32> {
+        &self.found
     }
 
     fn matches(&self, process: &Described) -> bool {

@@ -146,6 +146,30 @@ impl Search {
         self.check_count(found.len()).map(|()| found)
     }
 
+    /// The processes that a pattern finds, or has found, and that may be others than at the last
+    /// call; `None` of other searches, and if too many are found.
+    pub(super) fn changed(&mut self, table: &ProcessTable) -> Option<BTreeSet<i32>> {
+        let Self::Pattern { search, .. } = self else { return None };
+        let changed = search.update(table.descriptions()?);
+        (search.found().len() <= PROCESSES_MAX).then_some(changed)
+    }
+
+    /// Whether a pattern found this process at the last call.
+    pub(super) fn finds(&self, pid: i32) -> bool {
+        matches!(self, Self::Pattern { search, .. } if search.found().contains(&pid))
+    }
+
+    /// The process of this number, if a pattern finds it, and neither its parent nor a child of it.
+    pub(super) fn alone(&self, pid: i32, table: &ProcessTable) -> Option<ProcessId> {
+        let Self::Pattern { search, .. } = self else { return None };
+        let facts = table.facts(pid)?;
+        let is_child = |other: &i32| table.facts(*other).is_some_and(|facts| facts.parent == pid);
+        let found = search.found();
+        let is_alone =
+            found.contains(&pid) && !found.contains(&facts.parent) && !found.iter().any(is_child);
+        is_alone.then_some(ProcessId { pid, start_ticks: facts.start_ticks })
+    }
+
     fn check_count(&self, count: usize) -> Result<(), SearchError> {
         if count <= PROCESSES_MAX {
             return Ok(());

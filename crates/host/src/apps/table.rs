@@ -196,7 +196,7 @@ impl ProcessTable {
     }
 
     /// Unique number of the listing that it holds: what was derived from one holds until the next.
-    pub(super) const fn listing(&self) -> u64 {
+    pub(crate) const fn listing(&self) -> u64 {
         self.listing
     }
 

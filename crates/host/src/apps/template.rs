@@ -17,6 +17,8 @@ struct Template {
     slots: Vec<Option<Group>>,
     /// Whether more was found than there are slots.
     has_more: bool,
+    /// Whether every match has a slot.
+    is_complete: bool,
     /// Why the last search has failed, until it is returned.
     failed: Option<SearchError>,
     /// The listing of the processes from which the slots are filled.
@@ -44,7 +46,14 @@ impl Slot {
     pub(super) fn all(search: Search, count: usize) -> Vec<Self> {
         let by_description = matches!(search, Search::Pattern { .. });
         let slots = (0..count).map(|_| None).collect();
-        let template = Template { search, slots, has_more: false, failed: None, listing: 0 };
+        let template = Template {
+            search,
+            slots,
+            has_more: false,
+            is_complete: false,
+            failed: None,
+            listing: 0,
+        };
         let template = Arc::new(Mutex::new(template));
         let slot = |index| Self { template: Arc::clone(&template), index, by_description };
         (0..count).map(slot).collect()
@@ -69,12 +78,16 @@ impl Slot {
 
     /// Whether something else has this slot, as of a fresh table, than what has these processes:
     /// a match was found or is gone.
-    pub(super) fn has_news(&self, table: &ProcessTable, had: &BTreeSet<i32>) -> bool {
+    pub(super) fn has_news(
+        &self,
+        table: &ProcessTable,
+        mut had: impl Iterator<Item = i32>,
+    ) -> bool {
         let mut template = self.lock();
         template.update(table);
         match &template.slots[self.index] {
-            Some(group) => group.pids.is_disjoint(had),
-            None => !had.is_empty(),
+            Some(group) => !had.any(|pid| group.pids.contains(&pid)),
+            None => had.next().is_some(),
         }
     }
 
@@ -104,16 +117,55 @@ impl Slot {
 }
 
 impl Template {
+    /// Frees the slots of processes that have departed, and gives those that have arrived the first
+    /// free ones, as long as each is a match by itself; returns false if that does not suffice.
+    ///
+    /// So matches that come and go cost no look at all others.
+    fn follow(&mut self, changed: &BTreeSet<i32>, table: &ProcessTable) -> bool {
+        let mut arrived = Vec::new();
+        for pid in changed {
+            let key = self.search.alone(*pid, table).map(GroupKey::Process);
+            if key.is_none() && self.search.finds(*pid) {
+                return false;
+            }
+            let has_it = |slot: &&mut Option<Group>| {
+                slot.as_ref().is_some_and(|group| group.pids.contains(pid))
+            };
+            if let Some(slot) = self.slots.iter_mut().find(has_it) {
+                let is_single = slot.as_ref().is_some_and(|group| group.pids.len() == 1);
+                if !is_single {
+                    return false;
+                }
+                if slot.as_ref().map(|group| &group.key) == key.as_ref() {
+                    continue;
+                }
+                *slot = None;
+            }
+            arrived.extend(key.map(|key| Group { key, pids: BTreeSet::from([*pid]) }));
+        }
+        let mut free = self.slots.iter_mut().filter(|slot| slot.is_none());
+        for group in arrived {
+            let Some(slot) = free.next() else { return false };
+            *slot = Some(group);
+        }
+        true
+    }
+
     /// Frees the slots of what is gone, and gives what is new the first free ones.
     fn update(&mut self, table: &ProcessTable) {
         if self.listing == table.listing() {
             return;
         }
         self.listing = table.listing();
+        let changed = self.search.changed(table).filter(|_| self.is_complete);
+        if changed.is_some_and(|changed| self.follow(&changed, table)) {
+            return;
+        }
         let (mut groups, failed) = match self.search.groups(table) {
             Ok(groups) => (groups, None),
             Err(error) => (BTreeMap::new(), Some(error)),
         };
+        self.is_complete = failed.is_none();
         self.failed = failed;
         for slot in &mut self.slots {
             let kept = slot.take().and_then(|Group { key, .. }| {
@@ -128,6 +180,7 @@ impl Template {
             *slot = Some(Group { key, pids });
         }
         self.has_more = new.next().is_some();
+        self.is_complete &= !self.has_more;
     }
 }
 
@@ -135,7 +188,9 @@ impl Template {
 mod tests {
     use super::super::search::PROCESSES_MAX;
     use super::*;
+    use crate::apps::ProcessPattern;
     use crate::testing::Tree;
+    use proptest::prelude::*;
     use std::path::Path;
 
     fn slots(tree: &Tree, count: usize) -> (Vec<Slot>, ProcessTable) {
@@ -195,7 +250,7 @@ mod tests {
         let (slots, mut table) = slots(&tree, 2);
         let mut news = |slot: &Slot, had: &[i32]| {
             table.refresh().unwrap();
-            slot.has_news(&table, &had.iter().copied().collect())
+            slot.has_news(&table, had.iter().copied())
         };
         assert!(!news(&slots[0], &[]), "nothing is there yet");
         cgroup(&tree, "web-a", "5\n6\n");
@@ -233,5 +288,62 @@ mod tests {
         let text = slots[0].processes(&table).unwrap_err().to_string();
         assert!(text.contains("at most 5000"), "{text}");
         assert_eq!(slots[1].processes(&table).unwrap(), BTreeSet::new());
+    }
+
+    /// Makes a process that is younger than any, so that every listing reads it again.
+    fn process(tree: &Tree, pid: i32, parent: i32, args: &str) {
+        let stat = format!("{pid} (a) S {parent} {pid} 0 0 -1 0{} {} 0", " 0".repeat(12), u64::MAX);
+        tree.write(&format!("proc/{pid}/stat"), &stat);
+        tree.write(&format!("proc/{pid}/cmdline"), args);
+    }
+
+    fn by_args(tree: &Tree) -> (Vec<Slot>, ProcessTable) {
+        std::fs::create_dir_all(tree.path("proc")).unwrap();
+        let args = Some("match*".to_owned());
+        let pattern = ProcessPattern { exe: None, args, user: None };
+        let mut table = ProcessTable::new(&tree.roots()).unwrap();
+        table.describe(i32::MAX);
+        (Slot::all(Search::pattern(&pattern).unwrap(), 3), table)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn following_what_has_changed_fills_the_slots_as_a_look_at_all_does(
+            steps in prop::collection::vec(
+                prop::collection::vec((0_usize..8, 0_u8..4, any::<bool>()), 1..4),
+                1..10,
+            ),
+        ) {
+            let tree = Tree::new();
+            let (followed, mut table) = by_args(&tree);
+            let (looked_at, _) = by_args(&tree);
+            let (mut alive, mut next) = (Vec::<i32>::new(), 100);
+            for step in steps {
+                for (which, what, is_match) in step {
+                    let args = if is_match { "match" } else { "other" };
+                    let one = (!alive.is_empty()).then(|| alive[which % alive.len().max(1)]);
+                    match (what, one) {
+                        (0, Some(pid)) => {
+                            std::fs::remove_dir_all(tree.path(&format!("proc/{pid}"))).unwrap();
+                            alive.retain(|other| *other != pid);
+                        }
+                        (1, Some(pid)) => process(&tree, pid, 1, args),
+                        (2, Some(parent)) => process(&tree, next, parent, args),
+                        _ => process(&tree, next, 1, args),
+                    }
+                    if tree.path(&format!("proc/{next}")).exists() {
+                        alive.push(next);
+                        next += 1;
+                    }
+                }
+                table.refresh().unwrap();
+                looked_at[0].lock().is_complete = false;
+                let of = |slot: &Slot| slot.processes(&table).unwrap();
+                let all = |slots: &[Slot]| slots.iter().map(of).collect::<Vec<_>>();
+                prop_assert_eq!(all(&followed), all(&looked_at));
+                prop_assert_eq!(followed[0].complaint(), looked_at[0].complaint());
+            }
+        }
     }
 }

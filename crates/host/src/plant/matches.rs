@@ -5,7 +5,7 @@
 //! for when it has reported something; elsewhere for [`RETURN_WITHIN`] after a match has ended.
 
 use super::app::RunningApp;
-use super::presence::Arrival;
+use super::presence::{Arrival, LOOK};
 use super::{HostPlant, now};
 use crate::apps::{self, Forks};
 use lull_control::AppId;
@@ -13,24 +13,32 @@ use lull_measure::Nanos;
 use rustix::time::ClockId;
 use std::os::fd::OwnedFd;
 
+/// Shortest time between two looks for matches that reports of the kernel lead to.
+const MATCH_LOOK: Nanos = Nanos::from_millis(200);
 /// How long a match that has ended is looked for within epochs where processes are not reported,
 /// and each look has to list them all.
 const RETURN_WITHIN: Nanos = Nanos::from_secs(10);
-/// Shortest time between two arrivals of matches that end an epoch early: each costs an epoch, and
+/// Average time between two arrivals of matches that end an epoch early: each costs an epoch, and
 /// matches may come and go all the time.
-const CUT_AGAIN: Nanos = Nanos::from_secs(10);
+const CUT_INTERVAL: Nanos = Nanos::from_secs(30);
+/// How far arrivals may be ahead of that: three at once.
+const CUT_AHEAD_MAX: Nanos = Nanos::from_secs(90);
 
-/// What tells when templates may find something else.
+/// What tells when templates may find something else. Times are of `CLOCK_MONOTONIC`.
 #[derive(Debug)]
 pub(super) struct Matches {
     has_templates: bool,
     /// Readable while the kernel has reported something of processes; `None` where it does not,
     /// or no app is of a template.
     reports: Option<OwnedFd>,
-    /// When a match was last seen to have ended, `CLOCK_MONOTONIC`.
+    /// When matches were looked for last.
+    looked: Nanos,
+    /// The listing of processes in which they were.
+    listing: u64,
+    /// When a match was last seen to have ended.
     ended: Option<Nanos>,
-    /// When the arrival of a match last ended an epoch early.
-    cut: Option<Nanos>,
+    /// When the epochs that arrivals have ended early would be over at one a `CUT_INTERVAL`.
+    cut_until: Nanos,
 }
 
 impl Matches {
@@ -38,21 +46,30 @@ impl Matches {
     pub(super) fn new(apps: &[RunningApp], forks: &Forks) -> Self {
         let has_templates = apps.iter().any(|app| app.handle.is_of_template());
         let reports = has_templates.then(|| forks.wakes()).flatten();
-        Self { has_templates, reports, ended: None, cut: None }
+        let (looked, ended, cut_until) = (Nanos::ZERO, None, Nanos::ZERO);
+        Self { has_templates, reports, looked, listing: 0, ended, cut_until }
     }
 
-    /// Readable while the kernel has reported something that was not read yet.
-    pub(super) const fn reports(&self) -> Option<&OwnedFd> {
-        self.reports.as_ref()
+    /// Notes that matches are looked for in this listing of the processes.
+    pub(super) const fn note_look(&mut self, time: Nanos, listing: u64) {
+        self.looked = time;
+        self.listing = listing;
+    }
+
+    /// Whether a match that has ended may be back.
+    fn awaits_return(&self, time: Nanos) -> bool {
+        let until = self.ended.map(|ended| ended.saturating_add(RETURN_WITHIN));
+        until.is_some_and(|until| time < until)
     }
 
     /// Whether an arrival may end the epoch early; notes that it does.
     pub(super) fn take_cut(&mut self, arrival: Arrival, time: Nanos) -> bool {
         if arrival == Arrival::Match {
-            if self.cut.is_some_and(|cut| time < cut.saturating_add(CUT_AGAIN)) {
+            let until = self.cut_until.max(time).saturating_add(CUT_INTERVAL);
+            if until > time.saturating_add(CUT_AHEAD_MAX) {
                 return false;
             }
-            self.cut = Some(time);
+            self.cut_until = until;
         }
         true
     }
@@ -64,23 +81,43 @@ impl HostPlant {
         !app.handle.is_of_template() || self.matches.reports.is_none()
     }
 
-    /// Whether matches have to be looked for at the next look, whatever is reported until then.
-    pub(super) fn awaits_matches(&self, time: Nanos) -> bool {
-        let Matches { has_templates, reports, ended, .. } = &self.matches;
-        match reports {
-            // A write of a knob reads reports, too.
-            Some(_) => self.ledger.forks().has_changes(),
-            None => {
-                *has_templates
-                    && ended.is_some_and(|ended| time < ended.saturating_add(RETURN_WITHIN))
-            }
+    /// What to wait for besides, so that matches are looked for: a descriptor, and the longest
+    /// time.
+    pub(super) fn match_reports(&self, time: Nanos) -> (Option<&OwnedFd>, Nanos) {
+        let matches = &self.matches;
+        let Some(reports) = &matches.reports else {
+            let awaits = matches.awaits_return(time);
+            return (None, if awaits { LOOK } else { Nanos::MAX });
+        };
+        match matches.looked.saturating_add(MATCH_LOOK).saturating_sub(time) {
+            Nanos::ZERO if self.has_unseen_changes() => (None, Nanos::ZERO),
+            Nanos::ZERO => (Some(reports), Nanos::MAX),
+            // What is reported until then does not wake the plant.
+            left => (None, left),
         }
     }
 
-    /// Whether templates may find something else than at the last look.
+    /// Whether templates may find something else than at the last look, which was long enough ago.
     pub(super) fn may_find_matches(&self, time: Nanos) -> bool {
-        let reported = self.matches.reports.as_ref();
-        reported.is_some_and(apps::has_ended) || self.awaits_matches(time)
+        let Matches { reports, looked, .. } = &self.matches;
+        let least = if reports.is_some() { MATCH_LOOK } else { LOOK };
+        let is_due = self.matches.has_templates && time >= looked.saturating_add(least);
+        is_due
+            && match reports {
+                Some(reports) => apps::has_ended(reports) || self.has_unseen_changes(),
+                None => self.matches.awaits_return(time),
+            }
+    }
+
+    /// Whether reports were read, or processes listed, since matches were looked for last: a write
+    /// of a knob does that, too.
+    fn has_unseen_changes(&self) -> bool {
+        self.ledger.forks().has_changes() || self.table.listing() != self.matches.listing
+    }
+
+    /// Whether matches are looked for whenever processes are listed.
+    pub(super) const fn has_templates(&self) -> bool {
+        self.matches.has_templates
     }
 
     /// Notes that an app has no process any more.
@@ -97,13 +134,13 @@ mod tests {
 
     #[test]
     fn matches_that_come_and_go_all_the_time_rarely_end_an_epoch_early() {
-        let mut matches = Matches { has_templates: true, reports: None, ended: None, cut: None };
-        let mut cuts = 0;
-        for tenth in 0..1_000 {
-            let time = Nanos::from_millis(100 * tenth);
-            cuts += u32::from(matches.take_cut(Arrival::Match, time));
+        let mut matches = Matches::new(&[], &Forks::default());
+        let mut cuts = Vec::new();
+        for second in 0..120 {
+            let time = Nanos::from_secs(second);
+            cuts.extend(matches.take_cut(Arrival::Match, time).then_some(second));
             assert!(matches.take_cut(Arrival::Own, time));
         }
-        assert_eq!(cuts, 10);
+        assert_eq!(cuts, [0, 1, 2, 30, 60, 90]);
     }
 }

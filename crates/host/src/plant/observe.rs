@@ -78,19 +78,18 @@ impl HostPlant {
             self.beat(Patience::Usual).map_err(PlantError::Lost)?;
             let time = now(ClockId::Monotonic);
             let left = self.pace.deadline.saturating_sub(time);
-            let is_waiting = self.is_waiting() || self.awaits_matches(time);
-            let nap = if is_waiting { LOOK } else { NAP_MAX };
+            let nap = if self.is_waiting() { LOOK } else { NAP_MAX };
             let (registrations, pause) = self.registrations(time);
             let mut awaited = self.leaders();
             awaited.extend(registrations);
-            let looks = time >= wait.looked.saturating_add(LOOK);
-            awaited.extend(self.matches.reports().filter(|_| looks));
+            let (reports, until_look) = self.match_reports(time);
+            awaited.extend(reports);
             let news_in = wait.news_from.saturating_sub(time);
             let takes_news = awaits_news && news_in == Nanos::ZERO;
             let until_news = if awaits_news && !takes_news { news_in } else { NAP_MAX };
             awaited.extend(self.discovery.as_ref().filter(|_| takes_news));
             awaited.extend((!is_nudged).then(|| self.stop.nudged()));
-            let longest = left.min(nap).min(pause).min(until_news);
+            let longest = left.min(nap).min(pause).min(until_news).min(until_look);
             let stop = self.stop.wait_beside(longest, &awaited);
             if stop.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))? {
                 return Err(PlantError::Stopped);
@@ -124,8 +123,8 @@ impl HostPlant {
     /// Looks for apps if that is due, and ends the epoch early if one has arrived.
     fn look_if_due(&mut self, wait: &mut EpochWait, time: Nanos) {
         let is_due = time >= wait.looked.saturating_add(LOOK);
-        let has_registered = self.has_registration_news();
-        if !is_due && !has_registered && !apps::any_ended(&self.leaders()) {
+        let has_news = || self.has_registration_news() || self.may_find_matches(time);
+        if !is_due && !has_news() && !apps::any_ended(&self.leaders()) {
             return;
         }
         wait.looked = time;
@@ -226,6 +225,7 @@ impl HostPlant {
             if let Err(error) = self.table.refresh_changed() {
                 self.notice(format!("cannot list processes: {error}"));
             }
+            self.matches.note_look(now(ClockId::Monotonic), self.table.listing());
         }
         let parent_of = |pid| self.table.facts(pid).map(|facts| facts.parent);
         for app in &mut self.apps {

@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     of: BTreeMap<ProcessId, usize>,
+    /// Whether apps claimed a process of others when all were looked at last.
+    has_overlaps: bool,
     reported: BTreeSet<(usize, usize)>,
 }
 
@@ -37,7 +39,27 @@ impl Owners {
             }
         }
         self.of = owners;
+        self.has_overlaps = !overlaps.is_empty();
         overlaps.into_iter().filter(|one| self.reported.insert(one.apps)).collect()
+    }
+
+    /// Takes in what a few apps, by index, claim now, if it is of no other app; else returns false,
+    /// and all apps have to be looked at.
+    pub(super) fn take_in(&mut self, claims: &[(usize, Vec<ProcessId>)]) -> bool {
+        let all = || {
+            let each = claims.iter();
+            each.flat_map(|(index, list)| list.iter().map(move |process| (*process, *index)))
+        };
+        let mut new = BTreeSet::new();
+        let is_free = |(process, index): (ProcessId, usize)| {
+            new.insert(process) && self.of.get(&process).is_none_or(|owner| *owner == index)
+        };
+        if self.has_overlaps || !all().all(is_free) {
+            return false;
+        }
+        self.of.retain(|_, owner| claims.iter().all(|(index, _)| *index != *owner));
+        self.of.extend(all());
+        true
     }
 
     fn divide(&self, lists: &[Vec<ProcessId>]) -> (Vec<Overlap>, BTreeMap<ProcessId, usize>) {
@@ -81,5 +103,20 @@ mod tests {
         let lost = Overlap { process: process(3), apps, owner: None };
         assert_eq!(overlaps, [kept, lost]);
         assert_eq!(of, BTreeMap::from([(process(1), 0), (process(2), 1)]));
+    }
+
+    #[test]
+    fn claims_of_a_few_apps_are_taken_in_unless_another_app_has_a_process_of_them() {
+        let mut owners = Owners::default();
+        owners.of = BTreeMap::from([(process(1), 0), (process(2), 1), (process(3), 2)]);
+        assert!(owners.take_in(&[(0, vec![process(4)]), (1, vec![process(2), process(5)])]));
+        let of =
+            BTreeMap::from([(process(2), 1), (process(3), 2), (process(4), 0), (process(5), 1)]);
+        assert_eq!(owners.of, of);
+        assert!(!owners.take_in(&[(0, vec![process(3)])]), "another app has it");
+        assert!(!owners.take_in(&[(0, vec![process(6)]), (1, vec![process(6)])]), "both are new");
+        assert_eq!(owners.of, of, "nothing of it is taken in");
+        owners.has_overlaps = true;
+        assert!(!owners.take_in(&[]));
     }
 }

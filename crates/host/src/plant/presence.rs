@@ -56,15 +56,15 @@ impl HostPlant {
         let all = self.apps.iter_mut().enumerate();
         let mut due: BTreeSet<usize> =
             all.filter_map(|(index, app)| is_due(app).then_some(index)).collect();
-        let seeks_matches = self.may_find_matches(time);
-        if due.is_empty() && !seeks_matches {
+        if due.is_empty() && !self.may_find_matches(time) {
             return None;
         }
         if let Err(error) = self.table.refresh_changed() {
             self.notice(format!("cannot list processes: {error}"));
         }
         self.listed = now(ClockId::Boottime);
-        if seeks_matches {
+        if self.has_templates() {
+            self.matches.note_look(time, self.table.listing());
             let has_other = |app: &RunningApp| app.handle.has_other_match(&self.table);
             let all = self.apps.iter().enumerate();
             due.extend(all.filter_map(|(index, app)| has_other(app).then_some(index)));
@@ -74,7 +74,11 @@ impl HostPlant {
             self.notices.borrow_mut().extend(self.apps[*index].refresh(&self.table));
         }
         self.let_go();
-        self.settle_owners();
+        let claims = |index: &usize| (*index, self.apps[*index].handle.claims().collect());
+        let claims: Vec<(usize, Vec<ProcessId>)> = due.iter().map(claims).collect();
+        if !self.owners.take_in(&claims) {
+            self.settle_owners();
+        }
         for index in &due {
             self.note_presence(*index);
             self.bring_under(*index);
