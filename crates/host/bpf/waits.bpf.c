@@ -12,8 +12,8 @@
  * moves to another core while it waits, or is throttled, is attributed to nothing, and so is one
  * on a core without clocks.
  *
- * Cores write to no line that another core writes to, but for the histograms and the table of
- * waiting threads. sched_switch runs with interrupts disabled, so that plain additions to what a
+ * Cores write to no line that another core writes to, but for the table of waiting threads and,
+ * where histograms for each core would take too much memory, the histograms. sched_switch runs with interrupts disabled, so that plain additions to what a
  * core alone writes suffice.
  *
  * Which processes belong to which app is in a table that crates/host/src/bpf/waits.rs writes.
@@ -81,13 +81,12 @@ struct {
 	__type(value, __u32);
 } processes SEC(".maps");
 
-/* How often the table of processes was written by user space. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} generation SEC(".maps");
+/*
+ * How often user space has written the table of processes, and one. A variable takes fewer
+ * instructions than a map. It is no zero at first, so that it has a section of its own, which
+ * user space writes.
+ */
+volatile __u32 generation = 1;
 
 /* What an app has waited. The layout is that of `Record` in waits.rs. */
 struct app_record {
@@ -102,7 +101,10 @@ struct app_record {
 
 _Static_assert(sizeof(struct app_record) == 8 * (512 + 8), "waits.rs reads 520 words");
 
-/* One record an app; the loader sets the number of apps. */
+/*
+ * All apps of the first core that has records of its own, then of the second, ..., then of all
+ * other cores together. The loader sets the numbers.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -111,8 +113,9 @@ struct {
 	__type(value, struct app_record);
 } records SEC(".maps");
 
-/* The number of apps, which the loader sets. */
+/* The number of apps, and of cores that have records of their own: all or none. */
 const volatile __u32 apps = 1;
+const volatile __u32 own_records = 0;
 
 /*
  * Two lines, since processors fetch lines in pairs. The memory of a map that can be mapped
@@ -221,15 +224,12 @@ static __always_inline struct waiting_thread *slot_of(__u32 thread)
 /* The number of a thread's app and one; 0 if it is no app's. */
 static __always_inline __u32 app_of(struct task_struct *task)
 {
-	__u32 process = task->tgid, thread = task->pid, zero = 0;
-	__u32 *now = bpf_map_lookup_elem(&generation, &zero);
+	__u32 process = task->tgid, thread = task->pid;
 	__u64 *slot = &known[slot_number(thread)];
-	__u64 found = READ_ONCE(*slot), wanted;
+	__u64 found = READ_ONCE(*slot);
+	__u64 wanted = (__u64)generation << GENERATION_SHIFT | thread;
 	__u32 *app;
 
-	if (!now)
-		return 0;
-	wanted = (__u64)READ_ONCE(*now) << GENERATION_SHIFT | thread;
 	if ((found & ~(APP_MASK << APP_SHIFT)) != wanted) {
 		app = bpf_map_lookup_elem(&processes, &process);
 		found = wanted;
@@ -254,9 +254,19 @@ static __always_inline __u64 time_of(struct task_struct *task)
 	return rq->clock;
 }
 
+/* The record of an app that a core writes. */
+static __always_inline struct app_record *record_on(__u32 number, __u32 app)
+{
+	__u32 own = own_records;
+	__u32 at = (number < own ? number : own) * apps + app;
+
+	return bpf_map_lookup_elem(&records, &at);
+}
+
+/* The record of an app that all cores write, with atomic operations. */
 static __always_inline struct app_record *record_of(__u32 app)
 {
-	return bpf_map_lookup_elem(&records, &app);
+	return record_on(~0U, app);
 }
 
 /* The clocks of a core; none if it is numbered beyond those that the loader knew of. */
@@ -380,11 +390,15 @@ int BPF_PROG(lull_app_wake_new, struct task_struct *task)
 	return 0;
 }
 
-/* The thread that ran on a core is switched out: what it ran is added to the clocks. */
-static __always_inline void end_slice(struct core *core, __u32 number, __u64 now)
+/*
+ * The thread that ran on a core is switched out: what it ran is added to the clocks, which stand
+ * from here to the end of the program. Returns the app that it is of, there; none of other threads.
+ */
+static __always_inline struct app_on_core *end_slice(struct core *core, __u32 number, __u64 runs,
+						     __u64 now)
 {
-	__u64 part = elapsed(core->since, now), runs = core->runs;
-	struct app_on_core *own;
+	__u64 part = elapsed(core->since, now);
+	struct app_on_core *own = 0;
 
 	if (runs == OTHERS) {
 		add(&core->others_ns, part);
@@ -395,12 +409,15 @@ static __always_inline void end_slice(struct core *core, __u32 number, __u64 now
 			add(&own->ran_ns, part);
 	}
 	WRITE_ONCE(core->since, now);
-	WRITE_ONCE(core->runs, NOTHING);
+	return own;
 }
 
-/* A thread that waited is switched in: its wait has ended. Returns what it is of. */
+/*
+ * A thread that waited is switched in: its wait has ended. Returns what it is of. The thread that
+ * ran before was of `runs`, which `ran` is on this core.
+ */
 static __always_inline __u64 end_wait(struct task_struct *task, struct core *core, __u32 number,
-				      __u64 now)
+				      __u64 runs, struct app_on_core *ran, __u64 now)
 {
 	__u32 thread = task->pid;
 	struct waiting_thread *slot = slot_of(thread);
@@ -410,29 +427,40 @@ static __always_inline __u64 end_wait(struct task_struct *task, struct core *cor
 	struct app_on_core *own;
 	struct clocks clocks;
 	struct bucket *bucket;
+	__u32 app;
 
 	if ((__u32)waits != thread)
 		return OTHERS;
 	ns = elapsed(READ_ONCE(slot->since), now);
 	WRITE_ONCE(slot->thread, 0);
-	record = record_of(waits >> 32);
+	app = waits >> 32;
+	record = record_on(number, app);
 	if (!record)
 		return OTHERS;
 	throttled = throttled_of(task, &queue);
 	throttled = queue == slot->queue ? elapsed(slot->throttled_ns, throttled) : 0;
 	throttled = throttled < ns ? throttled : ns;
 	ns -= throttled;
-	own = app_on_core_of(number, waits >> 32);
+	own = ran;
+	if (runs != (__u64)app + 1)
+		own = app_on_core_of(number, app);
 	if (own && throttled) {
 		add(&own->throttled_ns, throttled);
 	} else if (own && core && slot->core == number) {
-		read_clocks(&clocks, core, own, waits >> 32, now);
+		clocks.others_ns = core->others_ns;
+		clocks.apps_ns = core->apps_ns;
+		clocks.own_ns = own->ran_ns;
 		attribute(own, slot, &clocks, ns);
 	}
 	bucket = &record->waits.buckets[bucket_of(ns)];
-	__sync_fetch_and_add(&bucket->count, 1);
-	__sync_fetch_and_add(&bucket->sum_ns, ns);
-	return (waits >> 32) + 1;
+	if (number < own_records) {
+		add(&bucket->count, 1);
+		add(&bucket->sum_ns, ns);
+	} else {
+		__sync_fetch_and_add(&bucket->count, 1);
+		__sync_fetch_and_add(&bucket->sum_ns, ns);
+	}
+	return (__u64)app + 1;
 }
 
 /* sched_switch(is preempted, from, to, state of from) */
@@ -445,11 +473,14 @@ int BPF_PROG(lull_app_switch, bool is_preempted, struct task_struct *from,
 	struct core *core = core_of(number);
 	/* One of the two is not the core's idle thread, which is in no run queue. */
 	__u64 now = time_of(from->pid ? from : to);
-	__u64 next = NOTHING;
+	__u64 runs = NOTHING, next = NOTHING;
+	struct app_on_core *ran = 0;
 	__u32 app;
 
-	if (core)
-		end_slice(core, number, now);
+	if (core) {
+		runs = core->runs;
+		ran = end_slice(core, number, runs, now);
+	}
 	/* The thread could run on, and is not the core's idle thread, which never waits. */
 	if ((is_preempted || !from_state) && from->pid) {
 		app = app_of(from);
@@ -457,7 +488,7 @@ int BPF_PROG(lull_app_switch, bool is_preempted, struct task_struct *from,
 			begin_wait(from, app - 1, now);
 	}
 	if (to->pid)
-		next = end_wait(to, core, number, now);
+		next = end_wait(to, core, number, runs, ran, now);
 	if (core)
 		WRITE_ONCE(core->runs, next);
 	return 0;

@@ -29,6 +29,12 @@ static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/waits.bpf.o");
 /// Cores that have clocks for what ran on them where their number is not known.
 const CORES_UNKNOWN: usize = 1024;
 
+/// Most bytes of the records if each core has its own: all are read in every epoch.
+const OWN_RECORDS_BYTES: usize = 256 << 10;
+
+/// The variable of the programs that is no zero at first: the generation.
+const GENERATION: &str = ".data";
+
 /// The 64-bit words of `struct app_record` in `waits.bpf.c`.
 struct Record;
 
@@ -57,14 +63,16 @@ pub struct WaitWatch {
     object: Object,
     apps: usize,
     cores: usize,
-    /// By app.
+    /// Cores that have records of their own; the others have one more together.
+    own_records: usize,
+    /// By core and app.
     records: MappedWords,
     /// By core and app.
     on_cores: MappedWords,
     processes: HashMap<MapData, u32, u32>,
     /// What was last written to `processes`.
     known: BTreeMap<u32, u32>,
-    /// How often that was, by which the programs know that they have to look again.
+    /// How often that was, and one, by which the programs know that they have to look again.
     generation: Map,
     generations: u32,
 }
@@ -102,19 +110,23 @@ impl WaitWatch {
         let _freed = FreesTypes;
         let kernel = kernel_types()?;
         let apps = apps.max(1);
-        let number = apps as u32;
+        let fits = cores * apps * Record::WORDS * size_of::<u64>() <= OWN_RECORDS_BYTES;
+        let own_records = if fits { cores } else { 0 };
+        let records = (own_records + 1) * apps;
+        let (number, own) = (apps as u32, own_records as u32);
         let mut loader = EbpfLoader::new();
-        loader.btf(Some(&kernel)).map_max_entries("records", number);
+        loader.btf(Some(&kernel)).map_max_entries("records", records as u32);
         loader.override_global("apps", &number, true);
+        loader.override_global("own_records", &own, true);
         loader.map_max_entries("cores", cores as u32);
         loader.map_max_entries("on_cores", (cores * apps) as u32);
         let mut object = Object::load(&mut loader, PROGRAMS)?;
-        let records = object.mapped("records", Record::WORDS, apps)?;
+        let records = object.mapped("records", Record::WORDS, records)?;
         let on_cores = object.mapped("on_cores", OnCore::WORDS, cores * apps)?;
         let processes = HashMap::try_from(object.take_map("processes")?);
         let processes = processes
             .map_err(|error| BpfError::from_aya("the table of processes is of no use", &error))?;
-        let generation = object.take_map("generation")?;
+        let generation = object.take_map(GENERATION)?;
         let programs = [
             ("lull_app_fork", "sched_process_fork"),
             ("lull_app_exit", "sched_process_exit"),
@@ -127,12 +139,13 @@ impl WaitWatch {
             object,
             apps,
             cores,
+            own_records,
             records,
             on_cores,
             processes,
             known: BTreeMap::new(),
             generation,
-            generations: 0,
+            generations: 1,
         })
     }
 
@@ -181,7 +194,10 @@ impl WaitWatch {
 
     /// Reads all that was seen of an app up to now.
     pub fn read(&self, app: usize) -> WaitsSeen {
-        let word = |index: usize| self.records.get(app * Record::WORDS + index);
+        let word = |index: usize| {
+            let at = |core: usize| (core * self.apps + app) * Record::WORDS + index;
+            (0..=self.own_records).map(|core| self.records.get(at(core))).sum::<u64>()
+        };
         let at = |core: usize| (core * self.apps + app) * OnCore::WORDS;
         let time = |index: usize| {
             Nanos((0..self.cores).map(|core| self.on_cores.get(at(core) + index)).sum())
