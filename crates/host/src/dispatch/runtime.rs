@@ -1,5 +1,6 @@
 //! The dispatch state among real threads: a clock, a timer, affinities.
 
+use super::own_cores::OwnCores;
 use super::state::{DispatchState, Order, Seated, Tally};
 use super::{DeskError, Floor, Speeds, SpeedsError};
 use crate::guard::Restoration;
@@ -58,6 +59,7 @@ struct Shared {
     due: Condvar,
     begun: Instant,
     masks: Masks,
+    own: OwnCores,
 }
 
 /// Affinities, made ready.
@@ -130,6 +132,7 @@ impl Dispatch {
             due: Condvar::new(),
             begun: Instant::now(),
             masks,
+            own: OwnCores::default(),
         });
         let ours = Arc::clone(&shared);
         let timer =
@@ -145,8 +148,11 @@ impl Dispatch {
     /// is a core for it.
     pub fn begin(&self, age: Nanos) -> Mark {
         let tid = this_thread();
-        let id = self.shared.begin(age, tid).unwrap_or(0);
-        Mark { shared: Arc::clone(&self.shared), id, tid }
+        self.shared.own.begin(tid);
+        // If a dispatcher panics, the drop of this gives the thread its cores back.
+        let mut mark = Mark { shared: Arc::clone(&self.shared), id: 0, tid };
+        mark.id = self.shared.begin(age, tid).unwrap_or(0);
+        mark
     }
 
     /// Lets another dispatcher decide. Returns the former one with its learned state.
@@ -215,10 +221,10 @@ impl Drop for Mark {
         if self.id != 0 {
             self.shared.end(self.id);
         }
-        // The thread goes back to where the server's threads may run: to begin
-        // its next request it must not have to wait for this one's core. One
-        // that has ended has no affinity to set.
-        let _ = set_mask(self.tid, &self.shared.masks.whole);
+        // The thread goes back to the cores of its owner: to begin its next request it must not
+        // have to wait for this one's core. One that has ended has no affinity to set.
+        let own = self.shared.own.end(self.tid);
+        let _ = set_mask(self.tid, own.as_ref().unwrap_or(&self.shared.masks.whole));
     }
 }
 
@@ -279,6 +285,7 @@ impl Shared {
         };
         let Some(Err(error)) = mask.map(|mask| set_mask(tid, mask)) else { return };
         if error.raw_os_error() == Some(libc::ESRCH) {
+            self.own.forget(tid);
             state.dispatch.bury(self.now(), tid);
         } else {
             // It runs where it was, which is slower or dearer, not wrong.
@@ -311,6 +318,7 @@ impl Shared {
     fn bury_the_dead(&self, state: &mut State) {
         let is_dead = |tid: &i32| !std::path::Path::new(&format!("/proc/self/task/{tid}")).exists();
         for tid in state.dispatch.threads().filter(is_dead).collect::<Vec<_>>() {
+            self.own.forget(tid);
             state.dispatch.bury(self.now(), tid);
         }
     }

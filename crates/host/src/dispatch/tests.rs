@@ -323,6 +323,79 @@ fn with_a_broken_dispatcher_requests_run_undispatched() {
     assert!(dispatch.take_tally().is_none());
 }
 
+/// Places this many requests or ages, and fails on the next.
+struct Fails(u32);
+
+impl Dispatcher for Fails {
+    fn place(&mut self, _: &Ask<'_>) -> Answer {
+        self.0 = self.0.checked_sub(1).expect("a test: the dispatcher fails");
+        Answer::on(0, Some(ms(1)))
+    }
+}
+
+/// How a request ends, or the dispatch of it, whose mark the thread has.
+type Way = (&'static str, Floor, Box<dyn Dispatcher>, fn(Dispatch, Mark));
+
+/// Each way into the safe state of a dispatcher, and the usual end.
+fn ways() -> [Way; 4] {
+    let at = || Box::new(At(Nanos::from_secs(3600)));
+    [
+        ("its request ends", one_core(), at(), |_, mark| drop(mark)),
+        ("the dispatch ends", one_core(), at(), |dispatch, mark| {
+            drop(dispatch);
+            drop(mark);
+        }),
+        ("the dispatcher fails", one_core(), Box::new(Fails(1)), |dispatch, mark| {
+            while dispatch.take_tally().is_some() {
+                std::thread::yield_now();
+            }
+            drop(mark);
+        }),
+        ("it takes too long", Floor { abandon: ms(1), ..one_core() }, at(), |dispatch, mark| {
+            while dispatch.take_tally().unwrap().abandoned == 0 {
+                std::thread::yield_now();
+            }
+            drop(mark);
+        }),
+    ]
+}
+
+#[test]
+fn on_each_way_into_the_safe_state_a_thread_has_the_cores_of_its_owner() {
+    let Some(other) = affinity().iter().nth(1) else {
+        return lull_testing::skip("the owner of a thread needs a second core to pin it to");
+    };
+    let owners = CoreSet::from_iter([other]);
+    let core = one_core().cores[0].clone();
+    let pin = |owners: &CoreSet| {
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        crate::sys::sched::set_affinity(me, owners).unwrap();
+    };
+    for (way, floor, dispatcher, end) in ways() {
+        let dispatch = Dispatch::start(floor, dispatcher).unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                pin(&owners);
+                let mark = dispatch.begin(Nanos::ZERO);
+                assert_eq!(affinity(), core, "{way}");
+                end(dispatch, mark);
+                affinity()
+            });
+            assert_eq!(thread.join().unwrap(), owners, "{way}");
+        });
+    }
+    let dispatch = Dispatch::start(one_core(), Box::new(Fails(0))).unwrap();
+    let fails = || drop(dispatch.begin(Nanos::ZERO));
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            pin(&owners);
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(fails)).is_err());
+            affinity()
+        });
+        assert_eq!(thread.join().unwrap(), owners, "the dispatcher fails at the first request");
+    });
+}
+
 #[test]
 fn a_core_that_is_not_ours_is_refused_at_the_start() {
     let mut floor = one_core();
