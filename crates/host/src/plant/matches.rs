@@ -20,9 +20,9 @@ const MATCH_LOOK: Nanos = Nanos::from_millis(200);
 const RETURN_WITHIN: Nanos = Nanos::from_secs(10);
 /// Average time between two arrivals of matches that end an epoch early: each costs an epoch, and
 /// matches may come and go all the time.
-const CUT_INTERVAL: Nanos = Nanos::from_secs(30);
+const CUT_INTERVAL: Nanos = Nanos::from_secs(15);
 /// How far arrivals may be ahead of that: three at once.
-const CUT_AHEAD_MAX: Nanos = Nanos::from_secs(90);
+const CUT_AHEAD_MAX: Nanos = Nanos::from_secs(45);
 
 /// What tells when templates may find something else. Times are of `CLOCK_MONOTONIC`.
 #[derive(Debug)]
@@ -141,6 +141,6 @@ mod tests {
             cuts.extend(matches.take_cut(Arrival::Match, time).then_some(second));
             assert!(matches.take_cut(Arrival::Own, time));
         }
-        assert_eq!(cuts, [0, 1, 2, 30, 60, 90]);
+        assert_eq!(cuts, [0, 1, 2, 15, 30, 45, 60, 75, 90, 105]);
     }
 }
