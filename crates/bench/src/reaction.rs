@@ -1,7 +1,7 @@
 //! How soon an agent steers an app that is back, and how soon its knobs are back without it.
 //!
-//! The app is a process that sleeps, and the policy gives it a class of scheduling, so that what
-//! the agent has set shows there. It is found by a search of its own or by a template.
+//! The app is a process that sleeps, and the policy makes it real-time, so that what the agent
+//! has set shows in the class of the process. It is found by a search of its own or by a template.
 
 use super::process::{Running, children_with, cost};
 use super::server;
@@ -36,11 +36,11 @@ const STOPPED_MAX_MS: f64 = 8_000.0;
 /// Between two looks at the app.
 const LOOK: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// `SCHED_OTHER`, which the policy gives to none.
-const USUAL_CLASS: u32 = 0;
+/// `SCHED_RR`, which the policy sets.
+const ROUND_ROBIN: u32 = 2;
 /// The first argument of the app.
 const NAME: &str = "lull-reaction-app";
-/// The app with a search of its own, and another one.
+/// The app with a search of its own.
 const BY_ITSELF: &str = r#"
 [[app]]
 name = "server"
@@ -48,26 +48,14 @@ class = "latency-critical"
 objectives = [{ p95 = "10ms" }]
 ideal = "1ms"
 match = { args = "lull-reaction-app *" }
-
-[[app]]
-name = "batch"
-class = "best-effort"
-solo = 1.0
-start = ["sleep", "3600"]
 "#;
-/// The app as a match of a template, and another one.
+/// The app as a match of a template.
 const BY_TEMPLATE: &str = r#"
-[[app]]
+[[match]]
 name = "server"
 class = "latency-critical"
-objectives = [{ p95 = "10ms" }]
+objectives = [{ run_queue_p95 = "10ms" }]
 ideal = "1ms"
-start = ["sleep", "3600"]
-
-[[match]]
-name = "batch"
-class = "best-effort"
-solo = 1.0
 args = "lull-reaction-app *"
 most = 4
 "#;
@@ -136,7 +124,7 @@ impl<'a> Stage<'a> {
         loop {
             let app = Process::new(self.app.pid().cast_signed()).and_then(|app| app.stat());
             let class = app.context("the app has ended")?.policy;
-            if (class != Some(USUAL_CLASS)) == is_steered {
+            if (class == Some(ROUND_ROBIN)) == is_steered {
                 return Ok(begun.elapsed().as_secs_f64() * 1e3);
             }
             if begun.elapsed() > PATIENCE {
@@ -212,6 +200,12 @@ state = "{place}/state"
 
 [policy]
 name = "lc-first"
+
+[[app]]
+name = "batch"
+class = "best-effort"
+solo = 1.0
+start = ["sleep", "3600"]
 {apps}"#
     )
 }
