@@ -25,6 +25,9 @@ use rustix::time::ClockId;
 /// Longest nap between two looks at the push socket: its buffers hold some
 /// seconds of windows, and each nap costs a wake-up of a core that may sleep.
 const NAP_MAX: Nanos = Nanos::from_millis(500);
+/// Shortest time between two drains of the push socket within an epoch, each of which wakes the
+/// front end: looks for apps are more frequent than naps.
+const DRAIN_MIN: Nanos = Nanos::from_millis(350);
 /// Shortest time between two looks for new processes, which cost most of an epoch where all
 /// have to be listed; new threads of known processes are found in every epoch.
 const LISTING_MIN: Nanos = Nanos::from_millis(250);
@@ -98,9 +101,8 @@ impl HostPlant {
             let is_over = left == Nanos::ZERO;
             let deadline = self.pace.deadline;
             let time = now(ClockId::Monotonic);
-            // A drain wakes the front end, and looks may be more frequent than naps.
-            let is_full = left > NAP_MAX && time >= wait.drained.saturating_add(NAP_MAX);
-            if let Some(push) = self.gauges.push.as_mut().filter(|_| is_over || is_full) {
+            let is_due = left > NAP_MAX && time >= wait.drained.saturating_add(DRAIN_MIN);
+            if let Some(push) = self.gauges.push.as_mut().filter(|_| is_over || is_due) {
                 push.drain(time, deadline);
                 wait.drained = time;
             }
