@@ -17,8 +17,8 @@
 //! end has no more than a digest.
 //!
 //! Connections of processes that register themselves are the exception: the agent accepts them,
-//! because the kernel tells whoever accepts which process has connected, and has their lines
-//! parsed (`registrations`).
+//! because the kernel reports which process has connected only where they are accepted, and has
+//! their lines parsed (`registrations`).
 //!
 //! The agent never waits for the front end, but for at most `DRAIN_MAX` when it collects push
 //! messages. A front end that ends is started again, with growing waits if it ends repeatedly.

@@ -158,7 +158,7 @@ impl Registrar {
     }
 
     /// The socket at which lines arrive to be parsed: each datagram is answered by what
-    /// [`parse_datagram`] makes of it. Nobody registers while no process does that.
+    /// [`parse_datagram`] makes of it. While no process does that, none can register.
     ///
     /// # Errors
     /// If this process has no descriptor left.

@@ -13,7 +13,7 @@ pub(super) struct OwnCores(Mutex<BTreeMap<i32, Own>>);
 struct Own {
     /// Requests of the thread that are under way.
     requests: u32,
-    /// `None` if the kernel does not tell.
+    /// `None` if the kernel refuses to report it.
     mask: Option<CpuSet>,
 }
 

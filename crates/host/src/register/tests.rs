@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 /// A registrar of this user's processes, at a time that the test moves.
 struct Scene {
     registrar: Registrar,
-    /// Where lines are parsed, as by another process.
+    /// Where lines are parsed, by another process otherwise.
     parser: UnixDatagram,
     time: Nanos,
     dir: tempfile::TempDir,
