@@ -19,12 +19,7 @@ pub fn root() -> PathBuf {
 /// Where what is fetched is kept, outside of the clone, so that the next one has it:
 /// `LULL_CACHE`, or `lull` in the user's cache directory.
 pub fn cache() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let own = variable("LULL_CACHE").map(PathBuf::from);
-    let users = variable("XDG_CACHE_HOME").map(PathBuf::from);
-    let users = users.or_else(|| variable("HOME").map(|home| Path::new(&home).join(".cache")));
-    let below = || users.unwrap_or_else(|| release::target(&root())).join("lull");
-    own.unwrap_or_else(below)
+    lull_testing::cache().unwrap_or_else(|| release::target(&root()).join("lull"))
 }
 
 #[cfg(test)]

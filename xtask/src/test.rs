@@ -96,6 +96,9 @@ impl Fetched {
     /// Installs and fetches it, and says what cannot be had.
     fn provide(root: &Path, options: &Options) -> Self {
         let missing = needs::provide();
+        if let Err(error) = crate::postgresql::provide() {
+            println!("== no PostgreSQL 17 and 18: skipping their tests: {error:#}");
+        }
         let rig = if options.rig && !options.quick { rig() } else { Rig::NotWanted };
         let no_python = crate::python::ready(root).err().map(|error| format!("{error:#}"));
         if let Some(why) = &no_python {

@@ -1,10 +1,12 @@
 //! What the tests of several crates share. Nothing of the product depends on it.
 
+pub mod newer_postgresql;
+
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The environment variable that names the file to which [`skip`] appends. `cargo xtask
 /// test` sets it, reads the file after each phase, and counts those tests as skipped.
@@ -36,6 +38,15 @@ fn append(file: &Path, why: &str) {
     let file = OpenOptions::new().append(true).create(true).open(file);
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
     assert!(written.is_ok(), "cannot record that this test is skipped: {written:?}");
+}
+
+/// Returns the directory in which fetched and built programs are kept for all clones of a user:
+/// `LULL_CACHE`, or `lull` in the user's cache directory. Returns `None` for a user without one.
+pub fn cache() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let path = |name| variable(name).map(PathBuf::from);
+    let users = || path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")));
+    path("LULL_CACHE").or_else(|| Some(users()?.join("lull")))
 }
 
 /// Returns a digest of all files below a directory, which names what was built from them. It holds

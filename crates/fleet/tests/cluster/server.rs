@@ -79,7 +79,7 @@ pub(crate) fn installed(name: &str) -> Result<PathBuf, String> {
 /// # Errors
 /// That it is missing.
 pub(crate) fn built(place: &str) -> Result<PathBuf, String> {
-    let path = cache().join(place);
+    let path = lull_testing::cache().unwrap_or_default().join(place);
     let hint = "build it with `cargo xtask kubernetes`";
     path.exists().then_some(path).ok_or_else(|| format!("no {place} in the cache: {hint}"))
 }
@@ -107,13 +107,6 @@ fn lull() -> Result<PathBuf, String> {
     let is_fleet = text.contains("for the agent") || text.contains("os error");
     let why = format!("{} was built without the feature fleet: {text}", lull.display());
     is_fleet.then_some(lull).ok_or(why)
-}
-
-fn cache() -> PathBuf {
-    let own = std::env::var_os("LULL_CACHE").map(PathBuf::from);
-    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache");
-    let shared = || std::env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from);
-    own.unwrap_or_else(|| shared().join("lull"))
 }
 
 /// A process that ends with the test.

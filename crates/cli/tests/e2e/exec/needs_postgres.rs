@@ -1,6 +1,7 @@
 //! PostgreSQL: a process for each connection, all behind one gate.
 
 mod needs_openssl;
+mod owner;
 mod statements;
 
 use super::needs_mariadbd::classes::{WEB_AND_BATCH, assert_shares, of_client_class};
@@ -10,7 +11,7 @@ use crate::support::scene::Scene;
 use crate::support::{free_port, is_root, wait_for};
 use serde_json::Value;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// A server with pgbench's tables, under `lull exec`.
@@ -32,6 +33,31 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Words of a command that runs as the user `nobody`. Needs root.
+const AS_NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+
+/// Creates an empty database in the scene; returns the words that start its server, and its port.
+fn installed(scene: &Scene, postgres: &Path, settings: &[String]) -> (Vec<String>, u16) {
+    let (data, port) = (scene.path("data"), free_port());
+    std::fs::create_dir(&data).unwrap();
+    let initdb = postgres.with_file_name("initdb");
+    let mut install = Command::new(&initdb);
+    if is_root() {
+        std::os::unix::fs::chown(&data, Some(65534), Some(65534)).unwrap();
+        install = Command::new(AS_NOBODY[0]);
+        install.args(&AS_NOBODY[1..]).arg("--").arg(&initdb);
+    }
+    install.arg("-D").arg(&data).args(["--auth", "trust", "--username", "postgres"]);
+    text(&install.output().unwrap());
+    let mut command = vec![postgres.display().to_string(), "-D".to_owned()];
+    command.extend([data.display().to_string(), "-p".to_owned(), port.to_string()]);
+    let own = ["fsync=off", "listen_addresses=127.0.0.1", "unix_socket_directories="];
+    for setting in own.into_iter().chain(settings.iter().map(String::as_str)) {
+        command.extend(["-c".to_owned(), setting.to_owned()]);
+    }
+    (command, port)
+}
+
 impl Database {
     /// PostgreSQL refuses to run as root: a test that runs as root starts server and agent as
     /// the user `nobody`.
@@ -41,32 +67,28 @@ impl Database {
 
     fn start_with(options: &[&str], settings: impl Fn(&Scene) -> Vec<String>) -> (Self, Scene) {
         let scene = Scene::with_program_for_all();
-        let data = scene.path("data");
-        std::fs::create_dir(&data).unwrap();
-        let mut install = Command::new(program("initdb"));
-        if is_root() {
-            std::os::unix::fs::chown(&data, Some(65534), Some(65534)).unwrap();
-            install = Command::new("setpriv");
-            install.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
-            install.arg(program("initdb"));
-        }
-        install.arg("-D").arg(&data).args(["--auth", "trust", "--username", "postgres"]);
-        text(&install.output().unwrap());
-        let port = free_port();
-        let (server, at, data) = (program("postgres"), port.to_string(), data.to_str().unwrap());
-        let place = ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="];
-        let own = [server.to_str().unwrap(), "-D", data, "-p", &at, "-c", "fsync=off"];
         let settings = settings(&scene);
-        let settings: Vec<&str> = settings.iter().flat_map(|one| ["-c", one]).collect();
-        let command = [&own[..], &place, &settings].concat();
+        (Self::start_in(&scene, &program("postgres"), options, &settings), scene)
+    }
+
+    /// Starts this program of a server on an empty directory of the scene.
+    fn start_in(scene: &Scene, postgres: &Path, options: &[&str], settings: &[String]) -> Self {
+        let (command, port) = installed(scene, postgres, settings);
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
         let server = match is_root() {
-            true => Server::start_as_nobody(&scene, options, &command, port),
-            false => Server::start(&scene, options, &command, port),
+            true => Server::start_as_nobody(scene, options, &command, port),
+            false => Server::start(scene, options, &command, port),
         };
-        let database = Self { server, port: at };
+        Self::from_server(server)
+    }
+
+    /// Creates pgbench's tables in a server that was started.
+    fn from_server(server: Server) -> Self {
+        let port = server.port.to_string();
+        let database = Self { server, port };
         // The server listens before it can answer.
         wait_for("PostgreSQL", || database.pgbench(&["-i"]).status.success());
-        (database, scene)
+        database
     }
 
     /// Returns the command of a client that prints rows only.
@@ -97,23 +119,35 @@ impl Database {
 #[test]
 fn processes_share_a_gate_and_every_transaction_is_done_and_counted() {
     let (database, _scene) = Database::start(&["--concurrency", "2"]);
-    transactions_are_counted(database, "disable");
+    transactions_are_counted(database, &["disable"]);
 }
 
-fn transactions_are_counted(database: Database, tls: &str) {
-    // The usual transaction of pgbench: BEGIN, five statements of which some wait for row
-    // locks, END.
+/// Loads a server with clients whose connections are encrypted or not, by turns.
+fn transactions_are_counted(database: Database, tls: &[&str]) {
+    for tls in tls {
+        run_transactions(&database, tls);
+    }
+    let seen = database.server.seen();
+    assert_transactions_gated(&seen, 8 * tls.len());
+    let all = seen["by_connection"].as_array().unwrap();
+    let tids: std::collections::BTreeSet<_> = all.iter().map(|one| one["tid"].as_u64()).collect();
+    assert!(tids.len() >= 8 * tls.len(), "a process for each connection: {seen}");
+}
+
+/// Runs 25 of the usual transactions of pgbench in each of 8 connections: BEGIN, five statements of
+/// which some wait for row locks, END.
+fn run_transactions(database: &Database, tls: &str) {
     let mut clients = database.client(&["-n", "-c", "8", "-t", "25"]);
     let done = text(&clients.env("PGSSLMODE", tls).output().unwrap());
     assert!(done.contains("200/200"), "{done}");
     assert!(done.contains("failed transactions: 0"), "{done}");
-    let seen = database.server.seen();
-    let gated = of_class(&seen, "gated");
-    assert_eq!(gated.iter().filter(|queries| **queries == 7 * 25).count(), 8, "{seen}");
+}
+
+fn assert_transactions_gated(seen: &Value, connections: usize) {
+    let gated = of_class(seen, "gated");
+    let all = gated.iter().filter(|queries| **queries == 7 * 25).count();
+    assert_eq!(all, connections, "{seen}");
     assert!(seen["gate"]["admissions_after_a_wait"].as_u64().unwrap() > 0, "{seen}");
-    let all = seen["by_connection"].as_array().unwrap();
-    let tids: std::collections::BTreeSet<_> = all.iter().map(|one| one["tid"].as_u64()).collect();
-    assert!(tids.len() >= 8, "a process for each connection: {seen}");
 }
 
 #[test]

