@@ -423,7 +423,7 @@ fn is_news(before: &Settings, reported_ns: u64, now: &Settings) -> bool {
 }
 
 /// Describes gate settings for users.
-fn describe_gate(settings: &Settings) -> String {
+pub(crate) fn describe_gate(settings: &Settings) -> String {
     let turns = match settings.batch {
         1 => String::new(),
         batch => format!(", turns of {batch}"),

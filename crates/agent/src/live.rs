@@ -27,7 +27,7 @@ pub use checks::is_hostname;
 pub(crate) use encryption::{Encryption, ServerIdentity};
 pub(crate) use exposition::{Family, Labels, Values, families};
 pub use facts::{Facts, Head};
-pub use moment::{Moment, Scene};
+pub use moment::{GateState, Moment, Scene};
 pub use operator::Command;
 pub(crate) use server::{OrderRequest, Server, Serving, serve_routes};
 pub(crate) use token::{Token, TokenDigest};

@@ -5,6 +5,7 @@
 
 mod berthed;
 mod discovered;
+mod gates;
 mod keeper;
 mod open;
 mod policy;
@@ -27,6 +28,7 @@ use crate::record::{Moment, RecordError, Recorder};
 use crate::status;
 use berthed::Berthed;
 use discovered::Discovered;
+use gates::Gates;
 use keeper::Keeper;
 use lull_control::journal::{Entry, Event};
 use lull_control::{
@@ -72,6 +74,8 @@ pub struct Session {
     exporter: Option<RefCell<Exporter>>,
     /// The admission controllers of the apps' gates.
     admission_controllers: Threads,
+    /// The gates of the apps' servers.
+    gates: Gates,
     /// The library's file must exist during the run, because apps preload it into the programs
     /// that they start.
     _library: Option<Library>,
@@ -131,7 +135,7 @@ impl Session {
         }
         // The record may wait for its disk, and the caller for its terminal.
         self.guard.beat(Patience::Long)?;
-        epoch.entries.extend(self.gate_changes(epoch.seen.time));
+        epoch.entries.extend(self.note_gate_changes(epoch.seen.time));
         self.note_discovered(&mut epoch);
         let found = self.control.discoveries();
         self.keeper.take(found, &epoch, self.control.controller().yielded());
@@ -184,10 +188,11 @@ impl Session {
         self.admission_controllers.order(if on { Order::Resume } else { Order::Open });
     }
 
-    /// Returns the changes of gates by admission controllers since the last epoch.
-    fn gate_changes(&self, time: Nanos) -> impl Iterator<Item = Entry> + use<> {
-        let changes = self.admission_controllers.take_changes().into_iter();
-        changes.map(move |Changed { app, admission, gate }| Entry {
+    /// Notes the changes of gates by admission controllers since the last epoch, and returns them.
+    fn note_gate_changes(&mut self, time: Nanos) -> impl Iterator<Item = Entry> + use<> {
+        let changes = self.admission_controllers.take_changes();
+        self.gates.note(&changes);
+        changes.into_iter().map(move |Changed { app, admission, gate, .. }| Entry {
             time,
             event: Event::GateChanged { app, admission, gate },
         })
@@ -249,6 +254,7 @@ impl Session {
             shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
             totals: &self.totals,
             pods: self.berthed.pods(),
+            gates: &self.gates.read(),
         };
         let moment = live::Moment::new(&scene, samples);
         if let Some(exporter) = &self.exporter {

@@ -41,7 +41,25 @@ export function showEpoch(facts, epoch) {
   banner(facts, epoch);
   byId("apps").tBodies[0].replaceChildren(...facts.apps.map((app) => appRow(app, epoch, value)));
   byId("knobs").tBodies[0].replaceChildren(...epoch.knobs.map(knobRow));
+  showGates(epoch.gates);
   showClasses(epoch, value);
+}
+
+/** A row for each gate. */
+function showGates(gates) {
+  const rows = gates.map((gate) => {
+    const row = document.createElement("tr");
+    row.append(
+      header(gate.app),
+      cell(number(gate.under_way)),
+      cell(number(gate.waiting)),
+      cell(gate.limit, "words"),
+      cell(gate.decision || "–", "words"),
+    );
+    return row;
+  });
+  byId("gates").hidden = rows.length === 0;
+  byId("gates").querySelector("tbody").replaceChildren(...rows);
 }
 
 /** A row for each class of clients; their labels are `APP/CLASS`. */

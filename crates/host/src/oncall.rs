@@ -24,7 +24,7 @@ pub use classes::{
     ClassSeen, ClientClass, ClientMatch, OTHER_CLIENTS, check_client_classes, user_number,
 };
 pub use directory::{PageDirectory, PageDirectoryError, write_library};
-pub use operator::{GateStatus, OperatorError, OperatorPage, describe_bypass};
+pub use operator::{GateStatus, OperatorError, OperatorPage, WorkerCounts, describe_bypass};
 pub use requests::{LiveRequests, RequestSeen};
 pub use seen::{ConnectionSeen, Counts, Statistics};
 pub use times::ServerClock;
@@ -293,6 +293,11 @@ impl Runtime {
         let open = self.page.records().filter(|(_, record)| record.pid() != 0);
         let begun = open.filter_map(|(_, record)| record.transaction_since_ns());
         begun.map(|since_ns| Nanos(now_ns.saturating_sub(since_ns))).collect()
+    }
+
+    /// Counts the connections, and those that wait.
+    pub fn worker_counts(&self) -> WorkerCounts {
+        WorkerCounts::read(&self.page)
     }
 
     /// Returns a reader of the servers' statistics from now on.

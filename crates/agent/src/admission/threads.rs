@@ -19,6 +19,8 @@ pub struct Changed {
     pub admission: String,
     /// A description of the new gate settings.
     pub gate: String,
+    /// The last decision with its evidence, which may be older; `None` before the first one.
+    pub decision: Option<String>,
 }
 
 /// An order to all admission controllers.
@@ -100,8 +102,9 @@ impl Threads {
                 }
                 let Some(gate) = step.gate else { return };
                 let (app, admission) = (app.clone(), step.admission.to_owned());
+                let decision = step.decision.map(str::to_owned);
                 // The receiver may be closed already because the run ends.
-                let _ = sender.send(Changed { app, admission, gate });
+                let _ = sender.send(Changed { app, admission, gate, decision });
             });
         });
         self.all.push((thread, is_surveyed));
@@ -138,6 +141,8 @@ impl Drop for Threads {
 struct Step<'a> {
     /// Its name.
     admission: &'a str,
+    /// Its last decision with the evidence.
+    decision: Option<&'a str>,
     /// A description of new settings of the gate.
     gate: Option<String>,
     /// Whether the gate moved outside of a comparison.
@@ -148,7 +153,8 @@ struct Step<'a> {
 impl<'a> Step<'a> {
     fn new(admission: &'a mut LiveAdmission, gate: Option<String>) -> Self {
         let (has_moved, is_surveyed) = (admission.take_has_moved(), admission.is_surveyed());
-        Self { admission: admission.name(), gate, has_moved, is_surveyed }
+        let decision = admission.decision();
+        Self { admission: admission.name(), decision, gate, has_moved, is_surveyed }
     }
 }
 

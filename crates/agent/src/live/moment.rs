@@ -49,6 +49,7 @@ pub(super) struct Head {
     pub(super) energy_measured: bool,
     pub(super) journal: Vec<Line>,
     pub(super) knobs: Vec<KnobState>,
+    pub(super) gates: Vec<GateState>,
     /// Apps that have no process now.
     pub(super) absent: Vec<String>,
 }
@@ -86,6 +87,21 @@ pub(super) struct KnobState {
     pub(super) foreign: bool,
 }
 
+/// The gate of an app's server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateState {
+    /// The app's name.
+    pub app: String,
+    /// What the gate does now, in words.
+    pub limit: String,
+    /// Connections that run a query or have a transaction open, and do not wait.
+    pub under_way: usize,
+    /// Connections that wait for a slot.
+    pub waiting: usize,
+    /// The admission controller with its last decision and the evidence; empty without one.
+    pub decision: String,
+}
+
 /// The arguments of [`Moment::new`].
 pub struct Scene<'a> {
     /// Name of the policy that is followed.
@@ -104,12 +120,14 @@ pub struct Scene<'a> {
     pub totals: &'a Totals,
     /// The pods that are apps, by the app's name.
     pub pods: &'a BTreeMap<String, PodIdentity>,
+    /// The gates of the apps' servers.
+    pub gates: &'a [GateState],
 }
 
 impl Moment {
     /// Combines an epoch with its samples.
     pub fn new(scene: &Scene<'_>, samples: Vec<Sample>) -> Self {
-        let Scene { policy, machine, apps, controller, epoch, shadow, totals, pods } = *scene;
+        let Scene { policy, machine, apps, controller, epoch, shadow, .. } = *scene;
         let state = controller.state();
         let energy = epoch.seen.energy.as_ref().ok().map(|seen| &seen.source);
         let alive = apps.iter().zip(&epoch.seen.apps);
@@ -125,6 +143,7 @@ impl Moment {
                 energy_measured: matches!(energy, Some(EnergySource::Measured(_))),
                 journal: journal(apps, &epoch.entries, shadow),
                 knobs: knobs(apps, state, controller.yielded()),
+                gates: scene.gates.to_vec(),
                 absent: alive
                     .filter(|(_, seen)| !seen.alive)
                     .map(|(spec, _)| spec.name.clone())
@@ -133,8 +152,8 @@ impl Moment {
             samples,
             cores: regions::cores(machine, apps, state),
             ways: regions::ways(machine, apps, state),
-            totals: totals.clone(),
-            pods: pods.clone(),
+            totals: scene.totals.clone(),
+            pods: scene.pods.clone(),
         }
     }
 
@@ -153,6 +172,7 @@ impl Moment {
                 energy_measured: false,
                 journal: Vec::new(),
                 knobs: Vec::new(),
+                gates: Vec::new(),
                 absent: Vec::new(),
             },
             samples: Vec::new(),

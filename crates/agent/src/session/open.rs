@@ -7,6 +7,7 @@ mod sources;
 
 use super::berthed::Berthed;
 use super::discovered::{AllBerths, Discovered, berths_of};
+use super::gates::Gates;
 use super::keeper::Keeper;
 use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
@@ -87,6 +88,7 @@ struct Around {
     frontend: Frontend,
     library: Option<Library>,
     posts: Vec<(String, Post, Arc<Runtime>)>,
+    gates: Gates,
     berths: AllBerths,
     berthed: Berthed,
 }
@@ -200,7 +202,7 @@ impl<'a> Agent<'a> {
         let listeners = (server.as_ref(), otlp.as_ref());
         let started = self.start_apps(place, &roots, &socket, &stop, listeners)?;
         let Started { ledger, guard, push, frontend, apps, library, registrar, berths } = started;
-        let posts = self.posts(&apps);
+        let (posts, gates) = (self.posts(&apps), self.gates(&apps));
         let berthed = Berthed::new(frontend.clone(), &self.config);
         let plant = HostPlant::new(HostConfig {
             apps: self.host_apps(apps, &machine, &roots, &berthed),
@@ -235,6 +237,7 @@ impl<'a> Agent<'a> {
             frontend,
             library,
             posts,
+            gates,
             berths,
             berthed,
         };
@@ -292,7 +295,7 @@ impl<'a> Agent<'a> {
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
         let Around { roots, mut recorder, guard, loads, server, frontend, .. } = around;
-        let Around { library, posts, berths, berthed, .. } = around;
+        let Around { library, posts, gates, berths, berthed, .. } = around;
         guard.beat(Patience::Long)?;
         let admission_controllers = self.start_admission(posts)?;
         let (mut config, discovery) = (self.config, self.discovery);
@@ -338,6 +341,7 @@ impl<'a> Agent<'a> {
             discovered,
             berthed,
             admission_controllers,
+            gates,
             _library: library,
         })
     }
@@ -350,6 +354,17 @@ impl<'a> Agent<'a> {
             Some((app.name.clone(), post, watch.as_ref()?.runtime()))
         };
         both.filter_map(post).collect()
+    }
+
+    /// Returns the gates of all servers that have the library.
+    fn gates(&self, apps: &[(AppHandle, Option<Watch>)]) -> Gates {
+        let mut gates = Gates::default();
+        for (app, (_, watch)) in self.config.apps.iter().zip(apps) {
+            let Some(watch) = watch else { continue };
+            let post = app.post().ok().flatten().filter(|_| !self.dry_run);
+            gates.add(&app.name, &watch.runtime(), post.as_ref().map(|post| post.name.as_str()));
+        }
+        gates
     }
 
     /// Starts the admission controllers; a dry run starts none.

@@ -36,6 +36,33 @@ pub struct OperatorPage {
     server: Option<i32>,
 }
 
+/// The connections of a gate; each has a worker.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkerCounts {
+    /// All of them.
+    pub all: usize,
+    /// Those that run a query or have a transaction open, and do not wait.
+    pub under_way: usize,
+    /// Those that wait for a slot.
+    pub waiting: usize,
+}
+
+impl WorkerCounts {
+    /// Counts the connections of a page.
+    pub(super) fn read(page: &SharedPage) -> Self {
+        let (gate, mut counts) = (page.gate(), Self::default());
+        for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
+            counts.all += 1;
+            if gate.seat(id).is_some_and(Seat::is_waiting) {
+                counts.waiting += 1;
+            } else if is_under_way(record) {
+                counts.under_way += 1;
+            }
+        }
+        counts
+    }
+}
+
 /// The state of a server's gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateStatus {
@@ -170,27 +197,20 @@ impl OperatorPage {
 
     /// Reads the state of the gate.
     pub fn status(&self, roots: &Roots) -> GateStatus {
-        let (control, header, gate) = (self.page.control(), self.page.header(), self.page.gate());
-        let (mut workers, mut waiting, mut under_way) = (0, 0, 0);
-        let mut server = self.server;
-        for (id, record) in self.page.records().filter(|(_, record)| record.pid() != 0) {
-            server.get_or_insert(record.pid().cast_signed());
-            workers += 1;
-            if gate.seat(id).is_some_and(Seat::is_waiting) {
-                waiting += 1;
-            } else if is_under_way(record) {
-                under_way += 1;
-            }
-        }
+        let (control, header) = (self.page.control(), self.page.header());
+        let counts = WorkerCounts::read(&self.page);
+        let mut pids = self.page.records().map(|(_, record)| record.pid());
+        let of_connection = || pids.find(|pid| *pid != 0).map(u32::cast_signed);
+        let server = self.server.or_else(of_connection);
         let named = Protocol::from_code(header.protocol_code());
         let beat = Nanos(control.heartbeat_ns());
         let is_attached = now().saturating_sub(beat) < SILENCE && header.agent() != 0;
         GateStatus {
             page: self.path.clone(),
             protocol: named.or_else(|| protocol_of(server?, roots)),
-            workers,
-            waiting,
-            under_way,
+            workers: counts.all,
+            waiting: counts.waiting,
+            under_way: counts.under_way,
             settings: control.settings(),
             is_closed: control.is_closed(now().0),
             bypassed_since_s: control.bypassed_since_s(),

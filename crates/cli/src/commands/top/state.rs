@@ -58,6 +58,9 @@ pub(super) struct Epoch {
     pub(super) energy_measured: bool,
     pub(super) journal: Vec<Line>,
     pub(super) knobs: Vec<KnobState>,
+    /// None from an agent of an earlier version.
+    #[serde(default)]
+    pub(super) gates: Vec<GateState>,
     pub(super) absent: Vec<String>,
     values: Values<f64>,
 }
@@ -76,6 +79,17 @@ pub(super) struct KnobState {
     pub(super) of: String,
     pub(super) setting: String,
     pub(super) foreign: bool,
+}
+
+/// The gate of an app's server, and the last decision about it; that is empty without an
+/// admission controller.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct GateState {
+    pub(super) app: String,
+    pub(super) limit: String,
+    pub(super) under_way: usize,
+    pub(super) waiting: usize,
+    pub(super) decision: String,
 }
 
 impl Epoch {

@@ -1,6 +1,6 @@
 //! The terminal's picture: state, apps, entropy over time, cores, journal.
 
-use super::state::{AppFacts, Epoch, Facts, Line as Entry, Top};
+use super::state::{AppFacts, Epoch, Facts, GateState, Line as Entry, Top};
 use crate::text::number;
 use lull_measure::Nanos;
 use lull_measure::escape::visible_line;
@@ -26,10 +26,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top) {
     };
     let apps = facts.apps.len() as u16 + 1;
     let classes = epoch.series(CLASSES).count() as u16;
-    let [head, state, table, clients, past, cores, journal, foot] = Layout::vertical([
+    let gate_lines = gate_lines(epoch);
+    let [head, state, table, gates, clients, past, cores, journal, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
         Constraint::Length(apps),
+        Constraint::Length(gate_lines.len() as u16),
         Constraint::Length(if classes > 0 { classes + 1 } else { 0 }),
         Constraint::Length(4),
         Constraint::Length(2),
@@ -40,6 +42,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top) {
     frame.render_widget(heading(facts, top), head);
     frame.render_widget(Paragraph::new(acting(epoch)), state);
     frame.render_widget(app_table(facts, epoch, top), table);
+    frame.render_widget(Paragraph::new(gate_lines), gates);
     frame.render_widget(class_table(epoch), clients);
     frame.render_widget(entropy(top), past);
     frame.render_widget(regions(epoch), cores);
@@ -96,6 +99,19 @@ fn app_table(facts: &Facts, epoch: &Epoch, top: &Top) -> Table<'static> {
     ];
     let head = ["app", "tail", "bound", "ReT", "req/s", "progress", "CPU", "cores", "tail before"];
     Table::new(rows, widths).header(Row::new(head).dim())
+}
+
+/// What each gate does, and below it the decision behind that, if there is one.
+fn gate_lines(epoch: &Epoch) -> Vec<Line<'static>> {
+    let lines = epoch.gates.iter().flat_map(|gate| {
+        let GateState { app, limit, under_way, waiting, decision } = gate;
+        let (app, limit) = (visible_line(app), visible_line(limit));
+        let counts = format!("gate of {app}  {under_way} under way, {waiting} waiting  ");
+        let now = Line::from(vec![Span::from(counts), Span::from(limit.into_owned()).bold()]);
+        let why = Line::from(format!("  {}", visible_line(decision))).dim();
+        [Some(now), (!decision.is_empty()).then_some(why)]
+    });
+    lines.flatten().collect()
 }
 
 /// How the classes of clients fare at their gates; a label is `APP/CLASS`.
@@ -323,6 +339,27 @@ mod tests {
             assert!(row.contains(word), "{word} is missing:\n{text}");
         }
         assert!(text.contains("shop: others"), "{text}");
+    }
+
+    #[test]
+    fn a_gate_is_shown_with_its_limit_and_the_decision_behind_it() {
+        assert!(!text(&drawn(&top(0.002), 110, 24)).contains("gate of"));
+        let mut epoch = epoch(0.002);
+        let gate = |app: &str, limit: &str, decision: &str| {
+            json!({ "app": app, "limit": limit, "under_way": 12, "waiting": 40,
+                    "decision": decision })
+        };
+        let decision = "auto: 15 at a time: throughput times 1.42 (1.21 to 1.66), 19 blocks";
+        epoch["gates"] = json!([
+            gate("shop", "15 transactions at a time", decision),
+            gate("cache", "the gate is open", ""),
+        ]);
+        let mut top = top(0.002);
+        top.take(Update::Epoch(serde_json::from_value(epoch).unwrap()));
+        let text = text(&drawn(&top, 110, 24));
+        let now = "gate of shop  12 under way, 40 waiting  15 transactions at a time";
+        assert!(text.contains(now) && text.contains(decision), "{text}");
+        assert!(text.contains("gate of cache  12 under way, 40 waiting  the gate is"), "{text}");
     }
 
     #[test]

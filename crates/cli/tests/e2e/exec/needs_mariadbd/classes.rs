@@ -103,7 +103,7 @@ fn two_users_share_a_saturated_gate_by_their_weights_and_neither_starves() {
 #[test]
 fn a_run_has_its_classes_of_clients_in_metrics_and_record() {
     let scene = Scene::new();
-    let classes = "concurrency = 2\nclient_class = [{ name = \"admin\", \
+    let classes = "concurrency = { name = \"manual\", cap = 2 }\nclient_class = [{ name = \"admin\", \
                    match = [{ user = \"root\" }] }]";
     let (mut agent, port) = run_for(&scene, classes, &["--http", "127.0.0.1:0"]);
     let address = address_of(&mut agent);
@@ -120,6 +120,12 @@ fn a_run_has_its_classes_of_clients_in_metrics_and_record() {
         at_least_one("lull_client_turns_total") && at_least_one("lull_client_waits_total")
     });
     assert!(count("lull_client_connections").is_some(), "a gauge of the same labels");
+    let epoch = get(&address, "/api/epoch").json();
+    let gate = &epoch["gates"][0];
+    let limit = "2 transactions at a time";
+    assert_eq!((&gate["app"], &gate["limit"]), (&"db".into(), &limit.into()), "{epoch}");
+    assert_eq!(gate["decision"], format!("manual: {limit}"), "{epoch}");
+    assert!(gate["waiting"].is_number() && gate["under_way"].is_number(), "{epoch}");
     agent.signal(Signal::INT);
     agent.wait().well();
     let record = Record::open(&scene.records()[0]);
