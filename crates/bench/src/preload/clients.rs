@@ -10,6 +10,8 @@
 //! Lull's service begins later, at the write, and its latency earlier, when the request was due.
 //! So sysbench's figure must lie between both.
 
+mod oha;
+
 use super::super::process::{Printed, Running, printed};
 use super::super::server::{free_address, served};
 use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
@@ -111,9 +113,9 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     match &web {
         Some(web) => {
             cases.extend([web.case(lull, 1), web.case(lull, 8)]);
-            match on_path("oha") {
-                Some(oha) => cases.push(web.http1_case(lull, oha, 3_000)),
-                None => report.note("No oha: cargo install oha."),
+            match oha::provide() {
+                Ok(oha) => cases.push(web.http1_case(lull, oha, 3_000)),
+                Err(why) => report.note(format!("No oha: {why:#}.")),
             }
         }
         None => report.note("No h2load, or no nginx: apt-get install nghttp2-client nginx-light."),
@@ -397,13 +399,7 @@ impl Web {
     fn http1_case<'c>(&'c self, lull: &'c Path, oha: PathBuf, rate: u32) -> Case<'c> {
         let target = format!("http://{}/page", self.http1);
         let url = target.clone();
-        let theirs = move || {
-            let mut oha = Command::new(&oha);
-            oha.args(["--no-tui", "--output-format", "json", "--latency-correction"]);
-            oha.args(["-c", &CONNECTIONS.to_string(), "-z", &format!("{SECONDS}s")]);
-            let printed = printed(oha.args(["-q", &rate.to_string(), &url]))?;
-            read_oha(&printed)
-        };
+        let theirs = move || oha::load(&oha, &url, rate);
         Case {
             title: title("nginx, HTTP/1.1", Some(rate)),
             peer: "oha",
@@ -423,43 +419,6 @@ impl Web {
         std::fs::remove_file(&self.log)?;
         Ok(Seen::from_run(&read_h2load(&log)?, 1.0, &printed))
     }
-}
-
-/// The parts of oha's JSON that are read.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OhaReport {
-    summary: OhaSummary,
-    /// Seconds by `p50`, `p99` and others.
-    latency_percentiles: BTreeMap<String, Option<f64>>,
-    status_code_distribution: BTreeMap<String, u64>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OhaSummary {
-    requests_per_sec: f64,
-}
-
-fn read_oha(printed: &Printed) -> Result<Seen> {
-    let report: OhaReport = serde_json::from_str(&printed.text).context("oha: other output")?;
-    let codes = &report.status_code_distribution;
-    let requests: u64 = codes.values().sum();
-    if requests == 0 || codes.keys().any(|code| code != "200") {
-        bail!("requests of oha failed: {codes:?}");
-    }
-    let ms = |name: &str| -> Result<f64> {
-        let seconds = report.latency_percentiles.get(name).copied().flatten();
-        Ok(seconds.with_context(|| format!("oha printed no {name}"))? * 1e3)
-    };
-    let p50_ms = ms("p50")?;
-    Ok(Seen {
-        p50_ms,
-        p50_since_due_ms: p50_ms,
-        p99_ms: ms("p99")?,
-        per_s: report.summary.requests_per_sec,
-        cpu_us: printed.cpu_s * 1e6 / requests as f64,
-    })
 }
 
 /// Reads h2load's log: `start_us status latency_us`, a line for each request.
@@ -486,20 +445,6 @@ fn read_h2load(log: &str) -> Result<Ran> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_report_of_oha_is_read_and_failures_end_the_benchmark() {
-        let text = r#"{"summary": {"successRate": 1.0, "requestsPerSec": 3000.5},
-            "latencyPercentiles": {"p50": 0.002, "p99": 0.004, "p99.99": null},
-            "statusCodeDistribution": {"200": 1000}}"#;
-        let printed = |text: String| Printed { text, cpu_s: 0.05 };
-        let seen = read_oha(&printed(text.to_owned())).unwrap();
-        assert_eq!((seen.p50_ms, seen.p99_ms, seen.per_s), (2.0, 4.0, 3000.5));
-        assert!((seen.cpu_us - 50.0).abs() < 1e-9, "{seen:?}");
-        for (old, new) in [("\"200\"", "\"503\""), (": 1000", ": 0"), ("p50", "p51")] {
-            assert!(read_oha(&printed(text.replace(old, new))).is_err(), "{new}");
-        }
-    }
 
     #[test]
     fn the_log_of_h2load_is_read_and_failures_end_the_benchmark() {
