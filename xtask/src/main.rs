@@ -91,6 +91,9 @@ enum Task {
         /// Only tests whose name contains this
         #[arg(long)]
         filter: Option<String>,
+        /// A Debian package of Lull, in place of one of this tree
+        #[arg(long, value_name = "FILE")]
+        package: Option<PathBuf>,
         /// Print the machines and boot none
         #[arg(long)]
         list: bool,
@@ -247,8 +250,8 @@ fn main() -> ExitCode {
         Task::Docs { check } => docs::run(&root(), check),
         Task::Bpf { check } => bpf::run(&root(), check),
         Task::Rig { list: true, .. } => Ok(rig::list()),
-        Task::Rig { names, all, filter, .. } => {
-            rig::run(&root(), &rig::Options { names, all, filter })
+        Task::Rig { names, all, filter, package, .. } => {
+            rig::run(&root(), &rig::Options { names, all, filter, package })
         }
         Task::Kubernetes => kubernetes::run(&root()),
         Task::Postgresql => postgresql::provide().map(|places| {

@@ -44,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) all: bool,
     /// Only tests whose name contains this.
     pub(crate) filter: Option<String>,
+    /// A Debian package in place of one of this tree.
+    pub(crate) package: Option<PathBuf>,
 }
 
 /// Prints the machines.
@@ -94,7 +96,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let machines = chosen(options)?;
     provide()?;
     let (fetched, place) = (fetched(), xtask::release::target(root).join("rig"));
-    let programs = Programs::all(root, &machines)?;
+    let programs = Programs::all(root, &machines, options.package.as_deref())?;
     let mut failed = Vec::new();
     for machine in machines {
         let started = Instant::now();
@@ -154,20 +156,29 @@ struct Programs {
 
 impl Programs {
     /// Those that the machines need, by target.
-    fn all(root: &Path, machines: &[&Machine]) -> Result<BTreeMap<&'static str, Self>> {
+    fn all(
+        root: &Path,
+        machines: &[&Machine],
+        package: Option<&Path>,
+    ) -> Result<BTreeMap<&'static str, Self>> {
         let mut all = BTreeMap::new();
         for emulator in [Emulator::Pc, Emulator::Arm] {
             let target = emulator.target();
             let on_it = machines.iter().filter(|one| one.emulator.target() == target);
             let kinds: Vec<UserSpace> = on_it.map(|machine| machine.user_space).collect();
             if !kinds.is_empty() {
-                all.insert(target, Self::build(root, target, &kinds)?);
+                all.insert(target, Self::build(root, target, &kinds, package)?);
             }
         }
         Ok(all)
     }
 
-    fn build(root: &Path, target: &str, kinds: &[UserSpace]) -> Result<Self> {
+    fn build(
+        root: &Path,
+        target: &str,
+        kinds: &[UserSpace],
+        package: Option<&Path>,
+    ) -> Result<Self> {
         let tests = ["test", "--package", "lull-host", "--test", "rig", "--features", "rig"];
         let tests = build(root, target, &[&tests[..], &["--no-run"]].concat())?;
         // As the tests are built, and not for release: what both need is built once.
@@ -175,7 +186,7 @@ impl Programs {
         let with_lull = kinds.contains(&UserSpace::TestsAndLull);
         let lull = with_lull.then(|| build(root, target, &lull)).transpose()?;
         let with_packages = kinds.contains(&UserSpace::Debian);
-        let packages = if with_packages { packages(root)? } else { Vec::new() };
+        let packages = if with_packages { packages(root, package)? } else { Vec::new() };
         Ok(Self { tests, lull, packages })
     }
 }
@@ -184,9 +195,10 @@ impl Programs {
 const FORMER_VERSION: &str = "0.0.1";
 
 /// The packages of this tree, and the same under [`FORMER_VERSION`], for upgrades. The RPM has
-/// the Debian package's program here, which the guest can run.
-fn packages(root: &Path) -> Result<Vec<PathBuf>> {
-    let package = crate::package::debian(root)?;
+/// the Debian package's program here, which the guest can run. Another Debian package is taken as
+/// it is, and the RPMs are made of what was built before.
+fn packages(root: &Path, package: Option<&Path>) -> Result<Vec<PathBuf>> {
+    let package = package.map_or_else(|| crate::package::debian(root), |it| Ok(it.to_owned()))?;
     let former = crate::package::relabel(&package, FORMER_VERSION)?;
     let program = crate::package::native_program(root);
     let rpm = crate::package::rpm(root, &program, None)?;

@@ -15,8 +15,9 @@ use std::process::Command;
 
 const SUITE: &str = "bookworm";
 /// systemd without udev: there is no device that needs a rule. memcached is a server that
-/// tests attach; apparmor loads profiles; rpm runs the scripts of an RPM.
-const PACKAGES: &str = "systemd,systemd-sysv,init-system-helpers,memcached,apparmor,rpm";
+/// tests attach; apparmor loads profiles; secilc compiles a policy of SELinux; rpm runs the
+/// scripts of an RPM.
+const PACKAGES: &str = "systemd,systemd-sysv,init-system-helpers,memcached,apparmor,secilc,rpm";
 /// Profiles of Debian, which no test needs, are not compiled at each start.
 const MASK: &str = "ln -sf /dev/null \"$1/etc/systemd/system/apparmor.service\"";
 /// What no test reads.

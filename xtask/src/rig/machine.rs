@@ -74,6 +74,12 @@ const CARD: &[&str] = &["-device", "e1000e,addr=5"];
 const DEBIAN: &str = "systemd.getty_auto=no systemd.unified_cgroup_hierarchy=1 \
                       systemd.journald.forward_to_console=1 systemd.show_status=no";
 
+/// The same with SELinux in place of AppArmor, and without a policy until a test loads one.
+const DEBIAN_WITH_SELINUX: &str = "security=selinux systemd.getty_auto=no \
+                                   systemd.unified_cgroup_hierarchy=1 \
+                                   systemd.journald.forward_to_console=1 \
+                                   systemd.show_status=no";
+
 /// Frequency, idle states, energy, a network card and control groups.
 const KNOBS: Machine = Machine {
     name: "knobs",
@@ -90,6 +96,22 @@ const KNOBS: Machine = Machine {
     suite: "knobs",
     user_space: UserSpace::Tests,
     time_max: USUAL,
+};
+
+/// Debian with Lull's package.
+const SYSTEMD: Machine = Machine {
+    name: "systemd",
+    about: "Linux 6.1, Debian 12: Lull's package under systemd and cgroup v2",
+    in_ci: false,
+    smp: "2",
+    devices: &[&["-device", "virtio-rng-pci"]],
+    append: DEBIAN,
+    modules: &["virtio_pci", "virtio_blk", "virtio-rng", "crc32c_generic", "ext4"],
+    tables: &[],
+    suite: "systemd",
+    user_space: UserSpace::Debian,
+    time_max: LONG,
+    ..KNOBS
 };
 
 /// A driver that chooses frequencies itself, which wants another processor.
@@ -293,19 +315,13 @@ pub(crate) const MACHINES: &[Machine] = &[
         suite: "counters",
         ..KNOBS
     },
+    SYSTEMD,
     Machine {
-        name: "systemd",
-        about: "Linux 6.1, Debian 12: Lull's package under systemd and cgroup v2",
-        in_ci: false,
-        smp: "2",
-        devices: &[&["-device", "virtio-rng-pci"]],
-        append: DEBIAN,
-        modules: &["virtio_pci", "virtio_blk", "virtio-rng", "crc32c_generic", "ext4"],
-        tables: &[],
-        suite: "systemd",
-        user_space: UserSpace::Debian,
-        time_max: LONG,
-        ..KNOBS
+        name: "selinux",
+        about: "Linux 6.1, Debian 12: a server that SELinux confines",
+        append: DEBIAN_WITH_SELINUX,
+        suite: "selinux",
+        ..SYSTEMD
     },
     Machine {
         name: "kills",

@@ -72,6 +72,7 @@ fn trials(suite: &str) -> Vec<Trial> {
         "agent" => &[agent::TESTS],
         "tune" => &[tune::TESTS],
         "systemd" => &[systemd::TESTS],
+        "selinux" => &[systemd::SELINUX],
         other => panic!("no suite {other}"),
     };
     let trial = |(name, test): &(&'static str, fn())| {

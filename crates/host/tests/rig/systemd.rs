@@ -8,9 +8,14 @@ mod limits;
 mod machine;
 mod packages;
 mod pressure;
+mod selinux;
 mod service;
 
 use crate::Tests;
+
+/// On a machine of its own, whose kernel has SELinux in place of AppArmor.
+pub(crate) const SELINUX: Tests =
+    &[("systemd::a_server_under_selinux_needs_the_module_that_is_shipped", selinux::by_the_module)];
 
 pub(crate) const TESTS: Tests = &[
     ("systemd::the_machine_is_up_without_a_failed_unit", machine::is_up),
