@@ -16,12 +16,14 @@
 mod cache_trace;
 mod process;
 mod rate;
+mod recording;
 mod schedule;
 mod trace;
 
 pub use cache_trace::{Binning, CacheTraceError, bin};
 pub use process::{Process, ProcessError};
 pub use rate::{Rate, RateError};
+pub use recording::{Recording, RecordingError};
 pub use schedule::{Schedule, ScheduleError};
 pub use trace::{Steps, TraceError, parse as parse_trace};
 

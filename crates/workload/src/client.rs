@@ -35,12 +35,12 @@ mod reporter;
 pub use config::{ConfigError, LoadConfig};
 pub use report::{KindReport, LoadError, LoadReport, ServerErrors, WindowReport};
 
-use crate::arrivals::Rate;
 use crate::target::{self, Endpoint, TargetError, TlsClient, Transport};
 use crate::{Generator, clock};
 use engine::{Engine, Place};
 use ledger::RunResult;
 use lull_measure::Latency;
+use parts::DueTimes;
 use rand::SeedableRng;
 use std::sync::atomic::AtomicBool;
 use std::thread::{Scope, ScopedJoinHandle};
@@ -67,8 +67,7 @@ pub fn run_watched(
     watch: impl FnMut(&WindowReport, &Latency) + Send,
 ) -> Result<LoadReport, LoadError> {
     config.check()?;
-    let schedule = config.rate.as_ref().map(Rate::schedule).transpose()?;
-    let parts = parts::divide(config, schedule.as_ref())?;
+    let parts = parts::divide(config, &DueTimes::read(config)?)?;
     let tls = config.target.tls()?;
     let server = reach(config, tls.as_ref())?;
     set_up(config, &server, tls.as_ref(), stop)?;

@@ -45,6 +45,25 @@ fn with_reference(stall: Option<Stall>, body: impl FnOnce(SocketAddr)) {
 }
 
 #[test]
+fn a_recording_is_sent_request_by_request_on_any_number_of_threads() {
+    let mut recording = tempfile::NamedTempFile::new().unwrap();
+    for number in 0..100 {
+        writeln!(recording, "{:.3},/page", 1_700_000_000.0 + 0.002 * f64::from(number)).unwrap();
+    }
+    with_reference(None, |address| {
+        for threads in [1, 3] {
+            let replay = Some(recording.path().to_owned());
+            let open = load(Address::options(address), 1.0, 1);
+            let load = LoadConfig { rate: None, duration: None, replay, threads, ..open };
+            let report = run(&load);
+            assert_eq!((report.due_requests, report.completed_requests), (100, 100), "{report}");
+            assert_eq!(report.process.as_deref(), Some("recorded"));
+            assert!(report.rate.starts_with("replay:") && report.corrected.is_none(), "{report}");
+        }
+    });
+}
+
+#[test]
 fn requests_due_while_the_server_stalls_are_charged_to_it() {
     let stall = Stall { after: 200, length: Nanos::from_millis(200) };
     with_reference(Some(stall), |address| {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// `lull load`.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("loop").required(true).args(["rate", "closed"])))]
+#[command(group(ArgGroup::new("loop").required(true).args(["rate", "replay", "closed"])))]
 pub(crate) struct LoadArgs {
     /// memcached://HOST:PORT, redis://HOST:PORT, http://HOST:PORT/PATH, h2c:// for HTTP/2,
     /// options://HOST:PORT, mysql://USER@HOST:PORT/DATABASE or
@@ -22,11 +22,14 @@ pub(crate) struct LoadArgs {
     /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
     #[arg(long)]
     pub(crate) rate: Option<Rate>,
+    /// Requests at the times of a recording: a line each that begins with its time in seconds
+    #[arg(long, value_name = "FILE")]
+    pub(crate) replay: Option<PathBuf>,
     /// Closed loop: each connection sends its next request when the last one is answered
     #[arg(long)]
     pub(crate) closed: bool,
     /// With --rate, how the gaps vary: poisson, constant or gpareto:SHAPE
-    #[arg(long, default_value = "poisson", conflicts_with = "closed")]
+    #[arg(long, default_value = "poisson", conflicts_with_all = ["closed", "replay"])]
     pub(crate) arrivals: Process,
     /// Threads that send; the connections and the requests are divided among them
     #[arg(long, default_value_t = 1)]

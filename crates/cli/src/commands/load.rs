@@ -117,7 +117,8 @@ pub(super) fn config(args: LoadArgs) -> LoadConfig {
         }
     }
     .unwrap_or_default();
-    let mut config = LoadConfig { rate: args.rate, ..LoadConfig::closed(args.target) };
+    let (rate, replay) = (args.rate, args.replay);
+    let mut config = LoadConfig { rate, replay, ..LoadConfig::closed(args.target) };
     config.target.database = DatabaseConfig {
         script: args.script,
         scale: args.scale,

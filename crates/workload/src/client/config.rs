@@ -6,6 +6,7 @@ use crate::target::{Address, TargetConfig};
 use lull_measure::Nanos;
 use lull_measure::push::MAX_NAME_BYTES;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// Configuration of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -13,10 +14,13 @@ use serde::{Deserialize, Serialize};
 pub struct LoadConfig {
     /// The server, and which requests are sent to it.
     pub target: TargetConfig,
-    /// How many requests are due, over time. Absent: a closed loop, in which each connection
-    /// sends its next request when the last one is answered.
+    /// How many requests are due, over time. Absent, and without `replay`: a closed loop, in which
+    /// each connection sends its next request when the last one is answered.
     #[serde(default)]
     pub rate: Option<Rate>,
+    /// A recording whose requests are due at its times, in place of a rate.
+    #[serde(default)]
+    pub replay: Option<PathBuf>,
     /// How the gaps between them vary.
     #[serde(default)]
     pub process: Process,
@@ -111,6 +115,7 @@ impl LoadConfig {
         Self {
             target: TargetConfig::new(address),
             rate: None,
+            replay: None,
             process: Process::default(),
             threads: default_threads(),
             connections: default_connections(),
@@ -125,6 +130,11 @@ impl LoadConfig {
             preload: default_preload(),
             push: None,
         }
+    }
+
+    /// Whether each connection sends its next request when the last one is answered.
+    pub const fn is_closed(&self) -> bool {
+        self.rate.is_none() && self.replay.is_none()
     }
 
     /// Checks the numbers. The rate and the target are checked where they are built.
@@ -143,6 +153,10 @@ impl LoadConfig {
         if !(1..=self.connections).contains(&self.threads) {
             let problem = "each thread needs a connection: write 1 to `connections`";
             return Err(ConfigError { key: "threads", value: self.threads.to_string(), problem });
+        }
+        if let Some(file) = self.replay.as_ref().filter(|_| self.rate.is_some()) {
+            let problem = "a recording has times of its own: leave `rate` out";
+            return Err(ConfigError { key: "replay", value: file.display().to_string(), problem });
         }
         if self.depth > 1 && self.target.address.protocol().is_database() {
             let problem = "a transaction needs its connection for itself: write 1";
@@ -196,10 +210,11 @@ mod tests {
     #[test]
     fn a_value_out_of_range_is_named() {
         type Change = fn(&mut LoadConfig);
-        let cases: [(&str, Change); 10] = [
+        let cases: [(&str, Change); 11] = [
             ("connections = 0", |c| c.connections = 0),
             ("threads = 0", |c| c.threads = 0),
             ("threads = 17", |c| c.threads = 17),
+            ("replay = a.csv", |c| c.replay = Some("a.csv".into())),
             ("depth = 5000", |c| c.depth = 5000),
             ("window = 10us", |c| c.window = Nanos::from_micros(10)),
             ("timeout = 0", |c| c.timeout = Nanos::ZERO),

@@ -2,7 +2,7 @@
 
 use super::config::{ConfigError, LoadConfig};
 use super::ledger::{ErrorCount, KindTotal, RunResult};
-use crate::arrivals::RateError;
+use crate::arrivals::{RateError, RecordingError};
 use crate::summary::Summary;
 use crate::target::{
     Address, Endpoint, ErrorCode, PreloadError, RequestKind, SetupError, TargetError,
@@ -20,6 +20,9 @@ pub enum LoadError {
     /// The rate is not valid.
     #[error(transparent)]
     Rate(#[from] RateError),
+    /// The recording cannot be used.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
     /// The target cannot be used.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -51,7 +54,7 @@ impl LoadError {
     /// Returns whether the values of the caller are wrong, rather than the server or the system.
     pub fn is_bad_input(&self) -> bool {
         match self {
-            Self::Config(_) | Self::Rate(_) => true,
+            Self::Config(_) | Self::Rate(_) | Self::Recording(_) => true,
             Self::Target(error) => !matches!(error, TargetError::Resolve { .. }),
             Self::Preload(_) | Self::Setup(_) | Self::Unreachable { .. } | Self::System { .. } => {
                 false
@@ -141,9 +144,10 @@ pub struct LoadReport {
     pub target: String,
     /// The address that it was found at.
     pub server: Endpoint,
-    /// The rate as it was named; `closed` for a closed loop.
+    /// The rate as it was named; `closed` for a closed loop, `replay:FILE` for a recording.
     pub rate: String,
-    /// The arrival process as it was named; `None` for a closed loop, which has none.
+    /// The arrival process as it was named, `recorded` for a recording; `None` for a closed loop,
+    /// which has none.
     pub process: Option<String>,
     /// Threads that sent.
     pub threads: usize,
@@ -232,15 +236,19 @@ impl LoadReport {
         let seconds = result.measured.as_secs_f64();
         let interval = seconds * config.connections as f64 / counts.completed.max(1) as f64;
         let corrected = config
-            .rate
-            .is_none()
+            .is_closed()
             .then(|| Summary::from(&corrected(&total.latency, Nanos::from_secs_f64(interval))));
+        let (rate, process) = match (&config.replay, &config.rate) {
+            (Some(file), _) => (format!("replay:{}", file.display()), Some("recorded".to_owned())),
+            (None, Some(rate)) => (rate.to_string(), Some(config.process.to_string())),
+            (None, None) => ("closed".to_owned(), None),
+        };
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         Self {
             target: config.target.address.to_string(),
             server,
-            rate: config.rate.as_ref().map_or_else(|| "closed".to_owned(), ToString::to_string),
-            process: config.rate.as_ref().map(|_| config.process.to_string()),
+            rate,
+            process,
             threads: config.threads,
             connections: config.connections,
             depth: config.depth,
