@@ -81,6 +81,7 @@ const ON_REQUEST: &[Bench] = &[
     preload::CLASSES,
     preload::CLIENTS,
     preload::CONTENDED,
+    preload::DISPATCHED,
     preload::TPCC,
     preload::READ_WRITE,
     preload::SCRIPTS,

@@ -12,6 +12,7 @@ mod classes;
 mod clients;
 mod contest;
 mod database;
+mod dispatched;
 mod pgbench;
 mod postgres;
 mod product;
@@ -73,6 +74,13 @@ pub(super) const CLASSES: Bench = Bench {
             classes::measure(lull, report)
         })
     },
+};
+
+pub(super) const DISPATCHED: Bench = Bench {
+    name: "dispatched",
+    about: "Requests of an unmodified MariaDB on a core and a slower one, by EETL, by S2F and by \
+            the kernel: latency, moves, and what reading the page costs (root)",
+    run: |context| reported(context, dispatched::measure),
 };
 
 pub(super) const CLIENTS: Bench = Bench {

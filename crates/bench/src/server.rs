@@ -19,7 +19,15 @@ const OPEN: &str = "recording to";
 /// # Errors
 /// If it cannot start, ends, or takes too long.
 pub(super) fn served(command: &mut Command, address: SocketAddr) -> Result<Running> {
-    let mut process = Running::start(command.stdout(Stdio::null()))?;
+    answering(command.stdout(Stdio::null()), address)
+}
+
+/// As [`served`], with its standard output where the command has it.
+///
+/// # Errors
+/// As [`served`].
+pub(super) fn answering(command: &mut Command, address: SocketAddr) -> Result<Running> {
+    let mut process = Running::start(command)?;
     let started = Instant::now();
     while TcpStream::connect(address).is_err() {
         if process.has_ended() || started.elapsed() > START_MAX {

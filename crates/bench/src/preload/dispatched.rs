@@ -1,0 +1,270 @@
+//! Dispatchers on the requests of an unmodified MariaDB, on a core at full speed and one that is
+//! made half as fast: latency, moves, modelled energy, and what reading the page costs.
+//!
+//! Each run has a server of its own under `lull exec`, on the same data. Without a dispatcher the
+//! kernel chooses the cores, and the agent only counts queries.
+
+use super::super::process::printed;
+use super::super::server::{answering, free_address};
+use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
+use super::product::{Product, socket};
+use super::{Report, command, succeeded};
+use anyhow::{Context as _, Result, bail};
+use lull_control::CoreId;
+use lull_host::Roots;
+use lull_host::emulate::{Emulated, PERIOD};
+use lull_host::sys::clock::process_cpu_time;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+const ROUNDS: usize = 5;
+const SECONDS: u32 = 40;
+/// In which EETL finds its threshold, by a step every 500 answers.
+const WARM_UP_S: u32 = 10;
+const CONNECTIONS: u32 = 16;
+const RATE_PER_S: u32 = 60;
+const TARGET_MS: u32 = 100;
+const SLOW: u16 = 1;
+const FAST: u16 = 0;
+const SLOWDOWN: f64 = 2.0;
+/// Power of busy cores, in units of the slow one's (EETL, table 4).
+const FAST_WATTS: f64 = 6.8;
+/// Most requests are short, and one in a hundred takes seven times the mean.
+const SCRIPT: &str =
+    "\\set loops 2000 * random_zipfian(1, 100, 1.2)\nSELECT BENCHMARK(:loops, MD5('a'));\n";
+const DISPATCHERS: [Option<&str>; 3] = [None, Some("s2f"), Some("eetl")];
+
+/// What a run has shown.
+#[derive(Debug)]
+struct Seen {
+    p50_ms: f64,
+    p99_ms: f64,
+    /// CPU time of the agent, in percent of a core.
+    agent_percent: f64,
+    dispatch: Option<Dispatch>,
+}
+
+/// The parts of `lull load --json` that are read.
+#[derive(Debug, Deserialize)]
+struct Loaded {
+    due_requests: u64,
+    completed_requests: u64,
+    latency: Spread,
+}
+
+#[derive(Debug, Deserialize)]
+struct Spread {
+    p50_seconds: f64,
+    p99_seconds: f64,
+}
+
+/// The parts of `lull exec --json` that are read.
+#[derive(Debug, Deserialize)]
+struct Executed {
+    #[serde(default)]
+    dispatch: Option<Dispatch>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Dispatch {
+    requests: u64,
+    moves: u64,
+    shared: u64,
+    refused: u64,
+    busy_seconds: Vec<(String, f64)>,
+}
+
+impl Dispatch {
+    /// Refuses figures of a server that was dispatched in part.
+    fn check(&self) -> Result<()> {
+        if self.requests == 0 || self.shared + self.refused > 0 {
+            bail!("not all requests were dispatched: {self:?}");
+        }
+        Ok(())
+    }
+
+    fn moves_a_request(&self) -> f64 {
+        self.moves as f64 / self.requests as f64
+    }
+
+    fn busy_s(&self) -> BTreeMap<&str, f64> {
+        self.busy_seconds.iter().map(|(name, busy_s)| (name.as_str(), *busy_s)).collect()
+    }
+
+    /// Modelled energy of a request in millijoules, at 1 W for the slow core.
+    fn energy_mj(&self) -> f64 {
+        let busy_s = self.busy_s();
+        let of = |name| busy_s.get(name).copied().unwrap_or(0.0);
+        1e3 * (of("slow") + FAST_WATTS * of("fast")) / self.requests as f64
+    }
+}
+
+/// A database and a load, to be run under one dispatcher or another.
+struct Site {
+    place: PathBuf,
+    data: PathBuf,
+}
+
+pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
+    if std::thread::available_parallelism()?.get() < 2 {
+        bail!("a slow and a fast core take a machine with two");
+    }
+    let place = tempfile::tempdir()?;
+    let site = Site::new(place.path())?;
+    let emulated = Emulated { core: CoreId(SLOW), slowdown: SLOWDOWN, period: PERIOD };
+    let (cycler, measured) = emulated.start(&Roots::default())?;
+    let mut contenders: Vec<BoxedContender<'_, Seen>> = Vec::new();
+    for dispatcher in DISPATCHERS {
+        let site = &site;
+        contenders.push(Box::new(move || site.run(lull, dispatcher)));
+    }
+    let seen = interleave_all(ROUNDS, &mut contenders)?;
+    drop(cycler);
+    for (dispatcher, seen) in DISPATCHERS.iter().zip(&seen) {
+        rows(name(*dispatcher), seen, report);
+    }
+    let p99 = |at: usize| seen[at].iter().map(|run| run.p99_ms).collect::<Vec<_>>();
+    report.reported("p99, eetl / kernel", ratios(&p99(2), &p99(0)), "ratio");
+    report.reported("p99, eetl / s2f", ratios(&p99(2), &p99(1)), "ratio");
+    report.note(format!(
+        "MariaDB on core {FAST} at full speed and core {SLOW}, made {measured:.2} times slower by \
+         a duty cycler; {RATE_PER_S} queries/s in open loop over {CONNECTIONS} connections, whose \
+         work is drawn from a Zipf distribution; a target of {TARGET_MS} ms at p99. {ROUNDS} \
+         rounds of {SECONDS} s in turn after one to warm up, the first {WARM_UP_S} s of each left \
+         out of the latencies. Energy is modelled from core time: 1 W and {FAST_WATTS} W while \
+         busy. The client is on the same two cores."
+    ));
+    Ok(())
+}
+
+/// Adds the rows of a dispatcher.
+fn rows(name: &str, seen: &[Seen], report: &mut Report) {
+    let mut row = |what: &str, unit: &'static str, of: &dyn Fn(&Seen) -> Option<f64>| {
+        let runs: Vec<f64> = seen.iter().filter_map(of).collect();
+        if !runs.is_empty() {
+            report.reported(&format!("{name}: {what}"), Summary::new(runs), unit);
+        }
+    };
+    row("p50", "ms", &|run| Some(run.p50_ms));
+    row("p99", "ms", &|run| Some(run.p99_ms));
+    row("CPU of the agent", "% of a core", &|run| Some(run.agent_percent));
+    row("moves a request", "1", &|run| Some(run.dispatch.as_ref()?.moves_a_request()));
+    row("modelled energy a request", "mJ", &|run| Some(run.dispatch.as_ref()?.energy_mj()));
+}
+
+fn name(dispatcher: Option<&str>) -> &str {
+    dispatcher.unwrap_or("kernel")
+}
+
+/// Returns the file of docs/dispatch.md for a dispatcher.
+fn config(dispatcher: &str) -> String {
+    let core = |name: &str, speed: f64, watts: f64, core: u16| {
+        let speeds = format!("speed = {speed:?}\nwatts = {watts:?}");
+        format!("[[core]]\nname = \"{name}\"\n{speeds}\ncores = \"{core}\"\n")
+    };
+    format!(
+        "percentile = \"p99\"\ntarget = \"{TARGET_MS}ms\"\n[dispatcher]\nname = \"{dispatcher}\"\n\
+         {}{}",
+        core("slow", 1.0, 1.0, SLOW),
+        core("fast", SLOWDOWN, FAST_WATTS, FAST)
+    )
+}
+
+impl Site {
+    /// Creates the database, the script and the files of the dispatchers.
+    fn new(place: &Path) -> Result<Self> {
+        let site = Self { place: place.to_owned(), data: place.join("data") };
+        Product::MariaDb.initialise(&site.data, place)?;
+        std::fs::write(place.join("script.sql"), SCRIPT)?;
+        for dispatcher in DISPATCHERS.into_iter().flatten() {
+            std::fs::write(site.config_file(dispatcher), config(dispatcher))?;
+        }
+        Ok(site)
+    }
+
+    fn config_file(&self, dispatcher: &str) -> PathBuf {
+        self.place.join(format!("{dispatcher}.toml"))
+    }
+
+    /// Starts a server, loads it, and ends it.
+    fn run(&self, lull: &Path, dispatcher: Option<&str>) -> Result<Seen> {
+        let (address, results) = (free_address()?, self.place.join("results.json"));
+        let file = dispatcher.map(|name| self.config_file(name).display().to_string());
+        let options: Vec<&str> =
+            file.iter().flat_map(|file| ["--dispatch", file]).chain(["--json"]).collect();
+        let product = Product::MariaDb;
+        let mut server = command(lull, Some(options.as_slice()), &product.program()?);
+        server.args(product.options(&self.data, address));
+        server.stdout(File::create(&results)?).stderr(Stdio::null());
+        let server = answering(&mut server, address)?;
+        let mut create = Command::new("mariadb");
+        create.args(["-uroot", &format!("--socket={}", socket(&self.data).display())]);
+        succeeded(create.args(["--skip-ssl", "-e", "create database if not exists sbtest"]))?;
+        let agent = server.pid().cast_signed();
+        let (begun, before) = (Instant::now(), process_cpu_time(agent)?);
+        let loaded = self.load(lull, address)?;
+        let used_s = process_cpu_time(agent)?.as_secs_f64() - before.as_secs_f64();
+        let agent_percent = 100.0 * used_s / begun.elapsed().as_secs_f64();
+        drop(server);
+        let text = std::fs::read_to_string(&results)?;
+        let Executed { dispatch } = serde_json::from_str(&text).context("lull exec: no results")?;
+        if let Some(dispatch) = &dispatch {
+            dispatch.check()?;
+        }
+        let Spread { p50_seconds, p99_seconds } = loaded.latency;
+        Ok(Seen { p50_ms: p50_seconds * 1e3, p99_ms: p99_seconds * 1e3, agent_percent, dispatch })
+    }
+
+    fn load(&self, lull: &Path, address: SocketAddr) -> Result<Loaded> {
+        let mut load = Command::new(lull);
+        load.args(["load", &format!("mysql://root@{address}/sbtest"), "--json", "--no-preload"]);
+        load.arg("--script").arg(self.place.join("script.sql")).arg("--simple");
+        load.args(["--rate", &format!("{RATE_PER_S}/s")]);
+        load.args(["--connections", &CONNECTIONS.to_string()]);
+        load.args(["--for", &format!("{SECONDS}s"), "--warmup", &format!("{WARM_UP_S}s")]);
+        let text = printed(&mut load)?.text;
+        let loaded: Loaded = serde_json::from_str(&text).context("lull load: other output")?;
+        if loaded.completed_requests < loaded.due_requests {
+            bail!(
+                "of {} requests {} were answered",
+                loaded.due_requests,
+                loaded.completed_requests
+            );
+        }
+        Ok(loaded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_a_dispatched_server_are_read_and_those_of_a_part_refused() {
+        let text = r#"{"queries": 9, "dispatch": {"requests": 4, "brief": 1, "moves": 2,
+            "abandoned": 0, "shared": 0, "refused": 0,
+            "busy_seconds": [["slow", 0.004], ["fast", 0.01]]}}"#;
+        let read = |text: &str| serde_json::from_str::<Executed>(text).unwrap().dispatch;
+        let dispatch = read(text).unwrap();
+        assert!(dispatch.check().is_ok() && read(r#"{"queries": 9}"#).is_none());
+        assert!((dispatch.energy_mj() - 18.0).abs() < 1e-9, "{dispatch:?}");
+        assert_eq!(dispatch.moves_a_request(), 0.5);
+        for (old, new) in [("\"requests\": 4", "\"requests\": 0"), ("shared\": 0", "shared\": 1")] {
+            assert!(read(&text.replace(old, new)).unwrap().check().is_err(), "{new}");
+        }
+    }
+
+    #[test]
+    fn the_file_of_a_dispatcher_lists_the_slow_core_first() {
+        let text = config("eetl");
+        let table: toml::Table = text.parse().unwrap();
+        assert_eq!(table["core"][0]["name"].as_str(), Some("slow"));
+        assert_eq!(table["core"][1]["speed"].as_float(), Some(SLOWDOWN));
+        assert_eq!(table["dispatcher"]["name"].as_str(), Some("eetl"));
+    }
+}
