@@ -15,7 +15,6 @@ use lull_host::Roots;
 use lull_host::emulate::{Emulated, PERIOD};
 use lull_host::sys::clock::process_cpu_time;
 use serde::Deserialize;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -92,15 +91,11 @@ impl Dispatch {
         self.moves as f64 / self.requests as f64
     }
 
-    fn busy_s(&self) -> BTreeMap<&str, f64> {
-        self.busy_seconds.iter().map(|(name, busy_s)| (name.as_str(), *busy_s)).collect()
-    }
-
     /// Modelled energy of a request in millijoules, at 1 W for the slow core.
     fn energy_mj(&self) -> f64 {
-        let busy_s = self.busy_s();
-        let of = |name| busy_s.get(name).copied().unwrap_or(0.0);
-        1e3 * (of("slow") + FAST_WATTS * of("fast")) / self.requests as f64
+        let watts = |name: &str| if name == "fast" { FAST_WATTS } else { 1.0 };
+        let joules: f64 = self.busy_seconds.iter().map(|(name, busy_s)| watts(name) * busy_s).sum();
+        1e3 * joules / self.requests as f64
     }
 }
 

@@ -103,8 +103,8 @@ fn two_users_share_a_saturated_gate_by_their_weights_and_neither_starves() {
 #[test]
 fn a_run_has_its_classes_of_clients_in_metrics_and_record() {
     let scene = Scene::new();
-    let classes = "concurrency = { name = \"manual\", cap = 2 }\nclient_class = [{ name = \"admin\", \
-                   match = [{ user = \"root\" }] }]";
+    let classes = "concurrency = { name = \"manual\", cap = 2 }\n\
+                   client_class = [{ name = \"admin\", match = [{ user = \"root\" }] }]";
     let (mut agent, port) = run_for(&scene, classes, &["--http", "127.0.0.1:0"]);
     let address = address_of(&mut agent);
     let count = |name: &str| {
