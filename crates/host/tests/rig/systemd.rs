@@ -37,6 +37,10 @@ pub(crate) const TESTS: Tests = &[
     ("systemd::without_systemd_limits_are_files_of_the_cgroup", limits::without_systemd),
     ("systemd::memory_pressure_of_a_unit_takes_cores_from_best_effort", pressure::steers),
     ("systemd::a_server_of_a_unit_is_attached_by_a_drop_in", limits::drop_in),
+    (
+        "systemd::a_server_that_a_unit_executes_as_another_user_maps_its_page",
+        limits::drop_in_of_a_user,
+    ),
     ("systemd::a_confined_server_needs_two_rules_of_its_profile", confined::by_a_profile),
     ("systemd::an_upgrade_restarts_the_agent_and_keeps_config_and_records", packages::upgrade),
     ("systemd::a_downgrade_works_as_an_upgrade", packages::downgrade),

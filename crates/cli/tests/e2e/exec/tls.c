@@ -23,8 +23,9 @@
  *     +line    waits for a line on standard input
  * With TLS_1_2 in its environment the client offers no later version.
  *
- * OpenSSL's functions are declared here, so that its headers need not be installed. With WOLF they
- * are wolfSSL's, with which the server knows "fd" and "poll"; its queue has errors that are none. */
+ * OpenSSL's functions are declared here, so that its headers need not be installed. With WOLF
+ * they are wolfSSL's, with which the server knows "fd" and "poll"; its queue has errors that are
+ * none. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -199,6 +200,35 @@ pub(super) fn drop_in() {
     assert!(text.contains("\"queries\": "), "{text}");
     remove_unit("memcached.service.d/lull.conf");
     systemctl(&["restart", "memcached"]);
+}
+
+/// As docs/on-call.md has it for a server that systemd executes as another user.
+pub(super) fn drop_in_of_a_user() {
+    settle();
+    let attach = "attach /run/lull-owned --owner memcache --library /usr/local/lib/lull";
+    let words: Vec<&str> = attach.split(' ').chain(["--environment"]).collect();
+    fs::create_dir_all("/usr/local/lib/lull").unwrap();
+    fs::write("/etc/lull-owned.env", run("lull", &words)).unwrap();
+    // The page is gone, as after a restart of the machine: the unit creates it.
+    fs::remove_dir_all("/run/lull-owned").unwrap();
+    write_unit(
+        "owned.service",
+        &format!(
+            "[Service]\nUser=memcache\nEnvironmentFile=/etc/lull-owned.env\n\
+             ExecStartPre=+/usr/bin/lull {attach} --environment\n\
+             ExecStart=/usr/bin/memcached -l 127.0.0.1 -p 11298 -U 0\n"
+        ),
+    );
+    systemctl(&["restart", "owned"]);
+    wait_for("memcached", || TcpStream::connect("127.0.0.1:11298").is_ok());
+    let process = format!("/proc/{}", pid_of("owned"));
+    let maps = fs::read_to_string(format!("{process}/maps")).unwrap();
+    assert!(maps.contains("/run/lull-owned/page"), "{}\n{maps}", log_of("owned"));
+    let owners =
+        [process.as_str(), "/run/lull-owned/page"].map(|file| fs::metadata(file).unwrap().uid());
+    assert!(owners[0] != 0 && owners[0] == owners[1], "{owners:?}");
+    systemctl(&["stop", "owned"]);
+    remove_unit("owned.service");
 }
 
 fn query(client: &mut BufReader<TcpStream>) {
