@@ -43,8 +43,8 @@ fn append(file: &Path, why: &str) {
 /// Returns the directory in which fetched and built programs are kept for all clones of a user:
 /// `LULL_CACHE`, or `lull` in the user's cache directory. Returns `None` for a user without one.
 pub fn cache() -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let path = |name| variable(name).map(PathBuf::from);
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let path = |name: &str| variable(name).map(PathBuf::from);
     let users = || path("XDG_CACHE_HOME").or_else(|| Some(path("HOME")?.join(".cache")));
     path("LULL_CACHE").or_else(|| Some(users()?.join("lull")))
 }
