@@ -7,7 +7,7 @@ use lull_lab::scenario::{AnyFile, AnyScenario, Choice, Kind};
 use lull_lab::server::ServerFile;
 use lull_measure::catalogue::{ENTROPY_SYSTEM, TAIL_LATENCY};
 use lull_measure::{Latency, Percentile, escape};
-use lull_workload::arrivals::{Steps, parse_trace};
+use lull_workload::arrivals::{Recording, Steps, parse_trace};
 use std::io;
 use std::path::Path;
 use tempfile::TempDir;
@@ -49,8 +49,11 @@ pub(crate) fn core_mix(bytes: &[u8]) {
     }
 }
 
-/// A trace that is read has a finite rate at any time.
+/// A trace that is read has a finite rate at any time, and the times of a recording ascend.
 pub(crate) fn trace(bytes: &[u8]) {
+    if let Ok(recording) = Recording::parse(bytes, Path::new("fuzz.csv")) {
+        assert!(recording.times().is_sorted(), "times that go back");
+    }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     for steps in [Steps::Hold, Steps::Linear] {
         if let Ok(schedule) = parse_trace(text, Path::new("fuzz.csv"), steps) {

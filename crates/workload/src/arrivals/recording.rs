@@ -50,9 +50,17 @@ impl Recording {
     /// [`RecordingError`] names the line that cannot be used.
     pub fn read(file: &Path) -> Result<Self, RecordingError> {
         let read = |source| RecordingError::Read { file: file.to_owned(), source };
-        let lines = BufReader::new(File::open(file).map_err(read)?).lines();
+        Self::parse(BufReader::new(File::open(file).map_err(read)?), file)
+    }
+
+    /// Reads the rows of a file of this name.
+    ///
+    /// # Errors
+    /// As [`Recording::read`].
+    pub fn parse(text: impl BufRead, file: &Path) -> Result<Self, RecordingError> {
         let (mut times, mut first_s, mut last_s) = (Vec::new(), None, f64::NEG_INFINITY);
-        for (index, line) in lines.enumerate() {
+        for (index, line) in text.lines().enumerate() {
+            let read = |source| RecordingError::Read { file: file.to_owned(), source };
             let line = line.map_err(read)?;
             let text = time_column(&line);
             let is_heading = index == 0 && text.starts_with(char::is_alphabetic);
