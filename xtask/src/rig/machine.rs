@@ -75,7 +75,7 @@ const DEBIAN: &str = "systemd.getty_auto=no systemd.unified_cgroup_hierarchy=1 \
                       systemd.journald.forward_to_console=1 systemd.show_status=no";
 
 /// The same with SELinux in place of AppArmor, and without a policy until a test loads one.
-const DEBIAN_WITH_SELINUX: &str = "security=selinux systemd.getty_auto=no \
+const DEBIAN_WITH_SELINUX: &str = "selinux=1 security=selinux systemd.getty_auto=no \
                                    systemd.unified_cgroup_hierarchy=1 \
                                    systemd.journald.forward_to_console=1 \
                                    systemd.show_status=no";
