@@ -1,5 +1,7 @@
 //! A server that finds library and page by its environment, and agents that start and end.
 
+mod container;
+
 use super::*;
 use crate::support::agent::Agent;
 use crate::support::record::{Record, epochs_so_far};
