@@ -4,6 +4,7 @@
 //! ([`Runtime::environment`]); all other communication goes through the page.
 
 mod accounts;
+mod areas;
 mod binary;
 mod bypass;
 mod classes;
@@ -18,6 +19,7 @@ mod unmapped;
 mod watch;
 
 pub use accounts::{AccountWaits, LongWaits};
+pub use areas::{AreaTally, ThreadAreas};
 pub use binary::{Linkage, linkage};
 pub use bypass::{BYPASS_MAX, DEFAULT_BYPASS, DefaultBypass, default_bypass};
 pub use classes::{
@@ -36,7 +38,7 @@ use crate::apps::ProcessId;
 use crate::monotonic as now;
 use crate::sys::page::SharedPage;
 use heartbeat::Heartbeat;
-use holders::{Holder, Holders};
+use holders::{Holder, Holders, maps_page};
 use lull_control::{AppId, GateControl};
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
@@ -162,10 +164,14 @@ impl Runtime {
         // again,
         page.control().set(&open());
         page.gate().recount_waiters();
+        let has_moved_threads = page.header().is_dispatched();
         let runtime = Self::from_page(page, &open(), rules)?;
         // and lift its limits of single connections, which this agent may never set.
         runtime.page.records().for_each(|(id, _)| runtime.allow(id, None, None, false));
         runtime.reap(roots);
+        if has_moved_threads {
+            areas::give_back(&runtime, roots);
+        }
         runtime.set(settings);
         Ok(runtime)
     }
@@ -318,6 +324,12 @@ impl Runtime {
     /// cores back.
     pub fn set_dispatched(&self, is_dispatched: bool) {
         self.page.header().set_dispatched(is_dispatched);
+    }
+
+    /// Returns whether the process of this agent's PID namespace with this number has mapped the
+    /// page.
+    fn is_mapped_by(&self, process: u32, roots: &Roots) -> bool {
+        maps_page(process, &self.page, roots)
     }
 
     /// Returns a reader of the requests of all open connections.

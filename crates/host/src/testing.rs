@@ -1,10 +1,17 @@
-//! Trees of kernel files for tests, a ledger in memory, and a gate whose workers are not woken.
+//! Trees of kernel files for tests, a ledger in memory, a gate whose workers are not woken, and
+//! threads that sleep.
 
 use crate::guard::{LedgerError, Original, ThreadWrite};
 use crate::knobs::SaveOld;
+use crate::sys::sched::affinity_of;
 use crate::{LiveThread, Roots};
+use lull_control::CoreSet;
 use lull_oncall::{Id, Seat, Wake};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 use tempfile::TempDir;
 
 /// A directory with `proc` and `sys`, gone when dropped.
@@ -86,5 +93,39 @@ impl SaveOld for Saved {
         self.originals.extend(new.cloned());
         self.batches += usize::from(self.originals.len() > before);
         Ok(())
+    }
+}
+
+/// A thread that sleeps until this is dropped.
+pub(crate) struct Sleeper {
+    pub(crate) tid: i32,
+    end: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sleeper {
+    pub(crate) fn new() -> Self {
+        let (end, ends) = channel::<()>();
+        let tid = Arc::new(AtomicI32::new(0));
+        let theirs = Arc::clone(&tid);
+        let thread = std::thread::spawn(move || {
+            theirs.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
+            let _ = ends.recv();
+        });
+        while tid.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        Self { tid: tid.load(Ordering::Acquire), end: Some(end), thread: Some(thread) }
+    }
+
+    pub(crate) fn cores(&self) -> CoreSet {
+        affinity_of(self.tid).unwrap()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        self.thread.take().unwrap().join().unwrap();
     }
 }

@@ -115,7 +115,7 @@ fn own_number(process: &Path) -> Option<u32> {
 }
 
 /// Whether the process of the agent's own namespace with this number has mapped the page.
-fn maps_page(pid: u32, page: &SharedPage, roots: &Roots) -> bool {
+pub(super) fn maps_page(pid: u32, page: &SharedPage, roots: &Roots) -> bool {
     let maps = std::fs::read_to_string(roots.proc.join(format!("{pid}/maps"))).ok();
     let inode = fstat(page.file()).ok().map(|found| found.st_ino);
     maps.zip(inode).is_some_and(|(maps, inode)| Maps(maps).has_inode(inode))

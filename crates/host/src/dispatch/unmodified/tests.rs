@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::sys::sched::{affinity_of, set_affinity};
+use crate::testing::Sleeper;
 use lull_control::CoreSet;
 use lull_control::dispatcher::{Answer, Ask, Beat, CoreSpeed, Every, Ladder, Place, Seen, Supply};
 use lull_measure::Percentile;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The age at which a request moves to a fast core.
 const THRESHOLD: Nanos = Nanos::from_millis(10);
@@ -28,40 +28,6 @@ impl Dispatcher for MovesUp {
 
     fn adjust(&mut self, seen: &Seen) {
         self.0.lock().unwrap().push(*seen);
-    }
-}
-
-/// A thread that sleeps until this is dropped.
-struct Sleeper {
-    tid: i32,
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Sleeper {
-    fn new() -> Self {
-        let (end, ends) = channel::<()>();
-        let tid = Arc::new(AtomicI32::new(0));
-        let theirs = Arc::clone(&tid);
-        let thread = std::thread::spawn(move || {
-            theirs.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
-            let _ = ends.recv();
-        });
-        while tid.load(Ordering::Acquire) == 0 {
-            std::thread::yield_now();
-        }
-        Self { tid: tid.load(Ordering::Acquire), end: Some(end), thread: Some(thread) }
-    }
-
-    fn cores(&self) -> CoreSet {
-        affinity_of(self.tid).unwrap()
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        drop(self.end.take());
-        self.thread.take().unwrap().join().unwrap();
     }
 }
 
