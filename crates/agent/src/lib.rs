@@ -12,12 +12,14 @@
 //! The other modules are the parts of a run that programs use on their own: records
 //! ([`record`], [`recorded`]), cells of long computations ([`cells`]), the search's findings
 //! ([`tuning_store`]), sweeps ([`sweep`]) and their profiles ([`profile`]), comparisons
-//! ([`blocks`], [`proof`]), gates ([`admission`], [`library`]), the search for a server's load
+//! ([`blocks`], [`proof`]), gates ([`admission`], [`library`]),
+//! areas of cores for their clients ([`areas`]), the search for a server's load
 //! knee ([`load_knee`]), databases on temporary directories ([`temporary_database`]), and words
 //! for people ([`status`], [`text`]).
 
 pub mod admission;
 pub mod advice;
+pub mod areas;
 pub mod blocks;
 pub mod cells;
 pub mod config;

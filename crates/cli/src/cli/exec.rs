@@ -21,11 +21,11 @@ pub(crate) struct ExecArgs {
     /// cores and the dispatcher (docs/dispatch.md), or a dispatcher, such as eetl, with an
     /// --objective, on a machine whose kernel knows its core types. The server needs a
     /// thread, or a process, for each connection
-    #[arg(long, value_name = "FILE.toml|NAME", conflicts_with = "ebpf")]
+    #[arg(long, value_name = "FILE.toml|NAME", conflicts_with_all = ["ebpf", "areas"])]
     pub(crate) dispatch: Option<String>,
     /// Observe its sockets in the kernel (eBPF) instead of with a library, as for programs
     /// that a library cannot observe: latency, and no gate
-    #[arg(long, conflicts_with_all = ["mode", "concurrency", "wake"])]
+    #[arg(long, conflicts_with_all = ["mode", "concurrency", "wake", "areas"])]
     pub(crate) ebpf: bool,
     /// The server and its arguments
     #[arg(last = true, required = true)]
@@ -115,6 +115,15 @@ pub(crate) struct GateArgs {
     /// `client_class` in a config: 'name = "web", weight = 4, match = [{ user = "web" }]'
     #[arg(long = "client-class", value_name = "KEYS")]
     pub(crate) client_classes: Vec<String>,
+    /// Cores of the threads that serve a class of clients: fixed, 'client_class = "web",
+    /// cores = "0-3"', or by qos-wc, which moves cores to strict classes as long as lax ones
+    /// keep theirs: 'client_class = "web", connections = 16, objective = { p99 = "20ms" }'.
+    /// The server needs a thread, or a process, for each connection
+    #[arg(long = "area", value_name = "KEYS", requires = "client_classes")]
+    pub(crate) areas: Vec<String>,
+    /// A key of qos-wc, as in a config: period="100ms"
+    #[arg(long = "area-key", value_name = "KEY=VALUE", requires = "areas")]
+    pub(crate) area_keys: Vec<String>,
     /// How long one transaction counts as running, 1ms to 1s; it then runs on without a slot
     #[arg(long, default_value = "50ms")]
     pub(crate) slot_lease: Nanos,

@@ -42,6 +42,11 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
             );
             return Err(UsageError(what).into());
         }
+        if !args.gate.areas.is_empty() {
+            let what = "--environment cannot be used with --area: threads are in areas only while \
+                        `lull attach` runs";
+            return Err(UsageError(what.to_owned()).into());
+        }
         directory.write_rules(&rules)?;
         return print_environment(&library, &directory.page_path());
     }

@@ -1,6 +1,7 @@
 //! `lull exec`: a server under the on-call runtime.
 
 mod admission;
+mod areas;
 mod dispatch;
 mod gate;
 mod kernel;
@@ -60,6 +61,7 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     }
     check_waking(&settings, &rules, program)?;
     dispatch::check(args, program)?;
+    areas::check(args, program)?;
     let dispatching = Dispatching::new(args)?;
     let library = Library::write()?;
     let runtime = Runtime::start(&at_first(&args.gate, settings), &rules);
@@ -94,6 +96,10 @@ fn watch_sockets(
         }
         if args.dispatch.is_some() {
             let what = format!("{why}, so that its requests cannot be dispatched");
+            return Err(UsageError(what).into());
+        }
+        if !args.gate.areas.is_empty() {
+            let what = format!("{why}, so that its threads cannot have areas");
             return Err(UsageError(what).into());
         }
         say::notice(format_args!("{why}: the kernel watches its sockets instead"));

@@ -8,7 +8,8 @@
 //!
 //! Only threads that serve one connection each are moved. In a pool of threads, or an event loop, a
 //! thread serves whichever connection is ready: a connection whose thread changes shows that, and
-//! all threads of that process get their own cores back for good.
+//! all threads of that process get their own cores back for good. Threads that a moved thread has
+//! started have inherited its area; they get the cores of their process.
 //!
 //! The page is not trusted: a thread is moved only if the kernel says that it is one of a process
 //! which has mapped the page. A thread never runs on cores that it could not use before. It gets its
@@ -32,6 +33,8 @@ use std::sync::Arc;
 const FOREIGN_FOR: Nanos = Nanos::from_secs(1);
 /// Threads that are looked up at one reading; the others are looked up at the next ones.
 const LOOK_UPS_MAX: u32 = 32;
+/// Sets of cores that are remembered as given to threads.
+const GIVEN_MAX: usize = 1024;
 
 /// What the areas of a server have counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -60,6 +63,16 @@ struct Moved {
     set: CoreSet,
 }
 
+/// A process that has mapped the page.
+#[derive(Debug)]
+struct KnownServer {
+    process: ProcessId,
+    /// Threads that had other cores than the first one when it was found: they are its own.
+    pinned: BTreeSet<i32>,
+    /// Whether threads of it other than the first were moved.
+    has_threads: bool,
+}
+
 /// Moves the threads of a server to the areas of their clients' classes. It has no thread of its
 /// own.
 #[derive(Debug)]
@@ -74,7 +87,9 @@ pub struct ThreadAreas {
     /// Generation and thread of each connection at the last reading.
     served: BTreeMap<Id, (u32, u32)>,
     /// Processes that have mapped the page.
-    servers: BTreeMap<u32, ProcessId>,
+    servers: BTreeMap<u32, KnownServer>,
+    /// Cores that threads were given, as the kernel has them.
+    given: BTreeSet<CoreSet>,
     pools: BTreeSet<u32>,
     /// Threads that are not the server's, and when that was found.
     foreign: BTreeMap<i32, Nanos>,
@@ -84,8 +99,9 @@ pub struct ThreadAreas {
 }
 
 impl Moved {
-    fn new(process: u32, class: usize, own: CoreSet) -> Self {
-        Self { process, class, area: own.clone(), set: own.clone(), own }
+    /// A thread that has cores `present` now, and cores `own` without Lull.
+    fn new(process: u32, class: usize, own: CoreSet, present: CoreSet) -> Self {
+        Self { process, class, area: present.clone(), own, set: present }
     }
 
     /// Lets its thread run on those cores of an area that it may use. Returns `false` if there is
@@ -127,6 +143,7 @@ impl ThreadAreas {
             threads: BTreeMap::new(),
             served: BTreeMap::new(),
             servers: BTreeMap::new(),
+            given: BTreeSet::new(),
             pools: BTreeSet::new(),
             foreign: BTreeMap::new(),
             look_ups: 0,
@@ -244,7 +261,13 @@ impl ThreadAreas {
             return;
         }
         match thread.move_to(tid, area) {
-            Ok(true) => self.tally.moves += 1,
+            Ok(true) => {
+                self.tally.moves += 1;
+                if self.given.len() >= GIVEN_MAX {
+                    self.given.clear();
+                }
+                self.given.insert(thread.set.clone());
+            }
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
                 self.threads.remove(&tid);
             }
@@ -260,10 +283,7 @@ impl ThreadAreas {
             return false;
         }
         self.look_ups -= 1;
-        let own = (self.is_server(process) && is_thread_of(&self.roots, process, tid))
-            .then(|| affinity_of(tid).ok())
-            .flatten();
-        let Some(own) = own else {
+        let Some((own, present)) = self.find_cores(process, tid) else {
             // Only a hostile page names more.
             if self.foreign.len() >= CONNECTIONS {
                 self.foreign.clear();
@@ -272,21 +292,77 @@ impl ThreadAreas {
             return false;
         };
         self.foreign.remove(&tid);
-        self.threads.insert(tid, Moved::new(process, class, own));
+        self.threads.insert(tid, Moved::new(process, class, own, present));
         true
+    }
+
+    /// Returns the cores that a thread has without Lull, and those that it has now; `None` if it is
+    /// not the server's.
+    fn find_cores(&mut self, process: u32, tid: i32) -> Option<(CoreSet, CoreSet)> {
+        if !self.is_server(process) || !is_thread_of(&self.roots, process, tid) {
+            return None;
+        }
+        let first = i32::try_from(process).ok()?;
+        if let Some(server) = self.servers.get_mut(&process) {
+            server.has_threads |= tid != first;
+        }
+        let present = affinity_of(tid).ok()?;
+        let own = match self.has_inherited(process, tid, &present) {
+            true => affinity_of(first).ok()?,
+            false => present.clone(),
+        };
+        Some((own, present))
+    }
+
+    /// Whether a thread that was not moved has these cores because a moved thread has started it.
+    fn has_inherited(&self, process: u32, tid: i32, cores: &CoreSet) -> bool {
+        let is_pinned = |server: &KnownServer| server.pinned.contains(&tid);
+        process.cast_signed() != tid
+            && self.given.contains(cores)
+            && !self.servers.get(&process).is_some_and(is_pinned)
+    }
+
+    /// Gives threads that a moved thread has started the cores of their process. To be called once
+    /// in a while.
+    pub fn free_inherited(&self) {
+        for (process, server) in self.servers.iter().filter(|(_, server)| server.has_threads) {
+            let first = server.process.pid;
+            self.free_those(*process, first, threads(&self.roots, first));
+        }
+    }
+
+    /// Does so for some threads of a process, whose first thread is `first`.
+    fn free_those(&self, process: u32, first: i32, tids: impl Iterator<Item = i32>) {
+        let Ok(whole) = affinity_of(first) else { return };
+        for tid in tids.filter(|tid| !self.threads.contains_key(tid)) {
+            let has_inherited =
+                |cores: CoreSet| cores != whole && self.has_inherited(process, tid, &cores);
+            if affinity_of(tid).is_ok_and(has_inherited) {
+                // A thread that has ended meanwhile needs none.
+                let _ = set_affinity(tid, &whole);
+            }
+        }
     }
 
     /// Whether a process has mapped the page.
     fn is_server(&mut self, process: u32) -> bool {
-        if self.servers.get(&process).is_some_and(|known| known.facts(&self.roots).is_some()) {
+        let runs = |known: &KnownServer| known.process.facts(&self.roots).is_some();
+        if self.servers.get(&process).is_some_and(runs) {
             return true;
         }
-        let found = find_server(&self.runtime, &self.roots, process);
-        match found {
-            Some(found) => self.servers.insert(process, found),
-            None => self.servers.remove(&process),
+        let Some(found) = find_server(&self.runtime, &self.roots, process) else {
+            self.servers.remove(&process);
+            return false;
         };
-        found.is_some()
+        // Processes that have ended are not looked for.
+        if self.servers.len() >= CONNECTIONS {
+            self.servers.clear();
+        }
+        let whole = affinity_of(found.pid).ok();
+        let is_pinned = |tid: &i32| affinity_of(*tid).ok() != whole;
+        let pinned = threads(&self.roots, found.pid).filter(is_pinned).collect();
+        self.servers.insert(process, KnownServer { process: found, pinned, has_threads: false });
+        true
     }
 }
 
@@ -302,6 +378,13 @@ impl Drop for ThreadAreas {
 fn find_server(runtime: &Runtime, roots: &Roots, process: u32) -> Option<ProcessId> {
     let found = ProcessId::lookup(roots, i32::try_from(process).ok()?).ok()?;
     runtime.is_mapped_by(process, roots).then_some(found)
+}
+
+/// Returns the threads of a process.
+fn threads(roots: &Roots, process: i32) -> impl Iterator<Item = i32> + use<> {
+    let entries = std::fs::read_dir(roots.proc.join(format!("{process}/task")));
+    let entries = entries.into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// Whether a thread is one of this process.

@@ -23,7 +23,7 @@ pub(super) fn live_admission(
     let asked = objectives(&args.objectives)?;
     let post = Post {
         name: name.to_owned(),
-        keys: table(&args.keys)?,
+        keys: table("--key", &args.keys)?,
         closed,
         workers: workers(args.mode.map(|mode| mode == ExecMode::Epoll), &asked),
         asked,
@@ -40,11 +40,14 @@ fn seed() -> u64 {
     since.map_or(1, |since| u64::from(since.subsec_nanos()) ^ since.as_secs())
 }
 
-/// Keys as a config would have them, each in its argument.
-fn table(keys: &[String]) -> Result<toml::Table, UsageError> {
+/// Keys as a config would have them, each in an argument of this option.
+///
+/// # Errors
+/// What TOML makes of one.
+pub(super) fn table(option: &str, keys: &[String]) -> Result<toml::Table, UsageError> {
     let read = |key: &String| {
         let table: Result<toml::Table, _> = key.parse();
-        table.map_err(|error| UsageError(format!("--key {key}: {}", error.message())))
+        table.map_err(|error| UsageError(format!("{option} {key}: {}", error.message())))
     };
     let mut all = toml::Table::new();
     for key in keys {
@@ -72,10 +75,10 @@ mod tests {
     #[test]
     fn keys_are_those_of_a_config_and_a_slip_is_told_as_it_was_written() {
         let keys = ["goal=\"tail\"", "rounds=5"].map(str::to_owned);
-        let table = table(&keys).unwrap();
+        let table = table("--key", &keys).unwrap();
         assert_eq!(table["rounds"].as_integer(), Some(5));
         assert_eq!(table["goal"].as_str(), Some("tail"));
-        let error = super::table(&["goal=tail".to_owned()]).unwrap_err().0;
+        let error = super::table("--key", &["goal=tail".to_owned()]).unwrap_err().0;
         assert!(error.starts_with("--key goal=tail: "), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! The results of `lull exec` and `lull attach`, as text and as JSON.
 
+use super::areas::AreasResult;
 use super::dispatch::DispatchResult;
 use crate::say;
 use lull_host::Roots;
@@ -65,6 +66,8 @@ pub(super) struct ExecResult {
     waits_by_account: Vec<AccountResult>,
     /// What dispatching its requests to cores has counted, if they were dispatched.
     pub(super) dispatch: Option<DispatchResult>,
+    /// The areas of cores of its clients' classes, if it has any.
+    pub(super) areas: Option<AreasResult>,
     by_connection: Vec<ConnectionResult>,
 }
 
@@ -241,6 +244,7 @@ impl Seen {
             client_classes: ClassResult::all(&classes),
             waits_by_account: AccountResult::all(&runtime.account_waits()),
             dispatch: None,
+            areas: None,
             name: self.name,
         }
     }
@@ -396,6 +400,9 @@ impl fmt::Display for ExecResult {
         for account in &self.waits_by_account {
             write!(out, "\n  account {account}")?;
         }
+        if let Some(areas) = &self.areas {
+            write!(out, "{areas}")?;
+        }
         if self.connections_turned_away > 0 {
             write!(out, "\n  {} connections found no room", self.connections_turned_away)?;
         }
@@ -442,6 +449,7 @@ mod tests {
             client_classes: Vec::new(),
             waits_by_account: vec![account],
             dispatch: None,
+            areas: None,
             by_connection: Vec::new(),
         }
     }

@@ -1,6 +1,7 @@
 //! Observation of a server: statistics are summed, and an admission controller decides.
 
 use super::admission::live_admission;
+use super::areas::ServerAreas;
 use super::dispatch::DispatchResult;
 use super::result::Seen;
 use crate::cli::GateArgs;
@@ -22,6 +23,7 @@ pub(in crate::commands) fn at_first(args: &GateArgs, settings: Settings) -> Sett
 pub(in crate::commands) struct Watching {
     seen: Seen,
     admission: Option<LiveAdmission>,
+    areas: Option<ServerAreas>,
     /// Since when an operator bypasses a gate that has no admission controller.
     bypassed_since_s: Option<u64>,
     /// Whether the gate may close, and no connection was found that it does not apply to.
@@ -36,7 +38,8 @@ impl Watching {
     /// closes the gate; `name` names the server unless the options do.
     ///
     /// # Errors
-    /// If the admission controller does not exist or does not fit the gate; the kernel's error.
+    /// If the admission controller does not exist or does not fit the gate; if areas do not; the
+    /// kernel's error.
     pub(in crate::commands) fn new(
         args: &GateArgs,
         name: &str,
@@ -44,10 +47,12 @@ impl Watching {
         closed: Settings,
     ) -> anyhow::Result<Self> {
         let admission = live_admission(args, runtime, closed)?;
+        let areas = ServerAreas::start(args, runtime)?;
         let seen = Seen::new(args.name.as_deref().unwrap_or(name), runtime)?;
         let may_gate = closed.mode.gates();
-        let (bypassed_since_s, begun, json) = (None, Instant::now(), args.json);
-        Ok(Self { seen, admission, bypassed_since_s, may_gate, begun, json, dispatch: None })
+        let (begun, json) = (Instant::now(), args.json);
+        let (bypassed_since_s, dispatch) = (None, None);
+        Ok(Self { seen, admission, areas, bypassed_since_s, may_gate, begun, json, dispatch })
     }
 
     /// Adds what the dispatching of its requests has counted to the results.
@@ -58,6 +63,9 @@ impl Watching {
     /// Observes the server if an observation is due; returns the time of the next one.
     pub(in crate::commands) fn attend(&mut self, runtime: &Runtime) -> Instant {
         let reading = self.seen.attend(runtime);
+        if let Some(areas) = &mut self.areas {
+            areas.attend();
+        }
         if self.may_gate && self.seen.has_shared() {
             self.may_gate = false;
             say::notice(
@@ -92,6 +100,7 @@ impl Watching {
     pub(in crate::commands) fn finish(self, runtime: &Runtime) -> anyhow::Result<()> {
         let mut result = self.seen.finish(runtime, self.begun.elapsed());
         result.dispatch = self.dispatch;
+        result.areas = self.areas.map(ServerAreas::finish);
         if self.json {
             return crate::commands::print_json(&result);
         }

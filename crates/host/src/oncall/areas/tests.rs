@@ -153,6 +153,29 @@ fn a_thread_never_runs_on_cores_that_it_could_not_use_before() {
 }
 
 #[test]
+fn a_thread_that_a_moved_one_has_started_gets_the_cores_of_its_process() {
+    let Some(mut scene) = Scene::new() else { return };
+    let [moved, started, pinned] = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
+    set_affinity(pinned.tid, &scene.first).unwrap();
+    scene.step(&[served(0, moved.tid, 0)]);
+    // It would inherit the area of the thread that starts it.
+    set_affinity(started.tid, &scene.first).unwrap();
+    // Not all threads of this process: other tests have some.
+    let own = std::process::id();
+    let tids = [moved.tid, started.tid, pinned.tid];
+    scene.areas.free_those(own, own.cast_signed(), tids.into_iter());
+    let whole = affinity_of(own.cast_signed()).unwrap();
+    assert_eq!([started.cores(), moved.cores()], [whole.clone(), scene.first.clone()]);
+    assert_eq!(pinned.cores(), scene.first, "its owner had pinned it before");
+    // It serves a connection before it is found.
+    set_affinity(started.tid, &scene.first).unwrap();
+    scene.step(&[served(0, moved.tid, 0), served(1, started.tid, 1)]);
+    assert_eq!(started.cores(), scene.second);
+    scene.step(&[]);
+    assert_eq!(started.cores(), whole);
+}
+
+#[test]
 fn cores_that_another_program_has_set_meanwhile_stay() {
     let Some(mut scene) = Scene::new() else { return };
     let threads = [Sleeper::new(), Sleeper::new()];

@@ -1,0 +1,206 @@
+//! Decides on the cores of each class of clients: they are fixed, or `qos-wc` sees each class as
+//! an app.
+
+use super::{POLICY, Wants};
+use lull_control::{
+    AppId, AppSeen, AppSpec, Class, CoreSet, Knob, LatencySeen, Machine, Observation, Plan, Policy,
+    Rng, Setting,
+};
+use lull_host::oncall::ConnectionSeen;
+use lull_host::sys::sched::affinity_of;
+use lull_measure::{Latency, Missing, Nanos};
+use lull_policies::POLICIES;
+use rand::SeedableRng;
+
+/// Time between two observations that the policy is shown.
+const EPOCH: Nanos = Nanos::from_millis(100);
+
+/// The areas of all classes, and what decides on them.
+pub(super) struct Decider {
+    areas: Vec<Option<CoreSet>>,
+    policy: Option<ClassPolicy>,
+}
+
+/// A policy that sees each class of clients as an app.
+struct ClassPolicy {
+    policy: Box<dyn Policy>,
+    rng: Rng,
+    windows: Vec<Window>,
+    /// When the windows and the first one began.
+    last: Option<Nanos>,
+    begun: Nanos,
+}
+
+/// What was seen of one class since the last observation.
+#[derive(Debug, Default)]
+struct Window {
+    latency: Latency,
+    /// Queries under way at the last reading, and the age of the oldest.
+    outstanding: u64,
+    oldest: Option<Nanos>,
+    /// Queries under way at the last observation.
+    were_outstanding: u64,
+}
+
+impl Decider {
+    /// Returns a decider for classes with these names, of which some want something.
+    ///
+    /// # Errors
+    /// A core that the machine does not have; what the policy makes of its keys or the cores.
+    pub(super) fn new(
+        classes: &[String],
+        wants: &[Option<Wants>],
+        keys: &toml::Table,
+        machine: Machine,
+    ) -> Result<Self, String> {
+        let by_policy = wants.iter().flatten().any(|one| matches!(one, Wants::Objective { .. }));
+        if by_policy {
+            let own = affinity_of(rustix::thread::gettid().as_raw_nonzero().get())
+                .map_err(|error| format!("the cores of this process are not known: {error}"))?;
+            let machine = machine.restricted_to(&own);
+            return Self::by_policy(classes, wants, keys, &machine);
+        }
+        let all = machine.all_cores();
+        let cores = |wanted: &Option<Wants>| match wanted {
+            Some(Wants::Cores(cores)) => Some(cores.clone()),
+            Some(Wants::Objective { .. }) | None => None,
+        };
+        let areas: Vec<Option<CoreSet>> = wants.iter().map(cores).collect();
+        let unknown = areas.iter().flatten().find(|cores| !cores.is_subset(&all)).cloned();
+        if let Some(cores) = unknown {
+            return Err(format!("cores {cores}: this machine has {all}"));
+        }
+        Ok(Self { areas, policy: None })
+    }
+
+    /// As [`Decider::new`], by the policy on the cores of this machine.
+    pub(super) fn by_policy(
+        classes: &[String],
+        wants: &[Option<Wants>],
+        keys: &toml::Table,
+        machine: &Machine,
+    ) -> Result<Self, String> {
+        let apps: Vec<AppSpec> =
+            classes.iter().zip(wants).map(|(name, wanted)| app(name, wanted.as_ref())).collect();
+        let policy = POLICIES
+            .build(POLICY, keys, machine, &apps)
+            .map_err(|error| format!("{POLICY}: {error}"))?;
+        let policy = ClassPolicy {
+            policy,
+            // It draws nothing.
+            rng: Rng::seed_from_u64(1),
+            windows: classes.iter().map(|_| Window::default()).collect(),
+            last: None,
+            begun: Nanos::ZERO,
+        };
+        Ok(Self { areas: vec![None; classes.len()], policy: Some(policy) })
+    }
+
+    /// Returns what decides.
+    pub(super) const fn name(&self) -> &'static str {
+        if self.policy.is_some() { POLICY } else { "fixed" }
+    }
+
+    /// Returns the area of each class; `None` for its threads' own cores.
+    pub(super) fn areas(&self) -> &[Option<CoreSet>] {
+        &self.areas
+    }
+
+    /// Takes in what was seen of the connections since the last call. Returns the reason if areas
+    /// have changed. While the gate is bypassed, threads are in no area, so that nothing is learned
+    /// or decided.
+    pub(super) fn look(
+        &mut self,
+        now: Nanos,
+        connections: &[ConnectionSeen],
+        is_bypassed: bool,
+    ) -> Option<String> {
+        let policy = self.policy.as_mut()?;
+        if is_bypassed {
+            policy.forget(now);
+            return None;
+        }
+        policy.take_in(connections);
+        let plan = policy.decide(now)?;
+        let mut reason = None;
+        for (at, area) in self.areas.iter_mut().enumerate() {
+            let knob = Knob::Cores(AppId(at as u16));
+            let Some(Setting::Cores(_, cores)) = plan.setting(knob) else { continue };
+            if area.as_ref() != Some(cores) {
+                *area = Some(cores.clone());
+                let step = plan.steps().find(|step| step.setting.knob() == knob);
+                reason = step.map(|step| step.reason.to_string());
+            }
+        }
+        reason
+    }
+}
+
+/// Returns a class of clients as the policy sees it.
+fn app(name: &str, wanted: Option<&Wants>) -> AppSpec {
+    let Some(Wants::Objective { connections, objective }) = wanted else {
+        return AppSpec::best_effort(name);
+    };
+    let class = if objective.minds_latency() { Class::LatencyCritical } else { Class::BestEffort };
+    AppSpec {
+        class,
+        objectives: vec![*objective],
+        threads: Some(*connections),
+        ..AppSpec::best_effort(name)
+    }
+}
+
+impl ClassPolicy {
+    /// Forgets what was seen since the last observation.
+    fn forget(&mut self, now: Nanos) {
+        for window in &mut self.windows {
+            *window = Window::default();
+        }
+        self.last = Some(now);
+    }
+
+    fn take_in(&mut self, connections: &[ConnectionSeen]) {
+        for window in &mut self.windows {
+            (window.outstanding, window.oldest) = (0, None);
+        }
+        for one in connections {
+            // A client that bypasses the gate is in none.
+            let Some(window) = self.windows.get_mut(one.client_class) else { continue };
+            one.latency.add_to(&mut window.latency);
+            window.outstanding += u64::from(one.pending.is_some());
+            window.oldest = window.oldest.max(one.pending);
+        }
+    }
+
+    /// Returns the plan of the policy if an observation is due.
+    fn decide(&mut self, now: Nanos) -> Option<Plan> {
+        let Some(last) = self.last else {
+            (self.last, self.begun) = (Some(now), now);
+            return None;
+        };
+        let epoch = now.saturating_sub(last);
+        if epoch < EPOCH {
+            return None;
+        }
+        self.last = Some(now);
+        let missing = Missing::because("it is not read of a class of clients");
+        let app = |window: &mut Window| AppSeen {
+            alive: true,
+            latency: Ok(window.take(epoch)),
+            ..AppSeen::unknown(&missing)
+        };
+        let apps = self.windows.iter_mut().map(app).collect();
+        let time = now.saturating_sub(self.begun);
+        let seen = Observation { apps, ..Observation::unknown(time, epoch, &missing) };
+        Some(self.policy.decide(&seen, &mut self.rng))
+    }
+}
+
+impl Window {
+    /// Returns what was seen in a span, and begins the next.
+    fn take(&mut self, span: Nanos) -> LatencySeen {
+        let latency = std::mem::take(&mut self.latency);
+        let before = std::mem::replace(&mut self.were_outstanding, self.outstanding);
+        LatencySeen::on_server(latency, span, (self.outstanding, self.oldest), before)
+    }
+}
