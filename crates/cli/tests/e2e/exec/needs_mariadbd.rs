@@ -1,6 +1,7 @@
 //! MariaDB: a thread for each connection, transactions, locks.
 
 mod advise;
+pub(super) mod areas;
 mod attach;
 pub(super) mod classes;
 mod dispatched;

@@ -4,11 +4,13 @@ mod needs_openssl;
 mod owner;
 mod statements;
 
+use super::needs_mariadbd::areas::{on_two_cores, two_cores};
 use super::needs_mariadbd::classes::{WEB_AND_BATCH, assert_shares, of_client_class};
 use super::{Server, of_class};
 use crate::support::agent::Agent;
 use crate::support::scene::Scene;
-use crate::support::{free_port, is_root, wait_for};
+use crate::support::threads::cores_of;
+use crate::support::{free_port, is_root, skip, wait_for};
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -226,6 +228,33 @@ fn an_application_that_renames_itself_changes_its_class() {
     wait_for("its user's class after an error", || (of("web"), of("report")) == (1, 0));
     drop(input);
     assert!(psql.wait().unwrap().success());
+}
+
+#[test]
+fn a_process_runs_in_the_area_of_its_clients_class_until_its_client_is_gone() {
+    let Some(cores) = two_cores() else { return skip("a machine with two cores") };
+    let options = on_two_cores(&cores);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let (database, _scene) = Database::start(&options);
+    add_users(&database);
+    let mut psql = Command::new(program("psql"));
+    psql.args(["-h", "127.0.0.1", "-U", "web", "-p", &database.port, "postgres"]);
+    let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut input = psql.stdin.take().unwrap();
+    writeln!(input, "select 1;").unwrap();
+    let mut backend = None;
+    wait_for("its client", || {
+        let pid = database.sql("select pid from pg_stat_activity where usename = 'web'");
+        backend = pid.trim().parse().ok();
+        backend.is_some()
+    });
+    let backend: i32 = backend.unwrap();
+    wait_for("its process on the core of `web`", || cores_of(backend) == cores[0]);
+    drop(input);
+    assert!(psql.wait().unwrap().success());
+    let seen = database.server.seen();
+    let areas = &seen["areas"];
+    assert!(areas["moves"].as_u64() >= Some(1) && areas["pools"] == 0, "{areas}");
 }
 
 #[test]

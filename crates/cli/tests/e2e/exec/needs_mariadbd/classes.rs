@@ -47,7 +47,7 @@ pub(in crate::exec) fn assert_shares(mut state: impl FnMut() -> Value) {
 }
 
 /// Clients that are ended with the test.
-struct Clients(Vec<Child>);
+pub(super) struct Clients(Vec<Child>);
 
 impl Drop for Clients {
     fn drop(&mut self) {
@@ -59,14 +59,14 @@ impl Drop for Clients {
 }
 
 impl Database {
-    fn add_users(&self) {
+    pub(super) fn add_users(&self) {
         for user in ["web", "batch"] {
             self.admin(&format!("create user {user}; grant all on sbtest.* to {user}"));
         }
     }
 
     /// Clients of a user, each with many short transactions.
-    fn crowd(&self, user: &str, clients: usize) -> Clients {
+    pub(super) fn crowd(&self, user: &str, clients: usize) -> Clients {
         let client = |_| {
             let port = format!("--port={}", self.server.port);
             let mut client = Command::new("mariadb");
@@ -138,7 +138,7 @@ fn a_run_has_its_classes_of_clients_in_metrics_and_record() {
 }
 
 /// A connection that a test speaks itself, to change its user.
-struct Session(TcpStream);
+pub(super) struct Session(TcpStream);
 
 const PROTOCOL_41: u32 = 0x200;
 const SECURE_CONNECTION: u32 = 0x8000;
@@ -148,7 +148,7 @@ const CONNECT_ATTRS: u32 = 1 << 20;
 const PLUGIN: &[u8] = b"mysql_native_password\0";
 
 impl Session {
-    fn log_in(port: u16, user: &str, program: &str) -> Self {
+    pub(super) fn log_in(port: u16, user: &str, program: &str) -> Self {
         let mut session = Self(TcpStream::connect(("127.0.0.1", port)).unwrap());
         session.read();
         let capabilities =
@@ -176,13 +176,13 @@ impl Session {
         [&[pair.len() as u8][..], &pair].concat()
     }
 
-    fn change_user(&mut self, user: &str, program: &str) {
+    pub(super) fn change_user(&mut self, user: &str, program: &str) {
         let names = Self::names(user, &45_u16.to_le_bytes());
         let change = [&[0x11], &names[..], PLUGIN, &Self::attributes(program)].concat();
         self.send(0, &change);
     }
 
-    fn query(&mut self, sql: &str) {
+    pub(super) fn query(&mut self, sql: &str) {
         self.send(0, &[&[3], sql.as_bytes()].concat());
     }
 

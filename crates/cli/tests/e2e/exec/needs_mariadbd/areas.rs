@@ -1,0 +1,183 @@
+//! Areas of cores for classes of clients: which threads run where, and that all get their own
+//! cores back.
+
+use super::attach::{attached, free};
+use super::classes::{Session, WEB_AND_BATCH};
+use super::gate::gate;
+use super::*;
+use crate::support::skip;
+use crate::support::threads::{cores_of, threads};
+
+/// The first and the last core of this process; `None` on a machine with one.
+pub(in crate::exec) fn two_cores() -> Option<[String; 2]> {
+    let all = cores_of(std::process::id().cast_signed());
+    let each: Vec<&str> = all.split([',', '-']).collect();
+    let [first, .., last] = each.as_slice() else { return None };
+    Some([(*first).to_owned(), (*last).to_owned()])
+}
+
+/// Options for two classes, the first on core `web` and the second on core `batch`.
+pub(in crate::exec) fn on_two_cores([web, batch]: &[String; 2]) -> Vec<String> {
+    let area = |class: &str, core: &str| format!("client_class = \"{class}\", cores = \"{core}\"");
+    let areas = ["--area".to_owned(), area("web", web), "--area".to_owned(), area("batch", batch)];
+    WEB_AND_BATCH.map(str::to_owned).into_iter().chain(areas).collect()
+}
+
+fn words(options: &[String]) -> Vec<&str> {
+    options.iter().map(String::as_str).collect()
+}
+
+/// How many threads of a process may run on these cores only.
+fn on(pid: i32, cores: &str) -> usize {
+    threads(pid).values().filter(|thread| thread.cores == cores).count()
+}
+
+/// Waits until all threads of a database have the cores of its first one.
+fn wait_for_all_on_own_cores(pid: i32) {
+    let all = cores_of(pid);
+    wait_for("all threads on their own cores", || {
+        threads(pid).values().all(|thread| thread.cores == all)
+    });
+}
+
+#[test]
+fn a_thread_runs_in_the_area_of_its_clients_class_until_that_changes_or_an_operator_ends_it() {
+    let scene = Scene::new();
+    let Some(cores) = two_cores() else { return skip("a machine with two cores") };
+    let database = Database::start(&scene, &words(&on_two_cores(&cores)));
+    let (pid, [web, batch]) = (database.pid(), &cores);
+    database.add_users();
+    let mut session = Session::log_in(database.server.port, "web", "shop");
+    session.query("do 1");
+    wait_for("its thread on the core of `web`", || on(pid, web) == 1);
+    session.change_user("batch", "shop");
+    session.query("do 1");
+    wait_for("its thread on the core of `batch`", || (on(pid, web), on(pid, batch)) == (0, 1));
+    gate(&scene, "off", &pid.to_string());
+    wait_for_all_on_own_cores(pid);
+    gate(&scene, "on", &pid.to_string());
+    wait_for("its thread on its core again", || on(pid, batch) == 1);
+    drop(session);
+    wait_for_all_on_own_cores(pid);
+    let seen = database.server.seen();
+    let areas = &seen["areas"];
+    assert!(areas["by"] == "fixed" && areas["moves"].as_u64() >= Some(3), "{areas}");
+    assert_eq!((&areas["refused"], &areas["pools"]), (&0.into(), &0.into()), "{areas}");
+    let classes = areas["classes"].as_array().unwrap();
+    let of_web = classes.iter().find(|class| class["client_class"] == "web").unwrap();
+    assert_eq!((of_web["cores"].as_str(), &of_web["threads_most"]), (Some(&**web), &1.into()));
+}
+
+#[test]
+fn qos_wc_divides_the_cores_between_a_class_with_an_objective_and_the_others() {
+    let scene = Scene::new();
+    let Some(cores) = two_cores() else { return skip("a machine with two cores") };
+    let area = "client_class = \"web\", connections = 4, objective = { p95 = \"20ms\" }";
+    // Its profile is given, so that nothing is tried out first.
+    let profile = format!("profile = {:?}", vec![100.0; crate::support::cores()]);
+    let options = [&WEB_AND_BATCH[..], &["--area", area, "--area-key", &profile]].concat();
+    let database = Database::start(&scene, &options);
+    let pid = database.pid();
+    database.add_users();
+    let mut sessions = ["web", "batch"].map(|user| {
+        let mut session = Session::log_in(database.server.port, user, "shop");
+        session.query("do 1");
+        session
+    });
+    // The strictest class has the first cores, and the others the last.
+    let [_, last] = &cores;
+    wait_for("the thread of `batch` on the last core", || on(pid, last) >= 1);
+    let all = cores_of(pid);
+    let elsewhere = |cores: &str| cores != all && cores != last.as_str();
+    wait_for("the thread of `web` on other cores", || {
+        sessions.iter_mut().for_each(|session| session.query("do 1"));
+        threads(pid).values().any(|thread| elsewhere(&thread.cores))
+    });
+    drop(sessions);
+    wait_for_all_on_own_cores(pid);
+    let seen = database.server.seen();
+    assert_eq!(seen["areas"]["by"], "qos-wc", "{}", seen["areas"]);
+}
+
+#[test]
+fn threads_get_their_cores_back_when_the_agent_is_killed_and_when_the_next_one_attaches() {
+    let scene = Scene::new();
+    let Some(cores) = two_cores() else { return skip("a machine with two cores") };
+    let options = on_two_cores(&cores);
+    let database = free(&scene);
+    let pid = database.pid();
+    database.add_users();
+    let mut session = Session::log_in(database.server.port, "web", "shop");
+    let agent = attached(&scene, &words(&options));
+    session.query("do 1");
+    wait_for("its thread in its area", || on(pid, &cores[0]) == 1);
+    // The next agent, which has no areas, comes before the library would do anything.
+    agent.signal(Signal::KILL);
+    drop(agent);
+    let agent = attached(&scene, &[]);
+    wait_for_all_on_own_cores(pid);
+    agent.interrupt().well();
+    let agent = attached(&scene, &words(&options));
+    session.query("do 1");
+    wait_for("its thread in its area", || on(pid, &cores[0]) == 1);
+    agent.signal(Signal::KILL);
+    drop(agent);
+    // No agent is left: the library does it at a query, once the heartbeat is old.
+    wait_for("its thread on its own cores", || {
+        session.query("do 1");
+        on(pid, &cores[0]) == 0
+    });
+    wait_for_all_on_own_cores(pid);
+}
+
+#[test]
+fn a_pool_of_threads_is_left_alone() {
+    let scene = Scene::new();
+    let Some(cores) = two_cores() else { return skip("a machine with two cores") };
+    let options = on_two_cores(&cores);
+    let words = words(&options);
+    let pool = ["--", "mariadbd", "--thread-handling=pool-of-threads"];
+    scene.run(&[&["exec"][..], &words, &pool].concat()).refused(2, "of several classes");
+    scene.run(&[&["exec"][..], &words, &["--", "redis-server"]].concat()).refused(2, "event loop");
+    // It cannot be known beforehand of a file of options.
+    let file = scene.write("pool.cnf", "[mariadbd]\nthread_handling = pool-of-threads\n");
+    let (command, port) = installed(&scene);
+    let file = format!("--defaults-file={}", file.display());
+    let command: Vec<&str> = command
+        .iter()
+        .map(|word| if word == "--no-defaults" { file.as_str() } else { word.as_str() })
+        .collect();
+    let server = Server::start(&scene, &words, &command, port);
+    let mut database = Database::from_server(&scene, server);
+    database.add_users();
+    let pid = database.pid();
+    // Many at a time, so that a connection has one thread after the other.
+    let clients = (database.crowd("web", 8), database.crowd("batch", 8));
+    let agent = database.server.agent.as_mut().unwrap();
+    agent.wait_until_said("threads of the server serve several connections each");
+    wait_for("no thread in an area", || on(pid, &cores[0]) + on(pid, &cores[1]) == 0);
+    drop(clients);
+    let seen = database.server.seen();
+    assert_eq!(seen["areas"]["pools"], 1, "{}", seen["areas"]);
+}
+
+#[test]
+fn areas_that_make_no_sense_are_refused_with_the_reason() {
+    let scene = Scene::new();
+    let [class, web, ..] = WEB_AND_BATCH;
+    let refused = |options: &[&str], why: &str| {
+        let arguments = [&["exec"][..], options, &["--", "true"]].concat();
+        scene.run(&arguments).refused(2, why);
+    };
+    let fixed = "client_class = \"web\", cores = \"0\"";
+    refused(&["--area", fixed], "--client-class");
+    refused(&[class, web, "--area", "client_class = \"web\""], "needs cores");
+    refused(&[class, web, "--area", "client_class = \"shop\", cores = \"0\""], "no class");
+    refused(&[class, web, "--area", "client_class = \"web\", core = \"0\""], "unknown field");
+    refused(&[class, web, "--area", "client_class = \"web\", cores = \"65000\""], "machine has");
+    refused(&[class, web, "--area", fixed, "--area-key", "period=1"], "keys are for");
+    refused(&[class, web, "--area", fixed, "--dispatch", "eetl"], "cannot be used with");
+    refused(&[class, web, "--area", fixed, "--ebpf"], "cannot be used with");
+    let attach = ["attach", "page", "--environment", class, web, "--area", fixed];
+    scene.run(&attach).refused(2, "only while");
+}
