@@ -1,5 +1,5 @@
-//! A class of clients with nine tenths of the turns, or with a promise to each of its connections,
-//! beside many others: what it gains, and what is left to the others.
+//! A class of clients with nine tenths of the turns, also on cores of its own, or with a promise to
+//! each of its connections, beside many others: what it gains, and what is left to the others.
 
 use super::super::stats::{Summary, interleave};
 use super::Report;
@@ -58,9 +58,23 @@ const UTSLO: Setting = Setting {
     options: &["--extra-port=27619", "--extra-max-connections=8"],
 };
 
+/// The same weights, and areas of cores that `qos-wc` draws.
+const AREAS: Setting = Setting {
+    name: "classes 9:1 and areas, cap 16",
+    exec: Some(&[
+        "--concurrency",
+        "16",
+        "--client-class",
+        "name = \"few\", weight = 9, match = [{ port = 27620 }]",
+        "--area",
+        "client_class = \"few\", connections = 4, objective = { p95 = \"20ms\" }",
+    ]),
+    options: &["--extra-port=27620", "--extra-max-connections=8"],
+};
+
 /// In the order of the rows. All servers run at a time, so that each has a port of its own for
 /// the class.
-const SETTINGS: [Setting; 4] = [CAP_16, CLASSES, PSLO, UTSLO];
+const SETTINGS: [Setting; 5] = [CAP_16, CLASSES, PSLO, UTSLO, AREAS];
 
 /// What [`UTSLO`] promises.
 const DISENGAGEMENT: f64 = 0.001;
@@ -126,14 +140,14 @@ pub(super) fn measure_query(lull: &Path, root: &Path, report: &mut Report) -> Re
 pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let place = tempfile::tempdir()?;
     let servers = database::start_in_memory(lull, place.path(), &SETTINGS)?;
-    for server in servers.iter().filter(|server| [PSLO, UTSLO].contains(&server.setting())) {
+    for server in servers.iter().filter(|server| [PSLO, UTSLO, AREAS].contains(&server.setting())) {
         run(server, SETTLING_S)?;
     }
     let seen = in_turn(ROUNDS, &SETTINGS, &servers, |server| run(server, RUN_S))?;
     for (setting, seen) in SETTINGS.iter().zip(&seen) {
         figures(setting, seen, report);
     }
-    let [capped, classed, pslo, utslo] = seen.as_slice() else { return Ok(()) };
+    let [capped, classed, pslo, utslo, areas] = seen.as_slice() else { return Ok(()) };
     let pairs = classed.iter().zip(capped);
     let tail =
         pairs.map(|(one, other)| one.promised.quantile_ms(0.99) / other.promised.quantile_ms(0.99));
@@ -148,15 +162,31 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
         let what = format!("others: queries/s, {what} / cap 16");
         report.bounded(&what, Summary::new(left), "ratio", LEFT_MIN..=f64::INFINITY);
     }
+    compare_areas(classed, areas, report);
     report.note(format!(
         "MariaDB in memory, sysbench on the same cores: {} connections with {} (rows `promised`) \
          beside {} with {}. The former are a class by the port that they come through: with a \
-         weight of 9, or each with a promise of a p95 of {BOUND_MS} ms (pslo) or of at most \
+         weight of 9, also with areas of cores by qos-wc (a p95 of {BOUND_MS} ms for the few, \
+         nothing for the others), or each with a promise of that p95 (pslo) or of at most \
          {DISENGAGEMENT} of its users that waiting drives away (utslo). {ROUNDS} rounds of {RUN_S} \
          s in turn after one to warm up.",
         PROMISED.connections, PROMISED.script, OTHERS.connections, OTHERS.script
     ));
     Ok(())
+}
+
+/// What areas change where the few have nine tenths of the turns already. Where cores are few, they
+/// cost the others throughput: a core of the few is idle whenever they are.
+fn compare_areas(classed: &[Both], areas: &[Both], report: &mut Report) {
+    let pairs = || areas.iter().zip(classed);
+    let tail = pairs()
+        .map(|(one, other)| one.promised.quantile_ms(0.99) / other.promised.quantile_ms(0.99));
+    report.reported("few: p99, classes and areas / classes", Summary::new(tail), "ratio");
+    let late = Summary::new(areas.iter().map(|one| one.promised.quantile_ms(0.95)));
+    report.bounded("few: p95, classes and areas", late, "ms", 0.0..=BOUND_MS);
+    let left = pairs().map(|(one, other)| one.others.queries_per_s / other.others.queries_per_s);
+    let what = "others: queries/s, classes and areas / classes";
+    report.reported(what, Summary::new(left), "ratio");
 }
 
 /// The share of users that the latencies of a run drive away.
