@@ -12,8 +12,8 @@
 //! started have inherited its area; they get the cores of their process.
 //!
 //! The page is not trusted: a thread is moved only if the kernel says that it is one of a process
-//! which has mapped the page. A thread never runs on cores that it could not use before. It gets its
-//! own cores back when its connection is closed, when an operator bypasses the gate, and at the
+//! which has mapped the page. A thread never runs on cores that it could not use before. It gets
+//! its own cores back when its connection is closed, when an operator bypasses the gate, and at the
 //! end, unless another program has changed them since. If the agent is killed, the library gives a
 //! thread those that its process began with at its next query, and the next agent gives back the
 //! rest (`give_back`).
