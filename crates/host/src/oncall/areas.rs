@@ -55,7 +55,7 @@ struct Moved {
     process: u32,
     /// The number of its client's class.
     class: usize,
-    /// The area that was asked for last.
+    /// The area that it was moved to last, or the cores that it was found with.
     area: CoreSet,
     /// The cores that it had before Lull moved it.
     own: CoreSet,
