@@ -101,6 +101,34 @@ fn two_users_share_a_saturated_gate_by_their_weights_and_neither_starves() {
 }
 
 #[test]
+fn a_class_with_a_promise_waits_for_less_time_than_others_behind_pslo_and_utslo() {
+    for (admission, objective) in [("pslo", "p95 = \"20ms\""), ("utslo", "disengagement = 0.001")] {
+        let scene = Scene::new();
+        let promise =
+            format!("client_class = \"web\", connections = 2, objective = {{ {objective} }}");
+        let class = r#"name = "web", match = [{ user = "web" }]"#;
+        let gate_options = ["--concurrency", admission, "--key", "cap=1", "--promise", &promise];
+        let options = [&gate_options[..], &["--client-class", class]].concat();
+        let database = Database::start(&scene, &options);
+        database.add_users();
+        let pid = database.pid().to_string();
+        let clients = (database.crowd("web", 2), database.crowd("batch", 12));
+        wait_for("waits of both classes", || {
+            let state = gate(&scene, "status", &pid);
+            ["web", "others"].iter().all(|class| of_client_class(&state, class, "waits") >= 100)
+        });
+        drop(clients);
+        let seen = database.server.seen();
+        let median = |class: &str| {
+            let classes = seen["client_classes"].as_array().unwrap();
+            let found = classes.iter().find(|one| one["name"] == class).unwrap();
+            found["wait"]["p50_seconds"].as_f64().unwrap()
+        };
+        assert!(median("web") < median("others"), "{admission}: {}", seen["client_classes"]);
+    }
+}
+
+#[test]
 fn a_run_has_its_classes_of_clients_in_metrics_and_record() {
     let scene = Scene::new();
     let classes = "concurrency = { name = \"manual\", cap = 2 }\n\
