@@ -16,7 +16,7 @@
 //! its own cores back when its connection is closed, when an operator bypasses the gate, and at the
 //! end, unless another program has changed them since. If the agent is killed, the library gives a
 //! thread those that its process began with at its next query, and the next agent gives back the
-//! rest (`give_back`).
+//! rest (`give_back`). An agent that was only stopped moves its threads again.
 
 use super::{ConnectionSeen, Runtime};
 use crate::Roots;
@@ -33,6 +33,9 @@ use std::sync::Arc;
 const FOREIGN_FOR: Nanos = Nanos::from_secs(1);
 /// Threads that are looked up at one reading; the others are looked up at the next ones.
 const LOOK_UPS_MAX: u32 = 32;
+/// Time without a reading or a heartbeat after which threads may have taken their own cores back:
+/// the library does so three seconds after a heartbeat, which are a second apart.
+const SILENCE: Nanos = Nanos::from_millis(2500);
 /// Sets of cores that are remembered as given to threads.
 const GIVEN_MAX: usize = 1024;
 
@@ -95,6 +98,10 @@ pub struct ThreadAreas {
     foreign: BTreeMap<i32, Nanos>,
     /// Threads that may still be looked up at this reading.
     look_ups: u32,
+    /// When the page was read last.
+    last: Nanos,
+    /// Whether threads may have taken their own cores back, since the agent was silent.
+    was_silent: bool,
     tally: AreaTally,
 }
 
@@ -119,6 +126,14 @@ impl Moved {
         // The kernel leaves out cores that the thread's cgroup does not have.
         self.set = affinity_of(tid)?;
         Ok(is_usable)
+    }
+
+    /// Notes that its thread is in no area, if it has its own cores.
+    fn forget_area_if_free(&mut self, tid: i32) {
+        if affinity_of(tid).is_ok_and(|present| present == self.own) {
+            self.set.clone_from(&self.own);
+            self.area.clone_from(&self.own);
+        }
     }
 
     /// Gives its thread its own cores back, unless another program has set them since. A thread
@@ -147,6 +162,8 @@ impl ThreadAreas {
             pools: BTreeSet::new(),
             foreign: BTreeMap::new(),
             look_ups: 0,
+            last: Nanos::ZERO,
+            was_silent: false,
             tally: AreaTally::default(),
         }
     }
@@ -169,12 +186,26 @@ impl ThreadAreas {
     /// Takes in what the page says at this time, and moves threads.
     pub fn step(&mut self, now: Nanos, connections: &[ConnectionSeen]) {
         self.look_ups = LOOK_UPS_MAX;
+        self.note_silence(now);
         self.find_pools(connections);
         let is_bypassed = self.runtime.bypassed_since_s().is_some();
         let wanted = if is_bypassed { BTreeMap::new() } else { self.wanted(connections) };
         self.release_all_but(&wanted);
         for (tid, (process, class)) in wanted {
             self.put(now, tid, process, class);
+        }
+    }
+
+    /// Moves threads again that have taken their own cores back while this process was stopped, or
+    /// the machine was busy for so long that the library took the agent for dead.
+    fn note_silence(&mut self, now: Nanos) {
+        let heartbeat = Nanos(self.runtime.page.control().heartbeat_ns());
+        let last = std::mem::replace(&mut self.last, now);
+        let is_silent = now.saturating_sub(last.min(heartbeat)) > SILENCE;
+        if std::mem::replace(&mut self.was_silent, is_silent) && !is_silent {
+            for (tid, thread) in &mut self.threads {
+                thread.forget_area_if_free(*tid);
+            }
         }
     }
 

@@ -190,6 +190,29 @@ fn cores_that_another_program_has_set_meanwhile_stay() {
 }
 
 #[test]
+fn threads_that_have_taken_their_cores_back_from_a_silent_agent_move_again() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    let connections = [served(0, thread.tid, 0)];
+    // Times of the gate's clock, which the heartbeat has, too.
+    let begun = crate::monotonic();
+    scene.runtime.page.control().beat(begun.0);
+    let at = |ms| begun.saturating_add(Nanos::from_millis(ms));
+    scene.areas.step(at(0), &connections);
+    scene.areas.step(at(20), &connections);
+    let all = scene.all.clone();
+    set_affinity(thread.tid, &all).unwrap();
+    scene.areas.step(at(40), &connections);
+    assert_eq!(thread.cores(), all, "another program has set them");
+    // As if this process had been stopped between the readings.
+    scene.areas.last = Nanos::ZERO;
+    scene.areas.step(at(60), &connections);
+    assert_eq!(thread.cores(), all, "the heartbeat may be old still");
+    scene.areas.step(at(80), &connections);
+    assert_eq!(thread.cores(), scene.first);
+}
+
+#[test]
 fn a_bypass_and_the_end_give_threads_their_cores_back() {
     let Some(mut scene) = Scene::new() else { return };
     let thread = Sleeper::new();

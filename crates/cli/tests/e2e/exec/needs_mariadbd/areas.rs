@@ -137,8 +137,10 @@ fn a_pool_of_threads_is_left_alone() {
     let options = on_two_cores(&cores);
     let words = words(&options);
     let pool = ["--", "mariadbd", "--thread-handling=pool-of-threads"];
-    scene.run(&[&["exec"][..], &words, &pool].concat()).refused(2, "of several classes");
-    scene.run(&[&["exec"][..], &words, &["--", "redis-server"]].concat()).refused(2, "event loop");
+    scene.run(&[&["exec"][..], &words[..], &pool[..]].concat()).refused(2, "of several classes");
+    scene
+        .run(&[&["exec"][..], &words[..], &["--", "redis-server"][..]].concat())
+        .refused(2, "event loop");
     // It cannot be known beforehand of a file of options.
     let file = scene.write("pool.cnf", "[mariadbd]\nthread_handling = pool-of-threads\n");
     let (command, port) = installed(&scene);
