@@ -264,9 +264,14 @@ impl Environment {
 pub(super) struct Maps(pub(super) String);
 
 impl Maps {
+    /// Whether the file with this number is mapped so that its writers see each other.
     pub(super) fn has_inode(&self, inode: u64) -> bool {
         let inode = inode.to_string();
-        self.0.lines().any(|line| line.split_ascii_whitespace().nth(4) == Some(inode.as_str()))
+        self.0.lines().any(|line| {
+            let mut words = line.split_ascii_whitespace().skip(1);
+            words.next().is_some_and(|rights| rights.ends_with('s'))
+                && words.nth(2) == Some(inode.as_str())
+        })
     }
 
     fn has_file(&self, part: &str) -> bool {
@@ -312,6 +317,12 @@ mod tests {
         assert_eq!(looked(ENVIRONMENT, MAPS, 0), []);
         assert_eq!(looked("LULL_PAGE=/run/other/page\0", "", 0), []);
         assert_eq!(looked("XLULL_PAGE=/run/lull-db/page\0", "", 0), []);
+    }
+
+    #[test]
+    fn a_file_of_another_file_system_with_the_number_of_the_page_is_not_the_page() {
+        let page = |line: &str| Maps(line.to_owned()).has_inode(4242);
+        assert!(page(MAPS) && !page("7f30-7f31 r-xp 00000000 fd:00 4242  /usr/lib/libc.so.6\n"));
     }
 
     #[test]
