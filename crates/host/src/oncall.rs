@@ -7,6 +7,7 @@ mod accounts;
 mod areas;
 mod binary;
 mod bypass;
+mod class_cores;
 mod classes;
 mod directory;
 mod heartbeat;
@@ -22,6 +23,7 @@ pub use accounts::{AccountWaits, LongWaits};
 pub use areas::{AreaTally, ThreadAreas};
 pub use binary::{Linkage, linkage};
 pub use bypass::{BYPASS_MAX, DEFAULT_BYPASS, DefaultBypass, default_bypass};
+pub use class_cores::ClassCores;
 pub use classes::{
     ClassSeen, ClientClass, ClientMatch, OTHER_CLIENTS, check_client_classes, user_number,
 };

@@ -5,9 +5,10 @@ use super::exec::{AccountResult, ClassResult};
 use super::print_json;
 use crate::cli::{GateAction, GateCommandArgs};
 use anyhow::Context;
+use lull_control::CoreSet;
 use lull_host::Roots;
 use lull_host::apps::Target;
-use lull_host::oncall::{GateStatus, OperatorPage, describe_bypass};
+use lull_host::oncall::{ClassCores, GateStatus, OperatorPage, describe_bypass};
 use lull_measure::Nanos;
 use lull_oncall::Mode;
 use serde::Serialize;
@@ -86,8 +87,18 @@ struct State {
     decision: Option<String>,
     /// The classes of clients, whose counts are since the page was made.
     client_classes: Vec<ClassResult>,
+    /// Where the threads of its classes may run, while an agent moves threads.
+    cores_by_class: Vec<CoresResult>,
     /// Waits by user and database since the page was made, for those that had any.
     waits_by_account: Vec<AccountResult>,
+}
+
+/// The cores of a class of clients.
+#[derive(Debug, Serialize)]
+struct CoresResult {
+    client_class: String,
+    cores: CoreSet,
+    threads: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -95,6 +106,13 @@ struct Limit {
     cap: u32,
     batch: u32,
     delay_seconds: f64,
+}
+
+impl CoresResult {
+    fn new(class: &ClassCores) -> Self {
+        let ClassCores { client_class, cores, threads } = class.clone();
+        Self { client_class, cores, threads }
+    }
 }
 
 impl State {
@@ -122,6 +140,7 @@ impl State {
             agent: status.agent,
             decision: Some(status.decision.clone()).filter(|decision| !decision.is_empty()),
             client_classes: ClassResult::all(&status.classes),
+            cores_by_class: status.class_cores.iter().map(CoresResult::new).collect(),
             waits_by_account: AccountResult::all(&status.accounts),
         }
     }
@@ -157,6 +176,9 @@ impl fmt::Display for State {
         }
         write!(out, "  decision  {}", self.decision.as_deref().unwrap_or("none"))?;
         self.client_classes.iter().try_for_each(|class| write!(out, "\n  class     {class}"))?;
+        for CoresResult { client_class, cores, threads } in &self.cores_by_class {
+            write!(out, "\n  cores     {client_class}: {cores}, {threads} threads")?;
+        }
         let mut accounts = self.waits_by_account.iter();
         accounts.try_for_each(|account| write!(out, "\n  waits     {account}"))
     }

@@ -6,6 +6,7 @@
 //! bypass is one bit of the page, which agents keep.
 
 use super::accounts::{self, AccountWaits};
+use super::class_cores::{self, ClassCores};
 use super::classes::{self, is_under_way};
 use super::unmapped::{Environment, Maps};
 use super::{ClassSeen, PAGE_VARIABLE, PageDirectory, now, pump};
@@ -88,6 +89,8 @@ pub struct GateStatus {
     pub decision: String,
     /// Its classes of clients, whose counts are since the page was made; empty without any.
     pub classes: Vec<ClassSeen>,
+    /// Where the threads of its classes may run, while an agent moves threads.
+    pub class_cores: Vec<ClassCores>,
     /// How long turns have waited by user and database since the page was made, for accounts of
     /// which any did.
     pub accounts: Vec<AccountWaits>,
@@ -217,6 +220,7 @@ impl OperatorPage {
             agent: is_attached.then(|| header.agent()),
             decision: self.page.note().read(&mut [0; NOTE_BYTES]).to_owned(),
             classes: classes::read(&self.page),
+            class_cores: class_cores::read(&self.page, roots),
             accounts: accounts::since(accounts::read(&self.page), &[]),
         }
     }

@@ -50,6 +50,9 @@ fn a_thread_runs_in_the_area_of_its_clients_class_until_that_changes_or_an_opera
     let mut session = Session::log_in(database.server.port, "web", "shop");
     session.query("do 1");
     wait_for("its thread on the core of `web`", || on(pid, web) == 1);
+    let state = gate(&scene, "status", &pid.to_string());
+    let shown = serde_json::json!([{ "client_class": "web", "cores": web, "threads": 1 }]);
+    assert_eq!(state["cores_by_class"], shown, "{state}");
     session.change_user("batch", "shop");
     session.query("do 1");
     wait_for("its thread on the core of `batch`", || (on(pid, web), on(pid, batch)) == (0, 1));

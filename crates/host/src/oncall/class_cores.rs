@@ -1,0 +1,82 @@
+//! Where the threads that serve each class of clients may run, as the kernel has it.
+
+use super::seen::class_of;
+use crate::Roots;
+use crate::apps::Facts;
+use crate::sys::sched::affinity_of;
+use lull_control::CoreSet;
+use lull_oncall::{CLASS_NAME_BYTES, Page, Record};
+
+/// The cores of the threads that serve a class of clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassCores {
+    /// The class.
+    pub client_class: String,
+    /// Cores that any of its threads may use.
+    pub cores: CoreSet,
+    /// Its threads.
+    pub threads: usize,
+}
+
+/// Reads the cores of classes that have a thread; none unless an agent moves threads.
+pub(super) fn read(page: &Page, roots: &Roots) -> Vec<ClassCores> {
+    if !page.header().is_dispatched() {
+        return Vec::new();
+    }
+    let class = |at: usize| ClassCores {
+        client_class: page.client_rules().name(at, &mut [0; CLASS_NAME_BYTES]).to_owned(),
+        cores: CoreSet::default(),
+        threads: 0,
+    };
+    let mut all: Vec<ClassCores> = (0..page.client_classes().count()).map(class).collect();
+    for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
+        let class = page.gate().seat(id).map_or(0, |seat| class_of(page, seat));
+        // A client that bypasses the gate is in none.
+        if let (Some(class), Some(cores)) = (all.get_mut(class), cores_of(record, roots)) {
+            class.cores = class.cores.union(&cores);
+            class.threads += 1;
+        }
+    }
+    all.retain(|class| class.threads > 0);
+    all
+}
+
+/// Returns the cores of the thread that serves a connection, if it can be seen from here.
+fn cores_of(record: &Record, roots: &Roots) -> Option<CoreSet> {
+    let process = i32::try_from(record.pid()).ok()?;
+    let tid = i32::try_from(record.tid()).ok().filter(|tid| *tid != 0)?;
+    Facts::of_thread(roots, process, tid).ok()?;
+    affinity_of(tid).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oncall::{ClientClass, ClientMatch, Rules, Runtime};
+    use crate::sys::sched::set_affinity;
+    use crate::testing::Sleeper;
+    use lull_oncall::{ClassShare, Peer, Settings};
+
+    #[test]
+    fn classes_have_the_cores_of_their_threads_while_an_agent_moves_threads() {
+        let clients = vec![ClientMatch { port: Some(1), ..ClientMatch::default() }];
+        let class = ClientClass { name: "web".to_owned(), share: ClassShare::default(), clients };
+        let rules = Rules { client_classes: vec![class], ..Rules::default() };
+        let runtime = Runtime::start(&Settings::default(), &rules).unwrap();
+        let (page, thread, roots) = (&runtime.page, Sleeper::new(), Roots::default());
+        let first: CoreSet = thread.cores().iter().take(1).collect();
+        set_affinity(thread.tid, &first).unwrap();
+        let own = std::process::id();
+        for tid in [thread.tid.cast_unsigned(), 1, 0] {
+            let id = page.header().offer_record();
+            let record = page.record(id).unwrap();
+            assert!(record.claim(own, 3, Peer::default(), 0));
+            record.query_arrived(tid, 1);
+            page.gate().seat(id).unwrap().set_client_class(1);
+        }
+        assert_eq!(read(page, &roots), []);
+        runtime.set_dispatched(true);
+        let web = ClassCores { client_class: "web".to_owned(), cores: first, threads: 1 };
+        assert_eq!(read(page, &roots), [web], "the second is no thread of this process");
+    }
+}
