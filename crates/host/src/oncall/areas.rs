@@ -423,20 +423,40 @@ fn is_thread_of(roots: &Roots, process: u32, tid: i32) -> bool {
     i32::try_from(process).is_ok_and(|process| Facts::of_thread(roots, process, tid).is_ok())
 }
 
-/// Gives the threads that serve connections the cores back that they have inherited: an agent that
-/// was killed has left some of them in areas, and its successor does not know theirs.
+/// Gives threads of servers the cores back that they have inherited: an agent that was killed has
+/// left some of them in areas, and its successor does not know theirs.
 pub(super) fn give_back(runtime: &Runtime, roots: &Roots) {
+    for (process, left) in free_serving(runtime, roots) {
+        // Threads that are kept for later connections, and those that a moved thread has started.
+        let is_left = |tid: &i32| affinity_of(*tid).is_ok_and(|cores| left.contains(&cores));
+        if let Ok(whole) = affinity_of(process) {
+            threads(roots, process).filter(is_left).for_each(|tid| drop(set_affinity(tid, &whole)));
+        }
+    }
+}
+
+/// Gives back the cores of threads that serve connections. Returns by process the other cores that
+/// they had.
+fn free_serving(runtime: &Runtime, roots: &Roots) -> BTreeMap<i32, BTreeSet<CoreSet>> {
+    let mut left: BTreeMap<i32, BTreeSet<CoreSet>> = BTreeMap::new();
+    let mut servers: BTreeMap<u32, bool> = BTreeMap::new();
     for (_, record) in runtime.page.records().filter(|(_, record)| record.pid() != 0) {
         let (process, tid) = (record.pid(), record.tid());
         let Some(tid) = i32::try_from(tid).ok().filter(|tid| *tid != 0) else { continue };
+        let is_server = || find_server(runtime, roots, process).is_some();
         let is_servers =
-            find_server(runtime, roots, process).is_some() && is_thread_of(roots, process, tid);
+            *servers.entry(process).or_insert_with(is_server) && is_thread_of(roots, process, tid);
         let creator = if is_servers { creator_of(runtime, roots, process, tid) } else { None };
-        if let Some(cores) = creator.and_then(|creator| affinity_of(creator).ok()) {
+        let whole = creator.and_then(|creator| affinity_of(creator).ok());
+        if let (Some(whole), Ok(present)) = (whole, affinity_of(tid))
+            && present != whole
+        {
             // A thread that has ended meanwhile needs none.
-            let _ = set_affinity(tid, &cores);
+            let _ = set_affinity(tid, &whole);
+            left.entry(process.cast_signed()).or_default().insert(present);
         }
     }
+    left
 }
 
 /// Returns the thread from which a thread of a server inherits its cores: the first one of its

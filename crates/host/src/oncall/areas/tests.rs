@@ -290,8 +290,10 @@ fn the_agent_after_one_that_was_killed_gives_threads_the_cores_of_their_process(
     let record = page.record(id).unwrap();
     assert!(record.claim(own, 3, Peer::default(), 3306));
     record.query_arrived(left.tid.cast_unsigned(), 1);
-    give_back(&scene.runtime, &Roots::default());
+    // The rest concerns all threads of this process, of which other tests have some.
+    let found = free_serving(&scene.runtime, &Roots::default());
     assert_eq!((left.cores(), free.cores()), (cores, scene.first.clone()));
+    assert_eq!(found, BTreeMap::from([(own.cast_signed(), BTreeSet::from([scene.first.clone()]))]));
     // The first thread of a process that no server has forked is left alone.
     assert_eq!(creator_of(&scene.runtime, &Roots::default(), own, own.cast_signed()), None);
 }
