@@ -253,6 +253,9 @@ impl Work {
             }
             *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = self.report();
         }
+        // All threads are in no area now, and those that they have started follow.
+        self.areas.step(monotonic(), &[]);
+        self.areas.free_inherited();
     }
 
     fn report(&self) -> AreasSeen {
