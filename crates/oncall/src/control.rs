@@ -342,6 +342,7 @@ impl Control {
     }
 
     /// Reads how the gate treats workers: a bypassed gate only tracks them.
+    #[inline]
     pub fn mode(&self) -> Mode {
         Mode::from_word(self.mode.load(Ordering::Acquire))
     }

@@ -78,6 +78,7 @@ impl<'a> Gate<'a> {
     /// # Panics
     /// If `waiting` has not exactly the words that the seats need, or a seat's or a slot's
     /// number does not fit the words that hold it.
+    #[inline]
     pub const fn new(
         control: &'a Control,
         slots: &'a [Lease],
@@ -93,6 +94,7 @@ impl<'a> Gate<'a> {
     /// Returns the gate with classes of clients, whose queues lie in `tickets`: two for each seat
     /// and class suffice.
     #[must_use]
+    #[inline]
     pub const fn with_classes(
         mut self,
         classes: &'a ClientClasses,
@@ -113,6 +115,7 @@ impl<'a> Gate<'a> {
     }
 
     /// Returns a connection's seat.
+    #[inline]
     pub fn seat(&self, id: Id) -> Option<&'a Seat> {
         self.seats.get(id.index())
     }

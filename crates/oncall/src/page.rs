@@ -169,11 +169,13 @@ impl Page {
     }
 
     /// Returns the header.
+    #[inline]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
     /// Returns the shared words of the gate.
+    #[inline]
     pub const fn control(&self) -> &Control {
         &self.control
     }
@@ -184,6 +186,7 @@ impl Page {
     }
 
     /// Returns the gate over this page.
+    #[inline]
     pub const fn gate(&self) -> Gate<'_> {
         Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
             .with_classes(&self.client_classes, &self.tickets)
@@ -219,11 +222,13 @@ impl Page {
     }
 
     /// Returns a connection's statistics.
+    #[inline]
     pub fn record(&self, id: Id) -> Option<&Record> {
         self.records.get(id.index())
     }
 
     /// Counts a transaction of a connection by its duration.
+    #[inline]
     pub fn transaction_took(&self, id: Id, took_ns: u64) {
         self.transactions[id.index() % SHARDS].add(took_ns);
     }

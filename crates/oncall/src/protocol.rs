@@ -25,7 +25,7 @@ pub use wire::Request;
 use crate::client::Names;
 use crate::record::Class;
 use crate::sync::{AtomicU64, Ordering};
-use wire::{HAS_REPLIED, Phase, State, WireProtocol};
+use wire::{HAS_REPLIED, IS_PENDING, Phase, State, WireProtocol};
 
 /// Makes [`Protocol`] from its rows: a variant, its number in a page, the type that
 /// implements it, and its name in sentences.
@@ -154,6 +154,7 @@ impl Reader {
 
     /// Reads bytes that the worker received. Returns what they begin; `names` takes the names
     /// that they give the client.
+    #[inline]
     pub fn received(&mut self, bytes: &[u8], names: &mut Names) -> Request {
         if bytes.is_empty() {
             return Request::None;
@@ -173,6 +174,7 @@ impl Reader {
 
     /// Reads bytes that the worker sent. Returns whether they end the reply to its request;
     /// `names` takes the names that they give the client.
+    #[inline]
     pub fn sent(&mut self, bytes: &[u8], names: &mut Names) -> bool {
         if bytes.is_empty() {
             return false;
@@ -184,11 +186,13 @@ impl Reader {
 
     /// Notes that the worker is about to receive. Returns whether that ends the reply to
     /// its request: a MySQL server receives the next command only after its reply.
+    #[inline]
     pub fn begins_receive(&mut self) -> bool {
         self.may_end_at_receive() && self.end_reply()
     }
 
     /// Whether the reply is complete unless the worker sends more of it before it receives.
+    #[inline]
     pub fn may_end_at_receive(&self) -> bool {
         let state = &self.state;
         let may_end = state.phase == Phase::Ready && state.is_pending && state.has_replied;
@@ -227,6 +231,7 @@ impl Reader {
 
     /// Packs the reader: protocol, phase, flags and notes in the first word, framing in the next
     /// two, and hashes of names in the others.
+    #[inline]
     pub const fn pack(self) -> [u64; READER_WORDS] {
         let [phase, flags, first, second] = self.state.pack_head();
         let code = self.protocol.code() as u8;
@@ -235,7 +240,16 @@ impl Reader {
         [head, from_client, to_client, user, database, application]
     }
 
+    /// Returns the first word of a [`SharedReader`].
+    #[inline]
+    const fn shared_head(self) -> u64 {
+        let [head, ..] = self.pack();
+        let holds_names = !self.state.phase.is_unread() && self.state.held.are_any();
+        if holds_names { head | HOLDS_NAMES } else { head }
+    }
+
     /// Unpacks any words. An unknown protocol is `Generic`.
+    #[inline]
     pub fn unpack([head, rest @ ..]: [u64; READER_WORDS]) -> Self {
         let [code, phase, flags, first, second, ..] = head.to_le_bytes();
         let protocol = Protocol::from_code(code.into()).unwrap_or_default();
@@ -246,6 +260,10 @@ impl Reader {
 
 /// The words of a packed [`Reader`].
 const READER_WORDS: usize = 6;
+
+/// The bit of a [`SharedReader`]'s first word that is set while names are held, which is seldom:
+/// without it the words of names are neither loaded nor stored.
+const HOLDS_NAMES: u64 = 1 << 63;
 
 /// A [`Reader`] in atomics. One thread at a time serves a connection; two threads may
 /// misread it, which has no other effect.
@@ -259,33 +277,47 @@ impl SharedReader {
     }
 
     /// Loads the reader.
+    #[inline]
     pub fn load(&self) -> Reader {
-        Reader::unpack(self.0.each_ref().map(|word| word.load(Ordering::Relaxed)))
+        let word = |at: usize| self.0[at].load(Ordering::Relaxed);
+        let head = word(0);
+        let names = if head & HOLDS_NAMES == 0 { [0; 3] } else { [word(3), word(4), word(5)] };
+        let [user, database, application] = names;
+        Reader::unpack([head, word(1), word(2), user, database, application])
     }
 
-    /// Notes that the worker is about to receive. Returns the reader if that ends the
-    /// reply to its request ([`Reader::begins_receive`]).
-    pub fn begins_receive(&self) -> Option<Reader> {
-        // Every call that receives passes here, and only one flag can make it matter.
+    /// Notes that the worker is about to receive. Returns whether a transaction is open if that
+    /// ends the reply to its request ([`Reader::begins_receive`]).
+    #[inline]
+    pub fn begins_receive(&self) -> Option<bool> {
+        // Every call that receives passes here, and only with both flags can it matter.
+        const REPLYING: u8 = IS_PENDING | HAS_REPLIED;
         let [_, _, flags, ..] = self.0[0].load(Ordering::Relaxed).to_le_bytes();
-        if flags & HAS_REPLIED == 0 {
+        if flags & REPLYING != REPLYING {
             return None;
         }
         let mut reader = self.load();
         let is_end = reader.begins_receive();
         is_end.then(|| {
-            self.store(reader);
-            reader
+            // The end of a reply changes no framing and no name.
+            self.0[0].store(reader.shared_head(), Ordering::Relaxed);
+            reader.in_transaction()
         })
     }
 
     /// Stores the reader.
+    #[inline]
     pub fn store(&self, reader: Reader) {
-        let [head, rest @ ..] = reader.pack();
-        self.0[0].store(head, Ordering::Relaxed);
+        let [_, from_client, to_client, names @ ..] = reader.pack();
+        self.0[0].store(reader.shared_head(), Ordering::Relaxed);
         // Where nothing is read there is no framing to keep, and no name.
-        if !reader.state.phase.is_unread() {
-            for (word, value) in self.0[1..].iter().zip(rest) {
+        if reader.state.phase.is_unread() {
+            return;
+        }
+        self.0[1].store(from_client, Ordering::Relaxed);
+        self.0[2].store(to_client, Ordering::Relaxed);
+        if reader.state.held.are_any() {
+            for (word, value) in self.0[3..].iter().zip(names) {
                 word.store(value, Ordering::Relaxed);
             }
         }

@@ -134,11 +134,13 @@ impl Record {
     }
 
     /// Returns the process that serves the connection; 0 if the record is free.
+    #[inline]
     pub fn pid(&self) -> u32 {
         self.pid.load(Ordering::Acquire)
     }
 
     /// Returns the thread that served it last; 0 if none has.
+    #[inline]
     pub fn tid(&self) -> u32 {
         self.tid.load(Ordering::Relaxed)
     }
@@ -164,26 +166,31 @@ impl Record {
     }
 
     /// Returns what the gate may do with it.
+    #[inline]
     pub fn class(&self) -> Class {
         Class::from_code(self.class.load(Ordering::Relaxed))
     }
 
     /// Sets what the gate may do with it.
+    #[inline]
     pub fn set_class(&self, class: Class) {
         self.class.store(class.code(), Ordering::Relaxed);
     }
 
     /// Whether a transaction is open, by the protocol.
+    #[inline]
     pub fn in_transaction(&self) -> bool {
         self.in_transaction.load(Ordering::Relaxed) != 0
     }
 
     /// Sets whether a transaction is open.
+    #[inline]
     pub fn set_in_transaction(&self, is_open: bool) {
         self.in_transaction.store(u32::from(is_open), Ordering::Relaxed);
     }
 
     /// Returns when the pending query arrived, in nanoseconds of the gate's clock.
+    #[inline]
     pub fn pending_since_ns(&self) -> Option<u64> {
         Some(self.arrived_ns.load(Ordering::Relaxed)).filter(|at| *at != 0)
     }
@@ -196,6 +203,7 @@ impl Record {
     }
 
     /// Records that a query has arrived and thread `tid` has it.
+    #[inline]
     pub fn query_arrived(&self, tid: u32, now_ns: u64) {
         self.tid.store(tid, Ordering::Relaxed);
         self.arrived_ns.store(now_ns.max(1), Ordering::Relaxed);
@@ -205,6 +213,7 @@ impl Record {
     }
 
     /// Forgets the pending query: it gets no reply.
+    #[inline]
     pub fn query_dropped(&self) {
         self.arrived_ns.store(0, Ordering::Relaxed);
         if !self.in_transaction() {
@@ -214,6 +223,7 @@ impl Record {
 
     /// Records that the reply to the pending query is complete. Returns its latency in
     /// nanoseconds, if a query was pending.
+    #[inline]
     pub fn query_answered(&self, now_ns: u64) -> Option<u64> {
         let arrived_ns = self.pending_since_ns()?;
         self.arrived_ns.store(0, Ordering::Relaxed);
@@ -226,6 +236,7 @@ impl Record {
 
     /// Records that a transaction, or a query outside one, has ended. Returns its duration in
     /// nanoseconds from its first query, if that was seen.
+    #[inline]
     pub fn transaction_ended(&self, now_ns: u64) -> Option<u64> {
         add_alone(&self.transactions, 1);
         let begun_ns = Some(self.begun_ns.load(Ordering::Relaxed)).filter(|at| *at != 0)?;

@@ -100,6 +100,7 @@ impl Seat {
     }
 
     /// Whether its worker was admitted and has not ended its turn.
+    #[inline]
     pub fn is_admitted(&self) -> bool {
         matches!(self.state(), State::Admitted { .. })
     }
@@ -171,6 +172,7 @@ impl Seat {
         self.ticket.store(ticket.wrapping_add(1), Ordering::Release);
     }
 
+    #[inline]
     pub(crate) fn state(&self) -> State {
         match self.word.load(Ordering::Acquire) {
             // Compared as a whole word: a state that no step matches would never end.

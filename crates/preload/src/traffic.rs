@@ -17,8 +17,8 @@ pub(crate) fn is_readable() -> bool {
 impl Connection {
     /// Notes that its worker is about to read.
     pub(crate) fn receives(&self) {
-        if let Some(reader) = self.local.reader.begins_receive() {
-            self.replied(reader);
+        if let Some(in_transaction) = self.local.reader.begins_receive() {
+            self.replied(in_transaction);
         }
     }
 
@@ -102,7 +102,7 @@ impl Connection {
             self.name_client(&names, bytes);
         }
         if is_end {
-            self.replied(reader);
+            self.replied(reader.in_transaction());
         } else if was_pending && !reader.is_pending() {
             self.logged_in_again(reader);
         } else if self.served_by != ServedBy::Alone && reader.may_end_at_receive() {
@@ -118,10 +118,9 @@ impl Connection {
     }
 
     /// Notes that the reply to its query is complete.
-    fn replied(&self, reader: Reader) {
+    fn replied(&self, is_open: bool) {
         let now_ns = clock::now_ns();
         self.record.query_answered(now_ns);
-        let is_open = reader.in_transaction();
         if self.record.in_transaction() != is_open {
             self.record.set_in_transaction(is_open);
         }

@@ -125,38 +125,55 @@ impl Framing {
     }
 
     /// Calls `read` for each packet whose first byte of payload is among `bytes`.
+    #[inline]
     fn each_packet(&mut self, mut bytes: &[u8], mut read: impl FnMut(&Packet<'_>)) {
-        while let Some((byte, rest)) = bytes.split_first() {
-            match self.position {
-                AT_PAYLOAD => {
-                    let here = bytes.len().min(self.left as usize);
-                    let [sequence, ..] = self.header;
-                    read(&Packet { length: self.left, sequence, head: &bytes[..here] });
-                    self.position = IN_PAYLOAD;
-                }
-                0..=2 => {
-                    self.header[usize::from(self.position)] = *byte;
-                    self.position += 1;
-                    bytes = rest;
-                }
-                3 => {
-                    let [a, b, c] = self.header;
-                    self.left = u32::from_le_bytes([a, b, c, 0]);
-                    // The length is needed no more; the sequence takes its place.
-                    self.header[0] = *byte;
-                    self.position = if self.left == 0 { 0 } else { AT_PAYLOAD };
-                    bytes = rest;
-                }
-                _ => {
-                    let here = bytes.len().min(self.left as usize);
-                    self.left -= here as u32;
-                    bytes = &bytes[here..];
-                    if self.left == 0 {
-                        self.position = 0;
-                    }
-                }
+        while !bytes.is_empty() {
+            if self.position < AT_PAYLOAD {
+                bytes = self.read_header(bytes);
+                continue;
             }
+            let here = bytes.len().min(self.left as usize);
+            let (head, rest) = bytes.split_at(here);
+            if self.position == AT_PAYLOAD {
+                let [sequence, ..] = self.header;
+                read(&Packet { length: self.left, sequence, head });
+            }
+            self.left -= here as u32;
+            self.position = if self.left == 0 { 0 } else { IN_PAYLOAD };
+            bytes = rest;
         }
+    }
+
+    /// Reads a header, or a part of it, and returns the bytes after it.
+    #[inline]
+    fn read_header<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        // Nearly every header arrives in one piece.
+        if self.position == 0
+            && let Some(([a, b, c, sequence], rest)) = bytes.split_first_chunk::<4>()
+        {
+            self.header = [*a, *b, *c];
+            self.end_header(*sequence);
+            return rest;
+        }
+        let Some((byte, rest)) = bytes.split_first() else { return bytes };
+        match self.header.get_mut(usize::from(self.position)) {
+            Some(at) => {
+                *at = *byte;
+                self.position += 1;
+            }
+            None => self.end_header(*byte),
+        }
+        rest
+    }
+
+    /// Takes the length out of the header, which is needed no more: the sequence, the header's
+    /// last byte, takes its place.
+    #[inline]
+    fn end_header(&mut self, sequence: u8) {
+        let [a, b, c] = self.header;
+        self.left = u32::from_le_bytes([a, b, c, 0]);
+        self.header[0] = sequence;
+        self.position = if self.left == 0 { 0 } else { AT_PAYLOAD };
     }
 }
 

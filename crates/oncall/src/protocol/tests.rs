@@ -117,6 +117,31 @@ proptest! {
     }
 
     #[test]
+    fn a_shared_reader_keeps_all_that_a_reader_is_and_ends_replies_as_it_does(
+        all: Vec<(u8, [u64; READER_WORDS], bool)>,
+    ) {
+        let shared = SharedReader::new();
+        for (phase, mut words, has_names) in all {
+            let [code, _, flags, rest @ ..] = words[0].to_le_bytes();
+            let [first, second, ..] = rest;
+            words[0] = u64::from_le_bytes([code % 4, phase % 6, flags, first, second, 0, 0, 0]);
+            if !has_names {
+                words[3..].fill(0);
+            }
+            let mut reader = Reader::unpack(words);
+            shared.store(reader);
+            if reader.state.phase.is_unread() {
+                prop_assert_eq!(shared.load().pack()[0], reader.pack()[0]);
+                continue;
+            }
+            prop_assert_eq!(shared.load(), reader);
+            let is_end = reader.begins_receive();
+            prop_assert_eq!(shared.begins_receive(), is_end.then(|| reader.in_transaction()));
+            prop_assert_eq!(shared.load(), reader);
+        }
+    }
+
+    #[test]
     fn any_words_are_a_reader(words: [u64; READER_WORDS]) {
         let reader = Reader::unpack(words);
         prop_assert_eq!(Reader::unpack(reader.pack()), reader);

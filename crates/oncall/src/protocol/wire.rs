@@ -131,7 +131,7 @@ pub(super) struct State {
 }
 
 /// The bits of the packed flags.
-const IS_PENDING: u8 = 1;
+pub(super) const IS_PENDING: u8 = 1;
 pub(super) const HAS_REPLIED: u8 = 2;
 const IN_TRANSACTION: u8 = 4;
 
@@ -141,6 +141,7 @@ impl State {
     }
 
     /// Packs the phase, the flags and the notes.
+    #[inline]
     pub(super) const fn pack_head(&self) -> [u8; 4] {
         let flags = if self.is_pending { IS_PENDING } else { 0 }
             | if self.has_replied { HAS_REPLIED } else { 0 }
@@ -150,12 +151,14 @@ impl State {
     }
 
     /// Packs the rest: the framing and the names.
+    #[inline]
     pub(super) const fn pack_rest(&self) -> [u64; 5] {
         let Names { user, database, application } = self.held;
         [self.from_client, self.to_client, user.0, database.0, application.0]
     }
 
     /// Unpacks any bytes and words.
+    #[inline]
     pub(super) const fn unpack(head: [u8; 4], rest: [u64; 5]) -> Self {
         let [phase, flags, first, second] = head;
         let [from_client, to_client, user, database, application] = rest;
