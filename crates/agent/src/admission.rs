@@ -20,7 +20,7 @@ pub use threads::{Changed, Order, Threads};
 use lull_control::admission::{Admission, Answered, Pace, RoundLimits, RoundSeen, Seen};
 use lull_control::{Objective, PolicyError};
 use lull_host::Roots;
-use lull_host::oncall::{Runtime, ServerClock, Statistics, describe_bypass};
+use lull_host::oncall::{DeviceClock, Runtime, ServerClock, Statistics, describe_bypass};
 use lull_measure::{Gauge, Missing, Nanos};
 use lull_oncall::{BREAK_EVEN_NS, CAP_MAX, Counters, Mode, PARK_MAX_NS, Settings};
 use lull_policies::ADMISSION_CONTROLLERS;
@@ -66,6 +66,7 @@ pub struct LiveAdmission {
     runtime: Arc<Runtime>,
     statistics: Statistics,
     clock: ServerClock,
+    device: DeviceClock,
     /// The index of each connection, if the controller distinguishes connections.
     places: Option<Places>,
     limits: RoundLimits,
@@ -173,6 +174,7 @@ impl LiveAdmission {
             admission: post.admission()?,
             statistics: runtime.statistics(),
             clock: ServerClock::new(&Roots::default()),
+            device: DeviceClock::new(&Roots::default()),
             places: tells_apart.then_some(places),
             limits: RoundLimits::open(post.objectives().len()),
             closed: post.closed,
@@ -303,7 +305,7 @@ impl LiveAdmission {
             answered,
             waiting,
             under_way: Ok(&under_way),
-            device: Err(Missing::because("the library sees no device")),
+            device: self.device.read(),
             round: round(&did, &gate, span, queries),
             rested: rested(&did, &gate, span),
             server: self.clock.read(&self.runtime),

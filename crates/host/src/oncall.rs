@@ -9,6 +9,7 @@ mod binary;
 mod bypass;
 mod class_cores;
 mod classes;
+mod device;
 mod directory;
 mod heartbeat;
 mod holders;
@@ -27,6 +28,7 @@ pub use class_cores::ClassCores;
 pub use classes::{
     ClassSeen, ClientClass, ClientMatch, OTHER_CLIENTS, check_client_classes, user_number,
 };
+pub use device::DeviceClock;
 pub use directory::{PageDirectory, PageDirectoryError, write_library};
 pub use operator::{GateStatus, OperatorError, OperatorPage, WorkerCounts, describe_bypass};
 pub use requests::{LiveRequests, RequestSeen};

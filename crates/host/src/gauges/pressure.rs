@@ -1,11 +1,11 @@
-//! CPU pressure from `/proc/pressure/cpu` (PSI).
+//! Pressure on CPUs and on storage, from `/proc/pressure` (PSI).
 
 use super::{first_reading, unreadable};
 use crate::Roots;
 use crate::files::{HotFile, number};
 use lull_measure::{Gauge, Missing, Nanos};
 
-/// Share of time in which some task waited for a CPU.
+/// Share of time in which some task waited for a CPU, or for storage.
 #[derive(Debug)]
 pub struct Pressure {
     file: HotFile,
@@ -13,9 +13,14 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// The gauge of the whole machine.
+    /// The gauge of waits for a CPU on the whole machine.
     pub fn new(roots: &Roots) -> Self {
         Self { file: HotFile::new(roots.proc.join("pressure/cpu")), last_us: None }
+    }
+
+    /// The gauge of waits for storage on the whole machine.
+    pub fn of_storage(roots: &Roots) -> Self {
+        Self { file: HotFile::new(roots.proc.join("pressure/io")), last_us: None }
     }
 
     /// By which means pressure is read, or why it cannot be.

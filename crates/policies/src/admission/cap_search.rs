@@ -43,11 +43,20 @@ impl CapSearch {
         }
     }
 
-    /// Returns the throughput that the server can have: at the limit that was found, or with an
-    /// open gate. `None` before it is known.
+    /// Returns the throughput at the limit that was found from one worker up; `None` before it is
+    /// known.
     pub(crate) fn best_per_s(&self) -> Option<f64> {
         match self {
             Self::Up(knee) => knee.best_per_s(),
+            Self::Down(_) => None,
+        }
+    }
+
+    /// Returns the throughput of the open gate; `None` before it is known, and without a search
+    /// that opens it.
+    pub(crate) fn open_per_s(&self) -> Option<f64> {
+        match self {
+            Self::Up(_) => None,
             Self::Down(descent) => descent.open_per_s(),
         }
     }

@@ -13,8 +13,9 @@
 //!   it is the fewest that cost nothing beside the open gate ([`crate::toolkit::descent`]).
 //! - **D** is the longest with which the load limit lambda is still had, and no
 //!   shorter than the break-even; lambda is 105 % of what a busy device gives
-//!   ([`crate::toolkit::load_limit`]). At a live server there is no rest while its cores are busy,
-//!   and lambda is 105 % of what the open gate gives.
+//!   ([`crate::toolkit::load_limit`]). At a live server there is no rest while its cores or its
+//!   device are busy, and lambda is 105 % of what the open gate gives; where the gate is never
+//!   open, D is the break-even.
 //! - **N** is at most 8 for throughput; for tails 2 where D reaches the
 //!   break-even (section 3.4). A connection with one query at a time keeps its
 //!   turn over its round trips, for else N would never exceed 1.
@@ -121,6 +122,8 @@ const LOOK: Nanos = Nanos::from_millis(10);
 const OPEN_LOOK: Nanos = Nanos::from_millis(100);
 /// Cores that must be idle in the mean for a rest to cost nothing (ours).
 const IDLE: f64 = 0.5;
+/// Share of the device above which a rest costs throughput (section 3.1).
+const DEVICE_FULL: f64 = 0.95;
 /// Batches for throughput and for tails (section 3.4).
 const LARGE: u32 = 8;
 const SMALL: u32 = 2;
@@ -157,6 +160,11 @@ struct Reef {
     /// Whether rests must cost nothing, and how many cores the server keeps busy, if that is known.
     is_live: bool,
     busy: Option<f64>,
+    /// Whether its device has hardly any throughput left, as far as that is known.
+    is_device_full: bool,
+    /// Whether lambda follows what the closed gate lets through: a live server may answer less
+    /// because the gate itself rests.
+    follows_gate: bool,
 }
 
 /// Rounds that follow each other without a rest, since a time.
@@ -195,8 +203,19 @@ impl Reef {
         let pause = config.least_pause;
         let search = CapSearch::new(config.cap, most, config.window, site);
         let (cores, is_live) = (site.cores, site.is_live && site.workers.may_wait());
-        let (stretch, busy) = (None, None);
-        Ok(Self { search, config, limit, policy, pause, stretch, cores, is_live, busy })
+        Ok(Self {
+            search,
+            config,
+            limit,
+            policy,
+            pause,
+            stretch: None,
+            cores,
+            is_live,
+            busy: None,
+            is_device_full: false,
+            follows_gate: !site.is_live,
+        })
     }
 
     /// N for this pause.
@@ -210,10 +229,10 @@ impl Reef {
     }
 
     /// Returns whether a rest may cost throughput: at a live server all cores that the server uses
-    /// are busy, as far as that is known.
+    /// are busy, as far as that is known, or the device is.
     fn must_work(&self) -> bool {
         let has_idle = |busy: f64| busy <= f64::from(self.cores) - IDLE;
-        self.is_live && !self.busy.is_some_and(has_idle)
+        self.is_live && (self.is_device_full || !self.busy.is_some_and(has_idle))
     }
 
     /// D: the break-even while C is searched for, then as long as lambda allows.
@@ -224,8 +243,10 @@ impl Reef {
         if !self.search.has_settled() {
             return self.config.least_pause;
         }
-        if let Some(best) = self.search.best_per_s() {
-            self.limit.start(best);
+        match (self.follows_gate, self.search.best_per_s(), self.search.open_per_s()) {
+            (true, Some(best_per_s), _) => self.limit.start(best_per_s),
+            (false, _, Some(open_per_s)) => self.limit.follow(open_per_s),
+            _ => {}
         }
         let round = seen.round.or_else(|| self.stretched(seen));
         self.limit.pause(round)
@@ -259,7 +280,10 @@ impl Reef {
 impl Admission for Reef {
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
         self.search.note(seen);
-        self.limit.note(seen);
+        if self.follows_gate {
+            self.limit.note(seen);
+        }
+        self.is_device_full = seen.device.as_ref().is_ok_and(|share| *share > DEVICE_FULL);
         if let Ok(times) = &seen.server
             && times.span > Nanos::ZERO
         {
@@ -350,6 +374,27 @@ mod tests {
         assert!(flows(&decided(config, &mut bench)));
         bench.server = busy(22);
         assert_eq!(pause(&decided(config, &mut bench)), Nanos::from_micros(2500));
+        bench.device = 0.96;
+        assert!(flows(&decided(config, &mut bench)), "a rest would leave the device idle");
+    }
+
+    #[test]
+    fn a_live_server_whose_gate_is_never_open_rests_for_the_break_even() {
+        let mut bench = Bench::best_effort(64);
+        (bench.is_live, bench.device, bench.round) = (true, 1.0, round(40, 1500));
+        bench.workers = super::super::Workers::Rest;
+        let config = "cap = 20\nload_percent = 100.0\nwindow = \"100ms\"";
+        let mut reef = build("reef", config, &bench);
+        let mut admission = RoundLimits::open(64);
+        let mut pauses = |per_s: f64| {
+            for _ in 0..100 {
+                bench.pass(Nanos::from_millis(100), per_s);
+                reef.decide(&bench.seen(), &mut admission);
+            }
+            pause(&admission)
+        };
+        // With what its own rests leave as lambda, 40 queries at 1,000 a second would be 38.5 ms.
+        assert_eq!(pauses(1000.0), Nanos::from_millis(1));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(crate) struct Bench {
     pub(crate) workers: Workers,
     /// Share of the time in which all workers rest.
     pub(crate) rested: f64,
+    /// Share of the device in use.
+    pub(crate) device: f64,
     /// Latency of all that is answered.
     pub(crate) latency: Nanos,
     pub(crate) round: Option<RoundSeen>,
@@ -37,6 +39,7 @@ impl Bench {
             asked: Vec::new(),
             workers: Workers::Wait,
             rested: 0.0,
+            device: 0.5,
             latency: Nanos::from_millis(1),
             round: None,
             server: Err(Missing::because("a bench has no server")),
@@ -103,7 +106,7 @@ impl Bench {
             answered: &self.answered,
             waiting: &self.waiting,
             under_way: Err(Missing::because("a bench has no transactions")),
-            device: Ok(0.5),
+            device: Ok(self.device),
             round: self.round,
             rested: Ok(self.rested),
             server: self.server.clone(),

@@ -31,6 +31,8 @@ const LOST: f64 = 0.98;
 /// Windows between two open ones beside a limit, and of an open gate before the next search.
 const REST: u32 = 15;
 const RETRY: u32 = 60;
+/// Windows over which the open gate's throughput is averaged.
+const OPEN_WINDOWS: u32 = 8;
 /// Answers of a window that count as a result.
 const ANSWERS: u64 = 20;
 
@@ -55,7 +57,8 @@ pub(crate) struct Descent {
     /// Logarithms of the throughput in the limit's last window, and of ratios to the open gate's.
     limited: f64,
     ratios: Vec<f64>,
-    /// Sum and number of the logarithms of the open gate's throughputs.
+    /// Moving mean of the logarithm of the open gate's throughput, and its windows so far, up to
+    /// [`OPEN_WINDOWS`].
     open: (f64, u32),
     /// How many are under way with an open gate.
     crowd: f64,
@@ -102,10 +105,11 @@ impl Descent {
         self.has_held
     }
 
-    /// Returns the mean throughput of the open gate; `None` before it is known.
+    /// Returns the throughput of the open gate in the mean of its last windows; `None` before it is
+    /// known.
     pub(crate) fn open_per_s(&self) -> Option<f64> {
-        let (sum, count) = self.open;
-        (count > 0).then(|| (sum / f64::from(count)).exp())
+        let (mean, count) = self.open;
+        (count > 0).then(|| mean.exp())
     }
 
     /// Takes note of what was answered.
@@ -134,7 +138,9 @@ impl Descent {
 
     fn judge(&mut self, log_per_s: f64, crowd: f64) {
         if self.cap().is_none() {
-            self.open = (self.open.0 + log_per_s, self.open.1 + 1);
+            let (mean, count) = self.open;
+            let count = (count + 1).min(OPEN_WINDOWS);
+            self.open = (mean + (log_per_s - mean) / f64::from(count), count);
         }
         self.stage = match self.stage {
             Stage::Open => {
@@ -303,6 +309,8 @@ mod tests {
         assert_eq!(search.kept, Some(8));
         run(&mut search, &mut now, 400, |in_service| 50.0 * f64::from(in_service.min(32)));
         assert_eq!(search.kept, Some(32));
+        let open_per_s = search.open_per_s().unwrap();
+        assert!((open_per_s / 1600.0 - 1.0).abs() < 0.01, "of the last windows: {open_per_s}");
         run(&mut search, &mut now, 200, |in_service| 20.0 * f64::from(in_service));
         assert_eq!(search.kept, None);
     }

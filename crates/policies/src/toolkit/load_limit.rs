@@ -68,6 +68,13 @@ impl LoadLimit {
         }
     }
 
+    /// Takes this mean lambda from now on, unless one was given.
+    pub(crate) fn follow(&mut self, mean_per_s: f64) {
+        if !self.given {
+            self.mean_per_s = Some(mean_per_s);
+        }
+    }
+
     /// lambda; `None` before it is known.
     pub(crate) fn per_s(&self) -> Option<f64> {
         self.mean_per_s.map(|mean| mean * self.share)
@@ -161,6 +168,7 @@ mod tests {
     fn a_given_mean_is_kept() {
         let mut limit = limit().given(1000.0);
         see(&mut limit, 10_000.0, 1.0, 20);
+        limit.follow(5000.0);
         assert_eq!(limit.per_s(), Some(1050.0));
     }
 
