@@ -232,6 +232,7 @@ impl Auto {
 
     /// Begins the first survey that there is something to try in.
     fn begin(&mut self, now: Nanos, scouted: Look, is_reported: bool) {
+        self.window.extend_to_crowd();
         if scouted.span.max(self.window.last_length()) < self.window.length().scale(SCOUTED) {
             return;
         }

@@ -10,7 +10,7 @@ use lull_measure::{Latency, Nanos, Percentile};
 
 /// Mean latencies in a window, those at its beginning that do not count at most, and its longest.
 /// What was under way when it began ends meanwhile, and what then waits at a gate is admitted; as
-/// soon as all of that has ended, the window counts.
+/// soon as all of that has ended, or after the p99 of the window before, the window counts.
 const LATENCIES: f64 = 3.0;
 const WASH_OUT: f64 = 2.4;
 const WINDOW_MAX: Nanos = Nanos::from_secs(8);
@@ -33,6 +33,10 @@ const PRESENT: f64 = 0.25;
 /// Length of a window in its bound, where that is more: transactions that are admitted at its
 /// beginning can come to be late in it.
 const BOUNDS: f64 = 1.25;
+
+/// Ages, in those of the window, up to which a transaction under way counts where their number
+/// shows how long they take: a backup or a replica may be under way all the time.
+const YOUNG: f64 = 3.0;
 
 /// Time between two looks, in the usual time, that is no delay of the agent's: its machine was
 /// suspended, its process stopped, or the clock was set. What was answered meanwhile had no setting
@@ -67,6 +71,9 @@ pub(super) struct Window {
     /// What does not count at its start, at most.
     wash_out: Nanos,
     mean_s: f64,
+    /// How long transactions take by how many were under way in the last window and how many
+    /// ended in it (Little's law), in seconds; zero if it is not known how many.
+    stay_s: f64,
     /// How many were under way in the last window.
     crowd: f64,
     at: Percentile,
@@ -85,6 +92,8 @@ pub(super) struct Window {
     /// Time of which it is known how much was rest, and that much, in seconds.
     known_s: f64,
     rested_s: f64,
+    /// Time that transactions which are not too old were under way, of all of them, in seconds.
+    young_s: f64,
     /// The last look, the time without answers up to it, and the longest such.
     looked: Nanos,
     /// The usual time between two looks.
@@ -109,6 +118,7 @@ impl Window {
             last_length: least,
             wash_out: least / 4,
             mean_s: 0.0,
+            stay_s: 0.0,
             crowd: 0.0,
             at,
             bound,
@@ -121,6 +131,7 @@ impl Window {
             answers: 0,
             known_s: 0.0,
             rested_s: 0.0,
+            young_s: 0.0,
             looked: Nanos::ZERO,
             usual_gap,
             quiet: Nanos::ZERO,
@@ -226,6 +237,11 @@ impl Window {
             self.known_s += passed.as_secs_f64();
             self.rested_s += share * passed.as_secs_f64();
         }
+        if let Ok(ages) = &seen.under_way {
+            let oldest = seen.now.saturating_sub(begun).scale(YOUNG);
+            let young = ages.iter().filter(|age| **age <= oldest).count();
+            self.young_s += young as f64 * passed.as_secs_f64();
+        }
     }
 
     /// Ends the window if enough was answered in it, and clients were there all the time.
@@ -245,7 +261,9 @@ impl Window {
             return None;
         }
         let mean_s = seconds(self.latency.mean());
+        let p99_s = seconds(self.latency.quantile(Percentile::P99));
         let tail = self.tail(seen, took);
+        self.stay_s = self.young_s / self.latency.count() as f64;
         let look = Look {
             per_s,
             crowd: per_s * mean_s,
@@ -257,13 +275,29 @@ impl Window {
         self.restart(now);
         self.crowd = look.crowd;
         // What was admitted under the last setting ends under this one.
-        self.mean_s = mean_s.max(SHRINKS * self.mean_s);
-        let length = Nanos::from_secs_f64(LATENCIES * self.mean_s);
         self.last_length = self.length;
-        self.length = length.clamp(self.least, WINDOW_MAX.max(self.least));
-        self.wash_out = Nanos::from_secs_f64(WASH_OUT * self.mean_s)
-            .clamp(self.length / 4, self.length.scale(0.75));
+        self.set_lengths(mean_s.max(SHRINKS * self.mean_s), p99_s);
         Some(look)
+    }
+
+    /// Makes windows as long as this mean latency demands. When the p99 is over, nearly all that
+    /// was admitted before has ended.
+    fn set_lengths(&mut self, mean_s: f64, p99_s: f64) {
+        self.mean_s = mean_s;
+        let length = Nanos::from_secs_f64(LATENCIES * mean_s);
+        self.length = length.clamp(self.least, WINDOW_MAX.max(self.least));
+        let wash_out_s = (WASH_OUT * mean_s).min(p99_s.max(mean_s));
+        self.wash_out =
+            Nanos::from_secs_f64(wash_out_s).clamp(self.length / 4, self.length.scale(0.75));
+    }
+
+    /// Makes the present window as long as the number of transactions under way demands. While
+    /// clients have just connected only the shortest transactions have ended, and their latencies
+    /// say little of how long the others take.
+    pub(super) fn extend_to_crowd(&mut self) {
+        if self.stay_s > self.mean_s {
+            self.set_lengths(self.stay_s, f64::INFINITY);
+        }
     }
 
     /// Returns whether enough was answered for a result after so many lengths.
@@ -333,10 +367,76 @@ impl Window {
         self.begun = Some(now);
         self.counts_since = None;
         (self.latency, self.admitted) = (Latency::default(), Survival::default());
-        (self.known_s, self.rested_s) = (0.0, 0.0);
+        (self.known_s, self.rested_s, self.young_s) = (0.0, 0.0, 0.0);
     }
 }
 
 fn seconds(nanos: Option<Nanos>) -> f64 {
     nanos.map_or(0.0, Nanos::as_secs_f64).max(1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::admission::Answered;
+    use lull_measure::Missing;
+
+    /// Looks every tenth of a second until there is a result: 512 transactions are under way since
+    /// the first look and for `before`, and 50 a look have ended, after 50 ms each.
+    fn first_result(before: Nanos) -> Window {
+        let mut window =
+            Window::new(Nanos::from_millis(300), Nanos::from_millis(100), Percentile::P99, None);
+        let latency = Nanos::from_millis(50);
+        let missing = || Missing::because("there is no server");
+        let has_result = (1..100).any(|tenths| {
+            let now = Nanos::from_millis(100 * tenths);
+            let under_way = [now + before; 512];
+            let seen = Seen {
+                now,
+                answered: &[Answered { connection: 0, latency, queries: 50 }],
+                waiting: &[0],
+                under_way: Ok(&under_way),
+                device: Err(missing()),
+                round: None,
+                rested: Err(missing()),
+                server: Err(missing()),
+            };
+            window.note(&seen).is_some()
+        });
+        assert!(has_result);
+        window
+    }
+
+    #[test]
+    fn clients_that_have_just_connected_make_the_next_window_as_long_as_their_number_demands() {
+        let mut window = first_result(Nanos::ZERO);
+        assert_eq!(window.length(), Nanos::from_millis(300), "those that ended took 50 ms");
+        window.extend_to_crowd();
+        // 512 under way at 500 a second take 1.02 s.
+        let length_s = window.length().as_secs_f64();
+        assert!((length_s / (LATENCIES * 1.024) - 1.0).abs() < 0.01, "{length_s}");
+        let wash_out_s = window.wash_out().as_secs_f64();
+        assert!(wash_out_s > 0.5 * length_s, "{wash_out_s} of {length_s}");
+    }
+
+    #[test]
+    fn transactions_that_never_end_make_no_window_longer() {
+        let mut window = first_result(Nanos::from_secs(3600));
+        window.extend_to_crowd();
+        assert_eq!(window.length(), Nanos::from_millis(300));
+    }
+
+    #[test]
+    fn a_wash_out_lasts_for_the_p99_at_most() {
+        let mut window =
+            Window::new(Nanos::from_millis(300), Nanos::from_millis(100), Percentile::P99, None);
+        let ms = Nanos::from_millis;
+        window.set_lengths(1.0, 1.5);
+        assert_eq!((window.length(), window.wash_out()), (Nanos::from_secs(3), ms(1500)));
+        window.set_lengths(1.0, 9.0);
+        assert!(window.wash_out() > ms(1500));
+        // Half of the mean before counts where that is more.
+        window.set_lengths(1.0, 0.1);
+        assert_eq!(window.wash_out(), ms(1000));
+    }
 }
