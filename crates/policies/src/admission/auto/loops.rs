@@ -39,6 +39,8 @@ struct Loop {
     in_service: Vec<(Nanos, u32)>,
     convoy_until: Nanos,
     answered: Vec<Answered>,
+    /// When the first block of a limit began.
+    first_limit: Option<Nanos>,
     rng: Rng,
 }
 
@@ -64,6 +66,7 @@ impl Loop {
             in_service: Vec::new(),
             convoy_until: Nanos::ZERO,
             answered: Vec::new(),
+            first_limit: None,
             rng: Rng::seed_from_u64(seed ^ 0x5eed),
         }
     }
@@ -142,6 +145,9 @@ impl Loop {
             server: Ok(ServerTimes { span: STEP, cpu, run_queue: Nanos::ZERO }),
         };
         self.admission.decide(&seen, &mut self.limits);
+        if !matches!(self.limits.pace, Pace::Open { .. }) {
+            self.first_limit.get_or_insert(self.now);
+        }
         self.answered.clear();
         self.next = self.now + Nanos::from_millis(100);
     }
@@ -159,8 +165,9 @@ impl Loop {
 
 /// First decisions of some starts.
 struct Decisions {
-    /// The times to them, in order.
+    /// The times to them, and to the first block of a limit, in order.
     times: Vec<f64>,
+    limits: Vec<f64>,
     /// How many closed the gate, and the blocks of these in order.
     closed: usize,
     blocks: Vec<u32>,
@@ -168,11 +175,13 @@ struct Decisions {
 
 impl Decisions {
     fn measure(server: Server, starts: u64) -> Self {
-        let mut all = Self { times: Vec::new(), closed: 0, blocks: Vec::new() };
+        let mut all = Self { times: Vec::new(), limits: Vec::new(), closed: 0, blocks: Vec::new() };
         for seed in 0..starts {
-            let found = Loop::new(server, "", seed).first_decision(Nanos::from_secs(300));
+            let mut start = Loop::new(server, "", seed);
+            let found = start.first_decision(Nanos::from_secs(300));
             let (took, why) = found.unwrap_or((Nanos::from_secs(300), "none".to_owned()));
             all.times.push(took.as_secs_f64());
+            all.limits.extend(start.first_limit.map(Nanos::as_secs_f64));
             if why.starts_with(|first: char| first.is_ascii_digit()) {
                 all.closed += 1;
                 let blocks =
@@ -181,6 +190,7 @@ impl Decisions {
             }
         }
         all.times.sort_by(f64::total_cmp);
+        all.limits.sort_by(f64::total_cmp);
         all.blocks.sort_unstable();
         all
     }
@@ -213,9 +223,10 @@ fn the_times_of_the_documentation() {
         let closed = all.closed;
         let [median, ninety, worst] = [0.5, 0.9, 1.0].map(|share| all.within(share));
         let blocks = all.blocks.get(closed / 2).copied().unwrap_or(0);
+        let first = all.limits.get(all.limits.len() / 2).copied().unwrap_or(0.0);
         println!(
             "{name}: {closed} of {starts} closed; {median:.1} s, {ninety:.1} s, {worst:.1} s; \
-             {blocks} blocks"
+             {blocks} blocks, the first of a limit after {first:.1} s"
         );
         assert!(7 * closed as u64 >= 6 * starts, "{name}: {closed} of {starts} closed");
     }
