@@ -304,6 +304,7 @@ impl LiveAdmission {
             now,
             answered,
             waiting,
+            connections: Ok(self.runtime.connections()),
             under_way: Ok(&under_way),
             device: self.device.read(),
             round: round(&did, &gate, span, queries),

@@ -59,6 +59,8 @@ pub struct Seen<'a> {
     pub answered: &'a [Answered],
     /// Queries that wait at the gate, by connection.
     pub waiting: &'a [u32],
+    /// Connections that are open.
+    pub connections: Gauge<u32>,
     /// The age of each transaction whose query is at the gate or in service now, from the
     /// arrival of its first query.
     pub under_way: Gauge<&'a [Nanos]>,

@@ -310,6 +310,12 @@ impl Runtime {
         WorkerCounts::read(&self.page)
     }
 
+    /// Returns the number of connections that are open.
+    pub fn connections(&self) -> u32 {
+        let open = self.page.records().filter(|(_, record)| record.pid() != 0);
+        u32::try_from(open.count()).unwrap_or(u32::MAX)
+    }
+
     /// Returns a reader of the servers' statistics from now on.
     pub fn statistics(&self) -> Statistics {
         Statistics::new(Arc::clone(&self.page), now())

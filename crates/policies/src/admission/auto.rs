@@ -34,7 +34,8 @@
 //! *Better* depends on the goal: more throughput; a lower tail for at most a stated loss of
 //! throughput; or either without harm to the other. The default follows from the objectives:
 //! with a bound the tail, with a floor throughput, with neither gain without harm. The gate
-//! counts what it admits: transactions live, queries simulated.
+//! counts what it admits: transactions live, queries simulated. Where arrivals set the throughput,
+//! and nothing is promised, CPU time a transaction takes its place (`open_loop.rs`).
 //!
 //! Source: ours, on REEF's gate. Checked by its tests, by simulated surveys (`simulation.rs`) and
 //! servers (`loops.rs`), and by `cargo xtask bench preload` (C) and `batching` (D). Error rates,
@@ -51,7 +52,6 @@ use ledger::Ledger;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
 use lull_control::{PolicyError, Rng};
 use lull_measure::Nanos;
-use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use rand::SeedableRng;
 use setting::Setting;
 use survey::{Finding, Plan, Progress, Survey, What};
@@ -62,12 +62,14 @@ mod aim;
 mod candidates;
 mod change;
 mod confirmation;
+mod cpu_time;
 mod evidence;
 mod holding;
 mod keys;
 mod ledger;
 #[cfg(test)]
 mod loops;
+mod open_loop;
 mod setting;
 #[cfg(test)]
 mod simulation;
@@ -96,8 +98,6 @@ const SMALL_BATCH: u32 = 2;
 /// Pairs of blocks of a limit and its neighbours, and how often a limit moves to one in a row.
 const NEIGHBOUR_PAIRS: u32 = 8;
 const MOVES: u32 = 3;
-/// A rest costs up to D in latency: no longer one is tried than this share of the bound.
-const SHARE_OF_BOUND: f64 = 0.8;
 /// Time without trying after a survey, at least, over what the survey took.
 const REST: u64 = 32;
 /// Longest time between retries, in first ones, where surveys are short.
@@ -147,6 +147,8 @@ struct Auto {
     workers: Workers,
     cores: u32,
     aim: Aim,
+    /// Connections of the server; 0 while they are not known.
+    connections: u32,
     window: Window,
     stage: Stage,
     ledger: Ledger,
@@ -174,7 +176,7 @@ impl Auto {
         let asked = ServerObjective::from_list(site.asked);
         let aim = Aim::new(&config, asked);
         let bound = asked.bound_s.map(Nanos::from_secs_f64);
-        if !site.workers.may_wait() && pauses(&config, &aim, site.workers).is_empty() {
+        if !site.workers.may_wait() && candidates::pauses(&config, &aim, site.workers).is_empty() {
             let message = "`auto` lets workers rest for as long as a promise allows: state a tail \
                            objective of more than 1.25 ms, or let workers wait instead";
             return Err(wrong("name", message.to_owned()));
@@ -185,6 +187,7 @@ impl Auto {
             workers: site.workers,
             cores: site.cores,
             aim,
+            connections: 0,
             config,
             ledger: Ledger::default(),
             is_after_change: false,
@@ -234,6 +237,9 @@ impl Auto {
     fn begin(&mut self, now: Nanos, scouted: Look, is_reported: bool) {
         self.window.extend_to_crowd();
         if scouted.span.max(self.window.last_length()) < self.window.length().scale(SCOUTED) {
+            return;
+        }
+        if self.chooses_outcome(scouted) {
             return;
         }
         self.turn.has_candidates = self.has_candidates(scouted.crowd);
@@ -300,7 +306,7 @@ impl Auto {
 
     /// Rests to try, if workers can rest and a bound says for how long.
     fn survey_of_rests(&mut self, open: Option<Look>, per_s: f64) -> Option<Survey> {
-        let pauses = pauses(&self.config, &self.aim, self.workers);
+        let pauses = candidates::pauses(&self.config, &self.aim, self.workers);
         let tried = pauses.into_iter().map(|pause| Setting::Rests { pause }).collect();
         self.survey(What::Rests, Setting::Open, tried, open, per_s)
     }
@@ -447,18 +453,9 @@ fn is_beyond(times: f64, one: f64, other: f64) -> bool {
     !(1.0 / times..=times).contains(&(one / other))
 }
 
-/// Returns the rests to try; empty if workers cannot rest, or no bound says for how long.
-fn pauses(config: &Config, aim: &Aim, workers: Workers) -> Vec<Nanos> {
-    let Some(bound_s) = aim.objective().bound_s.filter(|_| workers.may_rest()) else {
-        return Vec::new();
-    };
-    let most = config.most_pause.min(Nanos::from_secs_f64(bound_s).scale(SHARE_OF_BOUND));
-    let twice = std::iter::successors(Some(C6_BREAK_EVEN), |pause| Some(*pause * 2));
-    twice.take_while(|pause| *pause <= most).collect()
-}
-
 impl Admission for Auto {
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+        self.connections = *seen.connections.as_ref().unwrap_or(&0);
         self.note_times(seen);
         if self.window.is_gap(seen.now) && self.is_paired() {
             self.end_pair(seen.now, Nanos::ZERO, false);

@@ -17,6 +17,7 @@ pub(crate) struct Bench {
     pub(crate) workers: Workers,
     /// Share of the time in which all workers rest.
     pub(crate) rested: f64,
+    pub(crate) connections: Gauge<u32>,
     /// Share of the device in use.
     pub(crate) device: f64,
     /// Latency of all that is answered.
@@ -39,6 +40,7 @@ impl Bench {
             asked: Vec::new(),
             workers: Workers::Wait,
             rested: 0.0,
+            connections: Err(Missing::because("a bench has no connections")),
             device: 0.5,
             latency: Nanos::from_millis(1),
             round: None,
@@ -105,6 +107,7 @@ impl Bench {
             now: self.now,
             answered: &self.answered,
             waiting: &self.waiting,
+            connections: self.connections.clone(),
             under_way: Err(Missing::because("a bench has no transactions")),
             device: Ok(self.device),
             round: self.round,

@@ -243,6 +243,7 @@ mod tests {
                 device: Err(missing()),
                 round: None,
                 rested: Err(missing()),
+                connections: Err(missing()),
                 under_way: Err(missing()),
                 server: Err(missing()),
             });

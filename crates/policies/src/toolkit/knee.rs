@@ -276,6 +276,7 @@ mod tests {
                 device: Ok(per_s / system.limit_per_s),
                 round: None,
                 rested: Ok(0.0),
+                connections: Err(lull_measure::Missing::because("no server")),
                 under_way: Err(lull_measure::Missing::because("no server")),
                 server: Err(lull_measure::Missing::because("no server")),
             });

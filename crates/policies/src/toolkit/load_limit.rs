@@ -147,6 +147,7 @@ mod tests {
                 device: Ok(device),
                 round: None,
                 rested: Ok(0.0),
+                connections: Err(lull_measure::Missing::because("no server")),
                 under_way: Err(lull_measure::Missing::because("no server")),
                 server: Err(lull_measure::Missing::because("no server")),
             });

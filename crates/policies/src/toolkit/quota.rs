@@ -492,6 +492,7 @@ mod tests {
                 device: Ok(1.0),
                 round: None,
                 rested: Ok(0.0),
+                connections: Err(lull_measure::Missing::because("no server")),
                 under_way: Err(lull_measure::Missing::because("no server")),
                 server: Err(lull_measure::Missing::because("no server")),
             });
@@ -506,6 +507,7 @@ mod tests {
             device: Ok(1.0),
             round: None,
             rested: Ok(0.0),
+            connections: Err(lull_measure::Missing::because("no server")),
             under_way: Err(lull_measure::Missing::because("no server")),
             server: Err(lull_measure::Missing::because("no server")),
         }

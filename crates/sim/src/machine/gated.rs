@@ -281,6 +281,7 @@ impl GatedServer {
             now: Nanos(now_ns),
             answered: &self.answered,
             waiting: &self.gate.waiting,
+            connections: Ok(self.connections.len() as u32),
             under_way: Ok(&under_way),
             device,
             round: self.round.take(),

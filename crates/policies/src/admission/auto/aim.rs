@@ -8,7 +8,7 @@ use lull_measure::statistics::Block;
 use lull_measure::{Nanos, Percentile};
 
 /// A gain in throughput, and a tail over that of the reference, that are wanted.
-const GAIN: f64 = 1.03;
+pub(super) const GAIN: f64 = 1.03;
 const LOWER: f64 = 0.9;
 /// Share of throughput, or of the inverse of the tail, that must remain where the other is
 /// better and no objective permits a loss: in the mean, and shown.
@@ -64,6 +64,8 @@ impl ServerObjective {
 #[derive(Debug, Clone)]
 pub(super) struct Evidence {
     throughput: Ratios,
+    /// The reference's CPU time a transaction over the setting's, where that counts.
+    saved: Ratios,
     /// The reference's lateness over the setting's ([`Aim::log_lateness`]): above one is better.
     shorter: Ratios,
     /// Throughput, and the inverse of the tail, over what must remain of them.
@@ -82,6 +84,7 @@ impl Evidence {
     pub(super) fn new() -> Self {
         Self {
             throughput: Ratios::new(1.0, GAIN),
+            saved: Ratios::new(1.0, GAIN),
             shorter: Ratios::new(1.0, 1.0 / LOWER),
             kept_throughput: Ratios::new(MARGIN, 1.0),
             kept_tail: Ratios::new(MARGIN, 1.0),
@@ -165,12 +168,14 @@ pub(super) struct Aim {
     asked: ServerObjective,
     /// Share of throughput that a lower tail may cost.
     loss: f64,
+    /// Whether a gain is less CPU time a transaction, because arrivals set the throughput.
+    counts_cpu_time: bool,
 }
 
 impl Aim {
     pub(super) fn new(config: &Config, asked: ServerObjective) -> Self {
         let goal = if config.goal == Goal::Objectives { asked.goal() } else { config.goal };
-        Self { goal, asked, loss: config.loss_percent / 100.0 }
+        Self { goal, asked, loss: config.loss_percent / 100.0, counts_cpu_time: false }
     }
 
     pub(super) const fn objective(&self) -> ServerObjective {
@@ -184,6 +189,23 @@ impl Aim {
     /// Whether the tail counts, by itself or beside throughput.
     pub(super) const fn minds_tail(&self) -> bool {
         self.asked.bound_s.is_some() || !matches!(self.goal, Goal::Throughput)
+    }
+
+    /// Whether nothing is promised, so that CPU time a transaction may count instead of
+    /// throughput.
+    pub(super) const fn may_count_cpu_time(&self) -> bool {
+        let is_promised = self.asked.bound_s.is_some() || self.asked.floor_per_s.is_some();
+        !is_promised && matches!(self.goal, Goal::Both | Goal::Objectives)
+    }
+
+    /// Sets whether CPU time a transaction counts instead of throughput.
+    pub(super) const fn count_cpu_time(&mut self, counts: bool) {
+        self.counts_cpu_time = counts;
+    }
+
+    /// Returns the figure in which a gain is wanted beside the tail.
+    const fn gained<'e>(&self, evidence: &'e Evidence) -> &'e Ratios {
+        if self.counts_cpu_time { &evidence.saved } else { &evidence.throughput }
     }
 
     /// Number of figures in which a gain closes the gate.
@@ -237,6 +259,9 @@ impl Aim {
         let (log_per_s, log_late) = (look.per_s.ln(), self.log_lateness(look));
         let block = |outcome| drawn.block(true, outcome);
         evidence.throughput.push(block(log_per_s));
+        if let Some(cpu_s) = look.cpu_s.filter(|_| self.counts_cpu_time) {
+            evidence.saved.push(block(-cpu_s.ln()));
+        }
         evidence.shorter.push(block(-log_late));
         evidence.kept_throughput.push(block(log_per_s - least.ln()));
         evidence.kept_tail.push(block(-log_late - HARMLESS.ln()));
@@ -253,6 +278,9 @@ impl Aim {
         }
         for ratios in [&mut evidence.shorter, &mut evidence.kept_tail] {
             ratios.push(block(-log_late));
+        }
+        if let Some(cpu_s) = look.cpu_s.filter(|_| self.counts_cpu_time) {
+            evidence.saved.push(block(-cpu_s.ln()));
         }
         evidence.reference_tails.push(look.tail_s.ln());
         evidence.reference_rates.push(log_per_s);
@@ -301,13 +329,16 @@ impl Aim {
         is_kept_shown: impl Fn(&Ratios) -> bool,
     ) -> bool {
         let is_kept = |kept: &Ratios| kept.mean() >= 1.0 && is_kept_shown(kept);
-        let Evidence { throughput, shorter, kept_throughput, kept_tail, .. } = evidence;
-        let is_faster = || throughput.mean() >= GAIN;
+        let Evidence { shorter, kept_throughput, kept_tail, .. } = evidence;
+        let gained = self.gained(evidence);
+        let is_faster = || gained.mean() >= GAIN;
         let is_shorter = || shorter.mean() >= 1.0 / LOWER;
-        let gains = || is_faster() && is_shown(&[throughput]);
+        // A gain in throughput keeps it.
+        let keeps = || !self.counts_cpu_time || is_kept(kept_throughput);
+        let gains = || is_faster() && is_shown(&[gained]) && keeps();
         let lowers = || is_shorter() && is_shown(&[shorter]);
         // Evidence of either is evidence of a gain, but not of which: both have to be kept.
-        let improves = || (is_faster() || is_shorter()) && is_shown(&[throughput, shorter]);
+        let improves = || (is_faster() || is_shorter()) && is_shown(&[gained, shorter]);
         match (setting, self.goal) {
             (Setting::Rests { .. }, _) => {
                 is_kept(kept_throughput) && self.may_rest(evidence, false)
@@ -344,8 +375,8 @@ impl Aim {
         evidence: &Evidence,
         is_below: impl Fn(&Ratios, f64) -> bool,
     ) -> bool {
-        let no_gain = || is_below(&evidence.throughput, GAIN);
         let costs = || is_below(&evidence.kept_throughput, 1.0);
+        let no_gain = || is_below(self.gained(evidence), GAIN) || (self.counts_cpu_time && costs());
         let no_lower = || is_below(&evidence.shorter, 1.0 / LOWER) || costs();
         match (setting, self.goal) {
             (Setting::Rests { .. }, _) => costs() || !self.may_rest(evidence, true),
@@ -365,12 +396,12 @@ impl Aim {
 
     /// How good a setting is, as logarithms, one a pair.
     pub(super) fn worth(&self, setting: Setting, evidence: &Evidence) -> Vec<f64> {
-        let (throughput, shorter) = (evidence.throughput.ranked(), evidence.shorter.ranked());
+        let (gained, shorter) = (self.gained(evidence).ranked(), evidence.shorter.ranked());
         match (setting, self.goal) {
             (Setting::Rests { pause }, _) => vec![pause.as_secs_f64().ln(); evidence.tried()],
-            (_, Goal::Throughput) => throughput,
+            (_, Goal::Throughput) => gained,
             _ if self.takes_either() => {
-                throughput.iter().zip(&shorter).map(|(one, other)| one + other).collect()
+                gained.iter().zip(&shorter).map(|(one, other)| one + other).collect()
             }
             _ => shorter,
         }
@@ -389,8 +420,12 @@ impl Aim {
             }
             None => format!("1/{at}"),
         };
+        let saved = match self.counts_cpu_time {
+            true => format!(", 1/CPU time a transaction times {}", shown(&evidence.saved)),
+            false => String::new(),
+        };
         format!(
-            "throughput times {}, {lateness} times {}, {} blocks, error {:.2} %",
+            "throughput times {}, {lateness} times {}{saved}, {} blocks, error {:.2} %",
             shown(&evidence.throughput),
             shown(&evidence.shorter),
             evidence.blocks(),

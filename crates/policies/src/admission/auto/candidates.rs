@@ -1,5 +1,9 @@
-//! Concurrency limits that are worth trying.
+//! Concurrency limits and rests that are worth trying.
 
+use super::aim::Aim;
+use super::{Config, Workers};
+use lull_measure::Nanos;
+use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use std::ops::RangeInclusive;
 
 /// Limits that a survey begins with.
@@ -13,6 +17,9 @@ const BINDING: f64 = 0.8;
 /// Where the first limit of a survey of long blocks lies between the mildest and the harshest, by
 /// ratio: servers that contend are best with few more than keep their cores busy.
 const FIRST: f64 = 2.0 / 3.0;
+
+/// A rest costs up to D in latency: no longer one is tried than this share of the bound.
+const SHARE_OF_BOUND: f64 = 0.8;
 
 /// Returns those of a survey whose blocks are long: one, or, once that was of no use, those without
 /// the mildest and the harshest. The one is at least twice the cores, or in the middle.
@@ -52,6 +59,16 @@ pub(super) fn neighbours(cap: u32, allowed: &RangeInclusive<u32>) -> Vec<u32> {
     let within = |cap: f64| (cap.round() as u32).clamp(*allowed.start(), *allowed.end());
     let both = [f64::from(cap) * STEP_MIN, f64::from(cap) / STEP_MIN].map(within);
     both.into_iter().filter(|other| *other != cap).collect()
+}
+
+/// Returns the rests to try; empty if workers cannot rest, or no bound says for how long.
+pub(super) fn pauses(config: &Config, aim: &Aim, workers: Workers) -> Vec<Nanos> {
+    let Some(bound_s) = aim.objective().bound_s.filter(|_| workers.may_rest()) else {
+        return Vec::new();
+    };
+    let most = config.most_pause.min(Nanos::from_secs_f64(bound_s).scale(SHARE_OF_BOUND));
+    let twice = std::iter::successors(Some(C6_BREAK_EVEN), |pause| Some(*pause * 2));
+    twice.take_while(|pause| *pause <= most).collect()
 }
 
 #[cfg(test)]

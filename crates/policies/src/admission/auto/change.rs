@@ -223,6 +223,7 @@ mod tests {
             now,
             answered: &answered,
             waiting: &[0],
+            connections: Err(missing()),
             under_way: Err(missing()),
             device: Err(missing()),
             round: None,

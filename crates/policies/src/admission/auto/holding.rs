@@ -19,6 +19,7 @@ impl Auto {
         let rest = now.saturating_sub(begun).scale(1.0 / self.open_share());
         let until = now + retry.max(rest);
         self.end_search(begun, now);
+        self.window.require_cpu_time(false);
         let change = Change::new(now + self.window.wash_out());
         let hold = Hold { until, usual_per_s, change, late_since: None };
         self.stage = Stage::Holding(Box::new(hold));
@@ -224,7 +225,15 @@ mod tests {
 
     fn look() -> Look {
         let span = Nanos::from_millis(300);
-        Look { per_s: 1000.0, crowd: 64.0, tail_s: 0.1, late: None, rested: None, span }
+        Look {
+            per_s: 1000.0,
+            crowd: 64.0,
+            tail_s: 0.1,
+            late: None,
+            rested: None,
+            cpu_s: None,
+            span,
+        }
     }
 
     #[test]
@@ -261,6 +270,7 @@ mod tests {
             now: Nanos::from_secs(seconds),
             answered: &[],
             waiting: &[0],
+            connections: Err(missing()),
             under_way: Err(missing()),
             device: Err(missing()),
             round: None,

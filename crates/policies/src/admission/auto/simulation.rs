@@ -57,7 +57,15 @@ impl Scatter {
         let (slower, longer) = if self.is_burst { (0.67, 3.0) } else { (1.0, 1.0) };
         let per_s = 1000.0 * throughput * slower * (scatter * self.last[0]).exp();
         let tail_s = 0.1 * tail * longer * (scatter * self.last[1]).exp();
-        Look { per_s, crowd: 64.0, tail_s, late: None, rested: None, span: Nanos::from_millis(400) }
+        Look {
+            per_s,
+            crowd: 64.0,
+            tail_s,
+            late: None,
+            rested: None,
+            cpu_s: None,
+            span: Nanos::from_millis(400),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! another gate tries would count for those of this one. A block of a survey or pair in which
 //! another knob was set, or an app arrived or departed, is dropped.
 
-use super::{Auto, Stage, candidates, pauses};
+use super::{Auto, Stage, candidates};
 use lull_measure::Nanos;
 
 /// Blocks in a row that a survey may lose because knobs change, before it begins again.
@@ -40,7 +40,7 @@ impl Auto {
         let allowed = self.config.least_cap..=self.config.most_cap;
         let has_caps = !candidates::caps(self.cores, crowd, &allowed).is_empty();
         (self.workers.may_wait() && has_caps)
-            || !pauses(&self.config, &self.aim, self.workers).is_empty()
+            || !candidates::pauses(&self.config, &self.aim, self.workers).is_empty()
     }
 
     /// Returns whether the gate needs the turn. Without results for a long time (no load, or too
@@ -177,6 +177,7 @@ mod tests {
                 now: self.now,
                 answered,
                 waiting: &[0],
+                connections: Err(missing()),
                 under_way: Err(missing()),
                 device: Err(missing()),
                 round: None,

@@ -4,6 +4,7 @@
 //! admitted under the setting (`survival.rs`), where the gate shows which are under way; elsewhere
 //! of all that ends.
 
+use super::cpu_time::CpuTime;
 use super::survival::Survival;
 use lull_control::admission::Seen;
 use lull_measure::{Latency, Nanos, Percentile};
@@ -38,6 +39,9 @@ const BOUNDS: f64 = 1.25;
 /// shows how long they take: a backup or a replica may be under way all the time.
 const YOUNG: f64 = 3.0;
 
+/// Least length of a window that shows CPU time, which a live server shows once a second.
+const LEAST_OF_CPU_TIME: Nanos = Nanos::from_secs(1);
+
 /// Time between two looks, in the usual time, that is no delay of the agent's: its machine was
 /// suspended, its process stopped, or the clock was set. What was answered meanwhile had no setting
 /// that is known, because a gate without an agent is open.
@@ -56,6 +60,8 @@ pub(super) struct Look {
     pub(super) late: Option<f64>,
     /// Share of the time in which all workers rested, if that is known.
     pub(super) rested: Option<f64>,
+    /// CPU time a transaction, if a reading of it lay in the window.
+    pub(super) cpu_s: Option<f64>,
     /// Length of the window, with the part that does not count.
     pub(super) span: Nanos,
 }
@@ -92,6 +98,9 @@ pub(super) struct Window {
     /// Time of which it is known how much was rest, and that much, in seconds.
     known_s: f64,
     rested_s: f64,
+    /// CPU time, and whether a window waits for a reading of it.
+    cpu: CpuTime,
+    needs_cpu_time: bool,
     /// Time that transactions which are not too old were under way, of all of them, in seconds.
     young_s: f64,
     /// The last look, the time without answers up to it, and the longest such.
@@ -131,6 +140,8 @@ impl Window {
             answers: 0,
             known_s: 0.0,
             rested_s: 0.0,
+            cpu: CpuTime::default(),
+            needs_cpu_time: false,
             young_s: 0.0,
             looked: Nanos::ZERO,
             usual_gap,
@@ -146,6 +157,7 @@ impl Window {
             self.restart(seen.now);
             return None;
         }
+        self.cpu.note(seen, self.counts_since);
         let begun = *self.begun.get_or_insert(seen.now);
         self.since_result.get_or_insert(seen.now);
         self.charged.get_or_insert(seen.now);
@@ -179,6 +191,17 @@ impl Window {
         self.begun.is_some() && (now < self.looked || now - self.looked > most)
     }
 
+    /// Sets whether a window waits for a reading of CPU time, for so long as it waits for answers.
+    /// Returns whether it did.
+    pub(super) const fn require_cpu_time(&mut self, is_required: bool) -> bool {
+        std::mem::replace(&mut self.needs_cpu_time, is_required)
+    }
+
+    /// Returns the shortest length of a window.
+    fn least(&self) -> Nanos {
+        if self.needs_cpu_time { self.least.max(LEAST_OF_CPU_TIME) } else { self.least }
+    }
+
     /// Returns the length of a window, with the part that does not count.
     pub(super) const fn length(&self) -> Nanos {
         self.length
@@ -198,7 +221,7 @@ impl Window {
     /// way when it began ended early.
     fn is_over(&self, age: Nanos, counted: Nanos) -> bool {
         let most = self.length.saturating_sub(self.wash_out);
-        counted > Nanos::ZERO && age >= self.least && (counted >= most || age >= self.length)
+        counted > Nanos::ZERO && age >= self.least() && (counted >= most || age >= self.length)
     }
 
     /// Returns for how long the setting has been in force without a result.
@@ -270,6 +293,7 @@ impl Window {
             tail_s: seconds(tail),
             late: self.bound.map(|bound| self.admitted.late(bound)),
             rested: (self.known_s > 0.0).then(|| self.rested_s / self.known_s),
+            cpu_s: self.cpu.per_transaction_s(),
             span: now.saturating_sub(self.begun.unwrap_or(now)),
         };
         self.restart(now);
@@ -285,7 +309,7 @@ impl Window {
     fn set_lengths(&mut self, mean_s: f64, p99_s: f64) {
         self.mean_s = mean_s;
         let length = Nanos::from_secs_f64(LATENCIES * mean_s);
-        self.length = length.clamp(self.least, WINDOW_MAX.max(self.least));
+        self.length = length.clamp(self.least(), WINDOW_MAX.max(self.least()));
         let wash_out_s = (WASH_OUT * mean_s).min(p99_s.max(mean_s));
         self.wash_out =
             Nanos::from_secs_f64(wash_out_s).clamp(self.length / 4, self.length.scale(0.75));
@@ -305,6 +329,10 @@ impl Window {
     /// Of a server that is slow, and has its clients under way, little is known, and late: but a
     /// window without a result would look as if the clients were gone.
     fn has_enough(&self, seen: &Seen<'_>, lengths: u64) -> bool {
+        let lacks_cpu_time = self.needs_cpu_time && self.cpu.per_transaction_s().is_none();
+        if lacks_cpu_time && lengths < PATIENCE {
+            return false;
+        }
         let under_way = seen.under_way.as_ref().map_or(0, |ages| ages.len() as u64);
         match (self.latency.count(), lengths) {
             (0, _) => false,
@@ -367,6 +395,7 @@ impl Window {
         self.begun = Some(now);
         self.counts_since = None;
         (self.latency, self.admitted) = (Latency::default(), Survival::default());
+        self.cpu.begin();
         (self.known_s, self.rested_s, self.young_s) = (0.0, 0.0, 0.0);
     }
 }
@@ -395,6 +424,7 @@ mod tests {
                 now,
                 answered: &[Answered { connection: 0, latency, queries: 50 }],
                 waiting: &[0],
+                connections: Err(missing()),
                 under_way: Ok(&under_way),
                 device: Err(missing()),
                 round: None,
