@@ -1,5 +1,5 @@
-//! Random events on a database behind a gate, one after the other, and the invariants after all
-//! of them.
+//! Random events on a database behind a gate, one after the other, with maintenance between them,
+//! and the invariants after all of them.
 //!
 //! `LULL_SOAK_EVENTS` is the number of events (a soak has 1,000), `LULL_SOAK_SEED` the seed.
 
@@ -10,6 +10,8 @@ use std::process::Child;
 
 /// The number of events that CI has time for.
 const EVENTS: u32 = 25;
+/// Events between two rounds of maintenance.
+const MAINTENANCE_EVERY: u32 = 20;
 /// A limit on the clients at a time keeps the test short.
 const CLIENTS_MAX: usize = 24;
 
@@ -23,6 +25,10 @@ pub(super) trait Subject {
 
     /// Has the server end one of its connections, if there is one.
     fn kill_one(&self);
+
+    /// Creates, changes and drops a table, has a checkpoint made or logs rotated, and copies the
+    /// database, beside the clients. All of it must succeed.
+    fn maintain(&self);
 
     /// Returns the number of rows of `u` with the value 1, which no work inserts.
     fn rows(&self) -> u32;
@@ -100,8 +106,11 @@ pub(super) fn soak<S: Subject>(subject: S, encrypted: Encrypted) {
     let (seed, events) = (number("LULL_SOAK_SEED", 1), number("LULL_SOAK_EVENTS", EVENTS));
     let random = Rng::seed_from_u64(seed.into());
     let mut soak = Soak { subject: &subject, encrypted, random, clients: Vec::new(), added: 0 };
-    for _ in 0..events {
+    for event in 1..=events {
         soak.event();
+        if event % MAINTENANCE_EVERY == 0 {
+            subject.maintain();
+        }
         while soak.clients.len() > CLIENTS_MAX {
             soak.any().unwrap().wait().unwrap();
         }

@@ -32,6 +32,15 @@ impl Subject for Database {
         }
     }
 
+    fn maintain(&self) {
+        ended(self.client("create table w (a int); alter table w add b int; drop table w"));
+        self.admin("flush logs");
+        let mut dump = Command::new("mariadb-dump");
+        dump.args(["-uroot", "--host=127.0.0.1", "--skip-ssl", "--single-transaction"]);
+        let dump = dump.arg(format!("--port={}", self.server.port)).arg("sbtest").output();
+        assert!(text(&dump.unwrap()).contains("Dump completed"));
+    }
+
     fn rows(&self) -> u32 {
         self.admin("select count(*) from sbtest.u where a = 1").trim().parse().unwrap()
     }

@@ -28,6 +28,15 @@ impl Subject for Database {
         self.sql(which);
     }
 
+    fn maintain(&self) {
+        self.sql("create table w (a int); create index on w (a); drop table w");
+        self.sql("checkpoint");
+        let copy = tempfile::tempdir().unwrap();
+        let mut backup = Command::new(program("pg_basebackup"));
+        backup.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port, "--checkpoint=fast"]);
+        text(&backup.arg("-D").arg(copy.path().join("data")).output().unwrap());
+    }
+
     fn rows(&self) -> u32 {
         self.sql("select count(*) from u where a = 1").trim().parse().unwrap()
     }
