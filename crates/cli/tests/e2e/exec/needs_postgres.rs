@@ -2,6 +2,7 @@
 
 mod needs_openssl;
 mod owner;
+mod standby;
 mod statements;
 
 use super::needs_mariadbd::areas::{on_two_cores, two_cores};
@@ -13,6 +14,7 @@ use crate::support::threads::cores_of;
 use crate::support::{free_port, is_root, skip, wait_for};
 use serde_json::Value;
 use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -38,19 +40,39 @@ fn text(output: &Output) -> String {
 /// Words of a command that runs as the user `nobody`. Needs root.
 const AS_NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
+/// Returns the command of a program that runs as the server's user.
+fn of_servers_user(program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(AS_NOBODY[0]);
+    command.args(&AS_NOBODY[1..]).arg("--").arg(program);
+    command
+}
+
+/// Creates a directory of the server's user in the scene.
+fn create_data(scene: &Scene, name: &str) -> PathBuf {
+    let data = scene.path(name);
+    std::fs::create_dir(&data).unwrap();
+    std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o700)).unwrap();
+    if is_root() {
+        chown(&data, Some(65534), Some(65534)).unwrap();
+    }
+    data
+}
+
 /// Creates an empty database in the scene; returns the words that start its server, and its port.
 fn installed(scene: &Scene, postgres: &Path, settings: &[String]) -> (Vec<String>, u16) {
-    let (data, port) = (scene.path("data"), free_port());
-    std::fs::create_dir(&data).unwrap();
-    let initdb = postgres.with_file_name("initdb");
-    let mut install = Command::new(&initdb);
-    if is_root() {
-        std::os::unix::fs::chown(&data, Some(65534), Some(65534)).unwrap();
-        install = Command::new(AS_NOBODY[0]);
-        install.args(&AS_NOBODY[1..]).arg("--").arg(&initdb);
-    }
+    let data = create_data(scene, "data");
+    let mut install = of_servers_user(&postgres.with_file_name("initdb"));
     install.arg("-D").arg(&data).args(["--auth", "trust", "--username", "postgres"]);
     text(&install.output().unwrap());
+    serving(postgres, &data, settings)
+}
+
+/// Returns the words that start a server of this data, and its port.
+fn serving(postgres: &Path, data: &Path, settings: &[String]) -> (Vec<String>, u16) {
+    let port = free_port();
     let mut command = vec![postgres.display().to_string(), "-D".to_owned()];
     command.extend([data.display().to_string(), "-p".to_owned(), port.to_string()]);
     let own = ["fsync=off", "listen_addresses=127.0.0.1", "unix_socket_directories="];
@@ -58,6 +80,15 @@ fn installed(scene: &Scene, postgres: &Path, settings: &[String]) -> (Vec<String
         command.extend(["-c".to_owned(), setting.to_owned()]);
     }
     (command, port)
+}
+
+/// Starts a server as its user under `lull exec` with these options.
+fn start_server(scene: &Scene, options: &[&str], command: &[String], port: u16) -> Server {
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    match is_root() {
+        true => Server::start_as_nobody(scene, options, &command, port),
+        false => Server::start(scene, options, &command, port),
+    }
 }
 
 impl Database {
@@ -76,12 +107,7 @@ impl Database {
     /// Starts this program of a server on an empty directory of the scene.
     fn start_in(scene: &Scene, postgres: &Path, options: &[&str], settings: &[String]) -> Self {
         let (command, port) = installed(scene, postgres, settings);
-        let command: Vec<&str> = command.iter().map(String::as_str).collect();
-        let server = match is_root() {
-            true => Server::start_as_nobody(scene, options, &command, port),
-            false => Server::start(scene, options, &command, port),
-        };
-        Self::from_server(server)
+        Self::from_server(start_server(scene, options, &command, port))
     }
 
     /// Creates pgbench's tables in a server that was started.
