@@ -10,6 +10,7 @@ mod gate;
 mod needs_openssl;
 mod own_tests;
 mod pool;
+mod replica;
 mod statements;
 mod valgrind;
 mod waits;
