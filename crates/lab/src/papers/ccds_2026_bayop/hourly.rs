@@ -2,16 +2,16 @@
 //! 5.2.1) and holds the setting that the search chose for the rest of the hour.
 //!
 //! Each hour has a server of its own, whose connections stay on the cores that they were
-//! hashed to. A trial is a part of its run at one pair of the grid, and the chosen pair is
-//! measured on a later part. Co-PI takes the best pair of the nearest rate of a profile
-//! that was measured before the day.
+//! hashed to. A trial is a stretch of its run at one pair, and the chosen pair is measured on a
+//! later stretch; no stretch is measured twice. Co-PI takes the best pair of the nearest rate of
+//! a profile that was measured before the day.
 
 use super::system::Objective;
-use super::trials::{TRIALS, grid, measured, reading, rules, search};
+use super::trials::{Stretches, TRIALS, every_pair, grid, reading, rules_of_hold, search};
 use crate::prelude::*;
 use crate::server::{Cell, Run, ServerSetting, sweep};
 use lull_control::Rng;
-use lull_measure::{Latency, Nanos};
+use lull_measure::Nanos;
 use lull_policies::search::{Method, Place, Space};
 use lull_sim::ModelError;
 use lull_sim::netserver::NetServerModel;
@@ -75,14 +75,14 @@ pub(super) struct Day {
     held: Vec<BTreeMap<(Arm, usize), HeldChoice>>,
 }
 
-/// A server at one rate; each setting is simulated once, when it is first needed.
+/// A server at one rate. What a setting holds is measured once, when it is first needed, and so is
+/// each trial.
 struct Hour<'a> {
-    model: &'a NetServerModel,
     space: &'a Space,
     rate_per_s: f64,
-    trial: Run,
-    hold: Run,
-    tried: BTreeMap<Place, (Cell, Latency)>,
+    trial: Nanos,
+    hold: Nanos,
+    servers: Stretches<'a>,
     holds: BTreeMap<Option<Place>, Cell>,
 }
 
@@ -111,11 +111,12 @@ impl Plan {
                 self.peak_per_s / 1e3
             ),
             format!(
-                "each hour {TRIALS} trials over 216 pairs, then the choice held; a trial has \
-                 {TRIAL_REQUESTS} requests in the busiest hour, what is held is judged on \
-                 {HELD_OVER_TRIAL} times as many that come then"
+                "each hour {TRIALS} trials over every pair that can be set (216 if quick), then the \
+                 choice held; a trial has {TRIAL_REQUESTS} requests in the busiest hour, what is \
+                 held is judged on {HELD_OVER_TRIAL} times as many that come then"
             ),
-            "Co-PI: the best pair of the nearest profiled rate, which fits the misses reported"
+            "Co-PI: the best of 216 pairs at the nearest profiled rate, which fits the misses \
+             reported"
                 .to_owned(),
         ]
     }
@@ -123,7 +124,7 @@ impl Plan {
     /// Runs all hours in parallel.
     pub(super) fn run(&self, setup: &Setup<'_>) -> Result<Day, LabError> {
         let rates_per_s = self.rates_per_s(setup);
-        let spaces = [grid(&self.linux)?.only(), grid(&self.ebbrt)?.only()];
+        let spaces = [every_pair(setup, &self.linux)?, every_pair(setup, &self.ebbrt)?];
         let profile = self.profile(setup, &spaces[0])?;
         setup.progress.expect(rates_per_s.len() as u64);
         let run = trial(setup, self.peak_per_s);
@@ -166,13 +167,16 @@ impl Plan {
         scaled.step_by(setup.either(1, 8)).collect()
     }
 
-    /// By objective: the pair of least power that meets it, of each profiled rate.
+    /// By objective: the pair of least power that meets it, of each profiled rate. The pairs are
+    /// those of the grid, as places of `space`.
     fn profile(
         &self,
         setup: &Setup<'_>,
         space: &Space,
     ) -> Result<Vec<Vec<(f64, Place)>>, LabError> {
-        let places: Vec<Place> = space.places().collect();
+        let grid = grid(&self.linux)?.only();
+        let places: Vec<Place> =
+            grid.places().map(|place| space.nearest(&grid.values(&place))).collect();
         let settings: Vec<_> =
             places.iter().map(|place| ServerSetting::from_place(space, place)).collect();
         let run = trial(setup, self.peak_per_s);
@@ -225,10 +229,9 @@ fn trial(setup: &Setup<'_>, peak_per_s: f64) -> Run {
 
 impl<'a> Hour<'a> {
     fn new(trial: Run, model: &'a NetServerModel, space: &'a Space, rate_per_s: f64) -> Self {
-        let length = trial.length.scale(HELD_OVER_TRIAL);
-        let hold = Run { warmup: trial.warmup + trial.length, length, ..trial };
-        let (tried, holds) = (BTreeMap::new(), BTreeMap::new());
-        Self { model, space, rate_per_s, trial, hold, tried, holds }
+        let hold = trial.length.scale(HELD_OVER_TRIAL);
+        let servers = Stretches::new(model, space, rate_per_s, trial);
+        Self { space, rate_per_s, trial: trial.length, hold, servers, holds: BTreeMap::new() }
     }
 
     /// Searches, then holds the choice.
@@ -238,24 +241,14 @@ impl<'a> Hour<'a> {
         objective: Objective,
         seed: u64,
     ) -> Result<HeldChoice, ModelError> {
-        let space = self.space;
+        let (servers, length) = (&mut self.servers, self.trial);
         let read = |place: &Place, _: &mut Rng| {
-            let (cell, latency) = self.tried(place)?;
-            Ok(reading(cell, latency, objective))
+            let (cell, latency) = servers.next(Some(place), length)?;
+            Ok(reading(&cell, &latency, objective))
         };
-        let found = search(space, rules(method, objective), seed, read)?;
+        let found = search(self.space, rules_of_hold(method, objective), seed, read)?;
         let held = self.hold(Some(found.place), objective)?;
         Ok(HeldChoice { search: Some((found.watts, found.harm)), ..held })
-    }
-
-    fn tried(&mut self, place: &Place) -> Result<&(Cell, Latency), ModelError> {
-        match self.tried.entry(place.clone()) {
-            Entry::Occupied(there) => Ok(there.into_mut()),
-            Entry::Vacant(free) => {
-                let setting = ServerSetting::from_place(self.space, place);
-                Ok(free.insert(measured(self.model, self.rate_per_s, setting, self.trial)?))
-            }
-        }
     }
 
     /// Holds a place, or leaves all to Linux.
@@ -267,11 +260,7 @@ impl<'a> Hour<'a> {
         let cell = match self.holds.entry(place) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(free) => {
-                let setting = match free.key() {
-                    Some(place) => ServerSetting::from_place(self.space, place),
-                    None => ServerSetting::DEFAULT,
-                };
-                let cell = Cell::measure(self.model, self.rate_per_s, setting, self.hold)?;
+                let (cell, _) = self.servers.next(free.key().as_ref(), self.hold)?;
                 free.insert(cell)
             }
         };

@@ -2,9 +2,9 @@
 
 use super::SEED_FILE;
 use super::system::{Machine, Objective, Scenario, scenario};
-use super::trials::{grid, measured, reading, rules, search};
+use super::trials::{Stretches, every_pair, reading, rules_of_hold, search};
 use crate::prelude::*;
-use crate::server::{Run, ServerSetting};
+use crate::server::Run;
 use lull_control::Rng;
 use lull_measure::Nanos;
 use lull_policies::search::{Method, Place};
@@ -52,7 +52,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices = choices;
     report.choices.push(format!(
         "a bound is {} or {} times the p99 that Linux has by itself; the peak is where Linux's \
-         cores are {} % busy; trials of {TRIAL_REQUESTS} requests",
+         cores are {} % busy; trials of {TRIAL_REQUESTS} requests over every pair that can be set \
+         (216 if quick); what is chosen is judged on {HOLD_REQUESTS} later ones",
         BOUNDS[0],
         BOUNDS[1],
         100.0 * PEAK
@@ -105,22 +106,19 @@ fn of_load(
         percentile: lull_measure::Percentile::P99,
         replication: 0,
     };
-    // Connections stay where they were hashed to: what is held is a later stretch.
-    let after = trial.warmup + trial.length;
-    let hold = Run { warmup: after, length: length(HOLD_REQUESTS), ..trial };
-    let at = |setting, run| measured(model, rate_per_s, setting, run);
-    let (linux, _) = at(ServerSetting::DEFAULT, hold).map_err(Failure::from)?;
-    let space = grid(model)?.only();
+    let space = every_pair(setup, model)?;
+    let mut servers = Stretches::new(model, &space, rate_per_s, trial);
+    let hold = length(HOLD_REQUESTS);
+    let (linux, _) = servers.next(None, hold).map_err(Failure::from)?;
     let bar = |over: f64| -> Result<Bar, LabError> {
         let objective = Objective { percentile: 99.0, bound_us: over * linux.p99_us };
         let tried = |place: &Place, _: &mut Rng| {
-            let (cell, latency) = at(ServerSetting::from_place(&space, place), trial)?;
+            let (cell, latency) = servers.next(Some(place), trial.length)?;
             Ok(reading(&cell, &latency, objective))
         };
-        let found = search(&space, rules(Method::Apart, objective), setup.seed, tried);
-        let held =
-            found.and_then(|found| at(ServerSetting::from_place(&space, &found.place), hold));
-        let (held, _) = held.map_err(Failure::from)?;
+        let rules = rules_of_hold(Method::Apart, objective);
+        let found = search(&space, rules, setup.seed, tried).map_err(Failure::from)?;
+        let (held, _) = servers.next(Some(&found.place), hold).map_err(Failure::from)?;
         Ok(Bar {
             machine,
             name: format!("{}, {} % load, p99 < {over} of Linux's", model.name, 100.0 * load),
