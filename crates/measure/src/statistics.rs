@@ -6,6 +6,7 @@
 //! | difference or ratio within pairs | [`paired_difference`], [`PairedRatio`] |
 //! | the same for skewed differences | [`studentised_interval`] (bootstrap of pairs) |
 //! | share of late requests | [`proportion_upper`], [`proportion_lower`] (Clopper-Pearson) |
+//! | the same, looked at after every trial | [`proportion_upper_anytime`], its lower twin |
 //! | tail latency of independent requests | [`quantile_upper`], [`quantile_lower`] |
 //! | pairs whose order was drawn at random | [`sign_flip_chance`], [`sign_flip_lower`] |
 //! | the same for several figures at once | [`joint_chances`] (Westfall and Young) |
@@ -30,6 +31,7 @@ mod bounds;
 mod coverage;
 mod distributions;
 mod estimate;
+mod proportion;
 mod randomisation;
 mod sequence;
 mod sign_test;
@@ -40,6 +42,7 @@ pub use bootstrap::studentised_interval;
 pub use bounds::{proportion_lower, proportion_upper, quantile_lower, quantile_upper};
 pub use distributions::{normal_quantile, student_t_cdf, student_t_quantile};
 pub use estimate::{Estimate, PairedRatio, Spread, paired_difference};
+pub use proportion::{proportion_lower_anytime, proportion_upper_anytime, trials_without_event};
 pub use randomisation::{joint_chances, sign_flip_chance, sign_flip_lower, sign_flip_upper};
 pub use sequence::{Betting, EmpiricalBernstein, normal_mixture_boundary, stitched_boundary};
 pub use sign_test::{Side, SignTest, sign_lower, sign_upper};
