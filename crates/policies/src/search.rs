@@ -33,4 +33,4 @@ pub use rules::{Method, Rules};
 pub(crate) use space::NUMERIC;
 pub use space::{Dimension, Place, Space, SpaceError};
 pub use trials::{Believed, Choice, FrontSetting, Next, Search, Trial, penalty};
-pub use tuning::Tuning;
+pub use tuning::{Tuning, of_another_load};

@@ -63,6 +63,11 @@ impl Key {
         &self.subject
     }
 
+    /// Returns the load, in requests per second.
+    pub fn rate_per_s(&self) -> f64 {
+        self.rate_per_s
+    }
+
     /// Returns the key of a search. `plant` names further conditions that must be equal for
     /// trials to be reused: for a simulated server, its exact load and seed.
     pub fn new(

@@ -15,10 +15,10 @@ use crate::commands::UsageError;
 use crate::say::notice;
 use crate::text::{number, table};
 use lull_agent::located::Located;
-use lull_agent::tuning_store::{Key, Store};
+use lull_agent::tuning_store::{Key, KnownSetting, Store};
 use lull_control::{Capability, Rng, TrialEvidence};
 use lull_policies::search::{
-    Choice, FrontSetting, Method, Place, Reading, Refusal, Search, Space, Trial,
+    Choice, FrontSetting, Method, Place, Reading, Refusal, Search, Space, Trial, of_another_load,
 };
 use picture::Picture;
 use rand::SeedableRng;
@@ -165,6 +165,15 @@ impl<'s> Hunt<'s> {
                 number(known.rate_per_s)
             ));
             search.begin_with(place);
+        } else if let Some(known) = known_at_another_load(store, &key)? {
+            let place = search.space().nearest(&known.values);
+            notice(format_args!(
+                "an earlier search found {} at {} requests/s, which is another load: it is tried \
+                 early",
+                search.space().describe(&place),
+                number(known.rate_per_s)
+            ));
+            search.begin_with(place);
         }
         if resumed > 0 {
             notice(format_args!("resumes with {resumed} trials of an earlier search"));
@@ -247,6 +256,13 @@ impl<'s> Hunt<'s> {
             tried: search.trials().iter().map(|it| Tried::from_trial(it, search.space())).collect(),
         })
     }
+}
+
+/// Returns the setting that an earlier search has stored for the next load.
+fn known_at_another_load(store: &Store, key: &Key) -> anyhow::Result<Option<KnownSetting>> {
+    let all = store.known_settings(key.subject())?;
+    let pairs = all.into_iter().map(|known| (known.rate_per_s, known));
+    Ok(of_another_load(pairs, key.rate_per_s()))
 }
 
 /// Returns the seed of a search: that of the search that it continues, the one that is given, or

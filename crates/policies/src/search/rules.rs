@@ -51,6 +51,9 @@ pub struct Rules {
     /// Share of requests over the bound that a search may cause; then only
     /// places that are nearly sure to meet it are tried.
     pub harm_max: f64,
+    /// Whether settings that are predicted to exceed twice the bound are never tried (`Apart` and
+    /// `Front` only).
+    pub safe: bool,
 }
 
 impl Rules {
@@ -68,6 +71,7 @@ impl Rules {
             prior: PriorMean::Constant,
             stop_below: 0.0,
             harm_max: 1.0,
+            safe: false,
         }
     }
 

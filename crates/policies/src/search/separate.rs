@@ -51,6 +51,11 @@ const OWN_NOISE: usize = 3;
 /// Tail over bound up to which a candidate counts as close to the bound (ours).
 const NEAR: f64 = 1.2;
 
+/// Tail over bound that a safe search does not exceed.
+const TWICE: f64 = 2.0;
+/// Probability of being within it that a safe search demands of a candidate (ours).
+const SAFE: f64 = 0.95;
+
 /// Share of the most progress below which a reading counts as this (ours).
 const PROGRESS_FLOOR: f64 = 0.01;
 
@@ -273,6 +278,13 @@ impl View {
     /// Returns the probability that the tail is below, or close to, the bound.
     pub(super) fn is_near(&self) -> f64 {
         probability_below(widened(self.tail), NEAR.ln())
+    }
+
+    /// Whether one more reading is within twice the bound with a probability of 95 %.
+    pub(super) fn is_safe(&self) -> bool {
+        let Posterior { mean, std_dev } = widened(self.tail);
+        probability_below(Posterior { mean, std_dev: std_dev.hypot(self.noise) }, TWICE.ln())
+            >= SAFE
     }
 
     /// Returns the logarithm of the expected share by which power falls below `best`, if the

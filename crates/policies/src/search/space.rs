@@ -3,7 +3,7 @@
 use super::gates;
 use super::level::{Level, scaled};
 use lull_control::{
-    AppSpec, Capability, Coalescing, CoreSet, Machine, Nic, Setting, WayMask, numbered,
+    AppSpec, Capability, Coalescing, CoreSet, Dial, Machine, Nic, Setting, WayMask, numbered,
 };
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub enum SpaceError {
     /// Not a numeric knob.
     #[error(
         "{0} is no number: search over coalescing, frequency, cores, cache-ways, gate-cap, \
-         gate-batch or gate-delay"
+         gate-batch, gate-delay or uncore-frequency"
     )]
     NotNumeric(Capability),
     /// Nothing is left to choose.
@@ -57,7 +57,7 @@ pub enum SpaceError {
 }
 
 /// Knobs that can be searched, in the order in which they are looked for.
-pub(crate) const NUMERIC: [Capability; 7] = [
+pub(crate) const NUMERIC: [Capability; 8] = [
     Capability::Coalescing,
     Capability::Frequency,
     Capability::Cores,
@@ -65,15 +65,17 @@ pub(crate) const NUMERIC: [Capability; 7] = [
     Capability::GateCap,
     Capability::GateBatch,
     Capability::GateDelay,
+    Capability::UncoreFrequency,
 ];
 
-/// Knobs that are searched if none is named: those that affect only the app's speed. The
-/// numbers of a gate were chosen by an operator, so they are searched only if named.
-const USUAL: [Capability; 3] = [Capability::Coalescing, Capability::Frequency, Capability::Cores];
+/// Knobs that are searched if none is named: those that affect only speed. The numbers of a gate
+/// were chosen by an operator, so they are searched only if named.
+const USUAL: [Capability; 4] =
+    [Capability::Coalescing, Capability::Frequency, Capability::Cores, Capability::UncoreFrequency];
 
 impl Space {
     /// The knobs of a machine for these apps: those named, or what there is of
-    /// coalescing, frequency and cores.
+    /// coalescing, frequency, cores and uncore frequency.
     ///
     /// # Errors
     /// A named knob that is missing or no number, or nothing to choose at all.
@@ -128,7 +130,9 @@ impl Space {
             values.sort_by(f64::total_cmp);
             values.dedup();
             let (scale, least): (fn(f64) -> f64, f64) = match knob {
-                Capability::Frequency => (|value| value, f64::MIN_POSITIVE),
+                Capability::Frequency | Capability::UncoreFrequency => {
+                    (|value| value, f64::MIN_POSITIVE)
+                }
                 Capability::Coalescing | Capability::GateDelay => (f64::sqrt, 0.0),
                 _ => (f64::ln, 1.0),
             };
@@ -296,7 +300,7 @@ impl Dimension {
     /// The unit of its values.
     pub fn unit(&self) -> &'static str {
         match self.knob {
-            Capability::Frequency => "GHz",
+            Capability::Frequency | Capability::UncoreFrequency => "GHz",
             Capability::Coalescing => "us",
             Capability::Cores => "cores",
             Capability::GateCap => "workers",
@@ -329,6 +333,7 @@ fn dimension(knob: Capability, machine: &Machine, apps: &[AppSpec]) -> Result<Di
         Capability::GateCap => (gates::caps(machine)?, u16::MAX),
         Capability::GateBatch => (gates::batches(machine)?, 0),
         Capability::GateDelay => (gates::delays(machine, apps)?, 0),
+        Capability::UncoreFrequency => (uncores(machine), u16::MAX),
         _ => (ways(machine, apps), u16::MAX),
     };
     if levels.len() < 2 {
@@ -362,6 +367,21 @@ fn frequencies(machine: &Machine) -> Vec<Level> {
         (hertz.as_ghz(), settings.collect())
     };
     scaled(steps.into_iter().map(level).collect(), |ghz| ghz)
+}
+
+/// All uncores with one highest frequency, in steps of the coarsest.
+fn uncores(machine: &Machine) -> Vec<Level> {
+    let dials = || machine.dials.iter().filter(|dial| dial.knob == Capability::UncoreFrequency);
+    let ends = (dials().map(|dial| dial.lowest).max(), dials().map(|dial| dial.highest).min());
+    let (Some(lowest), Some(highest)) = ends else { return Vec::new() };
+    let step = dials().map(|dial| dial.step.0.max(1)).max().unwrap_or(1);
+    let level = |number: u64| {
+        let hertz = Hertz(lowest.0 + number * step);
+        let set = |dial: &Dial| Setting::UncoreFrequency(dial.id, dial.nearest(hertz));
+        (hertz.as_ghz(), dials().map(set).collect())
+    };
+    let steps = highest.0.saturating_sub(lowest.0) / step;
+    scaled((0..=steps).map(level).collect(), |ghz| ghz)
 }
 
 /// All cards at one delay, in steps of the coarsest.
@@ -407,6 +427,9 @@ mod tests {
     use super::*;
     use crate::testing::{lc_spec, machine};
 
+    const THREE: [Capability; 3] =
+        [Capability::Coalescing, Capability::Frequency, Capability::Cores];
+
     fn space(named: &[Capability]) -> Space {
         Space::from_machine(&machine(4), &[lc_spec("a")], named).unwrap()
     }
@@ -415,12 +438,27 @@ mod tests {
     fn every_knob_has_its_levels_and_a_place_sets_all() {
         let space = space(&[]);
         let sizes: Vec<_> = space.dimensions().iter().map(|it| it.levels.len()).collect();
-        assert_eq!(sizes, [501, 2, 4]);
-        assert_eq!(space.size(), 501 * 2 * 4);
+        assert_eq!(sizes, [501, 2, 4, 11]);
+        assert_eq!(space.size(), 501 * 2 * 4 * 11);
         let fastest = space.fastest();
-        assert_eq!(space.values(&fastest), [20.0, 2.0, 4.0]);
-        assert_eq!(space.settings(&fastest).len(), 3);
-        assert_eq!(space.describe(&fastest), "coalescing 20 us, frequency 2 GHz, cores 4 cores");
+        assert_eq!(space.values(&fastest), [20.0, 2.0, 4.0, 2.0]);
+        assert_eq!(space.settings(&fastest).len(), 4);
+        let text = "coalescing 20 us, frequency 2 GHz, cores 4 cores, uncore-frequency 2 GHz";
+        assert_eq!(space.describe(&fastest), text);
+    }
+
+    #[test]
+    fn an_uncore_is_searched_over_the_range_that_all_of_them_have() {
+        let mut machine = machine(4);
+        let other = Dial { id: lull_control::DialId(7), ..machine.dials[0].clone() };
+        machine.dials.push(Dial { lowest: Hertz(1_200_000_000), ..other });
+        let named = [Capability::UncoreFrequency];
+        let space = Space::from_machine(&machine, &[lc_spec("a")], &named).unwrap();
+        let values: Vec<_> = space.places().map(|place| space.values(&place)[0]).collect();
+        assert_eq!((values.len(), values[0], values[8]), (9, 1.2, 2.0));
+        let lowest = space.settings(&space.place(0));
+        let set = |dial| Setting::UncoreFrequency(dial, Hertz(1_200_000_000));
+        assert_eq!(lowest, [set(machine.dials[0].id), set(lull_control::DialId(7))]);
     }
 
     #[test]
@@ -443,7 +481,7 @@ mod tests {
 
     #[test]
     fn numbers_and_coordinates_go_both_ways() {
-        let space = space(&[]);
+        let space = space(&THREE);
         for number in [0, 1, 77, space.size() - 1] {
             let place = space.place(number);
             assert!(space.contains(&place));
@@ -455,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_grid_keeps_the_levels_nearest_to_its_values() {
-        let grid = space(&[]).only(Capability::Coalescing, &[0.0, 3.0, 50.0, 400.0]);
+        let grid = space(&THREE).only(Capability::Coalescing, &[0.0, 3.0, 50.0, 400.0]);
         let values: Vec<_> = grid.dimensions()[0].levels.iter().map(|it| it.value).collect();
         assert_eq!(values, [0.0, 2.0, 50.0, 400.0]);
         assert_eq!(grid.values(&grid.fastest())[0], 2.0, "nearest to 20");
@@ -463,7 +501,7 @@ mod tests {
 
     #[test]
     fn a_thinned_space_keeps_the_ends_and_the_fastest_level_and_is_as_small_as_asked() {
-        let whole = space(&[]);
+        let whole = space(&THREE);
         for most in [8, 24, 100, 5000] {
             let thin = whole.at_most(most);
             assert!(thin.size() <= most.max(8) && thin.size() > most.min(4008) / 2, "{most}");

@@ -28,7 +28,7 @@ use super::evidence::{is_refuted, weigh};
 use super::reading::Reading;
 use super::refusal::Refusal;
 use super::rules::{Method, Rules};
-use super::separate::Models;
+use super::separate::{Models, View};
 use super::space::{Place, Space};
 use crate::toolkit::surrogate::{GaussianProcess, Posterior, log_expected_improvement};
 use lull_control::{Capability, Rng, TrialEvidence};
@@ -90,7 +90,7 @@ pub struct Search {
     trials: Vec<Trial>,
     /// All candidates that may be proposed, with their coordinates.
     candidates: Vec<(Place, Vec<f64>)>,
-    /// A setting that was good in an earlier search.
+    /// A setting that was good in an earlier search, at this load or another one.
     before: Option<Place>,
     /// Settings that an earlier search at this load has refuted.
     left_out: Vec<Place>,
@@ -294,6 +294,11 @@ impl Search {
         *place != fastest && self.left_out.contains(place) && !has_changed()
     }
 
+    /// Whether a search that is to be safe may try a setting.
+    fn is_allowed(&self, view: &View) -> bool {
+        !self.rules.safe || view.is_safe()
+    }
+
     fn anywhere(&self, rng: &mut Rng) -> Next {
         let number = rng.random_range(0..self.space.size());
         Next { place: self.space.place(number), expected_gain: None }
@@ -335,7 +340,9 @@ impl Search {
 
     /// The candidate with the best score; `None` if the early stop is due.
     fn propose(&mut self, scores: impl Iterator<Item = f64>) -> Option<Next> {
-        let pairs = scores.zip(&self.candidates).filter(|(score, _)| !score.is_nan());
+        // A safe search ends rather than try what is excluded.
+        let is_open = |score: f64| !score.is_nan() && (!self.rules.safe || score > f64::MIN);
+        let pairs = scores.zip(&self.candidates).filter(|(score, _)| is_open(*score));
         let closed = self.closed();
         let open = pairs.filter(|(_, (place, _))| closed.binary_search(place).is_err());
         let (score, (place, _)) = open.max_by(|a, b| a.0.total_cmp(&b.0))?;

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The search is [`crate::search::Search`], which `lull tune` also runs. It covers the numeric
-//! knobs that the plant offers: interrupt delay and frequency, the app's number of cores where
-//! those are missing, and the three numbers of its gate if `knobs` names them.
+//! knobs that the plant offers: interrupt delay, frequencies of cores and uncore, the app's number
+//! of cores, and the three numbers of its gate if `knobs` names them.
 //!
 //! Differences from the paper:
 //!
@@ -25,10 +25,12 @@
 //! 2. *First points*: an additive recurrence instead of Ax's Sobol points; our method begins at
 //!    the fastest setting and moves outwards.
 //! 3. *When to search*: a change of load or missed bounds also begin a search. A load that was
-//!    searched before gets its setting back immediately. Stored settings (`known`) are used in the
-//!    same way. Results are reported as [`Policy::discoveries`].
+//!    searched before gets its setting back immediately; stored settings (`known`) are used in
+//!    the same way. A search at a new load tries the setting of the next higher load early, or
+//!    else that of the next lower one. Results are reported as [`Policy::discoveries`].
 //! 4. *Harm*: a trial far over the bound ends early, and once `harm_max` of a search's requests
-//!    were late, only settings that almost certainly meet the bound are tried.
+//!    were late, only settings that almost certainly meet the bound are tried. With `safe`, no
+//!    setting is tried that is predicted to exceed twice the bound.
 //! 5. *Evidence*: a setting stays only if its trials show that it meets the bound
 //!    ([`crate::search`]), and settings that they refute are not tried again at that load. A
 //!    stored setting without evidence is where a search begins, and not what is in force. The
@@ -51,6 +53,7 @@ use crate::entry::{
 };
 use crate::search::{
     Choice, Gather, Gathered, Place, Protocol, Refusal, Rules, Search, Space, Tuning,
+    of_another_load,
 };
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_the_living, revise};
@@ -81,6 +84,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
             Capability::GateCap,
             Capability::GateBatch,
             Capability::GateDelay,
+            Capability::UncoreFrequency,
         ],
         dip: None,
         latency: LatencyDetail::EveryRequest,
@@ -183,6 +187,7 @@ impl Bayop {
             prior: config.prior,
             stop_below: config.stop_below,
             harm_max: config.harm_max,
+            safe: config.safe,
             ..Rules::new(config.method, bound_us, config.trials).at(protocol.percentile)
         }
     }
@@ -190,7 +195,11 @@ impl Bayop {
     fn begin(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
         let mut search = Search::new(self.space.clone(), self.rules(protocol));
         let hint = || self.nearest(&self.hints, self.rate_per_s);
-        if let Some(place) = self.known_at(self.rate_per_s).or_else(hint) {
+        let other = || {
+            let known = self.known.iter().map(|(rate, place)| (*rate, place));
+            of_another_load(known, self.rate_per_s).cloned()
+        };
+        if let Some(place) = self.known_at(self.rate_per_s).or_else(hint).or_else(other) {
             search.begin_with(place);
         }
         let near = |rate: f64| is_near(rate, self.rate_per_s, self.config.load_change);

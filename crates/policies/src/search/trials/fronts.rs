@@ -81,15 +81,18 @@ impl Search {
         let known = self.known_front(models);
         let views = models.at_all(&self.space, &self.candidates);
         let is_harmed = self.harm() > self.rules.harm_max;
-        let score = |view: &View| match is_harmed && view.meets() < SURE {
-            true => f64::NEG_INFINITY,
-            false => known.expected_improvement(view).ln(),
+        let may_be_tried =
+            |view: &View| self.is_allowed(view) && (!is_harmed || view.meets() >= SURE);
+        let score = |view: &View| match may_be_tried(view) {
+            true => known.expected_improvement(view).ln(),
+            false => f64::NEG_INFINITY,
         };
         let all = match known.hypervolume() {
             none if none <= 0.0 => 1.0,
             some => some,
         };
-        self.propose(views.iter().map(|view| score(view) - all.ln()))
+        let scores: Vec<f64> = views.iter().map(|view| score(view) - all.ln()).collect();
+        self.propose(scores.into_iter())
     }
 
     fn known_front(&self, models: &Models) -> Known {

@@ -49,7 +49,9 @@ struct Contender {
 impl Search {
     pub(super) fn ask_apart(&mut self, rng: &mut Rng) -> Option<Next> {
         let begun = self.beginning();
-        let is_new = |place: &Place| !self.has_tried(place) && !self.is_left_out(place);
+        let is_new = |place: &Place| {
+            !self.has_tried(place) && !self.is_left_out(place) && self.may_begin_at(place)
+        };
         if let Some(place) = begun.into_iter().find(is_new) {
             return Some(Next { place, expected_gain: None });
         }
@@ -83,7 +85,12 @@ impl Search {
         let within = |view: &View| if is_harmed { view.meets() } else { view.is_near() };
         if !views.iter().any(|view| view.meets() >= floor) {
             // No candidate reaches the floor yet: go to the one likeliest to meet the bound.
-            return self.propose(views.iter().map(|view| view.meets().max(1e-300).ln()));
+            let score = |view: &View| match self.is_allowed(view) {
+                true => view.meets().max(1e-300).ln(),
+                false => f64::NEG_INFINITY,
+            };
+            let scores: Vec<f64> = views.iter().map(score).collect();
+            return self.propose(scores.into_iter());
         }
         let best = self.best_power(models);
         let low_floor = if is_harmed { floor } else { LOW_FLOOR.min(floor) };
@@ -94,7 +101,8 @@ impl Search {
             [(1.0, floor), (3.0, floor), (1.0, low_floor), (9.0, floor), (27.0, low_floor)]
         {
             let score = |(view, (place, _)): (&View, &(Place, Vec<f64>))| {
-                if within(view) < floor || (doubt > 1.0 && self.has_tried(place)) {
+                let is_excluded = within(view) < floor || !self.is_allowed(view);
+                if is_excluded || (doubt > 1.0 && self.has_tried(place)) {
                     return f64::NEG_INFINITY;
                 }
                 models.may_be_accepted(view).ln() + view.log_gain(best, doubt)
@@ -184,6 +192,13 @@ impl Search {
             all.push(place);
         }
         all
+    }
+
+    /// Whether one of the first candidates may be tried: a safe search skips those that its first
+    /// readings warn of.
+    fn may_begin_at(&self, place: &Place) -> bool {
+        let is_allowed = |models: Models| self.is_allowed(&models.at(&self.space, place));
+        !self.rules.safe || self.models().is_none_or(is_allowed)
     }
 
     fn has_tried(&self, place: &Place) -> bool {

@@ -170,6 +170,53 @@ fn a_search_that_has_done_enough_harm_tries_what_is_nearly_sure() {
     assert!(careful.harm() < 0.02);
 }
 
+/// A server on which a step beyond the bound is far beyond it.
+fn steep(values: &[f64]) -> Reading {
+    let (delay, cores) = (values[0], values[1]);
+    let tail_us = 40.0 * (delay / 80.0).exp() + 30.0 * (1.2 * (11.0 - cores)).exp();
+    let watts = 20.0 + 3.0 * cores + 500.0 / (delay + 30.0);
+    Reading { late: if tail_us > BOUND_US { 500 } else { 0 }, ..reading(tail_us, watts) }
+}
+
+#[test]
+fn a_safe_search_tries_nothing_that_it_predicts_twice_over_the_bound() {
+    for (method, seed) in (0..4).flat_map(|seed| [(Method::Apart, seed), (Method::Front, seed)]) {
+        let rules = Rules { safe: true, ..Rules::new(method, BOUND_US, 24) };
+        let mut search = Search::new(space(), rules);
+        let mut rng = Rng::seed_from_u64(seed);
+        while let Some(next) = search.ask(&mut rng) {
+            if let Some(models) = search.models().filter(|_| search.trials.len() > 1) {
+                let is_new = search.readings_at(&next.place).is_empty();
+                let view = models.at(&search.space, &next.place);
+                assert!(!is_new || view.is_safe(), "{method:?} {seed}: {next:?}");
+            }
+            let came = steep(&search.space().values(&next.place));
+            search.tell(next.place, Ok(came));
+        }
+        let over = search.readings().filter(|(_, it)| it.tail_us > 2.0 * BOUND_US).count();
+        assert!(over <= 1, "{method:?} {seed}: {over} of {}", search.trials.len());
+        assert!(search.choice().unwrap().meets, "{method:?} {seed}: {:?}", search.choice());
+    }
+}
+
+#[test]
+fn a_search_that_may_try_nothing_safely_confirms_what_it_has() {
+    // Everything but the fastest setting is far over the bound.
+    let rules = Rules { safe: true, ..Rules::new(Method::Apart, BOUND_US, 24) };
+    let mut search = Search::new(space(), rules);
+    let fastest = search.space().fastest();
+    let mut rng = Rng::seed_from_u64(1);
+    while let Some(next) = search.ask(&mut rng) {
+        let is_fastest = next.place == fastest;
+        let tail_us = if is_fastest { 100.0 } else { 50.0 * BOUND_US };
+        let came = reading(tail_us, search.space().values(&next.place)[1]);
+        search.tell(next.place, Ok(Reading { late: if is_fastest { 0 } else { 1000 }, ..came }));
+    }
+    assert_eq!(search.choice().unwrap().place, fastest);
+    let elsewhere = search.readings().filter(|(place, _)| **place != fastest).count();
+    assert!(elsewhere <= 8, "{elsewhere}");
+}
+
 #[test]
 fn a_search_may_end_early_when_there_is_nothing_to_gain() {
     let rules = Rules { stop_below: 0.005, ..Rules::new(Method::Apart, BOUND_US, 100) };

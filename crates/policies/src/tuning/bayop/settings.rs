@@ -13,7 +13,7 @@ config! {
         /// below the bound and best-effort progress, by expected hypervolume), "random".
         method: Method = Method::Apart,
         /// Knobs to search, gate-cap, gate-batch and gate-delay among them; what the machine
-        /// has of coalescing, frequency and cores if empty.
+        /// has of coalescing, frequency, cores and uncore-frequency if empty.
         knobs: Vec<Capability> = Vec::new(),
         /// Trials of a search (section 5.2.1: 30).
         trials: usize = 30,
@@ -37,6 +37,9 @@ config! {
         /// Share of a search's requests that may be late before it tries only settings that are
         /// almost certain to meet the bound (ours).
         harm_max: f64 = 0.05,
+        /// Whether a search tries no setting whose next trial exceeds twice the bound with a
+        /// probability of more than 5 %, "apart" and "front" only (ours).
+        safe: bool = false,
         /// A trial over this many bounds after a quarter of its window ends there (ours).
         cut: f64 = 2.0,
         /// How often to search again (section 5.1.1: every hour).
@@ -99,6 +102,11 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     if config.trials == 0 || config.patience == 0 {
         let key = if config.trials == 0 { "trials" } else { "patience" };
         return Err(wrong(key, format!("`{key}` is 0: write at least 1")));
+    }
+    if config.safe && matches!(config.method, Method::Penalty | Method::Random) {
+        let message = "the methods penalty and random predict no tail that a safe search could \
+                       avoid: write method = \"apart\" or \"front\"";
+        return Err(wrong("safe", message.to_owned()));
     }
     // A NaN is not above 1 either.
     if config.cut.is_nan() || config.cut < 1.0 {

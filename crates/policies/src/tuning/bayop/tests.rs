@@ -160,6 +160,30 @@ fn another_load_begins_a_search_and_a_known_one_gets_its_place_back() {
 }
 
 #[test]
+fn a_search_at_a_new_load_begins_with_the_setting_of_the_next_load() {
+    let known = |rate: u32, delay: u32| {
+        format!("{{ rate_per_s = {rate}.0, values = [{delay}.0, 1.0], late_at_most = 0.01 }}")
+    };
+    let all = format!("known = [{}, {}]\n", known(1000, 400), known(4000, 200));
+    let (mut policy, mut server) = (bayop(&format!("{QUICK}{all}")), Server::new());
+    server.run(&mut policy, Nanos::from_secs(8));
+    let Stage::Trying(Trying { search, .. }) = &policy.stage else { panic!("{:?}", policy.stage) };
+    let second = &search.trials()[1].place;
+    assert_eq!(search.space().values(second), [200.0, 1.0], "that of the higher load");
+}
+
+#[test]
+fn a_safe_search_needs_a_method_that_predicts_tails() {
+    let refused = |method: &str| {
+        let table = format!("safe = true\nmethod = \"{method}\"").parse().unwrap();
+        read::<Config>(&table).err().map(|error| error.to_string())
+    };
+    assert!(refused("penalty").unwrap().contains("safe"));
+    assert!(refused("random").is_some());
+    assert_eq!((refused("apart"), refused("front")), (None, None));
+}
+
+#[test]
 fn a_place_known_from_before_is_used_at_its_load_without_a_trial() {
     let known = "known = [{ rate_per_s = 2100.0, values = [300.0, 1.0], late_at_most = 0.01 }]\n";
     let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
