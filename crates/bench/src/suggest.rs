@@ -2,6 +2,7 @@
 
 mod ax;
 mod peers;
+mod recorded;
 mod surfaces;
 
 use super::process::own_cpu_s;
@@ -16,12 +17,13 @@ use lull_policies::search::{Dimension, Level, Method, PriorMean, Reading, Rules,
 use rand::{RngExt, SeedableRng};
 use std::hint::black_box;
 use std::time::Instant;
+use surfaces::Surface;
 
 pub(super) const BENCH: Bench = Bench {
     name: "suggest",
     about: "One suggestion of the search over 9,000 places after 30 trials, by method; and the \
-            study's sweep of memcached (with --full searches by Ax, Optuna and SMAC3 beside ours, \
-            4 GB to install)",
+            study's sweep of memcached (with --full searches by Ax, Optuna, SMAC3 and Sobol points \
+            beside ours, 4 GB to install)",
     run,
 };
 
@@ -49,7 +51,9 @@ fn run(context: &Context) -> Result<Report> {
     if context.is_full {
         let python = ax::installed(context)?;
         beside_ax(&python, &mut report)?;
-        peers::compare(&python, &server, &mut report)?;
+        let mut surfaces = Surface::all(&server)?;
+        surfaces.extend(recorded::surfaces(&context.root.join(recorded::DIRECTORY))?);
+        peers::compare(&python, &surfaces, &mut report)?;
     }
     sweeps(&server, &mut report)?;
     Ok(report)

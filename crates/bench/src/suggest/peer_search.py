@@ -1,4 +1,4 @@
-"""A search by Optuna's TPE, by SMAC3 or by Ax, one question and one answer a line.
+"""A search by Optuna's TPE, SMAC3, Ax or Sobol points, one question and one answer a line.
 
 Usage: peer_search.py NAME TRIALS SEED, with one line of JSON on standard input:
 {"knobs": [[value, ...], ...], "bound_us": ...}. Each trial's line of output is
@@ -7,7 +7,8 @@ Usage: peer_search.py NAME TRIALS SEED, with one line of JSON on standard input:
 suggestions over their number, and the levels that the search takes for the best.
 
 TPE has the tail as a constraint, and Ax as an outcome constraint. SMAC3 knows no
-constraints: it minimises the penalty of Dong et al. 2026, equation 4, by its logarithm.
+constraints: it minimises the penalty of Dong et al. 2026, equation 4, by its logarithm. Sobol
+points are scrambled by the seed and do not depend on what was measured.
 """
 
 import json
@@ -125,7 +126,19 @@ def ax(caller, trials, seed):
     return took
 
 
-SEARCHES = {"optuna": optuna_tpe, "smac": smac, "ax": ax}
+def sobol(caller, trials, seed):
+    from scipy.stats import qmc
+
+    begun = time.process_time()
+    points = qmc.Sobol(d=len(caller.knobs), seed=seed).random(trials)
+    took = time.process_time() - begun
+    for point in points:
+        pairs = zip(point, caller.knobs)
+        caller.measure([min(int(at * len(levels)), len(levels) - 1) for at, levels in pairs])
+    return took
+
+
+SEARCHES = {"optuna": optuna_tpe, "smac": smac, "ax": ax, "sobol": sobol}
 
 
 def main(name, trials, seed):

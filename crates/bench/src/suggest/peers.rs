@@ -1,12 +1,11 @@
-//! Six surfaces searched by ours, by Optuna's TPE, SMAC3 and Ax, and at random, with equally
-//! many trials.
+//! Surfaces searched by ours, by Optuna's TPE, SMAC3 and Ax, by Sobol points and at random, with
+//! equally many trials.
 
 use super::surfaces::{BOUND_US, Surface};
-use super::{Report, Summary, TRIALS};
+use super::{Report, Summary, TRIALS, ns_each};
 use crate::python::Python;
 use anyhow::{Context as _, Result};
 use lull_control::Rng;
-use lull_lab::server::ServerScenario;
 use lull_measure::statistics::paired_difference;
 use lull_policies::search::{Method, Place, Rules, Search};
 use rand::SeedableRng;
@@ -17,11 +16,17 @@ use std::process::Stdio;
 
 /// Searches of each on each surface.
 const SEEDS: u64 = 20;
-/// Searches of Ax, which takes seconds for each trial.
+/// Searches of Ax, which takes seconds for each trial, unless [`AX_SEEDS`] says otherwise.
 const SEEDS_OF_AX: u64 = 3;
+/// The environment variable with the number of Ax's searches on each surface.
+const AX_SEEDS: &str = "LULL_AX_SEEDS";
 /// The names of the peers in `peer_search.py`.
-const PEERS: [&str; 3] = ["optuna", "smac", AX];
+const PEERS: [&str; 4] = ["optuna", "smac", "sobol", AX];
 const AX: &str = "ax";
+/// Largest median gap, largest gap and largest share of wrong answers of ours over all surfaces.
+const MEDIAN_MAX_PCT: f64 = 0.5;
+const GAP_MAX_PCT: f64 = 5.0;
+const WRONG_MAX_PCT: f64 = 1.0;
 
 /// The result of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,6 +35,17 @@ struct Outcome {
     gap_pct: f64,
     /// Whether the choice misses the bound.
     misses: bool,
+    /// Whether the search says that its trials show that it meets the bound.
+    is_shown: bool,
+    /// CPU time of all suggestions over their number.
+    took_ms: f64,
+}
+
+/// The choice of a search.
+struct Chosen {
+    place: Place,
+    is_shown: bool,
+    took_ms: f64,
 }
 
 /// A line of a peer: a place to measure, or its choice at the end.
@@ -37,52 +53,80 @@ struct Outcome {
 #[serde(untagged)]
 enum Message {
     Asked { place: Vec<u16> },
-    Ended { chosen: Vec<u16> },
+    Ended { chosen: Vec<u16>, took_ms: f64 },
 }
 
 /// Searches all surfaces by all.
 ///
 /// # Errors
-/// If the server cannot be simulated, or a peer does not run.
-pub(super) fn compare(python: &Python, server: &ServerScenario, report: &mut Report) -> Result<()> {
-    for surface in &Surface::all(server)? {
+/// If a peer does not run.
+pub(super) fn compare(python: &Python, surfaces: &[Surface], report: &mut Report) -> Result<()> {
+    let seeds_of_ax = std::env::var(AX_SEEDS).ok().and_then(|text| text.parse().ok());
+    let seeds_of_ax = seeds_of_ax.unwrap_or(SEEDS_OF_AX).clamp(1, SEEDS);
+    let mut all_ours = Vec::new();
+    for surface in surfaces {
         let ours = outcomes(surface, SEEDS, &|seed| search(surface, Method::Apart, seed))?;
         report_outcomes(&format!("{}, ours", surface.name), &ours, report);
         let random = outcomes(surface, SEEDS, &|seed| search(surface, Method::Random, seed))?;
         let mut others = vec![("random", random)];
         for name in PEERS {
-            let seeds = if name == AX { SEEDS_OF_AX } else { SEEDS };
+            let seeds = if name == AX { seeds_of_ax } else { SEEDS };
             others
                 .push((name, outcomes(surface, seeds, &|seed| ask(python, name, surface, seed))?));
         }
         for (name, theirs) in others {
-            let name = format!("{}, {name}", surface.name);
-            report_outcomes(&name, &theirs, report);
-            let gaps = |all: &[Outcome]| -> Vec<f64> {
-                all.iter().take(theirs.len()).map(|it| it.gap_pct).collect()
-            };
-            if let Some(more) = paired_difference(&gaps(&theirs), &gaps(&ours)) {
-                let ends = [-1.0, 0.0, 1.0].map(|side| more.mean + side * more.half_width);
-                report.reported(&format!("{name}: gap less ours"), Summary::new(ends), "%");
-            }
+            beside(&format!("{}, {name}", surface.name), &theirs, &ours, report);
         }
+        all_ours.extend(ours);
     }
+    over_all(&all_ours, report);
     report.note(format!(
-        "Six surfaces: {TRIALS} trials a search, {SEEDS} seeds, {SEEDS_OF_AX} for Ax. A choice is \
+        "{} surfaces: {TRIALS} trials a search, {SEEDS} seeds, {seeds_of_ax} for Ax. A choice is \
          judged by the truth of the surface; one that misses the bound may take less than the \
-         best that does not. TPE and Ax have the tail as a constraint, SMAC3 the paper's penalty; \
-         they answer the least power of the trials that met the bound. Ours answers the fastest \
-         setting where it shows none. The row of a difference has the mean and its 95 % interval \
-         over seeds. {}",
+         best that does not. TPE and Ax have the tail as a constraint, SMAC3 the paper's penalty, \
+         Sobol points and random ones neither; they answer the least power of the trials that met \
+         the bound. Ours answers the fastest setting where it shows none. The row of a difference \
+         has the mean and its 95 % interval over seeds; times are CPU time over all suggestions \
+         of a search. {}",
+        surfaces.len(),
         python.versions(&["ax-platform", "optuna", "smac"])?
     ));
     Ok(())
+}
+
+/// Reports a peer's searches, and their difference from ours.
+fn beside(name: &str, theirs: &[Outcome], ours: &[Outcome], report: &mut Report) {
+    report_outcomes(name, theirs, report);
+    let gaps = |all: &[Outcome]| -> Vec<f64> {
+        all.iter().take(theirs.len()).map(|it| it.gap_pct).collect()
+    };
+    if let Some(more) = paired_difference(&gaps(theirs), &gaps(ours)) {
+        let ends = [-1.0, 0.0, 1.0].map(|side| more.mean + side * more.half_width);
+        report.reported(&format!("{name}: gap less ours"), Summary::new(ends), "%");
+    }
+}
+
+/// Reports our searches of all surfaces together.
+fn over_all(all: &[Outcome], report: &mut Report) {
+    let gaps = || all.iter().map(|it| it.gap_pct);
+    let what = "all surfaces, ours: gap";
+    report.bounded(what, Summary::new(gaps()), "%", f64::NEG_INFINITY..=MEDIAN_MAX_PCT);
+    let largest = Summary::new([gaps().fold(f64::NEG_INFINITY, f64::max)]);
+    let what = "all surfaces, ours: largest gap";
+    report.bounded(what, largest, "%", f64::NEG_INFINITY..=GAP_MAX_PCT);
+    let shown: Vec<_> = all.iter().filter(|it| it.is_shown).collect();
+    let wrong = shown.iter().filter(|it| it.misses).count();
+    let share = Summary::new([100.0 * wrong as f64 / shown.len().max(1) as f64]);
+    let what = format!("all surfaces, ours: of {} said to meet the bound, miss it", shown.len());
+    report.bounded(&what, share, "%", 0.0..=WRONG_MAX_PCT);
 }
 
 fn report_outcomes(name: &str, all: &[Outcome], report: &mut Report) {
     let gaps = Summary::new(all.iter().map(|it| it.gap_pct));
     report.reported(&format!("{name}: gap"), gaps, "%");
     let misses = all.iter().filter(|it| it.misses).count();
+    let took = Summary::new(all.iter().map(|it| it.took_ms));
+    report.reported(&format!("{name}: a suggestion"), took, "ms");
     let name = format!("{name}: choices of {} that miss", all.len());
     report.reported(&name, Summary::new([misses as f64]), "choices");
 }
@@ -90,30 +134,39 @@ fn report_outcomes(name: &str, all: &[Outcome], report: &mut Report) {
 fn outcomes(
     surface: &Surface,
     seeds: u64,
-    choose: &dyn Fn(u64) -> Result<Place>,
+    choose: &dyn Fn(u64) -> Result<Chosen>,
 ) -> Result<Vec<Outcome>> {
-    let least = surface.least_watts();
-    let outcome = |seed: u64| {
-        let truth = surface.truth(&choose(seed)?);
-        let gap_pct = 100.0 * (truth.watts / least - 1.0);
-        Ok(Outcome { gap_pct, misses: truth.tail_us > BOUND_US })
-    };
-    (1..=seeds).map(outcome).collect()
+    (1..=seeds).map(|seed| Ok(judge(surface, &choose(seed)?))).collect()
+}
+
+/// Judges a choice by the truth of its surface.
+fn judge(surface: &Surface, chosen: &Chosen) -> Outcome {
+    let truth = surface.truth(&chosen.place);
+    Outcome {
+        gap_pct: 100.0 * (truth.watts / surface.least_watts() - 1.0),
+        misses: truth.tail_us > BOUND_US,
+        is_shown: chosen.is_shown,
+        took_ms: chosen.took_ms,
+    }
 }
 
 /// One search of ours.
-fn search(surface: &Surface, method: Method, seed: u64) -> Result<Place> {
+fn search(surface: &Surface, method: Method, seed: u64) -> Result<Chosen> {
     let mut search = Search::new(surface.space.clone(), Rules::new(method, BOUND_US, TRIALS));
     let mut rng = Rng::seed_from_u64(seed);
-    while let Some(next) = search.ask(&mut rng) {
-        let came = surface.trial(&next.place, &mut rng);
-        search.tell(next.place, Ok(came));
-    }
-    Ok(search.choice().context("a search without a choice")?.place)
+    // A surface takes next to no time to draw a trial.
+    let took_ns = ns_each(TRIALS, || {
+        while let Some(next) = search.ask(&mut rng) {
+            let came = surface.trial(&next.place, &mut rng);
+            search.tell(next.place, Ok(came));
+        }
+    });
+    let choice = search.choice().context("a search without a choice")?;
+    Ok(Chosen { place: choice.place, is_shown: choice.meets, took_ms: took_ns / 1e6 })
 }
 
 /// One search of a peer, whose trials have this seed.
-fn ask(python: &Python, name: &str, surface: &Surface, seed: u64) -> Result<Place> {
+fn ask(python: &Python, name: &str, surface: &Surface, seed: u64) -> Result<Chosen> {
     let mut command = python.script("peer_search.py");
     command.args([name, &TRIALS.to_string(), &seed.to_string()]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -134,9 +187,48 @@ fn ask(python: &Python, name: &str, surface: &Surface, seed: u64) -> Result<Plac
                 let came = surface.trial(&Place(place), &mut rng);
                 writeln!(to, "{}", json!({"tail_us": came.tail_us, "watts": came.watts}))?;
             }
-            Message::Ended { chosen: place } => chosen = Some(Place(place)),
+            Message::Ended { chosen: place, took_ms } => {
+                chosen = Some(Chosen { place: Place(place), is_shown: false, took_ms });
+            }
         }
     }
     child.wait()?;
     chosen.with_context(|| format!("{name} ended without a choice"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_lab::server::ServerFile;
+    use rayon::prelude::*;
+
+    /// The environment variable with the number of seeds for a long run over all six surfaces.
+    const LONG: &str = "LULL_SEARCH_SEEDS";
+
+    fn surfaces(is_long: bool) -> Vec<Surface> {
+        if !is_long {
+            return Surface::from_formulas();
+        }
+        let text = include_str!("../../../../examples/tune/netserver.toml");
+        let file: ServerFile = toml::from_str(text).unwrap();
+        Surface::all(&file.check().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_a_search_says_to_meet_the_bound_meets_it_on_every_surface() {
+        let long: Option<u64> = std::env::var(LONG).ok().and_then(|text| text.parse().ok());
+        let mut all = Vec::new();
+        for surface in &surfaces(long.is_some()) {
+            let one = |seed: u64| judge(surface, &search(surface, Method::Apart, seed).unwrap());
+            let seeds = long.unwrap_or(2);
+            let ours: Vec<Outcome> = (1..=seeds).into_par_iter().map(one).collect();
+            let mut gaps: Vec<f64> = ours.iter().map(|it| it.gap_pct).collect();
+            gaps.sort_by(f64::total_cmp);
+            let shown = ours.iter().filter(|it| it.is_shown).count();
+            eprintln!("{}: {shown} of {seeds} shown, gaps {gaps:.2?}", surface.name);
+            all.extend(ours);
+        }
+        assert!(all.iter().all(|it| !(it.is_shown && it.misses)), "{all:?}");
+        assert!(all.iter().filter(|it| it.is_shown).count() * 2 > all.len(), "{all:?}");
+    }
 }

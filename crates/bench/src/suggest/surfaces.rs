@@ -1,5 +1,5 @@
-//! The servers on which searches are compared: two of formulas, and a simulated memcached at
-//! four loads.
+//! The servers on which searches are compared: two of formulas, a simulated memcached at four
+//! loads, and records of live servers (`recorded.rs`).
 //!
 //! A surface has the truth of every setting, and draws trials of it. Those of the simulated
 //! server are stretches of one run of each setting; the truth is all of them together.
@@ -61,12 +61,21 @@ enum Trials {
 }
 
 impl Surface {
-    /// All six.
+    /// The two of formulas, and the simulated server at its four loads.
     ///
     /// # Errors
     /// If the server cannot be simulated.
     pub(super) fn all(server: &ServerScenario) -> Result<Vec<Self>> {
-        let mut all = vec![
+        let mut all = Self::from_formulas();
+        for load in LOADS_PER_S {
+            all.push(Self::simulated(server, load)?);
+        }
+        Ok(all)
+    }
+
+    /// The two of formulas.
+    pub(super) fn from_formulas() -> Vec<Self> {
+        vec![
             Self::from_formula(
                 "formulas, delay and frequency, 2 %",
                 delays_and_frequencies(),
@@ -77,11 +86,18 @@ impl Surface {
                 delays_and_cores(),
                 &Formula { truth: core_server, noise: 0.08, requests: 2000 },
             ),
-        ];
-        for load in LOADS_PER_S {
-            all.push(Self::simulated(server, load)?);
-        }
-        Ok(all)
+        ]
+    }
+
+    /// A surface whose trials are drawn from readings: those of each setting, in the order of the
+    /// space's places, as are the truths.
+    pub(super) fn from_readings(
+        name: String,
+        space: Space,
+        truths: Vec<Truth>,
+        readings: Vec<Vec<Reading>>,
+    ) -> Self {
+        Self { name, space, truths, trials: Trials::Measured(readings) }
     }
 
     fn from_formula(name: &str, space: Space, formula: &Formula) -> Self {
@@ -112,7 +128,7 @@ impl Surface {
         let all = server.grid.settings().par_iter().map(one).collect::<Result<Vec<_>>>()?;
         let (truths, readings) = all.into_iter().unzip();
         let name = format!("simulated memcached, {} K requests/s", rate_per_s / 1e3);
-        Ok(Self { name, space, truths, trials: Trials::Measured(readings) })
+        Ok(Self::from_readings(name, space, truths, readings))
     }
 
     /// Returns the truth of a setting.
