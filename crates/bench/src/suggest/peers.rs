@@ -23,6 +23,8 @@ const AX_SEEDS: &str = "LULL_AX_SEEDS";
 /// The names of the peers in `peer_search.py`.
 const PEERS: [&str; 4] = ["optuna", "smac", "sobol", AX];
 const AX: &str = "ax";
+/// What a gap is called that is not of the definition of "meets" itself.
+const SHOWABLE: &str = "gap to the best whose next trial meets the bound with 95 %";
 /// Largest median gap, largest gap and largest share of wrong answers of ours over all surfaces.
 const MEDIAN_MAX_PCT: f64 = 0.5;
 const GAP_MAX_PCT: f64 = 5.0;
@@ -33,6 +35,8 @@ const WRONG_MAX_PCT: f64 = 1.0;
 struct Outcome {
     /// Power over that of the best setting that meets the bound, less one.
     gap_pct: f64,
+    /// The same over the best setting that a search can be expected to show.
+    showable_gap_pct: f64,
     /// Whether the choice misses the bound.
     misses: bool,
     /// Whether the search says that its trials show that it meets the bound.
@@ -67,6 +71,8 @@ pub(super) fn compare(python: &Python, surfaces: &[Surface], report: &mut Report
     for surface in surfaces {
         let ours = outcomes(surface, SEEDS, &|seed| search(surface, Method::Apart, seed))?;
         report_outcomes(&format!("{}, ours", surface.name), &ours, report);
+        let showable = Summary::new(ours.iter().map(|it| it.showable_gap_pct));
+        report.reported(&format!("{}, ours: {SHOWABLE}", surface.name), showable, "%");
         let random = outcomes(surface, SEEDS, &|seed| search(surface, Method::Random, seed))?;
         let mut others = vec![("random", random)];
         for name in PEERS {
@@ -114,6 +120,8 @@ fn over_all(all: &[Outcome], report: &mut Report) {
     let largest = Summary::new([gaps().fold(f64::NEG_INFINITY, f64::max)]);
     let what = "all surfaces, ours: largest gap";
     report.bounded(what, largest, "%", f64::NEG_INFINITY..=GAP_MAX_PCT);
+    let showable = Summary::new(all.iter().map(|it| it.showable_gap_pct));
+    report.reported(&format!("all surfaces, ours: {SHOWABLE}"), showable, "%");
     let shown: Vec<_> = all.iter().filter(|it| it.is_shown).collect();
     let wrong = shown.iter().filter(|it| it.misses).count();
     let share = Summary::new([100.0 * wrong as f64 / shown.len().max(1) as f64]);
@@ -144,6 +152,7 @@ fn judge(surface: &Surface, chosen: &Chosen) -> Outcome {
     let truth = surface.truth(&chosen.place);
     Outcome {
         gap_pct: 100.0 * (truth.watts / surface.least_watts() - 1.0),
+        showable_gap_pct: 100.0 * (truth.watts / surface.least_showable_watts() - 1.0),
         misses: truth.tail_us > BOUND_US,
         is_shown: chosen.is_shown,
         took_ms: chosen.took_ms,
@@ -222,10 +231,15 @@ mod tests {
             let one = |seed: u64| judge(surface, &search(surface, Method::Apart, seed).unwrap());
             let seeds = long.unwrap_or(2);
             let ours: Vec<Outcome> = (1..=seeds).into_par_iter().map(one).collect();
-            let mut gaps: Vec<f64> = ours.iter().map(|it| it.gap_pct).collect();
-            gaps.sort_by(f64::total_cmp);
+            let sorted = |gap: fn(&Outcome) -> f64| -> Vec<f64> {
+                let mut gaps: Vec<f64> = ours.iter().map(gap).collect();
+                gaps.sort_by(f64::total_cmp);
+                gaps
+            };
+            let (gaps, showable) = (sorted(|it| it.gap_pct), sorted(|it| it.showable_gap_pct));
             let shown = ours.iter().filter(|it| it.is_shown).count();
             eprintln!("{}: {shown} of {seeds} shown, gaps {gaps:.2?}", surface.name);
+            eprintln!("  {SHOWABLE}: {showable:.2?}");
             all.extend(ours);
         }
         assert!(all.iter().all(|it| !(it.is_shown && it.misses)), "{all:?}");

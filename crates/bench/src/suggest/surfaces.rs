@@ -7,6 +7,7 @@
 use anyhow::Result;
 use lull_control::{Capability, Rng};
 use lull_lab::server::{Cell, ServerScenario, ServerSetting};
+use lull_measure::statistics::normal_quantile;
 use lull_measure::{Latency, Nanos};
 use lull_policies::search::{Dimension, Level, Place, Reading, Space};
 use lull_sim::netserver::NetServer;
@@ -24,6 +25,8 @@ const LOADS_PER_S: [f64; 4] = [200e3, 400e3, 600e3, 700e3];
 const STRETCHES: u64 = 4;
 const WARMUP: Nanos = Nanos::from_millis(20);
 const STRETCH: Nanos = Nanos::from_millis(100);
+/// Probability of the next trial that a search has to show.
+const SHOWN: f64 = 0.95;
 /// Tail over bound that is assumed of a server that does not keep up.
 const OVERLOAD: f64 = 5.0;
 
@@ -140,6 +143,28 @@ impl Surface {
     pub(super) fn least_watts(&self) -> f64 {
         let met = self.truths.iter().filter(|it| it.tail_us <= BOUND_US);
         met.map(|it| it.watts).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Returns the least power of the settings that meet the bound and whose next trial meets it
+    /// with a probability of 95 %, which is what a search has to show.
+    pub(super) fn least_showable_watts(&self) -> f64 {
+        let settings = self.truths.iter().enumerate();
+        let showable = settings.filter(|(at, it)| it.tail_us <= BOUND_US && self.is_showable(*at));
+        showable.map(|(_, it)| it.watts).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Whether a trial of the setting with this number meets the bound with that probability.
+    fn is_showable(&self, number: usize) -> bool {
+        match &self.trials {
+            Trials::Measured(all) => {
+                let met = all[number].iter().filter(|it| it.tail_us <= BOUND_US).count();
+                met as f64 >= SHOWN * all[number].len() as f64
+            }
+            Trials::Formula { noise, .. } => {
+                let log = (self.truths[number].tail_us / BOUND_US).ln();
+                log <= noise * normal_quantile(1.0 - SHOWN)
+            }
+        }
     }
 
     /// Draws a trial of a setting.
