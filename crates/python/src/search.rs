@@ -16,7 +16,7 @@ use rand::SeedableRng;
 /// ----------
 /// space : dict of str to list of float
 ///     The values of each knob, in its unit: `coalescing` and `gate-delay` in us, `frequency`
-///     in GHz, `cores`, `cache-ways`, `gate-cap` and `gate-batch` as counts.
+///     and `uncore-frequency` in GHz, `cores`, `cache-ways`, `gate-cap` and `gate-batch` as counts.
 /// bound_us : float
 ///     The bound on the tail latency, in us.
 /// trials : int
