@@ -298,7 +298,7 @@ impl Store {
     pub fn refuted_here(&self, key: &Key, space: &Space) -> anyhow::Result<Vec<Place>> {
         let all = self.refuted_settings(&key.subject)?;
         let here = all.into_iter().filter(|one| bin(one.rate_per_s) == key.bin);
-        Ok(here.map(|one| space.nearest(&one.values)).collect())
+        Ok(here.filter_map(|one| space.stored(&one.values)).collect())
     }
 
     /// Returns the stored setting in the load bin of a search.

@@ -92,7 +92,8 @@ impl Axes {
     /// A place without what was measured there.
     fn at(self, values: &[f64]) -> Measured {
         Measured {
-            delay_us: values[self.delay],
+            // In the adaptive mode there is no delay to speak of.
+            delay_us: values[self.delay].max(0.0),
             speed: values[self.frequency] / self.fastest_ghz,
             // Only the timeline uses it.
             gap_us: 1.0,

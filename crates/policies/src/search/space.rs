@@ -1,5 +1,7 @@
 //! What can be searched: the numeric knobs that a plant offers, as a grid.
 
+mod adaptive;
+
 use super::gates;
 use super::level::{Level, scaled};
 use lull_control::{
@@ -242,9 +244,9 @@ impl Space {
         Place(self.dimensions.iter().map(|dimension| dimension.fast).collect())
     }
 
-    /// Coordinates in [0, 1], as models see them.
+    /// Coordinates in [0, 1], as models see them: one of each dimension, then one of each mode.
     pub fn coordinates(&self, place: &Place) -> Vec<f64> {
-        self.levels(place).map(|level| level.at).collect()
+        self.levels(place).map(|level| level.at).chain(self.modes(place)).collect()
     }
 
     /// Values in each knob's own unit.
@@ -263,12 +265,13 @@ impl Space {
         Place(pairs.map(|(dimension, value)| dimension.nearest(*value)).collect())
     }
 
-    /// The place at these coordinates.
+    /// The place at these coordinates of its dimensions, with fixed delays.
     pub(crate) fn at(&self, coordinates: &[f64]) -> Place {
         let level = |(dimension, at): (&Dimension, &f64)| {
             let distance = |level: &Level| (level.at - at).abs();
             let pairs = dimension.levels.iter().enumerate();
-            let best = pairs.min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
+            let numbers = pairs.filter(|(_, level)| !level.is_adaptive());
+            let best = numbers.min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
             best.map_or(0, |(level, _)| level as u16)
         };
         Place(self.dimensions.iter().zip(coordinates).map(level).collect())
@@ -284,8 +287,9 @@ impl Space {
     /// A place for people: `coalescing 200 us, frequency 1.3 GHz`.
     pub fn describe(&self, place: &Place) -> String {
         let pairs = self.dimensions.iter().zip(self.levels(place));
-        let text = pairs.map(|(dimension, level)| {
-            format!("{} {} {}", dimension.knob, level.value, dimension.unit())
+        let text = pairs.map(|(dimension, level)| match level.is_adaptive() {
+            true => format!("{} adaptive", dimension.knob),
+            false => format!("{} {} {}", dimension.knob, level.value, dimension.unit()),
         });
         text.collect::<Vec<_>>().join(", ")
     }

@@ -147,6 +147,7 @@ impl Bayop {
         }
         let space = Space::from_machine(machine, apps, &config.knobs)
             .map_err(|error| wrong("knobs", error.to_string()))?;
+        let space = if config.adaptive { space.with_adaptive(machine) } else { space };
         if !config.prior.fits(&space) {
             let message = "the response model is one of coalescing and frequency, and this search \
                            is not over both: write prior = \"constant\"";
@@ -156,7 +157,8 @@ impl Bayop {
         let allowed = protocol.map_or(0.0, |it| 1.0 - it.percentile.fraction());
         let [mut known, mut hints, mut refuted] = [const { Vec::new() }; 3];
         for one in &config.known {
-            let at = (one.rate_per_s, one.place(&space)?);
+            let Some(place) = one.place(&space)? else { continue };
+            let at = (one.rate_per_s, place);
             match one.late_at_most {
                 _ if one.refuted => refuted.push(at),
                 Some(late) if late <= allowed => known.push(at),

@@ -85,7 +85,8 @@ impl Profiled {
         }
         for (knob, value) in &self.values {
             let space = Space::from_machine(machine, apps, &[*knob])
-                .map_err(|error| wrong("profile", error.to_string()))?;
+                .map_err(|error| wrong("profile", error.to_string()))?
+                .with_adaptive(machine);
             all.extend(space.settings(&space.nearest(&[*value])));
         }
         Ok(all)

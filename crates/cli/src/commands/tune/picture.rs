@@ -218,6 +218,7 @@ impl Map {
         let levels = &dimensions[0].levels;
         let (first, last) = (levels[0].value, levels[levels.len() - 1].value);
         let (knob, unit) = (dimensions[0].knob, dimensions[0].unit());
+        let first = if first < 0.0 { "adaptive, then 0".to_owned() } else { first.to_string() };
         lines.push(Line::from(format!("{:>MARGIN$}{knob} {first} to {last} {unit}", "")));
         lines
     }

@@ -173,8 +173,8 @@ impl Search {
         evidence.is_some_and(|it| it.trials as usize >= often && self.is_enough(&it))
     }
 
-    /// The first candidates: the fastest setting, one that was good before, and one step from
-    /// the fastest along each dimension.
+    /// The first candidates: the fastest setting, one that was good before, one step from the
+    /// fastest along each dimension, and the fastest in each other mode.
     fn beginning(&self) -> Vec<Place> {
         let fastest = self.space.fastest();
         let mut all = vec![fastest.clone()];
@@ -191,6 +191,7 @@ impl Search {
             }
             all.push(place);
         }
+        all.extend(self.space.in_other_modes(&fastest));
         all
     }
 

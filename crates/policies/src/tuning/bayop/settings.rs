@@ -15,6 +15,8 @@ config! {
         /// Knobs to search, gate-cap, gate-batch and gate-delay among them; what the machine
         /// has of coalescing, frequency, cores and uncore-frequency if empty.
         knobs: Vec<Capability> = Vec::new(),
+        /// Whether the adaptive mode of network drivers is searched beside fixed delays (ours).
+        adaptive: bool = false,
         /// Trials of a search (section 5.2.1: 30).
         trials: usize = 30,
         /// What passes after a change before anything counts (ours).
@@ -76,14 +78,15 @@ pub(crate) struct KnownSetting {
 }
 
 impl KnownSetting {
-    /// Returns the place nearest to the values in a space.
-    pub(super) fn place(&self, space: &Space) -> Result<Place, PolicyError> {
+    /// Returns the place nearest to the values in a space; `None` if they are of a mode that is
+    /// not searched.
+    pub(super) fn place(&self, space: &Space) -> Result<Option<Place>, PolicyError> {
         let (found, wanted) = (self.values.len(), space.dimensions().len());
         if found != wanted {
             let message = format!("a known place has {found} values; this search has {wanted}");
             return Err(wrong("known", message));
         }
-        Ok(space.nearest(&self.values))
+        Ok(space.stored(&self.values))
     }
 }
 

@@ -173,6 +173,25 @@ fn a_search_at_a_new_load_begins_with_the_setting_of_the_next_load() {
 }
 
 #[test]
+fn the_adaptive_mode_is_tried_if_the_config_says_so_and_only_then() {
+    for is_adaptive in [true, false] {
+        let text = format!("{QUICK}adaptive = {is_adaptive}");
+        let (mut policy, mut server) = (bayop(&text), Server::new());
+        let mut was_tried = false;
+        for _ in 0..40 {
+            server.run(&mut policy, EPOCH);
+            let setting = server.settings.setting(Knob::Coalescing(NicId(0)));
+            was_tried |= matches!(setting, Some(Setting::Coalescing(_, Coalescing::Adaptive)));
+        }
+        assert_eq!(was_tried, is_adaptive);
+    }
+    // A setting that was stored by a search with the mode is left out by one without it.
+    let known = "known = [{ rate_per_s = 2000.0, values = [-1.0, 1.0], late_at_most = 0.01 }]";
+    assert!(bayop(&format!("{QUICK}{known}")).known.is_empty());
+    assert_eq!(bayop(&format!("{QUICK}{known}\nadaptive = true")).known.len(), 1);
+}
+
+#[test]
 fn a_safe_search_needs_a_method_that_predicts_tails() {
     let refused = |method: &str| {
         let table = format!("safe = true\nmethod = \"{method}\"").parse().unwrap();
