@@ -54,6 +54,7 @@ pub static ALL: &[&Experiment] = &[
     &bayop::day::EXPERIMENT,
     &bayop::silo::EXPERIMENT,
     &bayop::tailbench::EXPERIMENT,
+    &bayop::policy_day::EXPERIMENT,
 ];
 
 /// Returns the experiment of this name.

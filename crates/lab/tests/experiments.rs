@@ -82,6 +82,14 @@ fn a_day_costs_less_under_a_search_and_most_under_the_loosest_bound() {
     assert!(over("p90") < 0.9 && over("p90") < over("p99"), "{report:?}");
 }
 
+#[test]
+fn the_policy_searches_within_a_day_and_holds_what_it_has_found() {
+    let report = run("bayop-policy", true);
+    well_formed(&report);
+    let searching = ours(&report, "p99 < 500 us: time in trials");
+    assert!((1.0..60.0).contains(&searching), "{report:?}");
+}
+
 /// The rows of an experiment that answer a claim.
 fn claimed_rows(experiment: &str) -> Vec<String> {
     let (papers, _) = lull_lab::claims::check::embedded().unwrap();

@@ -4,6 +4,7 @@
 pub(crate) mod day;
 pub(crate) mod model;
 pub(crate) mod netpipe;
+pub(crate) mod policy_day;
 pub(crate) mod search;
 pub(crate) mod silo;
 pub(crate) mod sweep;

@@ -111,8 +111,8 @@ impl Plan {
                 self.peak_per_s / 1e3
             ),
             format!(
-                "each hour {TRIALS} trials over every pair that can be set (216 if quick), then the \
-                 choice held; a trial has {TRIAL_REQUESTS} requests in the busiest hour, what is \
+                "each hour {TRIALS} trials over every pair that can be set (216 if quick), then \
+                 the choice held; a trial has {TRIAL_REQUESTS} requests in the busiest hour, what is \
                  held is judged on {HELD_OVER_TRIAL} times as many that come then"
             ),
             "Co-PI: the best of 216 pairs at the nearest profiled rate, which fits the misses \
@@ -159,12 +159,7 @@ impl Plan {
 
     /// Of every hour; of a few if it is to be quick.
     fn rates_per_s(&self, setup: &Setup<'_>) -> Vec<f64> {
-        let day = parse_trace(DAY, Path::new("traces/synthetic-day.csv"), Steps::Hold);
-        let day = day.expect("a test reads the day");
-        let rates: Vec<f64> = (0..24).map(|hour| day.rate_at(3600.0 * f64::from(hour))).collect();
-        let most = rates.iter().copied().fold(0.0, f64::max);
-        let scaled = rates.iter().map(|rate| rate / most * self.peak_per_s);
-        scaled.step_by(setup.either(1, 8)).collect()
+        rates_of_day(self.peak_per_s).into_iter().step_by(setup.either(1, 8)).collect()
     }
 
     /// By objective: the pair of least power that meets it, of each profiled rate. The pairs are
@@ -214,6 +209,15 @@ impl Plan {
         }
         Ok(held)
     }
+}
+
+/// The rates of the hours of the day, the busiest with this one.
+pub(super) fn rates_of_day(peak_per_s: f64) -> Vec<f64> {
+    let day = parse_trace(DAY, Path::new("traces/synthetic-day.csv"), Steps::Hold);
+    let day = day.expect("a test reads the day");
+    let rates: Vec<f64> = (0..24).map(|hour| day.rate_at(3600.0 * f64::from(hour))).collect();
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    rates.iter().map(|rate| rate / most * peak_per_s).collect()
 }
 
 /// A trial that has this many requests in the busiest hour.
