@@ -161,11 +161,13 @@ impl<'s> Trials<'s> {
     }
 }
 
-/// Refuses trials that are too short to show anything about the objective's percentile.
+/// Refuses trials that are too short to show anything about the objective's percentile; `key` is
+/// that of their length.
 pub(super) fn check_length(
     rules: &Rules,
     protocol: Protocol,
     rate_per_s: f64,
+    key: &str,
 ) -> anyhow::Result<()> {
     let takes = Nanos::from_secs_f64((rules.least_requests() / rate_per_s).ceil());
     if protocol.window.as_secs_f64() * rate_per_s >= rules.least_requests() {
@@ -175,7 +177,7 @@ pub(super) fn check_length(
     let rate = number(rate_per_s);
     let what = format!(
         "trials of {window} at {rate} requests/s are too short for {percentile}: write \
-         window = \"{takes}\" in [policy], or another percentile"
+         {key} = \"{takes}\", or another percentile"
     );
     Err(UsageError(what).into())
 }
