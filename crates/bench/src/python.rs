@@ -22,10 +22,18 @@ impl Python {
     /// # Errors
     /// If there is no Python with `venv`, or no package index to install from.
     pub(super) fn install(benchmark: &str, root: &Path) -> Result<Self> {
+        Self::install_without(benchmark, root, &[])
+    }
+
+    /// The same without some of its requirements, by name.
+    ///
+    /// # Errors
+    /// As [`Python::install`].
+    pub(super) fn install_without(benchmark: &str, root: &Path, names: &[&str]) -> Result<Self> {
         let scripts = root.join("crates/bench/src").join(benchmark);
         let python =
             Self { environment: xtask::cache().join(format!("bench-{benchmark}-venv")), scripts };
-        let wanted = std::fs::read_to_string(python.scripts.join(REQUIREMENTS))?;
+        let wanted = without(&std::fs::read_to_string(python.scripts.join(REQUIREMENTS))?, names);
         let stamp = python.environment.join(REQUIREMENTS);
         if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
             return Ok(python);
@@ -33,9 +41,11 @@ impl Python {
         let mut make = Command::new("python3");
         printed(make.args(["-m", "venv", "--clear"]).arg(&python.environment))
             .context("no virtual environment; apt-get install python3-venv")?;
+        let written = python.environment.join("wanted.txt");
+        std::fs::write(&written, &wanted)?;
         let mut install = python.interpreter();
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        printed(install.arg("--requirement").arg(python.scripts.join(REQUIREMENTS)))
+        printed(install.arg("--requirement").arg(written))
             .context("the Python programs to compare with cannot be installed")?;
         std::fs::write(stamp, wanted)?;
         Ok(python)
@@ -64,6 +74,14 @@ impl Python {
     }
 }
 
+/// The requirements without those that are named.
+fn without(requirements: &str, names: &[&str]) -> String {
+    let is_named =
+        |line: &&str| line.split_once("==").is_some_and(|(name, _)| names.contains(&name));
+    let kept = requirements.lines().filter(|line| !is_named(line));
+    kept.flat_map(|line| [line, "\n"]).collect()
+}
+
 /// Those of the requirements that are named, with their versions.
 fn pinned(requirements: &str, names: &[&str]) -> Vec<String> {
     let lines = requirements.lines().filter_map(|line| line.split_once("=="));
@@ -82,6 +100,9 @@ mod tests {
             (include_str!("suggest/requirements.txt"), ["ax-platform", "botorch"]),
             (include_str!("package/requirements.txt"), ["maturin", "polars"]),
         ];
+        let (left, _) = of[1];
+        assert_eq!(pinned(&without(left, &["botorch"]), &["ax-platform", "botorch"]).len(), 1);
+        assert_eq!(without(left, &[]), left);
         let fleet = include_str!("fleet/requirements.txt");
         assert_eq!(pinned(fleet, &["duckdb"]).len(), 1, "{fleet}");
         for (requirements, names) in of {

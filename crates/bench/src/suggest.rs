@@ -49,11 +49,14 @@ fn run(context: &Context) -> Result<Report> {
     let file: ServerFile = toml::from_str(&text)?;
     let server = file.check()?;
     if context.is_full {
-        let python = ax::installed(context)?;
-        beside_ax(&python, &mut report)?;
+        let wanted = peers::wanted();
+        let python = peers::installed(context, &wanted)?;
+        if wanted.contains(&peers::AX) {
+            beside_ax(&python, &mut report)?;
+        }
         let mut surfaces = Surface::all(&server)?;
         surfaces.extend(recorded::surfaces(&context.root.join(recorded::DIRECTORY))?);
-        peers::compare(&python, &surfaces, &mut report)?;
+        peers::compare(&python, &wanted, &surfaces, &mut report)?;
     }
     sweeps(&server, &mut report)?;
     Ok(report)

@@ -1,7 +1,6 @@
 //! Ax, which the study used: what its suggestions cost, and what it finds.
 
 use super::{BOUND_US, Found, TRIALS, server, space};
-use crate::Context;
 use crate::python::Python;
 use anyhow::{Context as _, Result};
 use lull_control::Rng;
@@ -23,14 +22,6 @@ struct Request {
 struct Ended {
     took_ms: f64,
     chosen: [f64; 2],
-}
-
-/// An environment with Ax in it.
-///
-/// # Errors
-/// If it cannot be installed.
-pub(super) fn installed(context: &Context) -> Result<Python> {
-    Python::install("suggest", &context.root)
 }
 
 /// One search by Ax on the same server, whose noise has this seed.

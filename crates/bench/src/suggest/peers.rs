@@ -3,6 +3,7 @@
 
 use super::surfaces::{BOUND_US, Surface};
 use super::{Report, Summary, TRIALS, ns_each};
+use crate::Context;
 use crate::python::Python;
 use anyhow::{Context as _, Result};
 use lull_control::Rng;
@@ -20,9 +21,16 @@ const SEEDS: u64 = 20;
 const SEEDS_OF_AX: u64 = 3;
 /// The environment variable with the number of Ax's searches on each surface.
 const AX_SEEDS: &str = "LULL_AX_SEEDS";
-/// The names of the peers in `peer_search.py`.
-const PEERS: [&str; 4] = ["optuna", "smac", "sobol", AX];
-const AX: &str = "ax";
+/// The environment variable with the peers to search by, between commas; all if it is absent.
+const ONLY: &str = "LULL_PEERS";
+/// The names of the peers in `peer_search.py`, with what must be installed for each.
+static PEERS: [(&str, &[&str]); 4] = [
+    ("optuna", &["optuna"]),
+    ("smac", &["smac", "scipy"]),
+    ("sobol", &["scipy"]),
+    (AX, &["ax-platform", "botorch"]),
+];
+pub(super) const AX: &str = "ax";
 /// What a gap is called that is not of the definition of "meets" itself.
 const SHOWABLE: &str = "gap to the best whose next trial meets the bound with 95 %";
 /// Largest median gap, largest gap and largest share of wrong answers of ours over all surfaces.
@@ -60,11 +68,38 @@ enum Message {
     Ended { chosen: Vec<u16>, took_ms: f64 },
 }
 
-/// Searches all surfaces by all.
+/// Returns the peers to search by.
+pub(super) fn wanted() -> Vec<&'static str> {
+    let only = std::env::var(ONLY).ok();
+    let is_wanted =
+        |name: &&str| only.as_ref().is_none_or(|only| only.split(',').any(|it| it == *name));
+    PEERS.iter().map(|(name, _)| *name).filter(is_wanted).collect()
+}
+
+/// Installs what some peers take.
+///
+/// # Errors
+/// If it cannot be installed.
+pub(super) fn installed(context: &Context, peers: &[&str]) -> Result<Python> {
+    let packages = |is_wanted: bool| {
+        let of = PEERS.iter().filter(move |(name, _)| peers.contains(name) == is_wanted);
+        of.flat_map(|(_, packages)| packages.iter().copied())
+    };
+    let left: Vec<&str> =
+        packages(false).filter(|it| !packages(true).any(|one| one == *it)).collect();
+    Python::install_without("suggest", &context.root, &left)
+}
+
+/// Searches all surfaces by ours and by these peers.
 ///
 /// # Errors
 /// If a peer does not run.
-pub(super) fn compare(python: &Python, surfaces: &[Surface], report: &mut Report) -> Result<()> {
+pub(super) fn compare(
+    python: &Python,
+    peers: &[&'static str],
+    surfaces: &[Surface],
+    report: &mut Report,
+) -> Result<()> {
     let seeds_of_ax = std::env::var(AX_SEEDS).ok().and_then(|text| text.parse().ok());
     let seeds_of_ax = seeds_of_ax.unwrap_or(SEEDS_OF_AX).clamp(1, SEEDS);
     let mut all_ours = Vec::new();
@@ -75,7 +110,7 @@ pub(super) fn compare(python: &Python, surfaces: &[Surface], report: &mut Report
         report.reported(&format!("{}, ours: {SHOWABLE}", surface.name), showable, "%");
         let random = outcomes(surface, SEEDS, &|seed| search(surface, Method::Random, seed))?;
         let mut others = vec![("random", random)];
-        for name in PEERS {
+        for &name in peers {
             let seeds = if name == AX { seeds_of_ax } else { SEEDS };
             others
                 .push((name, outcomes(surface, seeds, &|seed| ask(python, name, surface, seed))?));
@@ -93,9 +128,10 @@ pub(super) fn compare(python: &Python, surfaces: &[Surface], report: &mut Report
          Sobol points and random ones neither; they answer the least power of the trials that met \
          the bound. Ours answers the fastest setting where it shows none. The row of a difference \
          has the mean and its 95 % interval over seeds; times are CPU time over all suggestions \
-         of a search. {}",
+         of a search. Peers: {}. {}",
         surfaces.len(),
-        python.versions(&["ax-platform", "optuna", "smac"])?
+        peers.join(", "),
+        python.versions(&["ax-platform", "optuna", "scipy", "smac"])?
     ));
     Ok(())
 }
