@@ -60,7 +60,8 @@ class Search:
     ----------
     space : mapping of str to sequence of float
         The values of each knob, in its unit: `coalescing` and `gate-delay` in us, `frequency`
-        in GHz, and `cores`, `cache-ways`, `gate-cap` and `gate-batch` as counts.
+        and `uncore-frequency` in GHz, and `cores`, `cache-ways`, `gate-cap` and `gate-batch` as
+        counts.
     bound_us : float
         The bound on the tail latency, in us.
     trials : int
