@@ -2,7 +2,7 @@
 
 use super::SEED_FILE;
 use super::system::{Machine, Objective, Scenario, scenario};
-use super::trials::{Stretches, every_pair, reading, rules_of_hold, search};
+use super::trials::{Stretches, every_pair, reading, rules, search};
 use crate::prelude::*;
 use crate::server::Run;
 use lull_control::Rng;
@@ -116,7 +116,7 @@ fn of_load(
             let (cell, latency) = servers.next(Some(place), trial.length)?;
             Ok(reading(&cell, &latency, objective))
         };
-        let rules = rules_of_hold(Method::Apart, objective);
+        let rules = rules(Method::Apart, objective);
         let found = search(&space, rules, setup.seed, tried).map_err(Failure::from)?;
         let (held, _) = servers.next(Some(&found.place), hold).map_err(Failure::from)?;
         Ok(Bar {
