@@ -20,6 +20,7 @@ use lull_policies::Family;
 use lull_policies::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};
 
 use lull_sim::dispatch::DispatchModelError;
+use lull_sim::machine::MachinePlantError;
 use lull_sim::model::ModelError;
 use lull_sim::plant::PlantSpecError;
 
@@ -54,7 +55,14 @@ macro_rules! of_scene {
     };
 }
 
-of_scene!(ModelError, DispatchModelError, PlantSpecError, PlantError, LimitsError);
+of_scene!(
+    ModelError,
+    DispatchModelError,
+    MachinePlantError,
+    PlantSpecError,
+    PlantError,
+    LimitsError
+);
 
 /// All that have a picture: policies, dispatchers, admission controllers.
 pub fn names() -> Vec<&'static str> {

@@ -15,7 +15,7 @@ use lull_control::Capability;
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::search::{Place, Space};
 use lull_sim::model::ModelError;
-use lull_sim::netserver::{NetServer, NetServerModel, NetServerTotals};
+use lull_sim::netserver::{EventLoopTotals, MachineSimulation, NetServerModel};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -126,17 +126,14 @@ impl ServerSetting {
         }
     }
 
-    /// Puts it on a server.
-    pub fn apply_to(self, server: &mut NetServer) {
+    /// Puts it on a server of this model.
+    pub fn apply_to(self, model: &NetServerModel, server: &mut MachineSimulation) {
         server.set_delay(self.delay_us.map(|us| Nanos::from_secs_f64(us / 1e6)));
-        let frequencies = server.model().frequencies.clone();
         let hertz = self.frequency_ghz.and_then(|ghz| {
             let wanted = (ghz * 1e9).round() as u64;
-            frequencies.iter().copied().min_by_key(|hertz| hertz.0.abs_diff(wanted))
+            model.frequencies.iter().copied().min_by_key(|hertz| hertz.0.abs_diff(wanted))
         });
-        for package in 0..usize::from(server.model().packages) {
-            server.set_frequency(package, hertz);
-        }
+        (0..usize::from(model.cores)).for_each(|core| server.hold(core, hertz));
     }
 }
 
@@ -161,7 +158,7 @@ impl Cell {
     pub fn from_totals(
         rate_per_s: f64,
         setting: ServerSetting,
-        totals: &NetServerTotals,
+        totals: &EventLoopTotals,
         (cores, percentile): (usize, Percentile),
     ) -> Self {
         let tail = |percent| quantile_us(&totals.latency, percent);
@@ -210,13 +207,13 @@ pub fn measure(
     rate_per_s: f64,
     setting: ServerSetting,
     run: Run,
-) -> Result<NetServerTotals, ModelError> {
-    let mut server = NetServer::new(&model.at_rate(rate_per_s), run.seed, run.replication)?;
-    setting.apply_to(&mut server);
+) -> Result<EventLoopTotals, ModelError> {
+    let mut server = model.at_rate(rate_per_s).simulation(run.seed, run.replication)?;
+    setting.apply_to(model, &mut server);
     server.run_until(run.warmup);
     server.forget();
     server.run_until(run.warmup + run.length);
-    Ok(server.totals())
+    Ok(server.event_loop_totals())
 }
 
 /// Runs all settings at all loads in parallel, in the order of loads, then settings.

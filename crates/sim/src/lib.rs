@@ -34,9 +34,10 @@
 //! built. [`Engine`] is one replication of it. [`plant`] shows servers of an
 //! engine to policies through the `Plant` trait that hosts implement, and drives many
 //! of them on one clock. [`machine`] is one machine of the parts that its model names: run
-//! queues, frequencies, idle states, cache, memory, a gate. [`oversubscribed`] is a
-//! configuration of it, a server with more threads than cores, and [`dispatch`] another, whose
-//! requests are dispatched one by one to cores of several speeds. [`hosts`] has tiers whose
+//! queues, frequencies, idle states, cache, memory, a network card, a gate. [`oversubscribed`] is
+//! a configuration of it, a server with more threads than cores; [`dispatch`] another, whose
+//! requests are dispatched one by one to cores of several speeds; and [`netserver`] a third, an
+//! event loop on each core behind a network card. [`hosts`] has tiers whose
 //! servers are machines. [`idle`] has the idle states of cores and their governor. [`stats`]
 //! runs replications in parallel and computes means with confidence intervals. [`theory`] has
 //! exact results of queueing theory.
@@ -76,9 +77,7 @@
 //! reports each as a missing capability or gauge, with the reason.
 //!
 //! A station does not model threads on cores; [`machine`] does, and a tier's servers may be
-//! machines ([`hosts`]). [`netserver`] is a
-//! server behind a network card, with interrupts, idle states and power; the vectors of its
-//! card and its governor are those of a machine.
+//! machines ([`hosts`]).
 
 pub mod bench_models;
 pub mod dispatch;

@@ -14,7 +14,8 @@
 //!   device ([`GateModel`]).
 //!
 //! Apps serve requests with a few threads, serve the calls of tiers, serve connections behind
-//! the gate, send requests as clients, or compute, with or without barriers. They slow each
+//! the gate, serve connections as event loops on cores that step on their own ([`EventLoops`]),
+//! send requests as clients, or compute, with or without barriers. They slow each
 //! other down through cores, cache and memory. Policies reach the machine as [`MachinePlant`],
 //! through the interface that hosts have.
 //!
@@ -61,11 +62,14 @@ mod contention;
 mod device;
 mod dispatching;
 mod duty;
+mod event_loops;
 mod events;
 mod gate;
 mod gated;
 mod gated_totals;
 mod level;
+mod load;
+mod loops;
 mod model;
 mod pace;
 mod parts;
@@ -84,10 +88,14 @@ mod windows;
 
 pub use crate::governor::Governor;
 pub use dispatching::{BeatRecord, DispatchCounts};
+pub(crate) use event_loops::check_cost;
+pub use event_loops::{EventLoops, PingPong, Stack, Traffic};
 pub use gated_totals::{ClassTotals, CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
+pub use load::LoadStep;
+pub use loops::{EventLoopTotals, InterruptRecord};
 pub use model::{
-    Activity, Cache, ClosedClients, LinuxScheduler, LoadStep, LocalClient, MachineApp,
-    MachineModel, Memory, MemoryUse, REFRESH, Throttle,
+    Activity, Cache, ClosedClients, LinuxScheduler, LocalClient, MachineApp, MachineModel, Memory,
+    MemoryUse, REFRESH, Throttle,
 };
 pub(crate) use parts::lease;
 pub use parts::{
@@ -111,6 +119,7 @@ use contention::MemorySystem;
 use dispatching::Dispatching;
 use gated::GatedServer;
 use level::TimeWeightedCount;
+use loops::EventLoopCores;
 use lull_control::admission::Admission;
 use lull_control::dispatcher::Dispatcher;
 use lull_measure::Nanos;
@@ -196,6 +205,8 @@ pub struct MachineSimulation {
     per_thread: Option<PerThreadRule>,
     gated: Option<Box<GatedServer>>,
     card: Option<Box<CardState>>,
+    /// The cores of an app of event loops, which step on their own.
+    loops: Option<Box<EventLoopCores>>,
     wakeups: Stream,
     dispatching: Option<Box<Dispatching>>,
     duty_cycle: Option<DutyCycle>,
@@ -275,7 +286,7 @@ impl MachineSimulation {
     ) -> Self {
         let cores = usize::from(model.cores);
         let hardware = Hardware::new(model);
-        let kinds = model.kinds();
+        let kinds = model.kinds().enumerate();
         let parties = if model.run_queues.is_some() { model.app.len() } else { 0 };
         let mut new = Self {
             now_ns: 0,
@@ -283,7 +294,7 @@ impl MachineSimulation {
             events: 0,
             clocks: WinnerTree::new(cores + model.app.len() + 3),
             timers: MinHeap::new(),
-            cores: kinds.map(|kind| CoreState::new(&hardware, kind, parties)).collect(),
+            cores: kinds.map(|core| CoreState::new(&hardware, core, parties)).collect(),
             hardware,
             threads: Vec::new(),
             apps: Vec::new(),
@@ -294,6 +305,7 @@ impl MachineSimulation {
                 let hash = streams.stream(StreamPurpose::Route, 0);
                 Box::new(CardState::new(card, cores, hash))
             }),
+            loops: EventLoopCores::new(model, streams).map(Box::new),
             wakeups: streams.stream(StreamPurpose::Wakeups, 0),
             dispatching: None,
             duty_cycle: model.duty_cycle.clone(),
@@ -330,10 +342,14 @@ impl MachineSimulation {
         if self.gated.is_some() {
             self.gate_timer(0);
         }
+        if let Some(loops) = &mut self.loops {
+            let cores = self.cores.iter().enumerate();
+            cores.for_each(|(core, state)| loops.set_frequency(core, state.supply.frequency));
+        }
         let cycled = model.duty_cycle.iter().flat_map(|cycle| &cycle.cores);
         cycled.for_each(|core| self.pause(usize::from(*core)));
         self.start_dispatching();
-        let is_linux = self.per_thread.is_none();
+        let is_linux = self.per_thread.is_none() && self.loops.is_none();
         if is_linux || model.cache.is_some() || model.memory.is_some() {
             self.set_clock(self.refresh_leaf(), self.refresh_ns);
         }
@@ -367,6 +383,7 @@ impl MachineSimulation {
         let work = match &app.activity {
             Activity::Connections => Work::Connections,
             Activity::Endless => Work::Endless,
+            Activity::EventLoops(_) => Work::EventLoops,
             Activity::Phases { work } => Work::Phases {
                 draw: work.draw(),
                 stream: streams.stream(StreamPurpose::Work, model.stream_of(number)),
@@ -389,7 +406,7 @@ impl MachineSimulation {
     fn start_app(&mut self, app: usize) {
         match &self.apps[app].work {
             Work::Requests(_) => self.expect_arrival(app),
-            Work::Clients(_) | Work::Connections => {}
+            Work::Clients(_) | Work::Connections | Work::EventLoops => {}
             Work::Phases { .. } => self.next_phase(app, None),
             Work::Endless => {
                 for thread in 0..self.threads.len() {

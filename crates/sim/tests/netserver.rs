@@ -3,9 +3,9 @@
 use lull_control::{AppSpec, Capability, Coalescing, DomainId, NicId, Plant, Setting, conformance};
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::machine::LoadStep;
+use lull_sim::machine::{Activity, MachineModel, MachineSimulation};
 use lull_sim::netserver::{
-    Governor, Moderation, NetServer, NetServerModel, NetServerPlant, NetServerTotals, PingPong,
-    Traffic,
+    EventLoopTotals, Governor, Moderation, NetServerModel, PingPong, Traffic,
 };
 
 const GHZ: fn(u64) -> Hertz = |tenths| Hertz(tenths * 100_000_000);
@@ -18,26 +18,29 @@ fn app() -> AppSpec {
     AppSpec::latency_critical("cache", Percentile::P99, Nanos::from_micros(500))
 }
 
+/// Sets the frequency of both cores, or returns it to the governor.
+fn hold(server: &mut MachineSimulation, hertz: Option<Hertz>) {
+    (0..2).for_each(|core| server.hold(core, hertz));
+}
+
 /// A second of the server at a rate, a frequency and a delay, after a warm-up.
-fn run(model: &NetServerModel, frequency: Hertz, delay_us: u64) -> NetServerTotals {
-    let mut server = NetServer::new(model, 1, 0).unwrap();
-    server.set_frequency(0, Some(frequency));
+fn run(model: &NetServerModel, frequency: Hertz, delay_us: u64) -> EventLoopTotals {
+    let mut server = model.simulation(1, 0).unwrap();
+    hold(&mut server, Some(frequency));
     server.set_delay(Some(Nanos::from_micros(delay_us)));
     server.run_until(Nanos::from_millis(50));
     server.forget();
     server.run_until(Nanos::from_millis(1050));
-    server.totals()
+    server.event_loop_totals()
 }
 
-fn p99_us(totals: &NetServerTotals) -> f64 {
+fn p99_us(totals: &EventLoopTotals) -> f64 {
     totals.latency.quantile(Percentile::P99).unwrap().as_micros_f64()
 }
 
 #[test]
 fn it_conforms() {
-    conformance::check(Nanos::from_millis(20), || {
-        NetServerPlant::new(&model(), app(), 1, 0).unwrap()
-    });
+    conformance::check(Nanos::from_millis(20), || model().plant(&app(), 1, 0).unwrap());
 }
 
 #[test]
@@ -67,13 +70,90 @@ fn energy_is_what_times_in_states_cost() {
 }
 
 #[test]
+fn power_falls_with_frequency_and_voltage_as_the_formula_says() {
+    let model = model().at_rate(20_000.0);
+    let totals = run(&model, GHZ(12), 50);
+    let (share, volts) = (1.2 / 2.9, 0.8 / 1.05);
+    let busy_watts = (9.0 * share + 1.35) * volts * volts;
+    let uncore = 18.0 * (0.45 + 0.55 * share * volts * volts);
+    let states = model.idle.iter().zip(&totals.residency);
+    let idle: f64 = states.map(|(state, span)| state.watts.0 * span.as_secs_f64()).sum();
+    let expected =
+        uncore * totals.span.as_secs_f64() + busy_watts * totals.busy.as_secs_f64() + idle;
+    assert!((totals.energy.0 / expected - 1.0).abs() < 1e-6, "{} {expected}", totals.energy);
+}
+
+#[test]
+fn what_a_machine_counts_of_event_loops_agrees_with_their_own_totals() {
+    let model = model();
+    let mut server = model.simulation(1, 0).unwrap();
+    server.run_until(Nanos::from_millis(50));
+    server.forget();
+    server.run_until(Nanos::from_millis(1050));
+    let (loops, machine) = (server.event_loop_totals(), server.totals());
+    let app = &machine.apps[0];
+    assert_eq!((app.arrived, app.answered), (loops.arrived, loops.answered));
+    let busy: f64 = machine.utilisation.iter().sum();
+    assert!((busy - loops.busy.as_secs_f64()).abs() < 1e-9, "{busy} {}", loops.busy);
+    assert!((app.busy_cores - busy).abs() < 1e-9);
+    assert!((1e9 * loops.cycles / GHZ(29).0 as f64 / 1e9 - app.work_per_s).abs() < 1e-6);
+    // Little's law, without the time in the network.
+    let inside_s = loops.latency.mean().unwrap().as_secs_f64() - 30e-6;
+    let expected = loops.answered as f64 * inside_s;
+    assert!((app.outstanding / expected - 1.0).abs() < 0.02, "{} {expected}", app.outstanding);
+    assert!(machine.events > 5 * loops.answered, "{}", machine.events);
+}
+
+#[test]
+fn event_loops_are_an_app_of_a_machine_as_it_is_written() {
+    let model = model();
+    let text = toml::to_string(&model.machine()).unwrap();
+    assert!(text.contains("[app.activity.event-loops.stack]"), "{text}");
+    let machine: MachineModel = toml::from_str(&text).unwrap();
+    assert_eq!(machine, model.machine());
+    let totals = |mut server: MachineSimulation| {
+        server.run_until(Nanos::from_millis(200));
+        server.event_loop_totals()
+    };
+    let read = totals(MachineSimulation::new(&machine, 1, 0).unwrap());
+    let direct = totals(model.simulation(1, 0).unwrap());
+    assert_eq!((read.latency, read.energy), (direct.latency, direct.energy));
+}
+
+#[test]
+fn parts_that_couple_cores_are_refused_beside_event_loops_and_missing_ones_are_named() {
+    let refused = |change: &dyn Fn(&mut MachineModel)| {
+        let mut machine = model().machine();
+        change(&mut machine);
+        MachineSimulation::new(&machine, 1, 0).unwrap_err().key
+    };
+    assert_eq!(refused(&|it| it.card = None), "card");
+    assert_eq!(refused(&|it| it.interference = 0.1), "interference");
+    assert_eq!(refused(&|it| it.app[0].threads = 3), "app[0].threads");
+    assert_eq!(refused(&|it| it.card.as_mut().unwrap().receive = Nanos(1)), "card.receive");
+    let latency = Nanos::from_micros(10);
+    assert_eq!(refused(&|it| it.scaling.as_mut().unwrap().latency = latency), "scaling.latency");
+    assert_eq!(refused(&|it| it.scaling.as_mut().unwrap().steps.reverse()), "scaling.steps");
+    assert_eq!(
+        refused(&|it| it.power.as_mut().unwrap().uncore_scales = 2.0),
+        "power.uncore_scales"
+    );
+    let beside = |it: &mut MachineModel| {
+        let mut other = it.app[0].clone();
+        (other.name, other.activity) = ("batch".to_owned(), Activity::Endless);
+        it.app.push(other);
+    };
+    assert_eq!(refused(&beside), "app");
+}
+
+#[test]
 fn a_delay_is_the_least_gap_between_interrupts() {
-    let mut server = NetServer::new(&model(), 1, 0).unwrap();
+    let mut server = model().simulation(1, 0).unwrap();
     server.set_delay(Some(Nanos::from_micros(200)));
-    server.keep_log(1000);
+    server.keep_interrupts(1000);
     server.run_until(Nanos::from_millis(500));
     for core in 0..2 {
-        let log = server.log(core);
+        let log = server.interrupts(core);
         assert!(log.len() > 500);
         // The log is written where handling begins, an exit from idle later.
         let gaps = log.windows(2).skip(1).map(|pair| pair[1].time - pair[0].time);
@@ -114,17 +194,17 @@ fn overload_is_seen_as_such() {
 #[test]
 fn the_governor_follows_the_load_until_somebody_sets_a_frequency() {
     let mean = |rate: f64| {
-        let mut server = NetServer::new(&model().at_rate(rate), 1, 0).unwrap();
+        let mut server = model().at_rate(rate).simulation(1, 0).unwrap();
         server.run_until(Nanos::from_millis(100));
         server.frequency(0)
     };
     assert_eq!(mean(500.0), GHZ(12));
     assert!(mean(60_000.0) > GHZ(12));
-    let mut server = NetServer::new(&model().at_rate(500.0), 1, 0).unwrap();
-    server.set_frequency(0, Some(GHZ(29)));
+    let mut server = model().at_rate(500.0).simulation(1, 0).unwrap();
+    hold(&mut server, Some(GHZ(29)));
     server.run_until(Nanos::from_millis(100));
     assert_eq!(server.frequency(0), GHZ(29));
-    server.set_frequency(0, None);
+    hold(&mut server, None);
     server.run_until(Nanos::from_millis(200));
     assert_eq!(server.frequency(0), GHZ(12));
 }
@@ -132,13 +212,13 @@ fn the_governor_follows_the_load_until_somebody_sets_a_frequency() {
 #[test]
 fn a_governor_that_does_not_sample_has_its_frequency_from_the_start_and_again_when_released() {
     for (governor, wanted) in [(Governor::Performance, GHZ(29)), (Governor::Powersave, GHZ(12))] {
-        let mut server = NetServer::new(&NetServerModel { governor, ..model() }, 1, 0).unwrap();
+        let mut server = NetServerModel { governor, ..model() }.simulation(1, 0).unwrap();
         server.run_until(Nanos::from_millis(50));
         assert_eq!(server.frequency(0), wanted, "{governor:?}");
-        server.set_frequency(0, Some(GHZ(20)));
+        hold(&mut server, Some(GHZ(20)));
         server.run_until(Nanos::from_millis(100));
         assert_eq!(server.frequency(0), GHZ(20), "{governor:?}");
-        server.set_frequency(0, None);
+        hold(&mut server, None);
         assert_eq!(server.frequency(0), wanted, "{governor:?}");
     }
 }
@@ -146,15 +226,15 @@ fn a_governor_that_does_not_sample_has_its_frequency_from_the_start_and_again_wh
 #[test]
 fn how_a_run_is_cut_into_epochs_changes_nothing() {
     let whole = {
-        let mut server = NetServer::new(&model(), 7, 3).unwrap();
+        let mut server = model().simulation(7, 3).unwrap();
         server.run_until(Nanos::from_millis(300));
-        server.totals()
+        server.event_loop_totals()
     };
-    let mut server = NetServer::new(&model(), 7, 3).unwrap();
+    let mut server = model().simulation(7, 3).unwrap();
     for end_us in (0..=300_000).step_by(700).chain([300_000]) {
         server.run_until(Nanos::from_micros(end_us));
     }
-    let parts = server.totals();
+    let parts = server.event_loop_totals();
     assert_eq!((whole.answered, whole.interrupts), (parts.answered, parts.interrupts));
     assert_eq!(whole.latency, parts.latency);
     assert!((whole.energy.0 - parts.energy.0).abs() < 1e-9 * whole.energy.0);
@@ -218,7 +298,7 @@ fn a_client_that_answers_within_a_round_of_polling_is_served_after_it() {
 
 #[test]
 fn knobs_are_rounded_refused_and_given_back() {
-    let mut plant = NetServerPlant::new(&model(), app(), 1, 0).unwrap();
+    let mut plant = model().plant(&app(), 1, 0).unwrap();
     assert!(plant.machine().capabilities.has(Capability::Coalescing));
     let before = plant.settings();
     assert_eq!(before, [Setting::Coalescing(NicId(0), Coalescing::Adaptive)]);
@@ -241,7 +321,7 @@ fn models_that_make_no_sense_are_refused_by_key() {
     let refused = |change: &dyn Fn(&mut NetServerModel)| {
         let mut model = model();
         change(&mut model);
-        NetServer::new(&model, 1, 0).unwrap_err().to_string()
+        model.simulation(1, 0).unwrap_err().to_string()
     };
     assert!(refused(&|it| it.cores = 0).starts_with("cores"));
     assert!(refused(&|it| it.packages = 3).starts_with("packages"));
@@ -280,10 +360,10 @@ fn every_driver_moderates_within_its_own_range() {
     {
         let mut model = model().at_rate(60_000.0);
         model.nic.moderation = driver;
-        let mut server = NetServer::new(&model, 1, 0).unwrap();
-        server.keep_log(5000);
+        let mut server = model.simulation(1, 0).unwrap();
+        server.keep_interrupts(5000);
         server.run_until(Nanos::from_millis(300));
-        let delays: Vec<_> = server.log(0).iter().map(|entry| entry.delay).collect();
+        let delays: Vec<_> = server.interrupts(0).iter().map(|entry| entry.delay).collect();
         let most = delays.iter().max().unwrap();
         assert!(*most <= Nanos::from_micros(most_us + 1), "{driver:?}: {most}");
         assert!(delays.iter().any(|delay| delay != &delays[0]), "{driver:?} adapts");

@@ -108,7 +108,7 @@ fn highest(group: &CoreGroup) -> Option<Hertz> {
     group.highest.or_else(|| group.steps.last().copied())
 }
 
-/// Frequencies in even steps; `None` where there is one, or none is known.
+/// Frequencies in even steps or as they are listed; `None` where there is one, or none is known.
 fn scaling(group: &CoreGroup, cores: u16, notes: &mut Vec<Note>) -> Option<Scaling> {
     let mut note = |key: &str, why: String| notes.push((format!("cores[0]{key}"), why));
     let lowest = group.lowest.or_else(|| group.steps.first().copied());
@@ -127,9 +127,17 @@ fn scaling(group: &CoreGroup, cores: u16, notes: &mut Vec<Note>) -> Option<Scali
     let step = gaps().max().map_or(STEP, Hertz);
     if gaps().next().is_none() {
         note(".highest", format!("assumed: frequencies in steps of {step}, none being listed"));
-    } else if gaps().any(|gap| gap != step.0) {
-        note(".steps", format!("are not even: simulated in steps of {step}"));
     }
+    let is_uneven = gaps().any(|gap| gap != step.0);
+    let is_whole = group.steps.first() == Some(&lowest) && group.steps.last() == Some(&highest);
+    let steps = match (is_uneven, is_whole) {
+        (true, true) => group.steps.clone(),
+        (true, false) => {
+            note(".steps", format!("do not reach both ends: simulated in steps of {step}"));
+            Vec::new()
+        }
+        (false, _) => Vec::new(),
+    };
     let stated = group.domain.unwrap_or(u32::from(cores)).min(u32::from(cores)) as u16;
     let domain = if cores.is_multiple_of(stated) { stated } else { cores };
     if domain != stated {
@@ -137,7 +145,7 @@ fn scaling(group: &CoreGroup, cores: u16, notes: &mut Vec<Note>) -> Option<Scali
     }
     note(".highest", "a frequency that no policy sets is the highest".to_owned());
     let (governor, latency) = (Governor::Performance, Nanos::ZERO);
-    Some(Scaling { lowest, step, governor, domain, latency })
+    Some(Scaling { lowest, step, steps, governor, domain, latency })
 }
 
 /// Idle states. The simulator orders them by power; where that is unknown any falling numbers
@@ -195,8 +203,11 @@ fn power_of(
     Ok(Some(Power {
         active_base: Watts(deepest + busy),
         active_dynamic: Watts(0.0),
+        leakage: Watts(0.0),
         voltage_ratio: 1.0,
         fixed: Watts(around),
+        uncore: Watts(0.0),
+        uncore_scales: 0.0,
     }))
 }
 
@@ -264,6 +275,18 @@ mod tests {
         let keys: Vec<&str> = notes.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(keys, ["cores[0].highest", "bandwidth"]);
         assert_eq!((model.memory, model.power), (None, None));
+    }
+
+    #[test]
+    fn uneven_frequencies_are_simulated_as_they_are_listed() {
+        let scaling = |more: &str| {
+            let steps = "steps = [\"1GHz\", \"1.6GHz\", \"2GHz\"]";
+            let described = describe(&format!("[[cores]]\ncount = 4\n{steps}\n{more}")).unwrap();
+            let is_noted = described.notes.iter().any(|(key, _)| key == "cores[0].steps");
+            (described.model.scaling.unwrap().steps.len(), is_noted)
+        };
+        assert_eq!(scaling(""), (3, false));
+        assert_eq!(scaling("highest = \"2.4GHz\""), (0, true));
     }
 
     #[test]

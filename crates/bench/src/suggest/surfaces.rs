@@ -10,7 +10,6 @@ use lull_lab::server::{Cell, ServerScenario, ServerSetting};
 use lull_measure::statistics::normal_quantile;
 use lull_measure::{Latency, Nanos};
 use lull_policies::search::{Dimension, Level, Place, Reading, Space};
-use lull_sim::netserver::NetServer;
 use rand::RngExt;
 use rand_distr::{Distribution, LogNormal, Poisson};
 use rayon::prelude::*;
@@ -112,15 +111,15 @@ impl Surface {
     fn simulated(server: &ServerScenario, rate_per_s: f64) -> Result<Self> {
         let (model, space) = (server.model.at_rate(rate_per_s), server.grid.only());
         let one = |setting: &ServerSetting| -> Result<(Truth, Vec<Reading>)> {
-            let mut server = NetServer::new(&model, 1, 0)?;
-            setting.apply_to(&mut server);
+            let mut server = model.simulation(1, 0)?;
+            setting.apply_to(&model, &mut server);
             server.run_until(WARMUP);
             let mut together = Latency::default();
             let mut readings = Vec::new();
             for _ in 0..STRETCHES {
                 server.forget();
                 server.run_until(server.now() + STRETCH);
-                let totals = server.totals();
+                let totals = server.event_loop_totals();
                 let of = (usize::from(model.cores), lull_measure::Percentile::P99);
                 let cell = Cell::from_totals(rate_per_s, *setting, &totals, of);
                 readings.push(reading(&cell, &totals.latency));

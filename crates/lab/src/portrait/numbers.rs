@@ -7,7 +7,6 @@ use crate::figure::{Axis, Figure, Look};
 use crate::server::ServerFile;
 use lull_measure::Nanos;
 use lull_measure::catalogue::{CORE_FREQUENCY, POWER, TAIL_LATENCY};
-use lull_sim::netserver::NetServerPlant;
 
 const EPOCH: Nanos = Nanos::from_millis(20);
 const EPOCHS: usize = 300;
@@ -32,7 +31,7 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
         .map_err(|error| scene(error.to_string()))?;
     let scenario = file.check().map_err(|error| scene(error.to_string()))?;
     let model = scenario.model.at_rate(RATE_PER_S);
-    let plant = NetServerPlant::new(&model, scenario.app.clone(), SEED, 0)?;
+    let plant = model.plant(&scenario.app, SEED, 0)?;
     let trace = follow(plant, policy, config(policy), EPOCH, EPOCHS)?;
     let time = || Axis::linear("time (s)");
     let curve = |metric, label, factor, every| MetricCurve { metric, label, factor, every };

@@ -21,7 +21,7 @@ use lull_control::{
 };
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_sim::machine::LoadStep;
-use lull_sim::netserver::{NetServerModel, NetServerPlant, Traffic};
+use lull_sim::netserver::{MachinePlant, NetServerModel, Traffic};
 use lull_workload::arrivals::{Steps, parse_trace};
 use rand::SeedableRng;
 use serde::Deserialize;
@@ -143,8 +143,8 @@ impl NetServerScenario {
     /// A replication that has not begun.
     fn set_up(&self, variant: &NetServerVariant, replication: u64) -> Result<Replication, Wrong> {
         let seed = self.frame.seed;
-        let plant = NetServerPlant::new(&self.model, self.app.clone(), seed, replication)
-            .map_err(|error| Wrong::at("server", error.to_string()))?;
+        let plant = self.model.plant(&self.app, seed, replication);
+        let plant = plant.map_err(|error| Wrong::at("server", error.to_string()))?;
         let built = variant.policy.build(&variant.config, plant.machine(), plant.apps());
         let policy = built.map_err(|error| variant.policy_error(error))?;
         let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
@@ -249,7 +249,7 @@ impl Span {
 
 /// One replication under way.
 struct Replication {
-    plant: NetServerPlant,
+    plant: MachinePlant,
     policy: Box<dyn Policy>,
     rng: Rng,
     /// What was seen, hour by hour; one span without a day.

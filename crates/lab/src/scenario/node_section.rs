@@ -92,7 +92,7 @@ impl NodeSection {
             core_types: self.core_types.clone(),
             interference: self.interference,
             dispatch: self.dispatch.clone(),
-            scaling: self.scaling,
+            scaling: self.scaling.clone(),
             duty_cycle: self.duty_cycle.clone(),
             idle: self.idle.clone(),
             idle_rule: self.idle_rule,

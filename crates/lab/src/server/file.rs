@@ -6,7 +6,7 @@ use crate::bounds::Amount;
 use lull_control::{AppSpec, Capability, Objective, Plant, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
 use lull_policies::search::Space;
-use lull_sim::netserver::{NetServerModel, NetServerPlant, Traffic};
+use lull_sim::netserver::{NetServerModel, Traffic};
 use serde::Deserialize;
 
 /// The file (docs/scenario.md, "A network server").
@@ -148,7 +148,7 @@ impl Run {
 
 fn space(model: &NetServerModel, app: &AppSpec) -> Result<Space, ServerFileError> {
     let wrong = |key: &str, message: String| ServerFileError { key: key.to_owned(), message };
-    let plant = NetServerPlant::new(model, app.clone(), 0, 0);
+    let plant = model.plant(app, 0, 0);
     let plant = plant.map_err(|error| wrong("server", error.to_string()))?;
     // A knob with one level has nothing to choose.
     let knobs: Vec<_> =

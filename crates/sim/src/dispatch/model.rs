@@ -139,8 +139,11 @@ impl DispatchModel {
         let power = Power {
             active_base: Watts(0.0),
             active_dynamic: Watts(0.0),
+            leakage: Watts(0.0),
             voltage_ratio: 1.0,
             fixed: Watts(self.static_watts.0 * top_speeds(&ladder)),
+            uncore: Watts(0.0),
+            uncore_scales: 0.0,
         };
         let (types, supply) = (self.types.clone(), self.supply.clone());
         let never = Nanos::MAX;

@@ -52,6 +52,7 @@ pub(super) enum Work {
     Clients(TaskQueue),
     Connections,
     Endless,
+    EventLoops,
     Phases { draw: Draw, stream: Stream, threads: Vec<usize>, waiting: usize },
 }
 
@@ -85,8 +86,13 @@ impl AppState {
 
     /// A request or query is due.
     pub(super) fn due(&mut self, now_ns: u64) {
-        self.arrived += 1;
         self.outstanding.rise(now_ns);
+        self.note_due(now_ns);
+    }
+
+    /// The same where cores that step on their own count what is outstanding.
+    pub(super) fn note_due(&mut self, now_ns: u64) {
+        self.arrived += 1;
         if let Some(windows) = &mut self.windows {
             windows.due(now_ns);
         }
@@ -100,11 +106,17 @@ impl AppState {
     /// its latency.
     pub(super) fn record(&mut self, now_ns: u64, arrived_ns: u64, delay_ns: u64) -> Nanos {
         let latency = Nanos(now_ns - arrived_ns + delay_ns);
+        self.outstanding.fall(now_ns);
+        self.note_answer(arrived_ns, latency);
+        latency
+    }
+
+    /// The same where cores that step on their own count what is outstanding.
+    pub(super) fn note_answer(&mut self, arrived_ns: u64, latency: Nanos) {
         if let Some(windows) = &mut self.windows {
             windows.answered(arrived_ns, latency);
         }
         self.answered += 1;
-        self.outstanding.fall(now_ns);
         if self.is_watched {
             self.window.record(latency);
         }
@@ -115,6 +127,5 @@ impl AppState {
         if let Some(log) = &mut self.log {
             log.push(latency);
         }
-        latency
     }
 }

@@ -5,8 +5,8 @@
 //! core polls.
 //! Polling comes before every thread: the one that runs on the core goes on when the round is
 //! over, and a core without one wakes for it. Received requests and queries then go on as if
-//! they had arrived without a card. Vectors and drivers are those of
-//! [`netserver`](crate::netserver), whose cores run one thread each and step on their own.
+//! they had arrived without a card. Event loops, whose cores step on their own, have vectors and
+//! drivers of the same kind (`loops.rs`).
 
 use super::MachineSimulation;
 use super::Timer;
@@ -52,11 +52,16 @@ impl CardState {
         if std::mem::replace(&mut self.delay, wanted) == wanted {
             return true;
         }
-        let kind = wanted.map_or(self.model.moderation, Moderation::Fixed);
+        let kind = self.moderation();
         for vector in &mut self.vectors {
             vector.set_moderation(kind);
         }
         false
+    }
+
+    /// How interrupts are delayed now.
+    pub(super) fn moderation(&self) -> Moderation {
+        self.delay.map_or(self.model.moderation, Moderation::Fixed)
     }
 
     /// Interrupts and packets of all vectors.

@@ -1,23 +1,25 @@
 //! Checks of a machine's model; errors name the key.
 
+mod event_loops;
+mod hardware;
+
 use super::duty;
 use super::model::{
     Activity, Cache, ClosedClients, LinuxScheduler, LocalClient, MachineApp, MachineModel, Memory,
     MemoryUse,
 };
 use super::parts::{
-    Card, Contention, Device, DispatchPart, GateClass, GateModel, Power, Query, RunQueues, Scaling,
+    Card, Contention, Device, DispatchPart, GateClass, GateModel, Query, RunQueues,
 };
 use super::polling;
 use super::presence::Presence;
 use super::source;
-use crate::idle::{self, IdleError, IdleState};
 use crate::model::{
     Checked, Distribution, ModelError, Problem, Shape, above_0, at_least_0, at_least_one, at_most,
     fail, range,
 };
 use lull_control::dispatcher::Dispatcher;
-use lull_measure::{Hertz, Nanos};
+use lull_measure::Nanos;
 use lull_oncall::CLIENT_CLASSES;
 use lull_workload::arrivals::ScheduleError;
 use std::collections::BTreeSet;
@@ -27,10 +29,6 @@ const MOST_CORES: u64 = 64;
 const MOST_WAYS: u64 = 64;
 /// Most threads of all apps: a timer's owner has so many bits for its connection.
 const MOST_THREADS: u64 = 1 << super::INDEX_BITS;
-/// Most steps of frequency.
-const MOST_STEPS: u64 = 1000;
-/// Longest change of frequency.
-const LONGEST_CHANGE: Nanos = Nanos::from_millis(10);
 /// Most clients of an app that wait for answers.
 const MOST_CLIENTS: u64 = 1 << 20;
 
@@ -63,6 +61,7 @@ impl MachineModel {
             check_app(app, &key)?;
             self.check_client(app, &key)?;
             self.check_activity(app, &key)?;
+            self.check_event_loops(app, &key)?;
             check_presence(app, &key)?;
         }
         self.check_dispatch()?;
@@ -111,16 +110,16 @@ impl MachineModel {
 
     /// Frequencies, idle states, power, other run queues and the gate.
     fn check_parts(&self) -> Checked {
-        self.scaling.as_ref().map_or(Ok(()), |scaling| self.check_scaling(scaling))?;
+        self.scaling.as_ref().map_or(Ok(()), |scaling| hardware::check_scaling(scaling, self))?;
         self.duty_cycle.as_ref().map_or(Ok(()), |cycle| duty::check(cycle, self))?;
         if !self.idle.is_empty() {
-            check_idle(&self.idle, self.frequency)?;
+            hardware::check_idle(&self.idle, self.frequency)?;
         }
         if let Some(power) = &self.power {
-            check_power(power)?;
+            hardware::check_power(power)?;
             self.needs_idle("power")?;
         }
-        if self.scaling.is_some_and(|scaling| scaling.governor.period().is_some()) {
+        if self.scaling.as_ref().is_some_and(|scaling| scaling.governor.period().is_some()) {
             self.needs_idle("scaling.governor.ondemand")?;
         }
         if let Some(rule) = &self.run_queues {
@@ -167,30 +166,6 @@ impl MachineModel {
         let problem = "needs idle states, in which time without work is counted: give at least \
                        one `[[idle]]`";
         fail(key, Problem::Conflict(problem))
-    }
-
-    fn check_scaling(&self, scaling: &Scaling) -> Checked {
-        let (low, high) = (scaling.lowest.0 as f64, self.frequency.0 as f64);
-        let wanted = "above 0 and at most the highest frequency";
-        range(low, low >= 1.0 && low <= high, wanted, "scaling.lowest")?;
-        above_0(scaling.step.0 as f64, "scaling.step")?;
-        let steps = (self.frequency.0 - scaling.lowest.0) / scaling.step.0;
-        at_most(steps, MOST_STEPS, "steps of frequency", "scaling.step")?;
-        at_least_one(u64::from(scaling.domain), "cores", "scaling.domain")?;
-        if !self.cores.is_multiple_of(scaling.domain) {
-            let problem = "frequency domains must share the cores evenly";
-            return fail("scaling.domain", Problem::Conflict(problem));
-        }
-        if self.run_queues.is_some() && scaling.latency > Nanos::ZERO {
-            let problem = "frequencies change at once under `run-queues`: leave it out";
-            return fail("scaling.latency", Problem::Conflict(problem));
-        }
-        let (latency, is_short) = (scaling.latency.0 as f64, scaling.latency <= LONGEST_CHANGE);
-        range(latency, is_short, "at most 10 ms", "scaling.latency")?;
-        let Some(period) = scaling.governor.period() else { return Ok(()) };
-        let longest = "less than the period in which the governor looks";
-        range(latency, scaling.latency < period, longest, "scaling.latency")?;
-        scaling.governor.check("scaling.governor")
     }
 
     fn check_run_queues(&self, rule: &RunQueues) -> Checked {
@@ -288,37 +263,6 @@ fn check_scheduler(scheduler: &LinuxScheduler) -> Checked {
         return fail("scheduler.switch-cost", Problem::Conflict(problem));
     }
     Ok(())
-}
-
-/// The states are sound, and each deeper one saves energy from some stay on.
-fn check_idle(states: &[IdleState], at: Hertz) -> Checked {
-    match idle::check(states) {
-        Ok(()) => {}
-        Err(IdleError::None) => return Ok(()),
-        Err(IdleError::Range { index, key, value, wanted }) => {
-            return range(value, false, wanted, &format!("idle[{index}].{key}"));
-        }
-        Err(IdleError::Order { index, key }) => {
-            let problem = "is below that of the state before: order the states from shallow to \
-                           deep";
-            return fail(format!("idle[{index}].{key}"), Problem::Conflict(problem));
-        }
-    }
-    for (before, pair) in states.windows(2).enumerate() {
-        if pair[1].break_even(pair[0].power(at), at).is_none() {
-            let problem = "the state never pays: it must draw less than the one before";
-            return fail(format!("idle[{}].watts", before + 1), Problem::Conflict(problem));
-        }
-    }
-    Ok(())
-}
-
-fn check_power(power: &Power) -> Checked {
-    at_least_0(power.active_base.0, "power.active_base")?;
-    at_least_0(power.active_dynamic.0, "power.active_dynamic")?;
-    at_least_0(power.fixed.0, "power.fixed")?;
-    let ratio = power.voltage_ratio;
-    range(ratio, (0.01..=1.0).contains(&ratio), "from 0.01 to 1", "power.voltage_ratio")
 }
 
 fn check_gate(gate: &GateModel) -> Checked {
@@ -426,6 +370,9 @@ fn check_app(app: &MachineApp, key: &str) -> Checked {
     check_use(&app.memory, &format!("{key}.memory"))?;
     match &app.activity {
         Activity::Endless | Activity::Called | Activity::Clients | Activity::Connections => Ok(()),
+        Activity::EventLoops(loops) => {
+            event_loops::check(loops, &format!("{key}.activity.event-loops."))
+        }
         Activity::Phases { work } => check_work(work, &format!("{key}.activity.phases.work")),
         Activity::Requests { work, load, closed, delay, client, .. } => {
             check_work(work, &format!("{key}.activity.requests.work"))?;

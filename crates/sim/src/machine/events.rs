@@ -12,9 +12,12 @@ const DONE_NS: f64 = 1.0;
 impl MachineSimulation {
     /// Runs all events before `until` and moves the clock there. What is due at `until` itself
     /// runs too if it is a timer, such as a decision of the gate, or an event of cores under
-    /// `run-queues`; under Linux's rules it belongs to the next epoch.
+    /// `run-queues` or of event loops; under Linux's rules it belongs to the next epoch.
     pub fn run_until(&mut self, until: Nanos) {
-        self.run_while(until, |_| true);
+        match self.loops.is_some() {
+            true => self.run_loops(until),
+            false => self.run_while(until, |_| true),
+        }
         self.now_ns = self.now_ns.max(until.0);
     }
 
@@ -128,7 +131,7 @@ impl MachineSimulation {
                     self.sleep(core, thread);
                 }
             }
-            Work::Endless => self.retime(core),
+            Work::Endless | Work::EventLoops => self.retime(core),
             Work::Connections => {
                 self.sleep(core, thread);
                 self.work_ends(thread);

@@ -1,5 +1,7 @@
 //! One machine and its apps as plain data.
 
+use super::event_loops::EventLoops;
+use super::load::LoadStep;
 use super::parts::{
     Card, CoreTypes, DispatchPart, DutyCycle, GateModel, Power, RunQueues, Scaling,
 };
@@ -190,6 +192,9 @@ pub enum Activity {
     /// They serve the calls of a tier of the same name, one piece of work each at a time
     /// ([`crate::hosts`]).
     Called,
+    /// One on each core serves the connections that the card hashes to its core. The machine has
+    /// no other app, and each core runs on its own.
+    EventLoops(Box<EventLoops>),
     /// They send the requests of other apps and take their answers.
     Clients,
     /// Each serves one connection of the gated server ([`MachineModel::gate`]).
@@ -224,16 +229,6 @@ pub struct LocalClient {
     pub app: String,
     /// Work of sending a request, and again of taking its answer.
     pub work: Distribution,
-}
-
-/// From `from` on, arrivals at this rate.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct LoadStep {
-    /// Since the start; the first step begins at zero.
-    pub from: Nanos,
-    /// Requests per second.
-    pub rate_per_s: f64,
 }
 
 /// What a thread's work needs of the memory system, measured alone.
@@ -302,6 +297,14 @@ impl MachineModel {
             dispatch: None,
             app: Vec::new(),
         }
+    }
+
+    /// The app of event loops, if that is what the machine runs.
+    pub fn event_loops(&self) -> Option<&EventLoops> {
+        self.app.iter().find_map(|app| match &app.activity {
+            Activity::EventLoops(loops) => Some(loops.as_ref()),
+            _ => None,
+        })
     }
 
     /// The apps whose threads serve connections, in order.
@@ -387,6 +390,7 @@ impl MachineApp {
             | Activity::Clients
             | Activity::Connections
             | Activity::Endless
+            | Activity::EventLoops(_)
             | Activity::Phases { .. } => None,
         }
     }
@@ -394,7 +398,10 @@ impl MachineApp {
     /// Whether it serves requests or queries.
     pub fn serves(&self) -> bool {
         match self.activity {
-            Activity::Requests { .. } | Activity::Called | Activity::Connections => true,
+            Activity::Requests { .. }
+            | Activity::Called
+            | Activity::Connections
+            | Activity::EventLoops(_) => true,
             Activity::Clients | Activity::Endless | Activity::Phases { .. } => false,
         }
     }

@@ -21,10 +21,9 @@ impl MachineSimulation {
 
     /// The frequency governor samples the load of every domain.
     pub(super) fn tick(&mut self) {
-        let (Some(period), Some(scaling)) = (self.hardware.period(), self.hardware.scaling) else {
+        let (Some(period), each) = (self.hardware.period(), self.hardware.domain) else {
             return;
         };
-        let each = usize::from(scaling.domain);
         for first in (0..self.cores.len()).step_by(each) {
             let domain = first..(first + each).min(self.cores.len());
             let mut load: f64 = 0.0;
@@ -49,7 +48,10 @@ impl MachineSimulation {
         let supply = &mut self.cores[core].supply;
         supply.set_pace(&self.hardware, supply.kind, to);
         self.runs_changed = self.interference > 0.0;
-        let latency = self.hardware.scaling.map_or(Nanos::ZERO, |scaling| scaling.latency);
+        if let Some(loops) = &mut self.loops {
+            loops.set_frequency(core, to);
+        }
+        let latency = self.hardware.scaling.as_ref().map_or(Nanos::ZERO, |scaling| scaling.latency);
         self.stop_until(core, self.now_ns + latency.0);
         self.after_pace(core);
     }

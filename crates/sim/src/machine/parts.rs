@@ -10,13 +10,19 @@ use lull_oncall::ClassShare;
 use serde::{Deserialize, Serialize};
 
 /// Frequencies of the cores below the machine's highest.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Scaling {
     /// The lowest.
     pub lowest: Hertz,
-    /// Between two of them.
+    /// Between two of them; left out where `steps` lists them.
+    #[serde(default)]
     pub step: Hertz,
+    /// All of them, from the lowest to the machine's highest, where they are not one `step`
+    /// apart. A governor takes the nearest, where it else takes the next higher one, and a
+    /// sampling one begins at the highest, where it else begins at the lowest.
+    #[serde(default)]
+    pub steps: Vec<Hertz>,
     /// The governor that chooses the frequency of a domain that no policy sets.
     pub governor: Governor,
     /// Cores that share one frequency.
@@ -78,18 +84,28 @@ pub struct DispatchPart {
     pub abandon: Option<Nanos>,
 }
 
-/// Power at the machine.
+/// Power at the machine, with `v` the voltage relative to that at the highest frequency, linear
+/// in the frequency `f`, and `s` the frequency relative to the highest.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Power {
     /// Of a running core, whatever its frequency.
     pub active_base: Watts,
-    /// Of a running core at its highest frequency, beyond that.
+    /// Of a running core at its highest frequency, beyond that: times `s v²`.
     pub active_dynamic: Watts,
+    /// Of a running core at its highest frequency, beyond both: times `v²`.
+    #[serde(default)]
+    pub leakage: Watts,
     /// Voltage at the lowest frequency over that at the highest.
     pub voltage_ratio: f64,
     /// Of all that is not a core: uncore, memory, storage.
     pub fixed: Watts,
+    /// Of each frequency domain at the highest frequency, whether its cores run or not.
+    #[serde(default)]
+    pub uncore: Watts,
+    /// The share of `uncore` that follows the frequency: times `s v²`.
+    #[serde(default)]
+    pub uncore_scales: f64,
 }
 
 /// A scheduler of threads.

@@ -285,6 +285,7 @@ impl Plant for MachinePlant {
             self.simulation.hold(core, None);
         }
         let machine = &self.machine;
+        let has_cores = machine.capabilities.has(lull_control::Capability::Cores);
         let has_classes = machine.capabilities.has(lull_control::Capability::Scheduling);
         let all = self.simulation.usable_cores();
         let original = self.present().flat_map(|app| {
@@ -294,8 +295,8 @@ impl Plant for MachinePlant {
                 .as_ref()
                 .map(|cache| Setting::CacheWays(app, WayMask::run(0, cache.ways)));
             let bandwidth = machine.bandwidth.as_ref().map(|_| Setting::MemoryBandwidth(app, 100));
-            let cores = Setting::Cores(app, all.clone());
-            [Some(cores), class, ways, bandwidth].into_iter().flatten()
+            let cores = has_cores.then(|| Setting::Cores(app, all.clone()));
+            [cores, class, ways, bandwidth].into_iter().flatten()
         });
         let driver = Setting::Coalescing(NicId(0), Coalescing::Adaptive);
         let driver = (!machine.nics.is_empty()).then_some(driver);

@@ -132,8 +132,8 @@ pub(super) struct CoreState {
 }
 
 impl CoreState {
-    /// A core without a thread.
-    pub(super) fn new(hardware: &Hardware, kind: usize, apps: usize) -> Self {
+    /// A core of this number and type without a thread.
+    pub(super) fn new(hardware: &Hardware, (number, kind): (usize, usize), apps: usize) -> Self {
         Self {
             current: None,
             last: None,
@@ -143,7 +143,7 @@ impl CoreState {
             slice_end_ns: NEVER_NS,
             clock_ns: 0.0,
             busy: TimeWeightedCount::default(),
-            supply: Supply::new(hardware, kind),
+            supply: Supply::new(hardware, kind, number),
             polls_until_ns: 0,
             changes_until_ns: 0,
             ends_ns: NEVER_NS,

@@ -12,7 +12,7 @@ impl MachineSimulation {
         match &mut self.apps[app].work {
             Work::Requests(requests) => Some(&mut requests.desk),
             Work::Clients(desk) => Some(desk),
-            Work::Connections | Work::Endless | Work::Phases { .. } => None,
+            Work::Connections | Work::Endless | Work::EventLoops | Work::Phases { .. } => None,
         }
     }
 
@@ -146,6 +146,9 @@ impl MachineSimulation {
         }
         if self.is_dispatched(app) {
             return self.dispatching.as_ref().and_then(|dispatching| dispatching.oldest_ns());
+        }
+        if let Some(loops) = &self.loops {
+            return loops.oldest_ns();
         }
         let Work::Requests(requests) = &self.apps[app].work else { return None };
         let clients = requests.client.as_ref().map(|(client, _, _)| *client);

@@ -13,8 +13,12 @@ impl MachineSimulation {
         self.apps[app].present.value() > 0
     }
 
-    /// Lets an app change now. One that is already as it would be stays so.
+    /// Lets an app change now. One that is already as it would be stays so, and so does one of
+    /// event loops, which is always present.
     pub fn change(&mut self, app: usize, event: RosterEvent) {
+        if self.loops.is_some() {
+            return;
+        }
         if self.is_present(app) && event != RosterEvent::Arrived {
             self.depart(app);
         } else if event != RosterEvent::Arrived {

@@ -1,6 +1,7 @@
 //! Requests of an app: when they are due, and what they demand.
 
-use super::model::{Activity, ClosedClients, LoadStep, LocalClient, MachineModel};
+use super::load::LoadStep;
+use super::model::{Activity, ClosedClients, LocalClient, MachineModel};
 use super::queue::{Pass, Task, TaskQueue};
 use crate::model::{Distribution, Draw};
 use crate::order::NEVER_NS;

@@ -20,6 +20,10 @@ pub(super) struct Hardware {
     /// Core types; none if all cores are alike.
     types: Vec<CoreSpeed>,
     rule: IdleRule,
+    /// Cores of one frequency domain; all without lower frequencies.
+    pub(super) domain: usize,
+    /// Whether every idle interval is kept. Cores of event loops have too many.
+    pub(super) keeps_intervals: bool,
 }
 
 /// What a core does.
@@ -42,9 +46,13 @@ pub(super) struct Supply {
     pub(super) speed: f64,
     /// Power while it runs, as this type at this frequency.
     active: Watts,
+    /// Whether it is the first core of its frequency domain, which counts the domain's own power.
+    is_first: bool,
+    uncore: Watts,
     /// The frequency that a policy has set, which overrides the governor.
     pub(super) held: Option<Hertz>,
     governor: IdleGovernor,
+    keeps_intervals: bool,
     /// Threads that ran here last and wait for I/O.
     io_waiters: u32,
     /// Everything below is up to date as of this time.
@@ -61,11 +69,13 @@ pub(super) struct SupplyCounts {
     /// Of that, as each type.
     pub(super) busy_as: Vec<Nanos>,
     pub(super) active: Joules,
+    /// Of its frequency domain besides its cores, if it is the first of them.
+    pub(super) uncore: Joules,
     pub(super) idle: IdleTotals,
     /// Hertz times nanoseconds.
     pub(super) hertz_ns: f64,
     pub(super) busy_hertz_ns: f64,
-    /// Idle intervals that have ended.
+    /// Idle intervals that have ended; none on a machine that does not keep them.
     pub(super) intervals: Vec<Nanos>,
 }
 
@@ -73,11 +83,13 @@ impl Hardware {
     pub(super) fn new(model: &MachineModel) -> Self {
         Self {
             highest: model.frequency,
-            scaling: model.scaling,
+            scaling: model.scaling.clone(),
             idle: model.idle.clone(),
             power: model.power,
             types: model.core_types.as_ref().map_or(Vec::new(), |all| all.types.clone()),
             rule: model.idle_rule,
+            domain: model.scaling.as_ref().map_or(model.cores, |scaling| scaling.domain).into(),
+            keeps_intervals: model.event_loops().is_none(),
         }
     }
 
@@ -88,42 +100,67 @@ impl Hardware {
 
     /// The frequency of a core that neither a policy nor a sampling governor steers.
     fn free(&self, now: Hertz) -> Hertz {
-        let Some(Scaling { governor, lowest, .. }) = self.scaling else { return self.highest };
-        governor.unsampled(now, lowest, self.highest)
+        let Some(Scaling { governor, lowest, .. }) = &self.scaling else { return self.highest };
+        governor.unsampled(now, *lowest, self.highest)
     }
 
     /// How often the frequency governor samples the load, if it does.
     pub(super) fn period(&self) -> Option<Nanos> {
-        self.scaling?.governor.period()
+        self.scaling.as_ref()?.governor.period()
     }
 
-    /// The frequency that the governor wants at this load, rounded up to a step.
+    /// The frequency at the start of a core that a governor steers.
+    fn first(&self) -> Hertz {
+        let even = self.scaling.as_ref().filter(|scaling| scaling.steps.is_empty());
+        self.free(even.map_or(self.highest, |scaling| scaling.lowest))
+    }
+
+    /// The frequency that the governor wants at this load, rounded up to an even step or to the
+    /// nearest of those that are listed.
     fn sampled(&self, load: f64) -> Hertz {
-        let Some(Scaling { lowest, step, governor, .. }) = self.scaling else {
+        let Some(Scaling { lowest, step, steps, governor, .. }) = &self.scaling else {
             return self.highest;
         };
         let Some(share) = governor.share_of_range(load) else { return self.highest };
         let range = (self.highest.0 - lowest.0) as f64;
+        let wanted = (lowest.0 as f64 + share * range) as u64;
+        if let Some(nearest) = steps.iter().min_by_key(|hertz| hertz.0.abs_diff(wanted)) {
+            return *nearest;
+        }
         let steps = (share * range / step.0 as f64).ceil() as u64;
         self.highest.min(Hertz(lowest.0 + steps * step.0))
     }
 
     fn io_is_busy(&self) -> bool {
-        self.scaling.is_some_and(|scaling| scaling.governor.is_io_busy())
+        self.scaling.as_ref().is_some_and(|scaling| scaling.governor.is_io_busy())
     }
 
-    /// Power of a running core of a type: `base + dynamic (f / highest) (V / highest V)^2`,
-    /// the voltage linear in the frequency. A core type states base and dynamic power in one.
+    /// Power of a running core of a type. A core type states base and dynamic power in one.
     fn active_power(&self, kind: usize, at: Hertz) -> Watts {
         let Some(power) = &self.power else { return Watts(0.0) };
-        let lowest = self.scaling.map_or(self.highest, |scaling| scaling.lowest);
+        let volts = self.relative_volts(power, at);
+        let of_type = self.types.get(kind).map(|one| one.watts.0);
+        let dynamic = of_type.unwrap_or(power.active_dynamic.0) * at.0 as f64
+            / self.highest.0 as f64
+            * volts
+            * volts;
+        Watts(power.active_base.0 + dynamic + power.leakage.0 * volts * volts)
+    }
+
+    /// Power of a frequency domain besides its cores.
+    fn uncore_power(&self, at: Hertz) -> Watts {
+        let Some(power) = &self.power else { return Watts(0.0) };
+        let (share, volts) = (at.0 as f64 / self.highest.0 as f64, self.relative_volts(power, at));
+        let scales = power.uncore_scales;
+        Watts(power.uncore.0 * ((1.0 - scales) + scales * share * volts * volts))
+    }
+
+    /// The voltage at a frequency over that at the highest.
+    fn relative_volts(&self, power: &Power, at: Hertz) -> f64 {
+        let lowest = self.scaling.as_ref().map_or(self.highest, |scaling| scaling.lowest);
         let (low, high) = (lowest.0 as f64, self.highest.0 as f64);
         let above = if high > low { (at.0 as f64 - low) / (high - low) } else { 1.0 };
-        let volts = power.voltage_ratio + (1.0 - power.voltage_ratio) * above;
-        let of_type = self.types.get(kind).map(|one| one.watts.0);
-        let dynamic =
-            of_type.unwrap_or(power.active_dynamic.0) * at.0 as f64 / high * volts * volts;
-        Watts(power.active_base.0 + dynamic)
+        power.voltage_ratio + (1.0 - power.voltage_ratio) * above
     }
 
     /// Speed of a core of a type at its highest frequency.
@@ -137,6 +174,7 @@ impl Hardware {
             busy: Nanos::ZERO,
             busy_as: vec![Nanos::ZERO; self.types.len()],
             active: Joules(0.0),
+            uncore: Joules(0.0),
             idle: IdleTotals::new(self.idle.len()),
             hertz_ns: 0.0,
             busy_hertz_ns: 0.0,
@@ -146,18 +184,20 @@ impl Hardware {
 }
 
 impl Supply {
-    /// A core of a type that is idle at time 0.
-    pub(super) fn new(hardware: &Hardware, kind: usize) -> Self {
-        let lowest = hardware.scaling.map_or(hardware.highest, |scaling| scaling.lowest);
-        let frequency = hardware.free(lowest);
+    /// A core of a type that is idle at time 0, of this number.
+    pub(super) fn new(hardware: &Hardware, kind: usize, number: usize) -> Self {
+        let frequency = hardware.first();
         let mut new = Self {
             kind,
             phase: CorePhase::Idle { state: 0, since_ns: 0, wakes_ns: NEVER_NS },
             frequency,
             speed: 1.0,
             active: Watts(0.0),
+            is_first: number.is_multiple_of(hardware.domain),
+            uncore: Watts(0.0),
             held: None,
             governor: IdleGovernor::new(hardware.rule),
+            keeps_intervals: hardware.keeps_intervals,
             io_waiters: 0,
             accounted_ns: 0,
             counts: hardware.counts(),
@@ -177,6 +217,9 @@ impl Supply {
         (self.kind, self.frequency) = (kind, to);
         self.speed = hardware.speed(kind) * (to.0 as f64 / hardware.highest.0 as f64);
         self.active = hardware.active_power(kind, to);
+        if self.is_first {
+            self.uncore = hardware.uncore_power(to);
+        }
     }
 
     /// Takes the load of the span since the governor last looked, as a share.
@@ -218,7 +261,9 @@ impl Supply {
         if let CorePhase::Idle { since_ns, .. } = self.phase {
             let stay = Nanos(at_ns - since_ns);
             self.governor.woke(stay);
-            self.counts.intervals.push(stay);
+            if self.keeps_intervals {
+                self.counts.intervals.push(stay);
+            }
             self.phase = CorePhase::Busy;
         }
     }
@@ -255,6 +300,9 @@ impl Supply {
         }
         let hertz_ns = self.frequency.0 as f64 * span.0 as f64;
         self.counts.hertz_ns += hertz_ns;
+        if self.is_first {
+            self.counts.uncore += self.uncore.during(span);
+        }
         let before_ns = std::mem::replace(&mut self.accounted_ns, now_ns);
         match self.phase {
             CorePhase::Busy => {

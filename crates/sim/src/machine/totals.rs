@@ -6,7 +6,7 @@ use super::gated_totals::{ClassTotals, CoreTime, EnergyParts, GatedTotals, MeanT
 use super::queue::CoreState;
 use super::windows::{DueWindows, Windows};
 use super::{MachineSimulation, Work};
-use lull_measure::{Latency, Nanos, Percentile};
+use lull_measure::{Joules, Latency, Nanos, Percentile};
 
 /// Counters when counting began.
 #[derive(Debug, Clone, Default)]
@@ -90,6 +90,9 @@ impl MachineSimulation {
         if let Some(dispatching) = &mut self.dispatching {
             dispatching.counts = DispatchCounts::default();
         }
+        if let Some(loops) = &mut self.loops {
+            loops.forget();
+        }
         self.baseline = MachineBaseline {
             time_ns: now_ns,
             apps: (0..self.apps.len()).map(|app| self.counters(app)).collect(),
@@ -169,6 +172,24 @@ impl MachineSimulation {
     /// change the simulation.
     pub(super) fn counters(&self, app: usize) -> AppCounters {
         let (state, now_ns) = (&self.apps[app], self.now_ns);
+        let present = AppCounters {
+            arrived: state.arrived,
+            answered: state.answered,
+            lost: state.lost,
+            present_ns: state.present.integral_at(now_ns),
+            is_present: state.present.value() > 0,
+            life: state.life,
+            ..AppCounters::default()
+        };
+        if let Some(loops) = &self.loops {
+            return AppCounters {
+                switches: loops.wakes(),
+                work_ns: 1e9 * loops.cycles() / self.hardware.highest.0 as f64,
+                busy_ns: self.cores.iter().map(|core| core.busy.integral_at(now_ns)).sum(),
+                outstanding_ns: loops.outstanding_ns(),
+                ..present
+            };
+        }
         let running = self
             .cores
             .iter()
@@ -180,17 +201,12 @@ impl MachineSimulation {
             Some(_) => self.cores.iter().map(|core| core.spent[app].work_ns).sum(),
         };
         AppCounters {
-            arrived: state.arrived,
-            answered: state.answered,
-            lost: state.lost,
-            present_ns: state.present.integral_at(now_ns),
-            is_present: state.present.value() > 0,
-            life: state.life,
             switches: state.switches,
             work_ns,
             busy_ns: state.running.integral_at(now_ns),
             queued_ns: state.queued.integral_at(now_ns),
             outstanding_ns: state.outstanding.integral_at(now_ns),
+            ..present
         }
     }
 }
@@ -203,6 +219,16 @@ impl MachineSimulation {
         if let Some(gated) = &mut self.gated {
             gated.pass(self.now_ns);
         }
+    }
+
+    /// Energy since the counts were restarted; zero without a power model.
+    pub(super) fn energy(&self) -> Joules {
+        let since = Nanos(self.now_ns - self.counted_from_ns());
+        let fixed = self.hardware.power.as_ref().map(|power| power.fixed.during(since));
+        self.cores.iter().fold(fixed.unwrap_or_default(), |sum, core| {
+            let counts = &core.supply.counts;
+            sum + counts.active + counts.idle.energy + counts.uncore
+        })
     }
 
     /// When counting began.
@@ -306,6 +332,7 @@ impl MachineSimulation {
             let counts = &core.supply.counts;
             totals.energy.active += counts.active;
             totals.energy.idle += counts.idle.energy;
+            totals.energy.fixed += counts.uncore;
             totals.busy += counts.busy;
             for (all, busy) in totals.busy_as.iter_mut().zip(&counts.busy_as) {
                 *all += *busy;

@@ -2,9 +2,13 @@
 
 use crate::governor::Governor;
 use crate::idle::{IdleRule, IdleState};
-use crate::machine::LoadStep;
-use crate::model::Shape;
+use crate::machine::{
+    Activity, Card, EventLoops, LoadStep, MachineApp, MachineModel, MachinePlant,
+    MachinePlantError, MachineSimulation, Power, Scaling, Stack, Traffic,
+};
+use crate::model::{ModelError, Shape};
 use crate::moderation::Moderation;
+use lull_control::AppSpec;
 use lull_measure::{Hertz, Nanos, Watts};
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +33,7 @@ pub struct NetServerModel {
     #[serde(default)]
     pub idle_rule: IdleRule,
     /// Power of cores and packages.
-    pub power: PowerModel,
+    pub power: PackagePower,
     /// The network card.
     pub nic: NicModel,
     /// The software between card and app.
@@ -47,7 +51,7 @@ pub struct NetServerModel {
 /// `uncore ((1 - scales) + scales (f/max) r²)`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct PowerModel {
+pub struct PackagePower {
     /// Voltage at the lowest and at the highest frequency.
     pub volts: [f64; 2],
     /// Switching power of a running core at the highest frequency.
@@ -80,32 +84,6 @@ pub struct NicModel {
     pub frame: Nanos,
 }
 
-/// What software costs, in cycles and in time that does not follow the clock.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Stack {
-    /// Whether requests are served where packets are received, without
-    /// threads (a specialised OS), instead of by a thread that polling wakes
-    /// and interrupts pre-empt (Linux).
-    pub run_to_completion: bool,
-    /// An interrupt and the start of polling.
-    pub interrupt_cycles: f64,
-    /// Receiving a packet.
-    pub rx_cycles: f64,
-    /// Cleaning up a sent packet.
-    pub tx_clean_cycles: f64,
-    /// Waking the thread.
-    pub wake_cycles: f64,
-    /// One call that returns which connections are ready (`epoll_wait`).
-    pub poll_cycles: f64,
-    /// Requests that one such call returns at most.
-    pub events: u32,
-    /// Going to sleep.
-    pub sleep_cycles: f64,
-    /// Memory time of a request, whatever the frequency.
-    pub memory: Nanos,
-}
-
 /// What the app does for a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -123,50 +101,7 @@ pub struct AppModel {
     pub tx_bytes: u32,
 }
 
-/// The clients.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub enum Traffic {
-    /// Clients that do not wait for replies: Poisson arrivals on connections
-    /// that are hashed to cores.
-    Open {
-        /// Requests per second of all connections.
-        load: Vec<LoadStep>,
-        /// Number of connections.
-        connections: u32,
-        /// Time in the network and in the client, added to every latency.
-        network: Nanos,
-    },
-    /// One client that sends a message, waits for one of the same size, and
-    /// begins again (NetPIPE).
-    PingPong(PingPong),
-}
-
-/// A client that exchanges messages of one size over one connection.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct PingPong {
-    /// Bytes of a message.
-    pub bytes: u64,
-    /// Bytes of payload in a full frame.
-    pub segment: u32,
-    /// Frames that may be on the way without acknowledgement.
-    pub window: u32,
-    /// Time in the network, one way.
-    pub network: Nanos,
-    /// Time of the client between the last frame of a reply and the first of
-    /// the next message.
-    pub turnaround: Nanos,
-    /// Cycles of the server for each byte that it reads or writes.
-    pub cycles_per_byte: f64,
-}
-
 impl NetServerModel {
-    /// Cores of one package.
-    pub fn cores_a_package(&self) -> u16 {
-        self.cores / self.packages.max(1)
-    }
-
     /// The highest frequency.
     pub fn highest(&self) -> Hertz {
         self.frequencies.last().copied().unwrap_or_default()
@@ -177,10 +112,82 @@ impl NetServerModel {
         self.frequencies.first().copied().unwrap_or_default()
     }
 
-    /// The frequency at the start.
-    pub(super) fn first_frequency(&self) -> Hertz {
-        let highest = self.highest();
-        self.governor.unsampled(highest, self.lowest(), highest)
+    /// The machine that it describes, whose one app has its name.
+    pub fn machine(&self) -> MachineModel {
+        let Self { nic, app, power, .. } = self;
+        let [low, high] = power.volts;
+        let card = Card {
+            moderation: nic.moderation,
+            delay_max: nic.delay_max,
+            delay_step: nic.delay_step,
+            buckets: nic.buckets,
+            connections: match self.traffic {
+                Traffic::Open { connections, .. } => connections,
+                Traffic::PingPong(_) => 1,
+            },
+            budget: nic.budget,
+            tx_interrupts: nic.tx_interrupts,
+            interrupt: Nanos::ZERO,
+            receive: Nanos::ZERO,
+            clean: Nanos::ZERO,
+            request_bytes: app.rx_bytes,
+            reply_bytes: app.tx_bytes,
+        };
+        let loops = EventLoops {
+            cycles: app.cycles,
+            shape: app.shape,
+            stack: self.stack.clone(),
+            frame: nic.frame,
+            traffic: self.traffic.clone(),
+        };
+        let activity = Activity::EventLoops(Box::new(loops));
+        MachineModel {
+            scaling: Some(Scaling {
+                lowest: self.lowest(),
+                step: Hertz(0),
+                steps: self.frequencies.clone(),
+                governor: self.governor,
+                domain: self.cores / self.packages.max(1),
+                latency: Nanos::ZERO,
+            }),
+            idle: self.idle.clone(),
+            idle_rule: self.idle_rule,
+            power: Some(Power {
+                active_base: Watts(0.0),
+                active_dynamic: power.active,
+                leakage: power.leakage,
+                voltage_ratio: low / high,
+                fixed: Watts(0.0),
+                uncore: power.uncore,
+                uncore_scales: power.uncore_scales,
+            }),
+            card: Some(card),
+            app: vec![MachineApp::new(&app.name, u32::from(self.cores), activity)],
+            ..MachineModel::plain(&self.name, self.cores, self.highest())
+        }
+    }
+
+    /// A fresh replication.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated.
+    pub fn simulation(&self, seed: u64, replication: u64) -> Result<MachineSimulation, ModelError> {
+        self.check()?;
+        MachineSimulation::new(&self.machine(), seed, replication)
+    }
+
+    /// A fresh replication under a policy, which knows its app as `app`.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated, or the app is not its own.
+    pub fn plant(
+        &self,
+        app: &AppSpec,
+        seed: u64,
+        replication: u64,
+    ) -> Result<MachinePlant, MachinePlantError> {
+        self.check()?;
+        MachinePlant::new(&self.machine(), std::slice::from_ref(app), seed, replication)
     }
 
     /// The same server at a constant rate of requests; a ping-pong stays one.
@@ -194,56 +201,6 @@ impl NetServerModel {
     }
 }
 
-impl PowerModel {
-    /// Voltage at a frequency, relative to that at the highest.
-    fn relative_volts(&self, share: f64, lowest_share: f64) -> f64 {
-        let [low, high] = self.volts;
-        let span = (1.0 - lowest_share).max(f64::MIN_POSITIVE);
-        (high - (high - low) * (1.0 - share) / span) / high
-    }
-
-    /// Power of a running core.
-    pub fn core(&self, at: Hertz, frequencies: &[Hertz]) -> Watts {
-        let (share, r) = self.shares(at, frequencies);
-        Watts(self.active.0 * share * r * r + self.leakage.0 * r * r)
-    }
-
-    /// Power of a package besides its cores.
-    pub fn package(&self, at: Hertz, frequencies: &[Hertz]) -> Watts {
-        let (share, r) = self.shares(at, frequencies);
-        Watts(self.uncore.0 * ((1.0 - self.uncore_scales) + self.uncore_scales * share * r * r))
-    }
-
-    fn shares(&self, at: Hertz, frequencies: &[Hertz]) -> (f64, f64) {
-        let highest = frequencies.last().map_or(1.0, |hertz| hertz.0 as f64);
-        let lowest = frequencies.first().map_or(highest, |hertz| hertz.0 as f64);
-        let share = at.0 as f64 / highest;
-        (share, self.relative_volts(share, lowest / highest))
-    }
-}
-
 const fn constant() -> Shape {
     Shape::Constant
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn power_falls_with_frequency_and_voltage_as_the_formula_says() {
-        let frequencies = [Hertz(1_000_000_000), Hertz(2_000_000_000)];
-        let power = PowerModel {
-            volts: [0.8, 1.0],
-            active: Watts(10.0),
-            leakage: Watts(2.0),
-            uncore: Watts(20.0),
-            uncore_scales: 0.5,
-        };
-        assert_eq!(power.core(frequencies[1], &frequencies), Watts(12.0));
-        let low = power.core(frequencies[0], &frequencies).0;
-        assert!((low - (10.0 * 0.5 * 0.64 + 2.0 * 0.64)).abs() < 1e-9, "{low}");
-        let uncore = power.package(frequencies[0], &frequencies).0;
-        assert!((uncore - 20.0 * (0.5 + 0.5 * 0.5 * 0.64)).abs() < 1e-9, "{uncore}");
-    }
 }

@@ -132,7 +132,14 @@ impl OversubscribedModel {
         let runners = self.co_runner.iter();
         let runners = runners.map(|it| app(&it.name, it.threads, Activity::Endless));
         MachineModel {
-            scaling: Some(Scaling { lowest, step, governor, domain: 1, latency: Nanos::ZERO }),
+            scaling: Some(Scaling {
+                lowest,
+                step,
+                steps: Vec::new(),
+                governor,
+                domain: 1,
+                latency: Nanos::ZERO,
+            }),
             idle: self.idle.clone(),
             idle_rule: self.idle_rule,
             power: Some(self.power),

@@ -7,15 +7,15 @@ use crate::commands::sweep::read;
 use lull_agent::located::Located;
 use lull_lab::server::{ServerScenario, ServerSetting};
 use lull_measure::Nanos;
-use lull_sim::netserver::{InterruptRecord, NetServer};
+use lull_sim::netserver::{InterruptRecord, MachineSimulation};
 use std::path::Path;
 
 /// Simulates a scenario's server.
 pub(super) fn log(path: &Path, args: &IntlogArgs) -> anyhow::Result<Log> {
     let scenario = read(&Located::read(path)?)?;
     let server = simulated(&scenario, args)?;
-    let model = server.model();
-    let rows = |core: usize| server.log(core).iter().map(row).collect();
+    let model = &scenario.model;
+    let rows = |core: usize| server.interrupts(core).iter().map(row).collect();
     Ok(Log {
         states: model.idle.iter().map(|state| state.name.clone()).collect(),
         cores: (0..usize::from(model.cores)).map(|core| (core, rows(core))).collect(),
@@ -38,7 +38,7 @@ fn row(it: &InterruptRecord) -> Row {
 }
 
 /// The server after the scenario's length, with its log from the warm-up on.
-fn simulated(scenario: &ServerScenario, args: &IntlogArgs) -> anyhow::Result<NetServer> {
+fn simulated(scenario: &ServerScenario, args: &IntlogArgs) -> anyhow::Result<MachineSimulation> {
     let rates: Vec<f64> = args.rate.into_iter().chain(scenario.rates_per_s.clone()).collect();
     crate::commands::check_rates(&rates)?;
     let Some(rate_per_s) = rates.first() else {
@@ -47,14 +47,14 @@ fn simulated(scenario: &ServerScenario, args: &IntlogArgs) -> anyhow::Result<Net
     let run = scenario.run;
     crate::commands::check_amount(scenario, &[*rate_per_s])?;
     let model = scenario.model.at_rate(*rate_per_s);
-    let mut server = NetServer::new(&model, run.seed, run.replication)?;
+    let mut server = model.simulation(run.seed, run.replication)?;
     let setting = ServerSetting {
         delay_us: args.delay.map(Nanos::as_micros_f64),
         frequency_ghz: args.frequency.map(lull_measure::Hertz::as_ghz),
     };
-    setting.apply_to(&mut server);
+    setting.apply_to(&model, &mut server);
     server.run_until(run.warmup);
-    server.keep_log(MOST);
+    server.keep_interrupts(MOST);
     server.run_until(run.warmup + run.length);
     Ok(server)
 }

@@ -14,7 +14,6 @@ use lull_measure::Nanos;
 use lull_policies::search::{
     Gather, Gathered, Method, Place, Protocol, Reading, Refusal, Rules, Search,
 };
-use lull_sim::netserver::NetServerPlant;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Epochs of a trial's window.
@@ -51,7 +50,7 @@ fn one(
     };
     let model = scenario.model.at_rate(rate_per_s);
     let run = scenario.run;
-    let mut plant = NetServerPlant::new(&model, scenario.app.clone(), run.seed, run.replication)?;
+    let mut plant = model.plant(&scenario.app, run.seed, run.replication)?;
     let method = method(args.method.as_deref())?;
     let trials = usize::from(args.trials.unwrap_or(TRIALS));
     let rules = Rules {

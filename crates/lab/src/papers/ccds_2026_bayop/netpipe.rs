@@ -5,7 +5,7 @@ use super::system::{Scenario, run as length, scenario};
 use crate::prelude::*;
 use crate::server::{Cell, ServerSetting, sweep};
 use lull_measure::Nanos;
-use lull_sim::netserver::{Moderation, NetServer, NetServerModel};
+use lull_sim::netserver::{Moderation, NetServerModel};
 use lull_sim::stats::Failure;
 
 /// The experiment.
@@ -165,10 +165,10 @@ fn shapes(sizes: &[MessageSize]) -> Vec<Row> {
 fn adapts(setup: &Setup<'_>, scenario: &Scenario) -> Result<f64, LabError> {
     let mut model: NetServerModel = scenario.netpipe(&scenario.linux(), 64 << 10);
     model.nic.moderation = Moderation::Ixgbe;
-    let mut server = NetServer::new(&model, setup.seed, 0).map_err(Failure::from)?;
-    server.keep_log(100_000);
+    let mut server = model.simulation(setup.seed, 0).map_err(Failure::from)?;
+    server.keep_interrupts(100_000);
     server.run_until(Nanos::from_millis(100));
-    let mut delays: Vec<_> = server.log(0).iter().map(|entry| entry.delay).collect();
+    let mut delays: Vec<_> = server.interrupts(0).iter().map(|entry| entry.delay).collect();
     delays.sort_unstable();
     delays.dedup();
     Ok(delays.len() as f64)

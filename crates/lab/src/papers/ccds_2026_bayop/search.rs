@@ -9,7 +9,7 @@ use lull_control::Rng;
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::search::{Method, Place, PriorMean, Reading, Rules, Space};
 use lull_sim::ModelError;
-use lull_sim::netserver::{NetServer, NetServerModel};
+use lull_sim::netserver::NetServerModel;
 use lull_sim::stats::Failure;
 use rand::RngExt;
 use rayon::prelude::*;
@@ -89,13 +89,13 @@ fn surface(
     let length = setup.either(Nanos::from_millis(250), Nanos::from_millis(20));
     let pair = |setting: &ServerSetting| -> Result<Pair, ModelError> {
         // Connections stay where they were hashed to: a reading is a stretch of one run.
-        let mut server = NetServer::new(&model.at_rate(load), setup.seed, 0)?;
-        setting.apply_to(&mut server);
+        let mut server = model.at_rate(load).simulation(setup.seed, 0)?;
+        setting.apply_to(model, &mut server);
         server.run_until(Nanos::from_millis(50));
         let readings = (0..READINGS).map(|_| {
             server.forget();
             server.run_until(server.now() + length);
-            let totals = server.totals();
+            let totals = server.event_loop_totals();
             let cell = Cell::from_totals(
                 load,
                 *setting,

@@ -6,9 +6,7 @@ use crate::sourced;
 use lull_control::{AppSpec, Plant};
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_policies::search::Space;
-use lull_sim::netserver::{
-    AppModel, NetServerModel, NetServerPlant, PingPong, PowerModel, Stack, Traffic,
-};
+use lull_sim::netserver::{AppModel, NetServerModel, PackagePower, PingPong, Stack, Traffic};
 use lull_sim::stats::Failure;
 use serde::Deserialize;
 use std::fmt;
@@ -61,7 +59,7 @@ pub(super) struct Machine {
     cores: u16,
     packages: u16,
     frequencies: Vec<Hertz>,
-    power: PowerModel,
+    power: PackagePower,
 }
 
 /// The models, and where their numbers come from, by source.
@@ -166,8 +164,7 @@ pub(super) fn study(model: &NetServerModel) -> Result<Grid, LabError> {
 
 /// Every setting that a server has.
 pub(super) fn space(model: &NetServerModel) -> Result<Space, LabError> {
-    let plant = NetServerPlant::new(model, app(model, OBJECTIVES[0]), 0, 0);
-    let plant = plant.map_err(Failure::from)?;
+    let plant = model.plant(&app(model, OBJECTIVES[0]), 0, 0)?;
     let knobs = [lull_control::Capability::Coalescing, lull_control::Capability::Frequency];
     Space::from_machine(plant.machine(), plant.apps(), &knobs)
         .map_err(|error| Failure::Setup(error.to_string()).into())

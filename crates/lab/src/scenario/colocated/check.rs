@@ -5,7 +5,7 @@ use crate::scenario::Wrong;
 use lull_control::RosterEvent;
 use lull_measure::Nanos;
 use lull_sim::machine::{
-    Activity, ClosedClients, DutyCycle, LoadStep, MachineApp, MachineModel, Query,
+    Activity, ClosedClients, DutyCycle, LoadStep, MachineApp, MachineModel, Query, Traffic,
 };
 use lull_sim::model::Distribution;
 
@@ -49,6 +49,12 @@ pub(in super::super) fn check_amount(model: &MachineModel, span: Nanos) -> Resul
         bound(key, pauses, "pauses of cores", "give a longer period")?;
     }
     for (at, app) in model.app.iter().enumerate() {
+        if let Activity::EventLoops(loops) = &app.activity
+            && let Traffic::Open { load, .. } = &loops.traffic
+        {
+            let key = format!("app[{at}].activity.event-loops.traffic.open.load");
+            check(key, arrivals(load, span))?;
+        }
         let Activity::Requests { load, closed, work, delay, .. } = &app.activity else { continue };
         let key = |rest| format!("app[{at}].activity.requests.{rest}");
         let Some(ClosedClients { clients, think }) = *closed else {

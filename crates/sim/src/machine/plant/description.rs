@@ -73,8 +73,11 @@ fn domains(model: &MachineModel) -> Vec<FrequencyDomain> {
     let Some(scaling) = &model.scaling else {
         return vec![toolkit::frequency_domain(0, model.cores, Vec::new())];
     };
-    let lower = (scaling.lowest.0..model.frequency.0).step_by(scaling.step.0 as usize);
-    let steps: Vec<_> = lower.map(Hertz).chain([model.frequency]).collect();
+    let mut steps = scaling.steps.clone();
+    if steps.is_empty() {
+        let lower = (scaling.lowest.0..model.frequency.0).step_by(scaling.step.0 as usize);
+        steps = lower.map(Hertz).chain([model.frequency]).collect();
+    }
     let each = scaling.domain;
     let domain = |id| toolkit::frequency_domain(id, each, steps.clone());
     (0..model.cores / each).map(domain).collect()
@@ -106,13 +109,18 @@ fn capabilities(model: &MachineModel, apps: &[AppSpec]) -> Capabilities {
     let critical = |wanted: bool| apps.iter().any(|app| app.is_latency_critical() == wanted);
     let no_gate = if model.gate.is_some() { GATE_NOT_MANUAL } else { NO_GATE };
     let sleeps = !model.idle.is_empty();
-    let is_linux = model.run_queues.is_none();
+    let shares_cores = model.event_loops().is_none();
+    let is_linux = model.run_queues.is_none() && shares_cores;
+    let alike = match shares_cores {
+        true => "threads under `run-queues` are all alike",
+        false => "a machine of event loops runs one app",
+    };
     let found = [
-        (Capability::Cores, true, ""),
-        (Capability::Scheduling, is_linux, "threads under `run-queues` are all alike"),
+        (Capability::Cores, shares_cores, "threads of event loops are pinned, one a core"),
+        (Capability::Scheduling, is_linux, alike),
         (Capability::CpuTime, true, ""),
         (Capability::Utilisation, true, ""),
-        (Capability::Instructions, true, ""),
+        (Capability::Instructions, shares_cores, "event loops count cycles only"),
         (Capability::CacheWays, model.cache.is_some(), "the model gives the machine no cache"),
         (
             Capability::MemoryBandwidth,

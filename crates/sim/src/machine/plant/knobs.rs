@@ -41,8 +41,13 @@ impl MachineSimulation {
         self.cores[core].supply.held
     }
 
+    /// The frequency of a core.
+    pub fn frequency(&self, core: usize) -> Hertz {
+        self.cores[core].supply.frequency
+    }
+
     /// Sets a core's frequency, or returns it to the governor.
-    pub(super) fn hold(&mut self, core: usize, held: Option<Hertz>) {
+    pub fn hold(&mut self, core: usize, held: Option<Hertz>) {
         self.cores[core].supply.held = held;
         let to = self.cores[core].supply.wanted(&self.hardware);
         self.change_frequency(core, to);
@@ -78,7 +83,10 @@ impl MachinePlant {
         let number = self.numbers[id.index()];
         let mask = self.simulation.apps[number].treatment.mask;
         let cores: CoreSet = cores_of(mask).map(|core| CoreId(core as u16)).collect();
-        let mut all = vec![Setting::Cores(id, cores)];
+        let mut all = Vec::new();
+        if self.machine.capabilities.has(Capability::Cores) {
+            all.push(Setting::Cores(id, cores));
+        }
         if self.machine.capabilities.has(Capability::Scheduling) {
             all.push(Setting::Scheduling(id, self.classes[id.index()]));
         }
@@ -124,10 +132,8 @@ impl MachinePlant {
     }
 
     pub(super) fn set_coalescing(&mut self, id: NicId, wanted: Coalescing) -> Got {
-        let card = &mut self.simulation.card;
-        toolkit::set_coalescing(&self.machine, id, wanted, |to| {
-            card.as_mut().is_some_and(|card| card.set_delay(to))
-        })
+        let simulation = &mut self.simulation;
+        toolkit::set_coalescing(&self.machine, id, wanted, |to| simulation.set_delay(to))
     }
 
     /// How the card's interrupts are delayed, if there is one.

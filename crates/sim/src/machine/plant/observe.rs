@@ -1,7 +1,6 @@
 //! What a policy sees of a machine at the end of an epoch.
 
 use super::{MachinePlant, absent};
-use crate::machine::card::CardState;
 use crate::machine::totals::AppCounters;
 use crate::machine::{CoreTime, MachineSimulation, Work};
 use crate::plant::toolkit;
@@ -59,22 +58,13 @@ impl MachineSnapshot {
             spent: (0..machine.apps.len()).map(|app| machine.spent(app)).collect(),
             cores: cores.collect(),
             pressure_ns: machine.pressure.integral_at(now_ns),
-            card: machine.card.as_deref().map(CardState::totals).unwrap_or_default(),
+            card: machine.card_totals(),
             energy: machine.energy(),
         }
     }
 }
 
 impl MachineSimulation {
-    /// Energy since the counts were restarted; zero without a power model.
-    fn energy(&self) -> Joules {
-        let since = Nanos(self.now_ns - self.counted_from_ns());
-        let fixed = self.hardware.power.as_ref().map(|power| power.fixed.during(since));
-        self.cores.iter().fold(fixed.unwrap_or_default(), |sum, core| {
-            sum + core.supply.counts.active + core.supply.counts.idle.energy
-        })
-    }
-
     /// Takes the latencies of an app since the last observation.
     fn take_latency(&mut self, app: usize, counted: &AppCounters, epoch: Nanos) -> LatencySeen {
         let per_s = |count: u64| count as f64 / epoch.as_secs_f64();
@@ -113,7 +103,7 @@ impl MachinePlant {
             interrupts_per_s: self.card_rate(&before, |card| card.interrupts),
             packets_per_s: self.card_rate(&before, VectorTotals::packets),
             c6_opportunity: self.opportunity(&sleeps, busy_ns),
-            idle_gaps: quantiles(sleeps),
+            idle_gaps: self.keeps_intervals().and_then(|()| quantiles(sleeps)),
             restarted: self.restarted(&before),
             ..Observation::unknown(self.snapshot.time, epoch, &untold)
         }
@@ -137,7 +127,22 @@ impl MachinePlant {
         })
     }
 
+    /// Whether single idle intervals are known.
+    fn keeps_intervals(&self) -> Gauge<()> {
+        let hardware = &self.simulation.hardware;
+        if !hardware.sleeps() {
+            return Err(Missing::because("the model gives the cores no idle states"));
+        }
+        match hardware.keeps_intervals {
+            true => Ok(()),
+            false => Err(Missing::because("cores of event loops sum up their sleeps")),
+        }
+    }
+
     fn pressure_since(&self, before: &MachineSnapshot) -> Gauge<f64> {
+        if self.simulation.loops.is_some() {
+            return Err(Missing::because("threads of event loops wait for no core"));
+        }
         if self.simulation.per_thread.is_some() {
             return Err(Missing::because("run queues under `run-queues` are not observed"));
         }
@@ -181,9 +186,7 @@ impl MachinePlant {
     /// The share of time in long sleeps, of the sleeps that ended in an epoch and the busy
     /// time in it.
     fn opportunity(&self, sleeps: &[Nanos], busy_ns: u128) -> Gauge<f64> {
-        if !self.simulation.hardware.sleeps() {
-            return Err(Missing::because("the model gives the cores no idle states"));
-        }
+        self.keeps_intervals()?;
         let sleeps = sleeps.iter().copied();
         let share = ideal_batch::c6_opportunity(sleeps, Nanos(busy_ns as u64), C6_BREAK_EVEN);
         share.ok_or_else(|| Missing::because("no sleep ended in the epoch, and no core was busy"))
@@ -252,12 +255,16 @@ impl MachinePlant {
         let mut readings =
             Readings::unknown(&Missing::because("the simulated machine has no such gauge"));
         readings.set(CPU, Ok(busy_s / seconds));
+        if self.simulation.loops.is_some() {
+            readings.set(CYCLES, Ok(spent.work_ns / 1e9 * hertz / seconds));
+            return readings;
+        }
         readings.set(RUN_QUEUE_WAIT, Ok(spent.waited.as_secs_f64() / seconds));
         if self.simulation.per_thread.is_none() {
             readings.set(CONTEXT_SWITCHES, Ok(counted.switches as f64 / seconds));
         }
         readings.set(INSTRUCTIONS, Ok(spent.work_ns / 1e9 * hertz * ipc / seconds));
-        match self.simulation.hardware.scaling {
+        match &self.simulation.hardware.scaling {
             None => readings.set(CYCLES, Ok(busy_s * hertz / seconds)),
             Some(_) => readings.set(CYCLES, Err(unread("cycles at changing frequencies"))),
         }

@@ -1,7 +1,7 @@
 //! The traffic of one core: a share of many connections, or one connection that
 //! exchanges large messages.
 
-use super::model::{NetServerModel, PingPong, Traffic};
+use crate::machine::event_loops::{EventLoops, PingPong, Traffic};
 use crate::order::NEVER_NS;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use rand::RngExt;
@@ -75,18 +75,22 @@ pub(super) struct PingPongState {
 }
 
 impl CoreTraffic {
-    /// Creates the clients of all cores.
-    pub(super) fn all_cores(model: &NetServerModel, streams: Replication) -> Vec<Self> {
-        let cores = usize::from(model.cores);
-        match &model.traffic {
+    /// Creates the clients of all cores; a card spreads connections by this many buckets.
+    pub(super) fn all_cores(
+        app: &EventLoops,
+        cores: usize,
+        buckets: u32,
+        streams: Replication,
+    ) -> Vec<Self> {
+        match &app.traffic {
             Traffic::PingPong(config) => {
-                let pair = Self::Paired(Box::new(PingPongState::new(config, model.nic.frame.0)));
+                let pair = Self::Paired(Box::new(PingPongState::new(config, app.frame.0)));
                 std::iter::once(pair)
                     .chain(std::iter::repeat_n(Self::Silent, cores.saturating_sub(1)))
                     .collect()
             }
             Traffic::Open { load, connections, network } => {
-                let shares = shares(*connections, model.nic.buckets, cores, streams);
+                let shares = shares(*connections, buckets, cores, streams);
                 let open = |(core, share): (usize, f64)| {
                     let steps =
                         load.iter().map(|step| (step.from.0, step.rate_per_s * share / 1e9));

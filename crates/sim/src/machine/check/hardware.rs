@@ -1,0 +1,86 @@
+//! Checks of what cores are made of: frequencies, idle states and power.
+
+use crate::idle::{self, IdleError, IdleState};
+use crate::machine::model::MachineModel;
+use crate::machine::parts::{Power, Scaling};
+use crate::model::{Checked, Problem, above_0, at_least_0, at_least_one, at_most, fail, range};
+use lull_measure::{Hertz, Nanos};
+
+/// Most steps of frequency.
+const MOST_STEPS: u64 = 1000;
+/// Longest change of frequency.
+const LONGEST_CHANGE: Nanos = Nanos::from_millis(10);
+
+pub(super) fn check_scaling(scaling: &Scaling, machine: &MachineModel) -> Checked {
+    let (low, high) = (scaling.lowest.0 as f64, machine.frequency.0 as f64);
+    let wanted = "above 0 and at most the highest frequency";
+    range(low, low >= 1.0 && low <= high, wanted, "scaling.lowest")?;
+    check_steps(scaling, machine.frequency)?;
+    at_least_one(u64::from(scaling.domain), "cores", "scaling.domain")?;
+    if !machine.cores.is_multiple_of(scaling.domain) {
+        let problem = "frequency domains must share the cores evenly";
+        return fail("scaling.domain", Problem::Conflict(problem));
+    }
+    if machine.run_queues.is_some() && scaling.latency > Nanos::ZERO {
+        let problem = "frequencies change at once under `run-queues`: leave it out";
+        return fail("scaling.latency", Problem::Conflict(problem));
+    }
+    let (latency, is_short) = (scaling.latency.0 as f64, scaling.latency <= LONGEST_CHANGE);
+    range(latency, is_short, "at most 10 ms", "scaling.latency")?;
+    let Some(period) = scaling.governor.period() else { return Ok(()) };
+    let longest = "less than the period in which the governor looks";
+    range(latency, scaling.latency < period, longest, "scaling.latency")?;
+    scaling.governor.check("scaling.governor")
+}
+
+/// Frequencies are even steps, or a list from the lowest to the highest.
+fn check_steps(scaling: &Scaling, highest: Hertz) -> Checked {
+    let Scaling { lowest, step, steps, .. } = scaling;
+    if steps.is_empty() {
+        above_0(step.0 as f64, "scaling.step")?;
+        let count = (highest.0 - lowest.0) / step.0;
+        return at_most(count, MOST_STEPS, "steps of frequency", "scaling.step");
+    }
+    at_most(steps.len() as u64, MOST_STEPS, "steps of frequency", "scaling.steps")?;
+    let reaches = steps.first() == Some(lowest) && steps.last() == Some(&highest);
+    if !reaches || !steps.is_sorted_by(|a, b| a < b) {
+        let problem = "list each frequency once, from `lowest` to the machine's `frequency`";
+        return fail("scaling.steps", Problem::Conflict(problem));
+    }
+    Ok(())
+}
+
+/// The states are sound, and each deeper one saves energy from some stay on.
+pub(super) fn check_idle(states: &[IdleState], at: Hertz) -> Checked {
+    match idle::check(states) {
+        Ok(()) => {}
+        Err(IdleError::None) => return Ok(()),
+        Err(IdleError::Range { index, key, value, wanted }) => {
+            return range(value, false, wanted, &format!("idle[{index}].{key}"));
+        }
+        Err(IdleError::Order { index, key }) => {
+            let problem = "is below that of the state before: order the states from shallow to \
+                           deep";
+            return fail(format!("idle[{index}].{key}"), Problem::Conflict(problem));
+        }
+    }
+    for (before, pair) in states.windows(2).enumerate() {
+        if pair[1].break_even(pair[0].power(at), at).is_none() {
+            let problem = "the state never pays: it must draw less than the one before";
+            return fail(format!("idle[{}].watts", before + 1), Problem::Conflict(problem));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_power(power: &Power) -> Checked {
+    at_least_0(power.active_base.0, "power.active_base")?;
+    at_least_0(power.active_dynamic.0, "power.active_dynamic")?;
+    at_least_0(power.leakage.0, "power.leakage")?;
+    at_least_0(power.fixed.0, "power.fixed")?;
+    at_least_0(power.uncore.0, "power.uncore")?;
+    let scales = power.uncore_scales;
+    range(scales, (0.0..=1.0).contains(&scales), "0 to 1", "power.uncore_scales")?;
+    let ratio = power.voltage_ratio;
+    range(ratio, (0.01..=1.0).contains(&ratio), "from 0.01 to 1", "power.voltage_ratio")
+}
