@@ -94,6 +94,7 @@ fn of_policy(simulated: &Simulated, model: &MachineModel, notes: &mut Notes<'_>)
         Capability::Frequency => model.scaling.is_none(),
         Capability::IdleResidency => model.idle.is_empty(),
         Capability::Energy => model.power.is_none(),
+        Capability::Coalescing => model.card.is_none(),
         Capability::Cores
         | Capability::Scheduling
         | Capability::CpuTime
