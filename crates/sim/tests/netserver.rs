@@ -327,6 +327,7 @@ fn models_that_make_no_sense_are_refused_by_key() {
     assert!(refused(&|it| it.packages = 3).starts_with("packages"));
     assert!(refused(&|it| it.frequencies.reverse()).starts_with("frequencies"));
     assert!(refused(&|it| it.idle.clear()).starts_with("idle"));
+    assert!(refused(&|it| it.idle[1].watts = it.idle[0].watts).starts_with("idle[1].watts"));
     assert!(refused(&|it| it.power.volts = [1.2, 1.0]).starts_with("power.volts"));
     assert!(refused(&|it| it.nic.budget = 0).starts_with("nic.budget"));
     assert!(refused(&|it| it.app.cycles = f64::NAN).starts_with("app.cycles"));

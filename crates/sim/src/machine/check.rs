@@ -3,6 +3,8 @@
 mod event_loops;
 mod hardware;
 
+pub(crate) use hardware::check_idle;
+
 use super::duty;
 use super::model::{
     Activity, Cache, ClosedClients, LinuxScheduler, LocalClient, MachineApp, MachineModel, Memory,
@@ -113,7 +115,7 @@ impl MachineModel {
         self.scaling.as_ref().map_or(Ok(()), |scaling| hardware::check_scaling(scaling, self))?;
         self.duty_cycle.as_ref().map_or(Ok(()), |cycle| duty::check(cycle, self))?;
         if !self.idle.is_empty() {
-            hardware::check_idle(&self.idle, self.frequency)?;
+            check_idle(&self.idle, self.frequency)?;
         }
         if let Some(power) = &self.power {
             hardware::check_power(power)?;

@@ -2,8 +2,7 @@
 
 use super::model::NetServerModel;
 use crate::governor::Governor;
-use crate::idle;
-use crate::machine::check_cost;
+use crate::machine::{check_cost, check_idle};
 use crate::model::{Checked, Problem, above_0, at_least_0, fail, range};
 
 /// Most cores, packages times cores.
@@ -23,9 +22,11 @@ impl NetServerModel {
             return fail("frequencies", Problem::Conflict(what));
         }
         self.check_governor()?;
-        if let Err(error) = idle::check(&self.idle) {
-            return fail(format!("idle: {error}"), Problem::Conflict("idle states must be sound"));
+        if self.idle.is_empty() {
+            let wanted = "give at least the shallowest idle state, in which a core only waits";
+            return fail("idle", Problem::Empty { wanted });
         }
+        check_idle(&self.idle, self.highest())?;
         self.check_power()?;
         self.check_nic()?;
         self.stack.check("stack.")?;

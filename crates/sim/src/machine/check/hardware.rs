@@ -51,7 +51,7 @@ fn check_steps(scaling: &Scaling, highest: Hertz) -> Checked {
 }
 
 /// The states are sound, and each deeper one saves energy from some stay on.
-pub(super) fn check_idle(states: &[IdleState], at: Hertz) -> Checked {
+pub(crate) fn check_idle(states: &[IdleState], at: Hertz) -> Checked {
     match idle::check(states) {
         Ok(()) => {}
         Err(IdleError::None) => return Ok(()),
