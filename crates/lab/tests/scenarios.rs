@@ -430,7 +430,7 @@ fn every_example_and_every_scenario_of_the_docs_can_be_run() {
             texts.push(std::fs::read_to_string(file.path()).unwrap());
         }
     }
-    assert_eq!(texts.len(), 14);
+    assert_eq!(texts.len(), 15);
     let page = std::fs::read_to_string(format!("{ROOT}/docs/scenario.md")).unwrap();
     let blocks: Vec<&str> = page.split("```toml\n").skip(1).collect();
     assert!(!blocks.is_empty());

@@ -3,7 +3,7 @@
 use lull_control::{AppSpec, Capability, Coalescing, DomainId, NicId, Plant, Setting, conformance};
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::machine::LoadStep;
-use lull_sim::machine::{Activity, MachineModel, MachineSimulation};
+use lull_sim::machine::{Activity, MachineModel, MachinePlant, MachineSimulation};
 use lull_sim::netserver::{
     EventLoopTotals, Governor, Moderation, NetServerModel, PingPong, Traffic,
 };
@@ -41,6 +41,21 @@ fn p99_us(totals: &EventLoopTotals) -> f64 {
 #[test]
 fn it_conforms() {
     conformance::check(Nanos::from_millis(20), || model().plant(&app(), 1, 0).unwrap());
+}
+
+#[test]
+fn it_conforms_without_the_parts_that_it_does_not_need() {
+    for (scales, has_power) in [(false, true), (true, false), (false, false)] {
+        let mut machine = model().machine();
+        machine.scaling = machine.scaling.filter(|_| scales);
+        machine.power = machine.power.filter(|_| has_power);
+        let make = || MachinePlant::new(&machine, &[app()], 1, 0).unwrap();
+        conformance::check(Nanos::from_millis(20), make);
+        let seen = make().observe(Nanos::from_millis(20)).unwrap();
+        assert_eq!(seen.energy.is_ok(), has_power);
+        let apps = &seen.apps[0];
+        assert!(apps.latency.as_ref().unwrap().completed_per_s > 15_000.0, "{apps:?}");
+    }
 }
 
 #[test]
