@@ -2,8 +2,9 @@
 
 use lull_control::{AppSpec, Capability, Coalescing, DomainId, NicId, Plant, Setting, conformance};
 use lull_measure::{Hertz, Nanos, Percentile};
-use lull_sim::machine::LoadStep;
-use lull_sim::machine::{Activity, MachineApp, MachineModel, MachinePlant, MachineSimulation};
+use lull_sim::machine::{
+    Activity, LoadStep, MachineApp, MachineModel, MachinePlant, MachineSimulation,
+};
 use lull_sim::netserver::{
     EventLoopTotals, Governor, Moderation, NetServerModel, PingPong, Traffic,
 };
@@ -146,7 +147,7 @@ fn event_loops_are_written_as_an_activity_of_an_app() {
         network = "30us"
     "#;
     let written: MachineApp = toml::from_str(text).unwrap();
-    assert_eq!([written], model().machine().app[..]);
+    assert_eq!(vec![written], model().machine().app);
 }
 
 #[test]
