@@ -81,6 +81,7 @@ mod queue;
 mod requests;
 mod roster;
 mod schedule;
+mod shared_pace;
 mod source;
 mod supply;
 mod totals;
@@ -127,6 +128,7 @@ use lull_measure::Nanos;
 use per_thread::PerThreadRule;
 use presence::DueChange;
 use queue::{CoreState, NO_TASK, State, TaskQueue, Thread};
+use shared_pace::SharedPace;
 use source::{GivenRequests, RequestSource, Requests};
 use std::collections::VecDeque;
 use std::fmt;
@@ -193,7 +195,8 @@ pub struct MachineSimulation {
     now_ns: u64,
     sequence: u64,
     events: u64,
-    /// One leaf a core, one an app's arrivals, the refresh, the balance, the roster.
+    /// One leaf a core, one an app's arrivals, the refresh, the balance, the roster, and the first
+    /// end of work at the shared pace.
     clocks: WinnerTree,
     /// Everything that is scheduled once.
     timers: MinHeap<Key>,
@@ -212,11 +215,10 @@ pub struct MachineSimulation {
     dispatching: Option<Box<Dispatching>>,
     duty_cycle: Option<DutyCycle>,
     contention: MemorySystem,
-    /// How much running threads slow each other down, and the pace that this leaves to all.
-    interference: f64,
-    shared_pace: f64,
-    /// Whether it has changed what runs, so that the pace must be computed again. Until then the
-    /// next event is not known.
+    /// How much running threads slow each other down, if they do.
+    shared: Option<Box<SharedPace>>,
+    /// Whether it has changed what runs, so that the shared pace must be computed again. Until
+    /// then the next event is not known.
     runs_changed: bool,
     refresh_ns: u64,
     /// Changes of the roster to come.
@@ -293,7 +295,7 @@ impl MachineSimulation {
             now_ns: 0,
             sequence: 0,
             events: 0,
-            clocks: WinnerTree::new(cores + model.app.len() + 3),
+            clocks: WinnerTree::new(cores + model.app.len() + 4),
             timers: MinHeap::new(),
             cores: kinds.map(|core| CoreState::new(&hardware, core, parties)).collect(),
             hardware,
@@ -311,8 +313,7 @@ impl MachineSimulation {
             dispatching: None,
             duty_cycle: model.duty_cycle.clone(),
             contention: MemorySystem::new(model),
-            interference: model.interference,
-            shared_pace: 1.0,
+            shared: SharedPace::new(model.interference, cores).map(Box::new),
             runs_changed: false,
             refresh_ns: model.refresh.0,
             roster: presence::due_changes(model.app.iter().map(|app| &app.presence)),
@@ -447,15 +448,11 @@ impl MachineSimulation {
     }
 
     fn set_clock(&mut self, leaf: usize, time_ns: u64) {
-        let mut key = Key::NEVER;
         if time_ns != NEVER_NS {
             self.sequence += 1;
-            key = Key::new(time_ns, self.sequence, leaf as u32);
-        }
-        match self.runs_changed {
-            // `interfere` sets most clocks again, and then finds the next event.
-            true => self.clocks.put(leaf, key),
-            false => self.clocks.set(leaf, key),
+            self.clocks.set(leaf, Key::new(time_ns, self.sequence, leaf as u32));
+        } else if self.clocks.is_set(leaf) {
+            self.clocks.set(leaf, Key::NEVER);
         }
     }
 }

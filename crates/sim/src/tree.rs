@@ -32,6 +32,13 @@ impl WinnerTree {
         self.first
     }
 
+    /// Whether clock `leaf` is set.
+    #[inline(always)]
+    pub(crate) fn is_set(&self, leaf: usize) -> bool {
+        let at = leaf + self.pairs.len();
+        self.pairs[at >> 1][at & 1] != Key::NEVER
+    }
+
     /// Sets clock `leaf`; [`Key::NEVER`] stops it.
     #[inline(always)]
     pub(crate) fn set(&mut self, leaf: usize, key: Key) {
@@ -53,24 +60,6 @@ impl WinnerTree {
         }
         self.first = winner;
     }
-
-    /// Sets clock `leaf` without finding the earliest again, which `settle` does after the last.
-    #[inline(always)]
-    pub(crate) fn put(&mut self, leaf: usize, key: Key) {
-        let at = leaf + self.pairs.len();
-        self.pairs[at >> 1][at & 1] = key;
-    }
-
-    /// Finds the earliest after any number of `put`, once for all of them. There must be two
-    /// clocks at least.
-    pub(crate) fn settle(&mut self) {
-        debug_assert!(self.pairs.len() > 1, "a single clock is the root and has no pair");
-        for node in (1..self.pairs.len()).rev() {
-            let [left, right] = self.pairs[node];
-            self.pairs[node >> 1][node & 1] = left.earlier(right);
-        }
-        self.first = self.pairs[0][1];
-    }
 }
 
 #[cfg(test)]
@@ -79,33 +68,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        #[test]
-        fn clocks_that_are_put_and_settled_are_as_those_that_are_set(
-            clocks in 2usize..40,
-            rounds in prop::collection::vec(
-                prop::collection::vec((0usize..40, 0u64..100, any::<bool>()), 1..20),
-                1..20,
-            ),
-        ) {
-            let (mut put, mut set) = (WinnerTree::new(clocks), WinnerTree::new(clocks));
-            let mut sequence = 0;
-            for round in rounds {
-                for (leaf, time, is_put) in round {
-                    let leaf = leaf % clocks;
-                    sequence += 1;
-                    let key = match time {
-                        0 => Key::NEVER,
-                        time => Key::new(time, sequence, leaf as u32),
-                    };
-                    if is_put { put.put(leaf, key) } else { put.set(leaf, key) };
-                    set.set(leaf, key);
-                }
-                put.settle();
-                prop_assert_eq!(put.first(), set.first());
-                prop_assert_eq!(&put.pairs[1..], &set.pairs[1..]);
-            }
-        }
-
         #[test]
         fn the_root_is_always_the_earliest_leaf(
             clocks in 1usize..40,

@@ -74,7 +74,12 @@ impl MachineSimulation {
                     self.balance();
                     self.set_clock(leaf, self.now_ns + self.scheduler.balance.0);
                 }
-                _ => self.roster_event(),
+                2 => self.roster_event(),
+                _ => {
+                    self.runs_changed = true;
+                    let first = self.shared.as_ref().map(|shared| shared.first);
+                    first.into_iter().for_each(|core| self.core_event(core));
+                }
             }
         }
     }

@@ -1,8 +1,6 @@
 //! The pace of cores: frequencies with their governor, and the memory system's state.
 
-use super::queue::{cores_of, time_of};
 use super::{MachineSimulation, Timer};
-use crate::order::round_ns;
 use lull_measure::{Hertz, Nanos};
 
 impl MachineSimulation {
@@ -47,7 +45,7 @@ impl MachineSimulation {
         self.before_pace(core);
         let supply = &mut self.cores[core].supply;
         supply.set_pace(&self.hardware, supply.kind, to);
-        self.runs_changed = self.interference > 0.0;
+        self.runs_changed = self.shared.is_some();
         if let Some(loops) = &mut self.loops {
             loops.set_frequency(core, to);
         }
@@ -83,45 +81,13 @@ impl MachineSimulation {
     }
 
     /// All running threads slow each other down by how fast they run together. Done once an
-    /// event, in which no time passes; the next event is then found once for all clocks that were
-    /// set since a thread started or ended.
+    /// event, in which no time passes.
     pub(super) fn interfere(&mut self) {
-        let cores = !self.idle & (u64::MAX >> (64 - self.cores.len()));
-        let speed: f64 = cores_of(cores)
-            .filter(|core| self.cores[*core].current.is_some())
-            .map(|core| self.cores[core].supply.speed)
-            .sum();
-        let pace = 1.0 / (1.0 + self.interference * (speed - 1.0).max(0.0));
-        let before = std::mem::replace(&mut self.shared_pace, pace);
-        if pace != before {
-            cores_of(cores).for_each(|core| self.change_shared_pace(core, before));
-        }
         self.runs_changed = false;
-        self.clocks.settle();
-    }
-
-    /// Brings the work of a core's running thread up to date, which the shared pace before now
-    /// decided, and times its end again: all that a change of the shared pace concerns.
-    fn change_shared_pace(&mut self, core: usize, before: f64) {
-        let now_ns = self.now_ns;
-        let state = &mut self.cores[core];
-        let Some(current) = state.current else { return };
-        let thread = &mut self.threads[current];
-        let app = &mut self.apps[thread.app];
-        let pace = app.pace * state.supply.speed;
-        if now_ns > state.since_ns {
-            let work_ns = (now_ns - state.since_ns) as f64 * (pace * before);
-            state.since_ns = now_ns;
-            thread.left_ns -= work_ns;
-            thread.stall_ns = 0;
-            app.work_ns += work_ns;
-        }
-        if !state.queue.is_empty() {
-            return self.retime(core);
-        }
-        let span_ns = time_of(thread.left_ns, pace * self.shared_pace).max(0.0);
-        let end_ns = state.since_ns.saturating_add(round_ns(span_ns));
-        self.set_clock(core, end_ns.max(now_ns));
+        let Some(shared) = &mut self.shared else { return };
+        shared.set_pace(self.now_ns);
+        let end_ns = shared.find_first(self.now_ns);
+        self.set_clock(self.refresh_leaf() + 3, end_ns);
     }
 
     /// Makes a core one of another type.
@@ -129,7 +95,7 @@ impl MachineSimulation {
         self.before_pace(core);
         let supply = &mut self.cores[core].supply;
         supply.set_pace(&self.hardware, kind, supply.frequency);
-        self.runs_changed = self.interference > 0.0;
+        self.runs_changed = self.shared.is_some();
         self.after_pace(core);
     }
 

@@ -161,7 +161,6 @@ impl MachineSimulation {
         let app = &mut self.apps[app];
         app.switches += u64::from(switches);
         app.running.rise(now_ns);
-        self.runs_changed = self.interference > 0.0;
         self.retime(core);
     }
 
@@ -175,7 +174,10 @@ impl MachineSimulation {
         // The cost of a move is the last part of the time without progress before `since_ns`.
         halted.stall_ns = halted.stall_ns.min(rest_ns);
         self.apps[halted.app].running.fall(self.now_ns);
-        self.runs_changed = self.interference > 0.0;
+        if let Some(shared) = &mut self.shared {
+            shared.stop(core);
+            self.runs_changed = true;
+        }
         Some(thread)
     }
 
@@ -290,8 +292,11 @@ impl MachineSimulation {
         state.counted_ns = now_ns;
         thread.virtual_ns += app.treatment.virtual_ns(span_ns);
         if now_ns > state.since_ns {
-            let work_ns = (now_ns - state.since_ns) as f64
-                * (app.pace * state.supply.speed * self.shared_pace);
+            let span_ns = match &mut self.shared {
+                Some(shared) => shared.take_ns(core, now_ns),
+                None => (now_ns - state.since_ns) as f64,
+            };
+            let work_ns = span_ns * (app.pace * state.supply.speed);
             state.since_ns = now_ns;
             thread.left_ns -= work_ns;
             thread.stall_ns = 0;
@@ -312,9 +317,15 @@ impl MachineSimulation {
         let state = &self.cores[core];
         let rival = state.queue.iter().any(|other| take_turns(self.rank(*other), rank));
         let thread = &self.threads[current];
-        let pace = self.apps[thread.app].pace * state.supply.speed * self.shared_pace;
+        let pace = self.apps[thread.app].pace * state.supply.speed;
         let span_ns = time_of(thread.left_ns, pace).max(0.0);
-        let end_ns = state.since_ns.saturating_add(round_ns(span_ns));
+        let end_ns = match &mut self.shared {
+            Some(shared) => {
+                self.runs_changed = true;
+                shared.set_end(core, state.supply.speed, now_ns, state.since_ns, span_ns)
+            }
+            None => state.since_ns.saturating_add(round_ns(span_ns)),
+        };
         if !rival {
             return self.set_clock(core, end_ns.max(now_ns));
         }

@@ -190,14 +190,19 @@ impl MachineSimulation {
                 ..present
             };
         }
-        let running = self
-            .cores
-            .iter()
-            .filter(|core| core.current.is_some_and(|thread| self.threads[thread].app == app));
-        let done =
-            |core: &CoreState| now_ns.saturating_sub(core.since_ns) as f64 * core.supply.speed;
+        let running =
+            self.cores.iter().enumerate().filter(|(_, core)| {
+                core.current.is_some_and(|thread| self.threads[thread].app == app)
+            });
+        let done = |(number, core): (usize, &CoreState)| {
+            let span_ns = match &self.shared {
+                Some(shared) if now_ns > core.since_ns => shared.done_ns(number, now_ns),
+                _ => now_ns.saturating_sub(core.since_ns) as f64,
+            };
+            span_ns * core.supply.speed
+        };
         let work_ns = match self.per_thread {
-            None => state.work_ns + running.map(done).sum::<f64>() * state.pace * self.shared_pace,
+            None => state.work_ns + running.map(done).sum::<f64>() * state.pace,
             Some(_) => self.cores.iter().map(|core| core.spent[app].work_ns).sum(),
         };
         AppCounters {
