@@ -95,7 +95,10 @@ pub(crate) fn of_nri(program: &str) -> Result<PathBuf, String> {
 }
 
 /// The program beside this test, if it was built with the crate under test.
-fn lull() -> Result<PathBuf, String> {
+///
+/// # Errors
+/// That it was built without, or is missing.
+pub(crate) fn lull() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let usual = own.parent().and_then(Path::parent).map(|place| place.join("lull"));
     let named = std::env::var_os("LULL_PROGRAM").map(PathBuf::from);
@@ -331,13 +334,18 @@ impl Server {
 
     /// Waits until so many Events with this reason are on pods.
     pub(crate) fn wait_for_events(&self, reason: &str, count: usize) {
-        let client = self.client().unwrap();
-        wait_until(&format!("{count} Events {reason}"), || {
-            let events = Api::<Event>::namespaced(client.clone(), "default");
-            let all = self.runtime.block_on(events.list(&ListParams::default())).unwrap();
-            let of = |event: &&Event| event.reason.as_deref() == Some(reason);
-            all.items.iter().filter(of).count() == count
-        });
+        wait_until(&format!("{count} Events {reason}"), || self.events(reason) == count);
+    }
+
+    /// Waits until at least one is: of many at once the agent holds most back.
+    pub(crate) fn wait_for_an_event(&self, reason: &str) {
+        wait_until(&format!("an Event {reason}"), || self.events(reason) > 0);
+    }
+
+    fn events(&self, reason: &str) -> usize {
+        let events = Api::<Event>::namespaced(self.client().unwrap(), "default");
+        let all = self.runtime.block_on(events.list(&ListParams::default())).unwrap();
+        all.items.iter().filter(|event| event.reason.as_deref() == Some(reason)).count()
     }
 
     /// Installs the chart with the receiver behind a Service, which the API server must accept.
@@ -401,10 +409,11 @@ pub(crate) fn tail(log: &Path) -> String {
 /// Starts a program with its output in a file; without the arguments that an older version lacks.
 pub(crate) fn spawn(command: &mut Command, log: &Path, optional: &[&str]) -> Process {
     let log = File::create(log).unwrap();
-    let help = Command::new(command.get_program()).arg("--help").output();
+    let help = || Command::new(command.get_program()).arg("--help").output().ok();
+    let help = (!optional.is_empty()).then(help).flatten();
     let help = help.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
     let lacks =
-        |one: &&str| help.as_ref().is_ok_and(|help| !help.contains(one.trim_start_matches('-')));
+        |one: &&str| help.as_ref().is_some_and(|help| !help.contains(one.trim_start_matches('-')));
     let dropped: Vec<&str> = optional.iter().copied().filter(|one| lacks(one)).collect();
     let mut again = Command::new(command.get_program());
     again.args(command.get_args().filter(|one| !dropped.iter().any(|it| *one == *it)));

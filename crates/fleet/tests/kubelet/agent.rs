@@ -1,7 +1,8 @@
 //! The agent of the node, which steers.
 
+use super::control::ControlPlane;
 use super::node::{self, Node};
-use crate::cluster::server::{Process, Server, set_mode, tail};
+use crate::cluster::server::{Process, tail};
 use crate::wait_until;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -15,10 +16,8 @@ pub(crate) struct SteeringAgent {
 }
 
 impl SteeringAgent {
-    pub(crate) fn start(server: &Server, node: &Node) -> Self {
+    pub(crate) fn start(server: &ControlPlane, node: &Node) -> Self {
         let place = server.place.path();
-        // The watcher reads the certificate of the API server without rights of root.
-        set_mode(place, 0o755);
         let config = place.join("lull.toml");
         let (state, record) = (place.join("state"), place.join("runs"));
         let text = format!(
@@ -45,7 +44,7 @@ most = 1
 name = "batch"
 class = "best-effort"
 pods = "app=batch"
-most = 4
+most = 5
 "#,
             state.display(),
             record.display(),
@@ -54,10 +53,10 @@ most = 4
         std::fs::write(&config, text).unwrap();
         let log = place.join("agent.log");
         let output = File::create(&log).unwrap();
-        let mut command = Command::new(&server.programs.lull);
+        let mut command = Command::new(&server.lull);
         command.arg("run").arg(&config).stdin(Stdio::null());
         command.env_remove("KUBERNETES_SERVICE_HOST").env("NODE_NAME", node::NAME);
-        command.env("KUBECONFIG", place.join("admin.yaml"));
+        command.env("KUBECONFIG", &server.kubeconfig);
         command.stdout(output.try_clone().unwrap()).stderr(output);
         Self { process: Process(command.spawn().unwrap()), log }
     }

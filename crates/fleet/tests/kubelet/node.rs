@@ -1,7 +1,8 @@
 //! containerd and a kubelet, and what they leave behind.
 
+use super::control::ControlPlane;
 use super::image;
-use crate::cluster::server::{Process, Server, built, free_ports, installed, of_nri, spawn, tail};
+use crate::cluster::server::{Process, built, free_ports, installed, of_nri, spawn, tail};
 use crate::wait_until;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
 use kube::Api;
@@ -43,12 +44,14 @@ impl NodePrograms {
             return Err("this machine has a kubelet of its own".to_owned());
         }
         built("containerd-2.4.2/bin/containerd-shim-runc-v2")?;
+        // A guest does not have the sources by which the cache names it.
+        let named = std::env::var_os("LULL_FLEET_PAUSE");
         Ok(Self {
             containerd: built("containerd-2.4.2/bin/containerd")?,
             ctr: built("containerd-2.4.2/bin/ctr")?,
             kubelet: built("kubernetes-1.34.2/bin/kubelet")?,
             runc: installed("runc")?,
-            pause: of_nri("pause")?,
+            pause: named.map_or_else(|| of_nri("pause"), |path| Ok(PathBuf::from(path)))?,
         })
     }
 }
@@ -66,7 +69,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn start(server: &Server, programs: NodePrograms) -> Self {
+    pub(crate) fn start(server: &ControlPlane, programs: NodePrograms) -> Self {
         let place = server.place.path().join("node");
         std::fs::create_dir_all(&place).unwrap();
         let settings = SETTINGS.iter().filter_map(|name| {
@@ -115,10 +118,13 @@ default_runtime_name = "runc"
 runtime_type = "io.containerd.runc.v2"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
 BinaryName = "{runc}"
-SystemdCgroup = false
+SystemdCgroup = {by_systemd}
 [plugins.'io.containerd.nri.v1.nri']
 disable = false
 socket_path = "{nri}"
+# Emulation is slow.
+plugin_request_timeout = "30s"
+plugin_registration_timeout = "60s"
 plugin_path = "{place}/plug-ins"
 plugin_config_path = "{place}/plug-ins"
 "#,
@@ -127,6 +133,7 @@ plugin_config_path = "{place}/plug-ins"
             socket = self.file("containerd.sock"),
             image = image::NAME,
             runc = self.programs.runc.display(),
+            by_systemd = is_by_systemd(),
             nri = self.nri_socket().display(),
             place = self.place.display(),
         );
@@ -148,16 +155,17 @@ plugin_config_path = "{place}/plug-ins"
         ctr.args(arguments).output().is_ok_and(|output| output.status.success())
     }
 
-    fn run_kubelet(&mut self, server: &Server) {
+    fn run_kubelet(&mut self, server: &ControlPlane) {
         let [port, ..] = free_ports();
         // JSON is YAML, too. What is nearly full here is no reason to evict a pod.
         let none = "0%";
+        let driver = if is_by_systemd() { "systemd" } else { "cgroupfs" };
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
             "address": "127.0.0.1", "port": port, "healthzPort": 0,
             "authentication": { "anonymous": { "enabled": true }, "webhook": { "enabled": false } },
             "authorization": { "mode": "AlwaysAllow" },
-            "cgroupDriver": "cgroupfs", "enforceNodeAllocatable": ["none"],
+            "cgroupDriver": driver, "enforceNodeAllocatable": ["none"],
             "containerRuntimeEndpoint": format!("unix://{}", self.file("containerd.sock")),
             "cpuManagerPolicy": "static", "cpuManagerReconcilePeriod": "1s",
             "reservedSystemCPUs": "0",
@@ -175,11 +183,10 @@ plugin_config_path = "{place}/plug-ins"
         kubelet.args(["--root-dir", &self.file("kubelet")]);
         kubelet.args(["--cert-dir", &self.file("certificates")]);
         kubelet.args(["--hostname-override", NAME]);
-        let admin = server.place.path().join("admin.yaml");
-        kubelet.arg("--kubeconfig").arg(admin);
+        kubelet.arg("--kubeconfig").arg(&server.kubeconfig);
         let log = self.place.join("kubelet.log");
         self.kubelet = Some(spawn(&mut kubelet, &log, &[]));
-        let nodes = Api::<NodeObject>::all(server.client().unwrap());
+        let nodes = Api::<NodeObject>::all(server.client());
         wait_until(&format!("the kubelet registers its node: {}", log.display()), || {
             server.runtime.block_on(nodes.get(NAME)).is_ok()
         });
@@ -187,7 +194,7 @@ plugin_config_path = "{place}/plug-ins"
 
     /// Creates a pod with one container in the network of the host, whose label `app` is what its
     /// name begins with; with whole CPUs of its own if they are given.
-    pub(crate) fn create(&self, server: &Server, name: &str, cpus: Option<&str>) {
+    pub(crate) fn create(&self, server: &ControlPlane, name: &str, cpus: Option<&str>) {
         let app = name.split('-').next().unwrap_or_default();
         let resources = cpus.map(|cpus| json!({ "limits": { "cpu": cpus, "memory": "64Mi" } }));
         let pod = json!({
@@ -209,7 +216,7 @@ plugin_config_path = "{place}/plug-ins"
     }
 
     /// The process of the container of a pod, as the cgroup of version 2 has it.
-    pub(crate) fn process(&self, server: &Server, name: &str) -> Option<i32> {
+    pub(crate) fn process(&self, server: &ControlPlane, name: &str) -> Option<i32> {
         let pod = server.runtime.block_on(pods(server).get(name)).ok()?;
         let uid = pod.metadata.uid?;
         let status = pod.status?.container_statuses?.pop()?;
@@ -217,19 +224,27 @@ plugin_config_path = "{place}/plug-ins"
         let class = pod.spec.and_then(|spec| spec.containers.into_iter().next());
         let is_guaranteed =
             class.and_then(|one| one.resources).is_some_and(|it| it.limits.is_some());
-        let class = if is_guaranteed { "" } else { "besteffort" };
-        let cgroup = hierarchy().join("kubepods").join(class).join(format!("pod{uid}")).join(id);
+        let class = (!is_guaranteed).then_some("besteffort");
+        let cgroup = hierarchy().join(cgroup_of(class, &uid, &id, is_by_systemd()));
         let processes = std::fs::read_to_string(cgroup.join("cgroup.procs")).ok()?;
         processes.lines().next()?.parse().ok()
     }
 
     /// The scheduling class of that process.
-    pub(crate) fn class(&self, server: &Server, name: &str) -> Option<String> {
+    pub(crate) fn class(&self, server: &ControlPlane, name: &str) -> Option<String> {
         let pid = self.process(server, name)?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The fields after the name begin with the third.
         let class = stat.rsplit(')').next()?.split_whitespace().nth(41 - 3)?;
         Some(class.to_owned())
+    }
+
+    /// Gives all threads of that process the usual class, as another program would.
+    pub(crate) fn set_normal(&self, server: &ControlPlane, name: &str) {
+        let pid = self.process(server, name).unwrap().to_string();
+        let mut change = Command::new("chrt");
+        let status = change.args(["--all-tasks", "--other", "--pid", "0", &pid]).status().unwrap();
+        assert!(status.success(), "chrt: {status}");
     }
 
     /// Kills a process of a container.
@@ -279,6 +294,9 @@ impl Drop for Node {
         for mount in mounts.filter(|mount| Path::new(mount).starts_with(&self.place)) {
             let _ = Command::new("umount").args(["--lazy", mount]).status();
         }
+        if is_by_systemd() {
+            let _ = Command::new("systemctl").args(["stop", "kubepods.slice"]).status();
+        }
         let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
         let hierarchies = hierarchies.map(|entry| entry.path());
         for hierarchy in hierarchies.chain(["/sys/fs/cgroup".into()]) {
@@ -297,6 +315,26 @@ fn is_node() -> bool {
     all.filter_map(|entry| name(entry).ok()).any(|name| name.trim() == "kubelet")
 }
 
+/// The cgroup of a container below the hierarchy, as the driver `systemd` or `cgroupfs` names it.
+fn cgroup_of(class: Option<&str>, uid: &str, id: &str, is_by_systemd: bool) -> PathBuf {
+    if !is_by_systemd {
+        let class = class.unwrap_or_default();
+        return Path::new("kubepods").join(class).join(format!("pod{uid}")).join(id);
+    }
+    let within = class.map_or_else(String::new, |class| format!("-{class}"));
+    let top = PathBuf::from("kubepods.slice");
+    let of_class =
+        class.map_or_else(|| top.clone(), |_| top.join(format!("kubepods{within}.slice")));
+    let pod = format!("kubepods{within}-pod{}.slice", uid.replace('-', "_"));
+    of_class.join(pod).join(format!("cri-containerd-{id}.scope"))
+}
+
+/// Whether systemd makes the cgroups of pods: where it is the first process and version 2 of
+/// cgroups is alone, as nodes are set up.
+fn is_by_systemd() -> bool {
+    Path::new("/run/systemd/system").exists() && hierarchy() == Path::new("/sys/fs/cgroup")
+}
+
 /// Removes a cgroup and those below it, if they are empty.
 fn remove_cgroups(place: &Path) {
     let below = std::fs::read_dir(place).into_iter().flatten().flatten();
@@ -311,6 +349,6 @@ fn hierarchy() -> PathBuf {
     if alone.join("cgroup.procs").exists() { alone.to_owned() } else { alone.join("unified") }
 }
 
-fn pods(server: &Server) -> Api<Pod> {
-    Api::namespaced(server.client().unwrap(), "default")
+fn pods(server: &ControlPlane) -> Api<Pod> {
+    Api::namespaced(server.client(), "default")
 }
