@@ -6,7 +6,7 @@
 //! installs the chart. With [`WHOLE_NODE`] also containerd and a kubelet are built, some minutes
 //! more, for the test `crates/fleet/tests/kubelet.rs`, whose runc is Debian's. `cargo xtask test`
 //! runs the same tests where the cache has the programs, the second only with the variable, and
-//! builds none.
+//! builds none. `cargo xtask rig kubelet` runs that one in a guest.
 
 use crate::command::{done, read_output};
 use crate::packages::{install_packages, on_path};
@@ -44,18 +44,14 @@ struct GoProgram {
 /// If a program cannot be had or the test fails.
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     let is_whole = std::env::var_os(WHOLE_NODE).is_some();
-    let packages = PACKAGES.iter().chain(is_whole.then_some(&RUNC));
-    let missing = packages.filter(|(program, _)| on_path(program).is_none());
-    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
-    if !missing.is_empty() && !install_packages(&missing) {
-        bail!("apt-get install {}", missing.join(" "));
+    let of_node = if is_whole { provide_node()? } else { Vec::new() };
+    if is_whole {
+        provide_packages(&[RUNC])?;
     }
-    let of_node = if is_whole { of_containerd().into() } else { Vec::new() };
-    let of_node = of_node.into_iter().chain(is_whole.then(kubelet));
-    for program in [kube_apiserver(), helm()].into_iter().chain(of_node) {
-        println!("{}", program.provide()?.display());
+    let others = provide_server(root)?;
+    for program in others.iter().chain(&of_node) {
+        println!("{}", program.display());
     }
-    println!("{}", nri_runtime(root)?.display());
     let mut build = Command::new("cargo");
     build.current_dir(root).args(["build", "--package", "lull-cli", "--features", "fleet"]);
     done(&mut build)?;
@@ -64,6 +60,36 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     test.args(["--test", "kubelet"]);
     done(test.args(["--", "--nocapture"]))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Provides what serves the API, helm, and a container runtime that is one for plug-ins alone.
+/// Returns the programs that were built; the last one is that of containers.
+///
+/// # Errors
+/// If a program cannot be had.
+pub(crate) fn provide_server(root: &Path) -> Result<Vec<PathBuf>> {
+    provide_packages(&PACKAGES)?;
+    let of_runtime = nri_runtime(root)?.join("bin");
+    let runtimes = ["nri-runtime", "pause"].map(|program| of_runtime.join(program));
+    let built = [kube_apiserver(), helm()].map(|program| program.provide());
+    built.into_iter().chain(runtimes.map(Ok)).collect()
+}
+
+/// Provides containerd and a kubelet; runc is another package's.
+///
+/// # Errors
+/// If a program cannot be had.
+pub(crate) fn provide_node() -> Result<Vec<PathBuf>> {
+    of_containerd().iter().chain([&kubelet()]).map(GoProgram::provide).collect()
+}
+
+fn provide_packages(packages: &[(&str, &str)]) -> Result<()> {
+    let missing = packages.iter().filter(|(program, _)| on_path(program).is_none());
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if !missing.is_empty() && !install_packages(&missing) {
+        bail!("apt-get install {}", missing.join(" "));
+    }
+    Ok(())
 }
 
 fn kube_apiserver() -> GoProgram {

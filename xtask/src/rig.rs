@@ -6,8 +6,9 @@
 //! mounts what it needs, loads the modules, runs the tests for its machine,
 //! and hands the outcome to QEMU. Some machines have the program `lull` beside
 //! it, built in the same way, which tests start as a user would. One boots Debian with
-//! systemd from a disk; there the tests are a service, and install Lull's package. Kernels, a
-//! QEMU newer than this machine's, and that disk are in [`xtask::cache`] and never installed.
+//! systemd from a disk; there the tests are a service, and install Lull's package. Another one
+//! boots the same with a kubelet and containerd. Kernels, a QEMU newer than this machine's, and
+//! that disk are in [`xtask::cache`] and never installed.
 
 mod acpi;
 mod boot;
@@ -16,12 +17,14 @@ mod image;
 mod initramfs;
 mod kernel;
 mod machine;
+mod node;
 
 use crate::command::done;
 use crate::packages::{install_packages, on_path};
 use anyhow::{Context, Result, bail};
 use emulator::Emulator;
 use machine::{MACHINES, Machine, UserSpace};
+use node::NodePrograms;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -152,6 +155,8 @@ struct Programs {
     /// Packages, if a selected machine boots Debian: those of this tree, and the same under a
     /// lower version.
     packages: Vec<PathBuf>,
+    /// What a kubelet takes, if a selected machine has one.
+    node: Option<NodePrograms>,
 }
 
 impl Programs {
@@ -181,13 +186,19 @@ impl Programs {
     ) -> Result<Self> {
         let tests = ["test", "--package", "lull-host", "--test", "rig", "--features", "rig"];
         let tests = build(root, target, &[&tests[..], &["--no-run"]].concat())?;
+        let place = xtask::release::target(root).join("rig/kubelet");
+        let with_node = kinds.contains(&UserSpace::Node).then_some(place);
+        let of_node = |place: PathBuf| {
+            NodePrograms::build(root, &place, |arguments| build(root, target, arguments))
+        };
+        let node = with_node.map(of_node).transpose()?;
         // As the tests are built, and not for release: what both need is built once.
         let lull = ["build", "--package", "lull-cli", "--bin", "lull"];
         let with_lull = kinds.contains(&UserSpace::TestsAndLull);
         let lull = with_lull.then(|| build(root, target, &lull)).transpose()?;
         let with_packages = kinds.contains(&UserSpace::Debian);
         let packages = if with_packages { packages(root, package)? } else { Vec::new() };
-        Ok(Self { tests, lull, packages })
+        Ok(Self { tests, lull, packages, node })
     }
 }
 

@@ -3,6 +3,7 @@
 use super::emulator::Emulator;
 use super::kernel::Kernel;
 use super::machine::{Machine, UserSpace};
+use super::node::Node;
 use super::{Programs, acpi, image, initramfs};
 use anyhow::{Context, Result};
 use std::fmt;
@@ -56,7 +57,7 @@ impl Guest<'_> {
         let initrd = dir.join("initramfs.cpio");
         initramfs::write(&initrd, self.programs, self.kernel, self.machine)?;
         let tables = acpi::compile(self.machine.tables, &dir)?;
-        let has_disk = self.machine.user_space == UserSpace::Debian;
+        let has_disk = matches!(self.machine.user_space, UserSpace::Debian | UserSpace::Node);
         let disk = has_disk.then(|| image::provide(self.fetched)).transpose()?;
         let (log, answer) = (dir.join("kernel.log"), dir.join("answer"));
         for attempt in 1..=TRIES {
@@ -67,10 +68,15 @@ impl Guest<'_> {
             for table in &tables {
                 qemu.arg("-acpitable").arg(format!("file={}", table.display()));
             }
-            if let Some(disk) = &disk {
-                let drive = "if=none,id=disk,format=raw,snapshot=on";
+            // Each guest has an API server of its own, which knows no node and no pod.
+            let node = self.node(&dir)?;
+            let node_disk = node.as_ref().map(|node| node.disk.as_path());
+            // The first one is `/dev/vda`.
+            for (name, disk) in [("disk", disk.as_deref()), ("node", node_disk)] {
+                let Some(disk) = disk else { continue };
+                let drive = format!("if=none,id={name},format=raw,snapshot=on");
                 qemu.arg("-drive").arg(format!("{drive},file={}", disk.display()));
-                qemu.args(["-device", "virtio-blk-pci,drive=disk"]);
+                qemu.args(["-device", &format!("virtio-blk-pci,drive={name}")]);
             }
             let mut child = qemu.spawn().context("cannot start QEMU")?;
             let ended = wait(&mut child, self.machine.time_max)?;
@@ -84,6 +90,13 @@ impl Guest<'_> {
             }
         }
         Ok(Outcome::Silent)
+    }
+
+    /// What a machine with a kubelet has besides.
+    fn node(&self, dir: &Path) -> Result<Option<Node>> {
+        let has_node = self.machine.user_space == UserSpace::Node;
+        let programs = self.programs.node.as_ref().filter(|_| has_node);
+        programs.map(|programs| programs.start(dir)).transpose()
     }
 
     /// The answer of the guest, if it gave one.

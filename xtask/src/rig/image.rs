@@ -16,8 +16,9 @@ use std::process::Command;
 const SUITE: &str = "bookworm";
 /// systemd without udev: there is no device that needs a rule. memcached is a server that
 /// tests attach; apparmor loads profiles; secilc compiles a policy of SELinux; rpm runs the
-/// scripts of an RPM.
-const PACKAGES: &str = "systemd,systemd-sysv,init-system-helpers,memcached,apparmor,secilc,rpm";
+/// scripts of an RPM; runc and iproute2 are those of a node with a kubelet.
+const PACKAGES: &str =
+    "systemd,systemd-sysv,init-system-helpers,memcached,apparmor,secilc,rpm,runc,iproute2";
 /// Profiles of Debian, which no test needs, are not compiled at each start.
 const MASK: &str = "ln -sf /dev/null \"$1/etc/systemd/system/apparmor.service\"";
 /// What no test reads.

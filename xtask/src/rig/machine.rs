@@ -41,6 +41,9 @@ pub(crate) enum UserSpace {
     /// Debian with systemd from a disk; tests are a service. It has Lull's packages, which
     /// tests install.
     Debian,
+    /// The same Debian, with containerd, a kubelet and the program itself on a second disk, and an
+    /// API server outside.
+    Node,
 }
 
 /// Three times what the slowest of them takes beside the tests on two idle cores: the same
@@ -164,6 +167,17 @@ const IGB_WIRE: &[&str] = &[
     "igb,netdev=h0,addr=5,romfile=",
     "-device",
     "igb,netdev=h1,addr=0xa,romfile=",
+];
+
+/// A kubelet and a runtime in memory, and the way to the API server outside, whose certificate is
+/// for the first address of its services.
+const NODE: &[&str] = &[
+    "-m",
+    "2G",
+    "-netdev",
+    "user,id=outside,ipv6=off,net=10.96.0.0/24,host=10.96.0.1",
+    "-device",
+    "virtio-net-pci,netdev=outside,romfile=",
 ];
 
 /// Cache ways. The first CPU that reads the leaf decides how many classes there are, so that the
@@ -322,6 +336,27 @@ pub(crate) const MACHINES: &[Machine] = &[
         append: DEBIAN_WITH_SELINUX,
         suite: "selinux",
         ..SYSTEMD
+    },
+    Machine {
+        name: "kubelet",
+        about: "Linux 6.1, Debian 12: pods of a kubelet under systemd and cgroup v2",
+        in_ci: false,
+        smp: "2",
+        devices: &[&["-device", "virtio-rng-pci"], NODE],
+        append: DEBIAN,
+        modules: &[
+            "virtio_pci",
+            "virtio_blk",
+            "virtio-rng",
+            "virtio_net",
+            "crc32c_generic",
+            "ext4",
+        ],
+        tables: &[],
+        suite: "kubelet",
+        user_space: UserSpace::Node,
+        time_max: LONG,
+        ..KNOBS
     },
     Machine {
         name: "kills",

@@ -17,6 +17,7 @@ mod hold;
 mod igb;
 mod init;
 mod kills;
+mod kubelet;
 mod performance;
 mod plant;
 mod power;
@@ -73,6 +74,7 @@ fn trials(suite: &str) -> Vec<Trial> {
         "tune" => &[tune::TESTS],
         "systemd" => &[systemd::TESTS],
         "selinux" => &[systemd::SELINUX],
+        "kubelet" => &[kubelet::TESTS],
         other => panic!("no suite {other}"),
     };
     let trial = |(name, test): &(&'static str, fn())| {

@@ -129,6 +129,34 @@ fn a_class_with_a_promise_waits_for_less_time_than_others_behind_pslo_and_utslo(
 }
 
 #[test]
+fn clients_without_a_promise_that_return_after_a_pause_are_not_starved() {
+    let scene = Scene::new();
+    let class = r#"name = "web", match = [{ user = "web" }]"#;
+    let promise = r#"client_class = "web", connections = 1, objective = { p95 = "20ms" }"#;
+    let keys = ["--key", "cap=1", "--key", "answers=20", "--key", r#"period="200ms""#];
+    let gate_options = ["--concurrency", "pslo", "--promise", promise, "--longest-wait", "2s"];
+    let options = [&gate_options[..], &keys, &["--client-class", class]].concat();
+    let database = Database::start(&scene, &options);
+    database.add_users();
+    let pid = database.pid().to_string();
+    let turns = || of_client_class(&gate(&scene, "status", &pid), "others", "turns");
+    let mut web = Session::log_in(database.server.port, "web", "shop");
+    let others = database.crowd("batch", 12);
+    wait_for("turns of the others", || turns() >= 50);
+    // The objective is missed, so that the others have a limited rate from now on.
+    (0..20).for_each(|_| web.query("do sleep(0.03)"));
+    drop(others);
+    // It is met while they pause.
+    (0..100).for_each(|_| web.query("do 1"));
+    let before = turns();
+    let others = database.crowd("batch", 12);
+    wait_for("turns of the others after a pause", || turns() >= before + 200);
+    drop(others);
+    let seen = database.server.seen();
+    assert_eq!(seen["gate"]["waited_too_long"], 0, "{seen}");
+}
+
+#[test]
 fn a_run_has_its_classes_of_clients_in_metrics_and_record() {
     let scene = Scene::new();
     let classes = "concurrency = { name = \"manual\", cap = 2 }\n\
