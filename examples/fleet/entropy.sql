@@ -2,45 +2,53 @@
 -- `lull entropy` computes them of one record. Needs views.sql.
 --
 -- Q of a latency-critical app is 1 - bound/tail where its tail over all requests of the day is
--- above the bound; E_LC is the mean of Q. E_BE is one minus the harmonic mean of the progress
--- of best-effort apps over their progress alone. E_S = 0.8 E_LC + 0.2 E_BE.
+-- above the bound that was in force; E_LC is the mean of Q. E_BE is one minus the harmonic mean
+-- of the progress of best-effort apps over their progress alone. E_S = 0.8 E_LC + 0.2 E_BE.
 
-WITH objective AS (
-    SELECT host, day, app, percentile, bound_ns
-    FROM day_objectives
-    JOIN day_apps USING (host, day, app)
-    WHERE is_first AND is_latency_critical AND bound_ns > 0
+WITH judged_requests AS NOT MATERIALIZED (
+    SELECT host, day, policy, app, percentile, bound_ns, latency_ns, count
+    FROM judged_latencies
+    SEMI JOIN (SELECT * FROM day_apps WHERE is_latency_critical) USING (host, day, app)
+    WHERE bound_ns > 0
 ),
 totals AS (
     SELECT
-        host, day, policy, app, bound_ns,
+        host, day, policy, app, percentile, bound_ns, sum(count) AS requests,
         greatest(1, ceil(percentile / 100 * sum(count))) AS tail_rank,
         coalesce(sum(count) FILTER (latency_ns <= bound_ns), 0) AS in_time
-    FROM latencies
-    JOIN objective USING (host, day, app)
+    FROM judged_requests
     GROUP BY host, day, policy, app, percentile, bound_ns
 ),
 -- Of apps that miss their bound: late requests up to each latency, all runs together.
 late AS (
     SELECT
-        host, day, policy, app, latency_ns, any_value(bound_ns) AS bound_ns,
+        host, day, policy, app, percentile, bound_ns, latency_ns,
         any_value(tail_rank - in_time) AS late_rank,
-        sum(sum(count)) OVER (PARTITION BY host, day, policy, app ORDER BY latency_ns) AS late_to
-    FROM latencies
-    JOIN totals USING (host, day, policy, app)
+        sum(sum(count)) OVER (
+            PARTITION BY host, day, policy, app, percentile, bound_ns ORDER BY latency_ns
+        ) AS late_to
+    FROM judged_requests
+    JOIN totals USING (host, day, policy, app, percentile, bound_ns)
     WHERE latency_ns > bound_ns AND in_time < tail_rank
-    GROUP BY host, day, policy, app, latency_ns
+    GROUP BY host, day, policy, app, percentile, bound_ns, latency_ns
 ),
 untolerated AS (
-    SELECT host, day, policy, app, 1 - any_value(bound_ns) / min(latency_ns) AS q
+    SELECT
+        host, day, policy, app, percentile, bound_ns, 1 - bound_ns / min(latency_ns) AS q
     FROM late
     WHERE late_to >= late_rank
-    GROUP BY ALL
+    GROUP BY host, day, policy, app, percentile, bound_ns
 ),
+-- Q of an app whose objective changed in the day is the mean over its requests.
 critical AS (
-    SELECT host, day, policy, avg(coalesce(q, 0)) AS e_lc
-    FROM totals
-    LEFT JOIN untolerated USING (host, day, policy, app)
+    SELECT host, day, policy, avg(q) AS e_lc
+    FROM (
+        SELECT
+            host, day, policy, app, sum(requests * coalesce(q, 0)) / sum(requests) AS q
+        FROM totals
+        LEFT JOIN untolerated USING (host, day, policy, app, percentile, bound_ns)
+        GROUP BY host, day, policy, app
+    )
     GROUP BY ALL
 ),
 progress AS (

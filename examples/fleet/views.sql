@@ -38,14 +38,38 @@ SELECT * FROM files_of('minutes') SEMI JOIN runs USING (host, day, run, first_ep
 CREATE OR REPLACE VIEW app_minutes AS
 SELECT * FROM app_files_of('app_minutes') SEMI JOIN runs USING (host, day, run, first_epoch);
 
+-- Files of datasets before version 3 do not have the first three columns, which are NULL then.
 CREATE OR REPLACE VIEW latencies AS
-SELECT * FROM app_files_of('latencies') SEMI JOIN runs USING (host, day, run, first_epoch);
+SELECT * FROM (
+    SELECT NULL::BOOLEAN AS has_objective, NULL::DOUBLE AS percentile, NULL::BIGINT AS bound_ns
+    WHERE false
+    UNION ALL BY NAME
+    SELECT * FROM app_files_of('latencies')
+) AS files
+SEMI JOIN runs USING (host, day, run, first_epoch);
 
--- What an app promises on a day. Where its config was changed, the last one counts.
+-- What the config of an app promises on a day, beside its first objective. Where the config was
+-- changed, the last one counts.
 CREATE OR REPLACE VIEW day_objectives AS
-SELECT host, day, app, percentile, bound_ns, is_first
+SELECT
+    host, day, app, percentile, bound_ns, is_first,
+    max(percentile) FILTER (is_first) OVER config AS first_percentile,
+    max(bound_ns) FILTER (is_first) OVER config AS first_bound_ns
 FROM objectives
+WINDOW config AS (PARTITION BY host, day, app, run, first_epoch)
 QUALIFY rank() OVER (PARTITION BY host, day, app ORDER BY run DESC, first_epoch DESC) = 1;
+
+-- Requests by latency, with the first objective that was in force: that of the config, or the one
+-- that a pod or a LatencyObjective brought. Files that do not say which have that of the config.
+CREATE OR REPLACE VIEW judged_latencies AS
+SELECT
+    latencies.* EXCLUDE (has_objective, percentile, bound_ns),
+    CASE WHEN has_objective IS NULL THEN config.percentile ELSE latencies.percentile END
+        AS percentile,
+    CASE WHEN has_objective IS NULL THEN config.bound_ns ELSE latencies.bound_ns END AS bound_ns
+FROM latencies
+LEFT JOIN (SELECT * FROM day_objectives WHERE is_first) AS config USING (host, day, app)
+WHERE coalesce(has_objective, config.bound_ns IS NOT NULL);
 
 -- Class and progress alone of an app on a day. Where no config states that, it is the best
 -- that was seen.

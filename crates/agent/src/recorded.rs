@@ -14,6 +14,7 @@ pub use replayed::{Recorded, Wanted};
 pub use run::Run;
 pub use series::Series;
 pub use sums::{
-    AppInstance, AppMinuteSums, Counts, DaySums, MinuteSums, PodNames, RunLabel, SummedApp, Sums,
+    AppInstance, AppMinuteSums, Counts, DaySums, LatencyKey, MinuteSums, PodNames, RunLabel,
+    SummedApp, Sums, TailObjective,
 };
 pub use tables::ColumnKind;

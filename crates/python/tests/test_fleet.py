@@ -131,6 +131,8 @@ def by_host(rows: list[dict]) -> dict[str, dict]:
 HARMED = (
     "UPDATE apps SET spec = json_set(spec, '$.objectives[0].tail.bound', 1000) WHERE id = 0",
     "UPDATE apps SET spec = json_set(spec, '$.solo_per_s', 1e15) WHERE id = 1",
+    # The objective that was in force, which an epoch states too.
+    "UPDATE app_epochs SET tail_bound_seconds = 1e-6 WHERE app = 'server'",
 )
 
 
@@ -311,20 +313,44 @@ def test_workloads_are_added_up_over_their_pods_on_all_hosts(copy, export, tmp_p
     assert found["joules"] == pytest.approx(sum(joules))
 
 
-def as_version_1(place: Path) -> None:
-    """Makes a dataset one that has no columns for pods."""
+def test_requests_are_late_by_the_objective_that_a_pod_has_brought(copy, export, tmp_path):
+    # All requests of the first pod are late by its objective.
+    own = (
+        "UPDATE app_epochs SET tail_bound_seconds = 1e-6, tail_objective_ratio = 0.99 "
+        "WHERE app = 'server' AND epoch < (SELECT max(number) / 2 FROM epochs)"
+    )
+    export(tmp_path / "set", copy("a", *PODS, own))
+    export(tmp_path / "plain", copy("a", *PODS))
+    late = query(tmp_path / "set", "late_requests")
+    late = {(row["percentile"], row["bound_ms"]): row for row in late}
+    assert late.keys() == {(99, 0.001), (90, 0.4), (99, 2)}
+    of_pod, of_config = late[99, 0.001], late[90, 0.4]
+    assert of_pod["late_requests"] == of_pod["requests"] > 0
+    assert late[99, 2]["requests"] == of_config["requests"] > 0, "of the second pod alone"
+    (found,) = query(tmp_path / "set", "workloads")
+    for column in ("requests", "late_requests"):
+        assert found[column] == of_pod[column] + of_config[column], column
+    (own,), (plain,) = (query(tmp_path / name, "entropy") for name in ("set", "plain"))
+    assert own["e_lc"] > plain["e_lc"]
+
+
+def as_version(version: int, place: Path) -> None:
+    """Makes a dataset one that has no columns for objectives, or none for pods either."""
     database = duckdb.connect()
-    without = "* EXCLUDE (namespace, pod, container, workload)"
-    for table in ("app_minutes", "latencies"):
+    of_pods = [] if version > 1 else ["namespace", "pod", "container", "workload"]
+    of_objectives = ["has_objective", "percentile", "bound_ns"]
+    for table, gone in {"app_minutes": of_pods, "latencies": of_pods + of_objectives}.items():
+        columns = f"* EXCLUDE ({', '.join(gone)})" if gone else "*"
         for file in list((place / table).rglob("*.parquet")):
             former = file.with_suffix(".former")
-            read = f"SELECT {without} FROM read_parquet('{file}', hive_partitioning = false)"
+            read = f"SELECT {columns} FROM read_parquet('{file}', hive_partitioning = false)"
             database.execute(f"COPY ({read}) TO '{former}' (FORMAT parquet)")
             former.rename(file)
-    (place / "_lull.json").write_text('{"lull_dataset":1}')
+    (place / "_lull.json").write_text(f'{{"lull_dataset":{version}}}')
 
 
-def test_a_dataset_of_version_1_is_read_and_added_to(copy, export, run, tmp_path):
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_dataset_of_a_former_version_is_read_and_added_to(copy, export, run, tmp_path, version):
     place = tmp_path / "set"
 
     def figures() -> list[float]:
@@ -334,17 +360,17 @@ def test_a_dataset_of_version_1_is_read_and_added_to(copy, export, run, tmp_path
 
     export(place, copy("a", *PODS))
     before = figures()
-    as_version_1(place)
+    as_version(version, place)
     assert figures() == pytest.approx(before)
-    assert query(place, "workloads") == []
+    assert len(query(place, "workloads")) == version - 1, "version 1 has no names of pods"
     export(place, copy("b", *PODS))
-    assert json.loads((place / "_lull.json").read_text()) == {"lull_dataset": 2}
+    assert json.loads((place / "_lull.json").read_text()) == {"lull_dataset": 3}
     (found,) = query(place, "workloads")
-    assert found["hosts"] == 1, "what was exported without pods has none"
+    assert found["hosts"] == version, "what was exported without pods has none"
     assert {row["host"] for row in query(place, "entropy")} == {"a", "b"}
-    (place / "_lull.json").write_text('{"lull_dataset":3}')
+    (place / "_lull.json").write_text('{"lull_dataset":4}')
     _, printed = run("export", str(copy("c")), "--dataset", str(place), status=1)
-    assert "is a dataset of version 3; this lull writes version 2" in printed
+    assert "is a dataset of version 4; this lull writes version 3" in printed
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ mod epochs;
 mod objectives;
 mod pods;
 
+pub use objectives::TailObjective;
 pub use pods::{AppInstance, PodNames};
 
 use super::Database;
@@ -90,6 +91,17 @@ pub struct AppMinuteSums {
 /// Counts of requests by latency in nanoseconds, as [`Latency::buckets`] has them.
 pub type Counts = BTreeMap<u64, u64>;
 
+/// The requests of a day that are counted together.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LatencyKey {
+    /// The policy of their epochs.
+    pub policy: String,
+    /// Their app, and the pod that it was.
+    pub of: AppInstance,
+    /// The first tail objective that the app had in their epochs, if it had one.
+    pub objective: Option<TailObjective>,
+}
+
 /// The epochs of a run that ended on one day.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DaySums {
@@ -101,8 +113,8 @@ pub struct DaySums {
     pub minutes: BTreeMap<(i64, String), MinuteSums>,
     /// By minute, policy and app; an app that was two pods in a minute has the sums of each.
     pub app_minutes: BTreeMap<(i64, String, AppInstance), AppMinuteSums>,
-    /// By policy and app, and by pod if the app was one, over the whole day.
-    pub latencies: BTreeMap<(String, AppInstance), Counts>,
+    /// By policy, app (by pod if it was one) and objective, over the whole day.
+    pub latencies: BTreeMap<LatencyKey, Counts>,
 }
 
 /// An app of a run, and its progress alone on the machine.
@@ -217,14 +229,19 @@ impl Sums {
             };
             let day = self.days.entry(epoch.date).or_default();
             let (policy, instance) = (epoch.policy.clone(), pods.instance(name, number));
-            let counts = day.latencies.entry((policy.clone(), instance.clone())).or_default();
+            let objective = objectives.tail(name, number);
+            let counted = LatencyKey {
+                policy: policy.clone(),
+                of: instance.clone(),
+                objective: objective.map(TailObjective::from),
+            };
+            let counts = day.latencies.entry(counted).or_default();
             for (at, count) in latency.buckets() {
                 *counts.entry(at.0).or_default() += count;
             }
             let key = (epoch.minute_unix_s, policy, instance);
             let sums = day.app_minutes.entry(key).or_default();
             sums.requests += latency.count();
-            let objective = objectives.tail(name, number);
             let Some((percentile, bound)) = objective else { return Ok(()) };
             sums.late_requests += count_late(&latency, bound.0);
             if let Some(tail) = latency.quantile(percentile) {

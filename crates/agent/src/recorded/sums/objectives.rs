@@ -9,6 +9,31 @@ use std::collections::BTreeMap;
 
 type Tail = (Percentile, Nanos);
 
+/// Millionths of a percent in a percent.
+const MILLION: f64 = 1e6;
+
+/// A tail objective, which distinguishes requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TailObjective {
+    /// The longest latency at the percentile.
+    pub bound: Nanos,
+    /// The percentile in millionths of a percent, which have an order.
+    percent_millionths: u32,
+}
+
+impl TailObjective {
+    /// The percentile in percent.
+    pub fn percent(self) -> f64 {
+        f64::from(self.percent_millionths) / MILLION
+    }
+}
+
+impl From<Tail> for TailObjective {
+    fn from((percentile, bound): Tail) -> Self {
+        Self { bound, percent_millionths: (percentile.percent() * MILLION).round() as u32 }
+    }
+}
+
 /// The tail objectives of the latency-critical apps of a record.
 #[derive(Debug)]
 pub(super) struct ObjectiveHistory {
@@ -53,7 +78,7 @@ impl ObjectiveHistory {
 /// An objective from its metrics: a bound in seconds, and the share that may not be later.
 fn tail(bound_s: f64, share: f64) -> Option<Tail> {
     // A share is a hundredth of the percentile, with the error of its division.
-    let percent = (share * 1e8).round() / 1e6;
+    let percent = (share * 100.0 * MILLION).round() / MILLION;
     Some((Percentile::new(percent).ok()?, Nanos::from_secs_f64(bound_s)))
 }
 
@@ -69,6 +94,7 @@ mod tests {
             {
                 let read = tail(bound.as_secs_f64(), percentile.fraction());
                 assert_eq!(read, Some((percentile, bound)));
+                assert_eq!(TailObjective::from((percentile, bound)).percent(), percent);
             }
         }
         assert_eq!(tail(0.05, 1.0), None);

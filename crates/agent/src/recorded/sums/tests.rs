@@ -118,7 +118,7 @@ fn late_requests_and_missed_epochs_are_counted_by_the_first_objective() {
     assert_eq!((minute.epochs, minute.judged_epochs, minute.missed_epochs), (2, 2, 1));
     let lc = day.app_minutes.iter().find(|((_, _, of), _)| of.app == "lc").unwrap().1;
     assert_eq!((lc.requests, lc.late_requests), (4, 1));
-    let counts = day.latencies.iter().find(|((_, of), _)| of.app == "lc").unwrap().1;
+    let counts = day.latencies.iter().find(|(key, _)| key.of.app == "lc").unwrap().1;
     assert_eq!(counts.values().sum::<u64>(), 4);
     assert!(counts.keys().all(|ns| *ns >= 1_000_000), "{counts:?}");
 }
@@ -149,6 +149,15 @@ fn late_requests_are_counted_by_the_objective_of_their_epoch() {
     let minutes = sums.days.values().flat_map(|day| day.minutes.values());
     let missed: Vec<u64> = minutes.map(|minute| minute.missed_epochs).collect();
     assert_eq!(missed, [1, 2]);
+    let mut counted = BTreeMap::<_, u64>::new();
+    for (key, counts) in sums.days.values().flat_map(|day| &day.latencies) {
+        let objective = key.objective.map(|it| (it.bound.0, it.percent()));
+        *counted.entry(objective.map(|(ns, percent)| (ns, percent.to_string()))).or_default() +=
+            counts.values().sum::<u64>();
+    }
+    let of = |ns, percent: &str| Some((ns, percent.to_owned()));
+    let expected = [(of(500_000, "99"), 2 + 1), (of(10_000_000, "95"), 2 + 2 + 1)];
+    assert_eq!(counted, BTreeMap::from(expected), "histograms are by objective, too");
 }
 
 #[test]
@@ -299,7 +308,7 @@ fn requests_are_of_the_pod_that_the_app_was_in_their_epoch() {
     assert_eq!(requests_of_pods(&sums), expected);
     let counted = sums.days.values().flat_map(|day| &day.latencies);
     let of_b: u64 = counted
-        .filter(|((_, of), _)| of.pod.pod == "web-b")
+        .filter(|(key, _)| key.of.pod.pod == "web-b")
         .map(|(_, counts)| counts.values().sum::<u64>())
         .sum();
     assert_eq!(of_b, 1, "histograms are by pod, too");

@@ -41,8 +41,12 @@ const MARKER: &str = "_lull.json";
 /// Raised when a query would misread what a later version adds.
 ///
 /// 2: `app_minutes` and `latencies` have the columns `namespace`, `pod`, `container` and
-/// `workload`. Files of version 1 do not; the views of `examples/fleet/views.sql` read both.
-const VERSION: u32 = 2;
+/// `workload`.
+///
+/// 3: `latencies` has the columns `has_objective`, `percentile` and `bound_ns`.
+///
+/// Files of former versions do not; the views of `examples/fleet/views.sql` read all of them.
+const VERSION: u32 = 3;
 /// The table whose files say that those of the others are whole.
 const RUNS: &str = "runs";
 /// A run that begins later than this by the clock of this machine had a wrong clock.

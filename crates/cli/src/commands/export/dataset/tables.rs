@@ -5,7 +5,9 @@
 
 use super::RUNS;
 use anyhow::Context;
-use lull_agent::recorded::{AppInstance, Database, DaySums, PodNames, RunLabel, SummedApp};
+use lull_agent::recorded::{
+    AppInstance, Database, DaySums, PodNames, RunLabel, SummedApp, TailObjective,
+};
 use lull_control::{Machine, Objective};
 use lull_lab::parquet_table::{Column, Kind, ParquetTable, TableValue};
 use rusqlite::OptionalExtension;
@@ -98,6 +100,9 @@ const LATENCY_COLUMNS: Columns = &[
     ("pod", Kind::Text),
     ("container", Kind::Text),
     ("workload", Kind::Text),
+    ("has_objective", Kind::Truth),
+    ("percentile", Kind::Real),
+    ("bound_ns", Kind::Integer),
     ("latency_ns", Kind::Integer),
     ("count", Kind::Integer),
 ];
@@ -212,10 +217,11 @@ impl DayTables<'_> {
 
     fn latencies(&self) -> Vec<Row> {
         let mut rows = Vec::new();
-        for ((policy, of), counts) in &self.day.latencies {
+        for (key, counts) in &self.day.latencies {
             rows.extend(counts.iter().map(|(latency_ns, requests)| {
-                let mut row = vec![Cell::Text(policy.clone())];
-                row.extend(instance_cells(of));
+                let mut row = vec![Cell::Text(key.policy.clone())];
+                row.extend(instance_cells(&key.of));
+                row.extend(objective_cells(key.objective));
                 row.extend([count(*latency_ns), count(*requests)]);
                 row
             }));
@@ -231,6 +237,17 @@ fn instance_cells(of: &AppInstance) -> [Cell; 5] {
     let PodNames { namespace, pod, container, workload } = &*of.pod;
     let app = Cell::Text(of.app.clone());
     [app, name(namespace), name(pod), name(container), name(workload)]
+}
+
+/// Whether requests had an objective to meet, and which.
+fn objective_cells(objective: Option<TailObjective>) -> [Cell; 3] {
+    let percent = objective.map(|objective| Cell::Real(objective.percent()));
+    let bound_ns = objective.map(|objective| count(objective.bound.0));
+    [
+        Cell::Truth(objective.is_some()),
+        percent.unwrap_or(Cell::Missing),
+        bound_ns.unwrap_or(Cell::Missing),
+    ]
 }
 
 fn app_row(app: &SummedApp) -> Row {
