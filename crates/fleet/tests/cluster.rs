@@ -52,6 +52,7 @@ fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
     the_token_expires(&mut server, &mut node, &agent);
 
     latency_is_that_of_the_pod_that_is_the_app(&server, &mut node, &agent);
+    a_silent_pod_puts_the_node_in_the_safe_state(&server, &mut node, &agent);
     a_runtime_reports_containers_before_the_server_does(&server, &mut node, &agent);
 
     server.accepts_the_job_for_cells();
@@ -111,11 +112,17 @@ fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAge
     let program = server.programs.lull.display();
     let rate = changes as f64 / took.as_secs_f64();
     eprintln!("{BUSY_PODS} pods and {rate:.1} changes a second, with {program}:");
+    let mut total = (0.0, 0.0);
     for (name, used) in after {
         let cpu_s = used.cpu_s - before.get(&name).map_or(0.0, |before| before.cpu_s);
         let share = 100.0 * cpu_s / took.as_secs_f64();
-        eprintln!("  {name}: {share:.1} % of a core, {:.1} MB resident", used.resident_mb);
+        total = (total.0 + share, total.1 + used.resident_mb);
+        eprintln!(
+            "  {name}: {share:.2} % of a core, {:.1} MB resident, of which {:.1} MB are its own",
+            used.resident_mb, used.own_mb
+        );
     }
+    eprintln!("  together: {:.2} % of a core, {:.1} MB resident", total.0, total.1);
     for number in PODS..BUSY_PODS {
         node.delete(server, &format!("web-{number}"));
     }
@@ -173,8 +180,9 @@ fn the_server_restarts(server: &mut Server, node: &mut Node, agent: &RunningAgen
 fn the_server_is_away(server: &mut Server, node: &mut Node, agent: &RunningAgent) {
     server.stop();
     agent.wait_until_said("the 151 pods that are known stay");
-    // Epochs of two seconds in which the agent decides without a server.
-    agent.wait_for_epochs(20);
+    // Epochs of two seconds in which the agent decides without a server: a minute, if there is
+    // time.
+    agent.wait_for_epochs(if is_long() { 30 } else { 20 });
     assert_eq!(agent.present(), 151);
     // What ends meanwhile is seen by its processes.
     for number in 0..5 {
@@ -191,9 +199,9 @@ fn the_server_is_away(server: &mut Server, node: &mut Node, agent: &RunningAgent
 }
 
 /// A server that no longer answers while its connections stay, as behind a partition of the
-/// network. It takes up to 40 s until that is noticed, so only with `LULL_FLEET_PARTITION`.
+/// network. It takes up to 40 s until that is noticed.
 fn a_partition_separates_the_server(server: &Server, node: &mut Node, agent: &RunningAgent) {
-    if std::env::var_os("LULL_FLEET_PARTITION").is_none() {
+    if !is_long() {
         return;
     }
     server.freeze(true);
@@ -205,6 +213,11 @@ fn a_partition_separates_the_server(server: &Server, node: &mut Node, agent: &Ru
     node.delete(server, "new-0");
     node.create(server, "new-0", &json!({}));
     agent.wait_for_present(151);
+}
+
+/// Whether losses of the API server may take their time.
+fn is_long() -> bool {
+    std::env::var_os("LULL_FLEET_PARTITION").is_some()
 }
 
 fn the_token_expires(server: &mut Server, node: &mut Node, agent: &RunningAgent) {
@@ -246,6 +259,19 @@ fn latency_is_that_of_the_pod_that_is_the_app(
     });
     node.delete(server, "exported-a");
     agent.wait_until_said("pod default/exported-a is no longer managed");
+}
+
+/// A latency that nothing reports puts the node in the safe state, of which the pods have Events.
+fn a_silent_pod_puts_the_node_in_the_safe_state(
+    server: &Server,
+    node: &mut Node,
+    agent: &RunningAgent,
+) {
+    node.create(server, "silent", &json!({ "lull.dev/latency": "push" }));
+    agent.wait_until_said("pod default/silent is pushed-1");
+    server.wait_for_an_event("LullSafeState");
+    node.delete(server, "silent");
+    agent.wait_until_said("pod default/silent is no longer managed");
 }
 
 /// Containers as the runtime of the node reports them by NRI.

@@ -180,8 +180,8 @@ impl Discovered {
     }
 
     /// Reports what concerns workloads in an epoch.
-    fn report_epoch(&mut self, epoch: &Epoch) {
-        for entry in &epoch.entries {
+    fn report_epoch(&mut self, entries: &[Entry]) {
+        for entry in entries {
             match &entry.event {
                 Event::SafeBegins { cause } if !std::mem::replace(&mut self.is_safe, true) => {
                     let ids: Vec<u64> = self.placed.keys().copied().collect();
@@ -312,7 +312,7 @@ impl Session {
         let time = epoch.seen.time;
         let entry = |text| Entry { time, event: Event::Discovery { text } };
         epoch.entries.extend(std::mem::take(&mut discovered.entries).into_iter().map(entry));
-        discovered.report_epoch(epoch);
+        discovered.report_epoch(&epoch.entries);
     }
 
     /// How long the source of the discovery has been silent, as a metric.
@@ -326,19 +326,26 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lull_control::journal::Decision;
+    use lull_control::{ForeignChange, Got, Outcome, Reason, Scheduling, Setting};
     use lull_measure::Gauge;
     use std::os::fd::OwnedFd;
     use std::path::PathBuf;
+    use std::sync::mpsc::{Sender, channel};
 
-    /// Returns these findings once.
-    struct Found(Vec<Finding>);
+    /// Returns these findings once, and passes reports on.
+    struct Found(Vec<Finding>, Option<Sender<Report>>);
 
     impl Discovery for Found {
         fn poll(&mut self) -> Vec<Finding> {
             std::mem::take(&mut self.0)
         }
 
-        fn report(&mut self, _: Report) {}
+        fn report(&mut self, report: Report) {
+            if let Some(reports) = &self.1 {
+                reports.send(report).unwrap();
+            }
+        }
 
         fn silence(&self) -> Gauge<Nanos> {
             Ok(Nanos::ZERO)
@@ -363,7 +370,7 @@ mod tests {
     /// A discovery with so many berths that returns these findings.
     fn discovered(berths: usize, found: Vec<Finding>) -> Discovered {
         Discovered {
-            discovery: Box::new(Found(found)),
+            discovery: Box::new(Found(found, None)),
             templates: BTreeMap::from([(0, (0, Berths::new("pod", berths)))]),
             placed: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -400,7 +407,7 @@ mod tests {
         let other = Finding::Present(Workload { objectives, ..workload(1) });
         // The last one comes back, and one finds no berth before the first is gone.
         let found = [other, Finding::Gone(1), present(2), Finding::Gone(2), present(2), present(3)];
-        discovered.discovery = Box::new(Found(found.into()));
+        discovered.discovery = Box::new(Found(found.into(), None));
         assert_eq!(discovered.poll_arrivals().into_keys().collect::<Vec<_>>(), [AppId(1)]);
         assert!(discovered.placed.contains_key(&1), "it has its berth until the epoch ends");
         assert!(discovered.waiting.is_empty() && discovered.entries.is_empty());
@@ -408,5 +415,45 @@ mod tests {
         let placed: Vec<u64> = discovered.placed.keys().copied().collect();
         assert_eq!((placed, discovered.later.len()), (vec![2, 3], 0));
         assert!(discovered.waiting.is_empty());
+    }
+
+    #[test]
+    fn a_workload_hears_of_the_safe_state_and_of_its_own_knobs() {
+        let mut discovered = discovered(2, [1, 2].map(|id| Finding::Present(workload(id))).into());
+        discovered.poll();
+        let (reports, received) = channel();
+        discovered.discovery = Box::new(Found(Vec::new(), Some(reports)));
+        let classes = [Scheduling::Idle, Scheduling::Normal { nice: 0 }];
+        let [ours, found] = classes.map(|class| Setting::Scheduling(AppId(1), class));
+        let wanted = Setting::Scheduling(AppId(0), Scheduling::Idle);
+        let whom = "thread 7 of pod-2".to_owned();
+        let change = ForeignChange { knob: ours.knob(), ours, found, whom };
+        let got = Got::Refused { why: "no right".to_owned() };
+        let decision = Decision {
+            from: None,
+            reason: Reason::Start,
+            outcome: Outcome { wanted: wanted.clone(), got },
+            limit: None,
+            expected: None,
+        };
+        let safe = || Event::SafeBegins { cause: "no latency".to_owned() };
+        // A safe state that lasts is reported when it begins.
+        let foreign = Event::Foreign { change, yielded: true };
+        let events = [safe(), safe(), foreign, Event::Decision(decision), Event::SafeEnds, safe()];
+        let entries = events.map(|event| Entry { time: Nanos::ZERO, event });
+        discovered.report_epoch(&entries);
+        let report = |workload, kind, text: &str| Report { workload, kind, text: text.to_owned() };
+        let of_safe = [1, 2].map(|id| report(id, ReportKind::SafeState, "no latency"));
+        let refused = format!("{wanted} was refused: no right");
+        let own = [
+            report(
+                2,
+                ReportKind::ForeignWriter,
+                "thread 7 of pod-2 was changed by another program",
+            ),
+            report(1, ReportKind::KnobRefused, &refused),
+        ];
+        let expected = [&of_safe[..], &own, &of_safe].concat();
+        assert_eq!(received.try_iter().collect::<Vec<_>>(), expected);
     }
 }

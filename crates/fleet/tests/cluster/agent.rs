@@ -31,6 +31,8 @@ pub(crate) struct RunningAgent {
 pub(crate) struct Usage {
     pub(crate) cpu_s: f64,
     pub(crate) resident_mb: f64,
+    /// Of these, what is of no file: the rest are pages of the program, which processes share.
+    pub(crate) own_mb: f64,
 }
 
 impl Usage {
@@ -41,10 +43,14 @@ impl Usage {
         let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
         let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
         let status = file("status")?;
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-        let resident_kb: f64 = resident.split_whitespace().next()?.parse().ok()?;
+        let megabytes = |name: &str| {
+            let size = status.lines().find_map(|line| line.strip_prefix(name))?;
+            let kb: f64 = size.split_whitespace().next()?.parse().ok()?;
+            Some(kb / 1e3)
+        };
         let cpu_s = (ticks(11)? + ticks(12)?) / 100.0;
-        Some((file("comm")?.trim().to_owned(), Self { cpu_s, resident_mb: resident_kb / 1e3 }))
+        let (resident_mb, own_mb) = (megabytes("VmRSS:")?, megabytes("RssAnon:")?);
+        Some((file("comm")?.trim().to_owned(), Self { cpu_s, resident_mb, own_mb }))
     }
 }
 
@@ -218,7 +224,7 @@ impl RunningAgent {
 
     /// What the processes of the agent have used, in words.
     pub(crate) fn costs(&self) -> String {
-        let all = self.usage().into_iter().map(|(name, Usage { cpu_s, resident_mb })| {
+        let all = self.usage().into_iter().map(|(name, Usage { cpu_s, resident_mb, .. })| {
             format!("{name} used {cpu_s:.2} s and has {resident_mb:.1} MB")
         });
         let run_s = self.begun.elapsed().as_secs_f64();
