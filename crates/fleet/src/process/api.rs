@@ -32,6 +32,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the C library reads to resolve a name.
 const RESOLVER_FILES: [&str; 5] =
     ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"];
+/// Pods of one answer to a list. A pod has some ten kilobytes of JSON, so that an answer with all
+/// pods of a node would be most of the memory of this process.
+const PAGE: u32 = 50;
 /// The port of name servers, for long answers.
 const NAME_SERVER_PORT: u16 = 53;
 /// Who reports, in Events.
@@ -117,6 +120,7 @@ pub(super) fn rights_of(config: &Config) -> ClientRights {
 pub(super) fn watch(client: &Client, node: &str, throttle: &Throttle) -> Changes {
     let patience = || PatientBackoff::new(throttle.clone());
     let of_node = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+    let of_node = of_node.page_size(PAGE);
     let pods = watcher(Api::<Pod>::all(client.clone()), of_node).backoff(patience());
     let rules = Api::<LatencyObjective>::all(client.clone());
     let rules = watcher(rules, watcher::Config::default()).backoff(patience());
