@@ -53,8 +53,10 @@ most = 5
         std::fs::write(&config, text).unwrap();
         let log = place.join("agent.log");
         let output = File::create(&log).unwrap();
-        let mut command = Command::new(&server.lull);
-        command.arg("run").arg(&config).stdin(Stdio::null());
+        // As the chart starts it: root with these capabilities, and no way to more.
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", &capabilities_of_chart(), "--no-new-privs"]);
+        command.arg(&server.lull).arg("run").arg(&config).stdin(Stdio::null());
         command.env_remove("KUBERNETES_SERVICE_HOST").env("NODE_NAME", node::NAME);
         command.env("KUBECONFIG", &server.kubeconfig);
         command.stdout(output.try_clone().unwrap()).stderr(output);
@@ -77,6 +79,18 @@ most = 5
         let status = self.process.0.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.log());
     }
+}
+
+/// The capabilities that the chart gives to an agent that steers, as `setpriv` takes them.
+fn capabilities_of_chart() -> String {
+    let values = include_str!("../../../../packaging/helm/lull/values.yaml");
+    let each = |key: &str| {
+        let (_, rest) = values.split_once(&format!("\n  {key}: [")).unwrap();
+        let (names, _) = rest.split_once(']').unwrap();
+        names.split(", ").map(|name| format!(",+{}", name.to_lowercase()))
+    };
+    let all = ["reading", "steering"].into_iter().flat_map(each);
+    all.fold("-all".to_owned(), |all, one| all + &one)
 }
 
 impl Drop for SteeringAgent {
