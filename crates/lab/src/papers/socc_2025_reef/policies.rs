@@ -221,16 +221,23 @@ fn promised(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, 
     rows.extend(promise_rows("PSLO", &model, &pslo, &reef, [-51.47, 31.17]));
     let printed = [29.39, 2.99, -42.20, -56.33, 118.0, 199.0];
     rows.extend(like_for_like("PSLO", &pslo, &reef, printed));
-    let machine: [(&str, f64, Value); 2] =
-        [("power", -18.08, watts), ("CPU frequency", -66.09, hertz)];
-    for (what, printed, value) in machine {
-        let row = format!("{what}, PSLO+REEF against PSLO");
-        rows.push(Row::change(row, "%", printed, reef.change_percent(&pslo, value)).because(OURS));
-    }
+    rows.extend(machine_rows("PSLO+REEF against PSLO", &pslo, &reef, [-18.08, -66.09]));
     let limited = bench.cell(&in_cgroups(&model), "reef", &short_rounds("pslo"))?;
     let printed = [19.68, -5.2, -28.06, -18.03, 76.15, 55.30];
-    rows.extend(changes("PSLO+REEF+Cgroup(cpu) against PSLO", &pslo, &limited, printed));
+    let which = "PSLO+REEF+Cgroup(cpu) against PSLO";
+    rows.extend(changes(which, &pslo, &limited, printed));
+    rows.extend(machine_rows(which, &pslo, &limited, [-18.53, -67.54]));
     Ok(rows)
+}
+
+/// Power and CPU frequency of one over those of another.
+fn machine_rows(which: &str, alone: &GateCell, reef: &GateCell, printed: [f64; 2]) -> Vec<Row> {
+    let figures: [(&str, Value); 2] = [("power", watts), ("CPU frequency", hertz)];
+    let rows = figures.into_iter().zip(printed).map(|((what, value), printed)| {
+        let row = format!("{what}, {which}");
+        Row::change(row, "%", printed, reef.change_percent(alone, value)).because(OURS)
+    });
+    rows.collect()
 }
 
 /// Reads one value of a simulated run.
@@ -265,23 +272,30 @@ fn changes(which: &str, alone: &GateCell, reef: &GateCell, printed: [f64; 6]) ->
 
 /// Whether promises are kept, by a policy alone and under REEF.
 fn promise_rows(
-    name: &'static str,
+    name: &str,
     model: &OversubscribedModel,
     alone: &GateCell,
     reef: &GateCell,
-    [promised, best]: [f64; 2],
+    printed: [f64; 2],
 ) -> Vec<Row> {
     let held = |text: String, ours| Row::held(text, "1", "kept", ours, AtMost(1.0));
-    let change = |what: &str, printed, value: fn(&GatedTotals) -> f64| {
-        let row = format!("{what} throughput, {name}+REEF against {name}");
-        Row::change(row, "%", printed, reef.change_percent(alone, value)).because(OURS)
-    };
-    vec![
+    let mut rows = vec![
         held(format!("worst compliance, {name}"), alone.mean(worst(model))),
         held(format!("worst compliance, {name}+REEF"), reef.mean(worst(model))),
-        change("promised connections'", promised, promised_per_s),
-        change("best-effort", best, best_effort),
-    ]
+    ];
+    rows.extend(throughput_rows(&format!("{name}+REEF against {name}"), alone, reef, printed));
+    rows
+}
+
+/// Throughput of connections with objectives and of best effort over that of another.
+fn throughput_rows(which: &str, alone: &GateCell, reef: &GateCell, printed: [f64; 2]) -> Vec<Row> {
+    let figures: [(&str, Value); 2] =
+        [("promised connections'", promised_per_s), ("best-effort", best_effort)];
+    let rows = figures.into_iter().zip(printed).map(|((what, value), printed)| {
+        let row = format!("{what} throughput, {which}");
+        Row::change(row, "%", printed, reef.change_percent(alone, value)).because(OURS)
+    });
+    rows.collect()
 }
 
 /// 16 connections with a disengagement ratio of 0.1 %, 496 best effort: Fig. 16.
@@ -301,5 +315,9 @@ fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
     let limited = bench.cell(&in_cgroups(&model), "reef", &short_rounds("utslo"))?;
     let printed = [29.39, 3.41, -20.00, -29.08, 57.22, 77.11];
     rows.extend(changes("UTSLO+REEF+Cgroup(cpu) against UTSLO", &utslo, &limited, printed));
+    let alone = bench.cell(&in_cgroups(&self_serving(&model)), "utslo", &without_cap(&model))?;
+    // The users' change is 2.21 K to 1.10 K queries per second.
+    let which = "UTSLO+REEF against UTSLO, both with Cgroup(cpu)";
+    rows.extend(throughput_rows(which, &alone, &limited, [-50.2, 9.26]));
     Ok(rows)
 }
