@@ -13,6 +13,7 @@ mod cells;
 mod demo;
 mod dispatch;
 mod exec;
+mod lab;
 mod lists;
 mod load;
 mod records;
@@ -31,6 +32,7 @@ pub(crate) use dispatch::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use exec::{
     AttachArgs, ExecArgs, ExecMode, ExecWake, GateAction, GateArgs, GateCommandArgs,
 };
+pub(crate) use lab::LabRunArgs;
 pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use records::{
@@ -333,7 +335,8 @@ pub(crate) struct LabArgs {
 pub(crate) enum LabAction {
     /// List the experiments
     List(ListArgs),
-    /// Run one experiment on several seeds; exit status 1 if a held row misses its tolerance
+    /// Run one experiment, or all, on several seeds; exit status 1 if a held row misses its
+    /// tolerance
     Run(LabRunArgs),
     /// Print the papers' claims with our figures, verdicts and reasons
     Claims(LabClaimsArgs),
@@ -351,34 +354,6 @@ pub(crate) enum LabAction {
     Trace(TraceArgs),
     /// Find gains of EETL's controller from step responses of the simulated plant
     TunePid(TunePidArgs),
-}
-
-/// `lull lab run`.
-#[derive(Debug, Args)]
-pub(crate) struct LabRunArgs {
-    /// Its name in `lull lab list`
-    pub(crate) name: String,
-    /// First seed; seeds on which a parameter was calibrated are skipped
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Independent values that a verdict needs, which is the most seeds that are run: an
-    /// experiment with replications of its own needs fewer [default: 5, with --quick 1]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) seeds: Option<u64>,
-    /// Shorten runs, to check that the experiment works; rows may then miss their tolerances
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Directory to write the figures of the first seed to, as SVG
-    #[arg(long, value_name = "DIR", conflicts_with = "cells")]
-    pub(crate) figures: Option<PathBuf>,
-    /// File of results to put the rows into, as crates/lab/src/claims/results.csv
-    #[arg(long, value_name = "FILE", conflicts_with = "cells")]
-    pub(crate) save: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) cells: CellArgs,
-    /// Print JSON
-    #[arg(long, conflicts_with = "cells")]
-    pub(crate) json: bool,
 }
 
 /// `lull lab claims`.

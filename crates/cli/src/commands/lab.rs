@@ -28,13 +28,42 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
 /// Independent values that a verdict needs, if the user states no number.
 const VALUES: u64 = 5;
 
-/// Runs one experiment and prints its table.
+/// Runs one experiment or all of them, and prints their tables.
 pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
-    let experiment = find(&args.name).map_err(|error| UsageError(error.to_string()))?;
+    let experiments = match &args.name {
+        Some(name) => vec![find(name).map_err(|error| UsageError(error.to_string()))?],
+        None => ALL.to_vec(),
+    };
     if let Some(directory) = &args.figures {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
     }
+    let (mut misses, mut all) = (0, [0; Verdict::ALL.len()]);
+    for experiment in experiments {
+        let Some(report) = measure(experiment, args)? else { continue };
+        if let Some(path) = &args.save {
+            save(&report, path)?;
+        }
+        if let Some(directory) = &args.figures {
+            write_figures(&report, directory)?;
+        }
+        if args.json {
+            super::print_json(&report)?;
+        } else {
+            print(&report);
+        }
+        misses += report.misses();
+        all.iter_mut().zip(report.tally()).for_each(|(all, count)| *all += count);
+    }
+    if args.all {
+        println!("\n{} experiments: {}", ALL.len(), counts_text(all));
+    }
+    anyhow::ensure!(misses == 0 || args.quick, "{misses} of the held rows miss their tolerance");
+    Ok(())
+}
+
+/// Runs an experiment with a bar; `None` if only some of its cells are to be run.
+fn measure(experiment: &'static Experiment, args: &LabRunArgs) -> anyhow::Result<Option<Report>> {
     let bar = parts().with_message(experiment.name);
     let progress = Progress::new(|done, expected| {
         bar.set_length(expected);
@@ -43,25 +72,9 @@ pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
     let commit = lull_agent::COMMIT.to_owned();
     let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
     let values = args.seeds.unwrap_or(if args.quick { 1 } else { VALUES });
-    let Some(report) = report_of(experiment, setup, args, usize::try_from(values)?)? else {
-        bar.finish_and_clear();
-        return Ok(());
-    };
+    let report = report_of(experiment, setup, args, usize::try_from(values)?)?;
     bar.finish_and_clear();
-    if let Some(path) = &args.save {
-        save(&report, path)?;
-    }
-    if let Some(directory) = &args.figures {
-        write_figures(&report, directory)?;
-    }
-    if args.json {
-        super::print_json(&report)?;
-    } else {
-        print(&report);
-    }
-    let misses = report.misses();
-    anyhow::ensure!(misses == 0 || args.quick, "{misses} of the held rows miss their tolerance");
-    Ok(())
+    Ok(report)
 }
 
 /// The report of all seeds; `None` if only some cells are to be run.
@@ -118,10 +131,6 @@ fn print(report: &Report) {
     for remark in report.remarks() {
         println!("- {remark}");
     }
-    let tally = report.tally().into_iter().zip(Verdict::ALL);
-    let counts: Vec<_> = tally
-        .map(|(count, verdict)| format!("{count} {}", verdict.to_string().to_lowercase()))
-        .collect();
     let quick = if report.quick { "; a quick run, tolerances need not hold" } else { "" };
     let found_on = match report.found_on.as_slice() {
         [] => String::new(),
@@ -130,5 +139,13 @@ fn print(report: &Report) {
     let seeds: Vec<_> = report.seeds.iter().map(ToString::to_string).collect();
     let word = if seeds.len() == 1 { "seed" } else { "seeds" };
     let seeds = format!("{word} {}{found_on}, commit {}", seeds.join(", "), report.commit);
-    println!("\n{} ({seeds}){quick}", counts.join(", "));
+    println!("\n{} ({seeds}){quick}", counts_text(report.tally()));
+}
+
+/// How many rows have each verdict.
+fn counts_text(tally: [usize; Verdict::ALL.len()]) -> String {
+    let counts = tally.into_iter().zip(Verdict::ALL);
+    let counts =
+        counts.map(|(count, verdict)| format!("{count} {}", verdict.to_string().to_lowercase()));
+    counts.collect::<Vec<_>>().join(", ")
 }

@@ -53,6 +53,14 @@ fn the_list_names_every_experiment_and_a_slip_repeats_it() {
 }
 
 #[test]
+fn a_run_is_of_one_experiment_or_of_all() {
+    let scene = Scene::new();
+    scene.run(&["lab", "run"]).refused(2, "<NAME>");
+    scene.run(&["lab", "run", "--all", "theory"]).refused(2, "--all");
+    scene.run(&["lab", "run", "--all", "--parts", "parts"]).refused(2, "--parts");
+}
+
+#[test]
 fn a_quick_run_says_that_its_tolerances_need_not_hold() {
     let scene = Scene::new();
     let quick = scene.run(&["lab", "run", "theory", "--quick", "--seed", "7"]).well();

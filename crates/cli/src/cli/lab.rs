@@ -1,0 +1,37 @@
+//! Arguments of `lull lab run`.
+
+use super::CellArgs;
+use clap::Args;
+use std::path::PathBuf;
+
+/// `lull lab run`.
+#[derive(Debug, Args)]
+pub(crate) struct LabRunArgs {
+    /// Its name in `lull lab list`
+    #[arg(required_unless_present = "all")]
+    pub(crate) name: Option<String>,
+    /// Run all experiments, one after the other
+    #[arg(long, conflicts_with_all = ["name", "parts", "json"])]
+    pub(crate) all: bool,
+    /// First seed; seeds on which a parameter was calibrated are skipped
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Independent values that a verdict needs, which is the most seeds that are run: an
+    /// experiment with replications of its own needs fewer [default: 5, with --quick 1]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seeds: Option<u64>,
+    /// Shorten runs, to check that the experiment works; rows may then miss their tolerances
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Directory to write the figures of the first seed to, as SVG
+    #[arg(long, value_name = "DIR", conflicts_with = "cells")]
+    pub(crate) figures: Option<PathBuf>,
+    /// File of results to put the rows into, as crates/lab/src/claims/results.csv
+    #[arg(long, value_name = "FILE", conflicts_with = "cells")]
+    pub(crate) save: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) cells: CellArgs,
+    /// Print JSON
+    #[arg(long, conflicts_with = "cells")]
+    pub(crate) json: bool,
+}
