@@ -186,6 +186,7 @@ pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
         let tally = tally(calibrated(), results);
         let _ = writeln!(page, "Of these, {} are calibrated: {tally}.", calibrated().count());
     }
+    let _ = writeln!(page, "{}", held_out_text(all(), results));
     for paper in papers {
         add_paper(&mut page, paper, results);
     }
@@ -193,10 +194,24 @@ pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
     page
 }
 
+/// The share of the answered claims to whose rows no parameter was set, and their findings.
+fn held_out_text<'c>(
+    claims: impl Iterator<Item = &'c Claim> + Clone,
+    results: &[MeasuredRow],
+) -> String {
+    let answered = claims.filter(|claim| claim.row.is_some());
+    let held_out = answered.clone().filter(|claim| !claim.is_calibrated());
+    let (count, of) = (held_out.clone().count(), answered.count());
+    let findings =
+        if count == 0 { String::new() } else { format!(": {}", tally(held_out, results)) };
+    format!("Held out, no parameter being set to them: {count} of the {of} with a row{findings}.")
+}
+
 fn add_paper(page: &mut String, paper: &PaperClaims, results: &[MeasuredRow]) {
     // Writing to a string cannot fail.
     let _ = writeln!(page, "\n## {}\n", paper.paper);
-    let _ = writeln!(page, "{}.\n", tally(paper.claim.iter(), results));
+    let _ = writeln!(page, "{}.", tally(paper.claim.iter(), results));
+    let _ = writeln!(page, "{}\n", held_out_text(paper.claim.iter(), results));
     let _ = writeln!(page, "| | {} |\n|{}", HEADER.join(" | "), "---|".repeat(HEADER.len() + 1));
     for (claim, number) in paper.claim.iter().zip(1..) {
         let cells = cells(claim, results).join(" | ").replace('\n', " ");
@@ -295,6 +310,11 @@ mod tests {
             let page = page(&[paper], &rows);
             assert_eq!(page.contains("seeds 1 2 3 4 5, calibrated |"), is_calibrated, "{page}");
             assert_eq!(page.contains("Of these, 1 are calibrated: 1 pass."), is_calibrated);
+            let held_out = match is_calibrated {
+                true => "to them: 0 of the 1 with a row.",
+                false => "to them: 1 of the 1 with a row: 1 pass.",
+            };
+            assert!(page.contains(held_out), "{page}");
         }
     }
 
