@@ -91,7 +91,7 @@ pub use crate::governor::Governor;
 pub(crate) use check::check_idle;
 pub use dispatching::{BeatRecord, DispatchCounts};
 pub(crate) use event_loops::check_cost;
-pub use event_loops::{EventLoops, PingPong, Stack, Traffic};
+pub use event_loops::{EventLoops, Merge, PingPong, Stack, Traffic};
 pub use gated_totals::{ClassTotals, CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
 pub use load::LoadStep;
 pub use loops::{EventLoopTotals, InterruptRecord};

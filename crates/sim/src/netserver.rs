@@ -32,7 +32,8 @@ mod model;
 
 pub use crate::governor::Governor;
 pub use crate::machine::{
-    EventLoopTotals, InterruptRecord, MachinePlant, MachineSimulation, PingPong, Stack, Traffic,
+    EventLoopTotals, InterruptRecord, MachinePlant, MachineSimulation, Merge, PingPong, Stack,
+    Traffic,
 };
 pub use crate::moderation::Moderation;
 pub use model::{AppModel, NetServerModel, NicModel, PackagePower};

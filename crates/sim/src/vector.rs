@@ -173,13 +173,33 @@ impl<P> Vector<P> {
     /// round.
     #[inline]
     pub(crate) fn end_round(&mut self, now_ns: u64, cleans: bool) -> bool {
-        if !self.ring.is_empty() || (self.sent > 0 && cleans) {
+        if self.has_work(cleans) {
             return true;
         }
+        self.unmask(now_ns);
+        false
+    }
+
+    /// Whether packets wait for a round; `cleans` is whether sent ones do.
+    #[inline]
+    fn has_work(&self, cleans: bool) -> bool {
+        !self.ring.is_empty() || (self.sent > 0 && cleans)
+    }
+
+    /// Ends polling whatever waits, which interrupts again.
+    pub(crate) fn end_polling(&mut self, now_ns: u64, cleans: bool) {
+        self.unmask(now_ns);
+        if self.has_work(cleans) {
+            self.arm(now_ns);
+        }
+    }
+
+    /// The moderator looks at what polling received and sent, and the vector may interrupt.
+    #[inline]
+    fn unmask(&mut self, now_ns: u64) {
         self.moderator.update(now_ns, self.rx, self.tx);
         (self.rx, self.tx) = (PacketCounts::NONE, PacketCounts::NONE);
         self.masked = false;
-        false
     }
 }
 
@@ -190,6 +210,24 @@ mod tests {
 
     fn vector() -> Vector<u32> {
         Vector::new(Moderation::Fixed(Nanos(1000)))
+    }
+
+    #[test]
+    fn packets_that_wait_when_polling_ends_interrupt_after_the_delay() {
+        let mut vector = vector();
+        vector.receive(7, 100);
+        vector.arm(50);
+        vector.interrupt(50);
+        assert_eq!(vector.begin_round(64).received, 1);
+        assert_eq!(vector.take_received(), Some(7));
+        vector.receive(8, 100);
+        vector.end_polling(80, true);
+        assert_eq!(vector.due_ns(), 1050, "a delay after the last interrupt");
+        vector.interrupt(1050);
+        assert_eq!(vector.begin_round(64).received, 1);
+        assert_eq!(vector.take_received(), Some(8));
+        vector.end_polling(1080, true);
+        assert_eq!(vector.due_ns(), NEVER_NS, "nothing waits");
     }
 
     #[test]

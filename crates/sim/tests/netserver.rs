@@ -6,7 +6,7 @@ use lull_sim::machine::{
     Activity, LoadStep, MachineApp, MachineModel, MachinePlant, MachineSimulation,
 };
 use lull_sim::netserver::{
-    EventLoopTotals, Governor, Moderation, NetServerModel, PingPong, Traffic,
+    EventLoopTotals, Governor, Merge, Moderation, NetServerModel, PingPong, Traffic,
 };
 
 const GHZ: fn(u64) -> Hertz = |tenths| Hertz(tenths * 100_000_000);
@@ -297,12 +297,49 @@ fn a_ping_pong_goes_round_faster_without_a_delay_on_small_messages() {
         window: 44,
         network: Nanos::from_micros(5),
         turnaround: Nanos::from_micros(15),
+        mirrored: false,
         cycles_per_byte: 0.5,
     });
     let (fast, slow) = (run(&model, GHZ(29), 0), run(&model, GHZ(29), 100));
     assert!(fast.answered > 15_000, "{}", fast.answered);
     assert!(slow.answered < fast.answered, "{} {}", slow.answered, fast.answered);
     assert!(slow.answered > 8_000, "one delay a message at most: {}", slow.answered);
+}
+
+#[test]
+fn polling_that_ends_below_its_budget_interrupts_again_for_what_has_arrived() {
+    let mut model = model().at_rate(30_000.0);
+    let until_none = run(&model, GHZ(29), 0);
+    model.stack.ends_polling_below_budget = true;
+    let below = run(&model, GHZ(29), 0);
+    assert!(below.interrupts > until_none.interrupts, "{}", below.interrupts);
+    assert!(below.answered.abs_diff(until_none.answered) < 50, "{}", below.answered);
+}
+
+#[test]
+fn longer_delays_merge_more_frames_and_read_them_in_fewer_parts() {
+    let mut model = model();
+    model.stack.ends_polling_below_budget = true;
+    model.stack.merge = Some(Merge { frames: 45, cycles: 700.0 });
+    model.traffic = Traffic::PingPong(PingPong {
+        bytes: 512 * 1024,
+        segment: 1448,
+        window: 88,
+        network: Nanos::from_micros(5),
+        turnaround: Nanos::from_micros(15),
+        mirrored: true,
+        cycles_per_byte: 0.5,
+    });
+    let cycles = |model: &NetServerModel, delay_us| {
+        let totals = run(model, GHZ(29), delay_us);
+        assert!(totals.answered > 50, "{}", totals.answered);
+        totals.cycles / totals.answered as f64
+    };
+    let (at_once, merged) = (cycles(&model, 0), cycles(&model, 30));
+    assert!(merged < 0.8 * at_once, "{merged} {at_once}");
+    model.stack.merge = None;
+    let alone = cycles(&model, 0);
+    assert!(at_once < alone, "a frame costs less than a packet: {at_once} {alone}");
 }
 
 #[test]
@@ -316,6 +353,7 @@ fn a_client_that_answers_within_a_round_of_polling_is_served_after_it() {
         window: 44,
         network: Nanos::from_micros(1),
         turnaround: Nanos::ZERO,
+        mirrored: false,
         cycles_per_byte: 0.5,
     });
     let totals = run(&model, GHZ(12), 50);

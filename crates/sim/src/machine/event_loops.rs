@@ -50,6 +50,25 @@ pub struct Stack {
     pub sleep_cycles: f64,
     /// Memory time of a request, whatever the frequency.
     pub memory: Nanos,
+    /// Whether a round of fewer packets than the card's budget ends polling (Linux's NAPI), so
+    /// that those that have arrived meanwhile interrupt again. By default the core polls until
+    /// there are none.
+    #[serde(default)]
+    pub ends_polling_below_budget: bool,
+    /// How frames of one message are merged (Linux: GRO and TSO); each passes alone if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merge: Option<Merge>,
+}
+
+/// How the stack merges frames of one message into packets: those that a round of polling
+/// receives, and those of a reply. Only a ping-pong has messages of more than one frame.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Merge {
+    /// Frames of a packet, at most.
+    pub frames: u32,
+    /// Cycles of each received frame, besides those of its packet.
+    pub cycles: f64,
 }
 
 /// The clients of event loops.
@@ -86,6 +105,11 @@ pub struct PingPong {
     /// Time of the client between the last frame of a reply and the first of
     /// the next message.
     pub turnaround: Nanos,
+    /// Whether the client is such a server, too: its next message begins as long after the
+    /// first frame of a reply as the server's reply began after the first frame of the message.
+    /// The turn-around is then that of the first message only.
+    #[serde(default)]
+    pub mirrored: bool,
     /// Cycles of the server for each byte that it reads or writes.
     pub cycles_per_byte: f64,
 }
@@ -113,6 +137,10 @@ impl Stack {
             (self.sleep_cycles, "sleep-cycles"),
         ] {
             at_least_0(cycles, &format!("{key}{name}"))?;
+        }
+        if let Some(merge) = self.merge {
+            above_0(f64::from(merge.frames), &format!("{key}merge.frames"))?;
+            at_least_0(merge.cycles, &format!("{key}merge.cycles"))?;
         }
         above_0(f64::from(self.events), &format!("{key}events"))
     }

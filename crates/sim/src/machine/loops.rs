@@ -7,7 +7,8 @@
 //! thread, which fetches the ready requests (`epoll_wait`), serves them and goes back to sleep.
 //! Every step costs cycles: a longer delay saves cycles by batching, and a lower frequency makes
 //! each step longer. A second stack serves requests where packets are received, without threads,
-//! as a specialised OS does.
+//! as a specialised OS does. Instead of open-loop requests one client may exchange messages of
+//! many frames, which the stack may merge into packets (GRO, TSO).
 //!
 //! Frequencies, governors, idle states, power and what a policy may set are those of every
 //! machine. Cores meet only where something concerns all of them, such as a sample of the
@@ -17,6 +18,7 @@
 mod client;
 mod core;
 mod log;
+mod step;
 
 pub use log::InterruptRecord;
 

@@ -1,7 +1,7 @@
 //! The traffic of one core: a share of many connections, or one connection that
 //! exchanges large messages.
 
-use crate::machine::event_loops::{EventLoops, PingPong, Traffic};
+use crate::machine::event_loops::{EventLoops, Merge, PingPong, Stack, Traffic};
 use crate::order::NEVER_NS;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use rand::RngExt;
@@ -15,9 +15,14 @@ pub(super) enum WireEvent {
     Nothing,
     /// A request of one frame.
     Request,
-    /// A frame of a message, or an acknowledgement.
+    /// A frame of a message.
     Frame,
+    /// An acknowledgement of frames of a reply.
+    Acknowledgement,
 }
+
+/// Frames without acknowledgement that a client which merges none acknowledges.
+const FRAMES_AN_ACKNOWLEDGEMENT: u32 = 2;
 
 /// What a frame is to the socket that it reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,13 +70,26 @@ pub(super) struct PingPongState {
     unsent: u32,
     /// Frames of the message that reached the server's socket.
     through: u32,
+    /// Those of them that its thread has not read.
+    unread: u32,
     /// When the last frame was or will be on the wire.
     wire_ns: u64,
     /// Acknowledgements on their way to the server's socket.
     acknowledgements: u32,
+    /// Those of them that have not reached the card.
+    unreceived: u32,
+    /// Frames that the client's next acknowledgement is for.
+    acknowledged_frames: u32,
+    /// Packets that the frames of the present message were merged into.
+    packets: u32,
+    /// Acknowledgements that the server owes for them.
+    owed: u32,
     /// Whether the server sends.
     replies: bool,
     began_ns: u64,
+    /// When the present reply began, and how long after the first frame of its message.
+    replied_ns: u64,
+    took_ns: u64,
 }
 
 impl CoreTraffic {
@@ -121,10 +139,32 @@ impl CoreTraffic {
                 open.schedule(now_ns);
                 WireEvent::Request
             }
-            Self::Paired(pair) => {
-                pair.coming.pop_front();
-                WireEvent::Frame
-            }
+            Self::Paired(pair) => pair.come(),
+        }
+    }
+
+    /// How the frames of this traffic are merged.
+    #[inline]
+    pub(super) fn merge_in(&self, stack: &Stack) -> Option<Merge> {
+        stack.merge.filter(|_| matches!(self, Self::Paired(_)))
+    }
+
+    /// Merges the frames that a round of polling receives. Returns the number of packets, with
+    /// acknowledgements, and the number of frames that were merged.
+    #[inline]
+    pub(super) fn receive(&mut self, frames: u32, merge: Option<Merge>) -> (u32, u32) {
+        match (self, merge) {
+            (Self::Paired(pair), Some(merge)) => pair.merge(frames, merge.frames),
+            _ => (frames, 0),
+        }
+    }
+
+    /// Takes the acknowledgements that the server owes for the packets it has received.
+    #[inline]
+    pub(super) fn take_owed(&mut self) -> u32 {
+        match self {
+            Self::Paired(pair) => std::mem::take(&mut pair.owed),
+            _ => 0,
         }
     }
 
@@ -154,13 +194,20 @@ impl CoreTraffic {
         }
     }
 
-    /// Cycles of a message besides those of a request.
+    /// Takes the frames that the thread has not read. Returns the cycles of reading them, and,
+    /// where the message is complete, of writing the reply.
     #[inline]
-    pub(super) fn message_cycles(&self) -> f64 {
+    pub(super) fn copy_cycles(&mut self, is_part: bool) -> f64 {
         match self {
-            Self::Paired(pair) => 2.0 * pair.config.bytes as f64 * pair.config.cycles_per_byte,
+            Self::Paired(pair) => pair.copy_cycles(is_part),
             _ => 0.0,
         }
+    }
+
+    /// Whether frames of a message wait for the thread.
+    #[inline]
+    pub(super) fn has_unread(&self) -> bool {
+        matches!(self, Self::Paired(pair) if pair.unread > 0)
     }
 
     /// Time of a latency that is not the server's.
@@ -213,10 +260,17 @@ impl PingPongState {
             coming: VecDeque::new(),
             unsent: 0,
             through: 0,
+            unread: 0,
             wire_ns: 0,
             acknowledgements: 0,
+            unreceived: 0,
+            acknowledged_frames: FRAMES_AN_ACKNOWLEDGEMENT,
+            packets: 0,
+            owed: 0,
             replies: false,
             began_ns: 0,
+            replied_ns: 0,
+            took_ns: 0,
         };
         pair.message(config.turnaround.0);
         pair
@@ -247,40 +301,85 @@ impl PingPongState {
         }
     }
 
-    /// The server writes a reply.
+    fn copy_cycles(&mut self, is_part: bool) -> f64 {
+        let bytes = self.config.bytes as f64;
+        let read = f64::from(std::mem::take(&mut self.unread)) * bytes / f64::from(self.frames);
+        let written = if is_part { 0.0 } else { bytes };
+        (read + written) * self.config.cycles_per_byte
+    }
+
+    /// The next frame or acknowledgement reaches the card. No frame of a message overtakes an
+    /// acknowledgement.
+    fn come(&mut self) -> WireEvent {
+        self.coming.pop_front();
+        if self.unreceived > 0 {
+            self.unreceived -= 1;
+            return WireEvent::Acknowledgement;
+        }
+        WireEvent::Frame
+    }
+
+    /// A round of polling receives frames, of which packets of at most `most` are made.
+    /// Acknowledgements come before the frames of a message and are not merged.
+    fn merge(&mut self, frames: u32, most: u32) -> (u32, u32) {
+        let merged = frames.saturating_sub(self.acknowledgements);
+        let packets = merged.div_ceil(most.max(1));
+        self.packets += packets;
+        self.owed += packets;
+        (frames - merged + packets, merged)
+    }
+
+    /// The server writes a reply. A client that merges frames acknowledges packets, of as many
+    /// frames as the server's had.
     fn answer(&mut self, now_ns: u64) -> u32 {
         (self.replies, self.through, self.unsent) = (true, 0, self.frames);
         self.wire_ns = now_ns;
+        (self.replied_ns, self.took_ns) = (now_ns, now_ns.saturating_sub(self.began_ns));
+        let merged = self.frames.checked_div(std::mem::take(&mut self.packets)).unwrap_or(0);
+        self.acknowledged_frames = merged.min(self.config.window).max(FRAMES_AN_ACKNOWLEDGEMENT);
         self.send_away(self.frames.min(self.config.window), now_ns)
     }
 
-    /// The server's frames leave, and one acknowledgement returns for every two.
+    /// The server's frames leave, and acknowledgements return.
     fn send_away(&mut self, most: u32, now_ns: u64) -> u32 {
         let count = most.min(self.unsent);
         for _ in 0..count {
             self.unsent -= 1;
             self.wire_ns = now_ns.max(self.wire_ns + self.on_wire_ns());
             let sent = self.frames - self.unsent;
-            if sent.is_multiple_of(2) && self.unsent > 0 {
+            if sent.is_multiple_of(self.acknowledged_frames) && self.unsent > 0 {
                 self.acknowledgements += 1;
+                self.unreceived += 1;
                 self.coming.push_back(self.wire_ns + 2 * self.config.network.0);
             }
         }
         if self.unsent == 0 && count > 0 {
-            let back_ns = 2 * self.config.network.0 + self.config.turnaround.0;
-            // Outstanding acknowledgements arrive before the next message.
-            self.message(self.wire_ns + back_ns);
+            self.message(self.next_message_ns());
         }
         count
+    }
+
+    /// When the first frame of the next message reaches the card: after the last frame of the
+    /// reply has reached the client, so that outstanding acknowledgements arrive before it.
+    fn next_message_ns(&self) -> u64 {
+        let (back_ns, turnaround_ns) = (2 * self.config.network.0, self.config.turnaround.0);
+        if !self.config.mirrored {
+            return self.wire_ns + back_ns + turnaround_ns;
+        }
+        let both_ways_ns = back_ns + 2 * self.on_wire_ns();
+        (self.replied_ns + self.took_ns + both_ways_ns).max(self.wire_ns + back_ns)
     }
 
     fn deliver(&mut self, now_ns: u64) -> Delivered {
         if self.acknowledgements > 0 {
             self.acknowledgements -= 1;
-            let more = if self.replies { self.send_away(2, now_ns) } else { 0 };
-            return Delivered::Part(more);
+            if !self.replies {
+                return Delivered::Part(0);
+            }
+            return Delivered::Part(self.send_away(self.acknowledged_frames, now_ns));
         }
         self.through += 1;
+        self.unread += 1;
         if self.through == self.frames {
             return Delivered::Message;
         }
@@ -334,7 +433,9 @@ mod tests {
         let network = Nanos::from_micros(5);
         let turnaround = Nanos::from_micros(10);
         let segment = 1448;
-        let config = PingPong { bytes, segment, window, network, turnaround, cycles_per_byte: 0.0 };
+        let (cycles_per_byte, mirrored) = (0.0, false);
+        let config =
+            PingPong { bytes, segment, window, network, turnaround, mirrored, cycles_per_byte };
         PingPongState::new(&config, 1230)
     }
 
@@ -384,5 +485,59 @@ mod tests {
         assert_eq!(large.answer(1_000_000), 10);
         assert_eq!(large.coming.len(), 5);
         assert!(large.replies);
+    }
+
+    #[test]
+    fn frames_of_a_message_are_merged_and_acknowledgements_are_not() {
+        let mut large = pair(64 * 1024, 100);
+        assert_eq!(large.merge(46, 20), (3, 46), "20, 20 and 6 frames");
+        assert_eq!(large.owed, 3);
+        play(&mut large, 0);
+        assert_eq!(large.answer(1_000_000), 46, "the window is wider than the reply");
+        assert_eq!(large.acknowledged_frames, 15, "as many frames as the server's packets had");
+        assert_eq!(large.acknowledgements, 3);
+        let kinds: Vec<_> = (0..4).map(|_| large.come()).collect();
+        let first = [WireEvent::Acknowledgement; 3];
+        assert_eq!((&kinds[..3], kinds[3]), (&first[..], WireEvent::Frame));
+        assert_eq!(large.merge(4, 20), (4, 1), "three acknowledgements and a frame");
+    }
+
+    #[test]
+    fn all_frames_of_a_message_are_read_once_and_the_reply_is_written() {
+        let mut large = pair(64 * 1024, 100);
+        large.config.cycles_per_byte = 0.5;
+        (0..20).for_each(|_| assert_eq!(large.deliver(0), Delivered::Part(0)));
+        let parts = large.copy_cycles(true);
+        assert_eq!(large.copy_cycles(true), 0.0, "they are read");
+        for _ in 0..26 {
+            large.deliver(0);
+        }
+        let both = parts + large.copy_cycles(false);
+        assert!((both - 2.0 * 0.5 * 65_536.0).abs() < 1e-6, "{both}");
+    }
+
+    #[test]
+    fn a_merged_reply_never_waits_for_an_acknowledgement_that_does_not_come() {
+        let mut large = pair(512 * 1024, 32);
+        let _ = large.merge(363, 363);
+        play(&mut large, 0);
+        let mut sent = large.answer(1_000_000);
+        assert_eq!(large.acknowledged_frames, 32, "no more than the window");
+        while large.replies && large.acknowledgements > 0 {
+            let Delivered::Part(more) = large.deliver(2_000_000) else { panic!("a message") };
+            sent += more;
+        }
+        assert_eq!(sent, 363);
+    }
+
+    #[test]
+    fn a_mirrored_client_takes_as_long_as_the_server() {
+        let mut small = pair(64, 10);
+        small.config.mirrored = true;
+        play(&mut small, 0);
+        let (began_ns, on_wire_ns) = (small.began_ns, small.on_wire_ns());
+        small.answer(began_ns + 40_000);
+        let replied_ns = began_ns + 40_000 + on_wire_ns + 5_000;
+        assert_eq!(small.coming.front(), Some(&(replied_ns + 40_000 + on_wire_ns + 5_000)));
     }
 }

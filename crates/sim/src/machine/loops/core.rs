@@ -7,6 +7,7 @@
 
 use super::client::{CoreTraffic, Delivered, WireEvent};
 use super::log::{InterruptLog, InterruptRecord};
+use super::step::{CoreActivity, LoopRequest, Step, StepKind};
 use crate::machine::app::AppState;
 use crate::machine::event_loops::EventLoops;
 use crate::machine::parts::Card;
@@ -20,50 +21,8 @@ use crate::vector::{Round, Vector, VectorTotals};
 use lull_measure::{Hertz, Nanos};
 use std::collections::VecDeque;
 
-/// A request on its way through the core.
-#[derive(Debug, Clone, Copy)]
-struct LoopRequest {
-    /// When it reached the card.
-    arrived_ns: u64,
-    /// Its work, relative to the mean.
-    work: f64,
-}
-
-/// A piece of work on the core.
-#[derive(Debug, Clone, Copy)]
-struct Step {
-    what: StepKind,
-    /// Cycles left when it (re)started.
-    cycles: f64,
-    /// Memory time left then.
-    memory_ns: f64,
-    /// When that was.
-    from_ns: u64,
-}
-
-/// What a step does. Polling is never interrupted; the rest is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StepKind {
-    /// A round of polling takes packets from the card.
-    Round,
-    /// The thread is woken.
-    Wake,
-    /// It fetches the ready requests (`epoll_wait`).
-    Ask,
-    /// It serves the first of these requests.
-    Serve,
-    /// It goes to sleep.
-    Sleep,
-}
-
-/// What the core does now.
-#[derive(Debug, Clone, Copy)]
-enum CoreActivity {
-    Idle,
-    /// Leaving an idle state, to interrupt at the end.
-    Leaving,
-    Working(Step),
-}
+/// An acknowledgement on the wire: headers with a time stamp.
+const ACKNOWLEDGEMENT_BYTES: u32 = 66;
 
 /// What a core steps with besides its own state.
 pub(super) struct Surroundings<'a> {
@@ -183,7 +142,9 @@ impl LoopCore {
 
     /// When the oldest unanswered request arrived.
     pub(super) fn oldest_ns(&self) -> Option<u64> {
-        let oldest = self.sockets.front().or_else(|| self.vector.ring().front());
+        // A part is the first there or none is.
+        let parts = usize::from(self.sockets.front().is_some_and(LoopRequest::is_part));
+        let oldest = self.sockets.get(parts).or_else(|| self.vector.ring().front());
         oldest.map(|request| request.arrived_ns)
     }
 
@@ -251,16 +212,16 @@ impl LoopCore {
     }
 
     fn arrive(&mut self, around: &mut Surroundings<'_>) {
-        let work = match self.client.come(self.now_ns) {
+        let (work, bytes) = match self.client.come(self.now_ns) {
             WireEvent::Nothing => return,
-            WireEvent::Frame => 0.0,
+            WireEvent::Frame => (0.0, around.card.request_bytes),
+            WireEvent::Acknowledgement => (0.0, ACKNOWLEDGEMENT_BYTES),
             WireEvent::Request => {
                 self.note_request(self.now_ns, around);
-                self.work.sample(&mut self.work_stream)
+                (self.work.sample(&mut self.work_stream), around.card.request_bytes)
             }
         };
-        let request = LoopRequest { arrived_ns: self.now_ns, work };
-        self.vector.receive(request, around.card.request_bytes);
+        self.vector.receive(LoopRequest { arrived_ns: self.now_ns, work }, bytes);
         self.vector.arm(self.now_ns);
     }
 
@@ -294,8 +255,12 @@ impl LoopCore {
     fn round(&mut self, before_cycles: f64, around: &Surroundings<'_>) {
         let Round { received, cleaned } = self.vector.begin_round(around.card.budget);
         let stack = &around.model.stack;
+        let merge = self.client.merge_in(stack);
+        let (packets, merged) = self.client.receive(received, merge);
+        let cleaned = merge.map_or(cleaned, |merge| cleaned.div_ceil(merge.frames));
         let mut cycles = before_cycles
-            + f64::from(received) * stack.rx_cycles
+            + f64::from(packets) * stack.rx_cycles
+            + f64::from(merged) * merge.map_or(0.0, |merge| merge.cycles)
             + f64::from(cleaned) * stack.tx_clean_cycles;
         let mut memory_ns = 0.0;
         if stack.run_to_completion {
@@ -330,6 +295,9 @@ impl LoopCore {
     }
 
     fn end_round(&mut self, step: Step, around: &mut Surroundings<'_>) {
+        let is_full = self.vector.round() >= around.card.budget;
+        let owed = self.client.take_owed();
+        self.vector.send(owed, ACKNOWLEDGEMENT_BYTES);
         if around.model.stack.run_to_completion {
             self.reply_to_round(step, around);
         } else {
@@ -338,11 +306,34 @@ impl LoopCore {
                     self.sockets.push_back(request);
                 }
             }
+            self.read_part(around);
         }
-        if self.vector.end_round(self.now_ns, around.card.tx_interrupts) {
+        let cleans = around.card.tx_interrupts;
+        if around.model.stack.ends_polling_below_budget && !is_full {
+            self.vector.end_polling(self.now_ns, cleans);
+            self.interrupt_or_resume(around);
+        } else if self.vector.end_round(self.now_ns, cleans) {
             self.round(0.0, around);
         } else {
             self.resume(around);
+        }
+    }
+
+    /// Polling has ended: an interrupt that is due comes before anything else runs.
+    fn interrupt_or_resume(&mut self, around: &mut Surroundings<'_>) {
+        if self.vector.due_ns() > self.now_ns {
+            self.resume(around);
+            return;
+        }
+        self.vector.interrupt(self.now_ns);
+        self.enter(around);
+    }
+
+    /// The thread reads a message while it arrives, where the stack merges its frames.
+    fn read_part(&mut self, around: &Surroundings<'_>) {
+        let merges = around.model.stack.merge.is_some();
+        if merges && self.sockets.is_empty() && self.client.has_unread() {
+            self.sockets.push_back(LoopRequest::PART);
         }
     }
 
@@ -410,15 +401,17 @@ impl LoopCore {
     }
 
     fn serve(&mut self, around: &Surroundings<'_>) {
-        let work = self.sockets.front().map_or(0.0, |request| request.work);
-        let extra = self.client.message_cycles();
-        let cycles = work * around.model.cycles + extra;
+        let next = self.sockets.front().copied().unwrap_or(LoopRequest::PART);
+        let cycles = next.work * around.model.cycles + self.client.copy_cycles(next.is_part());
         self.start(StepKind::Serve, cycles, around.model.stack.memory.0 as f64);
     }
 
     fn end_request(&mut self, around: &mut Surroundings<'_>) {
         if let Some(request) = self.sockets.pop_front() {
-            self.reply(request, self.now_ns, around);
+            match request.is_part() {
+                true => self.read_part(around),
+                false => self.reply(request, self.now_ns, around),
+            }
         }
         debug_assert!(self.batch > 0, "a request that ends is of the present batch");
         self.batch -= 1;
