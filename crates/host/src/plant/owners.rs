@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn claims_of_a_few_apps_are_taken_in_unless_another_app_has_a_process_of_them() {
-        let mut owners = Owners::default();
-        owners.of = BTreeMap::from([(process(1), 0), (process(2), 1), (process(3), 2)]);
+        let of = BTreeMap::from([(process(1), 0), (process(2), 1), (process(3), 2)]);
+        let mut owners = Owners { of, ..Owners::default() };
         assert!(owners.take_in(&[(0, vec![process(4)]), (1, vec![process(2), process(5)])]));
         let of =
             BTreeMap::from([(process(2), 1), (process(3), 2), (process(4), 0), (process(5), 1)]);
