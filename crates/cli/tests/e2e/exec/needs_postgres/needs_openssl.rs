@@ -17,7 +17,7 @@ impl Database {
 fn with_tls(scene: &Scene) -> Vec<String> {
     let (key, certificate) = certificate(scene);
     if is_root() {
-        std::os::unix::fs::chown(&key, Some(65534), Some(65534)).unwrap();
+        chown(&key, Some(65534), Some(65534)).unwrap();
     }
     let file = |name: &str, path: PathBuf| format!("ssl_{name}_file={}", path.display());
     vec!["ssl=on".to_owned(), file("key", key), file("cert", certificate)]
