@@ -10,7 +10,7 @@ use lull_control::{Observation, Plant, Reason, Rng};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::POLICIES;
 use lull_sim::machine::LoadStep;
-use lull_sim::netserver::{NetServerModel, NetServerPlant, Traffic};
+use lull_sim::netserver::{NetServerModel, Traffic};
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
 use rayon::prelude::*;
@@ -103,8 +103,7 @@ fn play(
         };
         *load = rates.iter().enumerate().map(step).collect();
     }
-    let plant = NetServerPlant::new(&model, app(&model, objective), setup.seed, 0);
-    let mut plant = plant.map_err(Failure::from)?;
+    let mut plant = model.plant(&app(&model, objective), setup.seed, 0)?;
     let keys = if name == "bayop" { pace.keys } else { "" };
     let keys: toml::Table = keys.parse().expect("a test reads the keys");
     let built = POLICIES.build(name, &keys, plant.machine(), plant.apps());
@@ -180,7 +179,7 @@ mod tests {
     fn the_keys_of_both_paces_are_those_of_the_policy() {
         let (scenario, _) = scenario();
         let model = scenario.linux();
-        let plant = NetServerPlant::new(&model, app(&model, OBJECTIVES[0]), 1, 0).unwrap();
+        let plant = model.plant(&app(&model, OBJECTIVES[0]), 1, 0).unwrap();
         for pace in [WHOLE, SHORT] {
             let keys: toml::Table = pace.keys.parse().unwrap();
             let built = POLICIES.build("bayop", &keys, plant.machine(), plant.apps());

@@ -7,7 +7,8 @@ use crate::prelude::*;
 use crate::server::Run;
 use lull_control::Rng;
 use lull_measure::Nanos;
-use lull_policies::search::{Method, Place};
+use lull_policies::search::{Method, Place, Reading};
+use lull_sim::ModelError;
 use lull_sim::netserver::{AppModel, NetServerModel};
 use lull_sim::stats::Failure;
 use rayon::prelude::*;
@@ -112,7 +113,7 @@ fn of_load(
     let (linux, _) = servers.next(None, hold).map_err(Failure::from)?;
     let bar = |over: f64| -> Result<Bar, LabError> {
         let objective = Objective { percentile: 99.0, bound_us: over * linux.p99_us };
-        let tried = |place: &Place, _: &mut Rng| {
+        let tried = |place: &Place, _: &mut Rng| -> Result<Reading, ModelError> {
             let (cell, latency) = servers.next(Some(place), trial.length)?;
             Ok(reading(&cell, &latency, objective))
         };

@@ -7,7 +7,7 @@ use lull_control::Rng;
 use lull_measure::{Latency, Nanos};
 use lull_policies::search::{Method, Place, Reading, Rules, Search, Space};
 use lull_sim::ModelError;
-use lull_sim::netserver::{NetServer, NetServerModel};
+use lull_sim::netserver::{MachineSimulation, NetServerModel};
 use rand::SeedableRng;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -110,7 +110,7 @@ pub(super) struct Stretches<'a> {
     rate_per_s: f64,
     run: Run,
     /// By setting; `None` leaves all to Linux.
-    servers: BTreeMap<Option<Place>, NetServer>,
+    servers: BTreeMap<Option<Place>, MachineSimulation>,
 }
 
 impl<'a> Stretches<'a> {
@@ -140,15 +140,15 @@ impl<'a> Stretches<'a> {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(free) => {
                 let (model, run) = (self.model.at_rate(self.rate_per_s), self.run);
-                let mut server = NetServer::new(&model, run.seed, run.replication)?;
-                setting.apply_to(&mut server);
+                let mut server = model.simulation(run.seed, run.replication)?;
+                setting.apply_to(&model, &mut server);
                 server.run_until(run.warmup);
                 free.insert(server)
             }
         };
         server.forget();
         server.run_until(server.now() + length);
-        let totals = server.totals();
+        let totals = server.event_loop_totals();
         let of = (usize::from(self.model.cores), self.run.percentile);
         let cell = Cell::from_totals(self.rate_per_s, setting, &totals, of);
         Ok((cell, totals.latency))
