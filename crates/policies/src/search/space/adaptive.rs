@@ -50,7 +50,7 @@ impl Space {
     }
 
     /// The coordinates of a place's modes: 1 for adaptive.
-    pub(super) fn modes(&self, place: &Place) -> impl Iterator<Item = f64> {
+    pub(super) fn modes<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = f64> + 'a {
         let pairs = self.dimensions.iter().zip(self.levels(place));
         let with_modes = pairs.filter(|(dimension, _)| dimension.has_adaptive());
         with_modes.map(|(_, level)| f64::from(level.is_adaptive()))
