@@ -23,6 +23,9 @@ fn pods_are_steered() {
     let is_alone = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     assert!(is_alone, "this guest has version 1 of cgroups as well");
     connect();
+    // As the unit of containerd does. Without a unit that delegates, systemd withdraws the
+    // controller `cpuset` from all cgroups.
+    run("systemd-run", &["--quiet", "--property=Delegate=yes", "sleep", "infinity"]);
     fs::create_dir_all(PLACE).unwrap();
     mount(DISK, PLACE, "ext4", MountFlags::RDONLY, None).unwrap();
     let mut test = Command::new(format!("{PLACE}/tests"));
@@ -41,7 +44,10 @@ fn pods_are_steered() {
 }
 
 /// Gives the network card its address; the kubelet takes that of the way outside for the node's.
+/// Makes the files of names, too, which containerd copies to pods.
 fn connect() {
+    fs::write("/etc/hosts", "127.0.0.1 localhost\n").unwrap();
+    fs::write("/etc/resolv.conf", "# There is no name server.\n").unwrap();
     run("ip", &["address", "add", GUEST, "dev", "eth0"]);
     run("ip", &["link", "set", "eth0", "up"]);
     run("ip", &["route", "add", "default", "via", OUTSIDE]);
