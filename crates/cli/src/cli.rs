@@ -123,7 +123,7 @@ pub(crate) enum Command {
     /// Run the agent on a config
     Run(RunArgs),
     /// Start a server under the on-call runtime: see its queries, gate its workers
-    Exec(ExecArgs),
+    Exec(Box<ExecArgs>),
     /// Watch and gate servers that another program starts, by a page in a directory
     Attach(Box<AttachArgs>),
     /// Watch a running server and report whether a concurrency limit is likely to help
