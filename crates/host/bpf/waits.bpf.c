@@ -13,8 +13,8 @@
  * on a core without clocks.
  *
  * Cores write to no line that another core writes to, but for the table of waiting threads and,
- * where histograms for each core would take too much memory, the histograms. sched_switch runs with interrupts disabled, so that plain additions to what a
- * core alone writes suffice.
+ * where histograms for each core would take too much memory, the histograms. sched_switch runs
+ * with interrupts disabled, so that plain additions to what a core alone writes suffice.
  *
  * Which processes belong to which app is in a table that crates/host/src/bpf/waits.rs writes.
  * A child belongs to its parent's app from its fork on. A process is taken off it when its first
@@ -33,45 +33,12 @@
  * (docs/decisions.md).
  */
 #include "histogram.h"
-
-#include <bpf/bpf_core_read.h>
+#include "run_queues.h"
 
 #define SLOT_BITS 14
 #define PROCESSES_MAX 16384
 /* 2^32 over the golden ratio, for Fibonacci hashing. */
 #define FIBONACCI 0x9e3779b9U
-
-/* The fields that are read of the kernel's struct; the loader replaces their offsets. */
-#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct thread_info {
-	__u32 cpu;
-};
-
-struct rq {
-	__u64 clock;
-};
-
-struct cfs_rq {
-	/* Exists with CONFIG_FAIR_GROUP_SCHED. */
-	struct rq *rq;
-	/* Exists with CONFIG_CFS_BANDWIDTH, under this name since Linux 5.19. */
-	__u64 throttled_clock_pelt_time;
-};
-
-struct sched_entity {
-	/* Exists with CONFIG_FAIR_GROUP_SCHED. */
-	struct cfs_rq *cfs_rq;
-};
-
-struct task_struct {
-	int pid;
-	int tgid;
-	struct thread_info thread_info;
-	struct sched_entity se;
-};
-
-#pragma clang attribute pop
 
 /* The app of each process, by the number of its thread group. */
 struct {
@@ -240,20 +207,6 @@ static __always_inline __u32 app_of(struct task_struct *task)
 	return found >> APP_SHIFT & APP_MASK;
 }
 
-/* The time by the clock of the run queue of a thread that is woken or switched. */
-static __always_inline __u64 time_of(struct task_struct *task)
-{
-	struct cfs_rq *cfs_rq = 0;
-	struct rq *rq = 0;
-
-	if (!bpf_core_field_exists(task->se.cfs_rq) || !bpf_core_field_exists(cfs_rq->rq) ||
-	    !bpf_core_field_exists(rq->clock))
-		return bpf_ktime_get_ns();
-	cfs_rq = task->se.cfs_rq;
-	rq = cfs_rq->rq;
-	return rq->clock;
-}
-
 /* The record of an app that a core writes. */
 static __always_inline struct app_record *record_on(__u32 number, __u32 app)
 {
@@ -286,20 +239,6 @@ static __always_inline struct app_on_core *app_on_core_of(__u32 number, __u32 ap
 static __always_inline void add(__u64 *sum, __u64 ns)
 {
 	WRITE_ONCE(*sum, *sum + ns);
-}
-
-/* For how long a thread's run queue was throttled, in ns, since the machine is up. */
-static __always_inline __u64 throttled_of(struct task_struct *task, __u64 *queue)
-{
-	struct cfs_rq *cfs_rq = 0;
-
-	*queue = 0;
-	if (!bpf_core_field_exists(task->se.cfs_rq) ||
-	    !bpf_core_field_exists(cfs_rq->throttled_clock_pelt_time))
-		return 0;
-	cfs_rq = task->se.cfs_rq;
-	*queue = (__u64)cfs_rq;
-	return cfs_rq->throttled_clock_pelt_time;
 }
 
 /* The clocks of a core for a thread of an app, with the part of what runs on it now. */

@@ -22,10 +22,10 @@
 //! thread sleeps until the next age that a dispatcher named; a request that stays
 //! below its threshold costs a begin and an end.
 //!
-//! It fails open. If the kernel refuses a core, a dispatcher panics or a request exceeds
-//! its time limit, the thread runs where the server's threads may run; dispatching never
-//! loses a request. At the end of its request a thread has the cores that it had before. The work that a thread has done is not measured; it is computed
-//! from the thread's time on each core type.
+//! It fails open. If the kernel refuses a core, a dispatcher panics or a request exceeds its
+//! time limit, the thread runs where the server's threads may run; dispatching never loses a
+//! request. At the end of its request a thread has the cores that it had before. The work that
+//! a thread has done is not measured; it is computed from the thread's time on each core type.
 
 mod own_cores;
 mod pool;

@@ -1,10 +1,10 @@
 //! The socket at which processes register themselves as apps.
 //!
-//! The protocol is [`lull_measure::register`]. Its lines are parsed by another process, which has
-//! no rights and returns typed requests (`parser.rs`). Any process may connect. Whether it may register follows
-//! from what the kernel reports of it (`peer.rs`): its user must match the template, and the
-//! process that has connected is the one that becomes an app. Nothing that it writes names
-//! another process, a class or a bound.
+//! The protocol is [`lull_measure::register`]. Its lines are parsed by another process, which
+//! has no rights and returns typed requests (`parser.rs`). Any process may connect. Whether it
+//! may register follows from what the kernel reports of it (`peer.rs`): its user must match the
+//! template, and the process that has connected is the one that becomes an app. Nothing that it
+//! writes names another process, a class or a bound.
 //!
 //! What a connection can cost is bounded. At most [`NEWCOMERS_MAX`] connections are not
 //! registered yet, at most [`NEWCOMERS_OF_USER_MAX`] of one user; each has `PATIENCE` to

@@ -1,9 +1,10 @@
 //! Program, arguments and user of every process, read once for all apps that go by them.
 //!
-//! A process can execute another program, and rewrite its command line. In its first [`YOUNG`] it
-//! is read at every listing, and twice a second where looks are more frequent. After that it is read at once where the kernel reports that it executes
-//! another program, and in a listing once in [`AGAIN`]. A search learns what has changed since it
-//! looked last, so that a look without news costs it nothing.
+//! A process can execute another program, and rewrite its command line. In its first [`YOUNG`]
+//! it is read at every listing, and twice a second where looks are more frequent. After that it
+//! is read at once where the kernel reports that it executes another program, and in a listing
+//! once in [`AGAIN`]. A search learns what has changed since it looked last, so that a look
+//! without news costs it nothing.
 
 use super::identity::Facts;
 use crate::Roots;

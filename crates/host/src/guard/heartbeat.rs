@@ -10,7 +10,7 @@
 //! are stopped.
 //!
 //! Work that was announced as long is waited for, unless the agent is stopped: a stopped process
-//! waits for no disk, whatever it did when the signal came.
+//! waits for no disk, whatever it did when the signal arrived.
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;

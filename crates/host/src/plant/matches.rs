@@ -24,7 +24,7 @@ const CUT_INTERVAL: Nanos = Nanos::from_secs(15);
 /// How far arrivals may be ahead of that: three at once.
 const CUT_AHEAD_MAX: Nanos = Nanos::from_secs(45);
 
-/// What tells when templates may find something else. Times are of `CLOCK_MONOTONIC`.
+/// When templates may find something else. Times are of `CLOCK_MONOTONIC`.
 #[derive(Debug)]
 pub(super) struct Matches {
     has_templates: bool,
