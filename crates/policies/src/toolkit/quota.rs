@@ -35,10 +35,10 @@
 //! seconds. For the second after a cut, in which the queue of before drains, nothing counts.
 //! Clients that send nothing have no marks, and do not keep the rate from growing.
 //!
-//! A rate that best effort does not use up says nothing, and stays as it is: if it fell with what is
-//! used, connections that send again after a pause would have 1.25 queries per second, and little
-//! more every second (measured: 128 of them did not finish their first queries in 30 s). Nor is it
-//! cut for late answers while best effort does nothing.
+//! A rate that best effort does not use up says nothing, and stays as it is: if it fell with what
+//! is used, connections that send again after a pause would have 1.25 queries per second, and
+//! little more every second (measured: 128 of them did not finish their first queries in 30 s).
+//! Nor is it cut for late answers while best effort does nothing.
 //!
 //! The rate grows while the mean marks are allowed ones; they are near 0.9 a at any rate that the
 //! server sustains, so that growing only well below a, as this loop once did, is never growing
