@@ -222,11 +222,12 @@ impl Ledger {
         let mut entries = Vec::new();
         let is_saved =
             |thread: &&LiveThread| thread.is_main() && self.held.knows(&key_of(**thread));
-        for main in threads.iter().filter(is_saved) {
+        let saved: Vec<&LiveThread> = threads.iter().filter(is_saved).collect();
+        let online = if saved.is_empty() { None } else { cpuset::online(&self.roots) };
+        for main in saved {
             let Some(now) = self.read(*main)? else { continue };
-            let online = cpuset::online(&self.roots);
             let allowed = cpuset::cores_of_process(&self.roots, main.pid);
-            let limits: Vec<_> = online.into_iter().chain(allowed).collect();
+            let limits: Vec<_> = online.iter().cloned().chain(allowed).collect();
             if let Some(line) = self.held.changed(*main, &now, &limits, &self.clock) {
                 entries.push(line);
                 entries.extend(self.own_of_others(*main, &limits)?);

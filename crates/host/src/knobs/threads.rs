@@ -94,7 +94,7 @@ impl<V: ThreadValue> ThreadKnob<V> {
         means: &mut Means<'_, S>,
     ) -> Result<(), KnobError> {
         let mut before = BTreeMap::<LiveThread, V>::new();
-        if let Err(error) = write_all(wanted, threads, means, &mut before) {
+        if let Err(error) = write_all(wanted, &self.set, threads, means, &mut before) {
             put_back(wanted, &before, means);
             return Err(error);
         }
@@ -201,8 +201,10 @@ fn put_back<V: ThreadValue, S: SaveOld>(
     }
 }
 
+/// Sets all threads, of which `known` are the values that Lull's last setting gave them.
 fn write_all<V: ThreadValue, S: SaveOld>(
     wanted: &V::Wanted,
+    known: &BTreeMap<LiveThread, V>,
     threads: &mut impl Threads,
     means: &mut Means<'_, S>,
     before: &mut BTreeMap<LiveThread, V>,
@@ -215,6 +217,12 @@ fn write_all<V: ThreadValue, S: SaveOld>(
             break;
         }
         let new: Vec<_> = values::<V>(&new).collect();
+        // One that another program has set since it was saved gets that back after the run.
+        let is_others = |(thread, found): &&(LiveThread, V)| {
+            known.get(thread) != Some(found) && V::aim(wanted, *found) != *found
+        };
+        let others: Vec<_> = new.iter().filter(is_others).map(|(thread, _)| *thread).collect();
+        means.save.changed_threads(&others)?;
         means.save.threads(&writes(wanted, &new))?;
         // Noted before any is written: the ledger says of all of them that they are set, and a
         // failed check is put back too.
@@ -313,30 +321,47 @@ mod tests {
         assert!(restoration.failed.is_empty() && restoration.left.is_empty(), "{restoration}");
     }
 
-    #[test]
-    fn a_process_that_pinned_itself_before_it_was_brought_under_gets_its_own_cores_back() {
+    /// A process is seen, pins itself, and is then brought under a setting by one of the two ways.
+    fn a_process_that_pins_itself_gets_its_own_cores_back(
+        bring_under: impl Fn(&mut ThreadKnob<Affinity>, &CoreSet, &mut Listed, &mut Means<'_, Ledger>),
+    ) {
         let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
         let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
         let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
         let mut victim = Command::new("sleep").arg("600").spawn().unwrap();
         let pid = victim.id().cast_signed();
-        let threads = threads_of(&roots, pid).unwrap();
+        let mut threads = Listed(threads_of(&roots, pid).unwrap());
         let all = sched::affinity_of(pid).unwrap();
         let first: CoreSet = all.iter().take(1).collect();
         let last: CoreSet = all.iter().next_back().into_iter().collect();
         // As a new process is when it is first seen; `set` does not have it yet.
-        ledger.record_threads(&threads).unwrap();
+        ledger.record_threads(&threads.0).unwrap();
         sched::set_affinity(pid, &last).unwrap();
-        let mut knob = ThreadKnob::<Affinity> { wanted: Some(first.clone()), ..Default::default() };
+        let mut knob = ThreadKnob::<Affinity>::default();
         let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
-        let is_foreign = knob.watch(&threads, &mut means).unwrap().is_some();
+        bring_under(&mut knob, &first, &mut threads, &mut means);
         let steered = sched::affinity_of(pid).unwrap();
         let restoration = ledger.restore();
         let after = sched::affinity_of(pid).unwrap();
         victim.kill().unwrap();
         victim.wait().unwrap();
-        assert!(!is_foreign, "it is new");
         assert!(restoration.failed.is_empty(), "{restoration}");
         assert_eq!((steered, after), (first, last));
+    }
+
+    #[test]
+    fn a_process_that_pinned_itself_before_its_app_was_set_gets_its_own_cores_back() {
+        a_process_that_pins_itself_gets_its_own_cores_back(|knob, first, threads, means| {
+            knob.set(first, threads, means).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_process_that_pinned_itself_before_it_was_brought_under_gets_its_own_cores_back() {
+        a_process_that_pins_itself_gets_its_own_cores_back(|knob, first, threads, means| {
+            knob.wanted = Some(first.clone());
+            let foreign = knob.watch(threads.list(), means).unwrap();
+            assert!(foreign.is_none(), "it is new");
+        });
     }
 }

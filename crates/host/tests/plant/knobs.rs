@@ -106,7 +106,10 @@ fn another_writer_can_be_overruled() {
     assert_eq!(scene.set(cores(one_core())).got, Got::Done);
     assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty());
     let _ = scene.plant.restore();
-    assert!(affinities(&app).iter().all(|found| *found == allowed()));
+    // Each thread gets back what its owner has given it last.
+    assert_eq!(affinity_of(app.pid()).unwrap(), CoreSet::from_iter([other]));
+    let others = affinities(&app).into_iter().filter(|found| *found == allowed());
+    assert_eq!(others.count(), affinities(&app).len() - 1);
 }
 
 #[test]
