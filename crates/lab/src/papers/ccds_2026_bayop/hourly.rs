@@ -114,8 +114,8 @@ impl Plan {
             ),
             format!(
                 "each hour {TRIALS} trials over every pair that can be set (216 if quick), then \
-                 the choice held; a trial has {TRIAL_REQUESTS} requests in the busiest hour, what is \
-                 held is judged on {HELD_OVER_TRIAL} times as many that come then"
+                 the choice held; a trial has {TRIAL_REQUESTS} requests in the busiest hour, what \
+                 is held is judged on {HELD_OVER_TRIAL} times as many that come then"
             ),
             "Co-PI: the best of 216 pairs at the nearest profiled rate, which fits the misses \
              reported"

@@ -133,6 +133,12 @@ impl Grid {
         (0..self.seeds as usize).map(of_seed).collect()
     }
 
+    /// Cores on the isentropic line at this many ways; the least if those have less entropy.
+    fn isentropic_or_least(&self, strategy: usize, ways: u32) -> Option<f64> {
+        let is_below = || self.at(strategy, CORES[0], ways).mean <= ISENTROPIC;
+        self.isentropic(strategy, ways).or_else(|| is_below().then_some(f64::from(CORES[0])))
+    }
+
     /// Cores on the isentropic line at this many ways.
     fn isentropic(&self, strategy: usize, ways: u32) -> Option<f64> {
         cores_for(ISENTROPIC, |cores| self.at(strategy, cores, ways).mean)
@@ -264,7 +270,8 @@ fn property_rows(grid: &Grid) -> Vec<Row> {
             Row::held(name, "", claim, rise(number), AtMost(0.02))
         })
         .collect();
-    let at_8 = |strategy| grid.number(strategy).and_then(|number| grid.isentropic(number, 8));
+    let at_8 =
+        |strategy| grid.number(strategy).and_then(|number| grid.isentropic_or_least(number, 8));
     for (theirs, paper) in [(UNMANAGED, 2.0), (PARTIES, 1.0), (CLITE, 1.0)] {
         let (Some(more), Some(less)) = (at_8(theirs), at_8(ARQ_PRIORITY)) else { continue };
         let name = format!("8 ways, E_S = {ISENTROPIC}: ARQ, LC first saves over {}", theirs.name);
