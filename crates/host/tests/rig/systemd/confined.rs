@@ -70,4 +70,5 @@ pub(super) fn by_a_profile() {
     systemctl(&["stop", "confined"]);
     remove_unit("confined.service");
     run("apparmor_parser", &["--remove", PROFILE]);
+    fs::remove_dir_all(PAGE).unwrap();
 }
