@@ -94,7 +94,7 @@ impl<V: ThreadValue> ThreadKnob<V> {
         means: &mut Means<'_, S>,
     ) -> Result<(), KnobError> {
         let mut before = BTreeMap::<LiveThread, V>::new();
-        if let Err(error) = write_all(wanted, &self.set, threads, means, &mut before) {
+        if let Err(error) = write_all(wanted, self.wanted.as_ref(), threads, means, &mut before) {
             put_back(wanted, &before, means);
             return Err(error);
         }
@@ -201,10 +201,10 @@ fn put_back<V: ThreadValue, S: SaveOld>(
     }
 }
 
-/// Sets all threads, of which `known` are the values that Lull's last setting gave them.
+/// Sets all threads, of which Lull wanted `last` before.
 fn write_all<V: ThreadValue, S: SaveOld>(
     wanted: &V::Wanted,
-    known: &BTreeMap<LiveThread, V>,
+    last: Option<&V::Wanted>,
     threads: &mut impl Threads,
     means: &mut Means<'_, S>,
     before: &mut BTreeMap<LiveThread, V>,
@@ -218,8 +218,9 @@ fn write_all<V: ThreadValue, S: SaveOld>(
         }
         let new: Vec<_> = values::<V>(&new).collect();
         // One that another program has set since it was saved gets that back after the run.
-        let is_others = |(thread, found): &&(LiveThread, V)| {
-            known.get(thread) != Some(found) && V::aim(wanted, *found) != *found
+        let is_others = |(_, found): &&(LiveThread, V)| {
+            let is_at = |wanted| V::aim(wanted, *found) == *found;
+            !last.is_some_and(is_at) && !is_at(wanted)
         };
         let others: Vec<_> = new.iter().filter(is_others).map(|(thread, _)| *thread).collect();
         means.save.changed_threads(&others)?;
@@ -283,6 +284,8 @@ mod tests {
     use lull_control::CoreSet;
     use std::process::Command;
 
+    type Knob = ThreadKnob<Affinity>;
+
     /// Threads that do not change.
     struct Listed(Vec<LiveThread>);
 
@@ -304,7 +307,7 @@ mod tests {
         let mut threads = Listed(threads_of(&roots, pid).unwrap());
         let all = sched::affinity_of(pid).unwrap();
         let first: CoreSet = all.iter().take(1).collect();
-        let mut knob = ThreadKnob::<Affinity>::default();
+        let mut knob = Knob::default();
         let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
         knob.set(&first, &mut threads, &mut means).unwrap();
         // Cores that this machine does not have.
@@ -323,7 +326,7 @@ mod tests {
 
     /// A process is seen, pins itself, and is then brought under a setting by one of the two ways.
     fn a_process_that_pins_itself_gets_its_own_cores_back(
-        bring_under: impl Fn(&mut ThreadKnob<Affinity>, &CoreSet, &mut Listed, &mut Means<'_, Ledger>),
+        bring_under: impl Fn(&mut Knob, &CoreSet, &mut Listed, &mut Means<'_, Ledger>),
     ) {
         let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
         let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
@@ -337,7 +340,7 @@ mod tests {
         // As a new process is when it is first seen; `set` does not have it yet.
         ledger.record_threads(&threads.0).unwrap();
         sched::set_affinity(pid, &last).unwrap();
-        let mut knob = ThreadKnob::<Affinity>::default();
+        let mut knob = Knob::default();
         let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
         bring_under(&mut knob, &first, &mut threads, &mut means);
         let steered = sched::affinity_of(pid).unwrap();
@@ -352,6 +355,20 @@ mod tests {
     #[test]
     fn a_process_that_pinned_itself_before_its_app_was_set_gets_its_own_cores_back() {
         a_process_that_pins_itself_gets_its_own_cores_back(|knob, first, threads, means| {
+            knob.set(first, threads, means).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_process_that_pins_itself_between_two_settings_gets_its_own_cores_back() {
+        a_process_that_pins_itself_gets_its_own_cores_back(|knob, first, threads, means| {
+            let pid = threads.0[0].tid;
+            let last = sched::affinity_of(pid).unwrap();
+            sched::set_affinity(pid, &sched::affinity_of(0).unwrap()).unwrap();
+            knob.set(first, threads, means).unwrap();
+            // As if it had done so before the first setting was read back.
+            sched::set_affinity(pid, &last).unwrap();
+            knob.set = values(&threads.0).collect();
             knob.set(first, threads, means).unwrap();
         });
     }
