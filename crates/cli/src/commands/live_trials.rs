@@ -161,13 +161,11 @@ impl<'s> Trials<'s> {
     }
 }
 
-/// Refuses trials that are too short to show anything about the objective's percentile; `key` is
-/// that of their length.
+/// Refuses trials that are too short to show anything about the objective's percentile.
 pub(super) fn check_length(
     rules: &Rules,
     protocol: Protocol,
     rate_per_s: f64,
-    key: &str,
 ) -> anyhow::Result<()> {
     let takes = Nanos::from_secs_f64((rules.least_requests() / rate_per_s).ceil());
     if protocol.window.as_secs_f64() * rate_per_s >= rules.least_requests() {
@@ -177,7 +175,7 @@ pub(super) fn check_length(
     let rate = number(rate_per_s);
     let what = format!(
         "trials of {window} at {rate} requests/s are too short for {percentile}: write \
-         {key} = \"{takes}\", or another percentile"
+         window = \"{takes}\" in [policy], or another percentile"
     );
     Err(UsageError(what).into())
 }

@@ -281,16 +281,6 @@ fn an_objective_out_of_reach_is_said_and_the_fastest_setting_left() {
 }
 
 #[test]
-fn trials_that_are_too_short_for_the_percentile_are_refused_with_their_length() {
-    let scene = Scene::new();
-    let store = text_of(&scene.path("store.sqlite"));
-    let text = SMALL.replacen("p99 =", "\"p99.99\" =", 1);
-    let ended =
-        lull(&scene, "tune", &text, &["--store", &store]).refused(2, "too short for p99.99");
-    assert!(ended.err.contains("write length = \"1s\""), "{}", ended.err);
-}
-
-#[test]
 fn a_damaged_store_is_refused_and_left_alone() {
     let scene = Scene::new();
     let store = scene.write("store.sqlite", "this was a database once");

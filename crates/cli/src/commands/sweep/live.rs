@@ -128,7 +128,7 @@ fn sweep(
     let mut trials = Trials::new(session, "sweep", protocol, STOPPED);
     let before = trials.read_as_it_is()?;
     notice(describe_as_it_is(&before, trials.energy()));
-    check_length(sweep.rules(), protocol, before.rate_per_s, "policy.window")?;
+    check_length(sweep.rules(), protocol, before.rate_per_s)?;
     check_load(&sweep, before.rate_per_s, load_change)?;
     trials.hold_load(before.rate_per_s, load_change);
     make_trials(&mut sweep, &mut trials, rows.as_mut())?;

@@ -66,7 +66,7 @@ fn search(
         let before = trials.read_as_it_is()?;
         let rate_per_s = before.rate_per_s;
         notice(describe_as_it_is(&before, trials.energy()));
-        check_length(&rules, protocol, rate_per_s, "policy.window")?;
+        check_length(&rules, protocol, rate_per_s)?;
         trials.hold_load(rate_per_s, load_change);
         let search = Search::new(space.clone(), rules.clone());
         let subject = Subject::new(&machine, &app, (protocol.percentile, protocol.bound), &space);

@@ -3,7 +3,6 @@
 use super::picture::Picture;
 use super::{Hunt, STOPPED, Tuned};
 use crate::cli::TuneArgs;
-use crate::commands::live_trials::check_length;
 use crate::commands::{UsageError, check_amount, check_rates, sweep};
 use crate::signals::stop_flag;
 use lull_agent::located::Located;
@@ -57,6 +56,7 @@ fn one(
         harm_max: args.harm_max.unwrap_or(HARM_MAX),
         ..Rules::new(method, bound.as_micros_f64(), trials).at(percentile)
     };
+    let search = Search::new(scenario.grid.only(), rules);
     let protocol = Protocol {
         app: AppId(0),
         percentile,
@@ -66,8 +66,6 @@ fn one(
         cut: args.cut.unwrap_or(CUT),
         allow_modelled: false,
     };
-    check_length(&rules, protocol, rate_per_s, "length")?;
-    let search = Search::new(scenario.grid.only(), rules);
     let of = (percentile, bound);
     let subject = Subject::new(plant.machine(), &scenario.app.name, of, search.space());
     let plant_of = format!("{rate_per_s}/s, seed {}", run.seed);
