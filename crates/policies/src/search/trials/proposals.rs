@@ -71,8 +71,11 @@ impl Search {
         }
         // The early stop is due, or every candidate is refuted or refused.
         self.is_ending = true;
+        let fastest = self.space.fastest();
         match self.step(&models) {
             Step::Confirm(place) => again(place),
+            // A safe search that may try nothing else measures the fastest setting again.
+            Step::Explore if self.rules.safe && !self.is_refuted(&fastest) => again(fastest),
             Step::Explore | Step::End => None,
         }
     }
