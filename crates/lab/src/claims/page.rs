@@ -172,9 +172,9 @@ still. Its rows at 8 cache ways have a value on 4 seeds only, those on which bot
 the entropy between 4 and 10 cores; since that run one that is below it on 4 cores counts as 4.
 
 Recorded before a correction, and not run again since: bayop-sweep, -day, -silo and -tailbench
-(interrupts by the rule of the printed kernel, longer trials), and all of eetl (the tail of a
-dispatcher's window is the percentile of all answers). reef-policies and ahq-fluctuating have new
-rows, which have not been recorded.
+(interrupts by the rule of the printed kernel, longer trials), and all of eetl but eetl-amp (the
+tail of a dispatcher's window is the percentile of all answers). reef-policies and
+ahq-fluctuating have new rows, which have not been recorded.
 "
     )
 }
