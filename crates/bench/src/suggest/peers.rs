@@ -116,7 +116,7 @@ pub(super) fn compare(
                 .push((name, outcomes(surface, seeds, &|seed| ask(python, name, surface, seed))?));
         }
         for (name, theirs) in others {
-            beside(&format!("{}, {name}", surface.name), &theirs, &ours, report);
+            report_peer(&format!("{}, {name}", surface.name), &theirs, &ours, report);
         }
         all_ours.extend(ours);
     }
@@ -137,7 +137,7 @@ pub(super) fn compare(
 }
 
 /// Reports a peer's searches, and their difference from ours.
-fn beside(name: &str, theirs: &[Outcome], ours: &[Outcome], report: &mut Report) {
+fn report_peer(name: &str, theirs: &[Outcome], ours: &[Outcome], report: &mut Report) {
     report_outcomes(name, theirs, report);
     let gaps = |all: &[Outcome]| -> Vec<f64> {
         all.iter().take(theirs.len()).map(|it| it.gap_pct).collect()
@@ -161,7 +161,7 @@ fn over_all(all: &[Outcome], report: &mut Report) {
     let shown: Vec<_> = all.iter().filter(|it| it.is_shown).collect();
     let wrong = shown.iter().filter(|it| it.misses).count();
     let share = Summary::new([100.0 * wrong as f64 / shown.len().max(1) as f64]);
-    let what = format!("all surfaces, ours: of {} said to meet the bound, miss it", shown.len());
+    let what = format!("all surfaces, ours: of {} stated to meet the bound, miss it", shown.len());
     report.bounded(&what, share, "%", 0.0..=WRONG_MAX_PCT);
 }
 
