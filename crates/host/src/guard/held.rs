@@ -219,17 +219,17 @@ impl Held {
         Some(entries)
     }
 
-    /// The line that saves a main thread again if another program has set a field of it since
-    /// it was saved, where `now` is its state. `None` if no field was set.
+    /// The line that saves a thread again if another program has set a field of it since it was
+    /// saved, where `now` is its state. `None` if no field was set.
     pub(super) fn changed(
         &self,
-        main: LiveThread,
+        thread: LiveThread,
         now: &Original,
         limits: &[CoreSet],
         clock: &Clock,
     ) -> Option<Entry> {
         let (at_ticks, saved) = self.originals.get(&now.key())?;
-        let own = self.own(main, now, limits)?;
+        let own = self.own(thread, now, limits)?;
         (own != *saved).then(|| Entry { at_ticks: *at_ticks, ..clock.entry(What::Old(own)) })
     }
 
@@ -261,6 +261,19 @@ impl Held {
         let found = Field::ALL.into_iter().filter_map(|field| now.field(field));
         let kept: Vec<FieldValue> = found.filter(is_kept).collect();
         Some(now.before(&kept, saved))
+    }
+
+    /// [`Held::own`], if it is not what was saved of the main thread.
+    pub(super) fn differing(
+        &self,
+        main: LiveThread,
+        now: &Original,
+        limits: &[CoreSet],
+    ) -> Option<Original> {
+        let own = self.own(main, now, limits)?;
+        let (_, saved) = self.originals.get(&Key::Thread(main.tid, main.start_ticks))?;
+        let is_different = |field: &Field| own.field(*field) != saved.field(*field);
+        Field::ALL.iter().any(is_different).then_some(own)
     }
 
     /// Whether a process of the ledger had Lull's settings when `child` was made.

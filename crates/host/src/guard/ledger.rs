@@ -209,9 +209,9 @@ impl Ledger {
         self.append(&entries)
     }
 
-    /// Saves main threads again of which another program has set a field since they were saved, so
-    /// that they get that back. This is for new processes before the first write to them: they
-    /// were saved when they were first seen. A thread that is gone or not saved is skipped.
+    /// Saves threads again of which another program has set a field since they were saved, so that
+    /// they get that back. This is for threads before a write to them: they were saved when they
+    /// were first seen. A thread that is gone, or whose process is not saved, is skipped.
     ///
     /// A main thread's values go for the other threads, too. Where it is saved again, threads
     /// without a line get one of their own, because another program may have set it alone.
@@ -220,20 +220,31 @@ impl Ledger {
     /// As [`Ledger::record_threads`].
     pub fn record_changed(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
         let mut entries = Vec::new();
-        let is_saved =
-            |thread: &&LiveThread| thread.is_main() && self.held.knows(&key_of(**thread));
-        let saved: Vec<&LiveThread> = threads.iter().filter(is_saved).collect();
-        let online = if saved.is_empty() { None } else { cpuset::online(&self.roots) };
-        for main in saved {
-            let Some(now) = self.read(*main)? else { continue };
-            let allowed = cpuset::cores_of_process(&self.roots, main.pid);
-            let limits: Vec<_> = online.iter().cloned().chain(allowed).collect();
-            if let Some(line) = self.held.changed(*main, &now, &limits, &self.clock) {
+        let mut online = None;
+        for thread in threads.iter().filter(|thread| self.held.inherited.contains_key(&thread.pid))
+        {
+            let Some(now) = self.read(*thread)? else { continue };
+            let online = online.get_or_insert_with(|| cpuset::online(&self.roots)).clone();
+            let allowed = cpuset::cores_of_process(&self.roots, thread.pid);
+            let limits: Vec<_> = online.into_iter().chain(allowed).collect();
+            if !self.held.knows(&key_of(*thread)) {
+                entries.extend(self.set_alone(*thread, &now, &limits));
+            } else if let Some(line) = self.held.changed(*thread, &now, &limits, &self.clock) {
                 entries.push(line);
-                entries.extend(self.own_of_others(*main, &limits)?);
+                if thread.is_main() {
+                    entries.extend(self.own_of_others(*thread, &limits)?);
+                }
             }
         }
         self.append(&entries)
+    }
+
+    /// The line of a thread that has none, if it was set otherwise than its main thread.
+    fn set_alone(&self, thread: LiveThread, now: &Original, limits: &[CoreSet]) -> Option<Entry> {
+        let ProcessId { pid, start_ticks } = ProcessId::lookup(&self.roots, thread.pid).ok()?;
+        let main = LiveThread { pid, tid: pid, start_ticks };
+        let own = self.held.differing(main, now, limits)?;
+        Some(self.clock.entry(What::Old(own)))
     }
 
     /// The lines of the threads of a process that have none so far.

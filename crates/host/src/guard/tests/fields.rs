@@ -154,6 +154,50 @@ fn a_main_thread_that_pins_itself_pins_no_other_after_the_run() {
     assert_eq!(after, [last, all]);
 }
 
+/// A worker that another program has set since its process was saved, by whether the worker has a
+/// line of its own.
+fn a_worker_that_was_set_alone_gets_its_own_cores_back(has_line: bool) {
+    let scene = Scene::new();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    if first == last {
+        return lull_testing::skip("one core cannot be divided");
+    }
+    let (mut process, threads) = two_threads();
+    let main = *threads.iter().find(|thread| thread.is_main()).unwrap();
+    let worker = *threads.iter().find(|thread| !thread.is_main()).unwrap();
+    let all = sched::affinity_of(main.tid).unwrap();
+    let mut ledger = scene.open().ledger;
+    ledger.record_threads(if has_line { &threads } else { std::slice::from_ref(&main) }).unwrap();
+    sched::set_affinity(worker.tid, &last).unwrap();
+    ledger.record_changed(&[worker]).unwrap();
+    let write = |thread: &LiveThread| ThreadWrite {
+        thread: *thread,
+        values: vec![FieldValue::Cores(first.clone())],
+    };
+    ledger.record_writes(&threads.iter().map(write).collect::<Vec<_>>()).unwrap();
+    for thread in &threads {
+        sched::set_affinity(thread.tid, &first).unwrap();
+    }
+    // What Lull wrote is no other program's.
+    ledger.record_changed(&threads).unwrap();
+    drop(ledger);
+    let _ = scene.open();
+    let after = [main, worker].map(|thread| sched::affinity_of(thread.tid).unwrap());
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(after, [all, last]);
+}
+
+#[test]
+fn a_saved_worker_that_was_set_alone_gets_its_own_cores_back() {
+    a_worker_that_was_set_alone_gets_its_own_cores_back(true);
+}
+
+#[test]
+fn a_new_worker_that_was_set_alone_gets_its_own_cores_back() {
+    a_worker_that_was_set_alone_gets_its_own_cores_back(false);
+}
+
 #[test]
 fn a_class_that_was_set_once_is_restored_after_many_moves_of_cores() {
     let scene = Scene::new();
