@@ -15,6 +15,8 @@ const LIBRARY: &str = "/usr/local/lib/lull";
 /// As `restorecon` sets it by the module.
 const PAGE_LABEL: &[u8] = b"system_u:object_r:lull_page_t:s0\0";
 const SELINUX: &str = "/sys/fs/selinux";
+/// What `secilc` writes of the labels of files.
+const CONTEXTS: &str = "/run/contexts";
 const POLICY: &str = include_str!("selinux.cil");
 const MODULE: &str = include_str!("../../../../../packaging/selinux/lull.cil");
 /// Domains, and whether a server in them has the library and the page.
@@ -31,7 +33,7 @@ fn put(file: &str, bytes: &[u8]) {
 fn load_policy() {
     fs::write("/run/policy.cil", POLICY).unwrap();
     fs::write("/run/module.cil", MODULE).unwrap();
-    let files = ["-o", "/run/policy", "-f", "/run/contexts", "/run/policy.cil", "/run/module.cil"];
+    let files = ["-o", "/run/policy", "-f", CONTEXTS, "/run/policy.cil", "/run/module.cil"];
     run("secilc", &files);
     if !Path::new(SELINUX).join("load").exists() {
         run("mount", &["-t", "selinuxfs", "none", SELINUX]);
@@ -59,6 +61,11 @@ pub(super) fn by_the_module() {
     let environment = run("lull", &["attach", PAGE, "--library", LIBRARY, "--environment"]);
     load_policy();
     let page = format!("{PAGE}/page");
+    let contexts = fs::read_to_string(CONTEXTS).unwrap();
+    for looked_up in [page.clone(), format!("/var{page}")] {
+        let is_labelled = |line: &str| line.split_whitespace().next() == Some(looked_up.as_str());
+        assert!(contexts.lines().any(is_labelled), "{looked_up}: {contexts}");
+    }
     setxattr(&page, "security.selinux", PAGE_LABEL, XattrFlags::empty()).unwrap();
     put("enforce", b"1");
     for (number, (domain, has_library, has_page)) in DOMAINS.into_iter().enumerate() {
