@@ -13,19 +13,23 @@ pub(super) struct OwnCores(Mutex<BTreeMap<i32, Own>>);
 struct Own {
     /// Requests of the thread that are under way.
     requests: u32,
-    /// `None` if the kernel refuses to report it.
+    /// `None` if it is not known: the kernel refuses to report it, or the thread was started by
+    /// one with a request, and has inherited the cores of that request.
     mask: Option<CpuSet>,
 }
 
 impl OwnCores {
-    /// Notes a request of a thread, which must not be on its core yet.
-    pub(super) fn begin(&self, tid: i32) {
+    /// Notes a request of a thread, which must not be on its core yet; `is_given` finds the cores
+    /// that requests are given.
+    pub(super) fn begin(&self, tid: i32, is_given: impl Fn(&CpuSet) -> bool) {
+        let own_mask = || mask_of(tid).ok().filter(|mask| !is_given(mask));
         let mut all = self.lock();
-        let own = all.entry(tid).or_insert_with(|| Own { requests: 0, mask: mask_of(tid).ok() });
+        let own = all.entry(tid).or_insert_with(|| Own { requests: 0, mask: own_mask() });
         own.requests += 1;
     }
 
-    /// Notes the end of a request; returns the cores that its thread had before.
+    /// Notes the end of a request; returns the cores that its thread had before, if they are
+    /// known.
     pub(super) fn end(&self, tid: i32) -> Option<CpuSet> {
         let mut all = self.lock();
         let own = all.get_mut(&tid)?;

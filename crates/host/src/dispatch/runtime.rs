@@ -148,7 +148,7 @@ impl Dispatch {
     /// is a core for it.
     pub fn begin(&self, age: Nanos) -> Mark {
         let tid = this_thread();
-        self.shared.own.begin(tid);
+        self.shared.own.begin(tid, |mask| self.shared.masks.is_given(mask));
         // If a dispatcher panics, the drop of this gives the thread its cores back.
         let mut mark = Mark { shared: Arc::clone(&self.shared), id: 0, tid };
         mark.id = self.shared.begin(age, tid).unwrap_or(0);
@@ -213,6 +213,14 @@ impl Mark {
     /// Its number; 0 of one that runs unplaced.
     pub const fn id(&self) -> u64 {
         self.id
+    }
+}
+
+impl Masks {
+    /// Whether requests are given these cores. A thread that is started within a request inherits
+    /// them, and one that its owner has pinned to the same cores cannot be told from it.
+    fn is_given(&self, mask: &CpuSet) -> bool {
+        *mask == self.slowest || self.one.values().any(|one| one == mask)
     }
 }
 

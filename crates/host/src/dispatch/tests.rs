@@ -397,6 +397,26 @@ fn on_each_way_into_the_safe_state_a_thread_has_the_cores_of_its_owner() {
 }
 
 #[test]
+fn a_thread_started_within_a_request_does_not_keep_the_core_of_that_request() {
+    let all = affinity();
+    if all.len() < 2 {
+        return lull_testing::skip("the cores of a server must not be those of a request");
+    }
+    let core = one_core().cores[0].clone();
+    let dispatch = Dispatch::start(one_core(), Box::new(At(ms(1)))).unwrap();
+    std::thread::scope(|scope| {
+        let mark = dispatch.begin(Nanos::ZERO);
+        let started = scope.spawn(|| {
+            let inherited = affinity();
+            drop(dispatch.begin(Nanos::ZERO));
+            [inherited, affinity()]
+        });
+        drop(mark);
+        assert_eq!(started.join().unwrap(), [core, all]);
+    });
+}
+
+#[test]
 fn a_core_that_is_not_ours_is_refused_at_the_start() {
     let mut floor = one_core();
     floor.cores = vec![[CoreId(1023)].into_iter().collect()];
