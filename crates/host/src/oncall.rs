@@ -175,6 +175,8 @@ impl Runtime {
         runtime.reap(roots);
         if has_moved_threads {
             areas::give_back(&runtime, roots);
+            // Last: if this agent is killed meanwhile, the next one gives back the rest.
+            runtime.set_dispatched(false);
         }
         runtime.set(settings);
         Ok(runtime)
@@ -186,7 +188,6 @@ impl Runtime {
         let counters_before = page.control().counters();
         let turned_away_before = page.header().turned_away();
         page.note().write("");
-        page.header().set_dispatched(false);
         page.header().set_agent(std::process::id());
         page.control().beat(now().0);
         page.control().set(settings);
@@ -452,6 +453,21 @@ mod tests {
         assert!(seat.is_admitted() && !seat.goes_first());
         // Without such a seat, nothing happens.
         runtime.allow(Id(u32::MAX), None, Some(0), true);
+    }
+
+    #[test]
+    fn a_page_has_threads_to_give_back_until_an_agent_has_done_so() {
+        let page = SharedPage::create().unwrap();
+        page.header().set_dispatched(true);
+        let runtime = Runtime::from_page(page, &open(), &Rules::default()).unwrap();
+        assert!(runtime.page.header().is_dispatched(), "this agent may be killed here");
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().canonicalize().unwrap().join("db");
+        let directory = PageDirectory::open(&path, None).unwrap();
+        directory.page().unwrap().header().set_dispatched(true);
+        let (rules, roots) = (Rules::default(), Roots::default());
+        let runtime = Runtime::attach(&directory, &open(), &rules, &roots).unwrap();
+        assert!(!runtime.page.header().is_dispatched());
     }
 
     #[test]
