@@ -31,7 +31,7 @@ struct Head {
 /// Reads all records of a directory; none if there is no such directory.
 ///
 /// # Errors
-/// If a file is not a whole sweep with an objective at the p99.
+/// If a file is not a whole sweep with an objective at the p99 that one of its settings meets.
 pub(super) fn surfaces(directory: &Path) -> Result<Vec<Surface>> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Ok(Vec::new()) };
     let mut paths = Vec::new();
@@ -65,7 +65,10 @@ fn parse(text: &str) -> Result<Surface> {
         let of = by_place.remove(&place);
         readings.push(of.with_context(|| format!("no row has {}", space.describe(&place)))?);
     }
-    let truths = readings.iter().map(|of| truth(of)).collect();
+    let truths: Vec<Truth> = readings.iter().map(|of| truth(of)).collect();
+    if !truths.iter().any(|it| it.tail_us <= BOUND_US) {
+        bail!("no setting meets its bound, {}: take a higher one", head.objective);
+    }
     let name = format!("record of {}, {} settings", head.app, space.size());
     Ok(Surface::from_readings(name, space, truths, readings))
 }
@@ -162,6 +165,12 @@ mod tests {
         assert!(refused(&gap).unwrap().contains("no row has cores 2"), "{gap}");
         let hole = whole() + "3,1,1,,,,,,,,cores,not here\n";
         assert!(refused(&hole).unwrap().contains("row 9 has no reading"));
+        // The fastest setting has 0.5 and 1 ms.
+        let out_of_reach = text.replace("p99 < 50ms", "p99 < 600us");
+        assert!(
+            refused(&out_of_reach).unwrap().contains("no setting meets its bound, p99 < 600us")
+        );
+        assert!(refused(&text.replace("p99 < 50ms", "p99 < 800us")).is_none());
         assert!(surfaces(Path::new("/no/such/directory")).unwrap().is_empty());
     }
 }
