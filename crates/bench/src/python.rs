@@ -35,7 +35,7 @@ impl Python {
             Self { environment: xtask::cache().join(format!("bench-{benchmark}-venv")), scripts };
         let wanted = without(&std::fs::read_to_string(python.scripts.join(REQUIREMENTS))?, names);
         let stamp = python.environment.join(REQUIREMENTS);
-        if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
+        if std::fs::read_to_string(&stamp).is_ok_and(|installed| has_all(&installed, &wanted)) {
             return Ok(python);
         }
         let mut make = Command::new("python3");
@@ -74,6 +74,11 @@ impl Python {
     }
 }
 
+/// Whether all that is wanted was installed, alone or beside more.
+fn has_all(installed: &str, wanted: &str) -> bool {
+    wanted.lines().all(|line| installed.lines().any(|it| it == line))
+}
+
 /// The requirements without those that are named.
 fn without(requirements: &str, names: &[&str]) -> String {
     let is_named =
@@ -103,6 +108,10 @@ mod tests {
         let (left, _) = of[1];
         assert_eq!(pinned(&without(left, &["botorch"]), &["ax-platform", "botorch"]).len(), 1);
         assert_eq!(without(left, &[]), left);
+        let fewer = without(left, &["botorch"]);
+        assert!(has_all(left, &fewer) && has_all(left, left) && !has_all(&fewer, left));
+        let other = left.replace("botorch==", "botorch==9");
+        assert!(!has_all(&other, left) && has_all(&other, &fewer));
         let fleet = include_str!("fleet/requirements.txt");
         assert_eq!(pinned(fleet, &["duckdb"]).len(), 1, "{fleet}");
         for (requirements, names) in of {

@@ -49,7 +49,7 @@ fn run(context: &Context) -> Result<Report> {
     let file: ServerFile = toml::from_str(&text)?;
     let server = file.check()?;
     if context.is_full {
-        let wanted = peers::wanted();
+        let wanted = peers::wanted()?;
         let python = peers::installed(context, &wanted)?;
         if wanted.contains(&peers::AX) {
             beside_ax(&python, &mut report)?;

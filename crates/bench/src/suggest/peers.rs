@@ -5,7 +5,7 @@ use super::surfaces::{BOUND_US, Surface};
 use super::{Report, Summary, TRIALS, ns_each};
 use crate::Context;
 use crate::python::Python;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use lull_control::Rng;
 use lull_measure::statistics::paired_difference;
 use lull_policies::search::{Method, Place, Rules, Search};
@@ -43,8 +43,8 @@ const WRONG_MAX_PCT: f64 = 1.0;
 struct Outcome {
     /// Power over that of the best setting that meets the bound, less one.
     gap_pct: f64,
-    /// The same over the best setting that a search can be expected to show.
-    showable_gap_pct: f64,
+    /// The same over the best setting that a search can be expected to show, if there is one.
+    showable_gap_pct: Option<f64>,
     /// Whether the choice misses the bound.
     misses: bool,
     /// Whether the search says that its trials show that it meets the bound.
@@ -69,11 +69,21 @@ enum Message {
 }
 
 /// Returns the peers to search by.
-pub(super) fn wanted() -> Vec<&'static str> {
-    let only = std::env::var(ONLY).ok();
-    let is_wanted =
-        |name: &&str| only.as_ref().is_none_or(|only| only.split(',').any(|it| it == *name));
-    PEERS.iter().map(|(name, _)| *name).filter(is_wanted).collect()
+///
+/// # Errors
+/// If the environment variable has another name than those of [`PEERS`].
+pub(super) fn wanted() -> Result<Vec<&'static str>> {
+    parse_peers(std::env::var(ONLY).ok().as_deref())
+}
+
+fn parse_peers(only: Option<&str>) -> Result<Vec<&'static str>> {
+    let all = PEERS.map(|(name, _)| name);
+    let Some(only) = only else { return Ok(all.to_vec()) };
+    let names: Vec<&str> = only.split(',').map(str::trim).collect();
+    if let Some(unknown) = names.iter().find(|name| !all.contains(*name)) {
+        bail!("{ONLY} has `{unknown}`, which is no peer: take some of {}", all.join(","));
+    }
+    Ok(all.into_iter().filter(|name| names.contains(name)).collect())
 }
 
 /// Installs what some peers take.
@@ -106,8 +116,7 @@ pub(super) fn compare(
     for surface in surfaces {
         let ours = outcomes(surface, SEEDS, &|seed| search(surface, Method::Apart, seed))?;
         report_outcomes(&format!("{}, ours", surface.name), &ours, report);
-        let showable = Summary::new(ours.iter().map(|it| it.showable_gap_pct));
-        report.reported(&format!("{}, ours: {SHOWABLE}", surface.name), showable, "%");
+        report_showable(&surface.name, &ours, report);
         let random = outcomes(surface, SEEDS, &|seed| search(surface, Method::Random, seed))?;
         let mut others = vec![("random", random)];
         for &name in peers {
@@ -156,13 +165,20 @@ fn over_all(all: &[Outcome], report: &mut Report) {
     let largest = Summary::new([gaps().fold(f64::NEG_INFINITY, f64::max)]);
     let what = "all surfaces, ours: largest gap";
     report.bounded(what, largest, "%", f64::NEG_INFINITY..=GAP_MAX_PCT);
-    let showable = Summary::new(all.iter().map(|it| it.showable_gap_pct));
-    report.reported(&format!("all surfaces, ours: {SHOWABLE}"), showable, "%");
+    report_showable("all surfaces", all, report);
     let shown: Vec<_> = all.iter().filter(|it| it.is_shown).collect();
     let wrong = shown.iter().filter(|it| it.misses).count();
     let share = Summary::new([100.0 * wrong as f64 / shown.len().max(1) as f64]);
     let what = format!("all surfaces, ours: of {} stated to meet the bound, miss it", shown.len());
     report.bounded(&what, share, "%", 0.0..=WRONG_MAX_PCT);
+}
+
+/// Reports the gaps of ours to what a search can be expected to show, where it can show a setting.
+fn report_showable(name: &str, ours: &[Outcome], report: &mut Report) {
+    let gaps: Vec<f64> = ours.iter().filter_map(|it| it.showable_gap_pct).collect();
+    if !gaps.is_empty() {
+        report.reported(&format!("{name}, ours: {SHOWABLE}"), Summary::new(gaps), "%");
+    }
 }
 
 fn report_outcomes(name: &str, all: &[Outcome], report: &mut Report) {
@@ -186,9 +202,11 @@ fn outcomes(
 /// Judges a choice by the truth of its surface.
 fn judge(surface: &Surface, chosen: &Chosen) -> Outcome {
     let truth = surface.truth(&chosen.place);
+    let gap_pct = |least_watts: f64| 100.0 * (truth.watts / least_watts - 1.0);
+    let showable_watts = surface.least_showable_watts();
     Outcome {
-        gap_pct: 100.0 * (truth.watts / surface.least_watts() - 1.0),
-        showable_gap_pct: 100.0 * (truth.watts / surface.least_showable_watts() - 1.0),
+        gap_pct: gap_pct(surface.least_watts()),
+        showable_gap_pct: showable_watts.is_finite().then(|| gap_pct(showable_watts)),
         misses: truth.tail_us > BOUND_US,
         is_shown: chosen.is_shown,
         took_ms: chosen.took_ms,
@@ -243,8 +261,11 @@ fn ask(python: &Python, name: &str, surface: &Surface, seed: u64) -> Result<Chos
 
 #[cfg(test)]
 mod tests {
+    use super::super::surfaces::Truth;
     use super::*;
+    use lull_control::Capability;
     use lull_lab::server::ServerFile;
+    use lull_policies::search::{Reading, Space};
     use rayon::prelude::*;
 
     /// The environment variable with the number of seeds for a long run over all six surfaces.
@@ -260,6 +281,41 @@ mod tests {
     }
 
     #[test]
+    fn peers_are_those_that_are_named_and_another_name_is_refused() {
+        assert_eq!(parse_peers(None).unwrap(), ["optuna", "smac", "sobol", "ax"]);
+        assert_eq!(parse_peers(Some("ax, sobol")).unwrap(), ["sobol", "ax"]);
+        for (wrong, unknown) in [("sobol,smac3", "`smac3`"), ("", "``")] {
+            let why = parse_peers(Some(wrong)).unwrap_err().to_string();
+            assert!(why.contains(unknown) && why.contains("optuna,smac,sobol,ax"), "{why}");
+        }
+    }
+
+    /// A server of one and two cores, with the tails of the trials of each and their mean.
+    fn two_settings(settings: [([f64; 2], f64); 2]) -> Surface {
+        let space = Space::from_values(&[(Capability::Cores, vec![1.0, 2.0])]).unwrap();
+        let reading = |tail_us: f64| {
+            let late = u64::from(tail_us > BOUND_US);
+            Reading { tail_us, watts: 1.0, requests: 1, late, progress_per_s: None }
+        };
+        let readings = settings.map(|(tails, _)| tails.map(reading).to_vec()).to_vec();
+        let truth = |((_, tail_us), watts)| Truth { tail_us, watts };
+        let truths = settings.into_iter().zip([1.0, 2.0]).map(truth).collect();
+        Surface::from_readings("two settings".to_owned(), space, truths, readings)
+    }
+
+    #[test]
+    fn without_a_setting_that_a_search_can_show_there_is_no_gap_to_it() {
+        let chosen = Chosen { place: Place(vec![1]), is_shown: false, took_ms: 1.0 };
+        // Each setting meets the bound, and every other trial misses it.
+        let none = two_settings([([100.0, 1600.0], 400.0), ([300.0, 600.0], 424.0)]);
+        let outcome = judge(&none, &chosen);
+        assert_eq!((outcome.gap_pct, outcome.showable_gap_pct), (100.0, None));
+        let second = two_settings([([100.0, 1600.0], 400.0), ([300.0, 300.0], 300.0)]);
+        let outcome = judge(&second, &chosen);
+        assert_eq!((outcome.gap_pct, outcome.showable_gap_pct), (100.0, Some(0.0)));
+    }
+
+    #[test]
     fn what_a_search_says_to_meet_the_bound_meets_it_on_every_surface() {
         let long: Option<u64> = std::env::var(LONG).ok().and_then(|text| text.parse().ok());
         let mut all = Vec::new();
@@ -267,12 +323,13 @@ mod tests {
             let one = |seed: u64| judge(surface, &search(surface, Method::Apart, seed).unwrap());
             let seeds = long.unwrap_or(2);
             let ours: Vec<Outcome> = (1..=seeds).into_par_iter().map(one).collect();
-            let sorted = |gap: fn(&Outcome) -> f64| -> Vec<f64> {
-                let mut gaps: Vec<f64> = ours.iter().map(gap).collect();
+            let sorted = |gap: fn(&Outcome) -> Option<f64>| -> Vec<f64> {
+                let mut gaps: Vec<f64> = ours.iter().filter_map(gap).collect();
                 gaps.sort_by(f64::total_cmp);
                 gaps
             };
-            let (gaps, showable) = (sorted(|it| it.gap_pct), sorted(|it| it.showable_gap_pct));
+            let (gaps, showable) =
+                (sorted(|it| Some(it.gap_pct)), sorted(|it| it.showable_gap_pct));
             let shown = ours.iter().filter(|it| it.is_shown).count();
             eprintln!("{}: {shown} of {seeds} shown, gaps {gaps:.2?}", surface.name);
             eprintln!("  {SHOWABLE}: {showable:.2?}");
