@@ -70,8 +70,9 @@ struct Moved {
 #[derive(Debug)]
 struct KnownServer {
     process: ProcessId,
-    /// Threads that had other cores than the first one when it was found: they are its own.
-    pinned: BTreeSet<i32>,
+    /// Threads that were there before any was moved, or were looked at since they started. A
+    /// thread inherits cores only when it starts: theirs are their own now.
+    settled: BTreeSet<i32>,
     /// Whether threads of it other than the first were moved.
     has_threads: bool,
 }
@@ -339,39 +340,49 @@ impl ThreadAreas {
         }
         let present = affinity_of(tid).ok()?;
         let own = match self.has_inherited(process, tid, &present) {
-            true => affinity_of(first).ok()?,
+            true => self.whole_of(first).ok()?,
             false => present.clone(),
         };
         Some((own, present))
     }
 
+    /// Returns the cores that the first thread of a process has without Lull.
+    fn whole_of(&self, first: i32) -> io::Result<CoreSet> {
+        self.threads.get(&first).map_or_else(|| affinity_of(first), |one| Ok(one.own.clone()))
+    }
+
     /// Whether a thread that was not moved has these cores because a moved thread has started it.
     fn has_inherited(&self, process: u32, tid: i32, cores: &CoreSet) -> bool {
-        let is_pinned = |server: &KnownServer| server.pinned.contains(&tid);
+        let is_settled = |server: &KnownServer| server.settled.contains(&tid);
         process.cast_signed() != tid
             && self.given.contains(cores)
-            && !self.servers.get(&process).is_some_and(is_pinned)
+            && !self.servers.get(&process).is_some_and(is_settled)
     }
 
     /// Gives threads that a moved thread has started the cores of their process. To be called once
     /// in a while.
-    pub fn free_inherited(&self) {
-        for (process, server) in self.servers.iter().filter(|(_, server)| server.has_threads) {
-            let first = server.process.pid;
-            self.free_those(*process, first, threads(&self.roots, first));
+    pub fn free_inherited(&mut self) {
+        let with_threads = self.servers.iter().filter(|(_, server)| server.has_threads);
+        let found: Vec<(u32, i32)> =
+            with_threads.map(|(process, server)| (*process, server.process.pid)).collect();
+        for (process, first) in found {
+            self.free_those(process, first, threads(&self.roots, first).collect());
         }
     }
 
     /// Does so for some threads of a process, whose first thread is `first`.
-    fn free_those(&self, process: u32, first: i32, tids: impl Iterator<Item = i32>) {
-        let Ok(whole) = affinity_of(first) else { return };
-        for tid in tids.filter(|tid| !self.threads.contains_key(tid)) {
+    fn free_those(&mut self, process: u32, first: i32, tids: BTreeSet<i32>) {
+        let Ok(whole) = self.whole_of(first) else { return };
+        for tid in tids.iter().copied().filter(|tid| !self.threads.contains_key(tid)) {
             let has_inherited =
                 |cores: CoreSet| cores != whole && self.has_inherited(process, tid, &cores);
             if affinity_of(tid).is_ok_and(has_inherited) {
                 // A thread that has ended meanwhile needs none.
                 let _ = set_affinity(tid, &whole);
             }
+        }
+        if let Some(server) = self.servers.get_mut(&process) {
+            server.settled = tids;
         }
     }
 
@@ -389,10 +400,8 @@ impl ThreadAreas {
         if self.servers.len() >= CONNECTIONS {
             self.servers.clear();
         }
-        let whole = affinity_of(found.pid).ok();
-        let is_pinned = |tid: &i32| affinity_of(*tid).ok() != whole;
-        let pinned = threads(&self.roots, found.pid).filter(is_pinned).collect();
-        self.servers.insert(process, KnownServer { process: found, pinned, has_threads: false });
+        let settled = threads(&self.roots, found.pid).collect();
+        self.servers.insert(process, KnownServer { process: found, settled, has_threads: false });
         true
     }
 }

@@ -155,24 +155,40 @@ fn a_thread_never_runs_on_cores_that_it_could_not_use_before() {
 #[test]
 fn a_thread_that_a_moved_one_has_started_gets_the_cores_of_its_process() {
     let Some(mut scene) = Scene::new() else { return };
-    let [moved, started, pinned] = [Sleeper::new(), Sleeper::new(), Sleeper::new()];
-    set_affinity(pinned.tid, &scene.first).unwrap();
+    let [moved, pinned] = [Sleeper::new(), Sleeper::new()];
     scene.step(&[served(0, moved.tid, 0)]);
-    // It would inherit the area of the thread that starts it.
-    set_affinity(started.tid, &scene.first).unwrap();
+    // They would inherit the area of the thread that starts them.
+    let [started, serving] = [Sleeper::new(), Sleeper::new()];
+    for thread in [&pinned, &started, &serving] {
+        set_affinity(thread.tid, &scene.first).unwrap();
+    }
+    // One of them serves a connection before it is found.
+    scene.step(&[served(0, moved.tid, 0), served(1, serving.tid, 1)]);
+    assert_eq!(serving.cores(), scene.second);
     // Not all threads of this process: other tests have some.
     let own = std::process::id();
-    let tids = [moved.tid, started.tid, pinned.tid];
-    scene.areas.free_those(own, own.cast_signed(), tids.into_iter());
+    let tids = BTreeSet::from([moved.tid, pinned.tid, started.tid]);
+    scene.areas.free_those(own, own.cast_signed(), tids.clone());
     let whole = affinity_of(own.cast_signed()).unwrap();
     assert_eq!([started.cores(), moved.cores()], [whole.clone(), scene.first.clone()]);
-    assert_eq!(pinned.cores(), scene.first, "its owner had pinned it before");
-    // It serves a connection before it is found.
+    assert_eq!(pinned.cores(), scene.first, "it was there before any was moved");
     set_affinity(started.tid, &scene.first).unwrap();
-    scene.step(&[served(0, moved.tid, 0), served(1, started.tid, 1)]);
-    assert_eq!(started.cores(), scene.second);
+    scene.areas.free_those(own, own.cast_signed(), tids);
+    assert_eq!(started.cores(), scene.first, "another program has pinned it since");
     scene.step(&[]);
-    assert_eq!(started.cores(), whole);
+    assert_eq!(serving.cores(), whole);
+}
+
+#[test]
+fn a_thread_that_was_started_while_the_first_one_is_moved_gets_the_cores_that_this_one_had() {
+    let Some(mut scene) = Scene::new() else { return };
+    let [first, moved] = [Sleeper::new(), Sleeper::new()];
+    scene.step(&[served(0, first.tid, 1), served(1, moved.tid, 0)]);
+    let started = Sleeper::new();
+    set_affinity(started.tid, &scene.first).unwrap();
+    // Any thread can take the place of the first one here.
+    scene.areas.free_those(std::process::id(), first.tid, BTreeSet::from([started.tid]));
+    assert_eq!([first.cores(), started.cores()], [scene.second.clone(), scene.all.clone()]);
 }
 
 #[test]
