@@ -34,8 +34,9 @@ const FOREIGN_FOR: Nanos = Nanos::from_secs(1);
 /// Threads that are looked up at one reading; the others are looked up at the next ones.
 const LOOK_UPS_MAX: u32 = 32;
 /// Time without a reading or a heartbeat after which threads may have taken their own cores back:
-/// the library does so three seconds after a heartbeat, which are a second apart.
-const SILENCE: Nanos = Nanos::from_millis(2500);
+/// the library does so three seconds after a heartbeat, and the last one before a pause is up to a
+/// second old when the pause begins.
+const SILENCE: Nanos = Nanos::from_millis(1900);
 /// Sets of cores that are remembered as given to threads.
 const GIVEN_MAX: usize = 1024;
 
