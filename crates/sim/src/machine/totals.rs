@@ -372,7 +372,9 @@ impl AppCounters {
             work_ns: self.work_ns - then.work_ns,
             busy_ns: self.busy_ns - then.busy_ns,
             queued_ns: self.queued_ns - then.queued_ns,
-            outstanding_ns: self.outstanding_ns - then.outstanding_ns,
+            // A stack that runs to completion counts the answers of a round at its end, with
+            // times within the round, which can precede the earlier counters.
+            outstanding_ns: self.outstanding_ns.saturating_sub(then.outstanding_ns),
         }
     }
 }
