@@ -365,6 +365,22 @@ fn a_client_that_answers_within_a_round_of_polling_is_served_after_it() {
 }
 
 #[test]
+fn epochs_shorter_than_a_round_of_a_specialised_stack_can_be_observed() {
+    let mut model = model().at_rate(60_000.0);
+    model.stack.run_to_completion = true;
+    model.nic.tx_interrupts = false;
+    let mut plant = model.plant(&app(), 1, 0).unwrap();
+    let delay = Coalescing::Delay(Nanos::from_micros(200));
+    let _ = plant.apply(&[Setting::Coalescing(NicId(0), delay)]);
+    let mut answered = 0.0;
+    for _ in 0..10_000 {
+        let seen = plant.observe(Nanos::from_micros(1)).unwrap();
+        answered += seen.apps[0].latency.as_ref().unwrap().completed_per_s / 1e6;
+    }
+    assert!((400.0..700.0).contains(&answered), "about 600 in 10 ms: {answered}");
+}
+
+#[test]
 fn knobs_are_rounded_refused_and_given_back() {
     let mut plant = model().plant(&app(), 1, 0).unwrap();
     assert!(plant.machine().capabilities.has(Capability::Coalescing));
