@@ -161,6 +161,8 @@ fn parts_that_couple_cores_are_refused_beside_event_loops_and_missing_ones_are_n
     assert_eq!(refused(&|it| it.interference = 0.1), "interference");
     assert_eq!(refused(&|it| it.app[0].threads = 3), "app[0].threads");
     assert_eq!(refused(&|it| it.card.as_mut().unwrap().receive = Nanos(1)), "card.receive");
+    let connections = &|it: &mut MachineModel| it.card.as_mut().unwrap().connections = 65;
+    assert_eq!(refused(connections), "card.connections");
     let latency = Nanos::from_micros(10);
     assert_eq!(refused(&|it| it.scaling.as_mut().unwrap().latency = latency), "scaling.latency");
     assert_eq!(refused(&|it| it.scaling.as_mut().unwrap().steps.reverse()), "scaling.steps");

@@ -147,6 +147,14 @@ impl Stack {
 }
 
 impl Traffic {
+    /// Connections of all clients.
+    pub(crate) fn connections(&self) -> u32 {
+        match self {
+            Self::Open { connections, .. } => *connections,
+            Self::PingPong(_) => 1,
+        }
+    }
+
     /// Checks its numbers; `key` is where it is written, with a dot at its end.
     pub(crate) fn check(&self, key: &str) -> Checked {
         let (load, connections) = match self {

@@ -169,8 +169,11 @@ pub struct Card {
     pub reply_bytes: u32,
 }
 
+/// Connections where a card states none.
+pub(super) const DEFAULT_CONNECTIONS: u32 = 256;
+
 const fn connections() -> u32 {
-    256
+    DEFAULT_CONNECTIONS
 }
 
 /// A server with a worker thread for each connection and a gate before the workers.

@@ -121,10 +121,7 @@ impl NetServerModel {
             delay_max: nic.delay_max,
             delay_step: nic.delay_step,
             buckets: nic.buckets,
-            connections: match self.traffic {
-                Traffic::Open { connections, .. } => connections,
-                Traffic::PingPong(_) => 1,
-            },
+            connections: self.traffic.connections(),
             budget: nic.budget,
             tx_interrupts: nic.tx_interrupts,
             interrupt: Nanos::ZERO,

@@ -2,6 +2,7 @@
 
 use crate::machine::event_loops::{EventLoops, check_cost};
 use crate::machine::model::{Activity, MachineApp, MachineModel, MemoryUse};
+use crate::machine::parts::DEFAULT_CONNECTIONS;
 use crate::machine::presence::Presence;
 use crate::model::{Checked, Problem, above_0, fail};
 use lull_measure::Nanos;
@@ -18,9 +19,7 @@ impl MachineModel {
     /// An app of event loops needs a card and idle states, a thread a core, and no part that
     /// couples cores.
     pub(super) fn check_event_loops(&self, app: &MachineApp, key: &str) -> Checked {
-        if !matches!(app.activity, Activity::EventLoops(_)) {
-            return Ok(());
-        }
+        let Activity::EventLoops(loops) = &app.activity else { return Ok(()) };
         let conflict = |key: String, problem| fail(key, Problem::Conflict(problem));
         let Some(card) = &self.card else {
             let problem = "event loops need a network card: give the machine a `[card]`";
@@ -35,6 +34,10 @@ impl MachineModel {
         if let Some((_, what)) = costs.iter().find(|(cost, _)| *cost > Nanos::ZERO) {
             let problem = "event loops state what packets cost in cycles, as `stack`: write \"0s\"";
             return conflict(format!("card.{what}"), problem);
+        }
+        if ![DEFAULT_CONNECTIONS, loops.traffic.connections()].contains(&card.connections) {
+            let problem = "event loops have their connections in `traffic`: leave this key out";
+            return conflict("card.connections".to_owned(), problem);
         }
         if self.app.len() > 1 {
             let problem = "an app of event loops has all cores to itself: leave the other apps out";
