@@ -441,6 +441,29 @@ fn models_that_make_no_sense_are_refused_by_key() {
 }
 
 #[test]
+fn a_message_of_more_frames_than_can_be_simulated_is_refused() {
+    let with = |bytes| {
+        let mut model = model();
+        model.traffic = Traffic::PingPong(PingPong {
+            bytes,
+            segment: 1448,
+            window: 44,
+            network: Nanos::from_micros(5),
+            turnaround: Nanos::ZERO,
+            mirrored: false,
+            cycles_per_byte: 0.5,
+        });
+        model.simulation(1, 0).map(|_| ()).map_err(|error| error.to_string())
+    };
+    let most = 1448 << 20;
+    assert_eq!(with(most), Ok(()));
+    let refused = with(most + 1).unwrap_err();
+    assert!(refused.starts_with("traffic.ping-pong.bytes: 1048577 frames"), "{refused}");
+    // More than 32 bits of frames are not taken for a short message.
+    assert!(with(1448 << 32).unwrap_err().starts_with("traffic.ping-pong.bytes"));
+}
+
+#[test]
 fn every_driver_moderates_within_its_own_range() {
     for (driver, most_us) in
         [(Moderation::Ixgbe, 126), (Moderation::IxgbeClassic, 125), (Moderation::E1000e, 250)]

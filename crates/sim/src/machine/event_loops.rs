@@ -1,12 +1,15 @@
 //! An app of event loops as plain data, and its checks.
 
 use super::load::LoadStep;
-use crate::model::{Checked, Problem, Shape, above_0, at_least_0, fail, range};
+use crate::model::{Checked, Problem, Shape, above_0, at_least_0, at_most, fail, range};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// Most requests a second: a nanosecond apart.
 const MOST_PER_S: f64 = 1e9;
+
+/// Most frames of a message, each of which is an event.
+const MOST_FRAMES: u64 = 1 << 20;
 
 /// An app of event loops behind a network card: one thread pinned to each core, which serves the
 /// connections that the card hashes to its core.
@@ -180,6 +183,8 @@ impl PingPong {
     fn check(&self, key: &str) -> Checked {
         above_0(self.bytes as f64, &format!("{key}bytes"))?;
         above_0(f64::from(self.segment), &format!("{key}segment"))?;
+        let frames = self.bytes.div_ceil(u64::from(self.segment));
+        at_most(frames, MOST_FRAMES, "frames of a message", &format!("{key}bytes"))?;
         let wanted = "at least 2, or no acknowledgement comes";
         range(f64::from(self.window), self.window >= 2, wanted, &format!("{key}window"))?;
         at_least_0(self.cycles_per_byte, &format!("{key}cycles-per-byte"))
