@@ -112,6 +112,7 @@ fn play(
     let mut hours = vec![HourSeen::default(); rates.len()];
     let (mut now, mut is_searching) = (Nanos::ZERO, false);
     while now < begin(rates.len()) {
+        setup.progress.check()?;
         let seen = plant.observe(EPOCH).map_err(|error| Failure::Setup(error.to_string()))?;
         let hour = (now.0.saturating_sub(WARMUP.0) / pace.hour.0) as usize;
         if now >= WARMUP {
@@ -174,6 +175,17 @@ fn rows(objective: Objective, linux: &[HourSeen], ours: &[HourSeen], pace: Pace)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Progress;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_day_under_the_policy_ends_when_it_is_stopped() {
+        let stop = AtomicBool::new(true);
+        let mut setup = Setup { quick: true, ..Setup::new("test") };
+        setup.progress = Progress::silent().until(&stop);
+        let ended = run(&setup).map(|_| ());
+        assert!(matches!(ended, Err(LabError::Simulation(Failure::Cancelled))), "{ended:?}");
+    }
 
     #[test]
     fn the_keys_of_both_paces_are_those_of_the_policy() {
