@@ -173,8 +173,9 @@ the entropy between 4 and 10 cores; since that run one that is below it on 4 cor
 
 Recorded before a correction, and not run again since: bayop-sweep, -day, -silo and -tailbench
 (interrupts by the rule of the printed kernel, longer trials), and all of eetl but eetl-amp (the
-tail of a dispatcher's window is the percentile of all answers). reef-policies and
-ahq-fluctuating have new rows, which have not been recorded.
+tail of a dispatcher's window is the percentile of all answers). reef-policies, ahq-fluctuating
+and bayop-day have new rows, which have not been recorded, and bayop-policy has not been recorded
+at all.
 "
     )
 }
