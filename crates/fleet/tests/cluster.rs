@@ -267,9 +267,10 @@ fn a_silent_pod_puts_the_node_in_the_safe_state(
     node: &mut Node,
     agent: &RunningAgent,
 ) {
+    let before = server.events("LullSafeState");
     node.create(server, "silent", &json!({ "lull.dev/latency": "push" }));
     agent.wait_until_said("pod default/silent is pushed-1");
-    server.wait_for_an_event("LullSafeState");
+    server.wait_for_a_new_event("LullSafeState", &before);
     node.delete(server, "silent");
     agent.wait_until_said("pod default/silent is no longer managed");
 }

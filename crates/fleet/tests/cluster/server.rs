@@ -334,18 +334,18 @@ impl Server {
 
     /// Waits until so many Events with this reason are on pods.
     pub(crate) fn wait_for_events(&self, reason: &str, count: usize) {
-        wait_until(&format!("{count} Events {reason}"), || self.events(reason) == count);
+        wait_until(&format!("{count} Events {reason}"), || self.events(reason).len() == count);
     }
 
-    /// Waits until at least one is: of many at once the agent holds most back.
-    pub(crate) fn wait_for_an_event(&self, reason: &str) {
-        wait_until(&format!("an Event {reason}"), || self.events(reason) > 0);
+    /// Waits until an Event is new or was repeated since `before`. It may be on any pod: of many
+    /// Events at once the agent publishes those on the oldest pods and holds back the rest.
+    pub(crate) fn wait_for_a_new_event(&self, reason: &str, before: &[Event]) {
+        let is_new = |event: &Event| !before.contains(event);
+        wait_until(&format!("a new Event {reason}"), || self.events(reason).iter().any(is_new));
     }
 
-    fn events(&self, reason: &str) -> usize {
-        let events = Api::<Event>::namespaced(self.client().unwrap(), "default");
-        let all = self.runtime.block_on(events.list(&ListParams::default())).unwrap();
-        all.items.iter().filter(|event| event.reason.as_deref() == Some(reason)).count()
+    pub(crate) fn events(&self, reason: &str) -> Vec<Event> {
+        list_events(&self.runtime, self.client().unwrap(), reason)
     }
 
     /// Installs the chart with the receiver behind a Service, which the API server must accept.
@@ -391,6 +391,14 @@ impl Server {
 
 fn http_get(path: &str) -> http::Request<Vec<u8>> {
     http::Request::get(path).body(Vec::new()).unwrap()
+}
+
+/// The Events with this reason on pods.
+pub(crate) fn list_events(runtime: &Runtime, client: Client, reason: &str) -> Vec<Event> {
+    let events = Api::<Event>::namespaced(client, "default");
+    let mut all = runtime.block_on(events.list(&ListParams::default())).unwrap().items;
+    all.retain(|event| event.reason.as_deref() == Some(reason));
+    all
 }
 
 pub(crate) fn set_mode(path: &Path, mode: u32) {

@@ -1,13 +1,12 @@
 //! The API server of the node: one that the test starts, or, in a guest of the rig, one that this
 //! test has started on the machine outside.
 
-use crate::cluster::server::{Programs, Server, lull, set_mode};
+use crate::cluster::server::{Programs, Server, list_events, lull, set_mode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::events::v1::Event;
-use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Client, Config};
 use serde_json::{Value, json};
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -75,13 +74,9 @@ impl ControlPlane {
 
     /// Whether an Event with this reason is on a pod.
     pub(crate) fn has_event(&self, reason: &str, pod: &str) -> bool {
-        let events = Api::<Event>::namespaced(self.client(), "default");
-        let all = self.runtime.block_on(events.list(&ListParams::default())).unwrap();
-        let is_on = |event: &Event| {
-            let regarding = event.regarding.as_ref().and_then(|it| it.name.as_deref());
-            event.reason.as_deref() == Some(reason) && regarding == Some(pod)
-        };
-        all.items.iter().any(is_on)
+        let is_on =
+            |event: &Event| event.regarding.as_ref().and_then(|it| it.name.as_deref()) == Some(pod);
+        list_events(&self.runtime, self.client(), reason).iter().any(is_on)
     }
 }
 
