@@ -196,7 +196,8 @@ mod tests {
     fn lines_wait_while_no_process_parses_and_no_more_than_there_is_room_for() {
         let parser = Parser::new().unwrap();
         let sent = (0..10_000).take_while(|number| parser.send(*number, &[b'x'; 4_000])).count();
-        assert!((16..5_000).contains(&sent), "{sent}");
+        // A kernel may have room for ten datagrams only (`net.unix.max_dgram_qlen`).
+        assert!((1..5_000).contains(&sent), "{sent}");
         let mut datagram = vec![0; LINE_DATAGRAM_BYTES];
         let length = parser.their_end().unwrap().recv(&mut datagram).unwrap();
         assert_eq!((length, datagram[..HEAD].iter().all(|byte| *byte == 0)), (HEAD + 4_000, true));
