@@ -8,10 +8,11 @@
 //!
 //! What a connection can cost is bounded. At most [`NEWCOMERS_MAX`] connections are not
 //! registered yet, at most [`NEWCOMERS_OF_USER_MAX`] of one user; each has `PATIENCE` to
-//! register, may write `LINES_MAX` lines, and is closed if it does not read its answers. The
-//! socket is served at most every `PAUSE`, and then up to `ACCEPTS_MAX` connections and
-//! `EVENTS_MAX` events are attended to, so that a flood delays other processes and not the
-//! agent. A user may register 64 times at once and four times a second from then on.
+//! register, may write `LINES_MAX` lines, of which one at a time waits to be parsed, and is closed
+//! if it does not read its answers. The socket is served at most every `PAUSE`, and then up to
+//! `ACCEPTS_MAX` connections and `EVENTS_MAX` events are attended to, so that a flood delays other
+//! processes and not the agent. A user may register 64 times at once and four times a second from
+//! then on.
 
 mod client;
 mod decide;
@@ -271,15 +272,24 @@ impl Registrar {
         Some(busy("too many processes register at once"))
     }
 
-    /// Has the lines of one connection parsed.
+    /// Has the next line of a connection parsed. While one is being parsed, later ones stay where
+    /// they are, so that a connection cannot fill the queue that all share.
     fn take_turn(&mut self, number: u64) {
         let Some(connection) = self.connections.get_mut(&number) else { return };
-        let Turn::Lines(lines) = connection.read() else { return self.depart(number, None) };
-        for line in lines {
-            if !self.parser.send(number, &line) {
-                return self.depart(number, Some(busy("too many requests wait")));
+        while !connection.is_sent() {
+            match connection.read() {
+                Turn::Line(line) if self.parser.send(number, &line) => connection.note_sent(),
+                Turn::Line(_) => {
+                    let refusal = busy("too many requests wait");
+                    // A process that is registered stays so.
+                    let stays = connection.seat.is_some();
+                    if !stays || !connection.answer(&Answer::Refused(refusal.clone())) {
+                        return self.depart(number, Some(refusal));
+                    }
+                }
+                Turn::Part => return,
+                Turn::Over => return self.depart(number, None),
             }
-            connection.note_sent();
         }
     }
 
@@ -294,6 +304,8 @@ impl Registrar {
                 && let Some(connection) = self.connections.remove(&number)
             {
                 self.answer(number, connection, request, owner);
+                // Its next line may have been read with this one.
+                self.take_turn(number);
             }
         }
     }

@@ -20,8 +20,8 @@ pub(super) struct Connection {
     stream: UnixStream,
     lines: LineReader,
     lines_left: u32,
-    /// Lines that were sent to be parsed and have not come back.
-    sent: u32,
+    /// Whether a line was sent to be parsed and has not come back.
+    is_sent: bool,
     /// The process that has connected, as of then. Its number may be another's by now.
     pid: i32,
     uid: u32,
@@ -48,8 +48,10 @@ pub(super) struct TakenSeat {
 
 /// What a connection has sent.
 pub(super) enum Turn {
-    /// Whole lines.
-    Lines(Vec<Vec<u8>>),
+    /// A whole line.
+    Line(Vec<u8>),
+    /// No whole line yet.
+    Part,
     /// Nothing more: it is closed, or has written too much.
     Over,
 }
@@ -66,7 +68,7 @@ impl Connection {
             stream,
             lines: LineReader::new(MAX_LINE_BYTES),
             lines_left: LINES_MAX,
-            sent: 0,
+            is_sent: false,
             since,
             seat: None,
             process: None,
@@ -97,40 +99,42 @@ impl Connection {
 
     /// Notes that one of its lines is being parsed.
     pub(super) const fn note_sent(&mut self) {
-        self.sent += 1;
+        self.is_sent = true;
     }
 
-    /// Notes that one of its lines was parsed; returns false if none was sent.
+    /// Notes that its line was parsed; returns false if none was sent.
     pub(super) fn take_sent(&mut self) -> bool {
-        let left = self.sent.checked_sub(1);
-        self.sent = left.unwrap_or(0);
-        left.is_some()
+        std::mem::take(&mut self.is_sent)
     }
 
     /// Whether one of its lines is being parsed.
     pub(super) const fn is_sent(&self) -> bool {
-        self.sent > 0
+        self.is_sent
     }
 
-    /// Reads what has arrived.
+    /// Returns the next line, of what has arrived.
     pub(super) fn read(&mut self) -> Turn {
-        let mut lines = Vec::new();
         for _ in 0..FILLS_MAX {
-            let fill = self.lines.fill(&mut self.stream);
-            while let Some(line) = self.lines.next_line() {
-                let (Ok(line), Some(left)) = (line, self.lines_left.checked_sub(1)) else {
-                    return Turn::Over;
-                };
-                self.lines_left = left;
-                lines.push(line.to_vec());
+            if let Some(turn) = self.next_line() {
+                return turn;
             }
-            match fill {
+            match self.lines.fill(&mut self.stream) {
                 Ok(Fill::Read(_)) => {}
-                Ok(Fill::WouldBlock) => break,
+                Ok(Fill::WouldBlock) => return Turn::Part,
                 Ok(Fill::End) | Err(_) => return Turn::Over,
             }
         }
-        Turn::Lines(lines)
+        self.next_line().unwrap_or(Turn::Part)
+    }
+
+    /// Returns the next line of what was read; `None` without a whole one.
+    fn next_line(&mut self) -> Option<Turn> {
+        let line = self.lines.next_line()?;
+        let (Ok(line), Some(left)) = (line, self.lines_left.checked_sub(1)) else {
+            return Some(Turn::Over);
+        };
+        self.lines_left = left;
+        Some(Turn::Line(line.to_vec()))
     }
 
     /// Writes an answer; returns whether there was room for it, which there is unless the

@@ -99,11 +99,16 @@ impl Other {
 
     /// Serves until an answer has come.
     fn answer(&mut self, scene: &mut Scene, owner: OwnerOf<'_>) -> Answer {
+        self.answer_while(|| scene.serve_with(owner))
+    }
+
+    /// The same, where the registrar is served by `serve`.
+    fn answer_while(&mut self, mut serve: impl FnMut()) -> Answer {
         let output = self.0.stdout.as_mut().unwrap();
         rustix::io::ioctl_fionbio(&*output, true).unwrap();
         let mut line = Vec::new();
         loop {
-            scene.serve_with(owner);
+            serve();
             let mut byte = [0; 1];
             while let Ok(count) = output.read(&mut byte) {
                 assert_eq!(count, 1, "the process ended without an answer");
@@ -214,6 +219,22 @@ mod needs_python3 {
         let answer = late.request(&mut scene, &register_as("batch"));
         assert_eq!(answer, Answer::Accepted { app: Some("batch-1".to_owned()) });
         assert_eq!(scene.taken(), 1, "the request that was refused came back in vain");
+    }
+
+    #[test]
+    fn a_registered_process_stays_while_too_many_requests_wait() {
+        let mut scene = Scene::own();
+        let mut other = Other::new(&scene.path());
+        other.request(&mut scene, &register_as("batch"));
+        // As many lines as there is room for, of a connection that has gone.
+        while scene.registrar.parser.send(0, b"{}") {}
+        other.say(&Request::Leave.to_line());
+        let answer = other.answer_while(|| scene.serve_unparsed(&|_| None));
+        assert_eq!((reason(answer), scene.taken()), (Reason::Busy, 1));
+        let mut line = vec![0; LINE_DATAGRAM_BYTES];
+        while scene.parser.recv(&mut line).is_ok() {}
+        let answer = other.request(&mut scene, &Request::Leave);
+        assert_eq!((answer, scene.taken()), (Answer::Accepted { app: None }, 0));
     }
 
     #[test]
@@ -370,6 +391,20 @@ fn a_client_that_stalls_is_closed_in_time() {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.contains("no request within 10"), "{text}");
+}
+
+#[test]
+fn one_line_of_a_connection_waits_to_be_parsed_at_a_time() {
+    let mut scene = Scene::own();
+    let mut stream = UnixStream::connect(scene.path()).unwrap();
+    let lines = register_as("batch").to_line().repeat(LINES_MAX as usize);
+    stream.write_all(lines.as_bytes()).unwrap();
+    for _ in 0..4 {
+        scene.serve_unparsed(&|_| None);
+    }
+    let mut line = vec![0; LINE_DATAGRAM_BYTES];
+    let waiting = std::iter::repeat_with(|| scene.parser.recv(&mut line)).take_while(Result::is_ok);
+    assert_eq!(waiting.count(), 1);
 }
 
 #[test]
