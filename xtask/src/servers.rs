@@ -1,13 +1,14 @@
 //! `cargo xtask servers`: servers and libraries for the tests that Debian 12 does not install.
 //!
 //! PostgreSQL 17 and 18 with OpenSSL 1.1 are fetched with npm, which runs none of their scripts,
-//! and wolfSSL with apt. All are unpacked into [`xtask::cache`], once, and nothing is installed.
-//! `cargo xtask test` does the same, and leaves out the tests that need what cannot be had.
+//! and compared with checksums; wolfSSL is fetched with apt. All are unpacked into
+//! [`xtask::cache`], once, and nothing is installed. `cargo xtask test` does the same, and leaves
+//! out the tests that need what cannot be had.
 
 use crate::command::read_output;
 use crate::debian::{self, Package, Source};
 use crate::packages::on_path;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use lull_testing::fetched::{
     PACKAGES, POSTGRESQL, POSTGRESQL_VERSIONS, WOLFSSL, postgresql_directory,
 };
@@ -23,6 +24,20 @@ const WOLFSSL_SOURCE: Source = Source {
     architecture: "amd64",
     packages: &[Package::Named("libwolfssl35")],
 };
+/// The SHA-512 of the archive of each version: `dist.integrity` in `npm view --json`, as
+/// hexadecimal digits.
+const SUMS: [(&str, &str); POSTGRESQL_VERSIONS.len()] = [
+    (
+        POSTGRESQL_VERSIONS[0],
+        "854e128276b5f62c433ff9773ffce41e143d074243577f6a03ded1373e7941c9\
+         e07918c50b9ff51b7e8b663383549f3891524751340c9a5cbb9f358ef23b3c92",
+    ),
+    (
+        POSTGRESQL_VERSIONS[1],
+        "8d5c3f31d0ed217fef2021ff0ca21eebf987a620a081dc7a415cb36b8bedfcd6\
+         dc645b0bd0a87082517a1752a8ab1de044167d5ed37ebe2eb712ca92caa392c4",
+    ),
+];
 /// What no test needs: archives for the linker, and what extensions are built with.
 const EXCLUDED: [&str; 4] = ["*.a", "*/pgxs", "*/bitcode", "*/scripts"];
 /// The file of the npm package that lists its links, which npm cannot have.
@@ -87,12 +102,25 @@ fn fetch(version: &str, cache: &Path, place: &Path) -> Result<()> {
     pack.args(["--fetch-retries=1", "--fetch-timeout=20000"]);
     let printed = read_output(pack.arg(format!("{POSTGRESQL}@{version}")))?;
     let archive = scratch.path().join(printed.trim());
+    let sum = SUMS.iter().find(|(of, _)| *of == version);
+    let (_, sum) = sum.with_context(|| format!("{POSTGRESQL} {version} has no checksum here"))?;
+    verify(&archive, sum)?;
     let mut unpack = Command::new("tar");
-    unpack.args(EXCLUDED.map(|pattern| format!("--exclude={pattern}")));
+    // The archive is of another user, and this may be root.
+    unpack.arg("--no-same-owner").args(EXCLUDED.map(|pattern| format!("--exclude={pattern}")));
     read_output(unpack.arg("-xzf").arg(&archive).arg("-C").arg(scratch.path()))?;
     link(scratch.path()).with_context(|| format!("{POSTGRESQL} {version}: its links"))?;
     std::fs::rename(scratch.path().join("package/native"), place)
         .with_context(|| format!("{POSTGRESQL} {version}: it has other contents"))
+}
+
+/// Compares the SHA-512 of an archive with the one that it must have.
+fn verify(archive: &Path, sum: &str) -> Result<()> {
+    let printed = read_output(Command::new("sha512sum").arg(archive))?;
+    let has = printed.split_whitespace().next().unwrap_or_default();
+    let name = archive.display();
+    ensure!(has == sum, "{name} has the SHA-512 {has} in place of {sum}, and was not unpacked");
+    Ok(())
 }
 
 /// Makes the links between libraries that the unpacked package lists.
@@ -111,6 +139,18 @@ fn link(root: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_archive_with_another_checksum_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "abc").unwrap();
+        let sum = "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a\
+                   2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f";
+        verify(file.path(), sum).unwrap();
+        std::fs::write(file.path(), "abd").unwrap();
+        let why = verify(file.path(), sum).unwrap_err().to_string();
+        assert!(why.contains(sum) && why.contains("was not unpacked"), "{why}");
+    }
 
     #[test]
     fn links_of_the_package_are_made_beside_its_libraries_and_nowhere_else() {
