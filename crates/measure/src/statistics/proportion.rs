@@ -129,32 +129,40 @@ mod tests {
         assert_eq!(trials_without_event(0.999, 0.5), 1);
     }
 
-    /// The shares of 500 runs in which a limit, looked at after every 50 of 2,000 trials, excludes
-    /// the true probability at some time.
-    fn wrong(excludes: impl Fn(u64, u64) -> bool) -> f64 {
+    /// The share of 500 runs in which the true probability is excluded at some time, looked at
+    /// after every 50 of 2,000 trials.
+    fn wrong(excludes: impl Fn(f64, f64) -> bool) -> f64 {
         const RUNS: u64 = 500;
         let is_wrong = |seed: &u64| {
             let mut rng = Rng::seed_from_u64(*seed);
-            let mut events = 0;
+            let mut events = 0_u64;
             (1..=40).any(|look: u64| {
                 events += (0..50).filter(|_| rng.random_bool(TRUE_SHARE)).count() as u64;
-                excludes(events, 50 * look)
+                excludes(events as f64, (50 * look) as f64)
             })
         };
         (0..RUNS).filter(is_wrong).count() as f64 / RUNS as f64
     }
 
     const TRUE_SHARE: f64 = 0.05;
+    const ALPHA: f64 = 0.05;
 
     #[test]
     fn looking_until_a_limit_decides_is_wrong_as_rarely_as_it_says() {
-        let upper = wrong(|events, all| proportion_upper_anytime(events, all, 0.05) < TRUE_SHARE);
-        let lower = wrong(|events, all| proportion_lower_anytime(events, all, 0.05) > TRUE_SHARE);
-        assert!(upper <= 0.05 && lower <= 0.05, "{upper} {lower}");
+        // That a limit excludes a share takes one ratio, and the limit itself takes sixty.
+        let upper = wrong(|events, all| {
+            events < TRUE_SHARE * all && log_ratio_below(events, all, TRUE_SHARE) >= -ALPHA.ln()
+        });
+        let lower = wrong(|events, all| {
+            events > TRUE_SHARE * all && log_ratio_above(events, all, TRUE_SHARE) >= -ALPHA.ln()
+        });
+        assert!(upper <= ALPHA && lower <= ALPHA, "{upper} {lower}");
         // Limits of a fixed number of trials are not made for it.
         let fixed = [
-            wrong(|events, all| proportion_upper(events, all, 0.05) < TRUE_SHARE),
-            wrong(|events, all| proportion_lower(events, all, 0.05) > TRUE_SHARE),
+            wrong(|events, all| beta_reg(events + 1.0, all - events, TRUE_SHARE) > 1.0 - ALPHA),
+            wrong(|events, all| {
+                events > 0.0 && beta_reg(events, all - events + 1.0, TRUE_SHARE) < ALPHA
+            }),
         ];
         assert!(fixed.iter().all(|share| *share > 0.07), "{fixed:?}");
     }
