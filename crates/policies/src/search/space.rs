@@ -184,15 +184,19 @@ impl Space {
 
     /// Returns the same space with so few levels of its knobs that it has at most so many
     /// settings: the lowest, the highest and evenly spaced ones between them, with the one that is
-    /// best for latency. Two levels of each knob are left in any case.
+    /// best for latency. Two levels of each knob are left in any case, and three where one is the
+    /// adaptive mode.
     #[must_use]
     pub fn at_most(&self, settings: usize) -> Self {
-        let mut counts: Vec<_> = self.dimensions.iter().map(|it| it.levels.len()).collect();
-        while counts.iter().product::<usize>() > settings {
-            let Some(most) = counts.iter_mut().max().filter(|count| **count > 2) else { break };
+        let least = |dimension: &Dimension| 2 + usize::from(dimension.has_adaptive());
+        let mut counts: Vec<_> =
+            self.dimensions.iter().map(|it| (it.levels.len(), least(it))).collect();
+        while counts.iter().map(|(count, _)| count).product::<usize>() > settings {
+            let open = counts.iter_mut().filter(|(count, least)| count > least);
+            let Some((most, _)) = open.max_by_key(|(count, _)| *count) else { break };
             *most -= 1;
         }
-        let thinned = self.dimensions.iter().zip(counts).map(|(dimension, count)| {
+        let thinned = self.dimensions.iter().zip(counts).map(|(dimension, (count, _))| {
             let last = dimension.levels.len() - 1;
             let mut kept: Vec<_> = (0..count).map(|at| (at * last) / (count - 1)).collect();
             let fast = usize::from(dimension.fast);
@@ -314,9 +318,12 @@ impl Dimension {
         }
     }
 
-    /// The level nearest to a value.
+    /// The level nearest to a value: no mode is near to a number.
     fn nearest(&self, value: f64) -> u16 {
-        let distance = |level: &Level| (level.value - value).abs();
+        let distance = |level: &Level| match level.is_adaptive() == (value < 0.0) {
+            true => (level.value - value).abs(),
+            false => f64::INFINITY,
+        };
         let pairs = self.levels.iter().enumerate();
         let best = pairs.min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
         best.map_or(0, |(level, _)| level as u16)

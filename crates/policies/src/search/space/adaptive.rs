@@ -59,7 +59,7 @@ impl Space {
 
 impl Dimension {
     /// Whether the adaptive mode is one of its levels: the first.
-    fn has_adaptive(&self) -> bool {
+    pub(super) fn has_adaptive(&self) -> bool {
         self.levels.first().is_some_and(Level::is_adaptive)
     }
 }
@@ -104,6 +104,18 @@ mod tests {
         assert_eq!(space.clone().with_adaptive(&machine(4)), space, "once");
         let thin = space.at_most(9);
         assert_eq!(thin.values(&thin.place(0))[0], -1.0, "a sweep has it, too");
+    }
+
+    #[test]
+    fn a_thinned_space_keeps_the_fastest_delay_beside_the_mode() {
+        let [_, space] = spaces();
+        let thin = space.at_most(4);
+        let values: Vec<_> = thin.dimensions()[0].levels.iter().map(|it| it.value).collect();
+        assert_eq!((thin.size(), &values[..2]), (6, &[-1.0, 20.0][..]), "{values:?}");
+        assert_eq!(thin.values(&thin.fastest()), space.values(&space.fastest()));
+        assert_eq!(thin.values(&thin.nearest(&[0.0, 1.0])), [20.0, 1.0], "a delay");
+        let grid = space.only(Capability::Coalescing, &[-1.0, 50.0]);
+        assert_eq!(grid.values(&grid.fastest())[0], 50.0, "the fastest is no mode");
     }
 
     #[test]
