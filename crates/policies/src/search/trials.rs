@@ -110,9 +110,13 @@ impl Search {
     /// Creates a search without trials.
     pub fn new(space: Space, rules: Rules) -> Self {
         let all = space.size();
-        // Large spaces are sampled at a stride; an odd one does not repeat the same levels.
+        // Large spaces are sampled at a stride. One with a divisor in common with the number of
+        // settings reaches only a few levels of the last dimension.
         let stride = all.div_ceil(CANDIDATES_MAX);
-        let stride = if stride > 1 { stride * 2 + 1 } else { 1 };
+        let mut stride = if stride > 1 { stride * 2 + 1 } else { 1 };
+        while greatest_common_divisor(stride, all) > 1 {
+            stride += 2;
+        }
         let candidates = (0..all).step_by(stride).map(|number| space.place(number));
         let located = |place: Place| (place.clone(), space.coordinates(&place));
         let candidates = candidates.map(located).collect();
@@ -395,6 +399,10 @@ impl Search {
 /// Returns the paper's penalty (eq. 4), with power for the energy of equally long trials.
 pub fn penalty(reading: &Reading, bound_us: f64) -> f64 {
     reading.watts * (reading.tail_us - bound_us + 1.0).max(1.0)
+}
+
+const fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
 #[cfg(test)]

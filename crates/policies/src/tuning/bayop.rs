@@ -30,7 +30,8 @@
 //!    else that of the next lower one. Results are reported as [`Policy::discoveries`].
 //! 4. *Harm*: a trial far over the bound ends early, and once `harm_max` of a search's requests
 //!    were late, only settings that almost certainly meet the bound are tried. With `safe`, no
-//!    setting is tried that is predicted to exceed twice the bound.
+//!    new setting is tried that is predicted to exceed twice the bound, and without a prediction
+//!    only the fastest one and a step from it are.
 //! 5. *Evidence*: a setting stays only if its trials show that it meets the bound
 //!    ([`crate::search`]), and settings that they refute are not tried again at that load. A
 //!    stored setting without evidence is where a search begins, and not what is in force. The

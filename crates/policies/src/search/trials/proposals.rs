@@ -55,8 +55,16 @@ impl Search {
         if let Some(place) = begun.into_iter().find(is_new) {
             return Some(Next { place, expected_gain: None });
         }
-        let Some(models) = self.models() else { return Some(self.anywhere(rng)) };
         let again = |place| Some(Next { place, expected_gain: None });
+        // A safe search that may try nothing else measures the fastest setting again.
+        let fastest = self.space.fastest();
+        let may_repeat = self.rules.safe && self.closed().binary_search(&fastest).is_err();
+        let Some(models) = self.models() else {
+            return match self.rules.safe {
+                true => may_repeat.then_some(fastest).and_then(again),
+                false => Some(self.anywhere(rng)),
+            };
+        };
         match self.step(&models) {
             Step::End => return None,
             Step::Confirm(place) => return again(place),
@@ -71,11 +79,9 @@ impl Search {
         }
         // The early stop is due, or every candidate is refuted or refused.
         self.is_ending = true;
-        let fastest = self.space.fastest();
         match self.step(&models) {
             Step::Confirm(place) => again(place),
-            // A safe search that may try nothing else measures the fastest setting again.
-            Step::Explore if self.rules.safe && !self.is_refuted(&fastest) => again(fastest),
+            Step::Explore if may_repeat => again(fastest),
             Step::Explore | Step::End => None,
         }
     }
@@ -182,27 +188,36 @@ impl Search {
         let fastest = self.space.fastest();
         let mut all = vec![fastest.clone()];
         all.extend(self.before.clone());
-        for axis in 0..self.space.dimensions().len() {
-            let mut at = self.space.coordinates(&fastest);
-            let is_high = at[axis] > 0.5;
-            at[axis] += if is_high { -0.25 } else { 0.2 };
-            let mut place = self.space.at(&at);
-            // Where levels are few the step is one level.
-            if place == fastest {
-                let level = &mut place.0[axis];
-                *level = if is_high { level.saturating_sub(1) } else { *level + 1 };
-            }
-            all.push(place);
-        }
+        all.extend(self.steps_from(&fastest));
         all.extend(self.space.in_other_modes(&fastest));
         all
     }
 
+    /// One step from the fastest setting along each dimension.
+    fn steps_from(&self, fastest: &Place) -> Vec<Place> {
+        let step = |axis: usize| {
+            let mut at = self.space.coordinates(fastest);
+            let is_high = at[axis] > 0.5;
+            at[axis] += if is_high { -0.25 } else { 0.2 };
+            let mut place = self.space.at(&at);
+            // Where levels are few the step is one level.
+            if place == *fastest {
+                let level = &mut place.0[axis];
+                *level = if is_high { level.saturating_sub(1) } else { *level + 1 };
+            }
+            place
+        };
+        (0..self.space.dimensions().len()).map(step).collect()
+    }
+
     /// Whether one of the first candidates may be tried: a safe search skips those that its first
-    /// readings warn of.
+    /// readings warn of, and before it can predict it tries the fastest setting and steps from it
+    /// only.
     fn may_begin_at(&self, place: &Place) -> bool {
+        let fastest = self.space.fastest();
+        let is_near = || *place == fastest || self.steps_from(&fastest).contains(place);
         let is_allowed = |models: Models| self.is_allowed(&models.at(&self.space, place));
-        !self.rules.safe || self.models().is_none_or(is_allowed)
+        !self.rules.safe || self.models().map_or_else(is_near, is_allowed)
     }
 
     fn has_tried(&self, place: &Place) -> bool {

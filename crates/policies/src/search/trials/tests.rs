@@ -219,6 +219,81 @@ fn a_search_that_may_try_nothing_safely_confirms_what_it_has() {
 }
 
 #[test]
+fn a_safe_search_tries_a_setting_of_another_load_only_once_it_can_predict() {
+    for is_safe in [true, false] {
+        let rules = Rules { safe: is_safe, ..Rules::new(Method::Apart, BOUND_US, 24) };
+        let mut search = Search::new(space(), rules);
+        let (fastest, other) = (search.space().fastest(), Place(vec![400, 2]));
+        search.begin_with(other.clone());
+        let mut rng = Rng::seed_from_u64(1);
+        for _ in 0..2 {
+            let next = search.ask(&mut rng).unwrap();
+            let came = steep(&search.space().values(&next.place));
+            search.tell(next.place, Ok(came));
+        }
+        let tried: Vec<_> = search.trials().iter().map(|it| it.place.clone()).collect();
+        assert_eq!((&tried[0], tried[1] == other), (&fastest, !is_safe), "{tried:?}");
+        // The second is a step along one dimension.
+        let changed = tried[1].0.iter().zip(&fastest.0).filter(|(a, b)| a != b).count();
+        assert!(!is_safe || changed == 1, "{tried:?}");
+    }
+}
+
+#[test]
+fn a_safe_search_without_a_prediction_measures_the_fastest_setting_again() {
+    let rules = Rules { safe: true, ..Rules::new(Method::Apart, BOUND_US, 24) };
+    let mut search = Search::new(space(), rules);
+    let fastest = search.space().fastest();
+    let mut rng = Rng::seed_from_u64(1);
+    // The first steps are refused, so that there is one reading only.
+    for _ in 0..3 {
+        let place = search.ask(&mut rng).unwrap().place;
+        let is_fastest = place == fastest;
+        let came = if is_fastest { Ok(reading(100.0, 70.0)) } else { Err("no".to_owned().into()) };
+        search.tell(place, came);
+    }
+    assert_eq!(search.readings().count(), 1);
+    assert_eq!(search.ask(&mut rng).unwrap().place, fastest);
+}
+
+#[test]
+fn a_safe_search_does_not_ask_again_for_a_fastest_setting_that_is_refused_or_open() {
+    let rules = Rules { safe: true, ..Rules::new(Method::Apart, BOUND_US, 24) };
+    let mut search = Search::new(space(), rules);
+    let fastest = search.space().fastest();
+    let mut rng = Rng::seed_from_u64(1);
+    let mut open: Vec<Place> = Vec::new();
+    while let Some(next) = search.ask_beside(&open, &mut rng) {
+        assert!(!open.contains(&next.place) && open.len() < 3, "{open:?}");
+        open.push(next.place);
+    }
+    assert_eq!(open.len(), 3, "the fastest setting and a step along each dimension");
+    for place in open {
+        let far = Reading { late: 1000, ..reading(50.0 * BOUND_US, 20.0) };
+        let came = if place == fastest { Err("no".to_owned().into()) } else { Ok(far) };
+        search.tell(place, came);
+    }
+    assert_eq!(search.ask(&mut rng), None, "nothing else is within twice the bound");
+}
+
+#[test]
+fn candidates_of_a_large_space_have_all_levels_of_each_knob() {
+    let values = |count: u32| (1..=count).map(f64::from).collect::<Vec<_>>();
+    // A stride of 2 * 84 + 1 = 13 * 13 would reach one cap only.
+    let space = Space::from_values(&[
+        (Capability::Coalescing, values(1001)),
+        (Capability::Cores, values(16)),
+        (Capability::CacheWays, values(8)),
+        (Capability::GateCap, values(13)),
+    ]);
+    let search = Search::new(space.unwrap(), Rules::new(Method::Apart, BOUND_US, 30));
+    for (axis, all) in [(1, 16), (2, 8), (3, 13)] {
+        let levels = search.candidates.iter().map(|(place, _)| place.0[axis]);
+        assert_eq!(levels.collect::<BTreeSet<_>>().len(), all, "{axis}");
+    }
+}
+
+#[test]
 fn a_search_may_end_early_when_there_is_nothing_to_gain() {
     let rules = Rules { stop_below: 0.005, ..Rules::new(Method::Apart, BOUND_US, 100) };
     let mut search = Search::new(space(), rules);

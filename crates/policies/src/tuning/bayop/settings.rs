@@ -39,7 +39,7 @@ config! {
         /// Share of a search's requests that may be late before it tries only settings that are
         /// almost certain to meet the bound (ours).
         harm_max: f64 = 0.05,
-        /// Whether a search tries no setting whose next trial exceeds twice the bound with a
+        /// Whether a search tries no new setting whose trial exceeds twice the bound with a
         /// probability of more than 5 %, "apart" and "front" only (ours).
         safe: bool = false,
         /// A trial over this many bounds after a quarter of its window ends there (ours).
