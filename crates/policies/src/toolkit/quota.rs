@@ -38,7 +38,9 @@
 //! A rate that best effort does not use up says nothing, and stays as it is: if it fell with what
 //! is used, connections that send again after a pause would have 1.25 queries per second, and
 //! little more every second (measured: 128 of them did not finish their first queries in 30 s).
-//! Nor is it cut for late answers while best effort does nothing.
+//! Nor is it cut for late answers in a period without an answer of best effort. Its queries may be
+//! longer than a period, so that marks are kept for the next one with an answer, until best effort
+//! has been silent for ten seconds.
 //!
 //! The rate grows while the mean marks are allowed ones; they are near 0.9 a at any rate that the
 //! server sustains, so that growing only well below a, as this loop once did, is never growing
@@ -65,6 +67,8 @@ const STEPS: f64 = 10.0;
 const ERRORS: f64 = 3.0;
 /// Share of a best-effort rate that was too high at which the rate stays.
 const SAFE: f64 = 0.97;
+/// Time without an answer after which best effort does nothing (ours).
+const PAUSE_S: f64 = 10.0;
 /// When a rate is tried again that was too high, at first and at the latest.
 const RETRY: Nanos = Nanos::from_secs(60);
 const LATEST_RETRY: Nanos = Nanos::from_secs(600);
@@ -123,6 +127,8 @@ pub(crate) struct Quota {
     since: Nanos,
     best_effort: u64,
     all: u64,
+    /// Time since the last period with an answer of best effort.
+    idle_s: f64,
 }
 
 impl Quota {
@@ -167,6 +173,7 @@ impl Quota {
             since: Nanos::ZERO,
             best_effort: 0,
             all: 0,
+            idle_s: f64::INFINITY,
         }
     }
 
@@ -256,14 +263,15 @@ impl Quota {
         let had_per_s = self.best_effort as f64 / seconds;
         let all_per_s = self.all as f64 / seconds;
         let rate = self.rate_per_s.unwrap_or(had_per_s);
+        self.idle_s = if self.best_effort == 0 { self.idle_s + seconds } else { 0.0 };
         if std::mem::take(&mut self.drains) {
             return;
         }
         if self.is_broken() {
-            if had_per_s < 1.0 {
+            if self.idle_s >= PAUSE_S {
                 // Best effort did nothing, and is not the cause.
                 self.promises.iter_mut().for_each(Promise::forget);
-            } else {
+            } else if self.best_effort > 0 {
                 self.cut(rate.min((1.25 * had_per_s).max(0.5 * rate)), now);
             }
         } else if self.is_met() {
@@ -685,6 +693,27 @@ mod tests {
         assert_eq!(quota.rate_per_s(), before, "best effort was not why answers were late");
         run(&mut quota, 10, 90, 1);
         assert!(quota.rate_per_s() >= before, "answers of the pause are no evidence");
+    }
+
+    #[test]
+    fn best_effort_whose_queries_are_longer_than_a_period_is_cut_for_a_broken_promise() {
+        let mut quota = quota(1, 1);
+        quota.rate_per_s = Some(100.0);
+        let mut breaks = |best_effort: u64, period: u64| {
+            (0..10).for_each(|_| quota.promises[0].note(1.0, 100));
+            (quota.best_effort, quota.all) = (best_effort, best_effort + 10);
+            quota.adjust(1.01, Nanos::from_millis(1010 * period));
+            quota.rate_per_s
+        };
+        assert_eq!(breaks(1, 1), Some(45.0), "less than one a second");
+        assert_eq!(breaks(1, 2), Some(45.0), "the queue of before drains");
+        assert_eq!(breaks(0, 3), Some(45.0), "a query is under way");
+        let cut = breaks(1, 4);
+        assert!(cut < Some(45.0), "{cut:?}");
+        // Best effort is silent for more than ten seconds: its last marks count no longer.
+        let paused = (5..20).map(|period| breaks(0, period)).last();
+        assert_eq!(paused, Some(cut));
+        assert_eq!(quota.worst(), None);
     }
 
     #[test]
