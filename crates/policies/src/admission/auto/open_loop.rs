@@ -5,6 +5,9 @@
 //! all (Little's law); clients that begin them at times of their own would have none more. Where
 //! that is less than the gain that is wanted, no limit can show one: arrivals set the throughput,
 //! and what a limit may save is CPU time a transaction.
+//!
+//! This assumes that each client uses its connection. A pool most of whose connections are idle
+//! looks the same even if its clients wait, and its limit is then chosen by CPU time.
 
 use super::Auto;
 use super::aim::GAIN;
