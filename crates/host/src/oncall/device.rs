@@ -24,6 +24,8 @@ pub struct DeviceClock {
     roots: Roots,
     pressure: Pressure,
     last: Option<Reading>,
+    /// When it is read again at the earliest.
+    next: Nanos,
     share: Gauge<f64>,
 }
 
@@ -38,7 +40,8 @@ impl DeviceClock {
     /// A clock that has read nothing yet.
     pub fn new(roots: &Roots) -> Self {
         let share = Err(Missing::because("the disks were not read yet"));
-        Self { roots: roots.clone(), pressure: Pressure::of_storage(roots), last: None, share }
+        let (roots, pressure) = (roots.clone(), Pressure::of_storage(roots));
+        Self { roots, pressure, last: None, next: Nanos::ZERO, share }
     }
 
     /// Returns the share of the time in which the busiest disk had a request and some task waited
@@ -51,8 +54,9 @@ impl DeviceClock {
     }
 
     fn read_at(&mut self, at: Nanos) -> Gauge<f64> {
-        let is_early = |last: &Reading| at.saturating_sub(last.at) < EVERY;
-        if !self.last.as_ref().is_some_and(is_early) {
+        if at >= self.next {
+            // Also where nothing can be read: a decision must not cost more there.
+            self.next = at.saturating_add(EVERY);
             self.share = self.measure(at);
         }
         self.share.clone()
@@ -155,6 +159,8 @@ mod tests {
         let why = clock.read_at(at(1)).unwrap_err();
         assert!(why.reason.contains("diskstats cannot be read"), "{why}");
         write_disks(&tree, 0);
+        let soon = clock.read_at(at(1) + Nanos::from_millis(900));
+        assert_eq!(soon.unwrap_err().reason, why.reason, "it is not tried again at once");
         assert!(clock.read_at(at(2)).is_err());
         write_disks(&tree, 1000);
         assert_eq!(clock.read_at(at(4)), Ok(0.5));
