@@ -1,11 +1,14 @@
 //! Where the threads that serve each class of clients may run, as the kernel has it.
 
+use super::holders::maps_page;
 use super::seen::class_of;
 use crate::Roots;
 use crate::apps::Facts;
+use crate::sys::page::SharedPage;
 use crate::sys::sched::affinity_of;
 use lull_control::CoreSet;
-use lull_oncall::{CLASS_NAME_BYTES, Page, Record};
+use lull_oncall::{CLASS_NAME_BYTES, Record};
+use std::collections::BTreeMap;
 
 /// The cores of the threads that serve a class of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +22,7 @@ pub struct ClassCores {
 }
 
 /// Reads the cores of classes that have a thread; none unless an agent moves threads.
-pub(super) fn read(page: &Page, roots: &Roots) -> Vec<ClassCores> {
+pub(super) fn read(page: &SharedPage, roots: &Roots) -> Vec<ClassCores> {
     if !page.header().is_dispatched() {
         return Vec::new();
     }
@@ -29,7 +32,14 @@ pub(super) fn read(page: &Page, roots: &Roots) -> Vec<ClassCores> {
         threads: 0,
     };
     let mut all: Vec<ClassCores> = (0..page.client_classes().count()).map(class).collect();
+    let mut servers: BTreeMap<u32, bool> = BTreeMap::new();
     for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
+        let pid = record.pid();
+        // Here it may be the number of another process: a server can have a PID namespace of its
+        // own.
+        if !*servers.entry(pid).or_insert_with(|| maps_page(pid, page, roots)) {
+            continue;
+        }
         let class = page.gate().seat(id).map_or(0, |seat| class_of(page, seat));
         // A client that bypasses the gate is in none.
         if let (Some(class), Some(cores)) = (all.get_mut(class), cores_of(record, roots)) {
@@ -67,16 +77,18 @@ mod tests {
         let first: CoreSet = thread.cores().iter().take(1).collect();
         set_affinity(thread.tid, &first).unwrap();
         let own = std::process::id();
-        for tid in [thread.tid.cast_unsigned(), 1, 0] {
+        let threads = [(own, thread.tid.cast_unsigned()), (own, 1), (own, 0), (1, 1)];
+        for (pid, tid) in threads {
             let id = page.header().offer_record();
             let record = page.record(id).unwrap();
-            assert!(record.claim(own, 3, Peer::default(), 0));
+            assert!(record.claim(pid, 3, Peer::default(), 0));
             record.query_arrived(tid, 1);
             page.gate().seat(id).unwrap().set_client_class(1);
         }
         assert_eq!(read(page, &roots), []);
         runtime.set_dispatched(true);
         let web = ClassCores { client_class: "web".to_owned(), cores: first, threads: 1 };
-        assert_eq!(read(page, &roots), [web], "the second is no thread of this process");
+        let why = "the second is no thread of this process, and the last has not mapped the page";
+        assert_eq!(read(page, &roots), [web], "{why}");
     }
 }
