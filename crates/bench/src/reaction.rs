@@ -220,7 +220,7 @@ mod tests {
             config_text(Path::new("/tmp/reaction"), apps).parse().unwrap()
         };
         let (by_itself, by_template) = (config(BY_ITSELF), config(BY_TEMPLATE));
-        for args in [&by_itself["app"][0]["match"]["args"], &by_template["match"][0]["args"]] {
+        for args in [&by_itself["app"][1]["match"]["args"], &by_template["match"][0]["args"]] {
             assert_eq!(args.as_str().unwrap().strip_suffix(" *"), Some(NAME));
         }
     }
