@@ -104,7 +104,7 @@ fn bad_arguments_are_refused_by_name() {
         (&["run", "x.toml", "--for", "8"], "--for"),
         (&["load", "http//nowhere", "--rate", "1/s"], "http//nowhere"),
         (&["load", "http://127.0.0.1:1/", "--rate", "many"], "--rate"),
-        (&["load", "http://127.0.0.1:1/"], "--rate <RATE>|--closed"),
+        (&["load", "http://127.0.0.1:1/"], "--rate <RATE>|--replay <FILE>|--closed"),
         (&["load", "http://127.0.0.1:1/", "--closed", "--arrivals", "constant"], "--arrivals"),
         (&["load", DATABASE, "--closed", "--scale", "0"], "scale = 0"),
         (&["load", DATABASE, "--closed", "--tries", "0"], "tries = 0"),
