@@ -10,7 +10,7 @@ use lull_control::CoreSet;
 use std::path::{Path, PathBuf};
 
 /// The cores of a process's cpuset that are online; `None` if they cannot be read.
-pub(super) fn cores_of_process(roots: &Roots, pid: i32) -> Option<CoreSet> {
+pub(crate) fn cores_of_process(roots: &Roots, pid: i32) -> Option<CoreSet> {
     let online = online(roots)?;
     let path = read_text(&roots.proc.join(format!("{pid}/cpuset"))).ok()?;
     let inner = path.trim_start_matches('/');

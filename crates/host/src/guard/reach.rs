@@ -34,8 +34,6 @@ use std::time::Duration;
 const PASSES: usize = 200;
 /// How long threads may take to finish making a thread before the last pass.
 const PAUSE: Duration = Duration::from_millis(10);
-/// As many cores as the kernel's calls take.
-const ALL_CORES: u16 = 1024;
 
 /// What was found of one thread.
 #[derive(Debug)]
@@ -197,7 +195,7 @@ impl<'a> Reach<'a> {
         match follows_cpuset {
             // Its cpuset may have changed since, and other cores be allowed now.
             Some(true) => {
-                sched::set_affinity(tid, &CoreSet::first(ALL_CORES))?;
+                sched::unbind(tid)?;
                 let now = sched::affinity_of(tid)?;
                 if now == *before || allowed.is_none_or(|allowed| now == allowed) {
                     self.unbound.insert(thread);
@@ -325,7 +323,7 @@ impl<'a> Reach<'a> {
 /// cpuset allowed, all ones are tried first.
 fn bind(tid: i32, before: &CoreSet, may_follow: bool) -> io::Result<()> {
     if may_follow {
-        sched::set_affinity(tid, &CoreSet::first(ALL_CORES))?;
+        sched::unbind(tid)?;
         if sched::affinity_of(tid)? == *before {
             return Ok(());
         }

@@ -14,17 +14,21 @@
 //! The page is not trusted: a thread is moved only if the kernel says that it is one of a process
 //! which has mapped the page. A thread never runs on cores that it could not use before. It gets
 //! its own cores back when its connection is closed, when an operator bypasses the gate, and at the
-//! end, unless another program has changed them since. If the agent is killed, the library gives a
+//! end, unless another program has changed them since; one that had all cores of its cpuset follows
+//! that again. If the agent is killed, the library gives a
 //! thread those that its process began with at its next query, and the next agent gives back the
 //! rest (`give_back`). An agent that was only stopped moves its threads again.
+
+mod moved;
 
 use super::{ConnectionSeen, Runtime};
 use crate::Roots;
 use crate::apps::{Facts, ProcessId};
-use crate::sys::sched::{affinity_of, set_affinity};
+use crate::sys::sched::affinity_of;
 use lull_control::CoreSet;
 use lull_measure::Nanos;
 use lull_oncall::{CONNECTIONS, Class, Id};
+use moved::{Moved, set_own_cores};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -51,20 +55,6 @@ pub struct AreaTally {
     pub foreign: u64,
     /// Processes whose threads serve several connections each; theirs are not moved.
     pub pools: u64,
-}
-
-/// A thread in an area.
-#[derive(Debug)]
-struct Moved {
-    process: u32,
-    /// The number of its client's class.
-    class: usize,
-    /// The area that it was moved to last, or the cores that it was found with.
-    area: CoreSet,
-    /// The cores that it had before Lull moved it.
-    own: CoreSet,
-    /// As the kernel has them since the last move.
-    set: CoreSet,
 }
 
 /// A process that has mapped the page.
@@ -105,46 +95,6 @@ pub struct ThreadAreas {
     /// Whether threads may have taken their own cores back, since the agent was silent.
     was_silent: bool,
     tally: AreaTally,
-}
-
-impl Moved {
-    /// A thread that has cores `present` now, and cores `own` without Lull.
-    fn new(process: u32, class: usize, own: CoreSet, present: CoreSet) -> Self {
-        Self { process, class, area: present.clone(), own, set: present }
-    }
-
-    /// Lets its thread run on those cores of an area that it may use. Returns `false` if there is
-    /// none: it runs on its own ones then.
-    fn move_to(&mut self, tid: i32, area: &CoreSet) -> io::Result<bool> {
-        self.area.clone_from(area);
-        let present = affinity_of(tid)?;
-        if present != self.set {
-            // Another program has set it since, and that is what is restored.
-            self.own = present;
-        }
-        let within = area.intersection(&self.own);
-        let is_usable = !within.is_empty();
-        set_affinity(tid, if is_usable { &within } else { &self.own })?;
-        // The kernel leaves out cores that the thread's cgroup does not have.
-        self.set = affinity_of(tid)?;
-        Ok(is_usable)
-    }
-
-    /// Notes that its thread is in no area, if it has its own cores.
-    fn forget_area_if_free(&mut self, tid: i32) {
-        if affinity_of(tid).is_ok_and(|present| present == self.own) {
-            self.set.clone_from(&self.own);
-            self.area.clone_from(&self.own);
-        }
-    }
-
-    /// Gives its thread its own cores back, unless another program has set them since. A thread
-    /// that has ended has no affinity.
-    fn release(&self, tid: i32) {
-        if self.set != self.own && affinity_of(tid).is_ok_and(|present| present == self.set) {
-            let _ = set_affinity(tid, &self.own);
-        }
-    }
 }
 
 impl ThreadAreas {
@@ -273,7 +223,7 @@ impl ThreadAreas {
         if let Some(thread) = self.threads.remove(&tid)
             && is_thread_of(&self.roots, thread.process, tid)
         {
-            thread.release(tid);
+            thread.release(tid, &self.roots);
         }
     }
 
@@ -293,7 +243,7 @@ impl ThreadAreas {
         if is_there {
             return;
         }
-        match thread.move_to(tid, area) {
+        match thread.move_to(tid, area, &self.roots) {
             Ok(true) => {
                 self.tally.moves += 1;
                 if self.given.len() >= GIVEN_MAX {
@@ -325,7 +275,7 @@ impl ThreadAreas {
             return false;
         };
         self.foreign.remove(&tid);
-        self.threads.insert(tid, Moved::new(process, class, own, present));
+        self.threads.insert(tid, Moved::new(process, class, own, present, &self.roots));
         true
     }
 
@@ -379,7 +329,7 @@ impl ThreadAreas {
                 |cores: CoreSet| cores != whole && self.has_inherited(process, tid, &cores);
             if affinity_of(tid).is_ok_and(has_inherited) {
                 // A thread that has ended meanwhile needs none.
-                let _ = set_affinity(tid, &whole);
+                let _ = set_own_cores(tid, process, &whole, &self.roots);
             }
         }
         if let Some(server) = self.servers.get_mut(&process) {
@@ -440,7 +390,8 @@ pub(super) fn give_back(runtime: &Runtime, roots: &Roots) {
         // Threads that are kept for later connections, and those that a moved thread has started.
         let is_left = |tid: &i32| affinity_of(*tid).is_ok_and(|cores| left.contains(&cores));
         if let Ok(whole) = affinity_of(process) {
-            threads(roots, process).filter(is_left).for_each(|tid| drop(set_affinity(tid, &whole)));
+            let free = |tid| drop(set_own_cores(tid, process.cast_unsigned(), &whole, roots));
+            threads(roots, process).filter(is_left).for_each(free);
         }
     }
 }
@@ -462,7 +413,7 @@ fn free_serving(runtime: &Runtime, roots: &Roots) -> BTreeMap<i32, BTreeSet<Core
             && present != whole
         {
             // A thread that has ended meanwhile needs none.
-            let _ = set_affinity(tid, &whole);
+            let _ = set_own_cores(tid, process, &whole, roots);
             left.entry(process.cast_signed()).or_default().insert(present);
         }
     }

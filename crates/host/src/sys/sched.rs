@@ -45,6 +45,20 @@ pub fn set_affinity(tid: i32, cores: &CoreSet) -> io::Result<()> {
     set_mask(tid, &mask_from(cores))
 }
 
+/// Lets a thread run on all cores of its cpuset, also when that changes. Setting those same cores
+/// would not do that.
+///
+/// # Errors
+/// As [`set_affinity`].
+pub fn unbind(tid: i32) -> io::Result<()> {
+    set_mask(tid, &all_ones())
+}
+
+/// The mask by which a thread follows its cpuset ([`unbind`]).
+pub fn all_ones() -> CpuSet {
+    mask_from(&CoreSet::first(max_cores()))
+}
+
 /// As [`affinity_of`], as the kernel has it: cheap to get and to compare.
 ///
 /// # Errors

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::oncall::{Counts, Rules};
+use crate::sys::sched::set_affinity;
 use crate::testing::Sleeper;
 use lull_control::CoreId;
 use lull_oncall::{BYPASS_CLASS, Peer, Settings};
