@@ -3,8 +3,9 @@
 use super::own_cores::OwnCores;
 use super::state::{DispatchState, Order, Seated, Tally};
 use super::{DeskError, Floor, Speeds, SpeedsError};
-use crate::guard::Restoration;
-use crate::sys::sched::{mask_from, mask_of, set_mask};
+use crate::Roots;
+use crate::guard::{Restoration, cores_of_process};
+use crate::sys::sched::{all_ones, cores_of, mask_from, mask_of, set_mask};
 use lull_control::CoreId;
 use lull_control::dispatcher::Dispatcher;
 use lull_measure::Nanos;
@@ -66,6 +67,8 @@ struct Shared {
 struct Masks {
     /// What the server's threads had.
     whole: CpuSet,
+    /// What gives it back: all ones if it was all of their cpuset, which they follow then.
+    back: CpuSet,
     slowest: CpuSet,
     one: BTreeMap<CoreId, CpuSet>,
 }
@@ -121,6 +124,7 @@ impl Dispatch {
         let mask = |core: CoreId| (core, mask_from(&[core].into_iter().collect()));
         let masks = Masks {
             whole,
+            back: if is_all_of_cpuset(&whole) { all_ones() } else { whole },
             slowest: mask_from(dispatch.floor().slowest()),
             one: dispatch.floor().all().map(|(_, core)| mask(core)).collect(),
         };
@@ -231,8 +235,9 @@ impl Drop for Mark {
         }
         // The thread goes back to the cores of its owner: to begin its next request it must not
         // have to wait for this one's core. One that has ended has no affinity to set.
-        let own = self.shared.own.end(self.tid);
-        let _ = set_mask(self.tid, own.as_ref().unwrap_or(&self.shared.masks.whole));
+        let masks = &self.shared.masks;
+        let own = self.shared.own.end(self.tid).filter(|own| *own != masks.whole);
+        let _ = set_mask(self.tid, own.as_ref().unwrap_or(&masks.back));
     }
 }
 
@@ -330,6 +335,12 @@ impl Shared {
             state.dispatch.bury(self.now(), tid);
         }
     }
+}
+
+/// Whether this process's cpuset has these cores and no others.
+fn is_all_of_cpuset(mask: &CpuSet) -> bool {
+    let process = std::process::id().cast_signed();
+    cores_of_process(&Roots::default(), process).is_some_and(|cores| cores == cores_of(mask))
 }
 
 fn this_thread() -> i32 {
