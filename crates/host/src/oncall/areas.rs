@@ -15,9 +15,9 @@
 //! which has mapped the page. A thread never runs on cores that it could not use before. It gets
 //! its own cores back when its connection is closed, when an operator bypasses the gate, and at the
 //! end, unless another program has changed them since; one that had all cores of its cpuset follows
-//! that again. If the agent is killed, the library gives a
-//! thread those that its process began with at its next query, and the next agent gives back the
-//! rest (`give_back`). An agent that was only stopped moves its threads again.
+//! that again. If the agent is killed, the library gives a thread those that its process began with
+//! at its next query, and the next agent gives back the rest (`give_back`). An agent that was only
+//! stopped moves its threads again.
 
 mod moved;
 
