@@ -222,7 +222,7 @@ impl Mark {
 
 impl Masks {
     /// Whether requests are given these cores. A thread that is started within a request inherits
-    /// them, and one that its owner has pinned to the same cores cannot be told from it.
+    /// them; one that its owner has pinned to the same cores looks the same.
     fn is_given(&self, mask: &CpuSet) -> bool {
         *mask == self.slowest || self.one.values().any(|one| one == mask)
     }
