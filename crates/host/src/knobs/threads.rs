@@ -282,7 +282,7 @@ mod tests {
     use crate::knobs::Affinity;
     use crate::sys::sched;
     use lull_control::CoreSet;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     type Knob = ThreadKnob<Affinity>;
 
@@ -302,7 +302,7 @@ mod tests {
         let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
         let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
         let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
-        let mut victim = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut victim = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().unwrap();
         let pid = victim.id().cast_signed();
         let mut threads = Listed(threads_of(&roots, pid).unwrap());
         let all = sched::affinity_of(pid).unwrap();
@@ -331,7 +331,7 @@ mod tests {
         let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
         let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
         let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
-        let mut victim = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut victim = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().unwrap();
         let pid = victim.id().cast_signed();
         let mut threads = Listed(threads_of(&roots, pid).unwrap());
         let all = sched::affinity_of(pid).unwrap();
@@ -364,7 +364,8 @@ mod tests {
         a_process_that_pins_itself_gets_its_own_cores_back(|knob, first, threads, means| {
             let pid = threads.0[0].tid;
             let last = sched::affinity_of(pid).unwrap();
-            sched::set_affinity(pid, &sched::affinity_of(0).unwrap()).unwrap();
+            let me = std::process::id().cast_signed();
+            sched::set_affinity(pid, &sched::affinity_of(me).unwrap()).unwrap();
             knob.set(first, threads, means).unwrap();
             // As if it had done so before the first setting was read back.
             sched::set_affinity(pid, &last).unwrap();
