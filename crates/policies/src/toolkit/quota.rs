@@ -21,33 +21,26 @@
 //! A connection with an objective is served first, but its rate is limited: its clients send again
 //! at once, and a few of them would use the whole server (in the simulator 16 of 512 took 99.9 %).
 //! With one query a turn its latency is about the interval between its turns, plus what the server
-//! takes. The first rule of the interval finds the longest one with which the objective is met: a
-//! step up with each answer and ten steps' worth down with a late one are in balance where the
-//! share of late answers is 0.9 of the allowed one (stochastic approximation of a quantile; Robbins
-//! and Monro 1951). A connection is thus served no more often than its objective needs, and what a
-//! steadier server saves goes to best effort. The interval starts at half of the bound.
+//! takes. A step up with each answer and ten steps' worth down with a late one are in balance where
+//! the share of late answers is 0.9 of the allowed one (stochastic approximation of a quantile;
+//! Robbins and Monro 1951), so that a connection is served no more often than its objective needs.
 //!
 //! The best-effort rate concerns all connections, so that answers of connections with the same
 //! objective are evidence together. It falls on significant evidence only, three standard errors of
 //! the mean mark, because it is tested every second; and only on answers since it moved last,
-//! because marks of the time before say nothing about the new rate. A loop without the last rule
-//! cuts the rate once a second for as long as its window holds the late answers of the first
-//! seconds. For the second after a cut, in which the queue of before drains, nothing counts.
-//! Clients that send nothing have no marks, and do not keep the rate from growing.
+//! because marks of the time before say nothing about the new rate. For the second after a cut, in
+//! which the queue of before drains, nothing counts. Clients that send nothing have no marks.
 //!
 //! A rate that best effort does not use up says nothing, and stays as it is: if it fell with what
-//! is used, connections that send again after a pause would have 1.25 queries per second, and
-//! little more every second (measured: 128 of them did not finish their first queries in 30 s).
-//! Nor is it cut for late answers in a period without an answer of best effort. Its queries may be
-//! longer than a period, so that marks are kept for the next one with an answer, until best effort
-//! has been silent for ten seconds.
+//! is used, connections that send again after a pause would have 1.25 queries per second (so 128
+//! of them did not finish their first queries in 30 s in `cargo xtask bench classes`). Nor is it
+//! cut in a period without an answer of best effort, whose queries may be longer: marks are kept
+//! for the next one with an answer, until best effort has been silent for ten seconds.
 //!
-//! The rate grows while the mean marks are allowed ones; they are near 0.9 a at any rate that the
-//! server sustains, so that growing only well below a, as this loop once did, is never growing
-//! again. A rate above what the server sustains adds its excess to the queue every second, and late
-//! answers come in bursts, each of them more than an objective of 99.9 % allows in minutes. So
-//! the loop returns to 97 % of the rate that was too high, and tries more only after a minute, and
-//! after twice as long each time that this fails. Best-effort connections take turns.
+//! The mean marks are near 0.9 a at any rate that the server sustains, so the rate grows while they
+//! are allowed ones. Above what the server sustains late answers come in bursts, each of them more
+//! than an objective of 99.9 % allows in minutes. So the loop returns to 97 % of the rate that was
+//! too high, and tries more only after a minute, and after twice as long each time that this fails.
 
 use lull_control::Objective;
 use lull_control::admission::{Allowance, Seen};
