@@ -99,7 +99,7 @@ fn claimed_rows(experiment: &str) -> Vec<String> {
 
 /// More than a minute each, and more than half of the time of all: shortened unless [`WHOLE`]
 /// is set, and then only their form is checked.
-const LONG: [&str; 8] = [
+const LONG: [&str; 12] = [
     "ntier-table3",
     "ntier-adaptive",
     "ahq-cores",
@@ -108,6 +108,10 @@ const LONG: [&str; 8] = [
     "reef-policies",
     "reef-qoswc",
     "bayop-search",
+    "bayop-day",
+    "bayop-policy",
+    "bayop-silo",
+    "bayop-tailbench",
 ];
 
 /// The environment variable that runs those at full length too.
