@@ -324,7 +324,7 @@ mod tests {
         assert!(restoration.failed.is_empty() && restoration.left.is_empty(), "{restoration}");
     }
 
-    /// A process is seen, pins itself, and is then brought under a setting by one of the two ways.
+    /// A process is seen, pins itself, and is then brought under a setting in some way.
     fn a_process_that_pins_itself_gets_its_own_cores_back(
         bring_under: impl Fn(&mut Knob, &CoreSet, &mut Listed, &mut Means<'_, Ledger>),
     ) {
