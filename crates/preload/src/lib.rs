@@ -25,7 +25,7 @@
 //!   constructors run before its own (libcap-ng's closes descriptors). It looks up those of a
 //!   TLS library when a session is first used, since that library may be loaded late.
 //! * It allocates nothing and takes no lock, except for one thread that mode epoll, or a gated
-//!   pool of threads, starts.
+//!   pool of threads, starts, and for threads that a dispatched thread starts.
 //!   `errno` after a call is the value that libc's call set.
 //! * Without a page, with a page of another version, or with an agent that is silent, every
 //!   call passes straight through.
@@ -39,6 +39,7 @@ mod client;
 mod clock;
 mod connection;
 mod cores;
+pub mod creation;
 mod descriptors;
 pub mod events;
 mod gate;

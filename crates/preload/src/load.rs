@@ -29,7 +29,6 @@ extern "C" fn load() {
     }
     // The page comes last: once it is there, connections use the clock.
     clock::load();
-    cores::load();
     // SAFETY: `getenv` returns a string that ends with a zero.
     let Some(page) = page::load(unsafe { CStr::from_ptr(path) }) else { return };
     connection::release_former(page);
@@ -58,6 +57,7 @@ unsafe extern "C" fn before_fork() {
 unsafe extern "C" fn after_fork() {
     process::after_fork();
     clock::after_fork();
+    cores::after_fork();
     service::after_fork();
     pool::after_fork();
     ticker::after_fork();

@@ -13,7 +13,7 @@
 use crate::parking::WAKER;
 use crate::real::errno;
 use crate::thread::{self, OnceThread};
-use crate::{clock, connection, cores, page, process};
+use crate::{clock, connection, page, process};
 use lull_oncall::{Id, Page};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -80,7 +80,6 @@ pub(crate) fn arm(fd: c_int, id: Id, now_ns: u64) -> bool {
 extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     thread::set_name(c"lull-calls");
     let Some(page) = page::get() else { return null_mut() };
-    cores::free_own_thread(page);
     let mut pauses = Pauses { round_ns: 0 };
     let mut polls = Polls { last_ns: clock::now_ns() };
     while let Some(arrived) = poll_round(page, &mut polls) {

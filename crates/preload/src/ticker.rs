@@ -8,7 +8,7 @@
 
 use crate::parking::{self, WAKER};
 use crate::thread::{self, OnceThread};
-use crate::{clock, cores, page, pool};
+use crate::{clock, page, pool};
 use lull_oncall::Page;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -36,7 +36,6 @@ pub(crate) fn after_fork() {
 extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     thread::set_name(c"lull-ticks");
     let Some(page) = page::get() else { return null_mut() };
-    cores::free_own_thread(page);
     for round in (0..HANG_UP_TICKS).cycle() {
         pool::sleep_until_hidden();
         sleep(tick_ns(page));

@@ -4,7 +4,7 @@
 
 use crate::connection::Connection;
 use crate::pool::ServedBy;
-use crate::{answers, clock, page, process, session};
+use crate::{answers, clock, cores, page, process, session};
 use lull_oncall::protocol::{Reader, Request};
 use lull_oncall::{Class, Names};
 
@@ -30,6 +30,7 @@ impl Connection {
         } else if self.record.pending_since_ns().is_none() && !bytes.is_empty() {
             // Without a protocol, what is read is a query and what is written its reply.
             let now_ns = clock::now_ns();
+            cores::note();
             self.record.query_arrived(process::tid(), now_ns);
             self.leave_dead_dispatcher(now_ns);
         }
@@ -63,6 +64,7 @@ impl Connection {
 
     fn begin_request(&self, reader: Reader, may_wait: bool) {
         let now_ns = clock::now_ns();
+        cores::note();
         self.record.query_arrived(process::tid(), self.local.take_arrival(now_ns));
         self.leave_dead_dispatcher(now_ns);
         if may_wait {

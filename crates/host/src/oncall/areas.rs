@@ -8,16 +8,17 @@
 //!
 //! Only threads that serve one connection each are moved. In a pool of threads, or an event loop, a
 //! thread serves whichever connection is ready: a connection whose thread changes shows that, and
-//! all threads of that process get their own cores back for good. Threads that a moved thread has
-//! started have inherited its area; they get the cores of their process.
+//! all threads of that process get their own cores back for good. The library lets threads that a
+//! moved thread starts begin with its own cores; those that have inherited an area nevertheless get
+//! the cores of their process.
 //!
 //! The page is not trusted: a thread is moved only if the kernel says that it is one of a process
 //! which has mapped the page. A thread never runs on cores that it could not use before. It gets
 //! its own cores back when its connection is closed, when an operator bypasses the gate, and at the
 //! end, unless another program has changed them since; one that had all cores of its cpuset follows
-//! that again. If the agent is killed, the library gives a thread those that its process began with
-//! at its next query, and the next agent gives back the rest (`give_back`). An agent that was only
-//! stopped moves its threads again.
+//! that again. If the agent is killed, the library gives a thread those that it had before its
+//! first request, when its connection ends or at its next query, and the next agent gives back the
+//! rest (`give_back`). An agent that was only stopped moves its threads again.
 
 mod moved;
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::support::threads::{cores_of, threads};
-use crate::support::{cores, skip};
+use crate::support::{cores, skip, wait_or};
 
 /// A query that computes for seconds; the test ends it.
 const LONG: &str = "select benchmark(2000000000, md5('a'))";
@@ -29,6 +29,13 @@ fn two_cores(scene: &Scene) -> Option<(String, [String; 2])> {
 /// How many threads of a process may run on these cores only.
 fn on(pid: i32, core: &str) -> usize {
     threads(pid).values().filter(|thread| thread.cores == core).count()
+}
+
+/// The threads of a process that may not run on all these cores, with their names.
+fn moved(pid: i32, all: &str) -> Vec<String> {
+    let name = |tid: i32| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+    let moved = threads(pid).into_iter().filter(|(_, thread)| thread.cores != all);
+    moved.map(|(tid, thread)| format!("{:?} on {}", name(tid), thread.cores)).collect()
 }
 
 #[test]
@@ -68,10 +75,10 @@ fn threads_take_their_cores_back_when_the_dispatcher_is_killed() {
     let database = Database::start(&scene, &["--dispatch", &file]);
     let (pid, all) = (database.pid(), cores_of(std::process::id().cast_signed()));
     let mut client = database.client(&"do sleep(0.1);".repeat(600));
-    let moved = || threads(pid).values().any(|thread| thread.cores != all);
-    wait_for("a dispatched thread", moved);
+    let moved = || moved(pid, &all);
+    wait_for("a dispatched thread", || !moved().is_empty());
     database.server.signal(Signal::KILL);
-    wait_for("threads on all cores", || !moved());
+    wait_or(|| format!("not on all cores: {:?}", moved()), &mut || moved().is_empty());
     client.kill().unwrap();
     client.wait().unwrap();
     send(pid, Signal::KILL);
