@@ -36,6 +36,15 @@ const FAST_WATTS: f64 = 6.8;
 /// Most requests are short, and one in a hundred takes seven times the mean.
 const SCRIPT: &str =
     "\\set loops 2000 * random_zipfian(1, 100, 1.2)\nSELECT BENCHMARK(:loops, MD5('a'));\n";
+/// The largest number of units of work of a request, and the exponent of their distribution.
+const UNITS: u32 = 100;
+const EXPONENT: f64 = 1.2;
+/// Loops of a unit of work.
+const LOOPS: u32 = 2000;
+/// Units of work in the query that is timed to know how long one takes.
+const TIMED_UNITS: u32 = 2000;
+/// Requests of which the profile consists.
+const PROFILED: u32 = 2000;
 const DISPATCHERS: [Option<&str>; 3] = [None, Some("s2f"), Some("eetl")];
 
 /// What a run has shown.
@@ -156,15 +165,33 @@ fn name(dispatcher: Option<&str>) -> &str {
     dispatcher.unwrap_or("kernel")
 }
 
+/// The work of requests as the script draws it, in milliseconds of the slow core: quantiles of its
+/// distribution in even steps.
+fn profile_ms(unit_ms: f64) -> Vec<f64> {
+    let weight = |units: u32| f64::from(units).powf(-EXPONENT);
+    let total: f64 = (1..=UNITS).map(weight).sum();
+    let (mut units, mut below) = (1, weight(1) / total);
+    let work_at = |step: u32| {
+        while below < (f64::from(step) + 0.5) / f64::from(PROFILED) && units < UNITS {
+            units += 1;
+            below += weight(units) / total;
+        }
+        f64::from(units) * unit_ms
+    };
+    (0..PROFILED).map(work_at).collect()
+}
+
 /// Returns the file of docs/dispatch.md for a dispatcher.
-fn config(dispatcher: &str) -> String {
+fn config(dispatcher: &str, profile_ms: &[f64]) -> String {
+    let profile: Vec<String> = profile_ms.iter().map(|work| format!("\"{work:.4}ms\"")).collect();
     let core = |name: &str, speed: f64, watts: f64, core: u16| {
         let speeds = format!("speed = {speed:?}\nwatts = {watts:?}");
         format!("[[core]]\nname = \"{name}\"\n{speeds}\ncores = \"{core}\"\n")
     };
     format!(
-        "percentile = \"p99\"\ntarget = \"{TARGET_MS}ms\"\n[dispatcher]\nname = \"{dispatcher}\"\n\
-         {}{}",
+        "percentile = \"p99\"\ntarget = \"{TARGET_MS}ms\"\nprofile = [{}]\n\
+         [dispatcher]\nname = \"{dispatcher}\"\n{}{}",
+        profile.join(", "),
         core("slow", 1.0, 1.0, SLOW),
         core("fast", SLOWDOWN, FAST_WATTS, FAST)
     )
@@ -176,10 +203,37 @@ impl Site {
         let site = Self { place: place.to_owned(), data: place.join("data") };
         Product::MariaDb.initialise(&site.data, place)?;
         std::fs::write(place.join("script.sql"), SCRIPT)?;
+        let profile_ms = profile_ms(site.unit_ms()? * SLOWDOWN);
         for dispatcher in DISPATCHERS.into_iter().flatten() {
-            std::fs::write(site.config_file(dispatcher), config(dispatcher))?;
+            std::fs::write(site.config_file(dispatcher), config(dispatcher, &profile_ms))?;
         }
         Ok(site)
+    }
+
+    /// Returns how long a unit of work takes on a core at full speed, in milliseconds.
+    fn unit_ms(&self) -> Result<f64> {
+        let (address, product) = (free_address()?, Product::MariaDb);
+        let mut server = command(Path::new(""), None, &product.program()?);
+        server.args(product.options(&self.data, address));
+        server.stdout(Stdio::null()).stderr(Stdio::null());
+        let _server = answering(&mut server, address)?;
+        let time = "select unix_timestamp(sysdate(6));";
+        let loops = LOOPS * TIMED_UNITS;
+        let sql = format!("{time} do benchmark({loops}, md5('a')); {time}");
+        let text = printed(self.client().args(["-N", "-e", &sql]))?.text;
+        let times: Vec<f64> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        match times.as_slice() {
+            [begun, ended] if ended > begun => Ok(1e3 * (ended - begun) / f64::from(TIMED_UNITS)),
+            _ => bail!("mariadb printed `{text}` instead of two times"),
+        }
+    }
+
+    /// The client program on this server's socket.
+    fn client(&self) -> Command {
+        let mut client = Command::new("mariadb");
+        client.args(["-uroot", &format!("--socket={}", socket(&self.data).display())]);
+        client.arg("--skip-ssl");
+        client
     }
 
     fn config_file(&self, dispatcher: &str) -> PathBuf {
@@ -197,9 +251,7 @@ impl Site {
         server.args(product.options(&self.data, address));
         server.stdout(File::create(&results)?).stderr(Stdio::null());
         let server = answering(&mut server, address)?;
-        let mut create = Command::new("mariadb");
-        create.args(["-uroot", &format!("--socket={}", socket(&self.data).display())]);
-        succeeded(create.args(["--skip-ssl", "-e", "create database if not exists sbtest"]))?;
+        succeeded(self.client().args(["-e", "create database if not exists sbtest"]))?;
         let agent = server.pid().cast_signed();
         let (begun, before) = (Instant::now(), process_cpu_time(agent)?);
         let loaded = self.load(lull, address)?;
@@ -255,8 +307,22 @@ mod tests {
     }
 
     #[test]
+    fn the_profile_has_the_work_that_the_script_draws() {
+        let profile_ms = profile_ms(0.5);
+        let share = |of: &dyn Fn(f64) -> bool| {
+            profile_ms.iter().filter(|work| of(**work)).count() as f64 / f64::from(PROFILED)
+        };
+        // P(1) and P(100) of a Zipf distribution over 1 to 100 with exponent 1.2.
+        let total: f64 = (1..=100).map(|k| f64::from(k).powf(-1.2)).sum();
+        assert!((share(&|work| work == 0.5) - 1.0 / total).abs() < 1e-3);
+        assert!((share(&|work| work > 49.5) - 100_f64.powf(-1.2) / total).abs() < 1e-3);
+        assert!(profile_ms.is_sorted());
+        assert!(SCRIPT.contains(&format!("{LOOPS} * random_zipfian(1, {UNITS}, {EXPONENT})")));
+    }
+
+    #[test]
     fn the_file_of_a_dispatcher_lists_the_slow_core_first() {
-        let text = config("eetl");
+        let text = config("eetl", &[1.0]);
         let table: toml::Table = text.parse().unwrap();
         assert_eq!(table["core"][0]["name"].as_str(), Some("slow"));
         assert_eq!(table["core"][1]["speed"].as_float(), Some(SLOWDOWN));
