@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// An app's index in the plant's list; valid for one run.
+/// An app's index in the plant's list; valid for one run, and not used again in it when the app is
+/// removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AppId(pub u16);
@@ -114,6 +115,17 @@ impl AppSpec {
         }
     }
 
+    /// What is left of an app that was removed from the run: its id, which is not used again, and
+    /// no name.
+    pub fn removed() -> Self {
+        Self::best_effort("")
+    }
+
+    /// Whether the app was removed from the run.
+    pub fn is_removed(&self) -> bool {
+        self.name.is_empty()
+    }
+
     /// Whether it is latency-critical.
     pub fn is_latency_critical(&self) -> bool {
         self.class == Class::LatencyCritical
@@ -131,4 +143,9 @@ impl AppSpec {
 /// The apps with their ids, in order.
 pub fn numbered(apps: &[AppSpec]) -> impl Iterator<Item = (AppId, &AppSpec)> {
     (0u16..).map(AppId).zip(apps)
+}
+
+/// The apps that were not removed from the run, with their ids, in order.
+pub fn in_force(apps: &[AppSpec]) -> impl Iterator<Item = (AppId, &AppSpec)> {
+    numbered(apps).filter(|(_, spec)| !spec.is_removed())
 }

@@ -3,7 +3,7 @@
 //! Policies and the loop share this, so that the number a policy steers by is
 //! the number the operator sees.
 
-use crate::{AppSeen, AppSpec, LatencySeen, Observation};
+use crate::{AppId, AppSeen, AppSpec, LatencySeen, Observation};
 use lull_measure::entropy::{BeReading, LcReading, RelativeImportance, SystemEntropy};
 use lull_measure::entropy::{be_entropy, combine, lc_entropy};
 use lull_measure::{Nanos, Percentile};
@@ -61,10 +61,18 @@ impl Assessor {
         Self { importance, specs: specs.to_vec(), memory }
     }
 
-    /// Goes on with other objectives and references of the same apps.
+    /// Goes on with other objectives and references of the same apps, and with more apps.
     pub fn respecify(&mut self, specs: &[AppSpec], importance: RelativeImportance) {
         self.specs = specs.to_vec();
+        self.memory.resize(specs.len(), Memory::default());
         self.importance = importance;
+    }
+
+    /// Forgets what was seen of an app, which was removed or is another program from now on.
+    pub fn forget(&mut self, app: AppId) {
+        if let Some(memory) = self.memory.get_mut(app.index()) {
+            *memory = Memory::default();
+        }
     }
 
     /// Assesses all apps after one epoch.

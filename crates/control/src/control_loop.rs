@@ -3,8 +3,8 @@
 
 use crate::journal::{Entry, OperatorAct};
 use crate::{
-    AppSpec, Applied, Controller, Discovery, EpochRule, Observation, Pace, Plan, Plant, PlantError,
-    Policy, RebuildPolicy, Rng, Rules, Standing,
+    AppId, AppSpec, Applied, Controller, Discovery, EpochRule, Observation, Pace, Plan, Plant,
+    PlantError, Policy, RebuildPolicy, Rng, Rules, Standing,
 };
 use lull_measure::Nanos;
 
@@ -79,6 +79,14 @@ impl<P: Plant> ControlLoop<P> {
     /// same apps; returns whether the policy adapts to these.
     pub fn reconfigure(&mut self, rules: Rules, apps: &[AppSpec]) -> bool {
         self.controller.reconfigure(rules, apps)
+    }
+
+    /// Forgets all that is known of apps that the plant has added, removed, or made other programs
+    /// since the last epoch. [`ControlLoop::reconfigure`] and [`ControlLoop::replace_policy`] come
+    /// first.
+    pub fn exchange_apps(&mut self, apps: &[AppId]) {
+        let settings = self.plant.settings();
+        apps.iter().for_each(|app| self.controller.exchange_app(*app, &settings));
     }
 
     /// Goes on with another policy; every knob keeps its value until the next plan.

@@ -147,15 +147,20 @@ impl Controller {
     }
 
     /// Goes on under other rules, and with other objectives of the same apps; returns whether
-    /// the policy adapts to these. The limits must have been checked.
+    /// the policy adapts to these, which it does not if apps were added, removed or renamed. The
+    /// limits must have been checked.
     pub(crate) fn reconfigure(&mut self, rules: Rules, apps: &[crate::AppSpec]) -> bool {
         self.gate.set_limits(rules.limits.clone());
         self.assessor.respecify(apps, rules.importance);
         self.rules = rules;
         self.survey.has_decided = false;
+        self.heard.resize(apps.len(), Nanos::ZERO);
+        self.roster.grow(apps.len());
         let is_same = self.apps == apps;
+        let has_same_apps = self.apps.len() == apps.len()
+            && self.apps.iter().zip(apps).all(|(before, now)| before.name == now.name);
         self.apps = apps.to_vec();
-        is_same || self.policy.retarget(apps)
+        is_same || (has_same_apps && self.policy.retarget(apps))
     }
 
     /// Records the state of the knobs after they were restored.

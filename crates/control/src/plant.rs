@@ -12,7 +12,7 @@ pub trait Plant {
     /// What it is made of; fixed for a run.
     fn machine(&self) -> &Machine;
 
-    /// The apps on it; fixed for a run, indexed by [`crate::AppId`].
+    /// The apps on it, indexed by [`crate::AppId`]; those that were removed from the run included.
     fn apps(&self) -> &[AppSpec];
 
     /// Whether an app has a process now. An app without one is absent and has no knobs.

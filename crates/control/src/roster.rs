@@ -1,6 +1,7 @@
 //! Which apps are present, and how that changes while a run lasts.
 //!
-//! The list of apps and their ids stay the same for a run. An app without a live process is
+//! Ids of apps stay the same for a run: an app that is added gets a new one, and that of an app
+//! that is removed is not used for another. An app without a live process is
 //! absent: it waits for its processes, nothing of it is set, and policies see no work of it.
 
 use crate::AppId;
@@ -44,6 +45,18 @@ impl Roster {
         self.present.get(app.index()).copied().unwrap_or(false)
     }
 
+    /// Makes room for so many apps; one that is new is absent.
+    pub(crate) fn grow(&mut self, apps: usize) {
+        self.present.resize(apps.max(self.present.len()), false);
+    }
+
+    /// Counts an app as absent, which is no departure.
+    pub(crate) fn remove(&mut self, app: AppId) {
+        if let Some(present) = self.present.get_mut(app.index()) {
+            *present = false;
+        }
+    }
+
     /// Returns what has changed, given who is present now and which apps were restarted.
     pub(crate) fn update(
         &mut self,
@@ -81,5 +94,15 @@ mod tests {
         let changes = roster.update([true, true, true], &[AppId(1), AppId(2)]);
         assert_eq!(events(&changes), [(1, RosterEvent::Arrived), (2, RosterEvent::Restarted)]);
         assert!(roster.is_present(AppId(1)) && !roster.is_present(AppId(7)));
+    }
+
+    #[test]
+    fn an_app_that_is_added_arrives_and_one_that_is_removed_does_not_depart() {
+        let mut roster = Roster::new(vec![true; 2]);
+        roster.grow(3);
+        roster.remove(AppId(0));
+        roster.remove(AppId(9));
+        let changes = roster.update([false, true, true], &[]);
+        assert_eq!(events(&changes), [(2, RosterEvent::Arrived)]);
     }
 }

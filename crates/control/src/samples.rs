@@ -20,7 +20,8 @@ pub fn samples(
 ) -> Vec<Sample> {
     let mut all = Vec::new();
     let epoch = seen.epoch;
-    for (((id, spec), seen), stand) in numbered(apps).zip(&seen.apps).zip(&standing.apps) {
+    let each = numbered(apps).zip(&seen.apps).zip(&standing.apps);
+    for (((id, spec), seen), stand) in each.filter(|(((_, spec), _), _)| !spec.is_removed()) {
         let mut sink = Sink { label: &spec.name, all: &mut all };
         app_samples(&mut sink, spec, seen);
         if spec.is_latency_critical() {
@@ -33,7 +34,8 @@ pub fn samples(
             }
         }
     }
-    for (spec, seen) in apps.iter().zip(&seen.apps) {
+    let each = apps.iter().zip(&seen.apps);
+    for (spec, seen) in each.filter(|(spec, _)| !spec.is_removed()) {
         for class in &seen.client_classes {
             let label = client_class_label(spec, class);
             client_class_samples(&mut Sink { label: &label, all: &mut all }, class, epoch);

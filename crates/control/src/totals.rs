@@ -39,7 +39,8 @@ impl Totals {
     /// Adds an epoch.
     pub fn add(&mut self, apps: &[AppSpec], epoch: &Epoch) {
         let span = epoch.seen.epoch;
-        for ((spec, seen), stand) in apps.iter().zip(&epoch.seen.apps).zip(&epoch.standing.apps) {
+        let each = apps.iter().zip(&epoch.seen.apps).zip(&epoch.standing.apps);
+        for ((spec, seen), stand) in each.filter(|((spec, _), _)| !spec.is_removed()) {
             let mut sink = Sink { label: &spec.name, counts: &mut self.counts };
             if spec.is_latency_critical() {
                 latency_critical(&mut sink, spec, seen, stand, span);

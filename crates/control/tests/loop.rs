@@ -622,3 +622,45 @@ fn a_policy_that_cannot_adapt_is_rebuilt_and_one_that_cannot_be_goes_on() {
         assert_eq!(decided, fails, "the rebuilt policy keeps everything: {entries:?}");
     }
 }
+
+#[test]
+fn an_app_that_is_added_arrives_and_one_that_is_removed_is_no_exit_and_is_not_seen_again() {
+    let mut control = run(isolate(), Rules::default());
+    control.turn().unwrap();
+    let app = MemoryApp {
+        spec: AppSpec::best_effort("late"),
+        demand_cores: 0.0,
+        service: Nanos::from_millis(1),
+        threads: 4,
+    };
+    control.plant_mut().remove(BE);
+    let late = control.plant_mut().add(app);
+    let specs = control.plant().apps().to_vec();
+    assert!(!control.reconfigure(Rules::default(), &specs), "its policy is of other apps");
+    let mut plan = isolate();
+    plan.set(Setting::Cores(late, "3".parse().unwrap()), Reason::Start);
+    control.replace_policy(Box::new(Always(plan)));
+    control.exchange_apps(&[BE, late]);
+    let epoch = control.turn().unwrap();
+    let is = |wanted: fn(&Event) -> bool| events(&epoch).into_iter().any(wanted);
+    assert!(is(|event| matches!(event, Event::AppArrived { app } if app == "late")));
+    assert!(!is(|event| matches!(event, Event::AppExited { .. })), "{:?}", epoch.entries);
+    let set: Vec<Knob> = epoch
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.event {
+            Event::Decision(decision) => Some(decision.outcome.wanted.knob()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(set, [Knob::Cores(late)], "the others keep what they have");
+    let state = control.controller().state();
+    let samples = samples(&specs, state, &epoch.seen, &epoch.standing);
+    let labels: BTreeSet<&str> = samples
+        .iter()
+        .filter(|sample| sample.metric.scope == catalogue::Scope::App)
+        .map(|sample| sample.label.as_str())
+        .collect();
+    assert_eq!(labels, BTreeSet::from(["late", "lc"]));
+    Totals::default().add(&specs, &epoch);
+}

@@ -4,13 +4,15 @@ use lull_control::conformance::{MemoryApp, MemoryPlant};
 use lull_control::journal::Event;
 use lull_control::{
     AppId, AppSeen, AppSpec, Capability, Coalescing, ControlLoop, Controller, CoreSeen, CoreSet,
-    DialId, EnergySeen, EnergySource, GateControl, KnobScope, LatencySeen, Machine, Objective,
-    Observation, Plant, Progress, ProgressSource, Rng, Rules, Scheduling, Setting, Value, WayMask,
+    DialId, EnergySeen, EnergySource, GateControl, Knob, KnobScope, LatencySeen, Machine,
+    Objective, Observation, Plant, Policy, PolicyError, Progress, ProgressSource, Rng, Rules,
+    Scheduling, Setting, Value, WayMask, build_without_removed, in_force,
 };
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
 use lull_policies::{Entry, Family, POLICIES, PolicyKind};
 use proptest::prelude::*;
 use rand::SeedableRng;
+use std::collections::BTreeMap;
 
 const APPS: usize = 4;
 
@@ -153,6 +155,8 @@ enum Churn {
     Begins(usize),
     /// The bound of an app changes by this factor.
     Respecifies(usize, f64),
+    /// The last best-effort app is removed from the run, and another one is added.
+    Replaces,
 }
 
 fn any_churn() -> impl Strategy<Value = Churn> {
@@ -162,6 +166,7 @@ fn any_churn() -> impl Strategy<Value = Churn> {
         2 => app().prop_map(Churn::Ends),
         2 => app().prop_map(Churn::Begins),
         1 => (app(), 0.2f64..5.0).prop_map(|(app, factor)| Churn::Respecifies(app, factor)),
+        1 => Just(Churn::Replaces),
     ]
 }
 
@@ -176,6 +181,20 @@ fn churned(cores: u16) -> MemoryPlant {
     MemoryPlant::new(cores, specs().into_iter().map(app).collect())
 }
 
+/// Builds a policy as the agent does, of the apps that were not removed.
+fn build_of(
+    entry: &'static Entry<PolicyKind>,
+    table: &toml::Table,
+    machine: &Machine,
+    apps: &[AppSpec],
+) -> Result<Box<dyn Policy>, PolicyError> {
+    build_without_removed(machine, apps, |machine, apps| entry.build(table, machine, apps))
+}
+
+fn by_knob(settings: impl IntoIterator<Item = Setting>) -> BTreeMap<Knob, Setting> {
+    settings.into_iter().map(|setting| (setting.knob(), setting)).collect()
+}
+
 /// A policy that steers a plant whose apps come and go, as in the agent.
 struct Churned {
     entry: &'static Entry<PolicyKind>,
@@ -183,8 +202,8 @@ struct Churned {
     machine: Machine,
     apps: Vec<AppSpec>,
     control: ControlLoop<MemoryPlant>,
-    present: [bool; APPS],
-    before: Vec<Setting>,
+    present: Vec<bool>,
+    before: BTreeMap<Knob, Setting>,
 }
 
 impl Churned {
@@ -200,17 +219,26 @@ impl Churned {
         let mut controller = Controller::new(policy, Rules::default(), &plant).expect("no limits");
         let (config, on) = (table.clone(), machine.clone());
         controller.set_rebuild(Box::new(move |apps| {
-            entry.build(&config, &on, apps).map_err(|error| error.to_string())
+            build_of(entry, &config, &on, apps).map_err(|error| error.to_string())
         }));
-        let before = plant.settings();
+        let before = by_knob(plant.settings());
         let rng = Rng::seed_from_u64(1);
         let control = ControlLoop::new(plant, controller, Nanos::from_millis(300), rng);
-        Self { entry, table, machine, apps, control, present: [true; APPS], before }
+        Self { entry, table, machine, apps, control, present: vec![true; APPS], before }
+    }
+
+    /// The last best-effort app that was not removed.
+    fn best_effort(&self) -> usize {
+        let is_one = |app: &AppSpec| !app.is_removed() && !app.is_latency_critical();
+        self.apps.iter().rposition(is_one).expect("one is left")
     }
 
     fn change(&mut self, change: Churn) {
         match change {
             Churn::Nothing => {}
+            Churn::Replaces => self.replace(),
+            Churn::Ends(app) | Churn::Begins(app) | Churn::Respecifies(app, _)
+                if self.apps[app].is_removed() => {}
             Churn::Ends(app) => {
                 self.control.plant_mut().end(AppId(app as u16));
                 self.present[app] = false;
@@ -229,10 +257,34 @@ impl Churned {
                 *bound = bound.scale(factor).clamp(Nanos::from_millis(3), Nanos::from_millis(100));
             }
         }
+        self.reconfigure();
+    }
+
+    fn reconfigure(&mut self) {
         if !self.control.reconfigure(Rules::default(), &self.apps) {
-            let policy = self.entry.build(&self.table, &self.machine, &self.apps);
+            let policy = build_of(self.entry, &self.table, &self.machine, &self.apps);
             self.control.replace_policy(policy.expect("all needs are met"));
         }
+    }
+
+    fn replace(&mut self) {
+        let former = AppId(self.best_effort() as u16);
+        let plant = self.control.plant_mut();
+        plant.remove(former);
+        let added = plant.add(MemoryApp {
+            spec: AppSpec::best_effort(&format!("added{}", self.apps.len())),
+            demand_cores: 0.0,
+            service: Nanos::from_millis(1),
+            threads: 4,
+        });
+        self.apps = plant.apps().to_vec();
+        let of_added = |setting: &Setting| setting.knob().app() == Some(added);
+        self.before.retain(|knob, _| knob.app() != Some(former));
+        self.before.extend(by_knob(plant.settings().into_iter().filter(of_added)));
+        self.present[former.index()] = false;
+        self.present.push(true);
+        self.reconfigure();
+        self.control.exchange_apps(&[former, added]);
     }
 
     /// One epoch: no plan names an absent app, and every plan is legal.
@@ -275,8 +327,8 @@ impl Churned {
     /// `parties` is exempt: as in its paper (Chen et al. 2019, section 4) an app grows by one
     /// unit when it misses its bound, and surplus units without a best-effort app stay idle.
     fn settle(&mut self) -> Result<(), TestCaseError> {
-        if self.present == [false; APPS] {
-            self.change(Churn::Begins(2));
+        if !self.present.contains(&true) {
+            self.change(Churn::Begins(self.best_effort()));
         }
         let may_leave_some =
             self.entry.kind.family != Family::Colocation || self.entry.name == "parties";
@@ -287,16 +339,17 @@ impl Churned {
                 return Ok(());
             }
         }
-        let (name, present) = (self.entry.name, self.present);
+        let (name, present) = (self.entry.name, &self.present);
         prop_assert_eq!(self.reached(), all, "{} with present {:?}", name, present);
         Ok(())
     }
 
     fn finish(self) -> Result<(), TestCaseError> {
         let (mut plant, _) = self.control.finish();
-        (0..APPS).for_each(|app| plant.begin(AppId(app as u16)));
-        let name = self.entry.name;
-        prop_assert_eq!(plant.settings(), self.before, "{}: knobs are not as before", name);
+        let left = in_force(&self.apps).map(|(app, _)| app);
+        left.for_each(|app| plant.begin(app));
+        let (name, now) = (self.entry.name, by_knob(plant.settings()));
+        prop_assert_eq!(now, self.before, "{}: knobs are not as before", name);
         Ok(())
     }
 }

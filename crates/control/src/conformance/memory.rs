@@ -107,6 +107,31 @@ impl MemoryPlant {
         self.reset(app);
     }
 
+    /// Removes an app from the run, its knobs as they were.
+    pub fn remove(&mut self, app: AppId) {
+        self.end(app);
+        self.specs[app.index()] = AppSpec::removed();
+    }
+
+    /// Adds an app to the run, which runs from now on, and returns its id.
+    pub fn add(&mut self, app: MemoryApp) -> AppId {
+        let id = AppId(self.specs.len() as u16);
+        self.specs.push(app.spec.clone());
+        self.apps.push(app);
+        self.silent.push(false);
+        self.gone.push(false);
+        for row in KNOBS.iter().filter(|row| row.scope == KnobScope::App) {
+            let knob = (row.knob)(id.0);
+            let value = self.machine.most(knob).unwrap_or_else(|| unordered(knob));
+            let has_it = self.machine.capabilities.has(row.capability);
+            if let Some(setting) = knob.set_to(value).filter(|_| has_it) {
+                self.original.insert(knob, setting.clone());
+                self.state.insert(knob, setting);
+            }
+        }
+        id
+    }
+
     fn reset(&mut self, app: AppId) {
         let own = self.original.iter().filter(|(knob, _)| knob.app() == Some(app));
         self.state.extend(own.map(|(knob, setting)| (*knob, setting.clone())));

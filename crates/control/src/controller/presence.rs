@@ -3,7 +3,7 @@
 use super::{Controller, Turn};
 use crate::journal::Event;
 use crate::roster::{RosterChange, RosterEvent};
-use crate::{AppId, AppSpec, Observation, Policy, numbered};
+use crate::{AppId, AppSpec, Observation, Policy, Setting, numbered};
 
 /// Rebuilds the policy for these apps.
 pub type RebuildPolicy = Box<dyn Fn(&[AppSpec]) -> Result<Box<dyn Policy>, String> + Send>;
@@ -48,6 +48,18 @@ impl Controller {
     fn forget_app(&mut self, app: AppId) {
         self.state.retain(|knob, _| knob.app() != Some(app));
         self.yielded.retain(|knob| knob.app() != Some(app));
+    }
+
+    /// Forgets all that is known of an app that was added, was removed, or is another program from
+    /// now on; `settings` are those of the plant now, which the app's owner has set.
+    pub(crate) fn exchange_app(&mut self, app: AppId, settings: &[Setting]) {
+        self.forget_app(app);
+        self.roster.remove(app);
+        self.assessor.forget(app);
+        self.pending = None;
+        let is_of_app = |setting: &&Setting| setting.knob().app() == Some(app);
+        self.original.retain(|setting| !is_of_app(&setting));
+        self.original.extend(settings.iter().filter(is_of_app).cloned());
     }
 
     fn rebuild_policy(&mut self, changes: &[RosterChange], turn: &mut Turn) {
