@@ -2,6 +2,7 @@
 
 mod app;
 mod apply;
+mod exchange;
 mod gate;
 mod matches;
 mod observe;

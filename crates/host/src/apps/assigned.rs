@@ -70,6 +70,11 @@ impl Berths {
 }
 
 impl Berth {
+    /// A berth that no discovery knows, so that it stays free.
+    pub(super) fn unassigned() -> Self {
+        Self { berths: Berths::new("", 1), index: 0, seen: None }
+    }
+
     fn cgroup(&self) -> Option<PathBuf> {
         self.berths.lock().get(self.index).cloned().flatten()
     }

@@ -1,6 +1,6 @@
 //! One app of a run, started by Lull or attached.
 
-use super::assigned::Berths;
+use super::assigned::{Berth, Berths};
 use super::attach::{AttachError, Target, scope_of, search_for};
 use super::identity::ProcessId;
 use super::launch::{Launch, StartError, Started, start};
@@ -112,6 +112,11 @@ impl AppHandle {
         let handle =
             |(name, berth): (&String, _)| Self::new(name.clone(), Scope::Assigned(berth), None);
         each.map(handle).collect()
+    }
+
+    /// The place of an app that was removed from the run: it never has a process.
+    pub(crate) fn vacant() -> Self {
+        Self::new(String::new(), Scope::Assigned(Berth::unassigned()), None)
     }
 
     const fn new(name: String, scope: Scope, started: Option<Started>) -> Self {

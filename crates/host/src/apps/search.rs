@@ -348,6 +348,18 @@ mod tests {
     }
 
     #[test]
+    fn a_cgroup_that_is_removed_while_it_is_read_has_no_process() {
+        let (_tree, roots) = units("");
+        let place = cgroup::find(&roots, Path::new("system.slice/db.service")).unwrap();
+        assert_eq!(listed(&place).unwrap(), BTreeSet::from([14]));
+        std::fs::remove_dir_all(&place).unwrap();
+        assert_eq!(listed(&place).unwrap(), BTreeSet::new());
+        // One that is there and cannot be read is an error.
+        std::fs::create_dir_all(place.join("cgroup.procs")).unwrap();
+        assert!(listed(&place).is_err());
+    }
+
+    #[test]
     fn too_many_processes_are_refused_with_what_to_narrow() {
         let all: String = (2..=PROCESSES_MAX + 2).map(|pid| format!("{pid}\n")).collect();
         let (_tree, roots) = tree(&[("all/cgroup.procs", &all)]);

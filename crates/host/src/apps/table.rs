@@ -187,6 +187,11 @@ impl ProcessTable {
         self.describe_all();
     }
 
+    /// Whether it has what processes run.
+    pub(crate) const fn is_described(&self) -> bool {
+        self.described.is_some()
+    }
+
     fn describe_all(&mut self) {
         self.listing = NEXT_LISTING.fetch_add(1, Ordering::Relaxed);
         if let Some(described) = &mut self.described {

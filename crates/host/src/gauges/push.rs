@@ -144,6 +144,23 @@ impl PushGauge {
         self.table.apps[app.index()].progress.harvest(deadline)
     }
 
+    /// Takes from now on what is pushed for an app of this name, and forgets what was pushed for
+    /// the app that had this id.
+    pub fn add_app(&mut self, app: AppId, name: &str) {
+        self.remove_app(app);
+        let count = self.table.apps.len().max(app.index() + 1);
+        self.table.apps.resize_with(count, Pushed::default);
+        self.table.names.insert(name.to_owned(), app);
+    }
+
+    /// Refuses from now on what is pushed for an app, and forgets what was.
+    pub fn remove_app(&mut self, app: AppId) {
+        self.table.names.retain(|_, one| *one != app);
+        if let Some(pushed) = self.table.apps.get_mut(app.index()) {
+            *pushed = Pushed::default();
+        }
+    }
+
     /// What went wrong since the last call, for the journal.
     pub fn take_notices(&mut self) -> Vec<String> {
         let Notices { mut texts, unsaid } = std::mem::take(&mut self.notices);

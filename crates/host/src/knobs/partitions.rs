@@ -273,6 +273,18 @@ impl Partitions {
         Ok(())
     }
 
+    /// Removes the group of an app that was removed from the run, whose threads are in the root
+    /// group again.
+    ///
+    /// # Errors
+    /// If the kernel keeps the group; the ledger still has it.
+    pub(crate) fn disband(&mut self, app: AppId) -> Result<(), String> {
+        let Some(group) = self.groups.remove(&app) else { return Ok(()) };
+        let failed =
+            |error: std::io::Error| format!("{} cannot be removed: {error}", group.dir.display());
+        remove(&group.dir).map(drop).map_err(failed)
+    }
+
     fn taken(&self, group: &Group) -> Vec<Taken> {
         let is_gone = !group.dir.exists();
         let dir = if is_gone { &self.resctrl.root } else { &group.dir };

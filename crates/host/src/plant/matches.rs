@@ -50,6 +50,12 @@ impl Matches {
         Self { has_templates, reports, looked, listing: 0, ended, cut_until }
     }
 
+    /// Goes on with these apps: some were added or removed.
+    pub(super) fn adapt(&mut self, apps: &[RunningApp], forks: &Forks) {
+        let Self { has_templates, reports, .. } = Self::new(apps, forks);
+        (self.has_templates, self.reports) = (has_templates, reports);
+    }
+
     /// Notes that matches are looked for in this listing of the processes.
     pub(super) const fn note_look(&mut self, time: Nanos, listing: u64) {
         self.looked = time;

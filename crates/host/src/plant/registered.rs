@@ -72,8 +72,17 @@ impl HostPlant {
         let left: Vec<(usize, ProcessId)> = apps
             .flat_map(|(index, app)| app.handle.take_left().into_iter().map(move |it| (index, it)))
             .collect();
+        for failed in self.restore_left(&left) {
+            self.notice(failed);
+        }
+    }
+
+    /// Gives processes that have left these apps, by index, what they had before; returns what
+    /// could not be restored.
+    pub(super) fn restore_left(&mut self, left: &[(usize, ProcessId)]) -> Vec<String> {
+        let mut failed = Vec::new();
         if left.is_empty() {
-            return;
+            return failed;
         }
         let threads = |process: &ProcessId| {
             threads_of(&self.roots, process.pid).unwrap_or_default().into_iter()
@@ -84,7 +93,7 @@ impl HostPlant {
             .collect();
         for (index, thread) in all {
             if let Err(error) = self.partitions.dismiss(AppId(index as u16), thread) {
-                self.notice(format!("{} keeps its resctrl group: {error}", thread.tid));
+                failed.push(format!("{} keeps its resctrl group: {error}", thread.tid));
             }
         }
         // Reads and writes of many threads take a moment.
@@ -92,12 +101,13 @@ impl HostPlant {
         let processes: BTreeSet<ProcessId> = left.iter().map(|(_, process)| *process).collect();
         let restored = self.ledger.restore_processes(&processes);
         for (key, why) in &restored.failed {
-            self.notice(format!("{key}, which has left its app, is not as before: {why}"));
+            failed.push(format!("{key}, which has left its app, is not as before: {why}"));
         }
         if !restored.left.is_empty() {
             let values = restored.left_in_words().join(", ");
             self.notice(format!("left as another program set it: {values}"));
         }
         let _ = self.beat(Patience::Usual);
+        failed
     }
 }

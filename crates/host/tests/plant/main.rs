@@ -2,6 +2,7 @@
 
 mod child;
 mod conformance;
+mod exchange;
 mod faults;
 mod gate;
 mod knobs;

@@ -142,3 +142,29 @@ fn more_clients_than_can_be_served_are_told_apart_from_silence() {
     assert!(is_closed(clients.last().unwrap()));
     assert!(gauge.take_notices()[0].contains("256 clients push already"));
 }
+
+#[test]
+fn an_app_that_is_added_is_pushed_for_and_one_that_is_removed_is_not() {
+    let (mut gauge, _dir) = gauge();
+    let late = AppId(2);
+    gauge.add_app(late, "late");
+    gauge.remove_app(BE);
+    let clients = ["late", "memcached", "burner"].map(|app| {
+        let mut client = connect(&gauge);
+        client.write_all(&window(app, NOW)).unwrap();
+        client
+    });
+    gauge.drain(NOW, NOW);
+    for app in [late, LC] {
+        assert_eq!(gauge.latency(app, NOW).unwrap().window.count(), 2);
+    }
+    assert_eq!(clients.each_ref().map(is_closed), [false, false, true]);
+    let notices = gauge.take_notices().join("\n");
+    assert!(
+        notices.contains("no app is called `burner`: the apps are late, memcached"),
+        "{notices}"
+    );
+    // What was pushed for the app that had its id before is not its own.
+    gauge.add_app(late, "later");
+    assert!(gauge.latency(late, NOW).is_err());
+}

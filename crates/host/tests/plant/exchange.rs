@@ -1,0 +1,93 @@
+//! Apps that are added to a run and removed from it.
+
+use crate::child::App;
+use crate::scene::{APP, EPOCH, Scene, allowed, one_core, second_core};
+use lull_control::{AppId, AppSpec, CoreSet, Got, Plant, Setting};
+use lull_host::apps::{AppHandle, Target};
+use lull_host::sys::sched::affinity_of;
+use lull_host::{HostApp, HostError, LatencyFrom, ProgressFrom, Roots};
+use lull_measure::catalogue::CPU;
+
+const ADDED: AppId = AppId(1);
+
+fn added(app: &App) -> HostApp {
+    let target = Target::Pid(app.pid());
+    HostApp {
+        spec: AppSpec::best_effort("added"),
+        handle: AppHandle::attach("added", &target, &Roots::default()).unwrap(),
+        latency: LatencyFrom::Push,
+        progress: ProgressFrom::CpuTime,
+    }
+}
+
+fn cores(tid: i32) -> CoreSet {
+    affinity_of(tid).unwrap()
+}
+
+#[test]
+fn an_app_that_is_removed_has_its_knobs_back_and_one_that_is_added_is_read_and_set() {
+    let Some(second) = second_core() else { return };
+    let (mut first, other) = (App::start(0), App::start(1));
+    let worker = first.add_worker();
+    let mut scene = Scene::new(&first);
+    assert_eq!(scene.set(Setting::Cores(APP, one_core())).got, Got::Done);
+    // Born under what Lull has set, after the last look.
+    let late = first.add_worker();
+    let mut arriving = vec![(ADDED, added(&other))];
+    scene.plant.check_arrivals(&mut arriving, &[APP]).unwrap();
+    assert_eq!(cores(worker), one_core(), "a check changes nothing");
+    assert_eq!(scene.plant.exchange_apps(&[APP], arriving), []);
+    for tid in [first.pid(), worker, late] {
+        assert_eq!(cores(tid), allowed(), "thread {tid}");
+    }
+    assert!(scene.plant.apps()[0].is_removed() && !scene.plant.is_present(APP));
+    assert!(scene.plant.is_present(ADDED));
+    let seen = scene.plant.observe(EPOCH).unwrap();
+    assert_eq!(seen.apps.iter().map(|app| app.alive).collect::<Vec<_>>(), [false, true]);
+    assert!(seen.apps[1].readings.get(CPU).is_ok(), "{:?}", seen.apps[1].readings.get(CPU));
+    let only: CoreSet = [second].into_iter().collect();
+    assert_eq!(scene.set(Setting::Cores(ADDED, only.clone())).got, Got::Done);
+    assert_eq!((cores(other.pid()), cores(first.pid())), (only, allowed()));
+    let refused = scene.set(Setting::Cores(APP, one_core())).got;
+    assert!(matches!(refused, Got::Refused { .. }), "{refused:?}");
+    let _ = scene.plant.restore();
+    assert_eq!(cores(other.pid()), allowed());
+    assert!(scene.plant.unrestored().is_empty(), "{:?}", scene.plant.unrestored());
+}
+
+#[test]
+fn what_is_set_for_an_app_that_stays_is_untouched_when_another_one_comes_and_goes() {
+    if second_core().is_none() {
+        return;
+    }
+    let (first, other) = (App::start(1), App::start(1));
+    let mut scene = Scene::new(&first);
+    assert_eq!(scene.set(Setting::Cores(APP, one_core())).got, Got::Done);
+    assert_eq!(scene.plant.exchange_apps(&[], vec![(ADDED, added(&other))]), []);
+    assert_eq!(scene.set(Setting::Cores(ADDED, one_core())).got, Got::Done);
+    assert_eq!(scene.plant.exchange_apps(&[ADDED], Vec::new()), []);
+    assert_eq!((cores(first.pid()), cores(other.pid())), (one_core(), allowed()));
+    // The same name has the same id again.
+    assert_eq!(scene.plant.exchange_apps(&[], vec![(ADDED, added(&other))]), []);
+    let seen = scene.plant.observe(EPOCH).unwrap();
+    assert!(seen.foreign.is_empty(), "{:?}", seen.foreign);
+    assert_eq!(seen.apps.iter().map(|app| app.alive).collect::<Vec<_>>(), [true, true]);
+    assert_eq!(scene.set(Setting::Cores(ADDED, one_core())).got, Got::Done);
+    assert_eq!(cores(other.pid()), one_core());
+    let _ = scene.plant.restore();
+    assert_eq!((cores(first.pid()), cores(other.pid())), (allowed(), allowed()));
+}
+
+#[test]
+fn an_app_with_a_process_of_another_one_that_stays_is_refused_with_both_names() {
+    let first = App::start(0);
+    let mut scene = Scene::new(&first);
+    let mut arriving = [(ADDED, added(&first))];
+    let refused = scene.plant.check_arrivals(&mut arriving, &[]);
+    let Err(HostError::Shared { pid, first: one, second }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((pid, one.as_str(), second.as_str()), (first.pid(), "served", "added"));
+    let mut again = [(ADDED, added(&first))];
+    scene.plant.check_arrivals(&mut again, &[APP]).unwrap();
+}
