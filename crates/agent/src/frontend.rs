@@ -252,8 +252,7 @@ impl Frontend {
 
     /// What is pushed, for the plant. Each drain also looks after the front end.
     pub fn push_source(&self, socket: PushSocket) -> Box<dyn PushSource> {
-        let apps = self.lock().apps.clone();
-        Box::new(pushed::Source { frontend: self.clone(), socket, apps })
+        Box::new(pushed::Source { frontend: self.clone(), socket })
     }
 
     /// Returns a function that has a reply of a Prometheus server parsed, whose number then goes to

@@ -149,6 +149,13 @@ pub struct Serve {
     token: Option<TokenDigest>,
 }
 
+impl Serve {
+    /// Replaces the facts about the run, as JSON.
+    pub(crate) fn set_facts(&mut self, facts: String) {
+        self.facts = facts;
+    }
+}
+
 /// Describes for users where the page is.
 fn describe_address(address: SocketAddr, token: Option<&Token>) -> String {
     let mut text = format!("page at http://{address}/");

@@ -21,7 +21,7 @@ pub use packed::unpack;
 use crate::VERSION;
 use crate::discovery::PodIdentity;
 use lull_control::journal::Entry;
-use lull_control::{AppSpec, Epoch, Machine, Plan, numbered};
+use lull_control::{AppId, AppSpec, Epoch, Machine, Plan, numbered};
 use lull_host::own_directory::OwnDirectory;
 use lull_measure::Nanos;
 use lull_measure::catalogue::{Metric, POWER, PROGRESS, Sample, Scope};
@@ -166,7 +166,13 @@ impl Recorder {
 
     /// Writes the apps, once their references are measured.
     pub fn describe_apps(&mut self, apps: &[AppSpec]) -> Result<(), RecordError> {
-        schema::insert_apps(&self.database, apps).map_err(|error| self.wrong(&error))
+        schema::insert_apps(&self.database, numbered(apps)).map_err(|error| self.wrong(&error))
+    }
+
+    /// Writes apps that were added to the run, or are other programs from now on.
+    pub fn describe_added(&mut self, added: &[(AppId, AppSpec)]) -> Result<(), RecordError> {
+        let each = added.iter().map(|(app, spec)| (*app, spec));
+        schema::insert_apps(&self.database, each).map_err(|error| self.wrong(&error))
     }
 
     /// Writes a fact about the run that was not known at its start.

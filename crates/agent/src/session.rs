@@ -40,6 +40,7 @@ use lull_host::plant::HostPlant;
 use lull_host::{Roots, apps};
 use lull_measure::Nanos;
 use lull_measure::catalogue::Sample;
+use open::launch::Launcher;
 use policy::rebuild_of;
 use shadow::Shadow;
 use std::cell::RefCell;
@@ -76,6 +77,8 @@ pub struct Session {
     admission_controllers: Threads,
     /// The gates of the apps' servers.
     gates: Gates,
+    /// What programs need that a reload starts.
+    launcher: Launcher,
     /// The library's file must exist during the run, because apps preload it into the programs
     /// that they start.
     _library: Option<Library>,
@@ -289,7 +292,9 @@ impl Session {
     /// and nothing can come back.
     pub fn is_over(&self, epoch: &Epoch) -> bool {
         let is_started = |app: &AppSection| matches!(app.place(), Ok(Where::Start(_)));
-        self.config.apps.iter().all(is_started) && epoch.seen.apps.iter().all(|app| !app.alive)
+        let all = self.config.apps.iter().zip(self.apps());
+        all.filter(|(_, spec)| !spec.is_removed()).all(|(app, _)| is_started(app))
+            && epoch.seen.apps.iter().all(|app| !app.alive)
     }
 
     /// The machine.

@@ -18,9 +18,8 @@ pub fn line(
     let acting = if epoch.safe { "SLO-safe" } else { policy };
     let entropy = number(epoch.standing.entropy.system);
     let mut line = format!("{:.0} s  {acting}  E_S {entropy}", epoch.seen.time.as_secs_f64());
-    for (((id, spec), seen), stand) in
-        numbered(apps).zip(&epoch.seen.apps).zip(&epoch.standing.apps)
-    {
+    let each = numbered(apps).zip(&epoch.seen.apps).zip(&epoch.standing.apps);
+    for (((id, spec), seen), stand) in each.filter(|(((_, spec), _), _)| !spec.is_removed()) {
         line.push_str(&format!("  | {} {}", spec.name, app(spec, seen, stand)));
         if let Some(Setting::Cores(_, cores)) = state.get(&Knob::Cores(id)) {
             line.push_str(&format!(" on {cores}"));

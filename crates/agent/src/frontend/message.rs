@@ -37,6 +37,8 @@ pub(super) enum ToFrontend {
         /// Whether the thread that has started the front end lives as long as the agent.
         ends_with_thread: bool,
     },
+    /// These are the apps from now on, by number; one that was removed has no name.
+    Apps(Vec<String>),
     /// An app is this pod from now on, or none.
     Assign {
         /// The app's number.
@@ -48,6 +50,8 @@ pub(super) enum ToFrontend {
     Protect(Protection),
     /// Serve the page.
     Serve(Box<Serve>),
+    /// Serve these facts about the run, as JSON, from now on.
+    Facts(String),
     /// Show an epoch.
     Epoch(Box<Moment>),
     /// Close every connection of the page.

@@ -17,6 +17,11 @@ impl AppNames {
         Self { apps, pods: BTreeMap::new() }
     }
 
+    /// Goes on with other names, without those of apps that were removed.
+    pub(super) fn rename(&mut self, apps: Vec<String>) {
+        self.apps = apps;
+    }
+
     /// Notes which pod an app is from now on.
     pub(super) fn assign(&mut self, app: u16, pod: Option<&PodIdentity>) {
         self.pods.retain(|_, of| *of != app);
@@ -33,9 +38,10 @@ impl AppNames {
         if let Some(app) = self.pods.get(name) {
             return Ok(*app);
         }
-        let app = self.apps.iter().position(|app| app == name);
+        let app = self.apps.iter().position(|app| app == name && !app.is_empty());
         app.and_then(|app| u16::try_from(app).ok()).ok_or_else(|| {
-            let known = self.apps.join(", ");
+            let known = self.apps.iter().filter(|app| !app.is_empty());
+            let known = known.map(String::as_str).collect::<Vec<_>>().join(", ");
             match name.contains('/') {
                 true => format!("no pod `{name}` is an app of this node's agent"),
                 false => format!("no app is called `{name}`: the apps are {known}"),
@@ -64,5 +70,15 @@ mod tests {
         names.assign(1, None);
         assert!(names.number("shop/b").is_err());
         assert!(names.number("db").unwrap_err().contains("the apps are web, critical-1"));
+    }
+
+    #[test]
+    fn an_app_that_was_removed_has_no_name_and_the_others_have_their_numbers() {
+        let mut names = AppNames::new(vec!["a".to_owned(), "b".to_owned()]);
+        names.rename(["", "b", "c"].map(str::to_owned).to_vec());
+        assert_eq!((names.number("b"), names.number("c")), (Ok(1), Ok(2)));
+        assert!(names.number("").is_err());
+        let refused = names.number("a").unwrap_err();
+        assert_eq!(refused, "no app is called `a`: the apps are b, c");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Frontend;
 use super::message::ToFrontend;
-use crate::live::{Command, Moment, Token};
+use crate::live::{Command, Facts, LiveError, Moment, Token};
 
 /// An order as it arrived, its token not yet checked.
 #[derive(Debug)]
@@ -25,6 +25,26 @@ impl Live {
     /// Describes for users where the page is.
     pub fn description(&self) -> &str {
         &self.description
+    }
+
+    /// Whether orders are accepted.
+    pub fn takes_orders(&self) -> bool {
+        self.token.is_some()
+    }
+
+    /// Serves other facts about the run from now on. Viewers are disconnected and connect again,
+    /// so that they read them.
+    ///
+    /// # Errors
+    /// If the facts cannot be written as JSON.
+    pub fn set_facts(&self, facts: &Facts) -> Result<(), LiveError> {
+        let facts = serde_json::to_string(facts)?;
+        let mut supervisor = self.frontend.lock();
+        if let Some(page) = &mut supervisor.page {
+            page.set_facts(facts.clone());
+        }
+        supervisor.send(&ToFrontend::Facts(facts));
+        Ok(())
     }
 
     /// Sends an epoch to the viewers; drops it if the front end is behind.

@@ -200,6 +200,7 @@ impl FrontProcess {
     async fn take(&mut self, message: ToFrontend) {
         match message {
             ToFrontend::Begin { .. } => {}
+            ToFrontend::Apps(apps) => self.apps.rename(apps),
             ToFrontend::Assign { app, pod } => {
                 self.apps.assign(app, pod.as_ref());
                 if let Some(receiver) = &self.receiver {
@@ -210,6 +211,11 @@ impl FrontProcess {
             ToFrontend::Serve(serve) => {
                 let page = self.page.take();
                 self.server = page.map(|page| Server::start(page, *serve, self.orders.clone()));
+            }
+            ToFrontend::Facts(facts) => {
+                if let Some(server) = &self.server {
+                    server.set_facts(facts);
+                }
             }
             ToFrontend::Epoch(moment) => {
                 if let Some(server) = &self.server {

@@ -1,6 +1,7 @@
 //! What a front end has received at the push socket, as the plant's source of push messages.
 
 use super::Frontend;
+use super::message::ToFrontend;
 use lull_host::gauges::push::{ClientId, PushSocket, PushSource};
 use lull_measure::push::Message;
 use std::path::Path;
@@ -10,8 +11,15 @@ use std::path::Path;
 pub(super) struct Source {
     pub(super) frontend: Frontend,
     pub(super) socket: PushSocket,
-    /// Names of the apps.
-    pub(super) apps: Vec<String>,
+}
+
+impl Frontend {
+    /// Goes on with these apps, by number; one that was removed has no name.
+    pub(crate) fn set_apps(&self, apps: Vec<String>) {
+        let mut supervisor = self.lock();
+        supervisor.send(&ToFrontend::Apps(apps.clone()));
+        supervisor.apps = apps;
+    }
 }
 
 impl PushSource for Source {
@@ -20,14 +28,14 @@ impl PushSource for Source {
         take: &mut dyn FnMut(ClientId, Message) -> Result<(), String>,
         notice: &mut dyn FnMut(String),
     ) {
-        let (pushed, notices) = {
+        let (pushed, notices, apps) = {
             let mut supervisor = self.frontend.lock();
             let pushed = supervisor.drain();
-            (pushed, std::mem::take(&mut supervisor.notices))
+            (pushed, std::mem::take(&mut supervisor.notices), supervisor.apps.clone())
         };
         notices.into_iter().for_each(&mut *notice);
         for (client, report) in pushed {
-            let message = report.check(&self.apps);
+            let message = report.check(&apps);
             if let Err(why) = message.and_then(|message| take(client, message)) {
                 notice(format!("{client} was dropped: {why}"));
                 self.frontend.lock().disconnect(client.number);

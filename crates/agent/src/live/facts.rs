@@ -1,7 +1,7 @@
-//! Facts about a run that do not change, as they are sent to the page.
+//! Facts about a run that do not change while its apps are the same, as they are sent to the page.
 
 use crate::VERSION;
-use lull_control::{AppSpec, Capability, Machine};
+use lull_control::{AppSpec, Capability, Machine, in_force};
 use lull_measure::catalogue::{Metric, gauges};
 use serde::Serialize;
 
@@ -83,7 +83,7 @@ impl Facts {
                 cache_ways: machine.cache.as_ref().map(|cache| cache.ways),
                 missing: missing(machine),
             },
-            apps: apps.iter().map(app_facts).collect(),
+            apps: in_force(apps).map(|(_, spec)| app_facts(spec)).collect(),
             policies: policies.unwrap_or_default(),
             metrics: gauges().map(metric_facts).collect(),
         }

@@ -130,7 +130,7 @@ impl Moment {
         let Scene { policy, machine, apps, controller, epoch, shadow, .. } = *scene;
         let state = controller.state();
         let energy = epoch.seen.energy.as_ref().ok().map(|seen| &seen.source);
-        let alive = apps.iter().zip(&epoch.seen.apps);
+        let alive = apps.iter().zip(&epoch.seen.apps).filter(|(spec, _)| !spec.is_removed());
         Self {
             head: Head {
                 epoch: epoch.number,

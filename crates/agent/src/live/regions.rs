@@ -1,6 +1,6 @@
 //! The division of cores and cache ways: isolated (used by one app), shared, unused.
 
-use lull_control::{AppSpec, CoreSet, Knob, Machine, Setting, numbered};
+use lull_control::{AppSpec, CoreSet, Knob, Machine, Setting, in_force};
 use std::collections::BTreeMap;
 
 /// The region of cores or ways that several apps may use.
@@ -22,7 +22,7 @@ pub(super) fn cores(
         Some(Setting::Cores(_, cores)) => cores.clone(),
         _ => all.clone(),
     };
-    let sets: Vec<CoreSet> = numbered(apps).map(|(app, _)| of(app)).collect();
+    let sets: Vec<CoreSet> = in_force(apps).map(|(app, _)| of(app)).collect();
     let users = all.iter().map(|core| users(&sets, |cores| cores.contains(core)));
     by_region(apps, users)
 }
@@ -38,7 +38,7 @@ pub(super) fn ways(
         Some(Setting::CacheWays(_, ways)) => ways.0,
         _ => u64::MAX,
     };
-    let masks: Vec<u64> = numbered(apps).map(|(app, _)| of(app)).collect();
+    let masks: Vec<u64> = in_force(apps).map(|(app, _)| of(app)).collect();
     let users = (0..cache.ways.min(64)).map(|way| users(&masks, |mask| mask >> way & 1 == 1));
     by_region(apps, users)
 }
@@ -49,13 +49,14 @@ fn users<T>(all: &[T], may: impl Fn(&T) -> bool) -> Vec<usize> {
 }
 
 fn by_region(apps: &[AppSpec], users: impl Iterator<Item = Vec<usize>>) -> Regions {
-    let names = apps.iter().map(|app| app.name.as_str()).chain([SHARED, FREE]);
+    let names = in_force(apps).map(|(_, app)| app.name.as_str()).chain([SHARED, FREE]);
     let mut regions: Regions = names.map(|name| (name.to_owned(), 0.0)).collect();
+    let count = regions.len() - 2;
     for users in users {
         let place = match users.as_slice() {
-            [] => apps.len() + 1,
+            [] => count + 1,
             [only] => *only,
-            _ => apps.len(),
+            _ => count,
         };
         regions[place].1 += 1.0;
     }

@@ -85,7 +85,7 @@ async fn asset(uri: Uri) -> Response {
 }
 
 async fn facts(State(shared): Here) -> Response {
-    json(shared.facts.clone())
+    json(shared.facts().clone())
 }
 
 /// `?series=a,b&epochs=300`
@@ -172,7 +172,7 @@ fn stream_of(
     open: OpenStream,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>> + use<>> {
     let hello = Event::default().event("run").data(&shared.run);
-    let epochs = BroadcastStream::new(shared.viewers.subscribe());
+    let epochs = BroadcastStream::new(shared.subscribe());
     let epochs = epochs.filter_map(move |epoch| {
         // The stream counts until it is dropped.
         let _ = &open;

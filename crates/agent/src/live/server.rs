@@ -39,13 +39,13 @@ pub(super) struct Shared {
     /// Identifies the run.
     pub(super) run: String,
     /// The facts about it, as JSON.
-    pub(super) facts: String,
+    facts: Mutex<String>,
     pub(super) token: Option<TokenDigest>,
     backoff: Mutex<Backoff>,
     /// Room for orders that wait for their answers.
     pub(super) room: Semaphore,
     pub(super) orders: mpsc::Sender<OrderRequest>,
-    pub(super) viewers: broadcast::Sender<Arc<str>>,
+    viewers: Mutex<broadcast::Sender<Arc<str>>>,
     seen: Mutex<Seen>,
 }
 
@@ -71,16 +71,32 @@ impl Shared {
         self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The facts about the run, as JSON.
+    pub(super) fn facts(&self) -> MutexGuard<'_, String> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn viewers(&self) -> MutexGuard<'_, broadcast::Sender<Arc<str>>> {
+        self.viewers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The epochs from now on, until the facts change.
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Arc<str>> {
+        self.viewers().subscribe()
+    }
+
     /// What has been seen.
     pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, moment: Moment) {
-        if self.viewers.receiver_count() > 0 {
+        let viewers = self.viewers();
+        if viewers.receiver_count() > 0 {
             // Sending fails only if the last viewer has just disconnected.
-            let _ = self.viewers.send(moment.to_json().into());
+            let _ = viewers.send(moment.to_json().into());
         }
+        drop(viewers);
         let mut seen = self.seen();
         seen.history.add(&moment);
         seen.latest = Some(moment);
@@ -135,13 +151,21 @@ impl Server {
         orders: mpsc::Sender<OrderRequest>,
     ) -> Self {
         let Serve { run, facts, names, token } = serve;
-        let (viewers, _) = broadcast::channel(WAITING_MAX);
-        let (backoff, seen) = (Mutex::default(), Mutex::default());
+        let viewers = Mutex::new(broadcast::Sender::new(WAITING_MAX));
+        let (facts, backoff, seen) = (Mutex::new(facts), Mutex::default(), Mutex::default());
         let room = Semaphore::new(ORDERS_MAX);
         let shared = Shared { run, facts, token, backoff, room, orders, viewers, seen };
         let shared = Arc::new(shared);
         let routes = routes::all(names.into(), Arc::clone(&shared));
         Self { shared, _serving: Serving::start(listener, routes, None) }
+    }
+
+    /// Serves these facts from now on, and ends every stream of epochs, so that viewers read the
+    /// facts when they connect again.
+    pub(crate) fn set_facts(&self, facts: String) {
+        *self.shared.facts() = facts;
+        // The streams end with their sender.
+        *self.shared.viewers() = broadcast::Sender::new(WAITING_MAX);
     }
 
     /// Shows an epoch.
@@ -240,4 +264,31 @@ where
 
 fn is_stream<T>(answer: &hyper::Response<T>) -> bool {
     answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::broadcast::error::RecvError;
+
+    #[test]
+    fn a_stream_of_epochs_ends_when_the_facts_change_and_the_next_one_goes_on() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (orders, _) = mpsc::channel(1);
+            let (run, facts) = ("run".to_owned(), "{}".to_owned());
+            let serve = Serve { run, facts, names: Vec::new(), token: None };
+            let server = Server::start(listener, serve, orders);
+            let mut before = server.shared.subscribe();
+            server.show(Moment::empty());
+            assert!(before.recv().await.is_ok());
+            server.set_facts("{\"apps\":[]}".to_owned());
+            let mut after = server.shared.subscribe();
+            server.show(Moment::empty());
+            assert_eq!(before.recv().await, Err(RecvError::Closed));
+            assert!(after.recv().await.is_ok());
+            assert_eq!(*server.shared.facts(), "{\"apps\":[]}");
+        });
+    }
 }

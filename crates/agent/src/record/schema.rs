@@ -1,7 +1,7 @@
 //! The tables of a record. Epoch columns derive from the metric catalogue.
 
 use super::{Head, host_and_versions};
-use lull_control::AppSpec;
+use lull_control::{AppId, AppSpec};
 use lull_measure::catalogue::{Metric, Scope, gauges};
 use rusqlite::{Connection, OpenFlags, params};
 use std::path::Path;
@@ -123,12 +123,15 @@ pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connectio
     Ok(database)
 }
 
-/// Fills the table of apps.
-pub(super) fn insert_apps(database: &Connection, apps: &[AppSpec]) -> rusqlite::Result<()> {
-    for (id, app) in apps.iter().enumerate() {
+/// Writes apps to their table, each in the place of the one that had its id.
+pub(super) fn insert_apps<'a>(
+    database: &Connection,
+    apps: impl Iterator<Item = (AppId, &'a AppSpec)>,
+) -> rusqlite::Result<()> {
+    for (id, app) in apps {
         let spec = serde_json::to_string(app).unwrap_or_default();
-        let row = params![id as i64, app.name, spec];
-        database.execute("INSERT INTO apps VALUES (?1, ?2, ?3)", row)?;
+        let row = params![i64::from(id.0), app.name, spec];
+        database.execute("INSERT OR REPLACE INTO apps VALUES (?1, ?2, ?3)", row)?;
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Opening a session: check everything first, then start, then take the knobs.
 
-mod checks;
-mod launch;
-mod outside;
-mod sources;
+pub(super) mod checks;
+pub(super) mod launch;
+pub(super) mod outside;
+pub(super) mod sources;
 
 use super::berthed::Berthed;
 use super::discovered::{AllBerths, Discovered, berths_of};
@@ -21,8 +21,8 @@ use crate::limited::limited;
 use crate::live::BoundServer;
 use crate::record::{Head, Recorder};
 use anyhow::Context;
-use checks::check_own;
-use launch::{FoundBy, Surroundings, registrar_of};
+use checks::{check_kernel, check_own, check_pids};
+use launch::{FoundBy, Launcher, Surroundings, registrar_of};
 use lull_control::{ControlLoop, Controller, Machine, Plant, PlantError, Rng, Totals};
 use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE};
@@ -91,6 +91,7 @@ struct Around {
     gates: Gates,
     berths: AllBerths,
     berthed: Berthed,
+    launcher: Launcher,
 }
 
 impl<'a> Agent<'a> {
@@ -177,9 +178,9 @@ impl<'a> Agent<'a> {
         // Check the store before starting anything, so that a broken file fails early.
         remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
         reference::check(&self.config)?;
-        self.check_pids(roots)?;
+        check_pids(&self.config, roots)?;
         self.check_programs()?;
-        self.check_kernel(roots)?;
+        check_kernel(&self.config, roots, &|_| true)?;
         Ok(machine)
     }
 
@@ -240,6 +241,7 @@ impl<'a> Agent<'a> {
             gates,
             berths,
             berthed,
+            launcher: self.launcher(&socket),
         };
         let session = self.control(plant, around)?;
         // Most of what a start needs is not needed again.
@@ -295,7 +297,7 @@ impl<'a> Agent<'a> {
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
         let Around { roots, mut recorder, guard, loads, server, frontend, .. } = around;
-        let Around { library, posts, gates, berths, berthed, .. } = around;
+        let Around { library, posts, gates, berths, berthed, launcher, .. } = around;
         guard.beat(Patience::Long)?;
         let admission_controllers = self.start_admission(posts)?;
         let (mut config, discovery) = (self.config, self.discovery);
@@ -315,7 +317,8 @@ impl<'a> Agent<'a> {
         recorder.describe_apps(plant.apps())?;
         let facts = server
             .as_ref()
-            .map(|server| outside::facts(&config, &plant, &recorder, server, self.dry_run));
+            .map(BoundServer::takes_orders)
+            .map(|orders| outside::facts(&config, &plant, &recorder, orders, self.dry_run));
         let page = server.zip(facts).map(|(server, facts)| server.open(&facts)).transpose()?;
         let live = page.map(|page| frontend.serve(page));
         let rng = Rng::seed_from_u64(config.agent.seed());
@@ -342,6 +345,7 @@ impl<'a> Agent<'a> {
             berthed,
             admission_controllers,
             gates,
+            launcher,
             _library: library,
         })
     }

@@ -9,26 +9,29 @@ use crate::profile;
 use crate::tuning_store::{Store, Subject};
 use lull_control::{
     AppSpec, LimitsError, Machine, Plant, Policy, PolicyError, RebuildPolicy, Rules,
+    build_without_removed,
 };
 use lull_host::plant::HostPlant;
 use lull_policies::{POLICIES, ReadTuning, search::Tuning};
 
-/// The config's policy for these apps; a bad key is an error with its line.
+/// The config's policy for these apps, without those that were removed from the run; a bad key is
+/// an error with its line.
 pub fn policy_of(
     config: &Config,
     whole: &Machine,
     apps: &[AppSpec],
 ) -> Result<Box<dyn Policy>, InputError> {
     config.check_latency_detail()?;
-    let machine = allowed_of(config, whole);
-    let built = match config.own_policy() {
-        Some(own) => own.build(&machine, apps),
-        None => {
-            let keys = profile::policy_keys(config, whole, apps)?;
-            POLICIES.build(&config.policy, &keys, &machine, apps)
-        }
-    };
-    built.map_err(|error| policy_error(config, error))
+    build_without_removed(&allowed_of(config, whole), apps, |machine, apps| {
+        let built = match config.own_policy() {
+            Some(own) => own.build(machine, apps),
+            None => {
+                let keys = profile::policy_keys(config, whole, apps)?;
+                POLICIES.build(&config.policy, &keys, machine, apps)
+            }
+        };
+        built.map_err(|error| policy_error(config, error))
+    })
 }
 
 /// Returns how the config's policy is rebuilt when the roster of apps changes.

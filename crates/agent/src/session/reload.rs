@@ -1,25 +1,44 @@
 //! A changed config is taken over while the session runs.
 //!
-//! Both texts are compared key by key. Objectives and references of apps, limits, the policy
-//! and a few keys of the agent can change; everything else needs a restart and is refused, and
-//! then nothing changes at all.
+//! Both texts are compared key by key. Objectives and references of apps, limits, the policy and
+//! a few keys of the agent change in place. Apps and templates are added and removed, and those
+//! that are found in another way leave and arrive. Everything else needs a restart and is refused,
+//! and then nothing changes at all: what can fail is tried before the first change.
+
+mod arrivals;
+mod difference;
+mod exchange;
 
 use super::Session;
-use super::policy::{limits_error, policy_of, rebuild_of, shadow_of};
+use super::open::checks::{check_kernel, check_pids};
+use super::open::outside;
+use super::policy::{limits_error, policy_of, rebuild_of, shadow_of, shadow_policy};
 use crate::config::{AppSection, Config};
 use crate::located::InputError;
+use difference::Difference;
+use exchange::{Exchange, RESTART};
 use lull_control::journal::OperatorAct;
-use lull_control::{AppSpec, LatencyOf, Plant, numbered};
-use toml::{Table, Value};
+use lull_control::{AppId, AppSpec, Plant, Policy, Rules, numbered};
+use lull_host::HostApp;
+use toml::Table;
 
 /// Keys of `[agent]` that can change.
 const OF_AGENT: [&str; 2] = ["importance", "silence"];
-/// Keys of `[[app]]` that can change.
-const OF_APP: [&str; 5] = ["ideal", "max_load", "objectives", "solo", "threads"];
+
+/// A config that was checked, and what follows from it.
+struct Prepared {
+    /// Its apps are in the order of their ids.
+    config: Config,
+    specs: Vec<AppSpec>,
+    /// The name of the policy that is followed from now on.
+    followed: String,
+    policy: Box<dyn Policy>,
+    rules: Rules,
+}
 
 impl Session {
-    /// Takes over what differs in another text of the config; returns the keys that differ.
-    /// What they do not concern keeps its state and its knobs.
+    /// Takes over what differs in another text of the config; returns the keys that differ, and
+    /// which apps were added and removed. What they do not concern keeps its state and its knobs.
     ///
     /// # Errors
     /// If the text has a key that needs a restart, or describes what cannot run here. The former
@@ -28,164 +47,171 @@ impl Session {
         if let Some(own) = self.config.own.clone() {
             new.set_own(own);
         }
-        let changed = differences(&table_of(&self.config)?, &table_of(&new)?);
-        if changed.is_empty() {
-            return Ok(changed);
+        let difference = Difference::between(&table_of(&self.config)?, &table_of(&new)?);
+        if difference.is_empty() {
+            return Ok(Vec::new());
         }
-        self.refuse_restart(&new, &changed)?;
-        let specs = self.respecified(&new);
-        let machine = self.plant().machine().clone();
-        let policy = policy_of(&new, &machine, &specs)?;
-        let rules = new.rules(self.dry_run);
-        rules.limits.check(&machine).map_err(|error| limits_error(&new, &error))?;
-        let concerns = |what: &str| changed.iter().any(|key| key.starts_with(what));
-        for (app, spec) in numbered(&specs) {
-            self.control.plant_mut().update_spec(app, |now| now.clone_from(spec));
+        self.refuse_restart(&new, &difference)?;
+        let exchange = Exchange::plan(&self.config, self.apps(), &new, &difference)?;
+        if !exchange.is_empty() && self.config.agent.spots.is_some() {
+            let why = "keeps apps from being added and removed while the agent runs: restart it";
+            return Err(new.source.error("agent.spots", why));
         }
-        let adapted = self.control.reconfigure(rules.clone(), &specs);
-        self.config = new;
-        if self.shadow.is_some() {
-            self.shadow = shadow_of(&self.config, &rules, self.plant())?;
-        }
-        if concerns("policy") {
-            let name = self.config.policy.clone();
-            self.switch(&name, policy);
-            self.pace_by(&name);
-        } else if !adapted || concerns("limits.cores") {
-            self.control.replace_policy(policy);
-        }
-        self.control.set_rebuild(rebuild_of(&self.config, &machine));
+        let prepared = self.prepare(&new, &exchange, &difference)?;
+        let arriving = self.attach(&new, &exchange, &prepared.specs)?;
+        let left = self.exchange_apps(&exchange, arriving);
+        self.take_over(prepared, &exchange, &difference)?;
+        let mut changed = difference.keys.clone();
+        changed.extend(self.describe_exchange(&new, &exchange, &difference));
+        changed.extend(left);
+        changed.extend(self.report_apps(&exchange, &difference));
         self.control.note(OperatorAct::Reloaded { changed: changed.clone() });
         Ok(changed)
     }
 
-    /// Refuses the first key that cannot change in a run.
-    fn refuse_restart(&self, new: &Config, changed: &[String]) -> Result<(), InputError> {
+    /// Refuses the first key outside of apps and templates that cannot change in a run.
+    fn refuse_restart(&self, new: &Config, difference: &Difference) -> Result<(), InputError> {
         let has_store = self.config.agent.spots.is_some();
         let is_fixed = |key: &&String| match key.split_once('.') {
             Some(("limits", _)) => false,
             Some(("policy", _)) => has_store,
             Some(("agent", rest)) => !OF_AGENT.contains(&rest),
-            Some((app, rest)) => {
-                let index = app.strip_prefix("app[").and_then(|rest| rest.strip_suffix(']'));
-                let section = index.and_then(|index| new.apps.get(index.parse::<usize>().ok()?));
-                section.is_none_or(|app| {
-                    let before = self.config.apps.iter().find(|before| before.name == app.name);
-                    let has_moved =
-                        before.is_some_and(|before| source_of(before) != source_of(app));
-                    has_moved || app.controller().is_some() || !OF_APP.contains(&rest)
-                })
-            }
+            Some((entry, _)) => !(entry.starts_with("app[") || entry.starts_with("match[")),
             None => true,
         };
-        match changed.iter().find(is_fixed) {
+        match difference.keys.iter().find(is_fixed) {
             None => Ok(()),
-            Some(key) => {
-                let why = "cannot change while the agent runs: restart it to take it over";
-                Err(new.source.error(key, why))
-            }
+            Some(key) => Err(new.source.error(key, RESTART)),
         }
     }
 
-    /// The apps of the new config, with the references that this session has measured.
-    fn respecified(&self, new: &Config) -> Vec<AppSpec> {
-        let with_measured = |(spec, now): (AppSpec, &AppSpec)| AppSpec {
-            ideal: spec.ideal.or(now.ideal),
-            solo_per_s: spec.solo_per_s.or(now.solo_per_s),
-            ..spec
-        };
-        let mut specs: Vec<AppSpec> =
-            new.specs().into_iter().zip(self.apps()).map(with_measured).collect();
+    /// Checks a config against machine and kernel, and builds its policy; changes nothing.
+    fn prepare(
+        &self,
+        new: &Config,
+        exchange: &Exchange,
+        difference: &Difference,
+    ) -> Result<Prepared, InputError> {
+        let machine = self.plant().machine();
+        let mut specs = exchange.specs(new, self.apps());
         if let Some(discovered) = &self.discovered {
             discovered.respecify(&mut specs);
         }
-        specs
+        let followed = match difference.concerns("policy") {
+            true => new.policy.clone(),
+            false => self.steered.policy().to_owned(),
+        };
+        // Keys of apps are numbered as in the text only here.
+        new.under(&followed).check_latency_detail()?;
+        let config = exchange.arrange(&self.config, new);
+        let policy = policy_of(&config.under(&followed), machine, &specs)?;
+        if let Some(name) = &config.agent.shadow {
+            shadow_policy(&config, name, machine, &specs)?;
+        }
+        let rules = config.rules(self.dry_run);
+        rules.limits.check(machine).map_err(|error| limits_error(&config, &error))?;
+        let arrives = |app: &AppSection| {
+            exchange.arriving.iter().any(|(_, index)| new.apps[*index].name == app.name)
+        };
+        check_pids(new, &self.roots)?;
+        check_kernel(new, &self.roots, &arrives)?;
+        Ok(Prepared { config, specs, followed, policy, rules })
     }
-}
 
-/// What the latency of an app is measured of, which is fixed for a run.
-fn source_of(app: &AppSection) -> LatencyOf {
-    app.latency_of().unwrap_or(LatencyOf::Requests)
+    /// Lets apps leave and arrive; returns what could not be restored.
+    fn exchange_apps(
+        &mut self,
+        exchange: &Exchange,
+        arriving: Vec<(AppId, HostApp)>,
+    ) -> Vec<String> {
+        if exchange.is_empty() {
+            return Vec::new();
+        }
+        for app in &exchange.leaving {
+            // What is added later is another program, even under the same name.
+            self.totals.forget(&self.config.apps[app.index()].name);
+        }
+        let failed = self.control.plant_mut().exchange_apps(&exchange.leaving, arriving);
+        let text = |(app, why): (AppId, String)| {
+            format!("app `{}` is not as before: {why}", self.config.apps[app.index()].name)
+        };
+        failed.into_iter().map(text).collect()
+    }
+
+    /// Goes on with a config that was checked, the plant's apps being its own.
+    fn take_over(
+        &mut self,
+        prepared: Prepared,
+        exchange: &Exchange,
+        difference: &Difference,
+    ) -> Result<(), InputError> {
+        let Prepared { config, specs, followed, policy, rules } = prepared;
+        for (app, spec) in numbered(&specs) {
+            self.control.plant_mut().update_spec(app, |now| now.clone_from(spec));
+        }
+        let adapted = self.control.reconfigure(rules.clone(), &specs);
+        self.config = config;
+        if difference.concerns("policy") {
+            self.switch(&followed, policy);
+            self.pace_by(&followed);
+        } else if !adapted || difference.concerns("limits.cores") {
+            self.control.replace_policy(policy);
+        }
+        self.control.exchange_apps(&exchange.changed());
+        let rebuild = rebuild_of(&self.config.under(&followed), self.plant().machine());
+        self.control.set_rebuild(rebuild);
+        if self.shadow.is_some() {
+            self.shadow = shadow_of(&self.config, &rules, self.plant())?;
+        }
+        Ok(())
+    }
+
+    /// Passes on which apps there are: to the front end, the record and the page. Returns what
+    /// failed, which changes nothing else.
+    fn report_apps(&mut self, exchange: &Exchange, difference: &Difference) -> Vec<String> {
+        let mut failed = Vec::new();
+        let specs = self.apps().to_vec();
+        if !exchange.is_empty() {
+            let names = specs.iter().map(|spec| spec.name.clone()).collect();
+            self.berthed.frontend().set_apps(names);
+            let added = exchange.arriving.iter();
+            let added = added.map(|(app, _)| (*app, specs[app.index()].clone()));
+            let added: Vec<(AppId, AppSpec)> = added.collect();
+            failed.extend(self.recorder.describe_added(&added).err().map(|it| it.to_string()));
+        }
+        let has_changed =
+            !exchange.is_empty() || difference.concerns("app[") || difference.concerns("match[");
+        if let Some(live) = self.live.as_ref().filter(|_| has_changed) {
+            let orders = live.takes_orders();
+            let facts =
+                outside::facts(&self.config, self.plant(), &self.recorder, orders, self.dry_run);
+            failed.extend(live.set_facts(&facts).err().map(|it| it.to_string()));
+        }
+        failed
+    }
+
+    /// Describes which apps and templates were added and removed.
+    fn describe_exchange(
+        &self,
+        new: &Config,
+        exchange: &Exchange,
+        difference: &Difference,
+    ) -> Vec<String> {
+        let is_present = |key: &str| {
+            let mut arriving = exchange.arriving.iter();
+            arriving.any(|(app, index)| {
+                new.apps[*index].entry(*index) == key && self.plant().is_present(*app)
+            })
+        };
+        let added = difference.added.iter().map(|entry| {
+            let waits = if is_present(&entry.key) { "" } else { ", which has no process yet" };
+            format!("{} added{waits}", entry.title)
+        });
+        let removed = difference.removed.iter().map(|entry| format!("{} removed", entry.title));
+        added.chain(removed).collect()
+    }
 }
 
 fn table_of(config: &Config) -> Result<Table, InputError> {
     config.source.parse()
-}
-
-/// The keys that differ, as `policy.period` and `app[1].objectives`; `app` if apps were added,
-/// removed or renamed.
-fn differences(old: &Table, new: &Table) -> Vec<String> {
-    let mut sections: Vec<&String> = old.keys().chain(new.keys()).collect();
-    sections.sort_unstable();
-    sections.dedup();
-    let empty = Value::Table(Table::new());
-    let none = Value::Array(Vec::new());
-    let of = |section: &&String| {
-        let absent = if old.get(*section).or(new.get(*section)).is_some_and(Value::is_array) {
-            &none
-        } else {
-            &empty
-        };
-        let (a, b) = (old.get(*section).unwrap_or(absent), new.get(*section).unwrap_or(absent));
-        in_section(section, a, b)
-    };
-    sections.iter().flat_map(of).collect()
-}
-
-fn in_section(section: &str, old: &Value, new: &Value) -> Vec<String> {
-    match (old, new) {
-        (Value::Table(old), Value::Table(new)) => keys_that_differ(section, old, new),
-        (Value::Array(old), Value::Array(new)) if names(old) == names(new) => {
-            let each = old.iter().zip(new).enumerate();
-            let of = |(index, (old, new)): (usize, (&Value, &Value))| {
-                in_section(&format!("{section}[{index}]"), old, new)
-            };
-            each.flat_map(of).collect()
-        }
-        _ if old == new => Vec::new(),
-        _ => vec![section.to_owned()],
-    }
-}
-
-fn names(entries: &[Value]) -> Vec<Option<&Value>> {
-    entries.iter().map(|entry| entry.get("name")).collect()
-}
-
-fn keys_that_differ(section: &str, old: &Table, new: &Table) -> Vec<String> {
-    let mut keys: Vec<&String> = old.keys().chain(new.keys()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let differs = |key: &&&String| old.get(**key) != new.get(**key);
-    keys.iter().filter(differs).map(|key| format!("{section}.{key}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn between(old: &str, new: &str) -> Vec<String> {
-        differences(&old.parse().unwrap(), &new.parse().unwrap())
-    }
-
-    #[test]
-    fn what_differs_is_named_by_key_and_entry() {
-        let old =
-            "[policy]\nname = \"arq\"\n[[app]]\nname = \"a\"\nthreads = 1\n[[app]]\nname = \"b\"\n";
-        assert_eq!(between(old, old), [""; 0]);
-        let new = old.replace("threads = 1", "threads = 2");
-        assert_eq!(between(old, &new), ["app[0].threads"]);
-        let new = format!("{old}max_load = 3.0\n[limits]\ncores = \"0\"\n");
-        assert_eq!(between(old, &new), ["app[1].max_load", "limits.cores"]);
-        assert_eq!(between(&new, old), ["app[1].max_load", "limits.cores"]);
-        let new = old.replace("arq", "tide");
-        assert_eq!(between(old, &new), ["policy.name"]);
-    }
-
-    #[test]
-    fn entries_that_come_go_or_are_renamed_are_named_together() {
-        let old = "[[app]]\nname = \"a\"\n";
-        assert_eq!(between(old, "[[app]]\nname = \"c\"\n"), ["app"]);
-        assert_eq!(between(old, &format!("{old}[[app]]\nname = \"b\"\n")), ["app"]);
-        assert_eq!(between(old, &format!("{old}[[load]]\napp = \"a\"\n")), ["load"]);
-    }
 }

@@ -1,7 +1,7 @@
 //! What is checked of a config against this machine before anything is started.
 
 use super::Agent;
-use crate::config::{Config, LatencySource};
+use crate::config::{AppSection, Config, LatencySource};
 use crate::error::UsageError;
 use crate::library;
 use crate::located::InputError;
@@ -23,21 +23,6 @@ impl Agent<'_> {
         Err(self.config.source.error("agent.discover", message))
     }
 
-    /// Rejects apps whose processes would include Lull itself.
-    pub(super) fn check_pids(&self, roots: &Roots) -> Result<(), InputError> {
-        for (index, app) in self.config.apps.iter().enumerate() {
-            let pid = app.pid.and_then(|pid| i32::try_from(pid).ok());
-            let Some((pid, what)) = pid.and_then(|pid| Some((pid, above_lull(pid, roots)?))) else {
-                continue;
-            };
-            let message = format!(
-                "process {pid} is {what}, which cannot be an app: name the server's own process"
-            );
-            return Err(self.config.source.error(&format!("app[{index}].pid"), message));
-        }
-        Ok(())
-    }
-
     /// Rejects apps into which the configured library cannot be preloaded.
     pub(super) fn check_programs(&self) -> Result<(), InputError> {
         for (index, app) in self.config.apps.iter().enumerate() {
@@ -53,27 +38,45 @@ impl Agent<'_> {
         }
         Ok(())
     }
+}
 
-    /// Rejects a latency that only the kernel sees if this kernel does not support it.
-    pub(super) fn check_kernel(&self, roots: &Roots) -> Result<(), InputError> {
-        for (index, app) in self.config.apps.iter().enumerate() {
-            let of = app.latency_of().unwrap_or(LatencyOf::Requests);
-            let (key, what, probed) = match of {
-                LatencyOf::RunQueue => ("objectives", of.name(), RunQueue::probe(roots)),
-                LatencyOf::MemoryPressure => {
-                    ("objectives", of.name(), MemoryPressure::probe(roots))
-                }
-                LatencyOf::Requests if app.latency == LatencySource::Ebpf => {
-                    ("latency", "`ebpf`", Queries::probe(roots))
-                }
-                LatencyOf::Requests => continue,
-            };
-            let at = || format!("{}.{key}", app.entry(index));
-            let refused = |why| self.config.source.error(&at(), format!("{what}: {why}"));
-            probed.map_err(refused)?;
-        }
-        Ok(())
+/// Rejects apps whose processes would include Lull itself.
+pub(in crate::session) fn check_pids(config: &Config, roots: &Roots) -> Result<(), InputError> {
+    for (index, app) in config.apps.iter().enumerate() {
+        let pid = app.pid.and_then(|pid| i32::try_from(pid).ok());
+        let Some((pid, what)) = pid.and_then(|pid| Some((pid, above_lull(pid, roots)?))) else {
+            continue;
+        };
+        let message = format!(
+            "process {pid} is {what}, which cannot be an app: name the server's own process"
+        );
+        return Err(config.source.error(&format!("app[{index}].pid"), message));
     }
+    Ok(())
+}
+
+/// Rejects a latency that only the kernel sees if this kernel does not support it, of the apps that
+/// `concerns` selects.
+pub(in crate::session) fn check_kernel(
+    config: &Config,
+    roots: &Roots,
+    concerns: &dyn Fn(&AppSection) -> bool,
+) -> Result<(), InputError> {
+    for (index, app) in config.apps.iter().enumerate().filter(|(_, app)| concerns(app)) {
+        let of = app.latency_of().unwrap_or(LatencyOf::Requests);
+        let (key, what, probed) = match of {
+            LatencyOf::RunQueue => ("objectives", of.name(), RunQueue::probe(roots)),
+            LatencyOf::MemoryPressure => ("objectives", of.name(), MemoryPressure::probe(roots)),
+            LatencyOf::Requests if app.latency == LatencySource::Ebpf => {
+                ("latency", "`ebpf`", Queries::probe(roots))
+            }
+            LatencyOf::Requests => continue,
+        };
+        let at = || format!("{}.{key}", app.entry(index));
+        let refused = |why| config.source.error(&at(), format!("{what}: {why}"));
+        probed.map_err(refused)?;
+    }
+    Ok(())
 }
 
 /// Refuses a policy of the caller whose name another policy has or which no file can have: the

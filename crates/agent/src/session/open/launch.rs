@@ -13,7 +13,7 @@ use lull_host::own_directory::OwnDirectory;
 use lull_host::plant::Stop;
 use lull_host::register::{Registrar, Template};
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a started app may take to become ready.
@@ -35,6 +35,41 @@ pub(super) struct FoundBy<'a> {
     pub(super) berths: &'a AllBerths,
 }
 
+/// What programs need that a run starts, besides their own arguments.
+#[derive(Debug)]
+pub(in crate::session) struct Launcher {
+    /// The `lull` program, if it is not the running executable.
+    program: Option<PathBuf>,
+    /// Where they push.
+    socket: PathBuf,
+    /// Where their output goes.
+    logs: PathBuf,
+}
+
+impl Launcher {
+    /// Started programs learn by environment where to push and as whom.
+    pub(in crate::session) fn launch(
+        &self,
+        name: &str,
+        mut argv: Vec<String>,
+        app: &str,
+        ready: Option<Ready>,
+    ) -> anyhow::Result<Launch> {
+        // So that examples work where `lull` is not installed.
+        if let Some(program) = argv.first_mut().filter(|program| *program == "lull") {
+            let lull = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
+            *program = lull.to_string_lossy().into_owned();
+        }
+        let env = vec![
+            ("LULL_SOCKET".to_owned(), self.socket.display().to_string()),
+            ("LULL_APP".to_owned(), app.to_owned()),
+        ];
+        OwnDirectory::make(&self.logs).context("the logs of apps cannot be written")?;
+        let output = Output::Log(self.logs.join(format!("{name}.log")));
+        Ok(Launch { name: name.to_owned(), argv, env, output, ready })
+    }
+}
+
 impl Agent<'_> {
     pub(super) fn start_app(
         &self,
@@ -47,7 +82,7 @@ impl Agent<'_> {
         let target = match app.place().map_err(anyhow::Error::msg)? {
             Where::Start(argv) => {
                 let ready = app.ready.as_deref().map(|address| ready_at(address, stop));
-                let mut launch = self.launch(&app.name, argv, &app.name, socket, ready)?;
+                let mut launch = self.launcher(socket).launch(&app.name, argv, &app.name, ready)?;
                 if let Some((watch, library)) = watch.as_ref().zip(library) {
                     launch.env.extend(watch.environment(library.path()));
                 }
@@ -94,28 +129,10 @@ impl Agent<'_> {
         Ok((slots.pop_front().context("a template has as many apps as its slots")?, None))
     }
 
-    /// Started programs learn by environment where to push and as whom.
-    fn launch(
-        &self,
-        name: &str,
-        mut argv: Vec<String>,
-        app: &str,
-        socket: &Path,
-        ready: Option<Ready>,
-    ) -> anyhow::Result<Launch> {
-        // So that examples work where `lull` is not installed.
-        if let Some(program) = argv.first_mut().filter(|program| *program == "lull") {
-            let lull = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
-            *program = lull.to_string_lossy().into_owned();
-        }
-        let env = vec![
-            ("LULL_SOCKET".to_owned(), socket.display().to_string()),
-            ("LULL_APP".to_owned(), app.to_owned()),
-        ];
-        let directory = crate::session::logs_of(&self.config);
-        OwnDirectory::make(&directory).context("the logs of apps cannot be written")?;
-        let output = Output::Log(directory.join(format!("{name}.log")));
-        Ok(Launch { name: name.to_owned(), argv, env, output, ready })
+    /// What the programs of this run need.
+    pub(super) fn launcher(&self, socket: &Path) -> Launcher {
+        let (program, logs) = (self.program.clone(), crate::session::logs_of(&self.config));
+        Launcher { program, socket: socket.to_owned(), logs }
     }
 
     pub(super) fn load_launch(
@@ -134,7 +151,7 @@ impl Agent<'_> {
         argv.extend(load.extra.iter().cloned());
         // Several loads may be on one app; each has its own log.
         let name = format!("load-{number}-{}", load.app);
-        self.launch(&name, argv, &load.app, socket, None)
+        self.launcher(socket).launch(&name, argv, &load.app, None)
     }
 }
 
@@ -160,7 +177,7 @@ pub(super) fn registrar_of(
 }
 
 /// Where processes are that Lull does not start.
-fn target_of(place: Where) -> anyhow::Result<Target> {
+pub(in crate::session) fn target_of(place: Where) -> anyhow::Result<Target> {
     Ok(match place {
         Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
         Where::Cgroup(path) => Target::Cgroup(path),

@@ -82,11 +82,11 @@ impl Agent<'_> {
 }
 
 /// Collects the facts about the run that viewers receive.
-pub(super) fn facts(
+pub(in crate::session) fn facts(
     config: &Config,
     plant: &HostPlant,
     recorder: &Recorder,
-    server: &BoundServer,
+    takes_orders: bool,
     dry_run: bool,
 ) -> Facts {
     let (machine, apps) = (plant.machine(), plant.apps());
@@ -100,7 +100,7 @@ pub(super) fn facts(
         dry_run,
         machine,
         apps,
-        policies: server.takes_orders().then(suited),
+        policies: takes_orders.then(suited),
     })
 }
 

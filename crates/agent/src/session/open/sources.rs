@@ -1,7 +1,7 @@
 //! Where the latency and the progress of an app are read.
 
 use super::Agent;
-use crate::config::{AppSection, LatencySource, ProgressSource};
+use crate::config::{AppSection, Config, LatencySource, ProgressSource};
 use crate::otlp::OtlpSource;
 use crate::prometheus::{self, Queries as PrometheusQueries};
 use crate::session::berthed::Berthed;
@@ -12,6 +12,7 @@ use lull_host::gauges::queries::Queries;
 use lull_host::gauges::reported::Reported;
 use lull_host::oncall::Watch;
 use lull_host::plant::{HostApp, LatencyFrom, ProgressFrom};
+use lull_measure::Nanos;
 
 impl Agent<'_> {
     /// Returns the apps with the sources of what is read of them.
@@ -22,23 +23,53 @@ impl Agent<'_> {
         roots: &Roots,
         berthed: &Berthed,
     ) -> Vec<HostApp> {
-        let epoch = self.config.epoch_rule().longest();
-        let counters = machine.capabilities.has(Capability::Instructions);
+        let sources = Sources::new(&self.config, machine, roots, berthed);
         let each = (0..).map(AppId).zip(self.config.apps.iter().zip(started));
         let host_app = |(id, (app, (handle, watch))): (_, (&AppSection, (AppHandle, _)))| {
-            let follow = |queries| {
-                let parser =
-                    |server, wanted, to| berthed.frontend().reply_parser(server, wanted, to);
-                prometheus::follow(queries, berthed.subject(id), epoch, parser)
-            };
-            HostApp {
-                spec: app.spec(),
-                handle,
-                latency: latency_from(app, watch, roots, follow),
-                progress: progress_from(app, counters),
-            }
+            sources.host_app((id, app), handle, watch)
         };
         each.map(host_app).collect()
+    }
+}
+
+/// What all apps of a run need when their sources are opened.
+pub(in crate::session) struct Sources<'a> {
+    roots: &'a Roots,
+    berthed: &'a Berthed,
+    /// The longest epoch.
+    epoch: Nanos,
+    has_counters: bool,
+}
+
+impl<'a> Sources<'a> {
+    pub(in crate::session) fn new(
+        config: &Config,
+        machine: &Machine,
+        roots: &'a Roots,
+        berthed: &'a Berthed,
+    ) -> Self {
+        let has_counters = machine.capabilities.has(Capability::Instructions);
+        Self { roots, berthed, epoch: config.epoch_rule().longest(), has_counters }
+    }
+
+    /// Returns an app with the sources of what is read of it.
+    pub(in crate::session) fn host_app(
+        &self,
+        (id, app): (AppId, &AppSection),
+        handle: AppHandle,
+        watch: Option<Watch>,
+    ) -> HostApp {
+        let follow = |queries| {
+            let frontend = self.berthed.frontend();
+            let parser = |server, wanted, to| frontend.reply_parser(server, wanted, to);
+            prometheus::follow(queries, self.berthed.subject(id), self.epoch, parser)
+        };
+        HostApp {
+            spec: app.spec(),
+            handle,
+            latency: latency_from(app, watch, self.roots, follow),
+            progress: progress_from(app, self.has_counters),
+        }
     }
 }
 
