@@ -32,7 +32,12 @@ impl Victim {
 
     /// A process that only sleeps.
     pub(crate) fn sleeper() -> Self {
-        let child = Command::new("sleep").arg("3000").stdin(Stdio::null()).spawn().unwrap();
+        Self::sleeper_for("3000")
+    }
+
+    /// The same for so many seconds, by which it is known.
+    pub(crate) fn sleeper_for(seconds: &str) -> Self {
+        let child = Command::new("sleep").arg(seconds).stdin(Stdio::null()).spawn().unwrap();
         Self::new(child, String::new(), None)
     }
 
