@@ -60,6 +60,8 @@ pub struct Controller {
     original: Vec<Setting>,
     state: BTreeMap<Knob, Setting>,
     yielded: BTreeSet<Knob>,
+    /// Knobs that stay among the yielded ones for the whole run.
+    reserved: BTreeSet<Knob>,
     heard: Vec<Nanos>,
     roster: Roster,
     /// Whether no observation was seen yet.
@@ -119,6 +121,7 @@ impl Controller {
             state: original.iter().map(|setting| (setting.knob(), setting.clone())).collect(),
             original,
             yielded: BTreeSet::new(),
+            reserved: BTreeSet::new(),
             heard: vec![Nanos::ZERO; apps.len()],
             roster,
             is_first: true,
@@ -130,6 +133,13 @@ impl Controller {
             acts: Vec::new(),
             pending: None,
         })
+    }
+
+    /// Leaves these knobs alone for the whole run, as those that another program has set: another
+    /// part of the agent decides on what they would set.
+    pub fn reserve(&mut self, knobs: impl IntoIterator<Item = Knob>) {
+        self.reserved.extend(knobs);
+        self.yielded.extend(&self.reserved);
     }
 
     /// Replaces the policy, with the knobs as they are now.

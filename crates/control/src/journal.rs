@@ -86,6 +86,15 @@ pub enum Event {
         /// What the gate does now, in words.
         gate: String,
     },
+    /// The cores of the classes of an app's clients have changed.
+    AreasChanged {
+        /// The app's name.
+        app: String,
+        /// What decides on them: `fixed`, or the policy that divides cores between classes.
+        by: String,
+        /// The areas, and the reason, in words.
+        areas: String,
+    },
     /// A discovery has found an app, or lost one, or cannot reach its source.
     Discovery {
         /// What happened, in words.
@@ -216,10 +225,15 @@ mod tests {
             Event::Effect(Effect { expected, before: 0.5, after: 0.25 }),
             Event::SafeEnds,
             Event::SurveyBegins,
+            Event::AreasChanged {
+                app: "db".to_owned(),
+                by: "qos-wc".to_owned(),
+                areas: "web on cores 0".to_owned(),
+            },
             Event::Operator(OperatorAct::Paused),
         ];
         let changing = events.iter().map(Event::changes_machine);
-        assert_eq!(changing.collect::<Vec<_>>(), [true, false, false, false, false, false]);
+        assert_eq!(changing.collect::<Vec<_>>(), [true, false, false, false, false, false, false]);
         for event in events {
             let text = serde_json::to_string(&event).unwrap();
             assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), event, "{text}");

@@ -423,6 +423,25 @@ fn a_foreign_writer_is_overruled_when_the_operator_says_so() {
 }
 
 #[test]
+fn a_reserved_knob_is_never_set_also_after_its_app_was_replaced() {
+    let mut harness = harness(Rules::default());
+    harness.controller.reserve([Knob::Cores(BE)]);
+    let of_be = |plant: &MemoryPlant| {
+        plant.settings().into_iter().find(|now| now.knob() == Knob::Cores(BE))
+    };
+    let before = of_be(&harness.plant);
+    harness.turn();
+    harness.plant.end(BE);
+    harness.turn();
+    harness.plant.begin(BE);
+    (0..3).for_each(|_| drop(harness.turn()));
+    assert_eq!(of_be(&harness.plant), before);
+    assert!(harness.controller.yielded().contains(&Knob::Cores(BE)));
+    let ours = Setting::Cores(LC, "0-2".parse().unwrap());
+    assert!(harness.plant.settings().contains(&ours), "other knobs are set");
+}
+
+#[test]
 fn an_app_that_exits_is_said_once_and_is_no_reason_for_the_safe_state() {
     let mut harness = harness(Rules::default());
     harness.turn();

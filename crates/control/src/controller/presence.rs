@@ -43,11 +43,12 @@ impl Controller {
         }
     }
 
-    /// Drops the last known settings of an app's knobs, and whom they were left to: both were of
-    /// processes that are gone.
+    /// Drops the last known settings of an app's knobs, and which of them were left to other
+    /// programs: both were of processes that are gone. Reserved knobs stay reserved.
     fn forget_app(&mut self, app: AppId) {
         self.state.retain(|knob, _| knob.app() != Some(app));
-        self.yielded.retain(|knob| knob.app() != Some(app));
+        let reserved = &self.reserved;
+        self.yielded.retain(|knob| knob.app() != Some(app) || reserved.contains(knob));
     }
 
     /// Forgets all that is known of an app that was added, was removed, or is another program from
