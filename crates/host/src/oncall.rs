@@ -26,7 +26,8 @@ pub use binary::{Linkage, linkage};
 pub use bypass::{BYPASS_MAX, DEFAULT_BYPASS, DefaultBypass, default_bypass};
 pub use class_cores::ClassCores;
 pub use classes::{
-    ClassSeen, ClientClass, ClientMatch, OTHER_CLIENTS, check_client_classes, user_number,
+    ClassSeen, ClientClass, ClientMatch, OTHER_CLIENTS, check_client_classes, client_class_names,
+    user_number,
 };
 pub use device::DeviceClock;
 pub use directory::{PageDirectory, PageDirectoryError, write_library};

@@ -115,6 +115,29 @@ fn number_in(users: &str, name: &str) -> Option<u32> {
     })
 }
 
+/// Returns the names of the classes of a gate in the order of their numbers: first that of all
+/// other clients. None if it has no classes.
+pub fn client_class_names(classes: &[ClientClass]) -> Vec<String> {
+    numbered(classes).into_iter().map(|(name, _)| name.to_owned()).collect()
+}
+
+/// Returns name and share of each class in the order of their numbers.
+fn numbered(classes: &[ClientClass]) -> Vec<(&str, ClassShare)> {
+    if classes.is_empty() {
+        return Vec::new();
+    }
+    let others = classes.iter().find(|class| class.clients.is_empty());
+    let first = others
+        .map_or((OTHER_CLIENTS, ClassShare::default()), |class| (class.name.as_str(), class.share));
+    let rest = named(classes).map(|class| (class.name.as_str(), class.share));
+    std::iter::once(first).chain(rest).collect()
+}
+
+/// Returns the classes that name their clients.
+fn named(classes: &[ClientClass]) -> impl Iterator<Item = &ClientClass> {
+    classes.iter().filter(|class| !class.clients.is_empty())
+}
+
 /// Writes the classes into a page, and the clients that bypass its gate; no classes end those that
 /// it has.
 pub(super) fn write(
@@ -127,13 +150,8 @@ pub(super) fn write(
         let message = format!("{} clients bypass the gate, more than {BYPASS_RULES}", bypass.len());
         return Err(io::Error::other(message));
     }
-    let others = classes.iter().find(|class| class.clients.is_empty());
-    let first = others
-        .map_or((OTHER_CLIENTS, ClassShare::default()), |class| (class.name.as_str(), class.share));
-    let named = || classes.iter().filter(|class| !class.clients.is_empty());
-    let all = std::iter::once(first).chain(named().map(|it| (it.name.as_str(), it.share)));
-    let all: Vec<_> = if classes.is_empty() { Vec::new() } else { all.collect() };
-    let rules = named()
+    let all = numbered(classes);
+    let rules = named(classes)
         .enumerate()
         .flat_map(|(at, class)| class.clients.iter().map(move |it| it.rule((at + 1) as u8)));
     // The first rule that fits decides: a monitor of the network of a class does not wait.
@@ -276,6 +294,7 @@ mod tests {
     fn classes_are_read_from_the_page_with_the_clients_that_they_have() {
         let classes =
             vec![class("web", 4, vec![user("web"), user("shop")]), class("rest", 2, vec![])];
+        assert_eq!(client_class_names(&classes), ["rest", "web"]);
         let runtime = runtime(classes).unwrap();
         let page = &runtime.page;
         let names = Names { user: NameHash::from_bytes(b"shop"), ..Names::default() };
@@ -304,6 +323,7 @@ mod tests {
     #[test]
     fn a_page_without_classes_has_none_and_keeps_the_version_of_its_rules() {
         let runtime = runtime(vec![]).unwrap();
+        assert_eq!(client_class_names(&[]), [""; 0]);
         assert_eq!(runtime.client_classes(), []);
         assert_eq!(runtime.page.client_rules().version(), 0);
     }
