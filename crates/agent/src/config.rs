@@ -5,6 +5,7 @@
 
 mod access;
 mod agent;
+mod area;
 mod client;
 mod client_class;
 mod gate;
@@ -343,6 +344,7 @@ impl Config {
             return fail("page", "needs latency = \"preload\"".to_owned());
         }
         self.check_gate(app, at)?;
+        self.check_areas(app, at)?;
         self.check_latency(app, at)?;
         app.spec().check().or_else(|error| fail(error.key, error.message))
     }
@@ -365,8 +367,9 @@ impl Config {
                            once: concurrency = 16, or \"auto\"";
             return fail("concurrency", message.to_owned());
         }
-        if app.concurrency.is_none() && !app.client_class.is_empty() {
-            let message = "needs a gate at which they wait: concurrency = 16, or \"auto\"";
+        if app.concurrency.is_none() && app.area.is_empty() && !app.client_class.is_empty() {
+            let message = "needs a gate at which they wait (concurrency = 16, or \"auto\"), or \
+                           cores of their own ([[app.area]])";
             return fail("client_class", message.to_owned());
         }
         client_classes(&app.client_class)

@@ -3,6 +3,7 @@
 //! `run` and `demo` open a session, run its epochs and close it. Closing restores the knobs. If
 //! the session ends in any other way, its guard restores them.
 
+mod areas;
 mod berthed;
 mod discovered;
 mod gates;
@@ -26,6 +27,7 @@ use crate::live;
 use crate::otlp::{self, Exporter};
 use crate::record::{Moment, RecordError, Recorder};
 use crate::status;
+use areas::AppAreas;
 use berthed::Berthed;
 use discovered::Discovered;
 use gates::Gates;
@@ -77,6 +79,8 @@ pub struct Session {
     admission_controllers: Threads,
     /// The gates of the apps' servers.
     gates: Gates,
+    /// The areas of cores of the apps' servers.
+    areas: AppAreas,
     /// What programs need that a reload starts.
     launcher: Launcher,
     /// The library's file must exist during the run, because apps preload it into the programs
@@ -139,6 +143,7 @@ impl Session {
         // The record may wait for its disk, and the caller for its terminal.
         self.guard.beat(Patience::Long)?;
         epoch.entries.extend(self.note_gate_changes(epoch.seen.time));
+        epoch.entries.extend(self.areas.take_changes(epoch.seen.time));
         self.note_discovered(&mut epoch);
         let found = self.control.discoveries();
         self.keeper.take(found, &epoch, self.control.controller().yielded());
@@ -186,9 +191,16 @@ impl Session {
         })
     }
 
-    /// Lets admission controllers decide, or suspends them and opens their gates.
+    /// Lets admission controllers and areas of cores act, or suspends them: their gates open, and
+    /// threads have their own cores.
     pub fn set_admission(&self, on: bool) {
-        self.admission_controllers.order(if on { Order::Resume } else { Order::Open });
+        self.order(if on { Order::Resume } else { Order::Open });
+    }
+
+    /// Sends an order to all that acts beside the control loop.
+    fn order(&self, order: Order) {
+        self.admission_controllers.order(order);
+        self.areas.order(order);
     }
 
     /// Notes the changes of gates by admission controllers since the last epoch, and returns them.
@@ -257,7 +269,7 @@ impl Session {
             shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
             totals: &self.totals,
             pods: self.berthed.pods(),
-            gates: &self.gates.read(),
+            gates: &self.gates.read(&|app| self.areas.describe(app)),
         };
         let moment = live::Moment::new(&scene, samples);
         if let Some(exporter) = &self.exporter {
@@ -343,6 +355,7 @@ impl Session {
             live,
             keeper,
             admission_controllers,
+            areas,
             ..
         } = self;
         guard.report("STOPPING=1");
@@ -350,6 +363,8 @@ impl Session {
         let _ = guard.beat(Patience::Long);
         // Admission controllers end first, because measurements are meaningless while apps end.
         drop(admission_controllers);
+        // Threads get the cores that they had before their areas, and then those before knobs.
+        let areas = areas.finish();
         // Viewers see the end of the run as the end of the stream.
         drop(live);
         let stopped_loads = apps::stop(&mut loads, &roots, GRACE);
@@ -359,6 +374,13 @@ impl Session {
         let missed: Vec<String> = plant.possibly_missed().map(str::to_owned).collect();
         let mut notices = plant.take_notices();
         notices.extend(keeper.close());
+        for (app, summary) in &areas {
+            notices.extend(summary.refusals().map(|text| format!("{app}: {text}")));
+        }
+        if !areas.is_empty() {
+            let noted = serde_json::to_string(&areas).map(|text| recorder.note("areas", &text));
+            notices.extend(noted.ok().and_then(Result::err).map(|error| error.to_string()));
+        }
         // A full disk must not prevent the restoration of the knobs.
         if let Err(error) = recorder.note("ended", "orderly") {
             notices.push(error.to_string());

@@ -109,6 +109,7 @@ pub fn describe_event(apps: &[AppSpec], event: &Event) -> String {
             )
         }
         Event::GateChanged { app, admission, gate } => format!("{app}: {gate}: by {admission}"),
+        Event::AreasChanged { app, by, areas } => format!("{app}: {areas}: areas by {by}"),
         Event::Discovery { text } => text.clone(),
         Event::Operator(act) => operator(act),
     }

@@ -55,6 +55,7 @@ function showGates(gates) {
       cell(number(gate.waiting)),
       cell(gate.limit, "words"),
       cell(gate.decision || "–", "words"),
+      cell(gate.areas || "–", "words"),
     );
     return row;
   });

@@ -1,7 +1,7 @@
 //! Decides on the cores of each class of clients: they are fixed, or `qos-wc` sees each class as
 //! an app.
 
-use super::{POLICY, Wants};
+use super::{AreaError, POLICY, Wants};
 use lull_control::{
     AppId, AppSeen, AppSpec, Class, CoreSet, Knob, LatencySeen, Machine, Observation, Plan, Policy,
     Rng, Setting,
@@ -46,31 +46,27 @@ impl Decider {
     /// Returns a decider for classes with these names, of which some want something.
     ///
     /// # Errors
-    /// A core that the machine does not have; what the policy makes of its keys or the cores.
+    /// What the policy makes of its keys or the cores.
     pub(super) fn new(
         classes: &[String],
         wants: &[Option<Wants>],
         keys: &toml::Table,
         machine: Machine,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, AreaError> {
         let by_policy = wants.iter().flatten().any(|one| matches!(one, Wants::Objective { .. }));
         if by_policy {
-            let own = affinity_of(rustix::thread::gettid().as_raw_nonzero().get())
-                .map_err(|error| format!("the cores of this process are not known: {error}"))?;
+            let own = affinity_of(rustix::thread::gettid().as_raw_nonzero().get());
+            let own = own.map_err(|error| {
+                AreaError::Other(format!("the cores of this process are not known: {error}"))
+            })?;
             let machine = machine.restricted_to(&own);
             return Self::by_policy(classes, wants, keys, &machine);
         }
-        let all = machine.all_cores();
         let cores = |wanted: &Option<Wants>| match wanted {
             Some(Wants::Cores(cores)) => Some(cores.clone()),
             Some(Wants::Objective { .. }) | None => None,
         };
-        let areas: Vec<Option<CoreSet>> = wants.iter().map(cores).collect();
-        let unknown = areas.iter().flatten().find(|cores| !cores.is_subset(&all)).cloned();
-        if let Some(cores) = unknown {
-            return Err(format!("cores {cores}: this machine has {all}"));
-        }
-        Ok(Self { areas, policy: None })
+        Ok(Self { areas: wants.iter().map(cores).collect(), policy: None })
     }
 
     /// As [`Decider::new`], by the policy on the cores of this machine.
@@ -79,12 +75,10 @@ impl Decider {
         wants: &[Option<Wants>],
         keys: &toml::Table,
         machine: &Machine,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, AreaError> {
         let apps: Vec<AppSpec> =
             classes.iter().zip(wants).map(|(name, wanted)| app(name, wanted.as_ref())).collect();
-        let policy = POLICIES
-            .build(POLICY, keys, machine, &apps)
-            .map_err(|error| format!("{POLICY}: {error}"))?;
+        let policy = POLICIES.build(POLICY, keys, machine, &apps).map_err(AreaError::Policy)?;
         let policy = ClassPolicy {
             policy,
             // It draws nothing.

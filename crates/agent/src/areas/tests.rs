@@ -29,17 +29,18 @@ fn cores(text: &str) -> CoreSet {
 }
 
 /// A decider for a plan on four cores, with the classes `others`, `web` and `batch`.
-fn decider(plan: &AreaPlan) -> Result<Decider, String> {
+fn decider(plan: &AreaPlan) -> Result<Decider, AreaError> {
     let machine: Machine = MemoryPlant::new(4, Vec::new()).machine().clone();
     let classes = ["others", "web", "batch"].map(str::to_owned);
     let wants = classes.each_ref().map(|name| {
         plan.areas.iter().find(|(class, _)| class == name).map(|(_, wants)| wants.clone())
     });
     match plan.areas.first() {
+        // On all of these cores, not only on those of the machine that runs the test.
         Some((_, Wants::Objective { .. })) => {
             Decider::by_policy(&classes, &wants, &plan.keys, &machine)
         }
-        _ => Decider::new(&classes, &wants, &plan.keys, machine),
+        _ => plan.decider(&classes, machine),
     }
 }
 
@@ -85,8 +86,15 @@ fn fixed_areas_are_as_written_and_never_change() {
     let mut decider = decider(&plan).unwrap();
     assert_eq!((decider.name(), decider.areas()), ("fixed", &[None, Some(cores("0-1")), None][..]));
     assert_eq!(decider.look(Nanos::from_secs(1), &[connection(1)], false), None);
-    let beyond = self::plan(&[fixed("web", "3-4")], "").unwrap();
-    assert!(self::decider(&beyond).is_err_and(|message| message.contains("this machine has 0-3")));
+    let refused = |plan: AreaPlan, why: &str| {
+        let Err(AreaError::Area(at, message)) = self::decider(&plan) else { panic!("{why}") };
+        assert!(at == 1 && message.contains(why), "{at}: {message}");
+    };
+    let both = |cores: &str| self::plan(&[fixed("web", "0"), fixed("batch", cores)], "").unwrap();
+    refused(both("3-4"), "this machine has 0-3");
+    refused(both("1-2").within(Some(cores("0-1"))), "limits.cores allows 0-1");
+    let unknown = self::plan(&[fixed("web", "0"), fixed("shop", "1")], "").unwrap();
+    refused(unknown, "`shop` is no class");
 }
 
 #[test]
@@ -109,7 +117,17 @@ fn qos_wc_divides_all_cores_between_classes_with_an_objective_and_the_others() {
 #[test]
 fn a_key_that_qos_wc_does_not_have_is_refused() {
     let plan = plan(&[promised("web")], "area = 2").unwrap();
-    assert!(decider(&plan).is_err_and(|message| message.contains("qos-wc: ")));
+    let Err(AreaError::Policy(error)) = decider(&plan) else { panic!("a key too many") };
+    let PolicyError::Config { key, .. } = &error else { panic!("{error}") };
+    assert_eq!(key, "area");
+}
+
+#[test]
+fn servers_with_an_event_loop_or_a_pool_of_threads_are_known_by_their_command_line() {
+    assert!(shared_threads(&["/usr/bin/memcached", "-t", "4"]).is_some());
+    assert!(shared_threads(&["mariadbd", "--thread_handling=pool-of-threads"]).is_some());
+    assert_eq!(shared_threads(&["mariadbd", "--port=3307"]), None);
+    assert_eq!(shared_threads::<&str>(&[]), None);
 }
 
 #[test]
@@ -119,16 +137,21 @@ fn areas_of_a_live_gate_have_its_classes_and_end_with_the_flag_of_moved_threads(
     let rules = Rules { client_classes: vec![class], ..Rules::default() };
     let runtime = Arc::new(Runtime::start(&Settings::default(), &rules).unwrap());
     let unknown = plan(&[fixed("shop", "0")], "").unwrap();
-    let error = LiveAreas::start(&unknown, &runtime).unwrap_err();
+    let error = LiveAreas::start(&unknown, &runtime).unwrap_err().to_string();
     assert!(error.contains("`shop` is no class"), "{error}");
     let areas = LiveAreas::start(&plan(&[fixed("web", "0")], "").unwrap(), &runtime).unwrap();
     assert_eq!(areas.name(), "fixed");
     while areas.seen().classes.is_empty() {
         std::thread::yield_now();
     }
-    let seen = areas.stop();
+    assert_eq!(areas.describe(), "fixed: web on cores 0");
+    assert_eq!(areas.take_change().as_deref(), Some("web on cores 0"), "that they begin");
+    areas.order(Order::Open);
+    areas.order(Order::Resume);
+    let seen = areas.finish();
     let class =
         |name: &str, cores| ClassArea { client_class: name.to_owned(), cores, threads_most: 0 };
     assert_eq!(seen.classes, [class("others", None), class("web", Some(cores("0")))]);
-    assert_eq!(seen.tally, AreaTally::default());
+    assert_eq!((seen.moves, seen.refused, seen.pools), (0, 0, 0));
+    assert_eq!(seen.to_string(), "\n  area of web (fixed): cores 0, 0 threads at most");
 }

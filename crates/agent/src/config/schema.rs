@@ -11,6 +11,7 @@ use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
 use super::power::PowerSection;
 use super::template::TemplateSection;
 use crate::admission::{Post, Promise, tightest_bound};
+use crate::areas::Area;
 use crate::otlp::{OtlpSource, Senders};
 use crate::outbound::Access;
 use crate::prometheus::Queries;
@@ -164,6 +165,18 @@ pub struct AppSection {
     /// admission controller that keeps such promises.
     #[serde(default)]
     pub promise: Vec<Promise>,
+    /// `[[app.area]]`: the cores of the threads that serve a class of its clients, with
+    /// `latency = "preload"` ([on-call.md](on-call.md#areas-of-cores-for-classes)). The policy
+    /// then leaves the cores of this app alone.
+    #[serde(default)]
+    pub area: Vec<Area>,
+    /// Keys of `qos-wc` ([policies.md](policies.md#qos-wc)), where it divides the cores between
+    /// areas with objectives.
+    #[schemars(
+        with = "Option<BTreeMap<String, serde_json::Value>>",
+        example = BTreeMap::from([("areas", 2)])
+    )]
+    pub area_keys: Option<toml::Table>,
     /// The PromQL query sent to the Prometheus server: the tail of the first tail
     /// objective, in seconds.
     #[schemars(

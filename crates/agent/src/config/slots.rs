@@ -113,6 +113,8 @@ impl TemplateSection {
             gate: None,
             client_class: Vec::new(),
             promise: Vec::new(),
+            area: Vec::new(),
+            area_keys: None,
             query: self.query.clone(),
             prometheus: self.prometheus.clone(),
             otlp: self.otlp.clone(),

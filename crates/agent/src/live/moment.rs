@@ -100,6 +100,8 @@ pub struct GateState {
     pub waiting: usize,
     /// The admission controller with its last decision and the evidence; empty without one.
     pub decision: String,
+    /// The cores of the classes of its clients and what decides on them; empty without areas.
+    pub areas: String,
 }
 
 /// The arguments of [`Moment::new`].
@@ -285,7 +287,10 @@ fn line(apps: &[AppSpec], entry: &Entry) -> Line {
         | Event::AppRestarted { .. }
         | Event::PolicyRebuilt { .. }
         | Event::Discovery { .. } => LineKind::App,
-        Event::GateChanged { .. } | Event::SurveyBegins | Event::SurveyEnds => LineKind::Decision,
+        Event::GateChanged { .. }
+        | Event::AreasChanged { .. }
+        | Event::SurveyBegins
+        | Event::SurveyEnds => LineKind::Decision,
         Event::Operator(_) => LineKind::Operator,
     };
     Line {

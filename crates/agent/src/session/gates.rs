@@ -40,14 +40,14 @@ impl Gates {
         }
     }
 
-    /// Reads what each gate does now.
-    pub(super) fn read(&self) -> Vec<GateState> {
-        self.0.iter().filter_map(Gate::read).collect()
+    /// Reads what each gate does now; `areas_of` describes the areas of an app.
+    pub(super) fn read(&self, areas_of: &dyn Fn(&str) -> String) -> Vec<GateState> {
+        self.0.iter().filter_map(|gate| gate.read(areas_of)).collect()
     }
 }
 
 impl Gate {
-    fn read(&self) -> Option<GateState> {
+    fn read(&self, areas_of: &dyn Fn(&str) -> String) -> Option<GateState> {
         let runtime = self.runtime.upgrade()?;
         let limit = match runtime.bypassed_since_s() {
             Some(since_s) => describe_bypass(since_s),
@@ -60,6 +60,7 @@ impl Gate {
             under_way: counts.under_way,
             waiting: counts.waiting,
             decision: self.decision.clone(),
+            areas: areas_of(&self.app),
         })
     }
 }
@@ -86,20 +87,25 @@ mod tests {
         let mut gates = Gates::default();
         gates.add("db", &runtime, Some("auto"));
         gates.add("other", &runtime, None);
-        let shown = |gates: &Gates| gates.read().into_iter().map(|gate| gate.decision).collect();
+        let read = |gates: &Gates| gates.read(&|app| format!("fixed: areas of {app}"));
+        let shown = |gates: &Gates| read(gates).into_iter().map(|gate| gate.decision).collect();
         let texts: Vec<String> = shown(&gates);
         assert_eq!(texts, ["auto: no decision yet", ""]);
         gates.note(&[decided("db", None), decided("nothing", Some("no"))]);
         let texts: Vec<String> = shown(&gates);
         assert_eq!(texts, ["auto: 3 transactions at a time", ""]);
         gates.note(&[decided("db", Some("3 at a time: throughput times 1.4"))]);
-        let seen = gates.read();
+        let seen = read(&gates);
         assert_eq!(seen[0].decision, "auto: 3 at a time: throughput times 1.4");
         assert_eq!(seen[0].limit, "3 transactions at a time");
         assert_eq!((seen[0].under_way, seen[0].waiting), (0, 0));
+        assert_eq!(
+            [&*seen[0].areas, &*seen[1].areas],
+            ["fixed: areas of db", "fixed: areas of other"]
+        );
         runtime.set(&Settings { mode: Mode::Stats, ..settings });
-        assert_eq!(gates.read()[0].limit, "the gate is open");
+        assert_eq!(read(&gates)[0].limit, "the gate is open");
         drop(runtime);
-        assert_eq!(gates.read(), []);
+        assert_eq!(read(&gates), []);
     }
 }

@@ -5,6 +5,7 @@ pub(super) mod launch;
 pub(super) mod outside;
 pub(super) mod sources;
 
+use super::areas::AppAreas;
 use super::berthed::Berthed;
 use super::discovered::{AllBerths, Discovered, berths_of};
 use super::gates::Gates;
@@ -19,7 +20,7 @@ use crate::guarded;
 use crate::library::Library;
 use crate::limited::limited;
 use crate::live::BoundServer;
-use crate::record::{Head, Recorder};
+use crate::record::Recorder;
 use anyhow::Context;
 use checks::{check_kernel, check_own, check_pids};
 use launch::{FoundBy, Launcher, Surroundings, registrar_of};
@@ -40,7 +41,7 @@ use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// An agent that is not started yet: a config, and what its caller hands in.
 ///
@@ -89,6 +90,7 @@ struct Around {
     library: Option<Library>,
     posts: Vec<(String, Post, Arc<Runtime>)>,
     gates: Gates,
+    areas: AppAreas,
     berths: AllBerths,
     berthed: Berthed,
     launcher: Launcher,
@@ -175,6 +177,7 @@ impl<'a> Agent<'a> {
         }
         let limits = self.config.limits.check(&machine);
         limits.map_err(|error| limits_error(&self.config, &error))?;
+        self.config.check_area_cores(&machine)?;
         // Check the store before starting anything, so that a broken file fails early.
         remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
         reference::check(&self.config)?;
@@ -197,13 +200,14 @@ impl<'a> Agent<'a> {
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
         let server = self.bind_page(&place)?;
         let otlp = self.bind_otlp()?;
-        let recorder = record_of(&self.config, &machine)?;
+        let recorder = outside::record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
         let power = self.config.power_model()?;
         let listeners = (server.as_ref(), otlp.as_ref());
         let started = self.start_apps(place, &roots, &socket, &stop, listeners)?;
         let Started { ledger, guard, push, frontend, apps, library, registrar, berths } = started;
         let (posts, gates) = (self.posts(&apps), self.gates(&apps));
+        let areas = AppAreas::new(&self.config, &apps);
         let berthed = Berthed::new(frontend.clone(), &self.config);
         let plant = HostPlant::new(HostConfig {
             apps: self.host_apps(apps, &machine, &roots, &berthed),
@@ -239,6 +243,7 @@ impl<'a> Agent<'a> {
             library,
             posts,
             gates,
+            areas,
             berths,
             berthed,
             launcher: self.launcher(&socket),
@@ -297,9 +302,10 @@ impl<'a> Agent<'a> {
 
     fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
         let Around { roots, mut recorder, guard, loads, server, frontend, .. } = around;
-        let Around { library, posts, gates, berths, berthed, launcher, .. } = around;
+        let Around { library, posts, gates, mut areas, berths, berthed, launcher, .. } = around;
         guard.beat(Patience::Long)?;
         let admission_controllers = self.start_admission(posts)?;
+        areas.start(self.dry_run, self.say)?;
         let (mut config, discovery) = (self.config, self.discovery);
         let discovered = discovery.map(|it| Discovered::new(it, berths, &config));
         let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
@@ -314,6 +320,7 @@ impl<'a> Agent<'a> {
         let mut controller = Controller::new(policy, rules, &plant)
             .map_err(|error| limits_error(&config, &error))?;
         controller.set_rebuild(rebuild_of(&config, plant.machine()));
+        controller.reserve(areas.knobs());
         recorder.describe_apps(plant.apps())?;
         let facts = server
             .as_ref()
@@ -345,6 +352,7 @@ impl<'a> Agent<'a> {
             berthed,
             admission_controllers,
             gates,
+            areas,
             launcher,
             _library: library,
         })
@@ -478,18 +486,4 @@ fn tell_left(ended: &Ended, say: &dyn Fn(&str)) {
     for process in &ended.left {
         say(&format!("process {} does not end; kill it by hand", process.pid));
     }
-}
-
-/// Creates the record before anything is started, so that an unwritable directory fails early.
-fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let head = Head {
-        config: config.source.text(),
-        machine,
-        policy: &config.policy,
-        seed: config.agent.seed(),
-        started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
-        keep: Some(config.agent.keep),
-    };
-    Ok(Recorder::create_in(&config.agent.record, &head)?)
 }

@@ -1,7 +1,7 @@
 //! A changed config is taken over while the session runs.
 //!
-//! Both texts are compared key by key. Objectives and references of apps, limits, the policy and
-//! a few keys of the agent change in place. Apps and templates are added and removed, and those
+//! Both texts are compared key by key. Objectives, references and areas of apps, limits, the policy
+//! and a few keys of the agent change in place. Apps and templates are added and removed, and those
 //! that are found in another way leave and arrive. Everything else needs a restart and is refused,
 //! and then nothing changes at all: what can fail is tried before the first change.
 
@@ -110,6 +110,7 @@ impl Session {
         }
         let rules = config.rules(self.dry_run);
         rules.limits.check(machine).map_err(|error| limits_error(&config, &error))?;
+        new.check_area_cores(machine)?;
         let arrives = |app: &AppSection| {
             exchange.arriving.iter().any(|(_, index)| new.apps[*index].name == app.name)
         };
@@ -151,6 +152,7 @@ impl Session {
         }
         let adapted = self.control.reconfigure(rules.clone(), &specs);
         self.config = config;
+        self.areas.reload(&self.config);
         if difference.concerns("policy") {
             self.switch(&followed, policy);
             self.pace_by(&followed);

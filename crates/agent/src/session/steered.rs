@@ -67,7 +67,7 @@ impl Session {
     fn pause(&mut self) -> String {
         if !self.control.controller().is_paused() {
             self.control.pause();
-            self.admission_controllers.order(Order::Pause);
+            self.order(Order::Pause);
             self.steered.act(true);
         }
         "paused: knobs stay as they are".to_owned()
@@ -76,14 +76,14 @@ impl Session {
     fn resume(&mut self) -> String {
         if self.control.controller().is_paused() {
             self.control.resume();
-            self.admission_controllers.order(Order::Resume);
+            self.order(Order::Resume);
             self.steered.act(false);
         }
         format!("{} is followed", self.steered.policy())
     }
 
     fn restore_now(&mut self) -> String {
-        self.admission_controllers.order(Order::Open);
+        self.order(Order::Open);
         let left = refusals(&self.control.restore());
         let told = but("all is as it was, and paused", &left);
         self.control.note(OperatorAct::Restored { left });
@@ -102,7 +102,7 @@ impl Session {
         self.control.note(OperatorAct::Switched { to: name.to_owned(), left });
         if self.control.controller().is_paused() {
             self.control.resume();
-            self.admission_controllers.order(Order::Resume);
+            self.order(Order::Resume);
         }
         self.steered.act(false);
         Ok(told)

@@ -74,6 +74,10 @@ fn of_app(app: &AppSection, entry: &str, notes: &mut Notes<'_>) {
             notes.add(&format!("{entry}.{key}"), why);
         }
     }
+    if !app.area.is_empty() {
+        let why = "is left out: the simulated app has no classes of clients";
+        notes.add(&format!("{entry}.area"), why);
+    }
     if app.progress != ProgressSource::Auto {
         let why = "is left out: the simulator counts seconds of work";
         notes.add(&format!("{entry}.progress"), why);

@@ -60,8 +60,8 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
         return watch_sockets(args, &settings, obstacle);
     }
     check_waking(&settings, &rules, program)?;
-    dispatch::check(args, program)?;
-    areas::check(args, program)?;
+    dispatch::check(args)?;
+    areas::check(args)?;
     let dispatching = Dispatching::new(args)?;
     let library = Library::write()?;
     let runtime = Runtime::start(&at_first(&args.gate, settings), &rules);

@@ -5,10 +5,10 @@ use crate::config::{AgentSection, Config};
 use crate::frontend::{Frontend, OtlpSetup, ProtectionFiles, Setup};
 use crate::live::{self, BoundServer, Facts};
 use crate::otlp::Exporter;
-use crate::record::Recorder;
+use crate::record::{Head, Recorder};
 use crate::session::policy::policy_of;
 use anyhow::Context;
-use lull_control::Plant;
+use lull_control::{Machine, Plant};
 use lull_host::gauges::push::PushSocket;
 use lull_host::guard::StateDir;
 use lull_host::plant::HostPlant;
@@ -16,6 +16,7 @@ use lull_host::register::Registrar;
 use lull_host::sandbox::Gap;
 use std::cell::RefCell;
 use std::net::TcpListener;
+use std::time::SystemTime;
 
 impl Agent<'_> {
     /// Binds the address of the page, before anything is started.
@@ -110,4 +111,18 @@ pub(super) fn exporter(agent: &AgentSection) -> anyhow::Result<Option<RefCell<Ex
     let start = |collector| Exporter::start(collector, access, agent.export_period);
     let exporter = agent.export.clone().map(start).transpose();
     Ok(exporter.context("cannot start the thread that exports metrics")?.map(RefCell::new))
+}
+
+/// Creates the record before anything is started, so that an unwritable directory fails early.
+pub(super) fn record_of(config: &Config, machine: &Machine) -> anyhow::Result<Recorder> {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let head = Head {
+        config: config.source.text(),
+        machine,
+        policy: &config.policy,
+        seed: config.agent.seed(),
+        started_unix_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+        keep: Some(config.agent.keep),
+    };
+    Ok(Recorder::create_in(&config.agent.record, &head)?)
 }

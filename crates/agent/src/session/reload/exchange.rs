@@ -14,6 +14,10 @@ const OF_APP: [&str; 5] = ["ideal", "max_load", "objectives", "solo", "threads"]
 /// The same of `[[match]]`.
 const OF_TEMPLATE: [&str; 4] = ["ideal", "objectives", "solo", "threads"];
 
+/// Keys of an `[[app]]` with areas of cores that change as long as it keeps some: the policy of a
+/// run leaves the cores of an app to its areas from the start on, or never.
+const OF_AREAS: [&str; 2] = ["area", "area_keys"];
+
 /// Why a key is refused.
 pub(super) const RESTART: &str = "cannot change while the agent runs: restart it to take it over";
 
@@ -157,6 +161,10 @@ fn renewed(
         let mut all = new.apps.iter().enumerate();
         let Some((_, app)) = all.find(|(index, app)| app.entry(*index) == entry) else { continue };
         let before = former.apps.iter().find(|before| before.name == app.name);
+        let has_areas = !app.area.is_empty() && before.is_some_and(|app| !app.area.is_empty());
+        if has_areas && OF_AREAS.contains(&rest) {
+            continue;
+        }
         let can_change: &[&str] = if app.slot.is_some() { &OF_TEMPLATE } else { &OF_APP };
         let is_same = before.is_some_and(|before| {
             source_of(before) == source_of(app)

@@ -5,6 +5,7 @@ use super::objective::objectives;
 use crate::cli::ExecArgs;
 use crate::say;
 use anyhow::Context;
+use lull_agent::areas::shared_threads;
 use lull_agent::located::Located;
 use lull_control::dispatcher::Dispatcher;
 use lull_control::{CoreSet, Machine, Objective};
@@ -15,7 +16,6 @@ use lull_host::{Roots, probe};
 use lull_marks::{Config, ConfigError, CoreType};
 use lull_measure::Nanos;
 use serde::Serialize;
-use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -194,25 +194,11 @@ impl Dispatched {
 ///
 /// # Errors
 /// If the server is one, or runs without the library.
-pub(super) fn check(args: &ExecArgs, program: &OsStr) -> Result<(), UsageError> {
+pub(super) fn check(args: &ExecArgs) -> Result<(), UsageError> {
     let Some(name) = args.dispatch.as_deref() else { return Ok(()) };
-    let Some(reason) = shares_threads(args, program) else { return Ok(()) };
+    let Some(reason) = shared_threads(&args.command) else { return Ok(()) };
     Err(UsageError(format!(
         "--dispatch {name}: {reason}, and moving it would move other requests, too; servers with a \
          thread or a process for each connection can be dispatched: MariaDB, MySQL, PostgreSQL"
     )))
-}
-
-/// Returns why a thread of a server serves many connections, if that is known beforehand.
-pub(super) fn shares_threads(args: &ExecArgs, program: &OsStr) -> Option<String> {
-    let file = Path::new(program).file_name().unwrap_or(program).to_string_lossy();
-    let loops = ["redis-server", "valkey-server", "memcached", "nginx", "haproxy", "envoy"];
-    let is_pool = |word: &std::ffi::OsString| {
-        word.to_string_lossy().replace('_', "-").contains("thread-handling=pool-of-threads")
-    };
-    if loops.contains(&&*file) {
-        return Some(format!("a thread of {file} serves many connections by an event loop"));
-    }
-    let is_pool = args.command.iter().any(is_pool);
-    is_pool.then(|| "a thread of a pool serves many connections".to_owned())
 }

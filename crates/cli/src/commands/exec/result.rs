@@ -1,8 +1,8 @@
 //! The results of `lull exec` and `lull attach`, as text and as JSON.
 
-use super::areas::AreasResult;
 use super::dispatch::DispatchResult;
 use crate::say;
+use lull_agent::areas::AreasSummary;
 use lull_host::Roots;
 use lull_host::oncall::{
     AccountWaits, ClassSeen, ConnectionSeen, Counts, LongWaits, Runtime, Statistics,
@@ -67,7 +67,7 @@ pub(super) struct ExecResult {
     /// What dispatching its requests to cores has counted, if they were dispatched.
     pub(super) dispatch: Option<DispatchResult>,
     /// The areas of cores of its clients' classes, if it has any.
-    pub(super) areas: Option<AreasResult>,
+    pub(super) areas: Option<AreasSummary>,
     by_connection: Vec<ConnectionResult>,
 }
 

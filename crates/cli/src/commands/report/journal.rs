@@ -94,6 +94,7 @@ impl Chooser<'_> {
             | Event::AppRestarted { .. }
             | Event::PolicyRebuilt { .. }
             | Event::GateChanged { .. }
+            | Event::AreasChanged { .. }
             | Event::Discovery { .. }
             | Event::Operator(_) => {
                 self.lines.push(Line { time: entry.time, text, weight: None });

@@ -101,15 +101,17 @@ fn app_table(facts: &Facts, epoch: &Epoch, top: &Top) -> Table<'static> {
     Table::new(rows, widths).header(Row::new(head).dim())
 }
 
-/// What each gate does, and below it the decision behind that, if there is one.
+/// What each gate does, and below it the decision behind that and its areas, where there are any.
 fn gate_lines(epoch: &Epoch) -> Vec<Line<'static>> {
     let lines = epoch.gates.iter().flat_map(|gate| {
-        let GateState { app, limit, under_way, waiting, decision } = gate;
+        let GateState { app, limit, under_way, waiting, decision, areas } = gate;
         let (app, limit) = (visible_line(app), visible_line(limit));
         let counts = format!("gate of {app}  {under_way} under way, {waiting} waiting  ");
         let now = Line::from(vec![Span::from(counts), Span::from(limit.into_owned()).bold()]);
         let why = Line::from(format!("  {}", visible_line(decision))).dim();
-        [Some(now), (!decision.is_empty()).then_some(why)]
+        let cores = Line::from(format!("  areas, {}", visible_line(areas))).dim();
+        let why = (!decision.is_empty()).then_some(why);
+        [Some(now), why, (!areas.is_empty()).then_some(cores)]
     });
     lines.flatten().collect()
 }
@@ -345,9 +347,10 @@ mod tests {
     fn a_gate_is_shown_with_its_limit_and_the_decision_behind_it() {
         assert!(!text(&drawn(&top(0.002), 110, 24)).contains("gate of"));
         let mut epoch = epoch(0.002);
+        let areas_of = |app: &str| if app == "shop" { "fixed: web on cores 0-3" } else { "" };
         let gate = |app: &str, limit: &str, decision: &str| {
             json!({ "app": app, "limit": limit, "under_way": 12, "waiting": 40,
-                    "decision": decision })
+                    "decision": decision, "areas": areas_of(app) })
         };
         let decision = "auto: 15 at a time: throughput times 1.42 (1.21 to 1.66), 19 blocks";
         epoch["gates"] = json!([
@@ -359,6 +362,8 @@ mod tests {
         let text = text(&drawn(&top, 110, 24));
         let now = "gate of shop  12 under way, 40 waiting  15 transactions at a time";
         assert!(text.contains(now) && text.contains(decision), "{text}");
+        assert_eq!(text.matches("areas, ").count(), 1, "{text}");
+        assert!(text.contains("  areas, fixed: web on cores 0-3"), "{text}");
         assert!(text.contains("gate of cache  12 under way, 40 waiting  the gate is"), "{text}");
     }
 

@@ -5,8 +5,10 @@ use super::attach::{attached, free};
 use super::classes::{Session, WEB_AND_BATCH};
 use super::gate::gate;
 use super::*;
+use crate::support::http::{address_of, get, order};
 use crate::support::skip;
 use crate::support::threads::{cores_of, threads};
+use crate::support::victim::Victim;
 
 /// The first and the last core of this process; `None` on a machine with one.
 pub(in crate::exec) fn two_cores() -> Option<[String; 2]> {
@@ -185,4 +187,89 @@ fn areas_that_make_no_sense_are_refused_with_the_reason() {
     refused(&[class, web, "--area", fixed, "--ebpf"], "cannot be used with");
     let attach = ["attach", "page", "--environment", class, web, "--area", fixed];
     scene.run(&attach).refused(2, "only while");
+}
+
+/// The area of the class `web` in a config.
+fn area_of_web(core: &str) -> String {
+    format!("area = [{{ client_class = \"web\", cores = \"{core}\" }}]\n")
+}
+
+/// The class `web` in a config.
+const CLASS_WEB: &str = "client_class = [{ name = \"web\", match = [{ user = \"web\" }] }]\n";
+
+/// The config of a run whose policy divides all cores between a database and another program. The
+/// database has a class of clients on this core. Returns its port, too.
+fn run_with_area(scene: &Scene, core: &str, batch: &Victim) -> (PathBuf, u16) {
+    let (command, port) = installed(scene);
+    let apps = format!(
+        "[policy]\nname = \"even\"\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
+         objectives = [{{ p99 = \"1s\" }}]\nideal = \"1ms\"\nlatency = \"preload\"\n\
+         {CLASS_WEB}{}ready = \"127.0.0.1:{port}\"\nstart = {command:?}\n\
+         [[app]]\nname = \"batch\"\nclass = \"best-effort\"\nsolo = 1.0\npid = {}\n",
+        area_of_web(core),
+        batch.pid()
+    );
+    let agent = "silence = \"1h\"\ncontrol = true\nhttp = \"127.0.0.1:0\"";
+    (scene.config(agent, &apps), port)
+}
+
+#[test]
+fn a_run_keeps_areas_that_a_reload_changes_and_its_policy_leaves_the_cores_of_the_server() {
+    let scene = Scene::new();
+    let Some([first, last]) = two_cores() else { return skip("a machine with two cores") };
+    let (batch, all) = (Victim::sleeper(), cores_of(std::process::id().cast_signed()));
+    let (config, port) = run_with_area(&scene, &first, &batch);
+    let mut agent = scene.agent(&config);
+    let address = address_of(&mut agent);
+    agent.wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let users = "create database sbtest; create user web; grant all on sbtest.* to web";
+    ended(client(port, "mysql", users));
+    let pid: i32 = std::fs::read_to_string(scene.path("pid")).unwrap().trim().parse().unwrap();
+    let mut session = Session::log_in(port, "web", "shop");
+    session.query("do 1");
+    agent.wait_for("its thread on the first core", || on(pid, &first) == 1);
+    agent.wait_for("the policy's division of cores", || batch.is_changed());
+    assert_eq!(cores_of(pid), all, "the policy has set the cores of the server");
+    let shown = format!("fixed: web on cores {first}");
+    agent.wait_for("its area on the page", || {
+        let epoch: Value =
+            serde_json::from_str(&get(&address, "/api/epoch").body).unwrap_or_default();
+        epoch["gates"][0]["areas"] == shown
+    });
+    let token = std::fs::read_to_string(scene.path("state/token")).unwrap();
+    let bearer = format!("Authorization: Bearer {}", token.trim());
+    let order = |what: &str| {
+        let lines = [bearer.as_str(), "Content-Type: application/json"];
+        order(&address, &lines, &format!("{{\"do\":\"{what}\"}}")).status
+    };
+    assert_eq!(order("restore"), 200);
+    agent.wait_for("all threads on their own cores", || {
+        threads(pid).values().all(|thread| thread.cores == all)
+    });
+    assert_eq!(order("resume"), 200);
+    session.query("do 1");
+    agent.wait_for("its thread on the first core again", || on(pid, &first) == 1);
+    let (text, state) = (std::fs::read_to_string(&config).unwrap(), scene.path("state"));
+    let reload = |area: &str, class: &str| {
+        let text = text.replace(&area_of_web(&first), area).replace(CLASS_WEB, class);
+        std::fs::write(&config, text).unwrap();
+        scene.run(&["reload".as_ref(), "--state".as_ref(), state.as_os_str()])
+    };
+    let beyond = "app[0].area[0]: cores 65000: this machine has";
+    reload(&area_of_web("65000"), CLASS_WEB).refused(1, beyond);
+    reload("", "").refused(1, "restart it to take it over");
+    assert_eq!(on(pid, &first), 1, "a refused config has moved it");
+    let said = reload(&area_of_web(&last), CLASS_WEB).well().out;
+    assert!(said.contains("reloaded: app[0].area"), "{said}");
+    session.query("do 1");
+    agent.wait_for("its thread on the last core", || (on(pid, &first), on(pid, &last)) == (0, 1));
+    let record = Record::open(&scene.records()[0]);
+    agent.wait_for("both areas in the journal", || record.events("areas_changed").len() == 2);
+    drop(session);
+    agent.interrupt().well();
+    let areas: Value = serde_json::from_str(&record.fact("areas").unwrap()).unwrap();
+    assert_eq!(areas["db"]["by"], "fixed", "{areas}");
+    assert!(areas["db"]["moves"].as_u64() >= Some(1), "{areas}");
+    batch.assert_as_before();
+    scene.wait_until_quiet();
 }
