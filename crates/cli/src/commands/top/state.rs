@@ -90,7 +90,8 @@ pub(super) struct GateState {
     pub(super) under_way: usize,
     pub(super) waiting: usize,
     pub(super) decision: String,
-    /// The cores of the classes of its clients; empty without areas.
+    /// The cores of the classes of its clients; empty without areas, and of an older agent.
+    #[serde(default)]
     pub(super) areas: String,
 }
 
