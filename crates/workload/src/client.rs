@@ -42,9 +42,13 @@ use ledger::RunResult;
 use lull_measure::Latency;
 use parts::DueTimes;
 use rand::SeedableRng;
+use std::io::ErrorKind;
 use std::sync::atomic::AtomicBool;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
+
+/// How long a server may take to answer before the run.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Loads a server until the configured duration is over or `stop` is set.
 ///
@@ -155,14 +159,21 @@ fn reach(config: &LoadConfig, tls: Option<&TlsClient>) -> Result<Endpoint, LoadE
             Err(error) => last = Some(error),
         }
     }
-    let source = last.unwrap_or_else(|| std::io::ErrorKind::NotFound.into());
+    let source = last.unwrap_or_else(|| ErrorKind::NotFound.into());
     Err(LoadError::Unreachable { address: address.clone(), source })
 }
 
 fn try_to_reach(endpoint: &Endpoint, tls: Option<&TlsClient>) -> std::io::Result<()> {
-    let mut transport = Transport::new(endpoint.connect(Duration::from_secs(5))?);
-    match tls {
-        None => Ok(()),
-        Some(tls) => transport.begin_tls(tls, Vec::new()).and_then(|()| transport.shake_hands()),
-    }
+    let mut transport = Transport::new(endpoint.connect(PATIENCE)?);
+    let Some(tls) = tls else { return Ok(()) };
+    transport.begin_tls(tls, Vec::new())?;
+    transport.shake_hands().map_err(|error| match error.kind() {
+        // So a blocking read ends that has a time-out.
+        ErrorKind::WouldBlock => {
+            let seconds = PATIENCE.as_secs();
+            let what = format!("no answer to the handshake of TLS within {seconds} s");
+            std::io::Error::new(ErrorKind::TimedOut, what)
+        }
+        _ => error,
+    })
 }

@@ -2,17 +2,20 @@
 
 mod database_programs;
 mod support;
+mod tls_faults;
 
 use database_programs::{postgres_program, unprivileged};
 use lull_measure::Nanos;
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{self, LoadConfig, LoadReport};
 use lull_workload::target::{Address, ScriptSource, TlsConfig};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use support::CacheServer;
+use tls_faults::{AnswerTo, Fault};
 
 /// A certificate of its own for 127.0.0.1, with its key, in a directory that anybody may enter.
 struct Certificate {
@@ -186,6 +189,58 @@ mod needs_memcached {
             assert!(refused.contains(reason) && refused.contains("--tls-insecure"), "{refused}");
             load.target.tls = TlsConfig { ca: None, is_insecure: true };
             assert_all_are_answered(&load);
+        }
+    }
+
+    /// A load of a server before which something else may answer.
+    fn load_behind(
+        server: &CacheServer,
+        certificate: &Certificate,
+        fault: Fault,
+        answer: AnswerTo,
+    ) -> LoadConfig {
+        let port = tls_faults::before(server.address, fault, answer);
+        let address = Address::memcached((Ipv4Addr::LOCALHOST, port).into()).with_tls();
+        let mut load = load(address, certificate);
+        load.preload = false;
+        load
+    }
+
+    #[test]
+    fn requests_under_tls_are_counted_where_a_server_stalls_resets_or_sends_garbage() {
+        let certificate = Certificate::new();
+        let server = server(&certificate);
+        for fault in [Fault::Stall, Fault::Reset, Fault::Garbage] {
+            let mut load = load_behind(&server, &certificate, fault, AnswerTo::Request);
+            let is_stalled = fault == Fault::Stall;
+            load.timeout = Nanos::from_millis(if is_stalled { 100 } else { 2000 });
+            let report = run(&load);
+            let ended =
+                report.completed_requests + report.failed_requests + report.timed_out_requests;
+            let counted = ended + report.outstanding_requests;
+            assert_eq!(counted, report.due_requests, "{fault:?}: {report}");
+            assert!(report.due_requests > 0 && report.tls_handshakes > 0, "{fault:?}: {report}");
+            assert_eq!(report.completed_requests, 0, "{fault:?}: {report}");
+            if is_stalled {
+                assert_eq!(report.timed_out_requests, report.due_requests, "{report}");
+            } else {
+                assert!(report.failed_requests > 0 && report.connection_losses > 0, "{report}");
+                assert!(report.last_connection_loss.is_some(), "{fault:?}: {report}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_handshake_that_stalls_or_fails_is_refused_before_the_run_with_the_reason() {
+        let certificate = Certificate::new();
+        let server = server(&certificate);
+        for (fault, reason) in [
+            (Fault::Stall, "no answer to the handshake of TLS"),
+            (Fault::Reset, "reset"),
+            (Fault::Garbage, "a server that speaks TLS at this port?"),
+        ] {
+            let refused = refusal(&load_behind(&server, &certificate, fault, AnswerTo::Handshake));
+            assert!(refused.contains(reason), "{fault:?}: {refused}");
         }
     }
 
