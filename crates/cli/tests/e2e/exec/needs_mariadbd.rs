@@ -6,6 +6,7 @@ mod attach;
 pub(super) mod classes;
 mod dispatched;
 mod faults;
+mod frames;
 mod gate;
 mod needs_openssl;
 mod own_tests;

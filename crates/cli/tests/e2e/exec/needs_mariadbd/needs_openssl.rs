@@ -3,9 +3,10 @@
 mod soak;
 
 use super::faults::client_to;
+use super::frames::{number, packet};
 use super::*;
 use crate::exec::certificate;
-use std::io::Write;
+use std::io::{Read, Write};
 
 impl Database {
     /// As [`Database::client`], with TLS.
@@ -67,4 +68,43 @@ fn compression_is_opaque_with_and_without_tls() {
     let seen = database.server.seen();
     assert_eq!(of_class(&seen, "opaque").len(), 2, "{seen}");
     assert_eq!(seen["gate"]["admissions"], 0, "{seen}");
+}
+
+/// Asks for TLS, sends this in place of a handshake, and is gone.
+fn fail_a_handshake(port: u16, bytes: &[u8]) {
+    const CAPABILITIES: u32 = 1 << 9 | 1 << 11 | 1 << 15;
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // The greeting, of which it has read a part.
+    assert!(stream.read(&mut [0; 16]).unwrap() > 0);
+    let request = [&CAPABILITIES.to_le_bytes()[..], &[0, 0, 0, 1, 33], &[0; 23]].concat();
+    stream.write_all(&[&packet(1, &request)[..], bytes].concat()).unwrap();
+}
+
+#[test]
+fn a_refused_certificate_and_broken_handshakes_hold_no_slot() {
+    for mode in ["post", "epoll"] {
+        let scene = Scene::new();
+        let tls = with_tls(&scene);
+        let tls = tls.each_ref().map(String::as_str);
+        let options = ["--mode", mode, "--concurrency", "1", "--slot-lease", "1s"];
+        let database = Database::start_with(&scene, &options, &tls);
+        let port = format!("--port={}", database.server.port);
+        let mut client = Command::new("mariadb");
+        client.args(["-uroot", "--host=127.0.0.1", &port, "--ssl", "--ssl-verify-server-cert"]);
+        // It is of no authority that the client knows.
+        let refused = client.args(["-e", "select 1"]).output().unwrap();
+        let reason = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && reason.contains("certificate"), "{reason}");
+        let hello_of_nothing = b"\x16\x03\x01\x00\x02\x01\x00";
+        for bytes in [&b"\xff\xfe what is this?"[..], hello_of_nothing, b""] {
+            fail_a_handshake(database.server.port, bytes);
+        }
+        assert_eq!(ended(database.client_over_tls("select 7")).trim(), "7", "{mode}");
+        wait_for("the ends of all", || {
+            ["under_way", "waiting"].iter().all(|of| number(&scene, &database, of) == 0)
+        });
+        let seen = database.server.seen();
+        assert_eq!(seen["gate"]["waited_too_long"], 0, "{mode}: {seen}");
+        assert!(!of_class(&seen, "gated").is_empty(), "{mode}: {seen}");
+    }
 }

@@ -1,88 +1,13 @@
 //! A pool of threads, of which none serves one connection only: what is seen of it, and how its
 //! connections wait.
 
-use super::gate::gate;
+use super::frames::{Client, number, packet};
 use super::*;
-use std::io::{Read, Write};
 use std::time::Duration;
-
-const COM_QUERY: &[u8] = &[3];
-const COM_CHANGE_USER: &[u8] = b"\x11root\0\0mysql\0\x21\0mysql_native_password\0";
-
-/// A client that sends single packets, and pauses between them.
-struct Client(TcpStream);
-
-impl Client {
-    fn connect(database: &Database) -> Self {
-        const CAPABILITIES: u32 = 1 << 9 | 1 << 15 | 1 << 19;
-        let stream = TcpStream::connect(("127.0.0.1", database.server.port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(80))).unwrap();
-        stream.set_nodelay(true).unwrap();
-        let mut client = Self(stream);
-        client.packet();
-        let login = [&CAPABILITIES.to_le_bytes()[..], &[0, 0, 0, 1, 33], &[0; 23]].concat();
-        client.send(1, &[&login[..], b"root\0\0mysql_native_password\0"].concat());
-        assert_eq!(client.packet()[0], 0, "an answer to the login");
-        client
-    }
-
-    fn send(&mut self, sequence: u8, payload: &[u8]) {
-        self.0.write_all(&packet(sequence, payload)).unwrap();
-    }
-
-    fn packet(&mut self) -> Vec<u8> {
-        let mut head = [0; 4];
-        self.0.read_exact(&mut head).unwrap();
-        let mut payload = vec![0; usize::from(head[0])];
-        self.0.read_exact(&mut payload).unwrap();
-        payload
-    }
-
-    fn ask(&mut self, sql: &str) {
-        self.send(0, &[COM_QUERY, sql.as_bytes()].concat());
-    }
-
-    /// Reads an answer: one packet, or rows between two packets that end columns and rows.
-    fn answer(&mut self) {
-        let first = self.packet();
-        assert_ne!(first[0], 0xff, "{}", String::from_utf8_lossy(&first));
-        let is_end = |packet: &[u8]| packet[0] == 0xfe && packet.len() < 9;
-        let mut ends = if first[0] == 0 { 2 } else { 0 };
-        while ends < 2 {
-            ends += u32::from(is_end(&self.packet()));
-        }
-    }
-
-    fn query(&mut self, sql: &str) {
-        self.ask(sql);
-        self.answer();
-    }
-
-    /// Begins the session again, which rolls back.
-    fn change_user(&mut self) {
-        self.send(0, COM_CHANGE_USER);
-        let mut answer = self.packet();
-        if answer[0] == 0xfe {
-            // The server wants the password, which is empty.
-            self.send(2, &[]);
-            answer = self.packet();
-        }
-        assert_eq!(answer[0], 0, "{}", String::from_utf8_lossy(&answer));
-    }
-}
-
-fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
-    [&[payload.len() as u8, 0, 0, sequence], payload].concat()
-}
 
 fn start(scene: &Scene, options: &[&str], more: &[&str]) -> Database {
     let pool = ["--thread-handling=pool-of-threads", "--thread-pool-size=1"];
     Database::start_with(scene, options, &[&pool, more].concat())
-}
-
-/// A number of `lull gate status`.
-fn number(scene: &Scene, database: &Database, of: &str) -> u64 {
-    gate(scene, "status", &database.pid().to_string())[of].as_u64().unwrap()
 }
 
 #[test]
@@ -160,11 +85,11 @@ fn pipelined_queries_a_change_of_user_and_vanished_clients_leave_it_well() {
     let database = start(&scene, &["--concurrency", "1", "--slot-lease", "1s"], &[]);
     let mut client = Client::connect(&database);
     let one = packet(0, b"\x03select 1");
-    client.0.write_all(&one.repeat(3)).unwrap();
+    client.write(&one.repeat(3));
     (0..3).for_each(|_| client.answer());
     // In pieces, of which the first is no whole header.
     for piece in [&one[..3], &one[3..6], &one[6..]] {
-        client.0.write_all(piece).unwrap();
+        client.write(piece);
         std::thread::yield_now();
     }
     client.answer();
