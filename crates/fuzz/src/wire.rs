@@ -5,7 +5,7 @@ use lull_host::gauges::push::PushGauge;
 use lull_measure::push::COUNT_MAX;
 use lull_measure::{Nanos, Percentile};
 use lull_oncall::Names;
-use lull_oncall::protocol::{Protocol, Reader};
+use lull_oncall::protocol::{Protocol, Reader, SharedReader};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 
@@ -61,7 +61,8 @@ fn deliver(gauge: &mut PushGauge, mut client: UnixStream, mut bytes: &[u8]) {
 }
 
 /// A connection: the first byte chooses the protocol; then each piece has a byte for its
-/// direction and length. A reader that is packed and unpacked goes on as before.
+/// direction and length. A reader that is packed and unpacked goes on as before, and what is common
+/// is read in the words of a packed one as it reads it.
 pub(crate) fn protocol(bytes: &[u8]) {
     let Some((choice, mut rest)) = bytes.split_first() else { return };
     let protocol = Protocol::ALL[usize::from(*choice) % Protocol::ALL.len()];
@@ -69,15 +70,27 @@ pub(crate) fn protocol(bytes: &[u8]) {
     while let Some((head, pieces)) = rest.split_first() {
         let (piece, next) = pieces.split_at(usize::from(head >> 1).min(pieces.len()));
         let mut unpacked = Reader::unpack(reader.pack());
+        let shared = SharedReader::new();
+        shared.store(reader);
         if head & 1 == 0 {
             let (mut ours, mut theirs) = (Names::default(), Names::default());
-            assert_eq!(unpacked.received(piece, &mut ours), reader.received(piece, &mut theirs));
+            let request = reader.received(piece, &mut theirs);
+            assert_eq!(unpacked.received(piece, &mut ours), request);
             assert_eq!(ours, theirs);
+            if let Some(common) = shared.received_common(piece) {
+                assert_eq!(common, (request, reader.in_transaction()));
+                assert_eq!(shared.load(), reader);
+            }
         } else {
-            assert_eq!(unpacked.begins_receive(), reader.begins_receive());
+            let is_end = reader.begins_receive();
+            assert_eq!(unpacked.begins_receive(), is_end);
+            assert_eq!(shared.begins_receive().is_some(), is_end);
             let (mut ours, mut theirs) = (Names::default(), Names::default());
             assert_eq!(unpacked.sent(piece, &mut ours), reader.sent(piece, &mut theirs));
             assert_eq!(ours, theirs);
+            if shared.sent_common(piece) {
+                assert_eq!(shared.load(), reader);
+            }
         }
         assert_eq!(unpacked, reader);
         rest = next;

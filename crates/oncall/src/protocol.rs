@@ -25,7 +25,8 @@ pub use wire::Request;
 use crate::client::Names;
 use crate::record::Class;
 use crate::sync::{AtomicU64, Ordering};
-use wire::{HAS_REPLIED, IS_PENDING, Phase, State, WireProtocol};
+use mysql::common::Received;
+use wire::{HAS_REPLIED, IN_TRANSACTION, IS_PENDING, Phase, State, WireProtocol};
 
 /// Makes [`Protocol`] from its rows: a variant, its number in a page, the type that
 /// implements it, and its name in sentences.
@@ -292,10 +293,19 @@ impl SharedReader {
     pub fn begins_receive(&self) -> Option<bool> {
         // Every call that receives passes here, and only with both flags can it matter.
         const REPLYING: u8 = IS_PENDING | HAS_REPLIED;
-        let [_, _, flags, ..] = self.0[0].load(Ordering::Relaxed).to_le_bytes();
+        let head = self.0[0].load(Ordering::Relaxed);
+        let [_, _, flags, ..] = head.to_le_bytes();
         if flags & REPLYING != REPLYING {
             return None;
         }
+        if let Some((head, in_transaction)) = mysql::common::end_reply(head) {
+            self.0[0].store(head, Ordering::Relaxed);
+            return Some(in_transaction);
+        }
+        self.end_reply_at_receive()
+    }
+
+    fn end_reply_at_receive(&self) -> Option<bool> {
         let mut reader = self.load();
         let is_end = reader.begins_receive();
         is_end.then(|| {
@@ -303,6 +313,33 @@ impl SharedReader {
             self.0[0].store(reader.shared_head(), Ordering::Relaxed);
             reader.in_transaction()
         })
+    }
+
+    /// Reads bytes that the worker received, if they are what nearly every query consists of.
+    /// Returns what they begin, and whether a transaction is open; `None`, and changes nothing, if
+    /// they are for [`Reader::received`].
+    #[inline]
+    pub fn received_common(&self, bytes: &[u8]) -> Option<(Request, bool)> {
+        let [head, framing] = [0, 1].map(|at| self.0[at].load(Ordering::Relaxed));
+        let Received { request, head, from_client } =
+            mysql::common::received(head, framing, bytes)?;
+        self.0[0].store(head, Ordering::Relaxed);
+        self.0[1].store(from_client, Ordering::Relaxed);
+        let [_, _, flags, ..] = head.to_le_bytes();
+        Some((request, flags & IN_TRANSACTION != 0))
+    }
+
+    /// Reads bytes that the worker sent, if they are a common reply, which ends when the worker
+    /// receives. Returns `false`, and changes nothing, if they are for [`Reader::sent`].
+    #[inline]
+    pub fn sent_common(&self, bytes: &[u8]) -> bool {
+        let [head, framing] = [0, 2].map(|at| self.0[at].load(Ordering::Relaxed));
+        let Some((head, to_client)) = mysql::common::sent(head, framing, bytes) else {
+            return false;
+        };
+        self.0[0].store(head, Ordering::Relaxed);
+        self.0[2].store(to_client, Ordering::Relaxed);
+        true
     }
 
     /// Stores the reader.

@@ -45,6 +45,7 @@ pub(crate) fn after_fork() {
 
 /// The last reading of counter and clock, under a sequence lock: a reader that meets a
 /// writer sees that `version` is odd or has changed.
+#[repr(align(64))]
 struct Clock {
     version: AtomicU64,
     count: AtomicU64,

@@ -6,7 +6,7 @@
 
 mod address;
 
-use crate::descriptors::{self, Descriptor};
+use crate::descriptors::{self, ConnectionWord, Descriptor};
 use crate::parking::WAKER;
 use crate::pool::{self, ServedBy};
 use crate::real::keeping_errno;
@@ -84,21 +84,22 @@ impl Connection {
     /// Returns the connection of a descriptor that is read from or written to, and gives it
     /// a place in the page on its first use. Returns `None` where nothing is to be watched, and
     /// for a connection whose decrypted bytes are read instead.
+    #[inline]
     pub(crate) fn get(fd: c_int) -> Option<Self> {
-        match descriptors::get(fd) {
-            Descriptor::Foreign
-            | Descriptor::Unwatched
-            | Descriptor::Connection { is_decrypted: true, .. } => None,
-            what => Self::find(fd, what),
+        // Each call of a server passes here, so that it looks at the word without unpacking it.
+        match descriptors::connection(fd) {
+            Some(word) if word.is_decrypted() => None,
+            Some(word) => Self::find(fd, word),
+            None if descriptors::is_accepted(fd) => Self::begin(fd),
+            None => None,
         }
     }
 
     /// Returns the connection of a descriptor if its decrypted bytes are read.
+    #[inline]
     pub(crate) fn get_decrypted(fd: c_int) -> Option<Self> {
-        match descriptors::get(fd) {
-            what @ Descriptor::Connection { is_decrypted: true, .. } => Self::find(fd, what),
-            _ => None,
-        }
+        let word = descriptors::connection(fd).filter(|word| word.is_decrypted())?;
+        Self::find(fd, word)
     }
 
     /// Returns the connection of a descriptor, whichever of its bytes are read.
@@ -145,26 +146,31 @@ impl Connection {
         Some(connection)
     }
 
-    fn find(fd: c_int, what: Descriptor) -> Option<Self> {
-        let page = page::get().filter(|page| page.control().mode() != Mode::Off)?;
-        match what {
-            Descriptor::Connection { id, is_exempt, served_by, .. } => {
-                let connection = Self { served_by, ..Self::new(page, id, fd, is_exempt)? };
-                // A child inherits its parent's table; what it reads from is its own.
-                let is_mine = connection.record.pid() == process::pid();
-                if is_mine { Some(connection) } else { keeping_errno(|| Self::open(page, fd)) }
-            }
-            _ => keeping_errno(|| Self::open(page, fd)),
+    #[inline]
+    fn find(fd: c_int, word: ConnectionWord) -> Option<Self> {
+        let page = watched_page()?;
+        let connection = Self::new(page, word.id(), fd, word.is_exempt())?;
+        // A child inherits its parent's table; what it reads from is its own.
+        if connection.record.pid() != process::pid() {
+            return Self::begin(fd);
         }
+        Some(Self { served_by: word.served_by(), ..connection })
     }
 
+    /// Gives a descriptor that is used for the first time its place in the page, if connections
+    /// are watched.
+    #[cold]
+    fn begin(fd: c_int) -> Option<Self> {
+        let page = watched_page()?;
+        keeping_errno(|| Self::open(page, fd))
+    }
+
+    #[inline]
     fn new(page: &'static Page, id: Id, fd: c_int, is_exempt: bool) -> Option<Self> {
         let (record, local) = (page.record(id)?, LOCAL.get(id.index())?);
         Some(Self { page, record, local, id, fd, is_exempt, served_by: ServedBy::Alone })
     }
 
-    /// Gives a descriptor that is used for the first time its place in the page.
-    #[cold]
     fn open(page: &'static Page, fd: c_int) -> Option<Self> {
         let ends = Ends::of_socket(fd);
         let Some(id) = claim(page, fd, &ends) else {
@@ -194,13 +200,25 @@ impl Connection {
 
     /// What the gate may do with it.
     pub(crate) fn class(&self, reader: Reader) -> Class {
-        match reader.class() {
+        self.limited(reader.class())
+    }
+
+    /// The same, of a connection that its reader gives this class.
+    #[inline]
+    pub(crate) fn limited(&self, class: Class) -> Class {
+        match class {
             _ if self.is_exempt => Class::Exempt,
             Class::Gated if self.bypasses_gate() => Class::Exempt,
             Class::Gated if self.served_by == ServedBy::Loop => Class::Shared,
             class => class,
         }
     }
+}
+
+/// Returns the page if connections are watched.
+#[inline]
+fn watched_page() -> Option<&'static Page> {
+    page::get().filter(|page| page.control().mode() != Mode::Off)
 }
 
 /// Takes the next free record of the page.

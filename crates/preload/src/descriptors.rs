@@ -30,6 +30,40 @@ pub(crate) enum Descriptor {
     },
 }
 
+/// The word of a descriptor that is a connection, which is unpacked in parts.
+#[derive(Clone, Copy)]
+pub(crate) struct ConnectionWord(u32);
+
+impl ConnectionWord {
+    /// Its number in the page.
+    #[inline]
+    pub(crate) const fn id(self) -> Id {
+        Id((self.0 & !FLAGS).wrapping_sub(FIRST))
+    }
+
+    /// As [`Descriptor::Connection`] has it.
+    #[inline]
+    pub(crate) const fn is_exempt(self) -> bool {
+        self.0 & EXEMPT != 0
+    }
+
+    /// As [`Descriptor::Connection`] has it.
+    #[inline]
+    pub(crate) const fn is_decrypted(self) -> bool {
+        self.0 & DECRYPTED != 0
+    }
+
+    /// Who serves it.
+    #[inline]
+    pub(crate) const fn served_by(self) -> ServedBy {
+        match self.0 & (BY_POOL | BY_LOOP) {
+            0 => ServedBy::Alone,
+            BY_POOL => ServedBy::Pool,
+            _ => ServedBy::Loop,
+        }
+    }
+}
+
 const ACCEPTED: u32 = 1;
 const UNWATCHED: u32 = 2;
 const FIRST: u32 = 16;
@@ -64,16 +98,15 @@ impl Descriptor {
             0 => Self::Foreign,
             ACCEPTED => Self::Accepted,
             UNWATCHED => Self::Unwatched,
-            _ => Self::Connection {
-                id: Id((word & !FLAGS).wrapping_sub(FIRST)),
-                is_exempt: word & EXEMPT != 0,
-                is_decrypted: word & DECRYPTED != 0,
-                served_by: match word & (BY_POOL | BY_LOOP) {
-                    0 => ServedBy::Alone,
-                    BY_POOL => ServedBy::Pool,
-                    _ => ServedBy::Loop,
-                },
-            },
+            _ => {
+                let word = ConnectionWord(word);
+                Self::Connection {
+                    id: word.id(),
+                    is_exempt: word.is_exempt(),
+                    is_decrypted: word.is_decrypted(),
+                    served_by: word.served_by(),
+                }
+            }
         }
     }
 }
@@ -82,14 +115,32 @@ const _: () = assert!(CONNECTIONS < (BY_LOOP - FIRST) as usize);
 
 static TABLE: [AtomicU32; DESCRIPTORS] = [const { AtomicU32::new(0) }; DESCRIPTORS];
 
+#[inline]
 fn entry(fd: c_int) -> Option<&'static AtomicU32> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
 
+#[inline]
+fn word(fd: c_int) -> u32 {
+    entry(fd).map_or(0, |word| word.load(Ordering::Relaxed))
+}
+
+/// Returns the word of a descriptor that is a connection.
+#[inline]
+pub(crate) fn connection(fd: c_int) -> Option<ConnectionWord> {
+    let word = word(fd);
+    (word >= FIRST).then_some(ConnectionWord(word))
+}
+
+/// Whether `accept` has returned a descriptor from which nothing was read yet.
+#[inline]
+pub(crate) fn is_accepted(fd: c_int) -> bool {
+    word(fd) == ACCEPTED
+}
+
 /// Returns what a descriptor is.
 pub(crate) fn get(fd: c_int) -> Descriptor {
-    entry(fd)
-        .map_or(Descriptor::Foreign, |word| Descriptor::from_word(word.load(Ordering::Relaxed)))
+    Descriptor::from_word(word(fd))
 }
 
 /// Sets what a descriptor is. Returns what it was.
@@ -133,6 +184,7 @@ mod tests {
             for served_by in [ServedBy::Alone, ServedBy::Pool, ServedBy::Loop] {
                 let is_decrypted = bits & 2 == 0;
                 let what = Descriptor::Connection { id, is_exempt, is_decrypted, served_by };
+                assert!(what.to_word() >= FIRST);
                 assert_eq!(Descriptor::from_word(what.to_word()), what);
             }
         }

@@ -54,11 +54,17 @@ impl Connection {
     }
 
     /// Notes that its worker has replied to a query.
+    #[inline]
     pub(crate) fn end_query(&self, in_transaction: bool, now_ns: u64) {
         if self.is_admitted() {
-            let gate = self.page.gate();
-            keeping_errno(|| gate.answered(self.id, in_transaction, now_ns, &WAKER));
+            self.end_turn(in_transaction, now_ns);
         }
+    }
+
+    #[inline(never)]
+    fn end_turn(&self, in_transaction: bool, now_ns: u64) {
+        let gate = self.page.gate();
+        keeping_errno(|| gate.answered(self.id, in_transaction, now_ns, &WAKER));
     }
 
     /// Notes that there was nothing to read: its worker will wait for its client.
@@ -173,6 +179,7 @@ impl Connection {
         self.page.control().mode().gates()
     }
 
+    #[inline]
     fn is_admitted(&self) -> bool {
         self.page.gate().seat(self.id).is_some_and(Seat::is_admitted)
     }

@@ -16,6 +16,7 @@ pub(crate) fn is_readable() -> bool {
 
 impl Connection {
     /// Notes that its worker is about to read.
+    #[inline]
     pub(crate) fn receives(&self) {
         if let Some(in_transaction) = self.local.reader.begins_receive() {
             self.replied(in_transaction);
@@ -25,10 +26,20 @@ impl Connection {
     /// Notes that its worker has read these bytes. Returns when the worker may have them.
     #[inline]
     pub(crate) fn received(&self, bytes: &[u8]) {
-        if is_readable() {
-            self.read_request(bytes);
-        } else if self.record.pending_since_ns().is_none() && !bytes.is_empty() {
-            // Without a protocol, what is read is a query and what is written its reply.
+        if !is_readable() {
+            return self.received_unread(bytes);
+        }
+        match self.local.reader.received_common(bytes) {
+            Some((Request::None, _)) => {}
+            Some((_, in_transaction)) => self.begin_request(Class::Gated, in_transaction, true),
+            None => self.read_request(bytes),
+        }
+    }
+
+    /// Without a protocol, what is read is a query and what is written its reply.
+    #[inline(never)]
+    fn received_unread(&self, bytes: &[u8]) {
+        if self.record.pending_since_ns().is_none() && !bytes.is_empty() {
             let now_ns = clock::now_ns();
             cores::note();
             self.record.query_arrived(process::tid(), now_ns);
@@ -38,6 +49,7 @@ impl Connection {
 
     /// Reads bytes of a request. What a TLS library receives and sends below a call of the
     /// server's is not read: the call has the decrypted bytes.
+    #[inline(never)]
     fn read_request(&self, bytes: &[u8]) {
         let mut reader = self.local.reader.load();
         if reader.is_encrypted() && session::uses(self.fd) {
@@ -57,12 +69,14 @@ impl Connection {
                 self.take_turn_unwatched(reader);
             }
             Request::Query | Request::Command => {
-                self.begin_request(reader, request == Request::Query);
+                let may_wait = request == Request::Query;
+                self.begin_request(reader.class(), reader.in_transaction(), may_wait);
             }
         }
     }
 
-    fn begin_request(&self, reader: Reader, may_wait: bool) {
+    /// Notes a request of a connection that a reader gives this class.
+    fn begin_request(&self, class: Class, in_transaction: bool, may_wait: bool) {
         let now_ns = clock::now_ns();
         cores::note();
         self.record.query_arrived(process::tid(), self.local.take_arrival(now_ns));
@@ -70,27 +84,38 @@ impl Connection {
         if may_wait {
             self.follow_rules();
         }
-        let class = self.class(reader);
+        let class = self.limited(class);
         if self.record.class() != class {
             self.record.set_class(class);
         }
         if may_wait && class == Class::Gated {
-            self.take_turn(reader.in_transaction(), now_ns);
+            self.take_turn(in_transaction, now_ns);
         }
     }
 
     /// Notes that its worker has written these bytes.
     #[inline]
     pub(crate) fn sent(&self, bytes: &[u8]) {
-        if is_readable() {
+        if !is_readable() {
+            return self.sent_unread(bytes);
+        }
+        // Where a thread serves many connections, it may have to end the reply ([`answers`]).
+        let is_alone = self.served_by == ServedBy::Alone;
+        if !is_alone || !self.local.reader.sent_common(bytes) {
             self.read_reply(bytes);
-        } else if !bytes.is_empty() && self.record.pending_since_ns().is_some() {
+        }
+    }
+
+    #[inline(never)]
+    fn sent_unread(&self, bytes: &[u8]) {
+        if !bytes.is_empty() && self.record.pending_since_ns().is_some() {
             let now_ns = clock::now_ns();
             self.record.query_answered(now_ns);
             self.record.transaction_ended(now_ns);
         }
     }
 
+    #[inline(never)]
     fn read_reply(&self, bytes: &[u8]) {
         let mut reader = self.local.reader.load();
         if reader.is_encrypted() && session::uses(self.fd) {
@@ -120,6 +145,7 @@ impl Connection {
     }
 
     /// Notes that the reply to its query is complete.
+    #[inline(never)]
     fn replied(&self, is_open: bool) {
         let now_ns = clock::now_ns();
         self.record.query_answered(now_ns);

@@ -5,6 +5,7 @@
 //! transaction is open (dev.mysql.com, "OK_Packet", "EOF_Packet"; mariadb.com, "Server
 //! Response Packets").
 
+pub(super) mod common;
 mod login;
 
 use super::wire::{Phase, Request, State, WireProtocol};
@@ -178,6 +179,7 @@ impl Framing {
 }
 
 /// Reads the client's part of the login: its capabilities decide what can be read later.
+#[cold]
 fn read_login(state: &mut State, packet: &Packet<'_>, names: &mut Names) -> Request {
     if state.notes[FLAGS] & LOGIN_READ != 0 {
         return Request::None;
@@ -210,10 +212,7 @@ fn read_command(state: &mut State, head: &[u8]) -> Request {
         // A client closes dozens of statements when it disconnects. Hundreds of these at
         // once would take the cores from the workers that hold a slot.
         COM_STMT_CLOSE => return Request::GatedOneWay,
-        COM_CHANGE_USER => {
-            state.phase = Phase::Login;
-            state.held = login::names_at_change(head);
-        }
+        COM_CHANGE_USER => begin_change_of_user(state, head),
         COM_BINLOG_DUMP | COM_REGISTER_SLAVE | COM_BINLOG_DUMP_GTID => {
             state.phase = Phase::Exempt;
         }
@@ -227,8 +226,15 @@ fn read_command(state: &mut State, head: &[u8]) -> Request {
     }
 }
 
+#[cold]
+fn begin_change_of_user(state: &mut State, head: &[u8]) {
+    state.phase = Phase::Login;
+    state.held = login::names_at_change(head);
+}
+
 /// Reads the server's part of the login, which an OK packet ends. An error ends a change of user:
 /// the client keeps the names that it had.
+#[cold]
 fn read_login_reply(state: &mut State, packet: &Packet<'_>, names: &mut Names) {
     match packet.head.first() {
         Some(0x00) => names.update(&state.held),

@@ -97,6 +97,55 @@ fn a_connection_is_gated_only_after_its_login() {
     }
 }
 
+/// Pieces of a conversation of MySQL's protocol after the login: packets that are whole or nearly,
+/// their parts, and any bytes, each with whether they are the client's.
+fn pieces() -> impl Strategy<Value = Vec<(bool, Vec<u8>)>> {
+    let payload = prop_oneof![
+        // Commands, of which few begin a query.
+        (0_u8..0x20, prop::collection::vec(any::<u8>(), 0..9)).prop_map(|(command, rest)| [
+            &[command][..],
+            &rest
+        ]
+        .concat()),
+        // OK packets, some of them with long numbers.
+        (any::<u8>(), 0xf8_u8..=0xff, any::<u8>()).prop_map(|(rows, id, status)| [
+            0,
+            rows % 3,
+            id,
+            status,
+            0,
+            0,
+            0
+        ]
+        .to_vec()),
+        (0_u8..3, any::<u8>()).prop_map(|(rows, status)| [0, rows, 0, status, 0].to_vec()),
+        // The end of rows, a request for a file, a deadlock.
+        any::<u8>().prop_map(|status| [0xfe, 0, 0, status, 0].to_vec()),
+        Just([0xfb, b'f'].to_vec()),
+        Just([0xff, 0xbd, 0x04].to_vec()),
+        prop::collection::vec(any::<u8>(), 0..12),
+    ];
+    let packet = (payload, 0_u8..3).prop_map(|(payload, sequence)| {
+        [&[payload.len() as u8, 0, 0, sequence / 2][..], &payload].concat()
+    });
+    // A whole packet, its header and its payload, two packets, or one with a byte less or more.
+    let several = (packet.clone(), packet, 0_u8..8).prop_map(|(first, second, how)| match how {
+        0..=2 => Vec::from([first]),
+        3..=5 => Vec::from([first[..4].to_vec(), first[4..].to_vec()]),
+        6 => Vec::from([[first, second].concat()]),
+        _ => Vec::from([
+            first[..first.len() - 1].to_vec(),
+            [&first[first.len() - 1..], &[0]].concat(),
+        ]),
+    });
+    prop::collection::vec((any::<bool>(), several), 1..20).prop_map(|turns| {
+        let turn = |(is_clients, pieces): (bool, Vec<Vec<u8>>)| {
+            pieces.into_iter().map(move |piece| (is_clients, piece))
+        };
+        turns.into_iter().flat_map(turn).collect()
+    })
+}
+
 proptest! {
     #[test]
     fn no_bytes_break_a_reader(words: [u64; READER_WORDS], pieces: Vec<(bool, Vec<u8>)>) {
@@ -137,6 +186,34 @@ proptest! {
             prop_assert_eq!(shared.load(), reader);
             let is_end = reader.begins_receive();
             prop_assert_eq!(shared.begins_receive(), is_end.then(|| reader.in_transaction()));
+            prop_assert_eq!(shared.load(), reader);
+        }
+    }
+
+    #[test]
+    fn what_is_common_is_read_in_its_words_as_a_reader_reads_it(pieces in pieces()) {
+        let mut reader = Reader::new(Protocol::Mysql);
+        reader.state.phase = Phase::Ready;
+        let shared = SharedReader::new();
+        shared.store(reader);
+        for (is_clients, bytes) in pieces {
+            if is_clients {
+                let is_end = reader.begins_receive().then(|| reader.in_transaction());
+                prop_assert_eq!(shared.begins_receive(), is_end);
+                let request = reader.received(&bytes, &mut Names::default());
+                match shared.received_common(&bytes) {
+                    Some(common) => prop_assert_eq!(common, (request, reader.in_transaction())),
+                    None => shared.store(reader),
+                }
+            } else {
+                prop_assert!(!reader.sent(&bytes, &mut Names::default()));
+                if !shared.sent_common(&bytes) {
+                    shared.store(reader);
+                }
+            }
+            if reader.state.phase.is_unread() {
+                return Ok(());
+            }
             prop_assert_eq!(shared.load(), reader);
         }
     }

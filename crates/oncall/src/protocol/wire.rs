@@ -133,7 +133,7 @@ pub(super) struct State {
 /// The bits of the packed flags.
 pub(super) const IS_PENDING: u8 = 1;
 pub(super) const HAS_REPLIED: u8 = 2;
-const IN_TRANSACTION: u8 = 4;
+pub(super) const IN_TRANSACTION: u8 = 4;
 
 impl State {
     pub(super) fn new(phase: Phase) -> Self {
