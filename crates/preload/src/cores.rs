@@ -28,8 +28,13 @@ thread_local! {
 #[inline]
 pub(crate) fn note() {
     if own().is_none() {
-        OWN.set(keeping_errno(present));
+        note_present();
     }
+}
+
+#[cold]
+fn note_present() {
+    OWN.set(keeping_errno(present));
 }
 
 /// The cores that this thread has noted.
@@ -67,6 +72,7 @@ pub(crate) fn after_fork() {
     }
 }
 
+#[cold]
 fn take_back() {
     if let Some(own) = own() {
         keeping_errno(|| set(&own));

@@ -26,6 +26,7 @@ pub(crate) enum RestEnd {
 
 impl Connection {
     /// Returns when its worker holds a slot, or needs none.
+    #[inline]
     pub(crate) fn take_turn(&self, passes: bool, now_ns: u64) {
         if self.has_gate() && self.served_by == ServedBy::Alone {
             self.arrive(passes, now_ns, &self.parking());
@@ -43,6 +44,7 @@ impl Connection {
         }
     }
 
+    #[inline(never)]
     fn arrive(&self, passes: bool, now_ns: u64, parking: &Parking) {
         let gate = self.page.gate();
         keeping_errno(|| {
@@ -175,6 +177,7 @@ impl Connection {
         self.count_wait(waited_ns);
     }
 
+    #[inline]
     fn has_gate(&self) -> bool {
         self.page.control().mode().gates()
     }
