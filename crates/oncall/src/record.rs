@@ -234,14 +234,22 @@ impl Record {
         Some(latency_ns)
     }
 
-    /// Records that a transaction, or a query outside one, has ended. Returns its duration in
+    /// Returns the duration of the transaction, or the query outside one, that ends now, in
     /// nanoseconds from its first query, if that was seen.
     #[inline]
-    pub fn transaction_ended(&self, now_ns: u64) -> Option<u64> {
-        add_alone(&self.transactions, 1);
+    pub fn transaction_took(&self, now_ns: u64) -> Option<u64> {
         let begun_ns = Some(self.begun_ns.load(Ordering::Relaxed)).filter(|at| *at != 0)?;
-        self.begun_ns.store(0, Ordering::Relaxed);
         Some(now_ns.saturating_sub(begun_ns))
+    }
+
+    /// Records that a transaction, or a query outside one, has ended. Returns its duration as
+    /// [`Self::transaction_took`] does.
+    #[inline]
+    pub fn transaction_ended(&self, now_ns: u64) -> Option<u64> {
+        let took_ns = self.transaction_took(now_ns);
+        add_alone(&self.transactions, 1);
+        self.begun_ns.store(0, Ordering::Relaxed);
+        took_ns
     }
 
     /// Records that its worker has waited in the gate.

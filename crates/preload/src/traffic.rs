@@ -148,12 +148,16 @@ impl Connection {
     #[inline(never)]
     fn replied(&self, is_open: bool) {
         let now_ns = clock::now_ns();
+        // First: its locked instruction waits for all stores before it.
+        if !is_open && let Some(took_ns) = self.record.transaction_took(now_ns) {
+            self.page.transaction_took(self.id, took_ns);
+        }
         self.record.query_answered(now_ns);
         if self.record.in_transaction() != is_open {
             self.record.set_in_transaction(is_open);
         }
-        if !is_open && let Some(took_ns) = self.record.transaction_ended(now_ns) {
-            self.page.transaction_took(self.id, took_ns);
+        if !is_open {
+            self.record.transaction_ended(now_ns);
         }
         self.end_query(is_open, now_ns);
     }
