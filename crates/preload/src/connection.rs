@@ -21,19 +21,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// needs it, and none may change it.
 static LOCAL: [Local; CONNECTIONS] = [const { Local::new() }; CONNECTIONS];
 
-/// How far a connection's protocol was read, and when its query can have arrived. They
-/// share a cache line, since every query needs both.
+/// How far a connection's protocol was read, when its query can have arrived, and which thread
+/// reads it. They share a cache line, since every query needs them.
 #[repr(align(64))]
 pub(crate) struct Local {
     pub(crate) reader: SharedReader,
     /// A lower bound of the arrival time of the query that ends its worker's rest, or that an
     /// event has reported; 0 unless the worker rests or has not read that query yet.
     earliest_ns: AtomicU64,
+    /// The address of the thread that read its last query ([`process::thread_address`]); 0 if none
+    /// has.
+    thread: AtomicU64,
 }
+
+const _: () = assert!(size_of::<Local>() == 64);
 
 impl Local {
     const fn new() -> Self {
-        Self { reader: SharedReader::new(), earliest_ns: AtomicU64::new(0) }
+        let [earliest_ns, thread] = [const { AtomicU64::new(0) }; 2];
+        Self { reader: SharedReader::new(), earliest_ns, thread }
+    }
+
+    /// Whether the thread at this address read its last query.
+    #[inline]
+    pub(crate) fn is_read_by(&self, thread: u64) -> bool {
+        thread != 0 && self.thread.load(Ordering::Relaxed) == thread
+    }
+
+    /// Notes the address of the thread that reads its query.
+    pub(crate) fn set_read_by(&self, thread: u64) {
+        self.thread.store(thread, Ordering::Relaxed);
     }
 
     /// Returns when the query that the worker reads now arrived: the earliest time at which
@@ -182,6 +199,7 @@ impl Connection {
         let is_exempt = (ends.is_unix && !header.gates_unix()) || header.exempts(ends.local_port);
         let connection = Self::new(page, id, fd, is_exempt)?;
         connection.local.forget_arrival();
+        connection.local.set_read_by(0);
         connection.restart_reader();
         pool::forget(id);
         page.gate().open_seat(id);

@@ -78,8 +78,7 @@ impl Connection {
     /// Notes a request of a connection that a reader gives this class.
     fn begin_request(&self, class: Class, in_transaction: bool, may_wait: bool) {
         let now_ns = clock::now_ns();
-        cores::note();
-        self.record.query_arrived(process::tid(), self.local.take_arrival(now_ns));
+        self.record.query_arrived(self.reading_thread(), self.local.take_arrival(now_ns));
         self.leave_dead_dispatcher(now_ns);
         if may_wait {
             self.follow_rules();
@@ -91,6 +90,27 @@ impl Connection {
         if may_wait && class == Class::Gated {
             self.take_turn(in_transaction, now_ns);
         }
+    }
+
+    /// Returns the number of this thread, which has read a query of it, and notes which cores the
+    /// thread may use before an agent can have seen that.
+    ///
+    /// A thread that serves one connection has noted both at its first query. To look them up again
+    /// would take a call and cache lines of its own.
+    #[inline]
+    fn reading_thread(&self) -> u32 {
+        let thread = process::thread_address();
+        if self.served_by == ServedBy::Alone && self.local.is_read_by(thread) {
+            return self.record.tid();
+        }
+        self.note_thread(thread)
+    }
+
+    #[inline(never)]
+    fn note_thread(&self, thread: u64) -> u32 {
+        cores::note();
+        self.local.set_read_by(thread);
+        process::tid()
     }
 
     /// Notes that its worker has written these bytes.
