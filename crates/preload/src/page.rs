@@ -9,30 +9,46 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
-static PROTOCOL: AtomicU32 = AtomicU32::new(0);
+/// What every call of a server looks at, in one cache line.
+#[repr(align(64))]
+struct Root {
+    page: AtomicPtr<Page>,
+    protocol: AtomicU32,
+    pid: AtomicU32,
+}
+
+static ROOT: Root =
+    Root { page: AtomicPtr::new(null_mut()), protocol: AtomicU32::new(0), pid: AtomicU32::new(0) };
 
 /// Returns the page, if one is mapped.
+#[inline]
 pub(crate) fn get() -> Option<&'static Page> {
     // SAFETY: it is null, or a mapping of a whole page that is never removed;
     // a page is made of atomics, of which any bytes are valid.
-    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+    unsafe { ROOT.page.load(Ordering::Acquire).as_ref() }
 }
 
 /// Returns the protocol of this program's connections.
+#[inline]
 pub(crate) fn protocol() -> Protocol {
-    Protocol::from_code(PROTOCOL.load(Ordering::Relaxed)).unwrap_or_default()
+    Protocol::from_code(ROOT.protocol.load(Ordering::Relaxed)).unwrap_or_default()
+}
+
+/// Returns the word of this process's number, which is 0 until it is looked up.
+#[inline]
+pub(crate) fn pid_word() -> &'static AtomicU32 {
+    &ROOT.pid
 }
 
 /// Maps the page at this path, which connections find from then on. Returns it, or `None`
 /// if it cannot be used: then the server runs ungated.
 pub(crate) fn load(path: &CStr) -> Option<&'static Page> {
-    PAGE.store(open(path)?, Ordering::Release);
+    ROOT.page.store(open(path)?, Ordering::Release);
     let page = get()?;
     page.header().set_pid_namespace(pid_namespace());
     let named = Protocol::from_code(page.header().protocol_code());
     let protocol = named.unwrap_or_else(protocol_from_program);
-    PROTOCOL.store(protocol.code(), Ordering::Relaxed);
+    ROOT.protocol.store(protocol.code(), Ordering::Relaxed);
     Some(page)
 }
 

@@ -1,9 +1,8 @@
 //! The numbers of this process and thread, as the kernel gives them.
 
+use crate::page;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
-
-static PID: AtomicU32 = AtomicU32::new(0);
+use std::sync::atomic::Ordering;
 
 thread_local! {
     /// Has no destructor, so that an access costs no more than its offset.
@@ -11,8 +10,9 @@ thread_local! {
 }
 
 /// Returns the number of this process.
+#[inline]
 pub(crate) fn pid() -> u32 {
-    match PID.load(Ordering::Relaxed) {
+    match page::pid_word().load(Ordering::Relaxed) {
         0 => look_up_pid(),
         pid => pid,
     }
@@ -22,7 +22,7 @@ pub(crate) fn pid() -> u32 {
 fn look_up_pid() -> u32 {
     // SAFETY: `getpid` has no conditions.
     let pid = unsafe { libc::getpid() }.cast_unsigned();
-    PID.store(pid, Ordering::Relaxed);
+    page::pid_word().store(pid, Ordering::Relaxed);
     pid
 }
 
@@ -63,7 +63,7 @@ pub(crate) const fn thread_address() -> u64 {
 
 /// Forgets the parent's numbers in a child that `fork` made.
 pub(crate) fn after_fork() {
-    PID.store(0, Ordering::Relaxed);
+    page::pid_word().store(0, Ordering::Relaxed);
     TID.with(|known| known.set(0));
 }
 
