@@ -3,6 +3,7 @@
 use super::*;
 use crate::support::free_port;
 use serde_json::Value;
+use std::io::Read;
 
 /// Number of connections over TCP, as the server reports it.
 const BY_TCP: &str =
@@ -65,9 +66,13 @@ fn resting_workers_end(wake: &str) {
     let scene = Scene::new();
     let database = Database::start(&scene, &["--mode", "epoll", "--wake", wake]);
     let mut hung_up = database.idle_client("select 1");
-    let killed = database.idle_client("select 2");
+    let mut killed = database.idle_client("select 2");
     let timed_out = database.idle_client("set session wait_timeout = 1");
-    let left = database.idle_client("select 3");
+    let mut left = database.idle_client("select 3");
+    for client in [&mut hung_up, &mut killed, &mut left] {
+        // Before its answer, a client has not even connected.
+        client.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
+    }
     wait_for("three connections", || database.by_tcp() <= 3 && database.by_tcp() > 0);
     hung_up.kill().unwrap();
     hung_up.wait().unwrap();
