@@ -25,6 +25,7 @@ pub static ALL: &[&Experiment] = &[
     &ahq::fluctuating::EXPERIMENT,
     &ahq::dip::EXPERIMENT,
     &ahq::tlt::EXPERIMENT,
+    &ahq::scalability::EXPERIMENT,
     &eetl::dvfs::EXPERIMENT,
     &eetl::amp::EXPERIMENT,
     &eetl::types::EXPERIMENT,

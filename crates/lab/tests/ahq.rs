@@ -103,3 +103,16 @@ fn more_cores_move_the_knee_out() {
     }
     assert!((ours(&report, "silo, 4 cores, tail at max load") - 6.985).abs() < 0.01);
 }
+
+#[test]
+fn beyond_saturation_more_outstanding_requests_lengthen_the_tail_only() {
+    let report = run("ahq-scalability");
+    let over = |what: &str, more: u32, less: u32| {
+        ours(&report, &format!("Unmanaged, {what} at an RLP of {more} over that at {less}"))
+    };
+    assert!(over("throughput", 40, 1) > 1.0);
+    assert!((over("throughput", 40, 20) - 1.0).abs() < 0.1);
+    // Little's law: the same throughput, and twice the requests.
+    assert!(over("tail", 40, 20) > 1.2);
+    assert!(over("wNoI", 40, 20) > 1.0);
+}

@@ -6,6 +6,7 @@ pub(crate) mod dip;
 pub(crate) mod fluctuating;
 pub(crate) mod knee;
 pub(crate) mod load;
+pub(crate) mod scalability;
 pub(crate) mod table2;
 pub(crate) mod tlt;
 
