@@ -4,7 +4,6 @@ use super::SEED_FILE;
 use super::hourly::{Arm, Day, Plan, judge};
 use super::system::{LOADS, OBJECTIVES, scenario};
 use crate::prelude::*;
-use lull_policies::search::{Reading, penalty};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -42,7 +41,6 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         report.rows.extend(judge(&day, at));
     }
     report.rows.push(misses_of_co_pi(&day));
-    report.rows.push(penalty_row());
     report.figures = vec![
         Drawing::from_figures("bayop-day-power", &day.power())?,
         Drawing::from_figures("bayop-day-tail", &[tails(&day)])?,
@@ -87,18 +85,6 @@ fn misses_of_co_pi(day: &Day) -> Row {
         day.missed(Arm::CoPi, 2) as f64 - day.missed(Arm::Ours, 2) as f64,
         AtLeast(day.hours() as f64 / 8.0),
     )
-}
-
-/// Equation 4 at the example of section 5.1.1: a tail 100 us above the bound.
-fn penalty_row() -> Row {
-    let objective = OBJECTIVES[0];
-    let reading =
-        |tail_us| Reading { tail_us, watts: 1.0, requests: 1, late: 0, progress_per_s: None };
-    let [late, met] =
-        [600.0, objective.bound_us].map(|tail_us| penalty(&reading(tail_us), objective.bound_us));
-    let name = "penalty of equation 4 at a p99 of 600 us over that at 500 us";
-    Row::held(name, "1", 101.0, Formula(late / met), Absolute(0.5))
-        .because("section 5.1.1 states 100, and equation 4 gives 600 - 500 + 1")
 }
 
 fn tails(day: &Day) -> Figure {

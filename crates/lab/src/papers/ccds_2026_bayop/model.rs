@@ -1,4 +1,4 @@
-//! Section 4 and Fig. 6: the fit of the paper's response model.
+//! Section 4 and Fig. 6: the fit of the paper's response model; the penalty of equation 4.
 
 use super::SEED_FILE;
 use super::system::{LOADS, OBJECTIVES, run as length, scenario, study};
@@ -6,6 +6,7 @@ use crate::prelude::*;
 use crate::server::{Cell, sweep};
 use lull_control::Rng;
 use lull_policies::search::response::{Form, Measured, Response, fit};
+use lull_policies::search::{Reading, penalty};
 use lull_sim::netserver::NetServerModel;
 use lull_sim::stats::Failure;
 use rand::SeedableRng;
@@ -13,9 +14,9 @@ use rand::SeedableRng;
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "bayop-model",
-    paper: "Dong et al. 2026, section 4 and Fig. 6",
+    paper: "Dong et al. 2026, section 4, Fig. 6 and equation 4",
     seed_file: SEED_FILE,
-    summary: "equations 1 to 3, the authors' timeline and ours, fitted to the study's pairs",
+    summary: "equations 1 to 3 fitted to the pairs of the study, and the penalty of equation 4",
     run,
 };
 
@@ -44,6 +45,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         report.rows.extend(rows(load, [&printed, &timeline, &ours]));
         figures.extend(ours.map(|fitted| figure(load, &data, &fitted)));
     }
+    report.rows.push(penalty_row());
     report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures)?];
     Ok(report)
 }
@@ -102,6 +104,18 @@ fn rows(load: f64, [printed, timeline, ours]: [&Option<Response>; 3]) -> Vec<Row
         }
     }));
     rows
+}
+
+/// Equation 4 at the example of section 5.1.1: a tail 100 us above the bound.
+fn penalty_row() -> Row {
+    let objective = OBJECTIVES[0];
+    let reading =
+        |tail_us| Reading { tail_us, watts: 1.0, requests: 1, late: 0, progress_per_s: None };
+    let [late, met] =
+        [600.0, objective.bound_us].map(|tail_us| penalty(&reading(tail_us), objective.bound_us));
+    let name = "penalty of equation 4 at a p99 of 600 us over that at 500 us";
+    Row::held(name, "1", 101.0, Formula(late / met), Absolute(0.5))
+        .because("section 5.1.1 states 100, and equation 4 gives 600 - 500 + 1")
 }
 
 fn figure(load: f64, data: &[Measured], fitted: &Response) -> Figure {
