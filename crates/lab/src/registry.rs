@@ -21,6 +21,7 @@ pub static ALL: &[&Experiment] = &[
     &ahq::table2::EXPERIMENT,
     &ahq::knee::EXPERIMENT,
     &ahq::cores::EXPERIMENT,
+    &ahq::ways::EXPERIMENT,
     &ahq::load::EXPERIMENT,
     &ahq::fluctuating::EXPERIMENT,
     &ahq::dip::EXPERIMENT,

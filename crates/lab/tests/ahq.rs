@@ -116,3 +116,9 @@ fn beyond_saturation_more_outstanding_requests_lengthen_the_tail_only() {
     assert!(over("tail", 40, 20) > 1.2);
     assert!(over("wNoI", 40, 20) > 1.0);
 }
+
+#[test]
+fn arq_needs_no_more_cores_than_unmanaged_with_few_cache_ways() {
+    let report = run("ahq-ways");
+    assert!(ours(&report, "8 ways, E_S = 0.3: ARQ, LC first saves over Unmanaged") >= 0.0);
+}

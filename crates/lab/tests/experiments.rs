@@ -99,10 +99,12 @@ fn claimed_rows(experiment: &str) -> Vec<String> {
 
 /// More than a minute each, and more than half of the time of all: shortened unless [`WHOLE`]
 /// is set, and then only their form is checked.
-const LONG: [&str; 12] = [
+const LONG: [&str; 14] = [
     "ntier-table3",
     "ntier-adaptive",
     "ahq-cores",
+    "ahq-ways",
+    "ahq-scalability",
     "ahq-load",
     "ahq-fluctuating",
     "reef-policies",

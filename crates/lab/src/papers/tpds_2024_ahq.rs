@@ -9,6 +9,7 @@ pub(crate) mod load;
 pub(crate) mod scalability;
 pub(crate) mod table2;
 pub(crate) mod tlt;
+pub(crate) mod ways;
 
 mod paper;
 mod platform;

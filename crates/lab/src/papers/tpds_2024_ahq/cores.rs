@@ -22,12 +22,14 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const CORES: [u16; 7] = [4, 5, 6, 7, 8, 9, 10];
+pub(super) const CORES: [u16; 7] = [4, 5, 6, 7, 8, 9, 10];
+/// Seconds to settle and counted (section IX gives none).
+pub(super) const LENGTHS_S: (u64, u64) = (120, 60);
 const FEW_WAYS: [u32; 8] = [4, 6, 8, 10, 12, 14, 16, 18];
 const STRATEGIES: [Strategy; 6] = [UNMANAGED, PARTIES, CLITE, ARQ, ARQ_PRIORITY, TIDE];
 /// Entropy at which Fig. 12(a) compares, and that of the lines of Fig. 12(b).
 const EQUIVALENT: f64 = 0.25;
-const ISENTROPIC: f64 = 0.3;
+pub(super) const ISENTROPIC: f64 = 0.3;
 /// A second entropy at which the paper compares the cores of ARQ and Unmanaged.
 const HIGHER: f64 = 0.4;
 
@@ -37,20 +39,19 @@ const FLAT: &str = "PARTIES leaves Fluidanimate one core (so the text on Fig. 17
                     where Unmanaged's is steep, and within the interval both cross 0.25 at the \
                     same number of cores";
 
-/// One cell of one strategy and seed.
-struct GridCell {
-    strategy: usize,
-    cores: u16,
-    ways: u32,
-    replication: u64,
+/// One cell of one strategy and replication.
+pub(super) struct GridCell {
+    pub(super) strategy: usize,
+    pub(super) cores: u16,
+    pub(super) ways: u32,
+    pub(super) replication: u64,
 }
 
 /// Entropy of every cell.
-struct Grid {
+pub(super) struct Grid {
     strategies: Vec<Strategy>,
     cells: Vec<GridCell>,
     entropy: Vec<f64>,
-    seeds: u64,
 }
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
@@ -72,7 +73,8 @@ fn choices() -> Vec<String> {
         "Xapian, Moses and Img-dnn at 20 % of max load beside Fluidanimate; entropy is the mean of \
          the epochs of 500 ms (section VI-B) of 60 s, after 120 s to settle",
         "cores needed: linear between whole numbers, after a running minimum; nothing is \
-         extrapolated, and a strategy that needs less than 4 cores counts as 4",
+         extrapolated: a strategy that needs less than 4 cores counts as 4, and one that needs more \
+         than 10 as 10",
         super::READINGS,
     ]
     .map(str::to_owned)
@@ -83,7 +85,7 @@ fn measure(setup: &Setup<'_>) -> Result<Grid, LabError> {
     let strategies: Vec<_> = STRATEGIES.into_iter().filter(is_here).collect();
     let (seeds, few_seeds) = setup.either((5, 1), (1, 0));
     let second = Nanos::from_secs(1);
-    let (warmup, length) = setup.either((120, 60), (40, 20));
+    let (warmup, length) = setup.either(LENGTHS_S, (40, 20));
     let span = Span { warmup: second * warmup, length: second * length, seed: setup.seed };
     let mut cells = Vec::new();
     for strategy in 0..strategies.len() {
@@ -94,13 +96,7 @@ fn measure(setup: &Setup<'_>) -> Result<Grid, LabError> {
             cells.extend(few.flat_map(|ways| (0..few_seeds).map(move |seed| cell(ways, seed))));
         }
     }
-    let platform = Platform::a();
-    let played = play_all(&cells, &setup.progress, |cell| {
-        let scene = scene(&platform, cell)?;
-        play(&scene, &strategies[cell.strategy], span, cell.replication)
-    })?;
-    let entropy = played.iter().map(Played::mean_system).collect();
-    Ok(Grid { strategies, cells, entropy, seeds })
+    Grid::play(strategies, cells, span, setup)
 }
 
 fn scene(platform: &Platform, cell: &GridCell) -> Result<Scene, Failure> {
@@ -109,7 +105,26 @@ fn scene(platform: &Platform, cell: &GridCell) -> Result<Scene, Failure> {
 }
 
 impl Grid {
-    fn number(&self, strategy: Strategy) -> Option<usize> {
+    /// Runs the cells, which name strategies by their place.
+    ///
+    /// # Errors
+    /// The first failure of a cell, in order.
+    pub(super) fn play(
+        strategies: Vec<Strategy>,
+        cells: Vec<GridCell>,
+        span: Span,
+        setup: &Setup<'_>,
+    ) -> Result<Self, LabError> {
+        let platform = Platform::a();
+        let played = play_all(&cells, &setup.progress, |cell| {
+            let scene = scene(&platform, cell)?;
+            play(&scene, &strategies[cell.strategy], span, cell.replication)
+        })?;
+        let entropy = played.iter().map(Played::mean_system).collect();
+        Ok(Self { strategies, cells, entropy })
+    }
+
+    pub(super) fn number(&self, strategy: Strategy) -> Option<usize> {
         self.strategies.iter().position(|it| *it == strategy)
     }
 
@@ -124,13 +139,21 @@ impl Grid {
         estimate_of(&self.values(strategy, cores, ways))
     }
 
-    /// Cores needed with all ways for this entropy, seed by seed.
+    /// Cores needed with all ways for this entropy, replication by replication.
     fn needed(&self, strategy: usize, target: f64) -> Vec<f64> {
-        let of_seed = |seed: usize| {
-            let entropy = |cores| self.values(strategy, cores, WAYS)[seed];
-            cores_for(target, entropy).unwrap_or(f64::from(CORES[0]))
+        self.needed_at(strategy, WAYS, target)
+    }
+
+    /// Cores needed with this many ways for this entropy, replication by replication: the least
+    /// if those have less entropy, and the most if those have more.
+    pub(super) fn needed_at(&self, strategy: usize, ways: u32, target: f64) -> Vec<f64> {
+        let values = CORES.map(|cores| self.values(strategy, cores, ways));
+        let of_replication = |replication: usize| {
+            let entropy = |cores: u16| values[usize::from(cores - CORES[0])][replication];
+            let end = if entropy(CORES[0]) <= target { 0 } else { CORES.len() - 1 };
+            cores_for(target, entropy).unwrap_or(f64::from(CORES[end]))
         };
-        (0..self.seeds as usize).map(of_seed).collect()
+        (0..values[0].len()).map(of_replication).collect()
     }
 
     /// Cores on the isentropic line at this many ways; the least if those have less entropy.
