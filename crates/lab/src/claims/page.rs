@@ -148,6 +148,8 @@ tests nothing.
 
 Half of the claims were written after their rows had been recorded, with the tolerance that claims
 of the same kind had: such a verdict says less than one whose tolerance was stated before the run.
+Comparisons that a paper states in words have a line where an experiment has a row for them, also
+where it misses; claims that print a number are counted by themselves as well.
 Numbers that are inputs of a model, or that only describe the authors' set-up, are no claims. Of
 Ah-Q's Table II only totals are claims (`ahq-table2` has all cells), and the full-speed column of
 the testbed in Table 2 of Wang et al. has none. ARQ has two readings: latency-critical apps with or
@@ -190,6 +192,11 @@ pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
         all().count(),
         tally(all(), results)
     );
+    let numbered = || all().filter(|claim| claim.printed.is_some());
+    if numbered().next().is_some() {
+        let (count, tally) = (numbered().count(), tally(numbered(), results));
+        let _ = writeln!(page, "{count} of them print a number: {tally}.");
+    }
     let calibrated = || all().filter(|claim| claim.is_calibrated());
     if calibrated().next().is_some() {
         let tally = tally(calibrated(), results);
@@ -335,7 +342,7 @@ mod tests {
                     row = { experiment = \"ahq-cores\", name = \"speed\" }\n\
                     tried = \"other seeds.\"\nmechanism = \"a queue\"\n[[claim]]\n\
                     text = \"x is cheap\"\nplace = \"Fig. 2\"\nsystems = [\"x\"]\n\
-                    none = \"no price is printed\"\n[[missed]]\n\
+                    printed = 2.0\nnone = \"no price is printed\"\n[[missed]]\n\
                     row = { experiment = \"ahq-cores\", name = \"noise\" }\n\
                     tolerance = { at-most = 1.0 }\nwhy = \"ours\"\n";
         let header = "experiment,row,unit,paper,mean,half_width,values,length,seeds,commit\n";
@@ -349,6 +356,7 @@ mod tests {
         let wanted = [
             "Claims of abstracts and conclusions: 1 contradicts.",
             "All 2 claims: 1 contradicts, 1 no row.",
+            "1 of them print a number: 1 no row.",
             "| -3 ± 0.5 % (n = 5) | ahq-cores, full, seeds 1 2 3 4 5 | >= 0 | contradicts |",
             "- **1.** Most likely: a queue. Tried: other seeds.\n",
             "- **2.** no price is printed\n",
