@@ -116,6 +116,14 @@ fn against_apples(reef: &GateCell, apples: &GateCell) -> Vec<Row> {
         better("EE(TPP)", tpp),
         better("EE(P99)", ee_p99),
         better("EE(P99.9)", ee_p999),
+        Row::compared(
+            "throughput, REEF against AppleS",
+            "%",
+            "enhanced",
+            reef.change_percent(apples, throughput),
+            AtLeast(0.0),
+        )
+        .because(TURNS),
     ]
 }
 
