@@ -162,22 +162,18 @@ fn seeds_text() -> String {
     format!(
         "\
 `lull lab run` adds seeds until each compared row has as many independent values as `--seeds`
-states (5 unless it is given), and runs no more seeds than that: this looks at no verdict. Five
+states (5 unless it is given), and runs no more seeds than that: this looks at no verdict. Seven
 experiments were given more seeds because the interval of one of their rows reached across its
-bound: ntier-error (20 seeds), ntier-adaptive (7), eetl-types, eetl-noncpu and eetl-gains (5 each,
-where 1 has enough values). The rule is more seeds until the verdict is decided or the budget of
-{SEED_BUDGET} seeds is spent. The budget was stated after these runs, and eetl-gains was left at 5
-seeds with one claim open. To stop by the outcome widens the chance of a wrong verdict beyond that
-of a 95 % interval: verdicts of these five experiments are weaker than those of the others.
-ahq-cores, with an open row on 5 seeds, was given the rest of the budget at once, and is open
-still. Its rows at 8 cache ways have a value on 4 seeds only, those on which both strategies cross
-the entropy between 4 and 10 cores; since that run one that is below it on 4 cores counts as 4.
+bound: ntier-error (20 seeds), ntier-adaptive (7), eetl-types, eetl-noncpu and ahq-fluctuating (5
+each, where 1 has enough values), eetl-gains and ahq-cores (20, and open still). The rule is more
+seeds until the verdict is decided or the budget of {SEED_BUDGET} seeds is spent; it was stated after
+the runs of the first four. To stop by the outcome widens the chance of a wrong verdict beyond that
+of a 95 % interval: verdicts of these seven experiments are weaker than those of the others.
+The rows of ahq-cores at 8 cache ways have a value on 4 seeds only, those on which both strategies
+cross the entropy between 4 and 10 cores; since that run one that is below it on 4 cores counts as 4.
 
-Recorded before a correction, and not run again since: bayop-sweep, -day, -silo and -tailbench
-(interrupts by the rule of the printed kernel, longer trials), and all of eetl but eetl-amp (the
-tail of a dispatcher's window is the percentile of all answers). reef-policies, ahq-fluctuating
-and bayop-day have new rows, which have not been recorded, and bayop-policy has not been recorded
-at all.
+Recorded before a correction, and not run again since: bayop-day, -silo and -tailbench (interrupts
+by the rule of the printed kernel, longer trials). bayop-policy has not been recorded at all.
 "
     )
 }
