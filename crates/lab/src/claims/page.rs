@@ -151,8 +151,8 @@ of the same kind had: such a verdict says less than one whose tolerance was stat
 Comparisons that a paper states in words have a line where an experiment has a row for them, also
 where it misses; claims that print a number are counted by themselves as well.
 Numbers that are inputs of a model, or that only describe the authors' set-up, are no claims. Of
-Ah-Q's Table II only totals are claims (`ahq-table2` has all cells), and the full-speed column of
-the testbed in Table 2 of Wang et al. has none. ARQ has two readings: latency-critical apps with or
+Ah-Q's Table II only the rows of the system are claims (`ahq-table2` has all cells), and the
+full-speed column of the testbed in Table 2 of Wang et al. has none. ARQ has two readings: latency-critical apps with or
 without priority in the shared region. A claim that does not say *without priority* is judged by
 the reading with it; rows of the other one are in `crates/lab/src/claims/results.csv`.
 ";
