@@ -152,9 +152,10 @@ Comparisons that a paper states in words have a line where an experiment has a r
 where it misses; claims that print a number are counted by themselves as well.
 Numbers that are inputs of a model, or that only describe the authors' set-up, are no claims. Of
 Ah-Q's Table II only the rows of the system are claims (`ahq-table2` has all cells), and the
-full-speed column of the testbed in Table 2 of Wang et al. has none. ARQ has two readings: latency-critical apps with or
-without priority in the shared region. A claim that does not say *without priority* is judged by
-the reading with it; rows of the other one are in `crates/lab/src/claims/results.csv`.
+full-speed column of the testbed in Table 2 of Wang et al. has none. ARQ has two readings:
+latency-critical apps with or without priority in the shared region. A claim that does not say
+*without priority* is judged by the reading with it; rows of the other one are in
+`crates/lab/src/claims/results.csv`.
 ";
 
 /// How many seeds experiments had, and what that does to verdicts.
@@ -166,11 +167,12 @@ states (5 unless it is given), and runs no more seeds than that: this looks at n
 experiments were given more seeds because the interval of one of their rows reached across its
 bound: ntier-error (20 seeds), ntier-adaptive (7), eetl-types, eetl-noncpu and ahq-fluctuating (5
 each, where 1 has enough values), eetl-gains and ahq-cores (20, and open still). The rule is more
-seeds until the verdict is decided or the budget of {SEED_BUDGET} seeds is spent; it was stated after
-the runs of the first four. To stop by the outcome widens the chance of a wrong verdict beyond that
-of a 95 % interval: verdicts of these seven experiments are weaker than those of the others.
-The rows of ahq-cores at 8 cache ways have a value on 4 seeds only, those on which both strategies
-cross the entropy between 4 and 10 cores; since that run one that is below it on 4 cores counts as 4.
+seeds until the verdict is decided or the budget of {SEED_BUDGET} seeds is spent; it was stated
+after the runs of the first four. To stop by the outcome widens the chance of a wrong verdict
+beyond that of a 95 % interval: verdicts of these seven experiments are weaker than those of the
+others. The rows of ahq-cores at 8 cache ways have a value on 4 seeds only, those on which both
+strategies cross the entropy between 4 and 10 cores; since that run one that is below it on 4
+cores counts as 4.
 
 Recorded before a correction, and not run again since: bayop-day, -silo and -tailbench (interrupts
 by the rule of the printed kernel, longer trials). bayop-policy has not been recorded at all.

@@ -73,8 +73,8 @@ fn choices() -> Vec<String> {
         "Xapian, Moses and Img-dnn at 20 % of max load beside Fluidanimate; entropy is the mean of \
          the epochs of 500 ms (section VI-B) of 60 s, after 120 s to settle",
         "cores needed: linear between whole numbers, after a running minimum; nothing is \
-         extrapolated: a strategy that needs less than 4 cores counts as 4, and one that needs more \
-         than 10 as 10",
+         extrapolated: a strategy that needs less than 4 cores counts as 4, and one that needs \
+         more than 10 as 10",
         super::READINGS,
     ]
     .map(str::to_owned)
