@@ -146,8 +146,9 @@ random numbers is the reason. *Calibrated* marks a row whose figure a parameter 
 set to, or by whose miss a parameter was chosen: it shows that the model can have the figure, and
 tests nothing.
 
-Half of the claims were written after their rows had been recorded, with the tolerance that claims
-of the same kind had: such a verdict says less than one whose tolerance was stated before the run.
+More than half of the claims were written after their rows had been recorded, with the tolerance
+that claims of the same kind or their rows had: such a verdict says less than one whose tolerance
+was stated before the run.
 Comparisons that a paper states in words have a line where an experiment has a row for them, also
 where it misses; claims that print a number are counted by themselves as well.
 Numbers that are inputs of a model, or that only describe the authors' set-up, are no claims. Of
