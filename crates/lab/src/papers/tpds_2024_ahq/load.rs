@@ -28,7 +28,7 @@ const XAPIAN: [u32; 9] = [10, 20, 30, 40, 50, 60, 70, 80, 90];
 const OTHERS: [u32; 2] = [20, 40];
 /// Xapian's load up to which section IX-A compares the progress of BE apps.
 const LOW: u32 = 50;
-/// Xapian's load up to which all loads are low, where sharing is said to have the lowest E_S.
+/// Xapian's load up to which all loads are low, of which the text gives Unmanaged the lowest E_S.
 const LOWEST: u32 = 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
