@@ -70,6 +70,10 @@ fn machine_is_consistent<P: Plant>(plant: &mut P, _: Nanos) {
     assert!(machine.gates.iter().all(|gate| gate.app.index() < apps), "a gate of an unknown app");
     assert!(!has(Capability::CacheWays) || machine.cache.is_some(), "ways without a cache");
     assert!(!has(Capability::MemoryBandwidth) || machine.bandwidth.is_some(), "no bandwidth");
+    let (idle, preferences) = (&machine.idle_latencies, &machine.energy_preferences);
+    assert!(!has(Capability::IdleLatency) || idle.len() > 1, "one idle state is no choice");
+    assert!(!has(Capability::EnergyPreference) || preferences.len() > 1, "no preferences");
+    assert!(idle.is_sorted() && preferences.is_sorted(), "unsorted {idle:?} {preferences:?}");
 }
 
 fn observation_is_complete<P: Plant>(plant: &mut P, epoch: Nanos) {
@@ -211,7 +215,13 @@ fn modest(machine: &Machine, knob: Knob) -> Option<Value> {
             let nic = machine.nic(NicId(knob.number()))?;
             Value::Coalescing(Coalescing::Delay(nic.nearest(nic.delay_max / 2)))
         }
+        ValueKind::Time if row.scope == KnobScope::Machine => {
+            Value::Time(*machine.idle_latencies.first()?)
+        }
         ValueKind::Time => Value::Time(machine.gate(knob.app()?)?.delay_max / 100),
+        ValueKind::EnergyPreference => {
+            Value::EnergyPreference(*machine.energy_preferences.first()?)
+        }
         ValueKind::Scheduling | ValueKind::Percent | ValueKind::Count => row.values.example(),
     })
 }

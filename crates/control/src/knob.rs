@@ -7,7 +7,7 @@
 //! and the conformance suite follow from the row. What sets it on a host is a file in
 //! `host/src/knobs/`.
 
-use crate::{AppId, Coalescing, CoreSet, Scheduling, Value, ValueKind, WayMask};
+use crate::{AppId, Coalescing, CoreSet, EnergyPreference, Scheduling, Value, ValueKind, WayMask};
 use lull_measure::catalogue::{self as metrics, Metric};
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
@@ -210,6 +210,28 @@ pub const KNOBS: &[KnobRow] = &[
         metric: None,
         knob: |number| Knob::UncoreFrequency(DialId(number)),
     },
+    KnobRow {
+        capability: Capability::IdleLatency,
+        name: "idle-latency",
+        scope: KnobScope::Machine,
+        values: ValueKind::Time,
+        safe: Standard::Original,
+        dwell: Dwell::Together,
+        shown: "idle states up to {value}",
+        metric: None,
+        knob: |_| Knob::IdleLatency,
+    },
+    KnobRow {
+        capability: Capability::EnergyPreference,
+        name: "energy-preference",
+        scope: KnobScope::Domain,
+        values: ValueKind::EnergyPreference,
+        safe: Standard::Original,
+        dwell: Dwell::Each,
+        shown: "domain {number} prefers {value}",
+        metric: None,
+        knob: |number| Knob::EnergyPreference(DomainId(number)),
+    },
 ];
 
 /// One thing that a plant may be able to read or set.
@@ -238,6 +260,10 @@ pub enum Capability {
     GateDelay,
     /// Knob: highest frequency of a processor's uncore (cache, mesh, memory controllers).
     UncoreFrequency,
+    /// Knob: longest exit latency of the idle states that cores may enter.
+    IdleLatency,
+    /// Knob: energy-performance preference of a domain whose processor chooses its frequency.
+    EnergyPreference,
     /// Gauge: tail latency of latency-critical apps.
     TailLatency,
     /// Gauge: progress of best-effort apps.
@@ -344,6 +370,10 @@ pub enum Knob {
     GateDelay(AppId),
     /// Highest frequency of an uncore domain.
     UncoreFrequency(DialId),
+    /// Longest exit latency of the idle states of all cores.
+    IdleLatency,
+    /// Energy-performance preference of a domain.
+    EnergyPreference(DomainId),
 }
 
 /// The wanted or found state of one knob.
@@ -372,6 +402,12 @@ pub enum Setting {
     GateDelay(AppId, Nanos),
     /// The highest frequency of an uncore domain; the hardware chooses below it.
     UncoreFrequency(DialId, Hertz),
+    /// The longest exit latency of the idle states that cores may enter; those that take longer to
+    /// leave are disabled.
+    IdleLatency(Nanos),
+    /// How the processor weighs energy against performance where it chooses the frequency of a
+    /// domain.
+    EnergyPreference(DomainId, EnergyPreference),
 }
 
 impl Knob {
@@ -389,6 +425,8 @@ impl Knob {
             Self::GateBatch(app) => (Capability::GateBatch, app.0),
             Self::GateDelay(app) => (Capability::GateDelay, app.0),
             Self::UncoreFrequency(dial) => (Capability::UncoreFrequency, dial.0),
+            Self::IdleLatency => (Capability::IdleLatency, 0),
+            Self::EnergyPreference(domain) => (Capability::EnergyPreference, domain.0),
         }
     }
 
@@ -409,6 +447,10 @@ impl Knob {
             (Self::GateDelay(app), Value::Time(delay)) => Setting::GateDelay(app, delay),
             (Self::UncoreFrequency(dial), Value::Frequency(most)) => {
                 Setting::UncoreFrequency(dial, most)
+            }
+            (Self::IdleLatency, Value::Time(at_most)) => Setting::IdleLatency(at_most),
+            (Self::EnergyPreference(domain), Value::EnergyPreference(preference)) => {
+                Setting::EnergyPreference(domain, preference)
             }
             _ => return None,
         })
@@ -453,6 +495,8 @@ impl Setting {
             Self::GateBatch(app, _) => Knob::GateBatch(*app),
             Self::GateDelay(app, _) => Knob::GateDelay(*app),
             Self::UncoreFrequency(dial, _) => Knob::UncoreFrequency(*dial),
+            Self::IdleLatency(_) => Knob::IdleLatency,
+            Self::EnergyPreference(domain, _) => Knob::EnergyPreference(*domain),
         }
     }
 
@@ -467,7 +511,8 @@ impl Setting {
             Self::Frequency(_, hertz) | Self::UncoreFrequency(_, hertz) => Value::Frequency(*hertz),
             Self::Coalescing(_, how) => Value::Coalescing(*how),
             Self::GateCap(_, count) | Self::GateBatch(_, count) => Value::Count(*count),
-            Self::GateDelay(_, delay) => Value::Time(*delay),
+            Self::GateDelay(_, time) | Self::IdleLatency(time) => Value::Time(*time),
+            Self::EnergyPreference(_, preference) => Value::EnergyPreference(*preference),
         }
     }
 }
@@ -515,6 +560,11 @@ mod tests {
             (Setting::Frequency(DomainId(2), Hertz(2_000_000_000)), "domain 2 at 2GHz"),
             (Setting::Coalescing(NicId(1), Coalescing::Adaptive), "nic 1: adaptive ITR delay"),
             (Setting::GateDelay(AppId(0), Nanos(1_000_000)), "gate delay 1ms"),
+            (Setting::IdleLatency(Nanos(10_000)), "idle states up to 10us"),
+            (
+                Setting::EnergyPreference(DomainId(2), EnergyPreference(192)),
+                "domain 2 prefers balance_power",
+            ),
         ];
         for (setting, text) in shown {
             assert_eq!(setting.to_string(), text);

@@ -75,5 +75,5 @@ pub(crate) use samples::sample_value;
 pub use samples::samples;
 pub use subset::build_without_removed;
 pub use totals::{LatencyTotals, NATIVE_SCHEMA, Totals};
-pub use value::{Coalescing, Scheduling, Value, ValueKind, WayMask};
+pub use value::{Coalescing, EnergyPreference, Scheduling, Value, ValueKind, WayMask};
 pub use written::{AppError, HostObjective, LatencyOf, WrittenObjective, stall_time_per_s};

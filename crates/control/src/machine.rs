@@ -1,8 +1,8 @@
 //! What a plant is made of: cores, core types, frequency domains, cache ways.
 
 use crate::{
-    AppId, Capabilities, Capability, CoreId, CoreSet, DialId, DomainId, Knob, KnobRow, KnobScope,
-    NicId, Setting, Value, ValueKind, WayMask,
+    AppId, Capabilities, Capability, CoreId, CoreSet, DialId, DomainId, EnergyPreference, Knob,
+    KnobRow, KnobScope, NicId, Setting, Value, ValueKind, WayMask,
 };
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,13 @@ pub struct Machine {
     /// Other controls of the machine that have a range of numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dials: Vec<Dial>,
+    /// Exit latencies to which the idle states of all cores can be limited, ascending; the states
+    /// themselves differ by core type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle_latencies: Vec<Nanos>,
+    /// Energy-performance preferences that every frequency domain can be set to, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub energy_preferences: Vec<EnergyPreference>,
     /// On-call gates whose numbers can be set; one an app at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateControl>,
@@ -82,6 +89,13 @@ impl Machine {
         self.dials.iter().find(|dial| dial.id == id)
     }
 
+    /// The limit of the idle states' exit latency that can be set and is nearest to `at_most` from
+    /// below; the lowest one if all are higher, and `None` on a machine without the knob.
+    pub fn idle_limit(&self, at_most: Nanos) -> Option<Nanos> {
+        let within = self.idle_latencies.iter().rfind(|latency| **latency <= at_most);
+        within.or(self.idle_latencies.first()).copied()
+    }
+
     /// The knobs of a row that this machine has with this many apps, whether or not the plant can
     /// set them.
     pub fn knobs(&self, row: &KnobRow, apps: usize) -> Vec<Knob> {
@@ -113,11 +127,15 @@ impl Machine {
             ValueKind::Frequency => {
                 Value::Frequency(*self.domain(DomainId(knob.number()))?.steps.last()?)
             }
+            ValueKind::Time if row.capability == Capability::IdleLatency => {
+                Value::Time(*self.idle_latencies.last()?)
+            }
             ValueKind::Scheduling
             | ValueKind::Switch
             | ValueKind::Coalescing
             | ValueKind::Count
-            | ValueKind::Time => return None,
+            | ValueKind::Time
+            | ValueKind::EnergyPreference => return None,
         })
     }
 
@@ -282,6 +300,36 @@ impl GateControl {
 mod tests {
     use super::*;
 
+    fn bare() -> Machine {
+        Machine {
+            name: "test".to_owned(),
+            cores: Vec::new(),
+            core_types: Vec::new(),
+            domains: Vec::new(),
+            cache: None,
+            bandwidth: None,
+            nics: Vec::new(),
+            dials: Vec::new(),
+            idle_latencies: [2, 10, 133].map(Nanos::from_micros).to_vec(),
+            energy_preferences: Vec::new(),
+            gates: Vec::new(),
+            capabilities: Capabilities::default(),
+        }
+    }
+
+    #[test]
+    fn idle_states_are_limited_to_the_nearest_exit_latency_below() {
+        let machine = bare();
+        for (wanted_us, limit_us) in [(0, 2), (2, 2), (100, 10), (133, 133), (9000, 133)] {
+            let limit = machine.idle_limit(Nanos::from_micros(wanted_us));
+            assert_eq!(limit, Some(Nanos::from_micros(limit_us)), "{wanted_us}");
+        }
+        let none = Machine { idle_latencies: Vec::new(), ..machine.clone() };
+        assert_eq!((none.idle_limit(Nanos::ZERO), none.most(Knob::IdleLatency)), (None, None));
+        let deepest = Value::Time(Nanos::from_micros(133));
+        assert_eq!(machine.most(Knob::IdleLatency), Some(deepest));
+    }
+
     #[test]
     fn a_gate_has_bounds_and_a_machine_with_one_offers_its_numbers() {
         let gate = GateControl {
@@ -304,18 +352,7 @@ mod tests {
             let why = gate.check(&wrong).unwrap_err();
             assert!(why.contains(word), "{why}");
         }
-        let bare = Machine {
-            name: "test".to_owned(),
-            cores: Vec::new(),
-            core_types: Vec::new(),
-            domains: Vec::new(),
-            cache: None,
-            bandwidth: None,
-            nics: Vec::new(),
-            dials: Vec::new(),
-            gates: Vec::new(),
-            capabilities: Capabilities::default(),
-        };
+        let bare = bare();
         assert_eq!(bare.clone().with_gates(Vec::new(), "test"), bare);
         let machine = bare.with_gates(vec![gate], "test");
         assert!(Capability::OF_GATES.into_iter().all(|it| machine.capabilities.has(it)));

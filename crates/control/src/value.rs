@@ -29,6 +29,8 @@ pub enum ValueKind {
     Count,
     /// A span of time.
     Time,
+    /// How a processor weighs energy against performance.
+    EnergyPreference,
 }
 
 /// A value of a knob, without the knob.
@@ -52,6 +54,8 @@ pub enum Value {
     Count(u32),
     /// A span of time.
     Time(Nanos),
+    /// How a processor weighs energy against performance.
+    EnergyPreference(EnergyPreference),
 }
 
 impl Value {
@@ -67,6 +71,7 @@ impl Value {
             Self::Coalescing(_) => ValueKind::Coalescing,
             Self::Count(_) => ValueKind::Count,
             Self::Time(_) => ValueKind::Time,
+            Self::EnergyPreference(_) => ValueKind::EnergyPreference,
         }
     }
 
@@ -80,7 +85,10 @@ impl Value {
             Self::Frequency(hertz) => Some(hertz.0 as f64),
             Self::Count(count) => Some(f64::from(*count)),
             Self::Time(span) => Some(span.as_secs_f64()),
-            Self::Scheduling(_) | Self::Switch(_) | Self::Coalescing(_) => None,
+            Self::Scheduling(_)
+            | Self::Switch(_)
+            | Self::Coalescing(_)
+            | Self::EnergyPreference(_) => None,
         }
     }
 }
@@ -98,6 +106,7 @@ impl ValueKind {
             Self::Coalescing => Value::Coalescing(Coalescing::Delay(Nanos(2_000))),
             Self::Count => Value::Count(2),
             Self::Time => Value::Time(Nanos(1_000_000)),
+            Self::EnergyPreference => Value::EnergyPreference(EnergyPreference(128)),
         }
     }
 }
@@ -114,6 +123,7 @@ impl fmt::Display for Value {
             Self::Coalescing(how) => how.fmt(f),
             Self::Count(count) => count.fmt(f),
             Self::Time(span) => span.fmt(f),
+            Self::EnergyPreference(preference) => preference.fmt(f),
         }
     }
 }
@@ -133,6 +143,41 @@ impl fmt::Display for Coalescing {
         match self {
             Self::Adaptive => write!(f, "adaptive ITR delay"),
             Self::Delay(delay) => write!(f, "ITR delay {delay}"),
+        }
+    }
+}
+
+/// How a processor that chooses its own frequency weighs energy against performance: from 0 for
+/// performance alone to 255 for energy alone (Documentation/admin-guide/pm/intel_pstate.rst,
+/// "Energy vs Performance Hints").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct EnergyPreference(pub u8);
+
+impl EnergyPreference {
+    /// The names that the kernel has, with the number for which each stands unless the driver
+    /// knows the processor better (intel_pstate.c: epp_values, amd-pstate.c: epp_values).
+    pub const NAMED: [(Self, &'static str); 4] = [
+        (Self(0), "performance"),
+        (Self(128), "balance_performance"),
+        (Self(192), "balance_power"),
+        (Self(255), "power"),
+    ];
+
+    /// Parses what the kernel shows: a name, or a number from 0 to 255. Returns `None` for
+    /// `default`, which stands for a number that the kernel does not show.
+    pub fn parse(text: &str) -> Option<Self> {
+        let named = Self::NAMED.iter().find(|(_, name)| *name == text);
+        named.map(|(preference, _)| *preference).or_else(|| text.parse().ok().map(Self))
+    }
+}
+
+/// As the kernel reads it: its name, or the number.
+impl fmt::Display for EnergyPreference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Self::NAMED.iter().find(|(preference, _)| preference == self) {
+            Some((_, name)) => f.write_str(name),
+            None => self.0.fmt(f),
         }
     }
 }
@@ -197,6 +242,20 @@ impl fmt::Display for WayMask {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_energy_preference_is_read_and_shown_as_the_kernel_does() {
+        for (text, number) in
+            [("performance", 0), ("balance_power", 192), ("power", 255), ("77", 77), ("0", 0)]
+        {
+            assert_eq!(EnergyPreference::parse(text), Some(EnergyPreference(number)), "{text}");
+        }
+        for text in ["default", "", "256", "-1", "Power"] {
+            assert_eq!(EnergyPreference::parse(text), None, "{text}");
+        }
+        let shown = [0, 128, 77].map(|number| EnergyPreference(number).to_string());
+        assert_eq!(shown, ["performance", "balance_performance", "77"]);
+    }
 
     #[test]
     fn way_masks_are_runs_of_bits() {

@@ -5,6 +5,7 @@
 
 pub mod cgroup;
 pub mod cpufreq;
+pub(crate) mod cpuidle;
 pub mod ethtool;
 pub(crate) mod resctrl;
 pub mod systemd;

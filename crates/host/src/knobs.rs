@@ -9,9 +9,11 @@
 
 mod coalescing;
 mod cores;
+mod energy_preference;
 mod error;
 mod frequency;
 pub mod hold;
+mod idle_latency;
 mod partitions;
 pub mod proof;
 mod scheduling;
@@ -31,8 +33,11 @@ use crate::drivers::cpufreq::policies;
 use crate::guard::{Key, Ledger, LedgerError, Original, ThreadWrite};
 use crate::{LiveThread, Roots};
 use coalescing::Nics;
-use lull_control::{Capability, Dial, DialId, Knob, Machine, Setting};
-use lull_measure::Missing;
+use energy_preference::EnergyPreferences;
+use idle_latency::IdleLatency;
+use lull_control::{Capability, Dial, DialId, EnergyPreference, Knob, Machine, Setting};
+use lull_measure::{Missing, Nanos};
+use std::path::PathBuf;
 use throttle::Throttle;
 use uncore::Uncores;
 
@@ -43,6 +48,8 @@ pub(crate) struct MachineKnobs {
     pub(crate) frequencies: Frequencies,
     nics: Nics,
     uncores: Uncores,
+    idle: IdleLatency,
+    preferences: EnergyPreferences,
 }
 
 /// One kind of knob of the machine.
@@ -53,6 +60,9 @@ pub(crate) struct MachineKnob {
     pub(crate) settable: fn(&Roots) -> Result<String, Missing>,
     /// The dials of this kind; their numbers are given later. Empty for all other scopes.
     dials: fn(&Roots) -> Vec<Dial>,
+    /// The files that it writes, where writing what they hold changes nothing and proves that
+    /// they can be written.
+    files: fn(&Roots) -> Vec<PathBuf>,
     /// Its state now; `None` where it cannot be read or has no single value.
     get: fn(&MachineKnobs, Knob) -> Option<Setting>,
     /// Saves the old value, writes, and reads back.
@@ -90,7 +100,8 @@ pub(crate) struct ChangedSetting {
     pub(crate) found: Setting,
     /// The file or interface, for people.
     pub(crate) whom: String,
-    pub(crate) key: Key,
+    /// What the ledger has of it.
+    pub(crate) keys: Vec<Key>,
 }
 
 /// Why a write that succeeded left another value, where a knob has no reason of its own.
@@ -102,6 +113,7 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         capability: Capability::RealTimeThrottle,
         settable: throttle::settable,
         dials: |_| Vec::new(),
+        files: |_| Vec::new(),
         get: |all, _| all.throttle.get().ok().map(Setting::RealTimeThrottle),
         set: |all, wanted, means| match wanted {
             Setting::RealTimeThrottle(is_on) => {
@@ -118,6 +130,7 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         capability: Capability::Frequency,
         settable: frequency::settable,
         dials: |_| Vec::new(),
+        files: |_| Vec::new(),
         get: |all, knob| {
             let Knob::Frequency(domain) = knob else { return None };
             Some(Setting::Frequency(domain, all.frequencies.get(domain)?))
@@ -140,6 +153,7 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         capability: Capability::Coalescing,
         settable: coalescing::settable,
         dials: |_| Vec::new(),
+        files: |_| Vec::new(),
         get: |all, knob| {
             let Knob::Coalescing(nic) = knob else { return None };
             Some(Setting::Coalescing(nic, all.nics.get(nic)?))
@@ -157,6 +171,7 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         capability: Capability::UncoreFrequency,
         settable: uncore::settable,
         dials: uncore::dials,
+        files: uncore::files,
         get: |all, knob| {
             let Knob::UncoreFrequency(dial) = knob else { return None };
             Some(Setting::UncoreFrequency(dial, all.uncores.get(dial)?))
@@ -173,12 +188,58 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         },
         limited: "the nearest frequency within the bounds that the owner had",
     },
+    MachineKnob {
+        capability: Capability::IdleLatency,
+        settable: idle_latency::settable,
+        dials: |_| Vec::new(),
+        files: idle_latency::files,
+        get: |all, _| all.idle.get().map(Setting::IdleLatency),
+        set: |all, wanted, means| match wanted {
+            Setting::IdleLatency(at_most) => all.idle.set(*at_most, means.save),
+            other => Err(misplaced(other)),
+        },
+        watch: |all| Watched { changes: all.idle.watch().into_iter().collect(), ..none() },
+        restored: |all| all.idle.restored(),
+        is_of: |all, _, key| all.idle.is_of(key),
+        limited: "the deepest idle state within it",
+    },
+    MachineKnob {
+        capability: Capability::EnergyPreference,
+        settable: energy_preference::settable,
+        dials: |_| Vec::new(),
+        files: energy_preference::files,
+        get: |all, knob| {
+            let Knob::EnergyPreference(domain) = knob else { return None };
+            Some(Setting::EnergyPreference(domain, all.preferences.get(domain)?))
+        },
+        set: |all, wanted, means| match wanted {
+            Setting::EnergyPreference(domain, to) => all.preferences.set(*domain, *to, means.save),
+            other => Err(misplaced(other)),
+        },
+        watch: |all| Watched { changes: all.preferences.watch(), ..none() },
+        restored: |all| all.preferences.restored(),
+        is_of: |all, knob, key| match knob {
+            Knob::EnergyPreference(domain) => all.preferences.is_of(domain, key),
+            _ => false,
+        },
+        limited: OTHER_WRITER,
+    },
 ];
 
 /// Every dial of the machine, numbered in the order of the rows.
 pub(crate) fn dials(roots: &Roots) -> Vec<Dial> {
     let found = MACHINE_KNOBS.iter().flat_map(|row| (row.dials)(roots));
     (0..).zip(found).map(|(number, dial)| Dial { id: DialId(number), ..dial }).collect()
+}
+
+/// The limits of the idle states' exit latency that can be set.
+pub(crate) fn idle_latencies(roots: &Roots) -> Vec<Nanos> {
+    idle_latency::limits(roots)
+}
+
+/// The energy-performance preferences that every frequency domain can be set to.
+pub(crate) fn energy_preferences(roots: &Roots) -> Vec<EnergyPreference> {
+    energy_preference::offered(roots)
 }
 
 fn none() -> Watched {
@@ -198,6 +259,8 @@ impl MachineKnobs {
             frequencies: Frequencies::new(policies(roots)),
             nics: Nics::new(&machine.nics),
             uncores: Uncores::new(roots, machine),
+            idle: IdleLatency::new(roots),
+            preferences: EnergyPreferences::new(roots),
         }
     }
 

@@ -53,6 +53,8 @@ pub fn machine(roots: &Roots) -> Result<Machine, ProbeError> {
         bandwidth: shares.bandwidth,
         nics: knobs::nics(roots),
         dials: knobs::dials(roots),
+        idle_latencies: knobs::idle_latencies(roots),
+        energy_preferences: knobs::energy_preferences(roots),
         gates: Vec::new(),
         capabilities: capabilities(roots, &Rights::of_this_process()),
     })

@@ -1,7 +1,7 @@
 //! Drivers on files that real machines had: Intel, AMD, Arm. Whose they are and
 //! `machines/PROVENANCE.md` lists what they contain.
 
-use lull_control::{CoreId, DomainId, Machine, Plant, Setting};
+use lull_control::{Capability, CoreId, DomainId, EnergyPreference, Got, Machine, Plant, Setting};
 use lull_host::drivers::cpufreq::PolicyState;
 use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::frequency::Frequency;
@@ -193,6 +193,56 @@ fn a_preference_is_set_where_the_driver_has_one_and_refused_where_not() {
     let arm = Recorded::new("nvidia-gb10");
     let refused = hold(&[request], &arm.roots, &mut arm.ledger()).unwrap_err().to_string();
     assert!(refused.contains("energy_performance_available_preferences"), "{refused}");
+}
+
+#[test]
+fn preferences_are_searched_where_the_driver_has_them_and_are_restored() {
+    let machine = Recorded::new("intel-core-i7-1370p");
+    let offered = machine.machine().energy_preferences;
+    assert_eq!(offered, [0, 128, 192, 255].map(EnergyPreference));
+    let mut plant = machine.plant();
+    let power = |domain| Setting::EnergyPreference(DomainId(domain), EnergyPreference(255));
+    let all: Vec<_> = (0..20).map(power).collect();
+    let applied = plant.apply(&all);
+    assert!(applied.outcomes.iter().all(|outcome| outcome.got == Got::Done), "{applied:?}");
+    assert_eq!(machine.preferences(), BTreeSet::from(["power".to_owned()]));
+    assert!(all.iter().all(|setting| plant.settings().contains(setting)));
+    let _ = plant.restore();
+    assert_eq!(machine.preferences(), BTreeSet::from(["balance_performance".to_owned()]));
+    let arm = Recorded::new("nvidia-gb10").machine();
+    let why = arm.capabilities.get(Capability::EnergyPreference).unwrap_err();
+    assert!(why.reason.contains("no energy-performance preference"), "{why}");
+}
+
+#[test]
+fn idle_states_are_limited_where_the_kernel_can_disable_them_and_are_restored() {
+    let machine = Recorded::new("intel-xeon-e7-4870");
+    let file = |core: usize, state: usize| format!("{CPU}/cpu{core}/cpuidle/state{state}/disable");
+    let why = machine.machine().capabilities.get(Capability::IdleLatency).unwrap_err();
+    assert!(why.reason.contains("disable"), "{why}");
+    // A kernel that is not as old has this file; the archive has the states of four cores.
+    for (core, state) in (0..4).flat_map(|core| (0..4).map(move |state| (core, state))) {
+        fs::write(machine.path(&file(core, state)), "0\n").unwrap();
+    }
+    assert_eq!(machine.machine().idle_latencies, [3, 20, 200].map(Nanos::from_micros));
+    let flags = || {
+        let flag = |core, state| fs::read_to_string(machine.path(&file(core, state))).unwrap();
+        let of_core = |core: usize| -> String {
+            (0..4).map(|state| flag(core, state).trim().to_owned()).collect()
+        };
+        (0..4).map(of_core).collect::<BTreeSet<String>>().into_iter().collect::<Vec<_>>()
+    };
+    let mut plant = machine.plant();
+    let limit = |us| Setting::IdleLatency(Nanos::from_micros(us));
+    assert!(plant.settings().contains(&limit(200)));
+    assert_eq!(plant.apply(&[limit(20)]).outcomes[0].got, Got::Done);
+    assert_eq!((flags(), plant.settings().contains(&limit(20))), (vec!["0001".to_owned()], true));
+    assert_eq!(plant.apply(&[limit(20)]).outcomes[0].got, Got::Already);
+    let got = plant.apply(&[limit(19)]).outcomes[0].got.clone();
+    let Got::Clamped { to, .. } = got else { panic!("{got:?}") };
+    assert_eq!((to, flags()), (limit(3), vec!["0011".to_owned()]));
+    let _ = plant.restore();
+    assert_eq!((flags(), plant.settings().contains(&limit(200))), (vec!["0000".to_owned()], true));
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use crate::error::plan_error;
 use lull_control::{
-    AppSpec, Coalescing, CoreId, CoreSet, KNOBS, Knob, KnobRow, KnobScope, Machine, Scheduling,
-    Setting, Value, ValueKind, WayMask,
+    AppSpec, Coalescing, CoreId, CoreSet, EnergyPreference, KNOBS, Knob, KnobRow, KnobScope,
+    Machine, Scheduling, Setting, Value, ValueKind, WayMask,
 };
 use lull_measure::{Hertz, Nanos};
 use pyo3::prelude::*;
@@ -147,6 +147,9 @@ const fn wanted(kind: ValueKind) -> &'static str {
         ValueKind::Coalescing => "write \"adaptive\", or a delay in seconds or as \"50us\"",
         ValueKind::Count => "write a number of 1 at least",
         ValueKind::Time => "write a time in seconds or as \"5ms\"",
+        ValueKind::EnergyPreference => {
+            "write a name such as \"balance_power\", or a number from 0 to 255"
+        }
     }
 }
 
@@ -186,6 +189,11 @@ fn value(kind: ValueKind, given: &Bound<'_, PyAny>) -> Option<Value> {
             count.map(Value::Count)
         }
         ValueKind::Time => time().map(Value::Time),
+        ValueKind::EnergyPreference => {
+            let whole = || given.extract::<u8>().ok().filter(|_| !is_bool).map(EnergyPreference);
+            let named = text.as_deref().map(EnergyPreference::parse);
+            named.unwrap_or_else(whole).map(Value::EnergyPreference)
+        }
         ValueKind::Scheduling => scheduling(&text?).map(Value::Scheduling),
     }
 }

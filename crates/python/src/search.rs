@@ -15,8 +15,9 @@ use rand::SeedableRng;
 /// Parameters
 /// ----------
 /// space : dict of str to list of float
-///     The values of each knob, in its unit: `coalescing` and `gate-delay` in us, `frequency`
-///     and `uncore-frequency` in GHz, `cores`, `cache-ways`, `gate-cap` and `gate-batch` as counts.
+///     The values of each knob, in its unit: `coalescing`, `gate-delay` and `idle-latency` in us,
+///     `frequency` and `uncore-frequency` in GHz, `cores`, `cache-ways`, `gate-cap` and
+///     `gate-batch` as counts, `energy-preference` from 0 (performance) to 255.
 /// bound_us : float
 ///     The bound on the tail latency, in us.
 /// trials : int

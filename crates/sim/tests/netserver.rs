@@ -1,6 +1,8 @@
 //! The server behind a network card: what it must do whatever its numbers.
 
-use lull_control::{AppSpec, Capability, Coalescing, DomainId, NicId, Plant, Setting, conformance};
+use lull_control::{
+    AppSpec, Capability, Coalescing, DomainId, Got, NicId, Plant, Setting, conformance,
+};
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::machine::{
     Activity, LoadStep, MachineApp, MachineModel, MachinePlant, MachineSimulation,
@@ -383,21 +385,50 @@ fn epochs_shorter_than_a_round_of_a_specialised_stack_can_be_observed() {
 }
 
 #[test]
+fn shallow_idle_states_take_power_and_spare_each_wake_up_its_exit_latency() {
+    let seen = |us: u64| {
+        let mut plant = model().at_rate(500.0).plant(&app(), 1, 0).unwrap();
+        let _ = plant.apply(&[Setting::IdleLatency(Nanos::from_micros(us))]);
+        plant.observe(Nanos::from_millis(100)).unwrap();
+        let seen = plant.observe(Nanos::from_secs(2)).unwrap();
+        let mean = seen.apps[0].latency.as_ref().unwrap().window.mean().unwrap();
+        (mean, seen.energy.unwrap().energy)
+    };
+    let ((quick, shallow), (slow, deep)) = (seen(2), seen(104));
+    // Most requests wake a core that was idle for long.
+    assert!(slow > quick + Nanos::from_micros(30), "{slow} {quick}");
+    assert!(shallow.0 > 1.05 * deep.0, "{shallow} {deep}");
+}
+
+#[test]
+fn a_rule_that_chooses_no_idle_state_leaves_no_limit_to_set() {
+    let mut model = model();
+    model.idle_rule = lull_sim::idle::IdleRule::Always(1);
+    let mut plant = model.plant(&app(), 1, 0).unwrap();
+    let why = plant.machine().capabilities.get(Capability::IdleLatency).unwrap_err();
+    assert!(why.reason.contains("no choice"), "{why}");
+    let got = plant.apply(&[Setting::IdleLatency(Nanos::from_micros(2))]).outcomes[0].got.clone();
+    assert!(matches!(got, Got::Refused { .. }), "{got:?}");
+}
+
+#[test]
 fn knobs_are_rounded_refused_and_given_back() {
     let mut plant = model().plant(&app(), 1, 0).unwrap();
     assert!(plant.machine().capabilities.has(Capability::Coalescing));
     let before = plant.settings();
-    assert_eq!(before, [Setting::Coalescing(NicId(0), Coalescing::Adaptive)]);
+    let idle = |us| Setting::IdleLatency(Nanos::from_micros(us));
+    assert_eq!(before, [Setting::Coalescing(NicId(0), Coalescing::Adaptive), idle(104)]);
     let wanted = [
         Setting::Frequency(DomainId(0), GHZ(21)),
         Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(101))),
         Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_millis(100))),
+        idle(50),
     ];
     let outcomes = plant.apply(&wanted).outcomes;
     let became: Vec<_> = outcomes.iter().map(|outcome| outcome.in_force().cloned()).collect();
     let delay = |us| Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(us)));
     let frequency = Setting::Frequency(DomainId(0), GHZ(20));
-    assert_eq!(became, [Some(frequency), Some(delay(102)), Some(delay(1022))]);
+    assert_eq!(became, [Some(frequency), Some(delay(102)), Some(delay(1022)), Some(idle(2))]);
     let _ = plant.restore();
     assert_eq!(plant.settings(), before);
 }

@@ -119,23 +119,34 @@ fn check_config(path: &Path, json: bool) -> anyhow::Result<()> {
 /// Proves the knobs whose drivers may claim more than they can do: a value is written, read back
 /// and written back, with the old one in the ledger and a guard beside it.
 fn prove(machine: &mut Machine, roots: &Roots) {
-    let capability = Capability::Coalescing;
-    let Ok(means) = machine.capabilities.get(capability).map(str::to_owned) else { return };
+    let claimed = proof::provable(&machine.capabilities, roots);
+    if claimed.is_empty() {
+        return;
+    }
     let proven = StateDir::locate(None).map_err(anyhow::Error::from).and_then(|place| {
         let say = |text: &str| notice(text);
         let opened = guarded::open_ledger(place, roots, GuardCommand::default(), &say);
         let (mut ledger, guard) = opened?;
-        let proven = proof::coalescing(&machine.nics, &mut ledger);
+        let proven = claimed.iter().map(|knob| proof::prove(*knob, machine, roots, &mut ledger));
+        let proven: Vec<_> = proven.collect();
         ledger.close()?;
         guard.finish()?;
         Ok(proven)
     });
-    let all = std::mem::take(&mut machine.capabilities);
-    machine.capabilities = match proven {
-        Ok(Ok(means)) => all.with_capability(capability, means),
-        Ok(Err(why)) => all.without(capability, why),
-        Err(error) => all.with_capability(capability, format!("{means}; not tried: {error}")),
-    };
+    let proven = proven.unwrap_or_else(|error| {
+        let untried = |knob: &Capability| {
+            let means = machine.capabilities.get(*knob);
+            means.map(|means| format!("{means}; not tried: {error}"))
+        };
+        claimed.iter().map(untried).collect()
+    });
+    for (knob, proven) in claimed.into_iter().zip(proven) {
+        let all = std::mem::take(&mut machine.capabilities);
+        machine.capabilities = match proven {
+            Ok(means) => all.with_capability(knob, means),
+            Err(why) => all.without(knob, why),
+        };
+    }
 }
 
 /// Returns what the knobs of each resource can do (Ah-Q, Liu et al. 2024, sections II to IV).

@@ -9,9 +9,9 @@
 use crate::{
     AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
     ClientClassSeen, Coalescing, Core, CoreId, CoreSeen, CoreSet, CoreType, Dial, DialId, DomainId,
-    EnergySeen, EnergySource, ForeignChange, FrequencyDomain, GateControl, Got, KNOBS, Knob,
-    KnobRow, KnobScope, LatencySeen, Machine, Nic, NicId, Observation, Outcome, Plant, PlantError,
-    Progress, ProgressSource, Scheduling, Setting, Value, ValueKind, numbered,
+    EnergyPreference, EnergySeen, EnergySource, ForeignChange, FrequencyDomain, GateControl, Got,
+    KNOBS, Knob, KnobRow, KnobScope, LatencySeen, Machine, Nic, NicId, Observation, Outcome, Plant,
+    PlantError, Progress, ProgressSource, Scheduling, Setting, Value, ValueKind, numbered,
 };
 use lull_measure::{Hertz, Joules, Latency, Missing, Nanos};
 use std::collections::BTreeMap;
@@ -270,6 +270,11 @@ impl MemoryPlant {
     }
 
     fn rounded(&self, wanted: &Setting) -> (Setting, Option<String>) {
+        if let Setting::IdleLatency(at_most) = *wanted {
+            let to = self.machine.idle_limit(at_most).unwrap_or(at_most);
+            let note = (to != at_most).then(|| format!("no idle state takes {at_most} to leave"));
+            return (Setting::IdleLatency(to), note);
+        }
         let Value::Frequency(hertz) = wanted.value() else { return (wanted.clone(), None) };
         let knob = wanted.knob();
         let nearest = match self.machine.dial(DialId(knob.number())) {
@@ -399,6 +404,8 @@ fn machine(cores: u16) -> Machine {
             delay_step: Nanos::from_micros(2),
         }],
         dials: dials(),
+        idle_latencies: [2, 10, 50].map(Nanos::from_micros).to_vec(),
+        energy_preferences: EnergyPreference::NAMED.map(|(preference, _)| preference).to_vec(),
         gates: Vec::new(),
         capabilities,
     }

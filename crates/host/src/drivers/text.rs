@@ -5,6 +5,8 @@
 //! files accept it. The value that a driver has set is known only by reading it back.
 
 use crate::files::read_text;
+use lull_measure::Missing;
+use rustix::fs::{Access, access};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -75,6 +77,17 @@ pub(crate) fn read_number(path: &Path) -> Result<u64, FileError> {
         path: path.to_owned(),
         wanted: None,
         source: io::Error::new(io::ErrorKind::InvalidData, format!("`{text}` is no number")),
+    })
+}
+
+/// Checks that this process may write a kernel file.
+///
+/// # Errors
+/// The file, the error, and what to do.
+pub(crate) fn check_writable(path: &Path) -> Result<(), Missing> {
+    access(path, Access::WRITE_OK).map_err(|error| {
+        let path = path.display();
+        Missing::because(format!("{path} cannot be written: {error}; run as root, on the host"))
     })
 }
 

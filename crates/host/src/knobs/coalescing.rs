@@ -88,7 +88,8 @@ impl Nics {
             let whom = self.name(nic).unwrap_or_default().to_owned();
             self.set.remove(&nic);
             let (ours, found) = (Setting::Coalescing(nic, ours), Setting::Coalescing(nic, found));
-            changed.push(ChangedSetting { ours, found, key: Key::Nic(whom.clone()), whom });
+            let keys = vec![Key::Nic(whom.clone())];
+            changed.push(ChangedSetting { ours, found, keys, whom });
         }
         changed
     }

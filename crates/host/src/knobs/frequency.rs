@@ -17,8 +17,6 @@ use crate::files::read_text;
 use crate::guard::{Key, Original};
 use lull_control::{DomainId, Setting};
 use lull_measure::{Hertz, Missing};
-use rustix::fs::{Access, access};
-use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -75,16 +73,11 @@ pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
             Means::Bounds => ["scaling_min_freq", "scaling_max_freq"],
         };
         for file in written.map(|name| dir.join(name)) {
-            access(&file, Access::WRITE_OK).map_err(|error| not_writable(&file, error))?;
+            text::check_writable(&file)?;
         }
         said.insert(format!("{driver}: {}", written.join(" + ")));
     }
     Ok(said.into_iter().collect::<Vec<_>>().join("; "))
-}
-
-fn not_writable(file: &Path, error: Errno) -> Missing {
-    let path = file.display();
-    Missing::because(format!("{path} cannot be written: {error}; run as root, on the host"))
 }
 
 impl Frequencies {
@@ -237,7 +230,7 @@ impl Domain {
             ours: Setting::Frequency(id, Hertz::from_khz(set.khz)),
             found: Setting::Frequency(id, Hertz::from_khz(found_khz)),
             whom: format!("{} ({now})", self.dir.display()),
-            key: Key::File(self.dir.clone()),
+            keys: vec![Key::File(self.dir.clone())],
         }))
     }
 }
@@ -378,7 +371,7 @@ mod tests {
         let ours = Setting::Frequency(DomainId(0), GHZ);
         assert_eq!((changes.len(), &changes[0].ours), (1, &ours));
         assert!(changes[0].whom.contains("schedutil"), "{}", changes[0].whom);
-        assert!(scene.frequencies.is_of(DomainId(0), &changes[0].key));
+        assert!(scene.frequencies.is_of(DomainId(0), &changes[0].keys[0]));
         assert!(scene.frequencies.watch().changes.is_empty(), "reported twice");
     }
 

@@ -1,24 +1,78 @@
-//! Proof that a knob works: another value is written and read back, then the old one.
+//! Proof that a knob works, beyond that its files may be written.
 //!
-//! A driver that reports a parameter need not be able to set it: virtio_net reports an interrupt
-//! delay of 0 and refuses any other, and the kernel does not even pass on a write of the value
-//! that is in force. The old value is in the ledger before the write, so that the guard restores
-//! it if the process dies in between.
+//! Of interrupt coalescing another value is written and read back, then the old one. A driver
+//! that reports a parameter need not be able to set it: virtio_net reports an interrupt delay of 0
+//! and refuses any other, and the kernel does not even pass on a write of the value that is in
+//! force. The old value is in the ledger before the write, so that the guard restores it if the
+//! process dies in between.
+//!
+//! Of idle states, energy preferences and uncore frequencies each file gets the text that it
+//! holds, and is read again. Bounds of frequencies are not written: what is read may be a limit of
+//! the moment, such as a thermal one, and would stay.
 
+use super::MACHINE_KNOBS;
 use super::coalescing::Nics;
-use crate::drivers::ethtool;
+use crate::Roots;
+use crate::drivers::{ethtool, text};
 use crate::guard::Ledger;
-use lull_control::{Coalescing, Nic};
+use lull_control::{Capabilities, Capability, Coalescing, Machine, Nic};
 use lull_measure::{Missing, Nanos};
+use std::path::{Path, PathBuf};
 
 /// Delays to try, of which one is not in force. Drivers that round or have gaps take both.
 const DELAYS: [Nanos; 2] = [Nanos::from_micros(20), Nanos::from_micros(50)];
+
+/// Returns the knobs that can be proven, among those that a machine claims.
+pub fn provable(claimed: &Capabilities, roots: &Roots) -> Vec<Capability> {
+    let is_provable =
+        |knob: &Capability| *knob == Capability::Coalescing || !files_of(*knob, roots).is_empty();
+    let knobs = MACHINE_KNOBS.iter().map(|row| row.capability);
+    knobs.filter(|knob| claimed.has(*knob)).filter(is_provable).collect()
+}
+
+/// Proves a knob that a machine claims. Returns by which means it is set.
+///
+/// # Errors
+/// Why it cannot be set.
+pub fn prove(
+    knob: Capability,
+    machine: &Machine,
+    roots: &Roots,
+    ledger: &mut Ledger,
+) -> Result<String, Missing> {
+    if knob == Capability::Coalescing {
+        return coalescing(&machine.nics, ledger);
+    }
+    let means = machine.capabilities.get(knob)?;
+    files_of(knob, roots).iter().try_for_each(|file| write_back(file))?;
+    Ok(format!("{means} (written back and read again)"))
+}
+
+fn files_of(knob: Capability, roots: &Roots) -> Vec<PathBuf> {
+    let row = MACHINE_KNOBS.iter().find(|row| row.capability == knob);
+    row.map_or(Vec::new(), |row| (row.files)(roots))
+}
+
+/// Writes to a file what it holds, and reads it again.
+fn write_back(file: &Path) -> Result<(), Missing> {
+    let refused = |error: text::FileError| Missing::because(error.to_string());
+    let before = text::read(file).map_err(refused)?;
+    text::write(file, &before).map_err(refused)?;
+    let after = text::read(file).map_err(refused)?;
+    match after == before {
+        true => Ok(()),
+        false => Err(Missing::because(format!(
+            "`{before}` was written back to {} and `{after}` is in force",
+            file.display()
+        ))),
+    }
+}
 
 /// Returns the interfaces whose delay was changed and written back, or why none could be.
 ///
 /// # Errors
 /// The reasons, if no interface took another delay.
-pub fn coalescing(nics: &[Nic], ledger: &mut Ledger) -> Result<String, Missing> {
+fn coalescing(nics: &[Nic], ledger: &mut Ledger) -> Result<String, Missing> {
     let mut knobs = Nics::new(nics);
     let (mut proven, mut reasons) = (Vec::new(), Vec::new());
     for nic in nics {
@@ -51,5 +105,49 @@ fn prove(nic: &Nic, knobs: &mut Nics, ledger: &mut Ledger) -> Result<(), String>
     match found? {
         changed if changed.rx_us != before.rx_us => Ok(()),
         _ => Err(format!("{name} accepts a delay of {delay} and keeps the one it has")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drivers::text::faults;
+    use crate::testing::Tree;
+
+    fn idle_states() -> Tree {
+        let tree = Tree::new();
+        for (state, exit_us) in [0, 2, 133].iter().enumerate() {
+            let dir = format!("sys/devices/system/cpu/cpu0/cpuidle/state{state}");
+            tree.write(&format!("{dir}/latency"), &format!("{exit_us}\n"));
+            tree.write(&format!("{dir}/disable"), "0\n");
+        }
+        tree
+    }
+
+    #[test]
+    fn knobs_in_files_are_proven_by_writing_what_they_hold() {
+        let roots = idle_states().roots();
+        let claimed = Capabilities::default()
+            .with_capability(Capability::Coalescing, "test")
+            .with_capability(Capability::IdleLatency, "test")
+            .with_capability(Capability::Frequency, "test");
+        let tree = idle_states();
+        let provable = |roots: &Roots| provable(&claimed, roots);
+        assert_eq!(provable(&roots), [Capability::Coalescing], "the files are gone");
+        let all = [Capability::Coalescing, Capability::IdleLatency];
+        assert_eq!(provable(&tree.roots()), all);
+        let files = files_of(Capability::IdleLatency, &tree.roots());
+        assert_eq!((files.len(), files.iter().all(|file| write_back(file).is_ok())), (3, true));
+    }
+
+    #[test]
+    fn a_file_that_refuses_what_it_holds_is_no_knob() {
+        let tree = idle_states();
+        let file = tree.path("sys/devices/system/cpu/cpu0/cpuidle/state1/disable");
+        faults::refuse("state1/disable", 0, libc::EPERM);
+        let why = write_back(&file).unwrap_err();
+        faults::clear();
+        assert!(why.reason.contains("state1/disable") && why.reason.contains("run as root"));
+        assert_eq!(text::read(&file).unwrap(), "0");
     }
 }

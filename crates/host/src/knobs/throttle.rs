@@ -93,7 +93,7 @@ impl Throttle {
             ours: Setting::RealTimeThrottle(ours_us >= 0),
             found: Setting::RealTimeThrottle(found_us >= 0),
             whom: self.what(),
-            key: self.key(),
+            keys: vec![self.key()],
         })
     }
 

@@ -14,7 +14,6 @@ use crate::drivers::texts::{TextWrite, write_all};
 use crate::guard::{Key, Original};
 use lull_control::{Capability, Dial, DialId, Machine, Setting};
 use lull_measure::{Hertz, Missing};
-use rustix::fs::{Access, access};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -70,6 +69,11 @@ pub(super) fn dials(roots: &Roots) -> Vec<Dial> {
     names(roots).into_iter().filter_map(dial).collect()
 }
 
+/// The files that are written.
+pub(super) fn files(roots: &Roots) -> Vec<PathBuf> {
+    dials(roots).iter().map(|dial| roots.sys.join(DIR).join(&dial.name).join(MAX)).collect()
+}
+
 /// By which means the uncore's frequency is set, or why it cannot be.
 pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     if names(roots).is_empty() {
@@ -84,13 +88,7 @@ pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
             "min_freq_khz and max_freq_khz of every uncore domain are equal: nothing to choose",
         ));
     }
-    for dial in &dials {
-        let path = roots.sys.join(DIR).join(&dial.name).join(MAX);
-        access(&path, Access::WRITE_OK).map_err(|error| {
-            let path = path.display();
-            Missing::because(format!("{path} cannot be written: {error}; run as root, on the host"))
-        })?;
-    }
+    files(roots).iter().try_for_each(|file| text::check_writable(file))?;
     let names: Vec<_> = dials.iter().map(|dial| dial.name.as_str()).collect();
     Ok(format!("intel_uncore_frequency: {MAX} of {}", names.join(", ")))
 }
@@ -139,7 +137,7 @@ impl Uncores {
                 ours: Setting::UncoreFrequency(id, ours),
                 found: Setting::UncoreFrequency(id, found),
                 whom: max.display().to_string(),
-                key: Key::File(max),
+                keys: vec![Key::File(max)],
             });
         }
         changes

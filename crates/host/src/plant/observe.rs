@@ -311,9 +311,9 @@ impl HostPlant {
         let Watched { changes, notices } = self.knobs.watch();
         self.notices.borrow_mut().extend(notices);
         let mut foreign = Vec::new();
-        for ChangedSetting { ours, found, whom, key } in changes {
+        for ChangedSetting { ours, found, whom, keys } in changes {
             if self.foreign_wins {
-                self.release(&[key]);
+                self.release(&keys);
             }
             foreign.push(ForeignChange { knob: ours.knob(), ours, found, whom });
         }

@@ -59,9 +59,9 @@ class Search:
     Parameters
     ----------
     space : mapping of str to sequence of float
-        The values of each knob, in its unit: `coalescing` and `gate-delay` in us, `frequency`
-        and `uncore-frequency` in GHz, and `cores`, `cache-ways`, `gate-cap` and `gate-batch` as
-        counts.
+        The values of each knob, in its unit: `coalescing`, `gate-delay` and `idle-latency` in us,
+        `frequency` and `uncore-frequency` in GHz, `cores`, `cache-ways`, `gate-cap` and
+        `gate-batch` as counts, and `energy-preference` from 0 (performance) to 255.
     bound_us : float
         The bound on the tail latency, in us.
     trials : int

@@ -219,6 +219,7 @@ impl MachinePlant {
         match *wanted {
             Setting::Frequency(domain, hertz) => self.set_frequency(domain, hertz),
             Setting::Coalescing(nic, how) => self.set_coalescing(nic, how),
+            Setting::IdleLatency(at_most) => self.set_idle_latency(at_most),
             Setting::GateCap(app, _) | Setting::GateBatch(app, _) | Setting::GateDelay(app, _) => {
                 self.set_gate(app, wanted)
             }
@@ -260,7 +261,8 @@ impl Plant for MachinePlant {
             Some(Setting::Frequency(domain.id, hertz))
         });
         let gate = self.gate_settings(self.gate);
-        apps.chain(held).chain(self.coalescing()).chain(gate).collect()
+        let of_machine = self.coalescing().into_iter().chain(self.idle_setting());
+        apps.chain(held).chain(of_machine).chain(gate).collect()
     }
 
     fn apply(&mut self, wanted: &[Setting]) -> Applied {
@@ -300,8 +302,9 @@ impl Plant for MachinePlant {
         });
         let driver = Setting::Coalescing(NicId(0), Coalescing::Adaptive);
         let driver = (!machine.nics.is_empty()).then_some(driver);
-        let original: Vec<_> =
-            original.chain(driver).chain(self.gate_settings(self.original_gate)).collect();
+        let deepest = machine.idle_latencies.last().copied().map(Setting::IdleLatency);
+        let gate = self.gate_settings(self.original_gate);
+        let original: Vec<_> = original.chain(driver).chain(deepest).chain(gate).collect();
         self.apply(&original)
     }
 }

@@ -16,6 +16,9 @@ pub(super) struct Hardware {
     pub(super) highest: Hertz,
     pub(super) scaling: Option<Scaling>,
     pub(super) idle: Vec<IdleState>,
+    /// Index of the deepest idle state that cores may enter. A core that sleeps in a deeper one
+    /// stays there until it is woken.
+    pub(super) deepest: usize,
     pub(super) power: Option<Power>,
     /// Core types; none if all cores are alike.
     types: Vec<CoreSpeed>,
@@ -85,6 +88,7 @@ impl Hardware {
             highest: model.frequency,
             scaling: model.scaling.clone(),
             idle: model.idle.clone(),
+            deepest: model.idle.len().saturating_sub(1),
             power: model.power,
             types: model.core_types.as_ref().map_or(Vec::new(), |all| all.types.clone()),
             rule: model.idle_rule,
@@ -276,7 +280,8 @@ impl Supply {
         self.account(hardware, now_ns);
         // The thread that it was waking up for is gone.
         self.wake_up(now_ns);
-        let state = self.governor.choose(&hardware.idle, None, self.io_waiters);
+        let chosen = self.governor.choose(&hardware.idle, None, self.io_waiters);
+        let state = chosen.min(hardware.deepest);
         self.phase = CorePhase::Idle { state, since_ns: now_ns, wakes_ns: NEVER_NS };
     }
 

@@ -40,6 +40,8 @@ pub(super) fn machine_of(model: &HardwareModel, spec: &PlantSpec) -> Machine {
         bandwidth: None,
         nics: Vec::new(),
         dials: Vec::new(),
+        idle_latencies: Vec::new(),
+        energy_preferences: Vec::new(),
         gates: Vec::new(),
     }
 }

@@ -1,11 +1,11 @@
 //! Which of the knobs to hold this machine has, and which other programs may set knobs.
 
-use super::{cgroup, idle, power_limit};
+use super::{cgroup, power_limit};
 use crate::Roots;
 use crate::drivers::cpufreq::policies;
-use crate::drivers::ethtool;
 use crate::drivers::systemd::Systemd;
 use crate::drivers::text::read;
+use crate::drivers::{cpuidle, ethtool};
 use crate::files::read_text;
 use lull_measure::Missing;
 use rustix::fs::{Access, access};
@@ -109,7 +109,7 @@ fn of_domains(roots: &Roots, file: &str, list: &str) -> Result<String, String> {
 }
 
 fn idle_states(roots: &Roots) -> Result<String, String> {
-    let states = idle::states(roots);
+    let states = cpuidle::states(roots);
     let Some(first) = states.first() else {
         return Err("no cpuidle states: the kernel has no idle driver here".to_owned());
     };

@@ -1,5 +1,6 @@
 //! What a machine offers to policies: cores, domains, controls, capabilities.
 
+use crate::idle::IdleRule;
 use crate::machine::{CoreTypes, MachineModel, Throttle};
 use crate::plant::toolkit;
 use lull_control::dispatcher::Supply;
@@ -50,6 +51,8 @@ pub(super) fn describe(
         bandwidth,
         nics: nics.collect(),
         dials: Vec::new(),
+        idle_latencies: idle_latencies(model),
+        energy_preferences: Vec::new(),
         gates: Vec::new(),
     }
     .with_gates(gate.into_iter().collect(), "simulated")
@@ -81,6 +84,17 @@ fn domains(model: &MachineModel) -> Vec<FrequencyDomain> {
     let each = scaling.domain;
     let domain = |id| toolkit::frequency_domain(id, each, steps.clone());
     (0..model.cores / each).map(domain).collect()
+}
+
+/// The exit latencies to which idle states can be limited; none if the cores have no choice.
+fn idle_latencies(model: &MachineModel) -> Vec<Nanos> {
+    let exits = model.idle.iter().map(|state| state.exit);
+    let mut all: Vec<_> = exits.filter(|exit| *exit > Nanos::ZERO).collect();
+    all.dedup();
+    match model.idle_rule {
+        IdleRule::Menu | IdleRule::Teo if all.len() > 1 => all,
+        _ => Vec::new(),
+    }
 }
 
 fn throttle_of(model: &MachineModel) -> Option<Throttle> {
@@ -135,6 +149,12 @@ fn capabilities(model: &MachineModel, apps: &[AppSpec]) -> Capabilities {
         (Capability::GateCap, false, no_gate),
         (Capability::GateBatch, false, no_gate),
         (Capability::GateDelay, false, no_gate),
+        (
+            Capability::IdleLatency,
+            !idle_latencies(model).is_empty(),
+            "the model gives the cores no choice of idle states",
+        ),
+        (Capability::EnergyPreference, false, "simulated governors have no energy preference"),
         (Capability::IdleResidency, sleeps, "the model gives the cores no idle states"),
         (Capability::SchedulerEvents, false, "the simulated machine counts waits in sums only"),
         (Capability::Energy, model.power.is_some(), "the model gives no power"),

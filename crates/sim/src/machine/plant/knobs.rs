@@ -1,6 +1,7 @@
 //! The knobs of a machine.
 
 use super::MachinePlant;
+use crate::idle::IdleState;
 use crate::machine::MachineSimulation;
 use crate::machine::queue::{
     IDLE, IDLE_WEIGHT, NICE_0_WEIGHT, NORMAL, ThreadScheduling, cores_of, weight_of_nice,
@@ -11,7 +12,7 @@ use lull_control::{
     AppId, Capability, Coalescing, CoreId, CoreSet, DomainId, GateControl, Got, Machine, NicId,
     Scheduling, Setting, WayMask,
 };
-use lull_measure::Hertz;
+use lull_measure::{Hertz, Nanos};
 
 /// Lowest and highest nice value.
 const NICE: std::ops::RangeInclusive<i8> = -20..=19;
@@ -51,6 +52,17 @@ impl MachineSimulation {
         self.cores[core].supply.held = held;
         let to = self.cores[core].supply.wanted(&self.hardware);
         self.change_frequency(core, to);
+    }
+
+    /// The exit latency of the deepest idle state that cores may enter, if they have any.
+    fn idle_latency(&self) -> Option<Nanos> {
+        self.hardware.idle.get(self.hardware.deepest).map(|state| state.exit)
+    }
+
+    /// Lets cores enter the idle states of this exit latency at most, or else the shallowest.
+    fn limit_idle(&mut self, at_most: Nanos) {
+        let is_within = |state: &IdleState| state.exit <= at_most;
+        self.hardware.deepest = self.hardware.idle.iter().rposition(is_within).unwrap_or(0);
     }
 
     /// Applies a legal setting of an app.
@@ -140,6 +152,22 @@ impl MachinePlant {
     pub(super) fn coalescing(&self) -> Option<Setting> {
         let card = self.simulation.card.as_ref()?;
         Some(Setting::Coalescing(NicId(0), toolkit::coalescing(card.delay)))
+    }
+
+    pub(super) fn set_idle_latency(&mut self, wanted: Nanos) -> Got {
+        let Some(to) = self.machine.idle_limit(wanted) else {
+            return Got::Refused { why: "the model gives the cores no choice".to_owned() };
+        };
+        let already = self.simulation.idle_latency() == Some(to);
+        self.simulation.limit_idle(to);
+        let clamped = (to != wanted).then(|| format!("no idle state takes {wanted} to leave"));
+        toolkit::result_of(Setting::IdleLatency(to), clamped, already)
+    }
+
+    /// The idle states that cores may enter, if they have a choice.
+    pub(super) fn idle_setting(&self) -> Option<Setting> {
+        self.machine.idle_latencies.first()?;
+        self.simulation.idle_latency().map(Setting::IdleLatency)
     }
 
     pub(super) fn set_gate(&mut self, app: AppId, wanted: &Setting) -> Got {
