@@ -10,6 +10,7 @@ mod evidence;
 mod front;
 mod gates;
 mod gather;
+mod hardware;
 mod level;
 mod prior;
 mod reading;

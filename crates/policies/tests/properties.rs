@@ -116,6 +116,8 @@ fn is_legal(setting: &Setting, machine: &Machine) -> bool {
                 let dial = machine.dial(DialId(other.knob().number()));
                 dial.is_some_and(|dial| dial.nearest(hertz) == hertz)
             }
+            (KnobScope::Machine, Value::Time(latency)) => machine.idle_latencies.contains(&latency),
+            (_, Value::EnergyPreference(to)) => machine.energy_preferences.contains(&to),
             _ => true,
         },
     }
@@ -139,6 +141,8 @@ fn configs(name: &str) -> Vec<&'static str> {
              knobs = [\"frequency\", \"cores\", \"cache-ways\"]",
             "window = \"200ms\"\nsettle = \"0s\"\ntrials = 6\n\
              knobs = [\"gate-cap\", \"gate-batch\", \"gate-delay\"]",
+            "window = \"200ms\"\nsettle = \"0s\"\ntrials = 6\n\
+             knobs = [\"idle-latency\", \"energy-preference\"]",
         ],
         "static" => vec!["delay = \"101us\"\nfrequency = \"1.4GHz\""],
         "satori" => vec!["starts = 2\nasks_max = 50"],

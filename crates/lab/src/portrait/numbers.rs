@@ -15,7 +15,7 @@ const RATE_PER_S: f64 = 100e3;
 /// Searches as short as the scene is, a profile of it, a setting to hold.
 fn config(policy: &str) -> &'static str {
     match policy {
-        "bayop" => "window = \"100ms\"\nsettle = \"20ms\"",
+        "bayop" => "knobs = [\"coalescing\", \"frequency\"]\nwindow = \"100ms\"\nsettle = \"20ms\"",
         "static" => "delay = \"100us\"\nfrequency = \"1.3GHz\"",
         "co-pi" => {
             "period = \"100ms\"\nprofile = [{ rate_per_s = 1e5, delay = \"200us\", \

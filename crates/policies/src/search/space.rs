@@ -2,10 +2,10 @@
 
 mod adaptive;
 
-use super::gates;
 use super::level::{Level, scaled};
+use super::{gates, hardware};
 use lull_control::{
-    AppSpec, Capability, Coalescing, CoreSet, Dial, Machine, Nic, Setting, WayMask, numbered,
+    AppSpec, Capability, Coalescing, CoreSet, Machine, Nic, Setting, WayMask, numbered,
 };
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ pub enum SpaceError {
     /// Not a numeric knob.
     #[error(
         "{0} is no number: search over coalescing, frequency, cores, cache-ways, gate-cap, \
-         gate-batch, gate-delay or uncore-frequency"
+         gate-batch, gate-delay, uncore-frequency, idle-latency or energy-preference"
     )]
     NotNumeric(Capability),
     /// Nothing is left to choose.
@@ -59,7 +59,7 @@ pub enum SpaceError {
 }
 
 /// Knobs that can be searched, in the order in which they are looked for.
-pub(crate) const NUMERIC: [Capability; 8] = [
+pub(crate) const NUMERIC: [Capability; 10] = [
     Capability::Coalescing,
     Capability::Frequency,
     Capability::Cores,
@@ -68,16 +68,26 @@ pub(crate) const NUMERIC: [Capability; 8] = [
     Capability::GateBatch,
     Capability::GateDelay,
     Capability::UncoreFrequency,
+    Capability::IdleLatency,
+    Capability::EnergyPreference,
 ];
 
 /// Knobs that are searched if none is named: those that affect only speed. The numbers of a gate
-/// were chosen by an operator, so they are searched only if named.
-const USUAL: [Capability; 4] =
-    [Capability::Coalescing, Capability::Frequency, Capability::Cores, Capability::UncoreFrequency];
+/// were chosen by an operator, so they are searched only if named. Of the last two see
+/// [`hardware::check_relevance`].
+const USUAL: [Capability; 6] = [
+    Capability::Coalescing,
+    Capability::Frequency,
+    Capability::Cores,
+    Capability::UncoreFrequency,
+    Capability::IdleLatency,
+    Capability::EnergyPreference,
+];
 
 impl Space {
-    /// The knobs of a machine for these apps: those named, or what there is of
-    /// coalescing, frequency, cores and uncore frequency.
+    /// The knobs of a machine for these apps: those named, or what there is of coalescing,
+    /// frequency, cores and uncore frequency, and of idle states and energy preference where they
+    /// matter.
     ///
     /// # Errors
     /// A named knob that is missing or no number, or nothing to choose at all.
@@ -93,7 +103,11 @@ impl Space {
         let mut reasons = Vec::new();
         let wanted = if named.is_empty() { &USUAL[..] } else { named };
         for knob in wanted {
-            match dimension(*knob, machine, apps) {
+            let relevant = |found| match named.is_empty() {
+                true => hardware::check_relevance(*knob, machine, apps).map(|()| found),
+                false => Ok(found),
+            };
+            match dimension(*knob, machine, apps).and_then(relevant) {
                 Ok(dimension) => dimensions.push(dimension),
                 Err(why) if named.is_empty() => reasons.push(format!("{knob}: {why}")),
                 Err(why) => return Err(SpaceError::Missing { knob: *knob, why }),
@@ -114,7 +128,8 @@ impl Space {
     /// itself: its levels have no settings.
     ///
     /// The level that is best for latency is the highest, but the lowest of a batch or a delay
-    /// at a gate, and the lowest from 20 us on of an interrupt delay.
+    /// at a gate, of an idle latency and of an energy preference, and the lowest from 20 us on of
+    /// an interrupt delay.
     ///
     /// # Errors
     /// A knob that is no number, is named twice, or has fewer than two different values.
@@ -135,6 +150,7 @@ impl Space {
                 Capability::Frequency | Capability::UncoreFrequency => {
                     (|value| value, f64::MIN_POSITIVE)
                 }
+                Capability::EnergyPreference => (|value| value, 0.0),
                 Capability::Coalescing | Capability::GateDelay => (f64::sqrt, 0.0),
                 _ => (f64::ln, 1.0),
             };
@@ -148,7 +164,10 @@ impl Space {
             let last = values.len() - 1;
             let fast = match knob {
                 Capability::Coalescing => values.iter().position(from_fast).unwrap_or(last),
-                Capability::GateBatch | Capability::GateDelay => 0,
+                Capability::GateBatch
+                | Capability::GateDelay
+                | Capability::IdleLatency
+                | Capability::EnergyPreference => 0,
                 _ => last,
             };
             let levels =
@@ -313,7 +332,8 @@ impl Dimension {
             Capability::Cores => "cores",
             Capability::GateCap => "workers",
             Capability::GateBatch => "transactions",
-            Capability::GateDelay => "us",
+            Capability::GateDelay | Capability::IdleLatency => "us",
+            Capability::EnergyPreference => "of 255",
             _ => "ways",
         }
     }
@@ -344,7 +364,9 @@ fn dimension(knob: Capability, machine: &Machine, apps: &[AppSpec]) -> Result<Di
         Capability::GateCap => (gates::caps(machine)?, u16::MAX),
         Capability::GateBatch => (gates::batches(machine)?, 0),
         Capability::GateDelay => (gates::delays(machine, apps)?, 0),
-        Capability::UncoreFrequency => (uncores(machine), u16::MAX),
+        Capability::UncoreFrequency => (hardware::uncores(machine), u16::MAX),
+        Capability::IdleLatency => (hardware::idle_latencies(machine), 0),
+        Capability::EnergyPreference => (hardware::energy_preferences(machine), 0),
         _ => (ways(machine, apps), u16::MAX),
     };
     if levels.len() < 2 {
@@ -378,21 +400,6 @@ fn frequencies(machine: &Machine) -> Vec<Level> {
         (hertz.as_ghz(), settings.collect())
     };
     scaled(steps.into_iter().map(level).collect(), |ghz| ghz)
-}
-
-/// All uncores with one highest frequency, in steps of the coarsest.
-fn uncores(machine: &Machine) -> Vec<Level> {
-    let dials = || machine.dials.iter().filter(|dial| dial.knob == Capability::UncoreFrequency);
-    let ends = (dials().map(|dial| dial.lowest).max(), dials().map(|dial| dial.highest).min());
-    let (Some(lowest), Some(highest)) = ends else { return Vec::new() };
-    let step = dials().map(|dial| dial.step.0.max(1)).max().unwrap_or(1);
-    let level = |number: u64| {
-        let hertz = Hertz(lowest.0 + number * step);
-        let set = |dial: &Dial| Setting::UncoreFrequency(dial.id, dial.nearest(hertz));
-        (hertz.as_ghz(), dials().map(set).collect())
-    };
-    let steps = highest.0.saturating_sub(lowest.0) / step;
-    scaled((0..=steps).map(level).collect(), |ghz| ghz)
 }
 
 /// All cards at one delay, in steps of the coarsest.
@@ -459,20 +466,6 @@ mod tests {
     }
 
     #[test]
-    fn an_uncore_is_searched_over_the_range_that_all_of_them_have() {
-        let mut machine = machine(4);
-        let other = Dial { id: lull_control::DialId(7), ..machine.dials[0].clone() };
-        machine.dials.push(Dial { lowest: Hertz(1_200_000_000), ..other });
-        let named = [Capability::UncoreFrequency];
-        let space = Space::from_machine(&machine, &[lc_spec("a")], &named).unwrap();
-        let values: Vec<_> = space.places().map(|place| space.values(&place)[0]).collect();
-        assert_eq!((values.len(), values[0], values[8]), (9, 1.2, 2.0));
-        let lowest = space.settings(&space.place(0));
-        let set = |dial| Setting::UncoreFrequency(dial, Hertz(1_200_000_000));
-        assert_eq!(lowest, [set(machine.dials[0].id), set(lull_control::DialId(7))]);
-    }
-
-    #[test]
     fn given_values_make_a_space_whose_fastest_place_is_known() {
         let delays = vec![100.0, 0.0, 20.0];
         let space = Space::from_values(&[
@@ -486,6 +479,10 @@ mod tests {
         let twice = [(Capability::Coalescing, delays.clone()), (Capability::Coalescing, delays)];
         assert!(refused(&twice).contains("no coalescing to search: it is named twice"));
         assert!(refused(&[(Capability::Cores, vec![0.0, 1.0])]).contains("cannot be set to"));
+        let idle = (Capability::IdleLatency, vec![133.0, 2.0]);
+        let space = Space::from_values(&[idle, (Capability::EnergyPreference, vec![0.0, 255.0])]);
+        let space = space.unwrap();
+        assert_eq!(space.values(&space.fastest()), [2.0, 0.0]);
         assert!(refused(&[(Capability::Cores, vec![2.0, 2.0])]).contains("2 to 65,535"));
         assert!(refused(&[(Capability::Energy, vec![1.0, 2.0])]).contains("energy is no number"));
     }

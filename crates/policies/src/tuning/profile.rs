@@ -25,7 +25,7 @@ pub(crate) struct Profiled {
     #[serde(default)]
     frequency: Option<Hertz>,
     /// Further knobs by name, each with a value in the unit of a search: GHz, microseconds,
-    /// cores, ways, workers or transactions.
+    /// cores, ways, workers, transactions, or 0 to 255.
     #[serde(default)]
     values: BTreeMap<Capability, f64>,
 }

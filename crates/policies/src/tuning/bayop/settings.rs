@@ -12,8 +12,9 @@ config! {
         /// How places are chosen: "apart" (ours), "penalty" (the paper's), "front" (of power, tail
         /// below the bound and best-effort progress, by expected hypervolume), "random".
         method: Method = Method::Apart,
-        /// Knobs to search, gate-cap, gate-batch and gate-delay among them; what the machine
-        /// has of coalescing, frequency, cores and uncore-frequency if empty.
+        /// Knobs to search, gate-cap, gate-batch and gate-delay among them; if empty what the
+        /// machine has of coalescing, frequency, cores and uncore-frequency, and of idle-latency
+        /// and energy-preference where they matter.
         knobs: Vec<Capability> = Vec::new(),
         /// Whether the adaptive mode of network drivers is searched beside fixed delays (ours).
         adaptive: bool = false,
@@ -65,7 +66,7 @@ pub(crate) struct KnownSetting {
     /// Requests per second.
     pub(super) rate_per_s: f64,
     /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways,
-    /// workers, transactions.
+    /// workers, transactions, 0 to 255.
     pub(super) values: Vec<f64>,
     /// Share of late requests that its trials exceeded with a probability of 1 % at most.
     /// Without it, or if it is above what the objective allows, a search begins with these
