@@ -53,6 +53,8 @@ struct Tuned {
     evidence: Option<TrialEvidence>,
     /// Values of the settings that do not meet the bound at this load.
     refuted: Vec<Vec<f64>>,
+    /// Why a safe search tried nothing but the fastest setting; absent if it did.
+    stayed: Option<String>,
     setting: String,
     values: Vec<f64>,
     tail_us: f64,
@@ -246,6 +248,7 @@ impl<'s> Hunt<'s> {
             meets: choice.meets,
             evidence: search.evidence(&choice.place),
             refuted: search.refuted().iter().map(|it| search.space().values(it)).collect(),
+            stayed: search.confinement(),
             setting: search.space().describe(&choice.place),
             values: search.space().values(&choice.place),
             tail_us: choice.tail_us,
@@ -316,6 +319,9 @@ fn print(tuned: &[Tuned]) {
         println!("power: {}", one.energy);
         if let Some(evidence) = &one.evidence {
             println!("evidence at {} requests/s: {evidence}", number(one.rate_per_s));
+        }
+        if let Some(why) = &one.stayed {
+            println!("{why}");
         }
         if !one.refuted.is_empty() {
             println!("{} settings were refuted and are left out next time", one.refuted.len());

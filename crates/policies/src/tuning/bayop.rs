@@ -13,7 +13,8 @@
 //!
 //! The search is [`crate::search::Search`], which `lull tune` also runs. It covers the numeric
 //! knobs that the plant offers: interrupt delay, frequencies of cores and uncore, the app's number
-//! of cores, and the three numbers of its gate if `knobs` names them.
+//! of cores, idle states and energy preference where they matter, and what `knobs` names, such as
+//! the three numbers of the app's gate.
 //!
 //! Differences from the paper:
 //!
@@ -86,6 +87,8 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
             Capability::GateBatch,
             Capability::GateDelay,
             Capability::UncoreFrequency,
+            Capability::IdleLatency,
+            Capability::EnergyPreference,
         ],
         dip: None,
         latency: LatencyDetail::EveryRequest,
@@ -236,9 +239,11 @@ impl Bayop {
         let figures = choice.as_ref().map(|it| (it.tail_us, it.watts));
         let (place, meets, reason) = match &choice {
             Some(Choice { place, meets: true, watts, .. }) => {
-                (place.clone(), true, Reason::Found { trials, score: *watts })
+                let found = Reason::Found { trials, score: *watts };
+                let stayed = search.confinement().map(|cause| Reason::Safe { cause });
+                (place.clone(), true, stayed.unwrap_or(found))
             }
-            other => (self.space.fastest(), false, self.unmet(protocol, trials, other.as_ref())),
+            other => (self.space.fastest(), false, self.unmet(protocol, search, other.as_ref())),
         };
         let near = self.config.load_change;
         let is_here = |rate: f64| is_near(rate, self.rate_per_s, near);
@@ -261,12 +266,15 @@ impl Bayop {
     }
 
     /// Why the fastest setting is in force: no setting was shown to meet the bound.
-    fn unmet(&self, protocol: Protocol, trials: u32, fastest: Option<&Choice>) -> Reason {
+    fn unmet(&self, protocol: Protocol, search: &Search, fastest: Option<&Choice>) -> Reason {
+        let trials = search.trials().len();
         let Protocol { percentile, bound, .. } = protocol;
         let best = fastest.map_or(String::new(), |it| {
             format!("; the best tail was {:.0} us, with {}", it.tail_us, it.evidence)
         });
-        let cause = format!("no place of {trials} trials meets {percentile} < {bound}{best}");
+        let stayed = search.confinement().map_or(String::new(), |why| format!("; {why}"));
+        let cause =
+            format!("no place of {trials} trials meets {percentile} < {bound}{best}{stayed}");
         Reason::Safe { cause }
     }
 

@@ -12,6 +12,10 @@
 //! shown already, or else over the fastest one, which stays if none is shown. It is chosen again
 //! after each trial. Once a setting is confirmed, the trials beyond
 //! those that another confirmation takes go on exploring.
+//!
+//! A safe search learns from steps along each dimension what a change does. If every step is
+//! refused, nothing predicts the tail of another setting: the search then measures the fastest
+//! setting until its evidence is enough, and ends.
 
 use super::super::evidence::can_be_shown;
 use super::super::rules::Method;
@@ -48,6 +52,9 @@ struct Contender {
 
 impl Search {
     pub(super) fn ask_apart(&mut self, rng: &mut Rng) -> Option<Next> {
+        if self.is_confined() {
+            return self.stay();
+        }
         let begun = self.beginning();
         let is_new = |place: &Place| {
             !self.has_tried(place) && !self.is_left_out(place) && self.may_begin_at(place)
@@ -84,6 +91,41 @@ impl Search {
             Step::Explore if may_repeat => again(fastest),
             Step::Explore | Step::End => None,
         }
+    }
+
+    /// Returns why a safe search has tried nothing but the fastest setting, if every step from it
+    /// was refused.
+    pub fn confinement(&self) -> Option<String> {
+        let refusal = self.trials.iter().find_map(|trial| trial.came.as_ref().err());
+        let why = refusal.map_or("an earlier search has refuted them", |it| it.why.as_str());
+        self.is_confined().then(|| {
+            format!(
+                "every step from the fastest setting was refused ({why}): the safe search stayed \
+                 there, because nothing predicts the tail of another setting"
+            )
+        })
+    }
+
+    /// Whether every step from the fastest setting was refused, or refuted by an earlier search,
+    /// and all readings of a safe search are of the fastest setting.
+    fn is_confined(&self) -> bool {
+        let fastest = self.space.fastest();
+        let refused = self.trials.iter().filter(|trial| trial.came.is_err());
+        let is_closed = |step: &Place| {
+            self.is_left_out(step) || refused.clone().any(|trial| trial.place == *step)
+        };
+        self.rules.safe
+            && self.readings().next().is_some()
+            && self.readings().all(|(place, _)| *place == fastest)
+            && self.steps_from(&fastest).iter().all(is_closed)
+    }
+
+    /// The fastest setting, until its evidence is enough or refutes it.
+    fn stay(&self) -> Option<Next> {
+        let place = self.space.fastest();
+        let is_shown = || self.models().is_some_and(|models| self.is_shown(&models, &place));
+        let is_over = self.closed().binary_search(&place).is_ok() || is_shown();
+        (!is_over).then_some(Next { place, expected_gain: None })
     }
 
     /// The candidate whose reading is worth most.

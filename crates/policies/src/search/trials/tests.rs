@@ -257,6 +257,65 @@ fn a_safe_search_without_a_prediction_measures_the_fastest_setting_again() {
 }
 
 #[test]
+fn a_safe_search_whose_steps_are_all_refused_stays_at_the_fastest_setting_and_says_so() {
+    for method in [Method::Apart, Method::Front] {
+        let rules = Rules { safe: true, ..Rules::new(method, BOUND_US, 24) };
+        let mut search = Search::new(space(), rules);
+        let fastest = search.space().fastest();
+        search.begin_with(Place(vec![400, 2]));
+        let mut rng = Rng::seed_from_u64(1);
+        while let Some(next) = search.ask(&mut rng) {
+            let quick = Reading { late: 0, ..reading(100.0, 70.0) };
+            let is_fastest = next.place == fastest;
+            let came = if is_fastest { Ok(quick) } else { Err("read-only".to_owned().into()) };
+            search.tell(next.place, came);
+        }
+        // A step along each of the two dimensions, and six readings that show the answer.
+        let refused = search.trials().iter().filter(|trial| trial.came.is_err()).count();
+        assert_eq!((refused, search.trials().len()), (2, 8), "{method:?}: {:?}", search.trials());
+        let choice = search.choice().unwrap();
+        assert!(choice.meets && choice.place == fastest, "{method:?}: {choice:?}");
+        let why = search.confinement().unwrap();
+        assert!(why.contains("(read-only)") && why.contains("stayed"), "{why}");
+    }
+}
+
+#[test]
+fn a_safe_search_with_one_step_that_was_not_refused_goes_on() {
+    let rules = Rules { safe: true, ..Rules::new(Method::Apart, BOUND_US, 24) };
+    let mut search = Search::new(space(), rules);
+    let fastest = search.space().fastest();
+    let mut rng = Rng::seed_from_u64(1);
+    for _ in 0..6 {
+        let next = search.ask(&mut rng).unwrap();
+        // The delay cannot be set.
+        let is_refused = next.place.0[0] != fastest.0[0];
+        let exact = server(&search.space().values(&next.place));
+        let came = if is_refused { Err("read-only".to_owned().into()) } else { Ok(exact) };
+        search.tell(next.place, came);
+        assert_eq!(search.confinement(), None);
+    }
+    assert!(search.readings().any(|(place, _)| *place != fastest), "{:?}", search.trials());
+}
+
+#[test]
+fn a_fastest_setting_that_misses_the_bound_ends_a_safe_search_whose_steps_are_refused() {
+    let rules = Rules { safe: true, ..Rules::new(Method::Apart, BOUND_US, 24) };
+    let mut search = Search::new(space(), rules);
+    let fastest = search.space().fastest();
+    let mut rng = Rng::seed_from_u64(1);
+    while let Some(next) = search.ask(&mut rng) {
+        let late = Reading { late: 400, ..reading(3.0 * BOUND_US, 70.0) };
+        let is_fastest = next.place == fastest;
+        search.tell(next.place, if is_fastest { Ok(late) } else { Err("no".to_owned().into()) });
+    }
+    assert!(search.trials().len() < 24, "{}", search.trials().len());
+    let choice = search.choice().unwrap();
+    assert!(!choice.meets && choice.place == fastest, "{choice:?}");
+    assert!(search.confinement().is_some());
+}
+
+#[test]
 fn a_safe_search_does_not_ask_again_for_a_fastest_setting_that_is_refused_or_open() {
     let rules = Rules { safe: true, ..Rules::new(Method::Apart, BOUND_US, 24) };
     let mut search = Search::new(space(), rules);

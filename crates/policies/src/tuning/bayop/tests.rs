@@ -296,6 +296,24 @@ fn a_bound_that_nothing_meets_leaves_the_fastest_place_and_is_not_searched_for_e
 }
 
 #[test]
+fn a_safe_search_whose_steps_are_refused_leaves_the_fastest_setting_and_says_why() {
+    let table = format!("knobs = [\"coalescing\"]\nsafe = true\n{QUICK}").parse().unwrap();
+    let mut policy = Bayop::new(read(&table).unwrap(), &metered(), &[lc_spec("a")]).unwrap();
+    let mut server = Server::new();
+    server.refused_us = 21.0..1e9;
+    server.run(&mut policy, Nanos::from_secs(30));
+    let Stage::Holding(Holding { meets: true, .. }) = policy.stage else {
+        panic!("{:?}", policy.stage)
+    };
+    let reasons: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
+    let said = |text: &String| text.contains("every step from the fastest setting was refused");
+    assert!(reasons.iter().all(said) && !reasons.is_empty(), "{reasons:?}");
+    assert!(reasons[0].contains("Invalid argument"), "{reasons:?}");
+    let found = policy.discoveries().remove(0);
+    assert_eq!((found.meets, found.values.as_slice()), (true, &[20.0][..]));
+}
+
+#[test]
 fn every_so_often_it_searches_again() {
     let mut policy = bayop(&format!("{QUICK}every = \"40s\"\n"));
     let mut server = Server::new();
