@@ -3,6 +3,7 @@
 //! Started apps end with the agent, however it ends: on a clean end it stops
 //! them, after a kill its guard does. Attached apps go on.
 
+mod activity;
 mod assigned;
 mod attach;
 pub mod cgroup;
@@ -36,7 +37,7 @@ pub(crate) use pattern::UserGlob;
 pub use ready::{Endpoint, Ready};
 pub use search::{PROCESSES_MAX, SearchError};
 pub use seat::Seats;
-pub(crate) use signal::{any_ended, handle, has_ended, signal};
+pub(crate) use signal::{handle, has_ended, signal};
 pub use table::ProcessTable;
 pub use terminate::{Ended, GRACE, MARK_VARIABLE};
 pub(crate) use terminate::{mark_of, terminate};

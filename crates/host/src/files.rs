@@ -61,8 +61,16 @@ impl HotFile {
 
     /// Its content, as far as `buffer` has room.
     pub(crate) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+        self.read_by(buffer, read_from)
+    }
+
+    fn read_by<'a>(
+        &mut self,
+        buffer: &'a mut [u8],
+        read: fn(&File, &mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<&'a [u8]> {
         if let Some(file) = self.kept.take() {
-            let length = read_from(&file, buffer);
+            let length = read(&file, buffer);
             // The file of a thread or device that is gone; a later one may have its name.
             let gone = [Some(libc::ESRCH), Some(libc::ENODEV)];
             if !matches!(&length, Err(error) if gone.contains(&error.raw_os_error())) {
@@ -71,11 +79,18 @@ impl HotFile {
             }
         }
         let file = File::open(&self.path)?;
-        let length = read_from(&file, buffer);
+        let length = read(&file, buffer);
         // Descriptors are handed out lowest first, so the number says how many are open.
         let affordable = u64::try_from(file.as_raw_fd()).is_ok_and(|fd| fd < descriptors() / 2);
         self.kept = Some(file).filter(|_| affordable);
         length.map(|length| &buffer[..length])
+    }
+
+    /// Its content, as far as `buffer` has room, by one read. For files that the kernel generates
+    /// as a single record, which it returns whole: a read at their end, which finds nothing more,
+    /// would make it generate them once more.
+    pub(crate) fn read_first<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+        self.read_by(buffer, |file, buffer| file.read_at(buffer, 0))
     }
 
     /// The number that the file begins with.
@@ -120,6 +135,8 @@ mod tests {
         assert_eq!(file.read_number().unwrap(), 12);
         std::fs::write(&path, "345 6\n").unwrap();
         assert_eq!(file.read_number().unwrap(), 345);
+        assert_eq!(file.read_first(&mut [0; 8]).unwrap(), b"345 6\n");
+        assert_eq!(file.read_first(&mut [0; 2]).unwrap(), b"34");
         std::fs::write(&path, "none").unwrap();
         assert_eq!(file.read_number().unwrap_err().kind(), io::ErrorKind::InvalidData);
     }

@@ -60,6 +60,9 @@ pub(crate) struct AppEpoch<'a> {
     pub(crate) listed: Nanos,
     /// Its resctrl group, if it has one.
     pub(crate) group: Option<&'a Path>,
+    /// The CPU time of its cgroup in microseconds, if it was read: none of its tasks has run while
+    /// it stays.
+    pub(crate) usage_us: Option<u64>,
 }
 
 /// Reads one gauge of an app, or several from one source.
@@ -125,7 +128,7 @@ fn read_cache(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) 
 }
 
 fn read_memory_pressure(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) {
-    into.set(MEMORY_PRESSURE, gauges.memory_pressure.read(epoch.threads, epoch.span));
+    into.set(MEMORY_PRESSURE, gauges.memory_pressure.read(epoch));
 }
 
 fn per_s(count: u64, span: Nanos) -> f64 {

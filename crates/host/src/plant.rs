@@ -39,6 +39,7 @@ use lull_control::{
 use lull_measure::{Missing, Nanos};
 use matches::Matches;
 use owners::Owners;
+use rustix::event::epoll;
 use rustix::time::ClockId;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,6 +119,10 @@ pub struct HostPlant {
     registrar: Option<Registrar>,
     /// Readable while a discovery has news.
     discovery: Option<OwnedFd>,
+    /// Readable while the oldest process of an app has ended, of those whose end is awaited: with
+    /// hundreds of apps, one descriptor is waited for and not hundreds. `None` if it cannot be had,
+    /// so that ends are seen when the epoch ends.
+    leaders: Option<OwnedFd>,
     pace: Pace,
     owners: Owners,
     /// When apps of templates are looked for.
@@ -220,6 +225,7 @@ impl HostPlant {
             stop,
             registrar: None,
             discovery: None,
+            leaders: epoll::create(epoll::CreateFlags::CLOEXEC).ok(),
             pace: Pace { begin: now, last: now, deadline: now },
             owners: Owners::default(),
             was_cut: false,

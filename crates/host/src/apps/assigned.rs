@@ -2,29 +2,53 @@
 //!
 //! The discovery (the pods of a Kubernetes node, for example) knows which cgroups have come and
 //! gone. It gives a cgroup a berth and takes it away; the app of the berth has the processes of
-//! that cgroup and of those below it.
+//! that cgroup and of those below it, which are listed again when something may have changed
+//! ([`CgroupActivity`]).
 
-use super::search::{Search, SearchError};
+use super::activity::{Activity, CgroupActivity};
+use super::cgroup::{self, CgroupError};
+use super::search::{Search, SearchError, listed};
 use super::table::ProcessTable;
-use crate::Roots;
+use crate::{Roots, monotonic};
+use lull_measure::Nanos;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Time after which a cgroup is listed again in any case, as all processes of the machine are.
+const LIST_AGAIN: Nanos = Nanos::from_secs(30);
 
 /// The berths of one template. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Berths {
     template: Arc<str>,
-    cgroups: Arc<Mutex<Vec<Option<PathBuf>>>>,
+    cgroups: Arc<Mutex<Vec<Option<Arc<Path>>>>>,
 }
 
 /// One berth, which is one app of the run.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Berth {
     berths: Berths,
     index: usize,
     /// The cgroup that had it when it was looked at last.
-    seen: Option<PathBuf>,
+    seen: Option<Arc<Path>>,
+    /// The directory of that cgroup once it was found, and what shows when to list it again.
+    place: Option<(PathBuf, CgroupActivity)>,
+    /// When that directory was listed last, and its activity before that.
+    listed: Option<(Nanos, Activity)>,
+    /// Its activity when it was read last.
+    latest: Option<Activity>,
+}
+
+/// What has happened in a cgroup since it was listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SinceListing {
+    /// Nothing: no task of it has run.
+    Idle,
+    /// Processes may have come or gone, unless those that were listed have so many threads.
+    Tasks(u64),
+    /// It must be listed again.
+    Unknown,
 }
 
 impl Berths {
@@ -48,7 +72,7 @@ impl Berths {
     pub fn take(&self, cgroup: &Path) -> Option<usize> {
         let mut cgroups = self.lock();
         let free = cgroups.iter().position(Option::is_none)?;
-        cgroups[free] = Some(cgroup.to_owned());
+        cgroups[free] = Some(cgroup.into());
         Some(free)
     }
 
@@ -60,22 +84,26 @@ impl Berths {
     }
 
     pub(super) fn each(&self) -> impl Iterator<Item = Berth> + '_ {
-        (0..self.count()).map(|index| Berth { berths: self.clone(), index, seen: None })
+        (0..self.count()).map(|index| Berth::new(self.clone(), index))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Option<PathBuf>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<Arc<Path>>>> {
         // Each write is a single assignment.
         self.cgroups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Berth {
-    /// A berth that no discovery knows, so that it stays free.
-    pub(super) fn unassigned() -> Self {
-        Self { berths: Berths::new("", 1), index: 0, seen: None }
+    const fn new(berths: Berths, index: usize) -> Self {
+        Self { berths, index, seen: None, place: None, listed: None, latest: None }
     }
 
-    fn cgroup(&self) -> Option<PathBuf> {
+    /// A berth that no discovery knows, so that it stays free.
+    pub(super) fn unassigned() -> Self {
+        Self::new(Berths::new("", 1), 0)
+    }
+
+    fn cgroup(&self) -> Option<Arc<Path>> {
         self.berths.lock().get(self.index).cloned().flatten()
     }
 
@@ -86,29 +114,94 @@ impl Berth {
 
     /// Whether another cgroup has it than when it was looked at last.
     pub(super) fn has_news(&self) -> bool {
-        self.berths.lock().get(self.index).is_some_and(|now| *now != self.seen)
+        let all = self.berths.lock();
+        let Some(now) = all.get(self.index) else { return false };
+        match (now, &self.seen) {
+            // Nearly always it is the same text, which is not compared byte by byte.
+            (Some(now), Some(seen)) => !Arc::ptr_eq(now, seen) && now != seen,
+            (now, seen) => now.is_some() != seen.is_some(),
+        }
     }
 
     /// Notes which cgroup has it; returns whether another one had it before.
     pub(super) fn look(&mut self) -> bool {
-        let now = self.cgroup();
-        let has_changed = now != self.seen;
-        self.seen = now;
+        let has_changed = self.has_news();
+        if has_changed {
+            *self = Self { seen: self.cgroup(), ..Self::new(self.berths.clone(), self.index) };
+        }
         has_changed
     }
 
-    /// The processes of its cgroup; none if it is free, or if the cgroup does not exist.
-    pub(super) fn processes(&self, table: &ProcessTable) -> Result<BTreeSet<i32>, SearchError> {
-        match &self.seen {
-            Some(cgroup) => Search::Cgroup(cgroup.clone()).processes(table),
-            None => Ok(BTreeSet::new()),
+    /// Lists the processes of its cgroup; none if it is free, or if the cgroup does not exist.
+    pub(super) fn processes(&mut self, table: &ProcessTable) -> Result<BTreeSet<i32>, SearchError> {
+        (self.listed, self.latest) = (None, None);
+        let Some((place, activity)) = self.find(table.roots())? else {
+            return Ok(BTreeSet::new());
+        };
+        // Read before the listing, so that a change during the listing is found by the next look.
+        let before = activity.read();
+        let found = listed(place)?;
+        Search::Cgroup(place.clone()).check_count(found.len())?;
+        self.latest = before;
+        // A process that the table does not know yet must be found by another listing.
+        let are_known = found.iter().all(|pid| table.facts(*pid).is_some());
+        self.listed = before.filter(|_| are_known).map(|before| (monotonic(), before));
+        Ok(found)
+    }
+
+    /// Returns what has happened in its cgroup since the last listing.
+    pub(super) fn since_listing(&mut self) -> SinceListing {
+        let (Some((time, before)), Some((_, activity))) = (self.listed, &mut self.place) else {
+            return SinceListing::Unknown;
+        };
+        if monotonic() >= time.saturating_add(LIST_AGAIN) {
+            return SinceListing::Unknown;
+        }
+        self.latest = activity.read();
+        match self.latest {
+            Some(Activity::Tasks(count)) => SinceListing::Tasks(count),
+            now if now == Some(before) => SinceListing::Idle,
+            _ => SinceListing::Unknown,
         }
     }
 
+    /// The CPU time that its cgroup had used when it was looked at last, in microseconds, if it was
+    /// read.
+    pub(super) const fn usage_us(&self) -> Option<u64> {
+        match self.latest {
+            Some(Activity::UsageUs(usage_us)) => Some(usage_us),
+            _ => None,
+        }
+    }
+
+    /// Has the cgroup listed again by the next look.
+    pub(super) const fn forget_listing(&mut self) {
+        self.listed = None;
+    }
+
     /// Whether its cgroup may have processes.
-    pub(super) fn may_have_processes(&self, roots: &Roots) -> bool {
-        let cgroup = self.cgroup();
-        cgroup.is_some_and(|cgroup| Search::Cgroup(cgroup).may_have_processes(roots))
+    pub(super) fn may_have_processes(&mut self, roots: &Roots) -> bool {
+        let Ok(Some((place, _))) = self.find(roots) else { return false };
+        // A cgroup that was removed stays assigned until the discovery reports its end.
+        place.exists() && listed(place).is_ok_and(|pids| !pids.is_empty())
+    }
+
+    /// Finds the directory of its cgroup. A cgroup that is made again is where it was.
+    fn find(
+        &mut self,
+        roots: &Roots,
+    ) -> Result<Option<&mut (PathBuf, CgroupActivity)>, CgroupError> {
+        if let (None, Some(cgroup)) = (&self.place, &self.seen) {
+            self.place = match cgroup::find(roots, cgroup) {
+                Ok(place) => {
+                    let activity = CgroupActivity::new(&place);
+                    Some((place, activity))
+                }
+                Err(CgroupError::NotFound { .. }) => None,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(self.place.as_mut())
     }
 
     /// Whether it is not the first of its template.
@@ -157,5 +250,39 @@ mod tests {
         assert_eq!(berths.take(Path::new("kubepods/c")), Some(0));
         assert!(all[0].describe().contains("berth 1 of 2 of `pod`"));
         assert!(all[1].is_spare() && !all[0].is_spare());
+    }
+
+    #[test]
+    fn a_listing_holds_for_a_while_and_for_one_cgroup() {
+        let tree = Tree::new();
+        std::fs::create_dir_all(tree.path("proc")).unwrap();
+        for group in ["a", "b"] {
+            tree.write(&format!("sys/fs/cgroup/kubepods/{group}/cgroup.procs"), "");
+            tree.write(&format!("sys/fs/cgroup/kubepods/{group}/cpu.stat"), "usage_usec 7\n");
+        }
+        let table = ProcessTable::new(&tree.roots()).unwrap();
+        let berths = Berths::new("pod", 1);
+        let mut berth = berths.each().next().unwrap();
+        berths.take(Path::new("kubepods/a"));
+        berth.look();
+        assert_eq!(berth.since_listing(), SinceListing::Unknown, "it was not listed yet");
+        berth.processes(&table).unwrap();
+        assert_eq!((berth.since_listing(), berth.usage_us()), (SinceListing::Idle, Some(7)));
+        berth.forget_listing();
+        assert_eq!(berth.since_listing(), SinceListing::Unknown);
+        berth.processes(&table).unwrap();
+        let (_, activity) = berth.listed.unwrap();
+        berth.listed = Some((Nanos::ZERO, activity));
+        assert_eq!(berth.since_listing(), SinceListing::Unknown, "it is too long ago");
+        berth.processes(&table).unwrap();
+        berths.free(0);
+        berths.take(Path::new("kubepods/b"));
+        assert!(berth.has_news() && berth.look() && berth.usage_us().is_none());
+        assert_eq!(berth.since_listing(), SinceListing::Unknown, "it is another one");
+        berth.processes(&table).unwrap();
+        berths.free(0);
+        berths.take(Path::new("kubepods/b"));
+        assert!(!berth.has_news() && !berth.look(), "the same has it again");
+        assert_eq!(berth.since_listing(), SinceListing::Idle);
     }
 }

@@ -142,6 +142,12 @@ impl AppHandle {
         self.processes.threads()
     }
 
+    /// The CPU time of its cgroup as of the last refresh, in microseconds, if it was read. While
+    /// it stays, none of its tasks has run.
+    pub(crate) const fn usage_us(&self) -> Option<u64> {
+        self.processes.usage_us()
+    }
+
     /// Its processes at the last refresh.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.processes.processes()

@@ -8,7 +8,7 @@
 //! kernel reports forks ([`Forks`](super::forks::Forks)); elsewhere it is missed, and attaching by
 //! cgroup catches it.
 
-use super::assigned::Berth;
+use super::assigned::{Berth, SinceListing};
 use super::identity::{Facts, ProcessId, numbers};
 use super::search::{Search, SearchError};
 use super::seat::Seat;
@@ -88,8 +88,12 @@ impl AppProcesses {
     pub fn refresh(&mut self, table: &ProcessTable) -> Result<(), SearchError> {
         let alive =
             |pid: &i32, start| table.facts(*pid).is_some_and(|facts| facts.start_ticks == start);
+        let before = self.members.len();
         self.members.retain(|pid, member| alive(pid, member.start_ticks));
         self.note_assignment();
+        if self.members.len() == before && self.is_as_listed(table.roots()) {
+            return Ok(());
+        }
         let found = match &mut self.scope {
             Scope::Assigned(berth) => Some(berth.processes(table)),
             Scope::Search(search) => Some(search.processes(table)),
@@ -142,6 +146,20 @@ impl AppProcesses {
         }
     }
 
+    /// Whether the cgroup that a discovery has assigned has the processes of its last listing. If
+    /// so, their threads are up to date.
+    fn is_as_listed(&mut self, roots: &Roots) -> bool {
+        let Scope::Assigned(berth) = &mut self.scope else { return false };
+        match berth.since_listing() {
+            SinceListing::Idle => true,
+            SinceListing::Tasks(count) => {
+                self.list_threads(roots);
+                self.threads.len() as u64 == count
+            }
+            SinceListing::Unknown => false,
+        }
+    }
+
     fn leave_all(&mut self) {
         let left: Vec<ProcessId> = self.processes().collect();
         self.left.extend(left);
@@ -161,7 +179,13 @@ impl AppProcesses {
 
     /// Takes back what was left out, at the next refresh.
     pub(super) fn claim_all(&mut self) {
+        if self.left_out.is_empty() {
+            return;
+        }
         self.left_out.clear();
+        if let Scope::Assigned(berth) = &mut self.scope {
+            berth.forget_listing();
+        }
     }
 
     /// Leaves out a process that belongs to another app.
@@ -275,6 +299,15 @@ impl AppProcesses {
         &self.threads
     }
 
+    /// The CPU time of its cgroup as of the last refresh, in microseconds, if it was read. While
+    /// it stays, none of its tasks has run.
+    pub(super) const fn usage_us(&self) -> Option<u64> {
+        match &self.scope {
+            Scope::Assigned(berth) => berth.usage_us(),
+            _ => None,
+        }
+    }
+
     /// The processes, by number.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let id = |(pid, member): (&i32, &Member)| ProcessId {
@@ -380,5 +413,104 @@ impl Member {
                 self.tasks.insert(tid, task);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::Berths;
+    use crate::testing::Tree;
+
+    const GROUP: &str = "sys/fs/cgroup/kubepods/a";
+
+    /// A tree with the processes 11 and 12, of which the cgroup of the only berth has the first.
+    struct Assigned {
+        tree: Tree,
+        table: ProcessTable,
+        app: AppProcesses,
+    }
+
+    impl Assigned {
+        /// The file of this name says when the cgroup has to be listed again.
+        fn new(name: &str, text: &str) -> Self {
+            let tree = Tree::new();
+            for (pid, tid) in [(11, 11), (12, 12)] {
+                set_thread(&tree, pid, tid);
+            }
+            tree.write(&format!("{GROUP}/cgroup.procs"), "11\n");
+            tree.write(&format!("{GROUP}/{name}"), text);
+            let table = ProcessTable::new(&tree.roots()).unwrap();
+            let berths = Berths::new("pod", 1);
+            berths.take(Path::new("kubepods/a"));
+            let berth = berths.each().next().unwrap();
+            Self { tree, table, app: AppProcesses::new(Scope::Assigned(berth)) }
+        }
+
+        fn set(&self, name: &str, text: &str) {
+            self.tree.write(&format!("{GROUP}/{name}"), text);
+        }
+
+        /// The processes of its threads, after another look.
+        fn pids(&mut self) -> Vec<i32> {
+            self.app.refresh(&self.table).unwrap();
+            self.app.threads().iter().map(|thread| thread.pid).collect()
+        }
+    }
+
+    fn set_thread(tree: &Tree, pid: i32, tid: i32) {
+        let stat = format!("{tid} (a) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 70 0\n");
+        tree.write(&format!("proc/{pid}/task/{tid}/stat"), &stat);
+        if pid == tid {
+            tree.write(&format!("proc/{pid}/stat"), &stat);
+        }
+    }
+
+    #[test]
+    fn a_cgroup_is_not_listed_again_while_no_task_of_it_runs() {
+        let mut node = Assigned::new("cpu.stat", "usage_usec 500\nuser_usec 300\n");
+        assert_eq!(node.pids(), [11]);
+        node.set("cgroup.procs", "11\n12\n");
+        assert_eq!(node.pids(), [11], "none of its tasks can have made another process");
+        node.set("cpu.stat", "usage_usec 501\nuser_usec 301\n");
+        assert_eq!(node.pids(), [11, 12]);
+        // A process that is younger than the table.
+        node.set("cgroup.procs", "11\n12\n13\n");
+        node.set("cpu.stat", "usage_usec 502\nuser_usec 302\n");
+        assert_eq!(node.pids(), [11, 12]);
+        set_thread(&node.tree, 13, 13);
+        node.table.refresh().unwrap();
+        assert_eq!(node.pids(), [11, 12, 13], "it has not run since the last look");
+    }
+
+    #[test]
+    fn a_cgroup_is_listed_again_when_it_has_other_than_the_known_threads() {
+        let mut node = Assigned::new("pids.current", "1\n");
+        assert_eq!(node.pids(), [11]);
+        node.set("cgroup.procs", "11\n12\n");
+        assert_eq!(node.pids(), [11], "one thread is known, and there is one");
+        node.set("pids.current", "2\n");
+        assert_eq!(node.pids(), [11, 12]);
+        // A thread of a process that is known.
+        set_thread(&node.tree, 11, 14);
+        node.set("pids.current", "3\n");
+        node.set("cgroup.procs", "11\n");
+        assert_eq!(node.pids(), [11, 11, 12], "it was not listed again");
+        node.set("pids.current", "2\n");
+        assert_eq!(node.pids(), [11, 11]);
+    }
+
+    #[test]
+    fn what_was_left_out_or_has_ended_has_its_cgroup_listed_again() {
+        let mut node = Assigned::new("cpu.stat", "usage_usec 500\n");
+        assert_eq!(node.pids(), [11]);
+        node.app.leave_out(ProcessId { pid: 11, start_ticks: 70 });
+        assert_eq!(node.pids(), [0; 0]);
+        node.app.claim_all();
+        assert_eq!(node.pids(), [11]);
+        node.set("cgroup.procs", "12\n");
+        std::fs::remove_dir_all(node.tree.path("proc/11")).unwrap();
+        node.table.refresh().unwrap();
+        assert_eq!(node.pids(), [12]);
     }
 }

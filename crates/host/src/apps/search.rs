@@ -170,7 +170,8 @@ impl Search {
         is_alone.then_some(ProcessId { pid, start_ticks: facts.start_ticks })
     }
 
-    fn check_count(&self, count: usize) -> Result<(), SearchError> {
+    /// Refuses more processes than an app may have.
+    pub(super) fn check_count(&self, count: usize) -> Result<(), SearchError> {
         if count <= PROCESSES_MAX {
             return Ok(());
         }
@@ -232,7 +233,7 @@ impl Search {
 }
 
 /// The processes of a cgroup; none if it was removed meanwhile.
-fn listed(place: &Path) -> Result<BTreeSet<i32>, CgroupError> {
+pub(super) fn listed(place: &Path) -> Result<BTreeSet<i32>, CgroupError> {
     match cgroup::processes(place) {
         Err(_) if !place.join("cgroup.procs").exists() => Ok(BTreeSet::new()),
         listed => listed,

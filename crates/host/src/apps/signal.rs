@@ -28,15 +28,9 @@ pub(crate) fn signal(roots: &Roots, process: ProcessId, signal: Signal) -> io::R
     Ok(pidfd_send_signal(handle(roots, process)?, signal)?)
 }
 
-/// Whether the process of a handle has ended.
+/// Whether the process of a handle has ended; whether any has, of a descriptor of several.
 pub(crate) fn has_ended(process: &OwnedFd) -> bool {
-    any_ended(&[process])
-}
-
-/// Whether one of the processes of these handles has ended, by one system call.
-pub(crate) fn any_ended(processes: &[&OwnedFd]) -> bool {
-    let mut ends: Vec<PollFd<'_>> =
-        processes.iter().map(|process| PollFd::new(*process, PollFlags::IN)).collect();
+    let mut end = [PollFd::new(process, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut ends, Some(&at_once)).is_ok_and(|ready| ready > 0)
+    poll(&mut end, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }

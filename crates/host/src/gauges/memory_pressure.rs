@@ -3,30 +3,30 @@
 //!
 //! The share of time in which at least one task of the cgroup waited for memory (`some`). The
 //! file's averages are over 10 s and more, so the gauge takes the change of its total over the
-//! epoch. The cgroup is that of the app's first process, and is looked up again in every epoch,
-//! since systemd moves processes; both files stay open, as there may be hundreds of apps. Other
-//! processes in the same cgroup count too; an app in the cgroup at the top has no pressure of its
-//! own, and is looked up again after some seconds only.
+//! epoch. The cgroup is that of the app's first process, and is looked up again after some seconds,
+//! since systemd moves processes; `memory.pressure` stays open, as there may be hundreds of apps.
+//! Other processes in the same cgroup count too; an app in the cgroup at the top has no pressure of
+//! its own. Nothing is read while no task of the cgroup has run: a task begins to wait for memory
+//! only when it runs, and one that waits on was seen waiting in the epoch before.
 //!
 //! Where an objective bounds it, it is the latency of the app as well: the time for which some
 //! task waits in each second.
 
-use super::{first_reading, unreadable};
+use super::{AppEpoch, first_reading, unreadable};
 use crate::Roots;
 use crate::files::HotFile;
 use crate::threads::LiveThread;
 use lull_control::{LatencySeen, stall_time_per_s};
 use lull_measure::{Gauge, Latency, Missing, Nanos};
-use std::io;
 use std::path::PathBuf;
 
 /// Where unified hierarchies are mounted: alone, or beside version 1.
 const MOUNTS: [&str; 2] = ["fs/cgroup", "fs/cgroup/unified"];
 
-/// Bytes of these files that are read: a list of cgroups has a path for each hierarchy.
-const TEXT_MAX: usize = 8 << 10;
+/// Bytes that hold the first line of a file of PSI, which is of `some`: it has 72 at most.
+const FIRST_LINE: usize = 80;
 
-/// Time after which an app is looked up again whose cgroup has no pressure.
+/// Time after which the cgroup of an app is looked up again.
 const LOOK_UP_AGAIN: Nanos = Nanos::from_secs(5);
 
 /// The weight of an epoch among others: it counts as one look each so often.
@@ -38,27 +38,29 @@ pub struct MemoryPressure {
     roots: Roots,
     /// Where cgroups of version 2 are mounted.
     mount: Gauge<PathBuf>,
-    /// The app's first process and the list of its cgroups.
-    list: Option<(i32, HotFile)>,
-    /// The first process if its cgroup has no pressure, why, and until when that counts.
-    without: Option<(i32, Missing, Nanos)>,
-    /// `memory.pressure` of its cgroup.
-    pressure: Option<HotFile>,
-    /// The total in that file at the last reading, in microseconds.
+    found: Option<Found>,
+    /// The total of that cgroup at the last reading, in microseconds.
     last_us: Option<u64>,
+    /// The app's first process and the CPU time of its cgroup at the last reading, in microseconds,
+    /// if no task waited for memory then.
+    calm: Option<(i32, u64)>,
+}
+
+/// The cgroup of an app.
+#[derive(Debug)]
+struct Found {
+    /// The app's first process, of which it is the cgroup.
+    pid: i32,
+    /// `memory.pressure`, or why there is none.
+    pressure: Gauge<HotFile>,
+    /// When it is looked up again, by `CLOCK_MONOTONIC`.
+    until: Nanos,
 }
 
 impl MemoryPressure {
     pub(crate) fn new(roots: &Roots) -> Self {
         let mount = cgroup_mount(roots);
-        Self {
-            roots: roots.clone(),
-            mount,
-            list: None,
-            without: None,
-            pressure: None,
-            last_us: None,
-        }
+        Self { roots: roots.clone(), mount, found: None, last_us: None, calm: None }
     }
 
     /// By which means memory pressure of cgroups is read, or why it cannot be.
@@ -72,54 +74,68 @@ impl MemoryPressure {
         Ok(format!("memory.pressure of cgroups in {}", mount.display()))
     }
 
-    /// Share of `span`, the time since the last call, in which some task of the app's cgroup
+    /// Share of the epoch, which began with the last call, in which some task of the app's cgroup
     /// waited for memory.
-    pub(crate) fn read(&mut self, threads: &[LiveThread], span: Nanos) -> Gauge<f64> {
+    pub(crate) fn read(&mut self, epoch: AppEpoch<'_>) -> Gauge<f64> {
+        let AppEpoch { threads, span, usage_us, .. } = epoch;
+        let now = threads.first().map(|first| first.pid).zip(usage_us);
+        if now.is_some() && now == self.calm {
+            return Ok(0.0);
+        }
+        let share = self.read_share(threads, span);
+        self.calm = now.filter(|_| share == Ok(0.0));
+        share
+    }
+
+    fn read_share(&mut self, threads: &[LiveThread], span: Nanos) -> Gauge<f64> {
         let now = self.total_us(threads);
-        let total_us = now.as_ref().ok().map(|(total_us, _)| *total_us);
-        let last_us = std::mem::replace(&mut self.last_us, total_us);
-        let (now_us, is_same_file) = now?;
-        let last_us = last_us.filter(|last_us| is_same_file && *last_us <= now_us);
-        let last_us = last_us.ok_or_else(first_reading)?;
+        let last_us = std::mem::replace(&mut self.last_us, now.as_ref().ok().copied());
+        let now_us = now?;
+        let last_us = last_us.filter(|last_us| *last_us <= now_us).ok_or_else(first_reading)?;
         if span == Nanos::ZERO {
             return Err(Missing::because("the epoch is empty"));
         }
         Ok(((now_us - last_us) as f64 / span.as_micros_f64()).min(1.0))
     }
 
-    /// The total of the app's cgroup, and whether that is the cgroup of the last call.
-    fn total_us(&mut self, threads: &[LiveThread]) -> Gauge<(u64, bool)> {
-        let path = self.path(threads)?;
-        let kept = self.pressure.take().filter(|file| file.path() == path);
-        let is_same_file = kept.is_some();
-        let file = self.pressure.insert(kept.unwrap_or_else(|| HotFile::new(path)));
-        Ok((some_total_of(file)?, is_same_file))
-    }
-
-    fn path(&mut self, threads: &[LiveThread]) -> Gauge<PathBuf> {
+    /// The total of the app's cgroup.
+    fn total_us(&mut self, threads: &[LiveThread]) -> Gauge<u64> {
         let first = threads.first().ok_or_else(|| Missing::because("the app has no thread"))?;
         let now = crate::monotonic();
-        let is_so = |(pid, _, until): &&(i32, Missing, Nanos)| *pid == first.pid && now < *until;
-        if let Some((_, why, _)) = self.without.as_ref().filter(is_so) {
-            return Err(why.clone());
+        let mut found = match self.found.take() {
+            Some(found) if found.pid == first.pid && now < found.until => found,
+            before => self.look_up(first.pid, now, before),
+        };
+        let total_us = match &mut found.pressure {
+            // A file that cannot be read is looked up again in the next epoch.
+            Ok(pressure) => some_total_of(pressure)?,
+            Err(why) => {
+                let why = why.clone();
+                self.found = Some(found);
+                return Err(why);
+            }
+        };
+        self.found = Some(found);
+        Ok(total_us)
+    }
+
+    /// Looks up the cgroup of a process. The totals of two cgroups cannot be compared.
+    fn look_up(&mut self, pid: i32, now: Nanos, before: Option<Found>) -> Found {
+        let kept = before.and_then(|before| before.pressure.ok());
+        let path = self.path_of(pid).and_then(|path| Ok(self.mount.clone()?.join(path)));
+        let path = path.map(|path| path.join("memory.pressure"));
+        let kept = kept.filter(|kept| path.as_ref().is_ok_and(|path| path == kept.path()));
+        if kept.is_none() {
+            self.last_us = None;
         }
-        let path = self.path_of(first.pid);
-        if let Err(why) = &path {
-            self.without = Some((first.pid, why.clone(), now.saturating_add(LOOK_UP_AGAIN)));
-        }
-        let path = path?;
-        Ok(self.mount.clone()?.join(path).join("memory.pressure"))
+        let pressure = path.map(|path| kept.unwrap_or_else(|| HotFile::new(path)));
+        Found { pid, pressure, until: now.saturating_add(LOOK_UP_AGAIN) }
     }
 
     /// The path of a process's cgroup, or why it has no pressure of its own.
-    fn path_of(&mut self, pid: i32) -> Gauge<String> {
-        let kept = self.list.take().filter(|(of, _)| *of == pid);
-        let kept = kept.unwrap_or_else(|| {
-            let list = self.roots.proc.join(format!("{pid}/cgroup"));
-            (pid, HotFile::new(list))
-        });
-        let (_, list) = self.list.insert(kept);
-        let text = read_text(list).map_err(|error| unreadable(list.path(), &error))?;
+    fn path_of(&self, pid: i32) -> Gauge<String> {
+        let list = self.roots.proc.join(format!("{pid}/cgroup"));
+        let text = std::fs::read_to_string(&list).map_err(|error| unreadable(&list, &error))?;
         let why = match text.lines().find_map(|line| line.strip_prefix("0::/")) {
             Some("") => "the app is in the top cgroup, whose pressure is that of the whole machine",
             Some(path) => return Ok(path.to_owned()),
@@ -149,18 +165,13 @@ fn cgroup_mount(roots: &Roots) -> Gauge<PathBuf> {
 
 /// The time for which some task has waited, in microseconds, by a file of PSI.
 fn some_total_of(file: &mut HotFile) -> Gauge<u64> {
-    let text = read_text(file).map_err(|error| {
+    let mut buffer = [0; FIRST_LINE];
+    let text = file.read_first(&mut buffer).map(String::from_utf8_lossy).map_err(|error| {
         let why = unreadable(file.path(), &error).reason;
         Missing::because(format!("{why}; PSI needs CONFIG_PSI and the boot option psi=1"))
     })?;
     let none = || Missing::because(format!("{} has no `some` total", file.path().display()));
     some_total_us(&text).ok_or_else(none)
-}
-
-/// The text of a file of a few kilobytes at most.
-fn read_text(file: &mut HotFile) -> io::Result<String> {
-    let mut buffer = [0; TEXT_MAX];
-    Ok(String::from_utf8_lossy(file.read(&mut buffer)?).into_owned())
 }
 
 /// The number of `some avg10=0.00 avg60=0.00 avg300=0.00 total=154846035`.
@@ -178,6 +189,11 @@ mod tests {
     const SPAN: Nanos = Nanos::from_millis(100);
     const THREADS: [LiveThread; 1] = [LiveThread { pid: 7, tid: 8, start_ticks: 1 }];
 
+    /// An epoch in which the cgroup's CPU time is not known.
+    const fn epoch(threads: &[LiveThread]) -> AppEpoch<'_> {
+        AppEpoch { threads, span: SPAN, listed: Nanos::ZERO, group: None, usage_us: None }
+    }
+
     fn set(tree: &Tree, group: &str, total_us: u64) {
         tree.write("sys/fs/cgroup/cgroup.controllers", "cpu memory\n");
         tree.write("proc/7/cgroup", &format!("12:cpuset:/x\n0::/{group}\n"));
@@ -193,13 +209,33 @@ mod tests {
         let tree = Tree::new();
         set(&tree, "web.slice/a.service", 1_000_000);
         let mut gauge = MemoryPressure::new(&tree.roots());
-        assert!(gauge.read(&THREADS, SPAN).unwrap_err().reason.contains("first reading"));
+        assert!(gauge.read(epoch(&THREADS)).unwrap_err().reason.contains("first reading"));
         set(&tree, "web.slice/a.service", 1_025_000);
-        assert_eq!(gauge.read(&THREADS, SPAN), Ok(0.25));
-        assert_eq!(gauge.read(&THREADS, SPAN), Ok(0.0));
+        assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.25));
+        assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.0));
         set(&tree, "other", 5_000_000);
-        let moved = gauge.read(&THREADS, SPAN).unwrap_err();
+        assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.0), "of the cgroup in which it was found");
+        gauge.found.as_mut().unwrap().until = Nanos::ZERO;
+        let moved = gauge.read(epoch(&THREADS)).unwrap_err();
         assert!(moved.reason.contains("first reading"), "another cgroup has another total");
+    }
+
+    #[test]
+    fn nothing_is_read_while_no_task_has_run_and_none_was_waiting() {
+        let tree = Tree::new();
+        let mut gauge = MemoryPressure::new(&tree.roots());
+        let mut read = |usage_us, total_us| {
+            set(&tree, "web", total_us);
+            gauge.mount = Ok(tree.path("sys/fs/cgroup"));
+            gauge.read(AppEpoch { usage_us, ..epoch(&THREADS) })
+        };
+        assert!(read(Some(5), 1_000).is_err(), "the first reading");
+        assert_eq!(read(Some(5), 2_000), Ok(0.01), "a task waits without running");
+        assert_eq!(read(Some(5), 3_000), Ok(0.01));
+        assert_eq!(read(Some(5), 3_000), Ok(0.0));
+        assert_eq!(read(Some(5), 9_000), Ok(0.0), "not read, since none can have begun to wait");
+        assert_eq!(read(Some(6), 13_000), Ok(0.1), "one has run");
+        assert_eq!(read(None, 14_000), Ok(0.01), "the time is not known");
     }
 
     #[test]
@@ -210,17 +246,17 @@ mod tests {
         tree.write("proc/9/cgroup", "0::/web\n");
         let mut gauge = MemoryPressure::new(&tree.roots());
         let reason = |gauge: &mut MemoryPressure, threads: &[LiveThread]| {
-            gauge.read(threads, SPAN).unwrap_err().reason
+            gauge.read(epoch(threads)).unwrap_err().reason
         };
         assert!(reason(&mut gauge, &THREADS).contains("top cgroup"));
         tree.write("proc/7/cgroup", "0::/web\n");
-        let until = |gauge: &mut MemoryPressure, time| gauge.without.as_mut().unwrap().2 = time;
+        let until = |gauge: &mut MemoryPressure, time| gauge.found.as_mut().unwrap().until = time;
         until(&mut gauge, Nanos::MAX);
         assert!(reason(&mut gauge, &THREADS).contains("top cgroup"));
         let other = [LiveThread { pid: 9, tid: 9, start_ticks: 1 }];
         assert!(reason(&mut gauge, &other).contains("first reading"));
         until(&mut gauge, Nanos::ZERO);
-        assert_eq!(gauge.read(&THREADS, SPAN), Ok(0.0), "it is in the same cgroup as the other");
+        assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.0), "it is in the same cgroup as the other");
     }
 
     #[test]
@@ -252,7 +288,7 @@ mod tests {
     #[test]
     fn what_is_missing_has_a_reason() {
         let tree = Tree::new();
-        let read = |threads| MemoryPressure::new(&tree.roots()).read(threads, SPAN).unwrap_err();
+        let read = |threads| MemoryPressure::new(&tree.roots()).read(epoch(threads)).unwrap_err();
         assert!(read(&[]).reason.contains("no thread"));
         assert!(read(&THREADS).reason.contains("proc/7/cgroup"));
         tree.write("proc/7/cgroup", "12:cpuset:/x\n");

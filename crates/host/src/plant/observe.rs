@@ -21,6 +21,7 @@ use lull_control::{
 use lull_measure::catalogue::MEMORY_PRESSURE;
 use lull_measure::{Gauge, Missing, Nanos};
 use rustix::time::ClockId;
+use std::os::fd::OwnedFd;
 
 /// Longest nap between two looks at the push socket: its buffers hold some
 /// seconds of windows, and each nap costs a wake-up of a core that may sleep.
@@ -31,8 +32,9 @@ const DRAIN_MIN: Nanos = Nanos::from_millis(350);
 /// Shortest time between two looks for new processes, which cost most of an epoch where all
 /// have to be listed; new threads of known processes are found in every epoch.
 const LISTING_MIN: Nanos = Nanos::from_millis(250);
-/// Shortest time between two interruptions by news.
-const NEWS_MIN: Nanos = Nanos::from_millis(50);
+/// Shortest time between two interruptions by news. The first one is taken in immediately; where
+/// workloads come and go all the time, each interruption costs as much as several of them.
+const NEWS_MIN: Nanos = Nanos::from_millis(200);
 /// An epoch is never shorter than this share of the requested length, even if it
 /// started late.
 const SHORTEST_EPOCH: f64 = 0.995;
@@ -83,7 +85,7 @@ impl HostPlant {
             let left = self.pace.deadline.saturating_sub(time);
             let nap = if self.is_waiting() { LOOK } else { NAP_MAX };
             let (registrations, pause) = self.registrations(time);
-            let mut awaited = self.leaders();
+            let mut awaited: Vec<&OwnedFd> = self.leaders.iter().collect();
             awaited.extend(registrations);
             let (reports, until_look) = self.match_reports(time);
             awaited.extend(reports);
@@ -126,7 +128,7 @@ impl HostPlant {
     fn look_if_due(&mut self, wait: &mut EpochWait, time: Nanos) {
         let is_due = time >= wait.looked.saturating_add(LOOK);
         let has_news = || self.has_registration_news() || self.may_find_matches(time);
-        if !is_due && !has_news() && !apps::any_ended(&self.leaders()) {
+        if !is_due && !has_news() && !self.has_ended_leader() {
             return;
         }
         wait.looked = time;
@@ -187,8 +189,8 @@ impl HostPlant {
     /// Follows which apps are present; returns those that were restarted.
     fn note_roster(&mut self, seen: &[AppSeen]) -> Vec<AppId> {
         let (mut restarted, mut departed) = (Vec::new(), Vec::new());
+        self.note_presences();
         for (index, seen) in seen.iter().enumerate() {
-            self.note_presence(index);
             let app = &mut self.apps[index];
             let was_observed = app.presence.was_observed();
             if app.note_restart() {

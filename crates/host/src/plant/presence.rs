@@ -2,17 +2,18 @@
 //!
 //! An absent app is looked for every [`LOOK`]; where a cgroup has no process that is one read
 //! of a file. Of a present app the oldest process is watched by a pidfd, so that its end is
-//! seen immediately; what a template finds is looked for as `matches.rs` says. New processes get
-//! what the app is set to within the epoch. An app that arrives ends the epoch early, so that the
-//! policy decides immediately; the epoch after that has its full length, so that many arrivals do
-//! not turn epochs into short ones. News of a discovery only interrupt the wait for the end of an
-//! epoch.
+//! seen immediately; what a template finds is looked for as `matches.rs` says. All these
+//! descriptors are in one of epoll, for there may be hundreds. New processes get what the app is
+//! set to within the epoch. An app that arrives ends the epoch early, so that the policy decides
+//! immediately; the epoch after that has its full length, so that many arrivals do not turn epochs
+//! into short ones. News of a discovery only interrupt the wait for the end of an epoch.
 
 use super::app::RunningApp;
 use super::{HostPlant, now};
 use crate::apps::{self, ProcessId};
 use lull_control::AppId;
 use lull_measure::Nanos;
+use rustix::event::epoll;
 use rustix::time::ClockId;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -37,16 +38,15 @@ impl HostPlant {
         self.apps.iter().any(|app| !app.presence.is_present && app.handle.is_looked_for())
     }
 
-    /// The processes whose end is awaited.
-    pub(super) fn leaders(&self) -> Vec<&OwnedFd> {
-        let awaited = self.apps.iter().filter(|app| self.is_awaited(app));
-        awaited.filter_map(|app| Some(&app.presence.leader.as_ref()?.1)).collect()
+    /// Whether an oldest process has ended whose end is awaited.
+    pub(super) fn has_ended_leader(&self) -> bool {
+        self.leaders.as_ref().is_some_and(apps::has_ended)
     }
 
     /// Looks for absent apps, and at apps whose oldest process has ended; returns which of the
     /// absent ones has arrived, rather one that is found by itself.
     pub(super) fn look(&mut self, time: Nanos) -> Option<Arrival> {
-        let any_ended = apps::any_ended(&self.leaders());
+        let any_ended = self.has_ended_leader();
         let roots = &self.roots;
         let is_due = |app: &mut RunningApp| match app.presence.is_present {
             _ if app.handle.has_registration_news() => true,
@@ -80,7 +80,7 @@ impl HostPlant {
             self.settle_owners();
         }
         for index in &due {
-            self.note_presence(*index);
+            self.note_presence(*index, any_ended);
             self.bring_under(*index);
         }
         let arrived = due.iter().zip(before).filter_map(|(at, was)| {
@@ -91,12 +91,23 @@ impl HostPlant {
         arrived.max()
     }
 
-    /// Brings what is known of an app's presence up to its processes.
-    pub(super) fn note_presence(&mut self, index: usize) {
+    /// Brings what is known of all apps' presence up to their processes.
+    pub(super) fn note_presences(&mut self) {
+        let any_ended = self.has_ended_leader();
+        (0..self.apps.len()).for_each(|index| self.note_presence(index, any_ended));
+    }
+
+    /// Brings what is known of an app's presence up to its processes; `any_ended` says whether one
+    /// of the oldest processes whose end is awaited has ended.
+    fn note_presence(&mut self, index: usize, any_ended: bool) {
+        let is_awaited = self.is_awaited(&self.apps[index]);
         let app = &mut self.apps[index];
         let leads = |(leader, _): &(ProcessId, OwnedFd)| app.handle.has(*leader);
+        let may_have_ended = any_ended || !app.presence.is_watched;
         // While the oldest process runs, nothing has to be read.
-        if app.presence.leader.as_ref().is_some_and(leads) && !app.has_lost_leader() {
+        if app.presence.leader.as_ref().is_some_and(leads)
+            && !(may_have_ended && app.has_lost_leader())
+        {
             app.presence.is_present = true;
             return;
         }
@@ -107,6 +118,9 @@ impl HostPlant {
             let running = app.handle.processes().filter(|one| one.facts(&self.roots).is_some());
             let oldest = running.min_by_key(|process| (process.start_ticks, process.pid));
             let opened = oldest.and_then(|one| Some((one, apps::handle(&self.roots, one).ok()?)));
+            app.presence.is_watched = opened
+                .as_ref()
+                .is_some_and(|(_, leader)| is_awaited && watch_end(self.leaders.as_ref(), leader));
             app.presence.leader = opened;
         } else if was_present {
             self.note_absence(AppId(index as u16));
@@ -157,4 +171,14 @@ impl HostPlant {
             self.originals.retain(|knob, _| !thread_knob(knob));
         }
     }
+}
+
+/// Watches the end of a process until its descriptor is closed; returns `false` if the kernel
+/// cannot watch one more, so that the end is seen when the epoch ends.
+fn watch_end(leaders: Option<&OwnedFd>, leader: &OwnedFd) -> bool {
+    let watch = |leaders: &OwnedFd| {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(leaders, leader, data, epoll::EventFlags::IN).is_ok()
+    };
+    leaders.is_some_and(watch)
 }

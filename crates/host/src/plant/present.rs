@@ -11,6 +11,8 @@ pub(super) struct Presence {
     pub(super) is_present: bool,
     /// The oldest process, which becomes readable when it ends.
     pub(super) leader: Option<(ProcessId, OwnedFd)>,
+    /// Whether its end makes the descriptor of all leaders readable.
+    pub(super) is_watched: bool,
     /// The processes that ran at the last observation.
     observed: BTreeSet<ProcessId>,
 }
