@@ -64,46 +64,61 @@ fn hex(container: &ContainerId) -> String {
     })
 }
 
-/// Returns the one of these paths that is a cgroup.
-pub(crate) fn find(roots: &Roots, candidates: &[PathBuf]) -> Option<PathBuf> {
-    let exists = |path: &&PathBuf| mount(roots).join(path).join("cgroup.procs").exists();
-    candidates.iter().find(exists).cloned()
+/// The hierarchy of version 2. What it says of all cgroups is read once for many pods.
+#[derive(Debug)]
+pub(crate) struct Hierarchy {
+    /// Where it is mounted: alone, or beside version 1.
+    mount: PathBuf,
+    /// The cores that cgroups may use; `None` without the controller.
+    cores: Option<usize>,
+    /// The list of cores of the machine.
+    online: PathBuf,
 }
 
-/// Why the processes of a cgroup are another program's to place, if they are: it or a cgroup
-/// directly below it may use fewer cores than the node has.
-pub(crate) fn confined(roots: &Roots, cgroup: &Path) -> Option<String> {
-    let top = mount(roots);
-    let all = count(&top)?;
-    let place = top.join(cgroup);
-    let below = std::fs::read_dir(&place).ok()?.flatten();
-    let directories = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let places = std::iter::once(place.clone()).chain(directories.map(|entry| entry.path()));
-    let fewest = places.filter_map(|place| count(&place)).min()?;
-    (fewest < all).then(|| {
-        format!(
-            "its cpuset has {fewest} of the node's {all} cores: another program, such as the \
-             kubelet's CPU manager, has placed it"
-        )
-    })
-}
+impl Hierarchy {
+    /// Reads it.
+    pub(crate) fn read(roots: &Roots) -> Self {
+        let alone = roots.sys.join("fs/cgroup");
+        let is_alone = alone.join("cgroup.procs").exists();
+        let mount = if is_alone { alone } else { alone.join("unified") };
+        let online = roots.sys.join("devices/system/cpu/online");
+        Self { cores: count(&mount), mount, online }
+    }
 
-/// Why a pod is another program's to place, if it is: its runtime has set these cores for one of
-/// its containers, and the node has more.
-pub(crate) fn placed(roots: &Roots, cpus: &str) -> Option<String> {
-    let online = || std::fs::read_to_string(roots.sys.join("devices/system/cpu/online")).ok();
-    let all = count(&mount(roots)).or_else(|| cores(&online()?))?;
-    let few = cores(cpus).filter(|few| (1..all).contains(few))?;
-    Some(format!(
-        "its container runtime has set the cores {cpus}, {few} of the node's {all}: another \
-         program, such as the kubelet's CPU manager, has placed it"
-    ))
-}
+    /// Returns the one of these paths that is a cgroup.
+    pub(crate) fn find(&self, candidates: &[PathBuf]) -> Option<PathBuf> {
+        let exists = |path: &&PathBuf| self.mount.join(path).join("cgroup.procs").exists();
+        candidates.iter().find(exists).cloned()
+    }
 
-/// Where the hierarchy of version 2 is mounted: alone, or beside version 1.
-fn mount(roots: &Roots) -> PathBuf {
-    let alone = roots.sys.join("fs/cgroup");
-    if alone.join("cgroup.procs").exists() { alone } else { alone.join("unified") }
+    /// Why the processes of a cgroup are another program's to place, if they are: it or a cgroup
+    /// directly below it may use fewer cores than the node has.
+    pub(crate) fn confined(&self, cgroup: &Path) -> Option<String> {
+        let all = self.cores?;
+        let place = self.mount.join(cgroup);
+        let below = std::fs::read_dir(&place).ok()?.flatten();
+        let directories = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let places = std::iter::once(place.clone()).chain(directories.map(|entry| entry.path()));
+        let fewest = places.filter_map(|place| count(&place)).min()?;
+        (fewest < all).then(|| {
+            format!(
+                "its cpuset has {fewest} of the node's {all} cores: another program, such as the \
+                 kubelet's CPU manager, has placed it"
+            )
+        })
+    }
+
+    /// Why a pod is another program's to place, if it is: its runtime has set these cores for one
+    /// of its containers, and the node has more.
+    pub(crate) fn placed(&self, cpus: &str) -> Option<String> {
+        let few = cores(cpus).filter(|few| *few > 0)?;
+        let online = || std::fs::read_to_string(&self.online).ok();
+        let all = self.cores.or_else(|| cores(&online()?)).filter(|all| few < *all)?;
+        Some(format!(
+            "its container runtime has set the cores {cpus}, {few} of the node's {all}: another \
+             program, such as the kubelet's CPU manager, has placed it"
+        ))
+    }
 }
 
 /// The number of cores that a cgroup may use; `None` without a cpuset.
@@ -191,19 +206,25 @@ mod tests {
         write("", "0-7\n");
         write("kubepods/pod1", "0-7\n");
         write("kubepods/pod1/a", "0-7\n");
+        let hierarchy = Hierarchy::read(&roots);
         let pod = [PathBuf::from("kubepods.slice/pod1"), PathBuf::from("kubepods/pod1")];
-        let found = find(&roots, &pod).unwrap();
+        let found = hierarchy.find(&pod).unwrap();
         assert_eq!(found, pod[1]);
-        assert_eq!(confined(&roots, &found), None);
+        assert_eq!(hierarchy.confined(&found), None);
         write("kubepods/pod1/b", "2,4-5\n");
-        let why = confined(&roots, &found).unwrap();
+        let why = hierarchy.confined(&found).unwrap();
         assert!(why.contains("3 of the node's 8 cores"), "{why}");
-        assert_eq!(placed(&roots, ""), None, "the runtime has set none");
-        assert_eq!(placed(&roots, "0-7"), None, "all");
-        let why = placed(&roots, "2,4-5").unwrap();
+        assert_eq!(hierarchy.placed(""), None, "the runtime has set none");
+        assert_eq!(hierarchy.placed("0-7"), None, "all");
+        let why = hierarchy.placed("2,4-5").unwrap();
         assert!(why.contains("the cores 2,4-5, 3 of the node's 8"), "{why}");
-        // Without the controller there is nothing to read.
+        // Without the controller the list of the machine's cores counts.
         let bare = tempfile::tempdir().unwrap();
-        assert_eq!(confined(&Roots::under(bare.path()), Path::new("a")), None);
+        let roots = Roots::under(bare.path());
+        assert_eq!(Hierarchy::read(&roots).confined(Path::new("a")), None);
+        assert_eq!(Hierarchy::read(&roots).placed("2"), None);
+        std::fs::create_dir_all(roots.sys.join("devices/system/cpu")).unwrap();
+        std::fs::write(roots.sys.join("devices/system/cpu/online"), "0-1\n").unwrap();
+        assert!(Hierarchy::read(&roots).placed("1").is_some());
     }
 }

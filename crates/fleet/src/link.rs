@@ -6,7 +6,7 @@
 //! on once its cgroup exists, and only while no other program has placed it on fewer cores than
 //! the node has.
 
-use crate::cgroup;
+use crate::cgroup::{self, Hierarchy};
 use crate::child::WatcherChild;
 use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, ToWatcher, shorten};
 use lull_agent::discovery::{Discovery, Finding, Report, Workload};
@@ -58,6 +58,8 @@ pub(crate) struct Link {
     child: Option<WatcherChild>,
     /// Watchers whose channel has ended, and which may still run.
     ending: Vec<EndingChild>,
+    /// The hierarchy of cgroups, once a pod was looked at in the present poll.
+    hierarchy: Option<Hierarchy>,
     /// Readable when the channel of the watcher is.
     wakes: OwnedFd,
     due: Option<Instant>,
@@ -112,6 +114,7 @@ impl Link {
             setup,
             child: None,
             ending: Vec::new(),
+            hierarchy: None,
             wakes: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             due: None,
             wait: Duration::ZERO,
@@ -289,7 +292,8 @@ impl Link {
     fn settle(&mut self, uid: &str, now: Instant) {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         pod.checked = now;
-        let standing = pod.standing_now(&self.setup);
+        let hierarchy = self.hierarchy.get_or_insert_with(|| Hierarchy::read(&self.setup.roots));
+        let standing = pod.standing_now(&self.setup, hierarchy);
         // A cgroup that has gone took its processes with it; the API server says when the pod has.
         let has_gone = standing == Standing::Waits;
         if has_gone || standing == pod.standing {
@@ -324,8 +328,14 @@ impl Link {
 }
 
 impl KnownPod {
-    fn standing_now(&self, setup: &Setup) -> Standing {
-        let Setup { templates, roots, cgroup_root, .. } = setup;
+    /// Whether it was handed on with this cgroup, a path below the mount.
+    fn is_at(&self, cgroup: &Path) -> bool {
+        let Standing::Present(workload) = &self.standing else { return false };
+        workload.cgroup.strip_prefix("/").is_ok_and(|known| known == cgroup)
+    }
+
+    fn standing_now(&self, setup: &Setup, hierarchy: &Hierarchy) -> Standing {
+        let Setup { templates, cgroup_root, .. } = setup;
         if self.order.may_be_exclusive {
             return Standing::LeftAlone(
                 "it is Guaranteed with a whole number of CPUs, so that the kubelet's CPU manager \
@@ -334,12 +344,14 @@ impl KnownPod {
                     .to_owned(),
             );
         }
-        if let Some(why) = cgroup::placed(roots, &self.order.cpus) {
+        if let Some(why) = hierarchy.placed(&self.order.cpus) {
             return Standing::LeftAlone(why);
         }
-        let candidates = cgroup::candidates(&self.order, cgroup_root);
-        let Some(cgroup) = cgroup::find(roots, &candidates) else { return Standing::Waits };
-        if let Some(why) = cgroup::confined(roots, &cgroup) {
+        let mut candidates = cgroup::candidates(&self.order, cgroup_root);
+        // Most often it is where it was.
+        candidates.sort_by_key(|path| !self.is_at(path));
+        let Some(cgroup) = hierarchy.find(&candidates) else { return Standing::Waits };
+        if let Some(why) = hierarchy.confined(&cgroup) {
             return Standing::LeftAlone(why);
         }
         Standing::Present(Workload {
@@ -357,6 +369,7 @@ impl KnownPod {
 impl Discovery for Link {
     fn poll(&mut self) -> Vec<Finding> {
         let now = Instant::now();
+        self.hierarchy = None;
         self.ending.retain_mut(|process| process.end_status(now).is_none());
         self.rejoin_runtime(now);
         self.revive(now);

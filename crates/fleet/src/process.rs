@@ -12,18 +12,18 @@ use crate::events::EventLimits;
 use crate::message::{Begin, FROM_MAX, FromWatcher, TO_MAX, ToWatcher, shorten};
 use crate::nri::{self, ContainerChange, PluginError, Reports};
 use crate::objective::LatencyObjective;
-use crate::pods::PodFacts;
+use crate::pods::{PodFacts, WatchedPod};
 use crate::table::{Outcome, PodEvent, Table};
 use anyhow::Context;
 use api::{Change, Changes};
 use backoff::Throttle;
 use futures_util::StreamExt;
 use health::Health;
-use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::{self, Event};
 use lull_agent::VERSION;
 use lull_agent::frontend::frames::{Frames, encode};
 use lull_host::sandbox::{self, Gap, Layer};
+use lull_host::sys::memory::{self, ProgramPages};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, stdin};
@@ -71,6 +71,8 @@ pub fn run() -> anyhow::Result<()> {
     let rights = config.as_ref().map(api::rights_of).unwrap_or_default();
     // The socket of the container runtime is root's.
     let container_runtime = begin.nri.as_deref().map(connect);
+    // They cannot be found any more once it is confined.
+    let pages = ProgramPages::find();
     let gaps = confine(&begin, &rights);
     let table = Table::new(&begin).map_err(anyhow::Error::msg)?;
     let out = Out { channel: &channel };
@@ -85,6 +87,7 @@ pub fn run() -> anyhow::Result<()> {
             }
         };
         let mut watcher = Watcher::new(begin.node, config, table, out)?;
+        watcher.start_pages = Some(pages);
         watcher.follow_runtime(container_runtime);
         watcher.await_listing().await?;
         watcher.serve(frames).await
@@ -174,6 +177,8 @@ struct Watcher<'a> {
     /// Resources of a listing that has begun.
     listed: Option<BTreeSet<(String, String)>>,
     has_no_rules: bool,
+    /// Pages of the program, until those that only the start has used are given back.
+    start_pages: Option<ProgramPages>,
     out: Out<'a>,
 }
 
@@ -205,6 +210,7 @@ impl<'a> Watcher<'a> {
             renewed: Instant::now(),
             listed: None,
             has_no_rules: false,
+            start_pages: None,
             out,
         })
     }
@@ -413,10 +419,13 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    fn take_pod(&mut self, event: Event<Pod>) {
+    fn take_pod(&mut self, event: Event<WatchedPod>) {
         match event {
             Event::Init => self.table.begin_list(),
-            Event::InitDone => self.table.end_list(),
+            Event::InitDone => {
+                self.table.end_list();
+                self.release_start();
+            }
             Event::InitApply(pod) | Event::Apply(pod) => {
                 if let Some(facts) = PodFacts::read(pod) {
                     self.table.apply(facts);
@@ -427,6 +436,15 @@ impl<'a> Watcher<'a> {
                     self.table.delete(uid);
                 }
             }
+        }
+    }
+
+    /// Gives back, once, what only the start and the first listing have needed: code that makes
+    /// connections secure and reads configurations, and the memory of long answers.
+    fn release_start(&mut self) {
+        if let Some(pages) = self.start_pages.take() {
+            memory::return_freed();
+            pages.release();
         }
     }
 

@@ -122,7 +122,10 @@ impl Table {
             }
             return;
         }
-        self.remove_objects(|known| known.object_uid == pod.object_uid && known.uid != uid);
+        // Most often the object is the one that has the UID already, and no other.
+        if self.pods.get(&uid).is_none_or(|known| known.object_uid != pod.object_uid) {
+            self.remove_objects(|known| known.object_uid == pod.object_uid && known.uid != uid);
+        }
         if let Some(listed) = &mut self.listed {
             listed.insert(uid.clone());
         }

@@ -4,6 +4,7 @@ use super::backoff::{PatientBackoff, Throttle};
 use crate::events::described;
 use crate::message::Begin;
 use crate::objective::LatencyObjective;
+use crate::pods::WatchedPod;
 use crate::table::PodEvent;
 use anyhow::Context;
 use base64::Engine;
@@ -11,7 +12,6 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, select};
 use http::Response;
-use k8s_openapi::api::core::v1::Pod;
 use kube::client::{ClientBuilder, DynBody};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::{Recorder, Reporter};
@@ -43,7 +43,7 @@ const CONTROLLER: &str = "lull.dev/agent";
 /// A change of what is watched.
 #[derive(Debug)]
 pub(super) enum Change {
-    Pod(Box<watcher::Result<watcher::Event<Pod>>>),
+    Pod(Box<watcher::Result<watcher::Event<WatchedPod>>>),
     Rule(Box<watcher::Result<watcher::Event<LatencyObjective>>>),
 }
 
@@ -121,7 +121,7 @@ pub(super) fn watch(client: &Client, node: &str, throttle: &Throttle) -> Changes
     let patience = || PatientBackoff::new(throttle.clone());
     let of_node = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     let of_node = of_node.page_size(PAGE);
-    let pods = watcher(Api::<Pod>::all(client.clone()), of_node).backoff(patience());
+    let pods = watcher(Api::<WatchedPod>::all(client.clone()), of_node).backoff(patience());
     let rules = Api::<LatencyObjective>::all(client.clone());
     let rules = watcher(rules, watcher::Config::default()).backoff(patience());
     let pods = pods.map(|change| Change::Pod(Box::new(change)));
