@@ -73,9 +73,8 @@ pub struct Recorder {
     is_empty: bool,
 }
 
-/// The last text written by label and name of the metric, so that only changes are stored. It is
-/// searched without copies: hundreds of apps have thousands of samples an epoch.
-type Noted = BTreeMap<String, BTreeMap<&'static str, String>>;
+/// The last text written by label, with the name of its metric, so that only changes are stored.
+type Noted = BTreeMap<String, Vec<(&'static str, String)>>;
 
 /// A text about a metric and a label.
 type Note<'a> = (&'static Metric, &'a str, Cow<'a, str>);
@@ -346,22 +345,30 @@ fn note<'a>(
     all: impl IntoIterator<Item = Note<'a>>,
     known: &mut Noted,
 ) -> rusqlite::Result<()> {
-    // Notes of one label stand side by side, so that each label is searched once.
+    // Notes of one label stand side by side, so that each label is searched once. Its metrics come
+    // in the same order in every epoch: hundreds of apps have thousands of samples.
     let mut all = all.into_iter().peekable();
     while let Some((_, label, _)) = all.peek() {
         let label = *label;
-        let mut of_label = known.remove(label).unwrap_or_default();
+        let of_label = match known.get_mut(label) {
+            Some(of_label) => of_label,
+            None => known.entry(label.to_owned()).or_default(),
+        };
+        let mut next = 0;
         while let Some((metric, _, text)) = all.next_if(|(_, other, _)| *other == label) {
-            if of_label.get(metric.name).map_or("", String::as_str) == text {
+            let is_metric = |at: &usize| of_label[*at].0 == metric.name;
+            let place = (next..of_label.len()).chain(0..next).find(is_metric);
+            next = place.map_or(next, |place| place + 1);
+            if place.map_or("", |place| of_label[place].1.as_str()) == text {
                 continue;
             }
             database
                 .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3, ?4)"))?
                 .execute(params![number, metric.json_key(), label, &*text])?;
-            of_label.insert(metric.name, text.into_owned());
-        }
-        if !of_label.is_empty() {
-            known.insert(label.to_owned(), of_label);
+            match place {
+                Some(place) => of_label[place].1 = text.into_owned(),
+                None => of_label.push((metric.name, text.into_owned())),
+            }
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ const LINES: usize = 300;
 pub(super) struct History {
     times_s: VecDeque<f64>,
     /// By series and label; NaN where there was no value.
-    columns: BTreeMap<(String, String), VecDeque<f32>>,
+    columns: BTreeMap<&'static str, BTreeMap<String, VecDeque<f32>>>,
     journal: VecDeque<Line>,
 }
 
@@ -49,22 +49,31 @@ impl History {
         let before = self.times_s.len();
         self.times_s.push_back(moment.head.time_s);
         for (series, label, value) in moment.numbers() {
-            let column = self.columns.entry((series, label.to_owned())).or_default();
+            let of_series = self.columns.entry(series).or_default();
+            // A label is copied only when its column is new: there are thousands an epoch.
+            let column = match of_series.get_mut(label) {
+                Some(column) => column,
+                None => of_series.entry(label.to_owned()).or_default(),
+            };
             column.resize(before, f32::NAN);
             column.push_back(value as f32);
         }
-        for column in self.columns.values_mut() {
+        for column in self.columns.values_mut().flat_map(BTreeMap::values_mut) {
             column.resize(before + 1, f32::NAN);
         }
-        let most = (VALUES_MAX / self.columns.len().max(1)).clamp(EPOCHS_MIN, EPOCHS);
+        let count: usize = self.columns.values().map(BTreeMap::len).sum();
+        let most = (VALUES_MAX / count.max(1)).clamp(EPOCHS_MIN, EPOCHS);
         let old = self.times_s.len().saturating_sub(most);
         self.times_s.drain(..old);
-        self.columns.retain(|_, column| {
-            column.drain(..old);
-            // Columns grow to twice their length, and were longer while there were fewer.
-            column.shrink_to(most + 1);
-            // A departed app has its last value somewhere before: the newest are looked at first.
-            column.iter().rev().any(|value| !value.is_nan())
+        self.columns.retain(|_, of_series| {
+            of_series.retain(|_, column| {
+                column.drain(..old);
+                // Columns grow to twice their length, and were longer while there were fewer.
+                column.shrink_to(most + 1);
+                // A departed app has its last value somewhere before: the newest come first.
+                column.iter().rev().any(|value| !value.is_nan())
+            });
+            !of_series.is_empty()
         });
         self.journal.extend(moment.head.journal.iter().cloned());
         let old = self.journal.len().saturating_sub(LINES);
@@ -75,13 +84,15 @@ impl History {
     pub(super) fn send<'a>(&'a self, run: &'a str, wanted: &Wanted<'_>) -> Sent<'a> {
         let skip = self.times_s.len().saturating_sub(wanted.epochs);
         let mut values: BTreeMap<&str, BTreeMap<&str, Vec<Option<f32>>>> = BTreeMap::new();
-        for ((series, label), column) in &self.columns {
-            if !wanted.series.is_empty() && !wanted.series.contains(&series.as_str()) {
+        let there = |value: &f32| Some(*value).filter(|value| !value.is_nan());
+        for (series, labels) in &self.columns {
+            if !wanted.series.is_empty() && !wanted.series.contains(series) {
                 continue;
             }
-            let there = |value: &f32| Some(*value).filter(|value| !value.is_nan());
-            let column = column.iter().skip(skip).map(there).collect();
-            values.entry(series).or_default().insert(label, column);
+            let columns = labels.iter().map(|(label, column)| {
+                (label.as_str(), column.iter().skip(skip).map(there).collect())
+            });
+            values.insert(series, columns.collect());
         }
         Sent {
             run,
@@ -94,7 +105,7 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use super::super::moment::LineKind;
+    use super::super::moment::{CORES, LineKind};
     use super::*;
     use lull_measure::Missing;
     use lull_measure::catalogue::{CORE_FREQUENCY, POWER, Sample};
@@ -156,12 +167,12 @@ mod tests {
             history.add(&moment);
         }
         assert_eq!((history.times_s.len(), history.times_s[0]), (100, 3.0));
-        assert!(history.columns.values().all(|column| column.len() == 100));
+        assert!(history.columns[CORES].values().all(|column| column.len() == 100));
         moment.cores.extend((1..=columns).map(|column| (format!("other {column}"), 2.0)));
         history.add(&moment);
         assert_eq!(history.times_s.len(), EPOCHS_MIN);
-        assert_eq!(history.columns.len(), 2 * columns);
-        let most = history.columns.values().map(VecDeque::capacity).max().unwrap();
+        assert_eq!(history.columns[CORES].len(), 2 * columns);
+        let most = history.columns[CORES].values().map(VecDeque::capacity).max().unwrap();
         assert!(most < 2 * EPOCHS_MIN, "room for {most} values is kept for {EPOCHS_MIN}");
     }
 
@@ -175,7 +186,7 @@ mod tests {
             later.cores.clear();
             history.add(&later);
         }
-        let left: Vec<&String> = history.columns.keys().map(|(series, _)| series).collect();
+        let left: Vec<&str> = history.columns.keys().copied().collect();
         assert_eq!(left, ["core_frequency_hertz"]);
     }
 

@@ -6,9 +6,10 @@ use crate::status;
 use lull_control::journal::{Effect, Entry, Event};
 use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting, Totals};
 use lull_measure::Missing;
-use lull_measure::catalogue::{Sample, gauges};
+use lull_measure::catalogue::{Metric, Sample, gauges};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 /// Names of the series that are not metrics: cores and cache ways by region.
 pub(super) const CORES: &str = "region_cores";
@@ -186,14 +187,14 @@ impl Moment {
     }
 
     /// Returns every number: series, label, value.
-    pub(super) fn numbers(&self) -> impl Iterator<Item = (String, &str, f64)> {
+    pub(super) fn numbers(&self) -> impl Iterator<Item = (&'static str, &str, f64)> {
         let metrics = self.samples.iter().filter_map(|sample| {
             let value = sample.value.as_ref().ok().copied().filter(|value| value.is_finite())?;
-            Some((sample.metric.json_key(), sample.label.as_str(), value))
+            Some((key_of(sample.metric), sample.label.as_str(), value))
         });
         let of = |series: &'static str, regions| {
             let regions: &Regions = regions;
-            regions.iter().map(move |(label, value)| (series.to_owned(), label.as_str(), *value))
+            regions.iter().map(move |(label, value)| (series, label.as_str(), *value))
         };
         metrics.chain(of(CORES, &self.cores)).chain(of(WAYS, &self.ways))
     }
@@ -204,9 +205,9 @@ impl Moment {
         struct Sent<'a> {
             #[serde(flatten)]
             head: &'a Head,
-            values: BTreeMap<String, BTreeMap<&'a str, f32>>,
+            values: BTreeMap<&'a str, BTreeMap<&'a str, f32>>,
         }
-        let mut values: BTreeMap<String, BTreeMap<&str, f32>> = BTreeMap::new();
+        let mut values: BTreeMap<&str, BTreeMap<&str, f32>> = BTreeMap::new();
         for (series, label, value) in self.numbers() {
             values.entry(series).or_default().insert(label, value as f32);
         }
@@ -222,6 +223,13 @@ impl Moment {
         all.filter_map(|sample| of(sample).map(|(key, why)| (key, sample.label.as_str(), why)))
             .collect()
     }
+}
+
+/// The name of a metric's series, made once and not for each of thousands of samples an epoch.
+fn key_of(metric: &Metric) -> &'static str {
+    static KEYS: LazyLock<BTreeMap<&str, String>> =
+        LazyLock::new(|| gauges().map(|metric| (metric.name, metric.json_key())).collect());
+    KEYS.get(metric.name).map_or(metric.name, String::as_str)
 }
 
 /// Samples between two processes of one version: a metric is its place among the gauges.

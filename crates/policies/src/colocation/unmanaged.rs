@@ -9,7 +9,7 @@ use crate::config::{accept_any, config, read};
 use crate::entry::{
     ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
 };
-use lull_control::{Observation, Plan, Policy, Rng, RosterChange};
+use lull_control::{AppSpec, Observation, Plan, Policy, Rng, RosterChange};
 
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
@@ -42,6 +42,11 @@ config! {
 struct Unmanaged;
 
 impl Policy for Unmanaged {
+    /// It reads no objective.
+    fn retarget(&mut self, _: &[AppSpec]) -> bool {
+        true
+    }
+
     /// What it wants of an app does not depend on the others.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true
@@ -55,8 +60,8 @@ impl Policy for Unmanaged {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lull_control::Plant;
     use lull_control::conformance::MemoryPlant;
-    use lull_control::{AppSpec, Plant};
     use lull_measure::Nanos;
     use rand::SeedableRng;
 
@@ -74,5 +79,6 @@ mod tests {
             ENTRY.build(&toml::Table::new(), plant.machine(), plant.apps()).expect("no needs");
         let seen = plant.observe(Nanos::from_secs(1)).unwrap();
         assert!(policy.decide(&seen, &mut Rng::seed_from_u64(1)).is_empty());
+        assert!(policy.retarget(plant.apps()), "it goes on under any objectives");
     }
 }
