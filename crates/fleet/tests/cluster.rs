@@ -13,11 +13,12 @@ mod cluster {
     pub(crate) mod server;
 }
 
-use cluster::agent::RunningAgent;
+use cluster::agent::{RunningAgent, Usage};
 use cluster::node::Node;
 use cluster::runtime::Runtime;
 use cluster::server::{Programs, Server};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Pods of the node.
@@ -112,17 +113,7 @@ fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAge
     let program = server.programs.lull.display();
     let rate = changes as f64 / took.as_secs_f64();
     eprintln!("{BUSY_PODS} pods and {rate:.1} changes a second, with {program}:");
-    let mut total = (0.0, 0.0);
-    for (name, used) in after {
-        let cpu_s = used.cpu_s - before.get(&name).map_or(0.0, |before| before.cpu_s);
-        let share = 100.0 * cpu_s / took.as_secs_f64();
-        total = (total.0 + share, total.1 + used.resident_mb);
-        eprintln!(
-            "  {name}: {share:.2} % of a core, {:.1} MB resident, of which {:.1} MB are its own",
-            used.resident_mb, used.own_mb
-        );
-    }
-    eprintln!("  together: {:.2} % of a core, {:.1} MB resident", total.0, total.1);
+    report_costs(&before, &after, took);
     for number in PODS..BUSY_PODS {
         node.delete(server, &format!("web-{number}"));
     }
@@ -133,6 +124,27 @@ fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAge
         }
     }
     agent.wait_for_present(PODS);
+}
+
+/// Prints what each process of the agent has used in a time, and all of them.
+fn report_costs(before: &BTreeMap<String, Usage>, after: &BTreeMap<String, Usage>, took: Duration) {
+    let (mut share_sum, mut resident_mb, mut proportional_mb) = (0.0, 0.0, 0.0);
+    for (name, used) in after {
+        let cpu_s = used.cpu_s - before.get(name).map_or(0.0, |before| before.cpu_s);
+        let share = 100.0 * cpu_s / took.as_secs_f64();
+        share_sum += share;
+        resident_mb += used.resident_mb;
+        proportional_mb += used.proportional_mb;
+        eprintln!(
+            "  {name}: {share:.2} % of a core, {:.1} MB resident, of which {:.1} MB are its own; \
+             {:.1} MB with its part of shared pages",
+            used.resident_mb, used.own_mb, used.proportional_mb
+        );
+    }
+    eprintln!(
+        "  together: {share_sum:.2} % of a core, {resident_mb:.1} MB resident, \
+         {proportional_mb:.1} MB with shared pages counted once"
+    );
 }
 
 fn wrong_annotations_leave_pods_alone(server: &Server, node: &Node, agent: &RunningAgent) {

@@ -33,6 +33,8 @@ pub(crate) struct Usage {
     pub(crate) resident_mb: f64,
     /// Of these, what is of no file: the rest are pages of the program, which processes share.
     pub(crate) own_mb: f64,
+    /// The same with its part of each page that it shares.
+    pub(crate) proportional_mb: f64,
 }
 
 impl Usage {
@@ -42,15 +44,19 @@ impl Usage {
         let stat = file("stat")?;
         let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
         let ticks = |at: usize| fields.get(at)?.parse::<f64>().ok();
-        let status = file("status")?;
-        let megabytes = |name: &str| {
-            let size = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let (status, shares) = (file("status")?, file("smaps_rollup")?);
+        let megabytes = |text: &str, name: &str| {
+            let size = text.lines().find_map(|line| line.strip_prefix(name))?;
             let kb: f64 = size.split_whitespace().next()?.parse().ok()?;
             Some(kb / 1e3)
         };
-        let cpu_s = (ticks(11)? + ticks(12)?) / 100.0;
-        let (resident_mb, own_mb) = (megabytes("VmRSS:")?, megabytes("RssAnon:")?);
-        Some((file("comm")?.trim().to_owned(), Self { cpu_s, resident_mb, own_mb }))
+        let used = Self {
+            cpu_s: (ticks(11)? + ticks(12)?) / 100.0,
+            resident_mb: megabytes(&status, "VmRSS:")?,
+            own_mb: megabytes(&status, "RssAnon:")?,
+            proportional_mb: megabytes(&shares, "Pss:")?,
+        };
+        Some((file("comm")?.trim().to_owned(), used))
     }
 }
 
