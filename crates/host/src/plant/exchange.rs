@@ -74,7 +74,7 @@ impl HostPlant {
         }
         self.refresh(Nanos::ZERO);
         for app in added {
-            self.note_presence(app.index());
+            self.note_presence(app.index(), true);
             // The first reading of its gauges: a change needs two.
             let _ = self.apps[app.index()].work(Nanos(1), self.listed, None);
         }

@@ -99,7 +99,7 @@ impl HostPlant {
 
     /// Brings what is known of an app's presence up to its processes; `any_ended` says whether one
     /// of the oldest processes whose end is awaited has ended.
-    fn note_presence(&mut self, index: usize, any_ended: bool) {
+    pub(super) fn note_presence(&mut self, index: usize, any_ended: bool) {
         let is_awaited = self.is_awaited(&self.apps[index]);
         let app = &mut self.apps[index];
         let leads = |(leader, _): &(ProcessId, OwnedFd)| app.handle.has(*leader);
