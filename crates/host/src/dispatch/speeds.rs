@@ -200,7 +200,7 @@ impl Speeds {
             ));
             let knob = one.ours.knob();
             self.domains.retain(|_, domain| Knob::Frequency(*domain) != knob);
-            let released = self.safety.ledger.as_mut().map(|ledger| ledger.release(&[one.key]));
+            let released = self.safety.ledger.as_mut().map(|ledger| ledger.release(&one.keys));
             told.extend(released.and_then(Result::err).map(|error| error.to_string()));
         }
         let guarded = self.safety.guard.as_mut().map(GuardHandle::poll);

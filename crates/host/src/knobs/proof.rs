@@ -76,7 +76,7 @@ fn coalescing(nics: &[Nic], ledger: &mut Ledger) -> Result<String, Missing> {
     let mut knobs = Nics::new(nics);
     let (mut proven, mut reasons) = (Vec::new(), Vec::new());
     for nic in nics {
-        match prove(nic, &mut knobs, ledger) {
+        match prove_delay(nic, &mut knobs, ledger) {
             Ok(()) => proven.push(nic.name.as_str()),
             Err(why) => reasons.push(why),
         }
@@ -87,7 +87,7 @@ fn coalescing(nics: &[Nic], ledger: &mut Ledger) -> Result<String, Missing> {
     }
 }
 
-fn prove(nic: &Nic, knobs: &mut Nics, ledger: &mut Ledger) -> Result<(), String> {
+fn prove_delay(nic: &Nic, knobs: &mut Nics, ledger: &mut Ledger) -> Result<(), String> {
     let name = nic.name.as_str();
     let read = || ethtool::get(name).map_err(|error| error.to_string());
     let before = read()?;

@@ -85,6 +85,11 @@ pub(crate) fn values<V: ThreadValue>(
 }
 
 impl<V: ThreadValue> ThreadKnob<V> {
+    /// Whether new threads are set.
+    pub(crate) const fn is_set(&self) -> bool {
+        self.wanted.is_some()
+    }
+
     /// Sets every thread, new ones included. If one cannot be set, those set
     /// before are put back.
     pub(crate) fn set<S: SaveOld>(

@@ -200,6 +200,11 @@ impl RunningApp {
         self.gauges.any_alive()
     }
 
+    /// Whether the threads of its next processes are set as the former ones were.
+    pub(super) fn has_settings(&self) -> bool {
+        self.cores.is_set() || self.scheduling.is_set()
+    }
+
     /// Whether all processes that ran at the last [`RunningApp::work`] were others at the one
     /// before.
     pub(super) fn note_restart(&mut self) -> bool {

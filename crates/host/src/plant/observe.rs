@@ -158,7 +158,7 @@ impl HostPlant {
         let packets_per_s = self.gauges.traffic.packets(span);
         self.refresh(LISTING_MIN);
         let apps = self.read_apps(span);
-        let restarted = self.note_roster(&apps);
+        let restarted = self.note_roster();
         let mut foreign = std::mem::take(&mut self.early_foreign);
         foreign.extend(self.watch());
         if let Some(push) = &mut self.gauges.push {
@@ -187,16 +187,16 @@ impl HostPlant {
     }
 
     /// Follows which apps are present; returns those that were restarted.
-    fn note_roster(&mut self, seen: &[AppSeen]) -> Vec<AppId> {
+    fn note_roster(&mut self) -> Vec<AppId> {
         let (mut restarted, mut departed) = (Vec::new(), Vec::new());
         self.note_presences();
-        for (index, seen) in seen.iter().enumerate() {
+        for index in 0..self.apps.len() {
             let app = &mut self.apps[index];
             let was_observed = app.presence.was_observed();
             if app.note_restart() {
                 restarted.push(AppId(index as u16));
             }
-            if was_observed && !seen.alive {
+            if app.presence.has_departed(was_observed) {
                 departed.push(AppId(index as u16));
             }
         }

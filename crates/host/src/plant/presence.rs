@@ -6,7 +6,9 @@
 //! descriptors are in one of epoll, for there may be hundreds. New processes get what the app is
 //! set to within the epoch. An app that arrives ends the epoch early, so that the policy decides
 //! immediately; the epoch after that has its full length, so that many arrivals do not turn epochs
-//! into short ones. News of a discovery only interrupt the wait for the end of an epoch.
+//! into short ones. A match that is back before it was absent for two ends of epochs needs no
+//! decision: it still has its settings. News of a discovery only interrupt the wait for the end of
+//! an epoch.
 
 use super::app::RunningApp;
 use super::{HostPlant, now};
@@ -69,7 +71,10 @@ impl HostPlant {
             let all = self.apps.iter().enumerate();
             due.extend(all.filter_map(|(index, app)| has_other(app).then_some(index)));
         }
-        let before: Vec<bool> = due.iter().map(|at| self.apps[*at].presence.is_present).collect();
+        let needs_none = |app: &RunningApp| {
+            app.presence.is_present || app.handle.is_of_template() && app.has_settings()
+        };
+        let before: Vec<bool> = due.iter().map(|at| needs_none(&self.apps[*at])).collect();
         for index in &due {
             self.notices.borrow_mut().extend(self.apps[*index].refresh(&self.table));
         }
@@ -158,7 +163,8 @@ impl HostPlant {
     }
 
     /// Forgets what the departed apps were set to: their threads are gone, and new processes
-    /// of theirs begin as their owner starts them.
+    /// of theirs begin as their owner starts them. An app that is back before that is set as before
+    /// when it is found.
     pub(super) fn forget_departed(&mut self, departed: &[AppId]) {
         for app in departed {
             let running = &mut self.apps[app.index()];

@@ -15,6 +15,8 @@ pub(super) struct Presence {
     pub(super) is_watched: bool,
     /// The processes that ran at the last observation.
     observed: BTreeSet<ProcessId>,
+    /// Whether none ran at the last observation, and some did at the one before.
+    is_missed: bool,
 }
 
 impl Presence {
@@ -25,6 +27,15 @@ impl Presence {
         let restarted = is_new && now.is_disjoint(&self.observed);
         self.observed = now;
         restarted
+    }
+
+    /// Whether the app is gone for good, as far as that is known: without a process at this
+    /// observation and at the last one, and with some before. One that restarts in between is what
+    /// it was. Called once after each [`Presence::observe`], with whether a process ran before it.
+    pub(super) fn has_departed(&mut self, was_observed: bool) -> bool {
+        let is_observed = self.was_observed();
+        let was_missed = std::mem::replace(&mut self.is_missed, was_observed && !is_observed);
+        was_missed && !is_observed
     }
 
     /// Whether a process ran at the last observation.
@@ -49,5 +60,18 @@ mod tests {
         assert!(presence.observe(set(&[4])));
         assert!(!presence.observe(set(&[])), "a departure is no restart");
         assert!(!presence.observe(set(&[5])));
+    }
+
+    #[test]
+    fn an_app_has_departed_when_it_is_absent_twice_in_a_row() {
+        let mut presence = Presence::default();
+        let mut seen = |pids: &[i32]| {
+            let was_observed = presence.was_observed();
+            presence.observe(set(pids));
+            presence.has_departed(was_observed)
+        };
+        let each: [&[i32]; 9] = [&[], &[], &[1], &[], &[2], &[], &[], &[], &[3]];
+        let departed = each.map(|pids| seen(pids));
+        assert_eq!(departed, [false, false, false, false, false, false, true, false, false]);
     }
 }
