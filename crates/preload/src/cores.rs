@@ -34,7 +34,7 @@ pub(crate) fn note() {
 
 #[cold]
 fn note_present() {
-    OWN.set(keeping_errno(present));
+    OWN.set(Some(keeping_errno(present)));
 }
 
 /// The cores that this thread has noted.
@@ -79,14 +79,14 @@ fn take_back() {
     }
 }
 
-/// The cores that this thread may use; `None` if the kernel has more than the set can hold.
-pub(crate) fn present() -> Option<libc::cpu_set_t> {
+/// The cores that this thread may use. None, which the kernel refuses to set, where it has more
+/// than a set can hold: such a thread keeps the cores that it is given.
+pub(crate) fn present() -> libc::cpu_set_t {
     // SAFETY: all zeros are a set of cores.
     let mut cores: libc::cpu_set_t = unsafe { zeroed() };
     // SAFETY: the set may be written, and this is its size.
-    let failed =
-        unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut cores) };
-    (failed == 0).then_some(cores)
+    unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut cores) };
+    cores
 }
 
 pub(crate) fn set(cores: &libc::cpu_set_t) {

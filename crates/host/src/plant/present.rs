@@ -65,13 +65,13 @@ mod tests {
     #[test]
     fn an_app_has_departed_when_it_is_absent_twice_in_a_row() {
         let mut presence = Presence::default();
-        let mut seen = |pids: &[i32]| {
+        let seen = |pids: &[i32]| {
             let was_observed = presence.was_observed();
             presence.observe(set(pids));
             presence.has_departed(was_observed)
         };
         let each: [&[i32]; 9] = [&[], &[], &[1], &[], &[2], &[], &[], &[], &[3]];
-        let departed = each.map(|pids| seen(pids));
+        let departed = each.map(seen);
         assert_eq!(departed, [false, false, false, false, false, false, true, false, false]);
     }
 }

@@ -4,12 +4,12 @@ use super::*;
 
 fn count() -> i32 {
     // SAFETY: a set of cores.
-    unsafe { libc::CPU_COUNT(&present().unwrap()) }
+    unsafe { libc::CPU_COUNT(&present()) }
 }
 
 /// One of the cores of this thread.
 fn one() -> libc::cpu_set_t {
-    let cores = present().unwrap();
+    let cores = present();
     // SAFETY: a set of cores.
     let has = |core: &usize| unsafe { libc::CPU_ISSET(*core, &cores) };
     let first = (0..1024).find(has).unwrap();

@@ -21,7 +21,7 @@ fn count(cores: &libc::cpu_set_t) -> c_int {
 
 /// The first of the cores of this thread.
 fn one() -> libc::cpu_set_t {
-    let cores = cores::present().unwrap();
+    let cores = cores::present();
     // SAFETY: a set of cores.
     let has = |core: &usize| unsafe { libc::CPU_ISSET(*core, &cores) };
     let first = (0..1024).find(has).unwrap();
@@ -52,7 +52,7 @@ fn cores_of_new_thread(cores: libc::cpu_set_t, start: Start) -> c_int {
 
 unsafe extern "C-unwind" fn counts(to: *mut c_void) -> *mut c_void {
     // SAFETY: the creator waits for this thread.
-    unsafe { *to.cast() = count(&cores::present().unwrap()) };
+    unsafe { *to.cast() = count(&cores::present()) };
     null_mut()
 }
 
@@ -65,19 +65,19 @@ unsafe extern "C-unwind" fn counts_and_exits(to: *mut c_void) -> *mut c_void {
 
 #[test]
 fn a_new_thread_begins_with_the_cores_that_its_creator_had() {
-    let all = cores::present().unwrap();
+    let all = cores::present();
     assert_eq!(cores_of_new_thread(all, counts), count(&all));
 }
 
 #[test]
 fn a_new_thread_may_end_by_pthread_exit() {
-    let all = cores::present().unwrap();
+    let all = cores::present();
     assert_eq!(cores_of_new_thread(all, counts_and_exits), count(&all));
 }
 
 #[test]
 fn a_thread_that_cannot_be_created_is_reported() {
-    let all = cores::present().unwrap();
+    let all = cores::present();
     assert_eq!(create_on(all, counts, null_mut(), |_, _| libc::EAGAIN), libc::EAGAIN);
 }
 
