@@ -235,6 +235,8 @@ mod tests {
             bandwidth: None,
             nics: Vec::new(),
             dials: Vec::new(),
+            idle_latencies: Vec::new(),
+            energy_preferences: Vec::new(),
             gates: vec![gate(0), gate(2)],
             capabilities: Capabilities::default(),
         }
