@@ -171,12 +171,10 @@ each, where 1 has enough values), eetl-gains and ahq-cores (20, and open still).
 seeds until the verdict is decided or the budget of {SEED_BUDGET} seeds is spent; it was stated
 after the runs of the first four. To stop by the outcome widens the chance of a wrong verdict
 beyond that of a 95 % interval: verdicts of these seven experiments are weaker than those of the
-others. The rows of ahq-cores at 8 cache ways have a value on 4 seeds only, those on which both
-strategies cross the entropy between 4 and 10 cores; since that run one that is below it on 4
-cores counts as 4.
+others. ahq-ways, of 20 replications, has an open row, and was given no more seeds.
 
-Recorded before a correction, and not run again since: bayop-day, -silo and -tailbench (interrupts
-by the rule of the printed kernel, longer trials). bayop-policy has not been recorded at all.
+Recorded before a correction, and not run again since: bayop-silo and -tailbench (interrupts by
+the rule of the printed kernel, longer trials). bayop-policy has not been recorded at all.
 "
     )
 }

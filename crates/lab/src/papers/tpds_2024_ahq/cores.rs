@@ -156,12 +156,6 @@ impl Grid {
         (0..values[0].len()).map(of_replication).collect()
     }
 
-    /// Cores on the isentropic line at this many ways; the least if those have less entropy.
-    fn isentropic_or_least(&self, strategy: usize, ways: u32) -> Option<f64> {
-        let is_below = || self.at(strategy, CORES[0], ways).mean <= ISENTROPIC;
-        self.isentropic(strategy, ways).or_else(|| is_below().then_some(f64::from(CORES[0])))
-    }
-
     /// Cores on the isentropic line at this many ways.
     fn isentropic(&self, strategy: usize, ways: u32) -> Option<f64> {
         cores_for(ISENTROPIC, |cores| self.at(strategy, cores, ways).mean)
@@ -285,24 +279,13 @@ fn property_rows(grid: &Grid) -> Vec<Row> {
         means.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max)
     };
     let each = grid.strategies.iter().enumerate();
-    let mut rows: Vec<Row> = each
-        .filter(|(_, strategy)| matches!(strategy.policy, "unmanaged" | "arq"))
+    each.filter(|(_, strategy)| matches!(strategy.policy, "unmanaged" | "arq"))
         .map(|(number, strategy)| {
             let name = format!("{}, largest rise of E_S by one core more", strategy.name);
             let claim = "none";
             Row::held(name, "", claim, rise(number), AtMost(0.02))
         })
-        .collect();
-    let at_8 =
-        |strategy| grid.number(strategy).and_then(|number| grid.isentropic_or_least(number, 8));
-    for (theirs, paper) in [(UNMANAGED, 2.0), (PARTIES, 1.0), (CLITE, 1.0)] {
-        let (Some(more), Some(less)) = (at_8(theirs), at_8(ARQ_PRIORITY)) else { continue };
-        let name = format!("8 ways, E_S = {ISENTROPIC}: ARQ, LC first saves over {}", theirs.name);
-        let why = "read off isentropic lines whose miss-ratio curves the paper does not print; \
-                   ours are a choice";
-        rows.push(Row::change(name, "cores", paper, more - less).because(why));
-    }
-    rows
+        .collect()
 }
 
 fn figures(grid: &Grid) -> Vec<Figure> {
