@@ -60,6 +60,8 @@ pub(crate) struct AppEpoch<'a> {
     pub(crate) listed: Nanos,
     /// Its resctrl group, if it has one.
     pub(crate) group: Option<&'a Path>,
+    /// Whether its processes are those of a cgroup that a discovery has assigned.
+    pub(crate) is_by_cgroup: bool,
     /// The CPU time of its cgroup in microseconds, if it was read: none of its tasks has run while
     /// it stays.
     pub(crate) usage_us: Option<u64>,

@@ -142,6 +142,11 @@ impl AppHandle {
         self.processes.threads()
     }
 
+    /// Whether its processes are those of a cgroup that a discovery has assigned.
+    pub(crate) const fn is_assigned(&self) -> bool {
+        self.processes.is_assigned()
+    }
+
     /// The CPU time of its cgroup as of the last refresh, in microseconds, if it was read. While
     /// it stays, none of its tasks has run.
     pub(crate) const fn usage_us(&self) -> Option<u64> {

@@ -299,6 +299,11 @@ impl AppProcesses {
         &self.threads
     }
 
+    /// Whether its processes are those of a cgroup that a discovery has assigned.
+    pub(super) const fn is_assigned(&self) -> bool {
+        matches!(self.scope, Scope::Assigned(_))
+    }
+
     /// The CPU time of its cgroup as of the last refresh, in microseconds, if it was read. While
     /// it stays, none of its tasks has run.
     pub(super) const fn usage_us(&self) -> Option<u64> {

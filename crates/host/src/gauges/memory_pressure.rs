@@ -3,10 +3,11 @@
 //!
 //! The share of time in which at least one task of the cgroup waited for memory (`some`). The
 //! file's averages are over 10 s and more, so the gauge takes the change of its total over the
-//! epoch. The cgroup is that of the app's first process, and is looked up again after some seconds,
-//! since systemd moves processes; `memory.pressure` stays open, as there may be hundreds of apps.
-//! Other processes in the same cgroup count too; an app in the cgroup at the top has no pressure of
-//! its own. Nothing is read while no task of the cgroup has run: a task begins to wait for memory
+//! epoch. The cgroup is that of the app's first process, and is looked up again in every epoch,
+//! since systemd moves processes; both files stay open, as there may be hundreds of apps. It is
+//! looked up again after some seconds only if the app has its processes by their cgroup, and if it
+//! is the one at the top, which has no pressure of its own. Other processes in the same cgroup
+//! count too. Nothing is read while no task of the cgroup has run: a task begins to wait for memory
 //! only when it runs, and one that waits on was seen waiting in the epoch before.
 //!
 //! Where an objective bounds it, it is the latency of the app as well: the time for which some
@@ -15,7 +16,6 @@
 use super::{AppEpoch, first_reading, unreadable};
 use crate::Roots;
 use crate::files::HotFile;
-use crate::threads::LiveThread;
 use lull_control::{LatencySeen, stall_time_per_s};
 use lull_measure::{Gauge, Latency, Missing, Nanos};
 use std::path::PathBuf;
@@ -26,7 +26,10 @@ const MOUNTS: [&str; 2] = ["fs/cgroup", "fs/cgroup/unified"];
 /// Bytes that hold the first line of a file of PSI, which is of `some`: it has 72 at most.
 const FIRST_LINE: usize = 80;
 
-/// Time after which the cgroup of an app is looked up again.
+/// Bytes of a list of cgroups that are read: it has a path for each hierarchy.
+const LIST_MAX: usize = 8 << 10;
+
+/// Time after which a cgroup that hardly changes is looked up again.
 const LOOK_UP_AGAIN: Nanos = Nanos::from_secs(5);
 
 /// The weight of an epoch among others: it counts as one look each so often.
@@ -38,6 +41,8 @@ pub struct MemoryPressure {
     roots: Roots,
     /// Where cgroups of version 2 are mounted.
     mount: Gauge<PathBuf>,
+    /// The app's first process and the list of its cgroups.
+    list: Option<(i32, HotFile)>,
     found: Option<Found>,
     /// The total of that cgroup at the last reading, in microseconds.
     last_us: Option<u64>,
@@ -53,14 +58,15 @@ struct Found {
     pid: i32,
     /// `memory.pressure`, or why there is none.
     pressure: Gauge<HotFile>,
-    /// When it is looked up again, by `CLOCK_MONOTONIC`.
+    /// When it is looked up again, by `CLOCK_MONOTONIC`; zero for the next epoch.
     until: Nanos,
 }
 
 impl MemoryPressure {
     pub(crate) fn new(roots: &Roots) -> Self {
         let mount = cgroup_mount(roots);
-        Self { roots: roots.clone(), mount, found: None, last_us: None, calm: None }
+        let roots = roots.clone();
+        Self { roots, mount, list: None, found: None, last_us: None, calm: None }
     }
 
     /// By which means memory pressure of cgroups is read, or why it cannot be.
@@ -77,18 +83,19 @@ impl MemoryPressure {
     /// Share of the epoch, which began with the last call, in which some task of the app's cgroup
     /// waited for memory.
     pub(crate) fn read(&mut self, epoch: AppEpoch<'_>) -> Gauge<f64> {
-        let AppEpoch { threads, span, usage_us, .. } = epoch;
+        let AppEpoch { threads, usage_us, .. } = epoch;
         let now = threads.first().map(|first| first.pid).zip(usage_us);
         if now.is_some() && now == self.calm {
             return Ok(0.0);
         }
-        let share = self.read_share(threads, span);
+        let share = self.read_share(epoch);
         self.calm = now.filter(|_| share == Ok(0.0));
         share
     }
 
-    fn read_share(&mut self, threads: &[LiveThread], span: Nanos) -> Gauge<f64> {
-        let now = self.total_us(threads);
+    fn read_share(&mut self, epoch: AppEpoch<'_>) -> Gauge<f64> {
+        let span = epoch.span;
+        let now = self.total_us(epoch);
         let last_us = std::mem::replace(&mut self.last_us, now.as_ref().ok().copied());
         let now_us = now?;
         let last_us = last_us.filter(|last_us| *last_us <= now_us).ok_or_else(first_reading)?;
@@ -99,13 +106,17 @@ impl MemoryPressure {
     }
 
     /// The total of the app's cgroup.
-    fn total_us(&mut self, threads: &[LiveThread]) -> Gauge<u64> {
-        let first = threads.first().ok_or_else(|| Missing::because("the app has no thread"))?;
+    fn total_us(&mut self, epoch: AppEpoch<'_>) -> Gauge<u64> {
+        let first =
+            epoch.threads.first().ok_or_else(|| Missing::because("the app has no thread"))?;
         let now = crate::monotonic();
         let mut found = match self.found.take() {
             Some(found) if found.pid == first.pid && now < found.until => found,
-            before => self.look_up(first.pid, now, before),
+            before => self.look_up(first.pid, before),
         };
+        if found.until == Nanos::ZERO && (epoch.is_by_cgroup || found.pressure.is_err()) {
+            found.until = now.saturating_add(LOOK_UP_AGAIN);
+        }
         let total_us = match &mut found.pressure {
             // A file that cannot be read is looked up again in the next epoch.
             Ok(pressure) => some_total_of(pressure)?,
@@ -120,7 +131,7 @@ impl MemoryPressure {
     }
 
     /// Looks up the cgroup of a process. The totals of two cgroups cannot be compared.
-    fn look_up(&mut self, pid: i32, now: Nanos, before: Option<Found>) -> Found {
+    fn look_up(&mut self, pid: i32, before: Option<Found>) -> Found {
         let kept = before.and_then(|before| before.pressure.ok());
         let path = self.path_of(pid).and_then(|path| Ok(self.mount.clone()?.join(path)));
         let path = path.map(|path| path.join("memory.pressure"));
@@ -129,13 +140,20 @@ impl MemoryPressure {
             self.last_us = None;
         }
         let pressure = path.map(|path| kept.unwrap_or_else(|| HotFile::new(path)));
-        Found { pid, pressure, until: now.saturating_add(LOOK_UP_AGAIN) }
+        Found { pid, pressure, until: Nanos::ZERO }
     }
 
     /// The path of a process's cgroup, or why it has no pressure of its own.
-    fn path_of(&self, pid: i32) -> Gauge<String> {
-        let list = self.roots.proc.join(format!("{pid}/cgroup"));
-        let text = std::fs::read_to_string(&list).map_err(|error| unreadable(&list, &error))?;
+    fn path_of(&mut self, pid: i32) -> Gauge<String> {
+        let kept = self.list.take().filter(|(of, _)| *of == pid);
+        let kept = kept.unwrap_or_else(|| {
+            let list = self.roots.proc.join(format!("{pid}/cgroup"));
+            (pid, HotFile::new(list))
+        });
+        let (_, list) = self.list.insert(kept);
+        let mut buffer = [0; LIST_MAX];
+        let text = list.read_first(&mut buffer).map(String::from_utf8_lossy);
+        let text = text.map_err(|error| unreadable(list.path(), &error))?;
         let why = match text.lines().find_map(|line| line.strip_prefix("0::/")) {
             Some("") => "the app is in the top cgroup, whose pressure is that of the whole machine",
             Some(path) => return Ok(path.to_owned()),
@@ -184,14 +202,16 @@ fn some_total_us(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::testing::Tree;
+    use crate::threads::LiveThread;
     use lull_measure::Percentile;
 
     const SPAN: Nanos = Nanos::from_millis(100);
     const THREADS: [LiveThread; 1] = [LiveThread { pid: 7, tid: 8, start_ticks: 1 }];
 
-    /// An epoch in which the cgroup's CPU time is not known.
+    /// An epoch of an app that is not found by its cgroup.
     const fn epoch(threads: &[LiveThread]) -> AppEpoch<'_> {
-        AppEpoch { threads, span: SPAN, listed: Nanos::ZERO, group: None, usage_us: None }
+        let (listed, group, usage_us) = (Nanos::ZERO, None, None);
+        AppEpoch { threads, span: SPAN, listed, group, is_by_cgroup: false, usage_us }
     }
 
     fn set(tree: &Tree, group: &str, total_us: u64) {
@@ -214,10 +234,14 @@ mod tests {
         assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.25));
         assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.0));
         set(&tree, "other", 5_000_000);
-        assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.0), "of the cgroup in which it was found");
-        gauge.found.as_mut().unwrap().until = Nanos::ZERO;
         let moved = gauge.read(epoch(&THREADS)).unwrap_err();
         assert!(moved.reason.contains("first reading"), "another cgroup has another total");
+        let by_cgroup = AppEpoch { is_by_cgroup: true, ..epoch(&THREADS) };
+        assert_eq!(gauge.read(by_cgroup), Ok(0.0));
+        set(&tree, "third", 6_000_000);
+        assert_eq!(gauge.read(by_cgroup), Ok(0.0), "its cgroup hardly changes");
+        gauge.found.as_mut().unwrap().until = Nanos::ZERO;
+        assert!(gauge.read(by_cgroup).is_err(), "it is looked up now and then");
     }
 
     #[test]

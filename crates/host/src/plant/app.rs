@@ -120,8 +120,8 @@ impl RunningApp {
     /// `listed` since boot, and `group` is its resctrl group.
     pub(super) fn work(&mut self, span: Nanos, listed: Nanos, group: Option<&Path>) -> Readings {
         let threads = self.handle.threads();
-        let usage_us = self.handle.usage_us();
-        self.gauges.read(AppEpoch { threads, span, listed, group, usage_us })
+        let (is_by_cgroup, usage_us) = (self.handle.is_assigned(), self.handle.usage_us());
+        self.gauges.read(AppEpoch { threads, span, listed, group, is_by_cgroup, usage_us })
     }
 
     /// The latency of its requests in the epoch that ends `now`, at `deadline`
