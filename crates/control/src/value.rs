@@ -155,8 +155,8 @@ impl fmt::Display for Coalescing {
 pub struct EnergyPreference(pub u8);
 
 impl EnergyPreference {
-    /// The names that the kernel has, with the number for which each stands unless the driver
-    /// knows the processor better (intel_pstate.c: epp_values, amd-pstate.c: epp_values).
+    /// The names that the kernel has, with the number of each unless the driver knows the
+    /// processor better (intel_pstate.c: epp_values, amd-pstate.c: epp_values).
     pub const NAMED: [(Self, &'static str); 4] = [
         (Self(0), "performance"),
         (Self(128), "balance_performance"),
@@ -165,7 +165,7 @@ impl EnergyPreference {
     ];
 
     /// Parses what the kernel shows: a name, or a number from 0 to 255. Returns `None` for
-    /// `default`, which stands for a number that the kernel does not show.
+    /// `default`, the name of a number that the kernel does not show.
     pub fn parse(text: &str) -> Option<Self> {
         let named = Self::NAMED.iter().find(|(_, name)| *name == text);
         named.map(|(preference, _)| *preference).or_else(|| text.parse().ok().map(Self))

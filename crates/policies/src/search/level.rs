@@ -5,8 +5,8 @@ use lull_control::Setting;
 /// One level of a dimension.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
-    /// Its value: GHz, microseconds of delay or exit latency, cores, ways, workers, transactions, or
-    /// 0 to 255 of an energy preference; -1 for the adaptive mode of coalescing.
+    /// Its value: GHz, microseconds of delay or exit latency, cores, ways, workers, transactions,
+    /// or 0 to 255 of an energy preference; -1 for the adaptive mode of coalescing.
     pub value: f64,
     /// Where it lies between the lowest, 0, and the highest, 1, on the scale
     /// on which its effect is smoothest: the square root for delays, the logarithm
