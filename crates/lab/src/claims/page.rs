@@ -189,17 +189,17 @@ pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
         all().count(),
         tally(all(), results)
     );
-    let numbered = || all().filter(|claim| claim.printed.is_some());
-    if numbered().next().is_some() {
-        let (count, tally) = (numbered().count(), tally(numbered(), results));
-        let _ = writeln!(page, "{count} of them print a number: {tally}.");
-    }
     let calibrated = || all().filter(|claim| claim.is_calibrated());
     if calibrated().next().is_some() {
         let tally = tally(calibrated(), results);
         let _ = writeln!(page, "Of these, {} are calibrated: {tally}.", calibrated().count());
     }
     let _ = writeln!(page, "{}", held_out_text(all(), results));
+    let numbered = || all().filter(|claim| claim.printed.is_some());
+    if numbered().next().is_some() {
+        let (count, tally) = (numbered().count(), tally(numbered(), results));
+        let _ = writeln!(page, "{count} claims print a number: {tally}.");
+    }
     for paper in papers {
         add_paper(&mut page, paper, results);
     }
@@ -353,7 +353,7 @@ mod tests {
         let wanted = [
             "Claims of abstracts and conclusions: 1 contradicts.",
             "All 2 claims: 1 contradicts, 1 no row.",
-            "1 of them print a number: 1 no row.",
+            "1 claims print a number: 1 no row.",
             "| -3 ± 0.5 % (n = 5) | ahq-cores, full, seeds 1 2 3 4 5 | >= 0 | contradicts |",
             "- **1.** Most likely: a queue. Tried: other seeds.\n",
             "- **2.** no price is printed\n",
