@@ -357,7 +357,7 @@ impl LiveAreas {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Gives all threads their own cores back. Returns what the areas came to before that.
+    /// Gives all threads their own cores back. Returns what the areas have counted before that.
     pub fn finish(mut self) -> AreasSummary {
         let AreasSeen { classes, tally } = self.seen();
         self.join();

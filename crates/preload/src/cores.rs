@@ -4,7 +4,6 @@
 //! notes the cores that it may use. It takes them back when its connection ends, or when the agent
 //! is silent, and a thread that it starts begins with them ([`crate::creation`]).
 
-use crate::connection::Connection;
 use crate::page;
 use crate::real::keeping_errno;
 use lull_oncall::Page;
@@ -43,16 +42,14 @@ pub(crate) fn own() -> Option<libc::cpu_set_t> {
     OWN.get()
 }
 
-impl Connection {
-    /// Gives its thread its cores back, once, if the agent that dispatches it is silent.
-    #[inline]
-    pub(crate) fn leave_dead_dispatcher(&self, now_ns: u64) {
-        if self.page.header().is_dispatched() {
-            let beat_ns = self.page.control().heartbeat_ns();
-            let is_silent = now_ns.abs_diff(beat_ns) > SILENCE_NS;
-            if IS_FREE.replace(is_silent) != is_silent && is_silent {
-                take_back();
-            }
+/// Gives this thread its cores back, once, if the agent that dispatches it is silent.
+#[inline]
+pub(crate) fn leave_dead_dispatcher(page: &Page, now_ns: u64) {
+    if page.header().is_dispatched() {
+        let beat_ns = page.control().heartbeat_ns();
+        let is_silent = now_ns.abs_diff(beat_ns) > SILENCE_NS;
+        if IS_FREE.replace(is_silent) != is_silent && is_silent {
+            take_back();
         }
     }
 }

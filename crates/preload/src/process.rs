@@ -37,8 +37,8 @@ pub(crate) fn tid() -> u32 {
     })
 }
 
-/// Returns a number that no two threads of this process have at a time, and 0 where it takes a call.
-/// A thread may have that of one that has ended.
+/// Returns a number that no two threads of this process have at a time; 0 on processors where that
+/// takes a call. A thread may have the number of one that has ended.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn thread_address() -> u64 {

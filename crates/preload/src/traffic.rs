@@ -43,7 +43,7 @@ impl Connection {
             let now_ns = clock::now_ns();
             cores::note();
             self.record.query_arrived(process::tid(), now_ns);
-            self.leave_dead_dispatcher(now_ns);
+            cores::leave_dead_dispatcher(self.page, now_ns);
         }
     }
 
@@ -79,7 +79,7 @@ impl Connection {
     fn begin_request(&self, class: Class, in_transaction: bool, may_wait: bool) {
         let now_ns = clock::now_ns();
         self.record.query_arrived(self.reading_thread(), self.local.take_arrival(now_ns));
-        self.leave_dead_dispatcher(now_ns);
+        cores::leave_dead_dispatcher(self.page, now_ns);
         if may_wait {
             self.follow_rules();
         }

@@ -134,7 +134,7 @@ impl AppAreas {
         }
     }
 
-    /// Gives all threads their own cores back. Returns what the areas of each app came to.
+    /// Gives all threads their own cores back. Returns what the areas of each app have counted.
     pub(super) fn finish(self) -> BTreeMap<String, AreasSummary> {
         let summary = |one: OfApp| Some((one.app, one.live?.finish()));
         self.all.into_iter().filter_map(summary).collect()

@@ -1,4 +1,4 @@
-//! A thread on one core stands for one that an agent has moved.
+//! A thread on one core, as if an agent had moved it.
 
 use super::*;
 

@@ -50,12 +50,20 @@ fn cores_of_new_thread(cores: libc::cpu_set_t, start: Start) -> c_int {
     creator.join().unwrap()
 }
 
+/// Counts the cores of its thread.
+///
+/// # Safety
+/// `to` may be written until the thread ends.
 unsafe extern "C-unwind" fn counts(to: *mut c_void) -> *mut c_void {
     // SAFETY: the creator waits for this thread.
     unsafe { *to.cast() = count(&cores::present()) };
     null_mut()
 }
 
+/// The same, and ends the thread by `pthread_exit`.
+///
+/// # Safety
+/// As for [`counts`].
 unsafe extern "C-unwind" fn counts_and_exits(to: *mut c_void) -> *mut c_void {
     // SAFETY: as above.
     unsafe { counts(to) };
