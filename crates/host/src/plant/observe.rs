@@ -196,7 +196,11 @@ impl HostPlant {
             if app.note_restart() {
                 restarted.push(AppId(index as u16));
             }
-            if app.presence.has_departed(was_observed) {
+            let has_ended = was_observed && !app.presence.was_observed();
+            // Only a match of a template that is soon back has the settings of the former one.
+            if app.presence.has_departed(was_observed)
+                || (has_ended && !app.handle.is_of_template())
+            {
                 departed.push(AppId(index as u16));
             }
         }
