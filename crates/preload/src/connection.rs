@@ -10,7 +10,7 @@ use crate::descriptors::{self, ConnectionWord, Descriptor};
 use crate::parking::WAKER;
 use crate::pool::{self, ServedBy};
 use crate::real::keeping_errno;
-use crate::{clock, cores, page, process};
+use crate::{clock, page, process};
 pub(crate) use address::Ends;
 use lull_oncall::protocol::{Reader, SharedReader};
 use lull_oncall::{CONNECTIONS, Class, Id, Mode, Page, Record};
@@ -318,9 +318,5 @@ fn close(page: &Page, id: Id) {
     };
     pool::forget(id);
     page.gate().close_seat(id, clock::now_ns(), &WAKER);
-    let is_worker = record.tid() == process::tid();
     record.release(process::pid());
-    if is_worker {
-        cores::connection_ended(page);
-    }
 }

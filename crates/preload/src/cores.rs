@@ -1,8 +1,8 @@
 //! The cores of a thread that an agent dispatches.
 //!
 //! The agent moves only threads that have read a request. Before a thread shows its first one, it
-//! notes the cores that it may use. It takes them back when its connection ends, or when the agent
-//! is silent, and a thread that it starts begins with them ([`crate::creation`]).
+//! notes the cores that it may use. It takes them back when the agent is silent, and a thread that
+//! it starts begins with them ([`crate::creation`]).
 
 use crate::page;
 use crate::real::keeping_errno;
@@ -54,14 +54,6 @@ pub(crate) fn leave_dead_dispatcher(page: &Page, now_ns: u64) {
     }
 }
 
-/// Gives this thread its cores back, since the connection that it served has ended: it may wait
-/// long for another one, and the agent may end before it has seen that.
-pub(crate) fn connection_ended(page: &Page) {
-    if page.header().is_dispatched() {
-        take_back();
-    }
-}
-
 /// Gives the only thread of a child that `fork` made the cores of the thread that forked.
 pub(crate) fn after_fork() {
     if page::get().is_some_and(|page| page.header().is_dispatched()) {
@@ -72,7 +64,7 @@ pub(crate) fn after_fork() {
 #[cold]
 fn take_back() {
     if let Some(own) = own() {
-        keeping_errno(|| set(&own));
+        keeping_errno(|| give(&own));
     }
 }
 
@@ -84,6 +76,14 @@ pub(crate) fn present() -> libc::cpu_set_t {
     // SAFETY: the set may be written, and this is its size.
     unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut cores) };
     cores
+}
+
+/// Sets these cores unless the thread has them: one whose cores were never set follows its cpuset.
+pub(crate) fn give(cores: &libc::cpu_set_t) {
+    // SAFETY: two sets of cores.
+    if !unsafe { libc::CPU_EQUAL(&present(), cores) } {
+        set(cores);
+    }
 }
 
 pub(crate) fn set(cores: &libc::cpu_set_t) {

@@ -6,6 +6,7 @@
 use crate::cores;
 use crate::page;
 use crate::real::real;
+use std::alloc::{Layout, alloc};
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 
@@ -55,7 +56,13 @@ fn create_on(
     argument: *mut c_void,
     create: impl FnOnce(Start, *mut c_void) -> c_int,
 ) -> c_int {
-    let birth = Box::into_raw(Box::new(Birth { cores, start, argument }));
+    // SAFETY: a `Birth` has a size.
+    let birth = unsafe { alloc(Layout::new::<Birth>()) }.cast::<Birth>();
+    if birth.is_null() {
+        return libc::EAGAIN;
+    }
+    // SAFETY: it was allocated for a `Birth`.
+    unsafe { birth.write(Birth { cores, start, argument }) };
     let failed = create(begin, birth.cast());
     if failed != 0 {
         // SAFETY: no thread began that would have taken it.
@@ -89,7 +96,9 @@ unsafe fn names_cores(attributes: *const libc::pthread_attr_t) -> bool {
     // SAFETY: the attributes are valid, and the set may be written.
     let failed = unsafe { libc::pthread_attr_getaffinity_np(attributes, length, &raw mut cores) };
     // SAFETY: a set of cores.
-    failed == 0 && unsafe { libc::CPU_COUNT(&cores) } < libc::CPU_SETSIZE
+    let is_part = || unsafe { libc::CPU_COUNT(&cores) } < libc::CPU_SETSIZE;
+    // It fails for a core that the set cannot hold.
+    failed != 0 || is_part()
 }
 
 /// The first function of a thread that a dispatched one has started.
@@ -99,7 +108,7 @@ unsafe fn names_cores(attributes: *const libc::pthread_attr_t) -> bool {
 unsafe extern "C-unwind" fn begin(birth: *mut c_void) -> *mut c_void {
     // SAFETY: `create_on` has given it away to this thread alone.
     let Birth { cores, start, argument } = *unsafe { Box::from_raw(birth.cast::<Birth>()) };
-    cores::set(&cores);
+    cores::give(&cores);
     // SAFETY: the creator's own function and argument. Nothing here has a destructor, so that
     // `start` may unwind through this.
     unsafe { start(argument) }

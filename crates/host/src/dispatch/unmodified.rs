@@ -14,8 +14,8 @@
 //!
 //! The page is not trusted: a thread is moved only if the kernel says that it is the server's.
 //! When the dispatcher ends, its threads get the cores back that they had before; when the agent
-//! is killed, the library gives a thread those that it had before its first request, when its
-//! connection ends or at its next query. Threads that a dispatched one starts begin with them.
+//! is killed, the library gives a thread those that it had before its first request, at its next
+//! query. Threads that a dispatched one starts begin with them.
 
 use super::state::{DispatchState, Order, Tally};
 use super::{DispatchError, Floor, Speeds};

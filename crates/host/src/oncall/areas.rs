@@ -17,8 +17,8 @@
 //! its own cores back when its connection is closed, when an operator bypasses the gate, and at the
 //! end, unless another program has changed them since; one that had all cores of its cpuset follows
 //! that again. If the agent is killed, the library gives a thread those that it had before its
-//! first request, when its connection ends or at its next query, and the next agent gives back the
-//! rest (`give_back`). An agent that was only stopped moves its threads again.
+//! first request, at its next query, and the next agent gives back the rest (`give_back`). An agent
+//! that was only stopped moves its threads again.
 
 mod moved;
 

@@ -72,7 +72,9 @@ fn threads_take_their_cores_back_when_the_dispatcher_is_killed() {
     let Some((file, _)) = two_cores(&scene).filter(|_| cores() > 1) else {
         return skip("a machine with two cores");
     };
-    let database = Database::start(&scene, &["--dispatch", &file]);
+    // A thread without a connection would keep its core until it has one.
+    let uncached = ["--thread-cache-size=0"];
+    let database = Database::start_with(&scene, &["--dispatch", &file], &uncached);
     let (pid, all) = (database.pid(), cores_of(std::process::id().cast_signed()));
     let mut client = database.client(&"do sleep(0.1);".repeat(600));
     let moved = || moved(pid, &all);
