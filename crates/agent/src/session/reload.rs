@@ -13,6 +13,7 @@ use super::Session;
 use super::open::checks::{check_kernel, check_pids};
 use super::open::outside;
 use super::policy::{limits_error, policy_of, rebuild_of, shadow_of, shadow_policy};
+use super::reference;
 use crate::config::{AppSection, Config};
 use crate::located::InputError;
 use difference::Difference;
@@ -103,6 +104,10 @@ impl Session {
         };
         // Keys of apps are numbered as in the text only here.
         new.under(&followed).check_latency_detail()?;
+        // The agent must be able to start with this text again: with the text's own policy, also
+        // if another one is followed, and without references that were measured in this run.
+        reference::check(new)?;
+        policy_of(new, machine, &new.specs())?;
         let config = exchange.arrange(&self.config, new);
         let policy = policy_of(&config.under(&followed), machine, &specs)?;
         if let Some(name) = &config.agent.shadow {
