@@ -96,12 +96,14 @@ impl Exchange {
         Config { apps, ..new.clone() }
     }
 
-    /// The apps by id, with the references that were measured of those that there are `now`.
+    /// The apps by id. Those that stay keep the references that were measured of them, which `now`
+    /// has; an arriving app is another program, even under the same name.
     pub(super) fn specs(&self, new: &Config, now: &[AppSpec]) -> Vec<AppSpec> {
         let spec = |(id, place): (usize, &Option<usize>)| {
             let Some(index) = place else { return AppSpec::removed() };
             let spec = new.apps[*index].spec();
-            let measured = now.get(id);
+            let is_arriving = self.arriving.iter().any(|(app, _)| app.index() == id);
+            let measured = now.get(id).filter(|_| !is_arriving);
             AppSpec {
                 ideal: spec.ideal.or(measured.and_then(|now| now.ideal)),
                 solo_per_s: spec.solo_per_s.or(measured.and_then(|now| now.solo_per_s)),
@@ -308,6 +310,23 @@ mod tests {
             let id = if from.contains("pid") { (1, "batch") } else { (0, "server") };
             assert_eq!(moves(&exchange, &new), (vec![id.0], named(&[id])), "{to}");
         }
+    }
+
+    #[test]
+    fn an_app_that_is_found_in_another_way_does_not_keep_what_was_measured_of_the_former_one() {
+        let measured = OLD.replace("solo = 1.0", "solo = \"measure\"");
+        let former = config(&measured);
+        let mut now = former.specs();
+        now[1].solo_per_s = Some(3.0);
+        let stays = config(&measured.replace("4ms", "5ms"));
+        let exchange = plan(&former, &now, &stays).unwrap();
+        assert_eq!(exchange.specs(&stays, &now)[1].solo_per_s, Some(3.0));
+        let refused = plan(&former, &now, &config(&measured.replace("pid = 8", "pid = 9")));
+        let refused = refused.unwrap_err();
+        assert!(refused.contains("app[1].solo: cannot be measured"), "{refused}");
+        let given = config(&OLD.replace("pid = 8", "pid = 9"));
+        let exchange = plan(&former, &now, &given).unwrap();
+        assert_eq!(exchange.specs(&given, &now)[1].solo_per_s, Some(1.0));
     }
 
     #[test]
