@@ -175,6 +175,7 @@ others. ahq-ways, of 20 replications, has an open row, and was given no more see
 
 Recorded before a correction, and not run again since: bayop-silo and -tailbench (interrupts by
 the rule of the printed kernel, longer trials). bayop-policy has not been recorded at all.
+reef-policies and ahq-load have a new row each that has not been recorded.
 "
     )
 }
