@@ -45,8 +45,8 @@ struct CoreState {
 #[derive(Debug)]
 struct Limit {
     at_most: Nanos,
-    /// `disable` of the states that are disabled for it.
-    disabled: Vec<PathBuf>,
+    /// What `disable` of every state was left with: those that Lull disabled, and the others.
+    in_force: Vec<TextWrite>,
 }
 
 /// The states of all cores, the deepest first; one whose exit latency cannot be read is left out.
@@ -128,7 +128,7 @@ impl IdleLatency {
             return Err(KnobError::Nonsense("there are no idle states to limit".to_owned()));
         };
         let mut reached = Nanos::ZERO;
-        let (mut originals, mut writes, mut disabled) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut originals, mut writes) = (Vec::new(), Vec::new());
         let mut owners = self.owners.clone();
         for CoreState { disable, exit } in &states {
             let text = text::read(disable)?;
@@ -137,7 +137,6 @@ impl IdleLatency {
             if *exit <= at_most && owner != DISABLED {
                 reached = reached.max(*exit);
             }
-            disabled.extend(is_ours.then(|| disable.clone()));
             let wanted = if is_ours { DISABLED } else { owner.as_str() };
             writes.push(TextWrite::exactly(disable.clone(), wanted));
             originals.push(Original::Text { path: disable.clone(), text, safe: None });
@@ -149,18 +148,18 @@ impl IdleLatency {
         save.values(&originals)?;
         write_all(&writes)?;
         (self.states, self.owners) = (states, owners);
-        self.set = Some(Limit { at_most, disabled });
+        self.set = Some(Limit { at_most, in_force: writes });
         Ok(())
     }
 
-    /// The states that another program has enabled again, reported once.
+    /// The states that another program has enabled or disabled since, reported once.
     pub(super) fn watch(&mut self) -> Option<ChangedSetting> {
-        let is_changed = |disable: &&PathBuf| {
-            // One that is not there now belongs to a core that is offline.
-            text::read(disable).is_ok_and(|found| found != DISABLED)
-        };
-        let Limit { at_most, disabled } = self.set.as_ref()?;
-        let changed: Vec<PathBuf> = disabled.iter().filter(is_changed).cloned().collect();
+        // A file that cannot be read belongs to a core that is offline.
+        let is_changed =
+            |left: &&TextWrite| text::read(&left.path).is_ok_and(|found| found != left.text);
+        let Limit { at_most, in_force } = self.set.as_ref()?;
+        let changed = in_force.iter().filter(is_changed);
+        let changed: Vec<PathBuf> = changed.map(|left| left.path.clone()).collect();
         let whom = match changed.as_slice() {
             [] => return None,
             [one] => one.display().to_string(),
@@ -173,10 +172,15 @@ impl IdleLatency {
         Some(ChangedSetting { ours, found, whom, keys })
     }
 
-    /// Forgets what was set, after it was put back.
+    /// Forgets what was set, after it was put back. A state that is still disabled because it
+    /// could not be put back, or whose core is offline, keeps its owner's text, so that Lull's own
+    /// `1` is not taken for the owner's.
     pub(super) fn restored(&mut self) {
         self.set = None;
-        self.owners.clear();
+        self.owners.retain(|disable, owner| match text::read(disable) {
+            Ok(found) => found == DISABLED && owner != DISABLED,
+            Err(_) => true,
+        });
     }
 
     /// Whether the ledger's key names one of the states.
@@ -293,6 +297,33 @@ mod tests {
         assert_eq!((change.found, change.keys.len()), (Setting::IdleLatency(us(133)), 2));
         assert!(change.whom.ends_with("cpu0/cpuidle/state3/disable and 1 more"), "{}", change.whom);
         assert!(idle.watch().is_none());
+    }
+
+    #[test]
+    fn a_state_within_the_limit_that_another_program_disables_stays_disabled() {
+        let tree = tree(2);
+        let (mut idle, mut saved) = (IdleLatency::new(&tree.roots()), Saved::default());
+        idle.set(us(10), &mut saved).unwrap();
+        tree.write(&file(1, 2, "disable"), "1\n");
+        let change = idle.watch().unwrap();
+        assert!(change.whom.ends_with("cpu1/cpuidle/state2/disable"), "{}", change.whom);
+        assert_eq!((change.ours, change.keys.len()), (Setting::IdleLatency(us(10)), 1));
+        assert!(idle.watch().is_none());
+        idle.set(us(133), &mut saved).unwrap();
+        assert_eq!([flags(&tree, 0), flags(&tree, 1)], ["0000", "0010"]);
+    }
+
+    #[test]
+    fn a_state_that_could_not_be_put_back_is_put_back_by_the_next_limit() {
+        let tree = tree(2);
+        let (mut idle, mut saved) = (IdleLatency::new(&tree.roots()), Saved::default());
+        idle.set(us(10), &mut saved).unwrap();
+        // The state of the other core keeps Lull's text.
+        tree.write(&file(0, 3, "disable"), "0\n");
+        idle.restored();
+        assert!(idle.watch().is_none(), "nothing is set");
+        idle.set(us(133), &mut saved).unwrap();
+        assert_eq!([flags(&tree, 0), flags(&tree, 1)], ["0000"; 2]);
     }
 
     #[test]
