@@ -138,6 +138,7 @@ impl HostPlant {
 
     /// Gives an id to an app: one that there is, or the next. Returns the app that had it.
     fn set_app(&mut self, app: AppId, new: HostApp) -> Option<RunningApp> {
+        self.owners.forget(app.index());
         let spec = new.spec.clone();
         let running = RunningApp::new(new, &self.roots, &counters::modes(&self.roots));
         let Some(former) = self.apps.get_mut(app.index()) else {

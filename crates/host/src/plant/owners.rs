@@ -62,6 +62,13 @@ impl Owners {
         true
     }
 
+    /// Forgets the processes of an id and the overlaps that were reported of it, because another
+    /// app has the id from now on.
+    pub(super) fn forget(&mut self, index: usize) {
+        self.of.retain(|_, owner| *owner != index);
+        self.reported.retain(|(first, second)| *first != index && *second != index);
+    }
+
     fn divide(&self, lists: &[Vec<ProcessId>]) -> (Vec<Overlap>, BTreeMap<ProcessId, usize>) {
         let mut owners = BTreeMap::new();
         let mut overlaps = Vec::new();
@@ -118,5 +125,15 @@ mod tests {
         assert_eq!(owners.of, of, "nothing of it is taken in");
         owners.has_overlaps = true;
         assert!(!owners.take_in(&[]));
+    }
+
+    #[test]
+    fn processes_and_overlaps_of_an_app_are_forgotten_with_it() {
+        let of = BTreeMap::from([(process(1), 0), (process(2), 1)]);
+        let reported = BTreeSet::from([(0, 1), (0, 2), (1, 2)]);
+        let mut owners = Owners { of, reported, ..Owners::default() };
+        owners.forget(1);
+        assert_eq!(owners.of, BTreeMap::from([(process(1), 0)]));
+        assert_eq!(owners.reported, BTreeSet::from([(0, 2)]));
     }
 }
