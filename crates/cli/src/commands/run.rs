@@ -118,7 +118,9 @@ fn control(
             let is_present = epoch.seen.apps[app].alive;
             // What Lull started and has ended before it was seen does not come back either.
             let may_run = session.plant().may_run(AppId(app as u16));
-            if !is_present && (was_present || !may_run) {
+            // A reload may remove the app before it had a process.
+            let is_removed = session.apps()[app].is_removed();
+            if !is_present && (was_present || is_removed || !may_run) {
                 return Ok(());
             }
             was_present |= is_present;
