@@ -239,6 +239,7 @@ mod tests {
         let by_cgroup = AppEpoch { is_by_cgroup: true, ..epoch(&THREADS) };
         assert_eq!(gauge.read(by_cgroup), Ok(0.0));
         set(&tree, "third", 6_000_000);
+        gauge.found.as_mut().unwrap().until = Nanos::MAX;
         assert_eq!(gauge.read(by_cgroup), Ok(0.0), "its cgroup hardly changes");
         gauge.found.as_mut().unwrap().until = Nanos::ZERO;
         assert!(gauge.read(by_cgroup).is_err(), "it is looked up now and then");
