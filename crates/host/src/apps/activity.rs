@@ -9,8 +9,9 @@
 //!   of the cgroup has run, so that none was made and none has ended.
 //!
 //! Neither shows that one process was exchanged for another with as many threads, or that a
-//! process was moved to the cgroup and has not run since. Callers therefore list the cgroup now
-//! and then in any case.
+//! process was moved to the cgroup and has not run since. The CPU time does not show either that a
+//! process was moved away from the cgroup. Callers therefore list the cgroup now and then in any
+//! case.
 //!
 //! Source: `kernel/cgroup/pids.c` and `kernel/cgroup/rstat.c`; verified on Linux 6.18.
 
