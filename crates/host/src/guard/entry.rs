@@ -17,7 +17,9 @@ use crate::apps::ProcessId;
 use serde::{Deserialize, Serialize};
 
 /// The format that this version writes.
-pub(super) const FORMAT: u32 = 3;
+pub(super) const FORMAT: u32 = 4;
+/// The oldest format that this version reads, which lacks [`What::Dismissed`].
+pub(super) const FORMAT_MIN: u32 = 3;
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,6 +49,8 @@ pub(super) enum What {
     },
     /// A value that is no longer Lull's to restore.
     Released(Key),
+    /// Threads, each with its start time, that were restored and belong to no app any more.
+    Dismissed(Vec<(i32, u64)>),
     /// Values were restored by the guard or a later start.
     Restored(Restoration),
     /// Nothing is left to restore.

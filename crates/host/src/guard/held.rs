@@ -96,6 +96,7 @@ impl Held {
                 self.originals.remove(key);
                 self.released.insert(key.clone());
             }
+            What::Dismissed(threads) => threads.iter().for_each(|thread| self.forget(*thread)),
             What::Restored(done) => self.restored = Some(done.clone()),
             What::Closed => self.closed = true,
         }
@@ -118,6 +119,17 @@ impl Held {
             key => {
                 self.originals.entry(key).or_insert(value);
             }
+        }
+    }
+
+    /// Forgets a thread, which is saved anew if it is changed again.
+    fn forget(&mut self, (tid, start_ticks): (i32, u64)) {
+        let key = Key::Thread(tid, start_ticks);
+        self.originals.remove(&key);
+        self.released.remove(&key);
+        self.written.remove(&(tid, start_ticks));
+        if self.has_process(ProcessId { pid: tid, start_ticks }) {
+            self.inherited.remove(&tid);
         }
     }
 
@@ -285,6 +297,36 @@ impl Held {
     pub(super) fn has_process(&self, process: ProcessId) -> bool {
         let known = self.inherited.get(&process.pid);
         known.is_some_and(|known| known.start_ticks == process.start_ticks)
+    }
+
+    /// The threads of some processes of which the ledger holds anything, where `live` are the
+    /// threads that these processes have now.
+    pub(super) fn known_threads(
+        &self,
+        processes: &BTreeSet<ProcessId>,
+        live: &[LiveThread],
+    ) -> Vec<(i32, u64)> {
+        let saved = |original: &Original| {
+            let Original::Thread { tid, pid, start_time_ticks, .. } = *original else {
+                return None;
+            };
+            let start_ticks = self.inherited.get(&pid)?.start_ticks;
+            let is_theirs = processes.contains(&ProcessId { pid, start_ticks });
+            is_theirs.then_some((tid, start_time_ticks))
+        };
+        let mains = processes.iter().filter(|process| self.has_process(**process));
+        let live = live.iter().map(|thread| (thread.tid, thread.start_ticks));
+        let is_held = |thread: &(i32, u64)| {
+            self.written.contains_key(thread)
+                || self.released.contains(&Key::Thread(thread.0, thread.1))
+        };
+        let all: BTreeSet<(i32, u64)> = self
+            .originals()
+            .filter_map(saved)
+            .chain(mains.map(|process| (process.pid, process.start_ticks)))
+            .chain(live.filter(is_held))
+            .collect();
+        all.into_iter().collect()
     }
 
     /// Every value that Lull wrote to any thread.

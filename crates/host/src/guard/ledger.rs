@@ -325,6 +325,24 @@ impl Ledger {
         restore::put_back(&self.roots, &self.held.only(processes), &self.forks)
     }
 
+    /// Forgets the threads of processes that were restored completely because they belong to no
+    /// app any more: what their owner sets from then on stays, also if Lull once wrote the same
+    /// value. A thread that is changed again is saved anew.
+    ///
+    /// # Errors
+    /// [`LedgerError::Write`]: the threads would be restored once more at the end.
+    pub fn dismiss(&mut self, processes: &BTreeSet<ProcessId>) -> Result<(), LedgerError> {
+        let alive = processes.iter().filter(|process| process.facts(&self.roots).is_some());
+        let threads =
+            |process: &ProcessId| threads_of(&self.roots, process.pid).unwrap_or_default();
+        let live: Vec<LiveThread> = alive.flat_map(threads).collect();
+        let threads = self.held.known_threads(processes, &live);
+        if threads.is_empty() {
+            return Ok(());
+        }
+        self.append(&[self.clock.entry(What::Dismissed(threads))])
+    }
+
     /// Ends the ledger: there is nothing to restore any more.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Finds what a dead agent left, restores it, and reports the outcome.
 
-use super::entry::{FORMAT, Lines, What};
+use super::entry::{FORMAT, FORMAT_MIN, Lines, What};
 use super::held::Held;
 use super::ledger::LedgerError;
 use super::ledger_file::{Clock, LedgerFile};
@@ -228,7 +228,7 @@ fn is_other(agent: ProcessId) -> bool {
 
 fn check_format(file: &LedgerFile, lines: &Lines) -> Result<(), LedgerError> {
     let format = |entry: &super::entry::Entry| match entry.what {
-        What::Header { format, .. } if format != FORMAT => Some(format),
+        What::Header { format, .. } if !(FORMAT_MIN..=FORMAT).contains(&format) => Some(format),
         _ => None,
     };
     // A closed ledger of another version holds nothing to restore, whatever its format.

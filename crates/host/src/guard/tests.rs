@@ -10,6 +10,7 @@ use crate::apps::{ProcessId, threads_of};
 use crate::sys::sched;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -256,6 +257,38 @@ fn a_change_made_by_others_wins() {
     drop(ledger);
     let _ = scene.open();
     assert_eq!(scene.original(), theirs);
+}
+
+#[test]
+fn what_the_owner_sets_after_a_dismissal_stays_and_is_saved_before_the_next_write() {
+    let scene = Scene::new();
+    let before = scene.original();
+    let process = ProcessId::lookup(&scene.roots, scene.thread().pid).unwrap();
+    let processes = BTreeSet::from([process]);
+    let mut ledger = scene.open().ledger;
+    ledger.record_writes(&[scene.write()]).unwrap();
+    scene.change();
+    assert!(ledger.restore_processes(&processes).failed.is_empty());
+    assert_eq!(scene.original(), before);
+    ledger.dismiss(&processes).unwrap();
+    // The owner sets what Lull had written.
+    scene.change();
+    let owners = scene.original();
+    assert_eq!(ledger.restore().done, 0);
+    drop(ledger);
+    let mut ledger = scene.open().ledger;
+    assert_eq!(scene.original(), owners);
+
+    ledger.record_writes(&[scene.write()]).unwrap();
+    ledger.dismiss(&processes).unwrap();
+    let usual = FieldValue::Class { policy: libc::SCHED_OTHER.cast_unsigned(), rt_priority: 0 };
+    let values = vec![usual.clone()];
+    ledger.record_writes(&[ThreadWrite { thread: scene.thread(), values }]).unwrap();
+    usual.write(scene.thread().tid).unwrap();
+    assert_ne!(scene.original(), owners);
+    drop(ledger);
+    let _ = scene.open();
+    assert_eq!(scene.original(), owners);
 }
 
 #[test]

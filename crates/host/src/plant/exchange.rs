@@ -4,6 +4,7 @@
 //! other apps, and what is set for them, stays as it is.
 
 use super::app::{HostApp, LatencyFrom, ProgressFrom, RunningApp};
+use super::registered::LeftRestored;
 use super::{HostError, HostPlant, now, waits_of};
 use crate::apps::{self, AppHandle, GRACE, ProcessId};
 use crate::gauges::counters;
@@ -98,8 +99,12 @@ impl HostPlant {
         // If that fails, the processes of the last look are restored.
         let _ = handle.refresh(&self.table);
         processes.extend(handle.processes());
-        let left: Vec<(usize, ProcessId)> = processes.into_iter().map(|it| (index, it)).collect();
-        let mut failed = self.restore_left(&left);
+        let left: Vec<(usize, ProcessId)> = processes.iter().map(|it| (index, *it)).collect();
+        let LeftRestored { mut failed, is_complete } = self.restore_left(&left);
+        // Only after all was read back: until then a killed agent's guard must restore it.
+        if is_complete && let Err(error) = self.ledger.dismiss(&processes) {
+            failed.push(format!("it is restored once more at the end: {error}"));
+        }
         failed.extend(self.partitions.disband(app).err());
         // `touched` keeps its knobs, so that the end of the run tries again what has failed.
         self.originals.retain(|knob, _| knob.app() != Some(app));

@@ -14,6 +14,15 @@ use std::os::fd::OwnedFd;
 /// Ancestors of a process that are looked at; more than any tree of processes has.
 const ANCESTORS_MAX: usize = 64;
 
+/// The outcome of restoring processes that have left their apps.
+#[derive(Debug)]
+pub(super) struct LeftRestored {
+    /// What could not be restored.
+    pub(super) failed: Vec<String>,
+    /// Whether nothing failed, and no process that they have made was possibly missed.
+    pub(super) is_complete: bool,
+}
+
 impl HostPlant {
     /// Serves the socket at which processes register, if there is one, while the plant waits.
     pub fn set_registrar(&mut self, registrar: Option<Registrar>) {
@@ -72,17 +81,16 @@ impl HostPlant {
         let left: Vec<(usize, ProcessId)> = apps
             .flat_map(|(index, app)| app.handle.take_left().into_iter().map(move |it| (index, it)))
             .collect();
-        for failed in self.restore_left(&left) {
+        for failed in self.restore_left(&left).failed {
             self.notice(failed);
         }
     }
 
-    /// Gives processes that have left these apps, by index, what they had before; returns what
-    /// could not be restored.
-    pub(super) fn restore_left(&mut self, left: &[(usize, ProcessId)]) -> Vec<String> {
+    /// Gives processes that have left these apps, by index, what they had before.
+    pub(super) fn restore_left(&mut self, left: &[(usize, ProcessId)]) -> LeftRestored {
         let mut failed = Vec::new();
         if left.is_empty() {
-            return failed;
+            return LeftRestored { failed, is_complete: true };
         }
         let threads = |process: &ProcessId| {
             threads_of(&self.roots, process.pid).unwrap_or_default().into_iter()
@@ -108,6 +116,7 @@ impl HostPlant {
             self.notice(format!("left as another program set it: {values}"));
         }
         let _ = self.beat(Patience::Usual);
-        failed
+        let is_complete = failed.is_empty() && restored.is_complete();
+        LeftRestored { failed, is_complete }
     }
 }
