@@ -122,7 +122,7 @@ impl Held {
         }
     }
 
-    /// Forgets a thread, which is saved anew if it is changed again.
+    /// Forgets a thread, which is saved again before its next change.
     fn forget(&mut self, (tid, start_ticks): (i32, u64)) {
         let key = Key::Thread(tid, start_ticks);
         self.originals.remove(&key);

@@ -327,7 +327,7 @@ impl Ledger {
 
     /// Forgets the threads of processes that were restored completely because they belong to no
     /// app any more: what their owner sets from then on stays, also if Lull once wrote the same
-    /// value. A thread that is changed again is saved anew.
+    /// value. A thread is saved again before its next change.
     ///
     /// # Errors
     /// [`LedgerError::Write`]: the threads would be restored once more at the end.
