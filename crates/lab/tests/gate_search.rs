@@ -1,16 +1,17 @@
 //! The search over the three numbers of an on-call gate, by the policy that a
 //! live server would have, on a server that its own workers keep from working.
 
-use lull_control::{AppId, Capability, Discovery, Knob, Plant, Rng, Setting};
+mod discovery;
+
+use discovery::discover;
+use lull_control::{AppId, Capability, Discovery, Knob, Plant, Setting};
 use lull_lab::scenario::{AnyFile, AnyScenario, Choice};
 use lull_measure::{Nanos, Percentile};
+use lull_policies::ADMISSION_CONTROLLERS;
 use lull_policies::admission::Site;
-use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
 use lull_sim::oversubscribed::{MachinePlant, OversubscribedModel};
-use rand::SeedableRng;
 use std::path::Path;
 
-const EPOCH: Nanos = Nanos::from_millis(100);
 const BOUND: Nanos = Nanos::from_millis(35);
 
 /// 128 connections on four cores. With all of them in service a query takes ten
@@ -46,23 +47,7 @@ fn behind(admission: &str, keys: &str) -> MachinePlant {
 
 /// What the policy finds on a server whose gate begins as good as open.
 fn search(keys: &str) -> Discovery {
-    let mut plant = behind("manual", "cap = 128");
-    let table = keys.parse().unwrap();
-    let built = POLICIES.build("bayop", &table, plant.machine(), plant.apps());
-    let mut policy = built.unwrap();
-    let mut rng = Rng::seed_from_u64(7);
-    for _ in 0..2000 {
-        let seen = plant.observe(EPOCH).unwrap();
-        let plan = policy.decide(&seen, &mut rng);
-        let wanted: Vec<_> = plan.steps().map(|step| step.setting.clone()).collect();
-        for outcome in plant.apply(&wanted).outcomes {
-            assert!(outcome.in_force().is_some(), "{outcome:?}");
-        }
-        if let Some(found) = policy.discoveries().pop() {
-            return found;
-        }
-    }
-    panic!("the search has no end");
+    discover(behind("manual", "cap = 128"), keys, 2000)
 }
 
 /// The p99 and the power of four seconds.

@@ -1,13 +1,13 @@
 //! The search over idle states, on a simulated server whose deepest state saves power and adds
 //! its exit latency to requests that wake a core.
 
-use lull_control::{AppSpec, Discovery, Plant, Rng, Setting};
-use lull_measure::{Nanos, Percentile};
-use lull_policies::POLICIES;
-use lull_sim::netserver::{MachinePlant, NetServerModel};
-use rand::SeedableRng;
+mod discovery;
 
-const EPOCH: Nanos = Nanos::from_millis(100);
+use discovery::{EPOCH, discover};
+use lull_control::{AppSpec, Discovery, Plant, Setting};
+use lull_measure::{Nanos, Percentile};
+use lull_sim::netserver::{MachinePlant, NetServerModel};
+
 const SEARCH: &str = r#"
 knobs = ["idle-latency"]
 trials = 8
@@ -36,22 +36,7 @@ fn p99(limit: Nanos) -> Nanos {
 }
 
 fn search(bound: Nanos) -> Discovery {
-    let mut plant = server(bound);
-    let keys = SEARCH.parse().unwrap();
-    let mut policy = POLICIES.build("bayop", &keys, plant.machine(), plant.apps()).unwrap();
-    let mut rng = Rng::seed_from_u64(7);
-    for _ in 0..1000 {
-        let seen = plant.observe(EPOCH).unwrap();
-        let plan = policy.decide(&seen, &mut rng);
-        let wanted: Vec<_> = plan.steps().map(|step| step.setting.clone()).collect();
-        for outcome in plant.apply(&wanted).outcomes {
-            assert!(outcome.in_force().is_some(), "{outcome:?}");
-        }
-        if let Some(found) = policy.discoveries().pop() {
-            return found;
-        }
-    }
-    panic!("the search has no end");
+    discover(server(bound), SEARCH, 1000)
 }
 
 #[test]

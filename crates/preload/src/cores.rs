@@ -92,4 +92,4 @@ pub(crate) fn set(cores: &libc::cpu_set_t) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -2,13 +2,14 @@
 
 use super::*;
 
-fn count() -> i32 {
+/// How many cores this thread may use.
+pub(crate) fn count() -> i32 {
     // SAFETY: a set of cores.
     unsafe { libc::CPU_COUNT(&present()) }
 }
 
 /// One of the cores of this thread.
-fn one() -> libc::cpu_set_t {
+pub(crate) fn one() -> libc::cpu_set_t {
     let cores = present();
     // SAFETY: a set of cores.
     let has = |core: &usize| unsafe { libc::CPU_ISSET(*core, &cores) };

@@ -1,6 +1,7 @@
 //! Threads that are created as the server's are, by libc's own function.
 
 use super::*;
+use crate::cores::tests::{count, one};
 use std::ptr::{null, null_mut};
 
 unsafe extern "C-unwind" {
@@ -12,24 +13,6 @@ unsafe extern "C-unwind" {
         start: Start,
         argument: *mut c_void,
     ) -> c_int;
-}
-
-fn count(cores: &libc::cpu_set_t) -> c_int {
-    // SAFETY: a set of cores.
-    unsafe { libc::CPU_COUNT(cores) }
-}
-
-/// The first of the cores of this thread.
-fn one() -> libc::cpu_set_t {
-    let cores = cores::present();
-    // SAFETY: a set of cores.
-    let has = |core: &usize| unsafe { libc::CPU_ISSET(*core, &cores) };
-    let first = (0..1024).find(has).unwrap();
-    // SAFETY: all zeros are a set of cores.
-    let mut one: libc::cpu_set_t = unsafe { zeroed() };
-    // SAFETY: the core is within the set.
-    unsafe { libc::CPU_SET(first, &mut one) };
-    one
 }
 
 /// How many cores a thread has that a thread on one core starts, with these for it.
@@ -56,7 +39,7 @@ fn cores_of_new_thread(cores: libc::cpu_set_t, start: Start) -> c_int {
 /// `to` may be written until the thread ends.
 unsafe extern "C-unwind" fn counts(to: *mut c_void) -> *mut c_void {
     // SAFETY: the creator waits for this thread.
-    unsafe { *to.cast() = count(&cores::present()) };
+    unsafe { *to.cast() = count() };
     null_mut()
 }
 
@@ -74,13 +57,13 @@ unsafe extern "C-unwind" fn counts_and_exits(to: *mut c_void) -> *mut c_void {
 #[test]
 fn a_new_thread_begins_with_the_cores_that_its_creator_had() {
     let all = cores::present();
-    assert_eq!(cores_of_new_thread(all, counts), count(&all));
+    assert_eq!(cores_of_new_thread(all, counts), count());
 }
 
 #[test]
 fn a_new_thread_may_end_by_pthread_exit() {
     let all = cores::present();
-    assert_eq!(cores_of_new_thread(all, counts_and_exits), count(&all));
+    assert_eq!(cores_of_new_thread(all, counts_and_exits), count());
 }
 
 #[test]

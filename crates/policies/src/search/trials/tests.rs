@@ -267,8 +267,8 @@ fn a_safe_search_whose_steps_are_all_refused_stays_at_the_fastest_setting_and_sa
         while let Some(next) = search.ask(&mut rng) {
             let quick = Reading { late: 0, ..reading(100.0, 70.0) };
             let is_fastest = next.place == fastest;
-            let came = if is_fastest { Ok(quick) } else { Err("read-only".to_owned().into()) };
-            search.tell(next.place, came);
+            let outcome = if is_fastest { Ok(quick) } else { Err("read-only".to_owned().into()) };
+            search.tell(next.place, outcome);
         }
         // A step along each of the two dimensions, and six readings that show the answer.
         let refused = search.trials().iter().filter(|trial| trial.came.is_err()).count();
@@ -291,8 +291,8 @@ fn a_safe_search_with_one_step_that_was_not_refused_goes_on() {
         // The delay cannot be set.
         let is_refused = next.place.0[0] != fastest.0[0];
         let exact = server(&search.space().values(&next.place));
-        let came = if is_refused { Err("read-only".to_owned().into()) } else { Ok(exact) };
-        search.tell(next.place, came);
+        let outcome = if is_refused { Err("read-only".to_owned().into()) } else { Ok(exact) };
+        search.tell(next.place, outcome);
         assert_eq!(search.confinement(), None);
     }
     assert!(search.readings().any(|(place, _)| *place != fastest), "{:?}", search.trials());

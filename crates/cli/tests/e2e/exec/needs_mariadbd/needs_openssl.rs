@@ -24,14 +24,18 @@ fn with_tls(scene: &Scene) -> [String; 2] {
     [format!("--ssl-key={}", key.display()), format!("--ssl-cert={}", certificate.display())]
 }
 
+/// Starts a server with TLS behind a gate of one slot.
+fn with_one_slot(scene: &Scene, mode: &str) -> Database {
+    let tls = with_tls(scene);
+    let options = ["--mode", mode, "--concurrency", "1", "--slot-lease", "1s"];
+    Database::start_with(scene, &options, &tls.each_ref().map(String::as_str))
+}
+
 #[test]
 fn connections_with_tls_wait_at_the_gate_and_every_query_is_counted() {
     for mode in ["post", "epoll"] {
         let scene = Scene::new();
-        let tls = with_tls(&scene);
-        let tls = tls.each_ref().map(String::as_str);
-        let options = ["--mode", mode, "--concurrency", "1", "--slot-lease", "1s"];
-        let database = Database::start_with(&scene, &options, &tls);
+        let database = with_one_slot(&scene, mode);
         // A transaction over TLS has the only slot until its lease is over.
         let holder = database.client_over_tls("begin; select * from t; select sleep(2); commit");
         wait_for("the holder", || database.has_transactions(""));
@@ -84,10 +88,7 @@ fn fail_a_handshake(port: u16, bytes: &[u8]) {
 fn a_refused_certificate_and_broken_handshakes_hold_no_slot() {
     for mode in ["post", "epoll"] {
         let scene = Scene::new();
-        let tls = with_tls(&scene);
-        let tls = tls.each_ref().map(String::as_str);
-        let options = ["--mode", mode, "--concurrency", "1", "--slot-lease", "1s"];
-        let database = Database::start_with(&scene, &options, &tls);
+        let database = with_one_slot(&scene, mode);
         let port = format!("--port={}", database.server.port);
         let mut client = Command::new("mariadb");
         client.args(["-uroot", "--host=127.0.0.1", &port, "--ssl", "--ssl-verify-server-cert"]);
