@@ -231,6 +231,9 @@ pub struct MachineSimulation {
     queued: [usize; 3],
     /// Whether any thread waits.
     pressure: TimeWeightedCount,
+    /// Cores that are idle while as many threads wait that may not run there; counted under
+    /// Linux's rules only.
+    wasted: TimeWeightedCount,
     baseline: MachineBaseline,
 }
 
@@ -321,6 +324,7 @@ impl MachineSimulation {
             idle: u64::MAX >> (64 - cores),
             queued: [0; 3],
             pressure: TimeWeightedCount::default(),
+            wasted: TimeWeightedCount::default(),
             baseline: MachineBaseline::default(),
         };
         if let Some(agent) = new.agent() {

@@ -322,6 +322,33 @@ fn threads_leave_cores_that_they_may_no_longer_use() {
 }
 
 #[test]
+fn fenced_cores_are_wasted_while_others_wait_and_shared_ones_change_hands() {
+    let apps = vec![batch("batch", 2, Activity::Endless), requests("b", 1, 100.0, Shape::Constant)];
+    let critical = AppSpec::latency_critical("b", Percentile::P95, Nanos::from_millis(10));
+    let specs = [AppSpec::best_effort("batch"), critical];
+    let run = |cores: [&str; 2]| {
+        let mut plant = MachinePlant::new(&bare(2, apps.clone()), &specs, 1, 0).unwrap();
+        for (app, cores) in (0..).map(AppId).zip(cores) {
+            let _ = plant.apply(&[Setting::Cores(app, cores.parse().unwrap())]);
+        }
+        plant.observe(SECOND * 10).unwrap();
+        plant.simulation().totals()
+    };
+    let fenced = run(["0", "1"]);
+    let [batch, server] = [&fenced.apps[0], &fenced.apps[1]];
+    let idle = 2.0 - batch.busy_cores - server.busy_cores;
+    assert!((fenced.wasted_cores - idle).abs() < 1e-9 && idle > 0.8, "{fenced:?}");
+    // Only its first request follows a thread of the other app on its core.
+    assert!(server.transfers <= 1 && server.transferred_cores < 0.001, "{server:?}");
+    assert_eq!(batch.transfers, 0);
+
+    let shared = run(["0-1", "0-1"]);
+    let server = &shared.apps[1];
+    assert_eq!(shared.wasted_cores, 0.0);
+    assert!(server.transfers > 500 && server.transferred_cores > 0.9 * server.busy_cores);
+}
+
+#[test]
 fn threads_at_a_barrier_leave_their_cores_to_others() {
     let busy = |app: Vec<MachineApp>, watched: usize| {
         let mut node = MachineSimulation::new(&bare(4, app), 1, 0).unwrap();

@@ -17,6 +17,8 @@ pub(super) struct AppState {
     /// Work done per time on a core.
     pub(super) pace: f64,
     pub(super) running: TimeWeightedCount,
+    /// Those of the running threads that took a core over from another app.
+    pub(super) transferred: TimeWeightedCount,
     pub(super) queued: TimeWeightedCount,
     pub(super) outstanding: TimeWeightedCount,
     /// 1 while it is on the machine.
@@ -30,6 +32,8 @@ pub(super) struct AppState {
     /// Requests that were unanswered when it departed, or that were abandoned.
     pub(super) lost: u64,
     pub(super) switches: u64,
+    /// Switches by which it took a core over from another app.
+    pub(super) transfers: u64,
     pub(super) work_ns: f64,
     /// Whether a plant takes the window.
     pub(super) is_watched: bool,
@@ -64,6 +68,7 @@ impl AppState {
             ipc,
             pace,
             running: TimeWeightedCount::default(),
+            transferred: TimeWeightedCount::default(),
             queued: TimeWeightedCount::default(),
             outstanding: TimeWeightedCount::default(),
             present: TimeWeightedCount::at_start(1),
@@ -73,6 +78,7 @@ impl AppState {
             answered: 0,
             lost: 0,
             switches: 0,
+            transfers: 0,
             work_ns: 0.0,
             is_watched: false,
             window: Latency::default(),

@@ -107,6 +107,8 @@ pub(super) struct CoreState {
     pub(super) current: Option<usize>,
     /// The thread that ran last.
     pub(super) last: Option<usize>,
+    /// Whether the running thread followed one of another app.
+    pub(super) transferred: bool,
     pub(super) queue: Vec<usize>,
     /// Time up to which the running thread's core time is accounted for.
     pub(super) counted_ns: u64,
@@ -137,6 +139,7 @@ impl CoreState {
         Self {
             current: None,
             last: None,
+            transferred: false,
             queue: Vec::new(),
             counted_ns: 0,
             since_ns: 0,

@@ -129,6 +129,16 @@ impl MachineSimulation {
         if waits != self.pressure.value() {
             self.pressure.set(self.now_ns, waits);
         }
+        self.note_waste();
+    }
+
+    /// Counts the cores that could run a waiting thread and are idle, because none may run there.
+    fn note_waste(&mut self) {
+        let waiting: usize = self.queued.iter().sum();
+        let wasted = self.idle.count_ones().min(waiting as u32);
+        if wasted != self.wasted.value() {
+            self.wasted.set(self.now_ns, wasted);
+        }
     }
 
     /// Starts a thread on a core without a running one.
@@ -152,6 +162,7 @@ impl MachineSimulation {
         let state = &mut self.cores[core];
         state.current = Some(thread);
         state.last = Some(thread);
+        state.transferred = cold;
         state.counted_ns = now_ns;
         state.since_ns = awake_ns.max(state.polls_until_ns).max(state.changes_until_ns) + cost;
         state.slice_end_ns = now_ns + slice.0;
@@ -161,6 +172,11 @@ impl MachineSimulation {
         let app = &mut self.apps[app];
         app.switches += u64::from(switches);
         app.running.rise(now_ns);
+        if cold {
+            app.transfers += 1;
+            app.transferred.rise(now_ns);
+        }
+        self.note_waste();
         self.retime(core);
     }
 
@@ -170,10 +186,15 @@ impl MachineSimulation {
         let state = &mut self.cores[core];
         let rest_ns = state.since_ns.saturating_sub(self.now_ns);
         let thread = state.current.take()?;
+        let transferred = std::mem::take(&mut state.transferred);
         let halted = &mut self.threads[thread];
         // The cost of a move is the last part of the time without progress before `since_ns`.
         halted.stall_ns = halted.stall_ns.min(rest_ns);
-        self.apps[halted.app].running.fall(self.now_ns);
+        let app = &mut self.apps[halted.app];
+        app.running.fall(self.now_ns);
+        if transferred {
+            app.transferred.fall(self.now_ns);
+        }
         if let Some(shared) = &mut self.shared {
             shared.stop(core);
             self.runs_changed = true;
@@ -217,6 +238,7 @@ impl MachineSimulation {
                     self.rest(core);
                 }
                 self.idle |= 1 << core;
+                self.note_waste();
                 self.retime(core);
             }
         }

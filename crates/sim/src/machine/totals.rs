@@ -15,6 +15,7 @@ pub(super) struct MachineBaseline {
     apps: Vec<AppCounters>,
     busy_ns: Vec<u128>,
     pressure_ns: u128,
+    wasted_ns: u128,
 }
 
 /// An app's running totals.
@@ -27,6 +28,8 @@ pub(super) struct AppCounters {
     pub(super) is_present: bool,
     pub(super) life: u32,
     pub(super) switches: u64,
+    pub(super) transfers: u64,
+    pub(super) transferred_ns: u128,
     pub(super) work_ns: f64,
     pub(super) busy_ns: u128,
     pub(super) queued_ns: u128,
@@ -44,6 +47,9 @@ pub struct MachineTotals {
     pub utilisation: Vec<f64>,
     /// Share of the time in which some thread waited for a core.
     pub pressure: f64,
+    /// Cores that were idle while as many threads waited that might not run there, on average.
+    /// Counted under Linux's rules of run queues only, as transfers are; 0 under others.
+    pub wasted_cores: f64,
     /// Events of the whole run.
     pub events: u64,
 }
@@ -67,10 +73,14 @@ pub struct MachineAppTotals {
     pub work_per_s: f64,
     /// Cores used, switches included.
     pub busy_cores: f64,
+    /// Those of the cores used that its threads had taken over from another app.
+    pub transferred_cores: f64,
     /// Threads that waited for a core, on average.
     pub queued: f64,
     /// Switches to one of its threads.
     pub switches: u64,
+    /// Those of the switches by which a core was taken over from another app.
+    pub transfers: u64,
     /// Instructions per cycle of the cores used; 0 if it used none.
     pub ipc: f64,
 }
@@ -98,6 +108,7 @@ impl MachineSimulation {
             apps: (0..self.apps.len()).map(|app| self.counters(app)).collect(),
             busy_ns: self.cores.iter().map(|core| core.busy.integral_at(now_ns)).collect(),
             pressure_ns: self.pressure.integral_at(now_ns),
+            wasted_ns: self.wasted.integral_at(now_ns),
         };
         for app in &mut self.apps {
             app.latency.clear();
@@ -140,11 +151,13 @@ impl MachineSimulation {
         let cores = self.cores.iter().zip(&self.baseline.busy_ns);
         let busy = cores.map(|(core, before)| core.busy.integral_at(now_ns) - before);
         let pressure_ns = self.pressure.integral_at(now_ns) - self.baseline.pressure_ns;
+        let wasted_ns = self.wasted.integral_at(now_ns) - self.baseline.wasted_ns;
         MachineTotals {
             span: Nanos(now_ns - self.baseline.time_ns),
             apps: (0..self.apps.len()).map(|app| self.app_totals(app, span_ns)).collect(),
             utilisation: busy.map(|busy_ns| busy_ns as f64 / span_ns).collect(),
             pressure: pressure_ns as f64 / span_ns,
+            wasted_cores: wasted_ns as f64 / span_ns,
             events: self.events,
         }
     }
@@ -162,8 +175,10 @@ impl MachineSimulation {
             outstanding: counted.outstanding_ns as f64 / span_ns,
             work_per_s: counted.work_ns / span_ns,
             busy_cores: busy_ns / span_ns,
+            transferred_cores: counted.transferred_ns as f64 / span_ns,
             queued: counted.queued_ns as f64 / span_ns,
             switches: counted.switches,
+            transfers: counted.transfers,
             ipc: if busy_ns > 0.0 { state.ipc * counted.work_ns / busy_ns } else { 0.0 },
         }
     }
@@ -207,6 +222,8 @@ impl MachineSimulation {
         };
         AppCounters {
             switches: state.switches,
+            transfers: state.transfers,
+            transferred_ns: state.transferred.integral_at(now_ns),
             work_ns,
             busy_ns: state.running.integral_at(now_ns),
             queued_ns: state.queued.integral_at(now_ns),
@@ -369,6 +386,8 @@ impl AppCounters {
             is_present: self.is_present,
             life: self.life,
             switches: self.switches - then.switches,
+            transfers: self.transfers - then.transfers,
+            transferred_ns: self.transferred_ns - then.transferred_ns,
             work_ns: self.work_ns - then.work_ns,
             busy_ns: self.busy_ns - then.busy_ns,
             queued_ns: self.queued_ns - then.queued_ns,
