@@ -2,9 +2,11 @@
 
 mod dispatcher;
 mod gate;
+mod space_time;
 
 pub(crate) use dispatcher::RequestDispatcher;
 pub(crate) use gate::GateKeeper;
+pub(crate) use space_time::SpaceTime;
 
 use crate::bounds::BACKLOG_MAX;
 use crate::policy_source::PolicySource;
@@ -95,6 +97,8 @@ pub(crate) struct Played {
     pub(crate) work_per_s: Vec<f64>,
     /// How many more requests of each app waited at the end than at the start.
     pub(crate) left: Vec<i64>,
+    /// What became of the time of the cores.
+    pub(crate) space_time: SpaceTime,
 }
 
 /// What one epoch measured.
@@ -238,8 +242,9 @@ impl Scene {
             (now.lost - then.lost) as f64 / (now.arrived - then.arrived) as f64
         });
         let lost = lost.collect();
+        let space_time = SpaceTime::between(self, &begun, &ended);
         let missed = self.missed(control.plant(), span);
-        Ok(Played { lost, missed, ..recorder.finish(self) })
+        Ok(Played { lost, missed, space_time, ..recorder.finish(self) })
     }
 
     /// The number in the model of each app with an objective, and the objective.
@@ -381,6 +386,7 @@ impl Recorder {
             lost: Vec::new(),
             missed: f64::NAN,
             answers: self.windows,
+            space_time: SpaceTime::default(),
         }
     }
 }

@@ -27,6 +27,7 @@ pub static ALL: &[&Experiment] = &[
     &ahq::dip::EXPERIMENT,
     &ahq::tlt::EXPERIMENT,
     &ahq::scalability::EXPERIMENT,
+    &ahq::space_time::EXPERIMENT,
     &eetl::dvfs::EXPERIMENT,
     &eetl::amp::EXPERIMENT,
     &eetl::types::EXPERIMENT,

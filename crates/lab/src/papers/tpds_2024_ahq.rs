@@ -7,6 +7,7 @@ pub(crate) mod fluctuating;
 pub(crate) mod knee;
 pub(crate) mod load;
 pub(crate) mod scalability;
+pub(crate) mod space_time;
 pub(crate) mod table2;
 pub(crate) mod tlt;
 pub(crate) mod ways;

@@ -41,6 +41,7 @@ pub(super) struct Strategy {
 
 /// The strategies of section VII, the two readings of ARQ's shared region, and ours.
 pub(super) const UNMANAGED: Strategy = plain("Unmanaged", "unmanaged");
+pub(super) const EVEN: Strategy = Strategy { name: "Even", policy: "even", config: "ways = false" };
 pub(super) const LC_FIRST: Strategy = plain("LC-first", "lc-first");
 pub(super) const PARTIES: Strategy = plain("PARTIES", "parties");
 pub(super) const CLITE: Strategy = plain("CLITE", "clite");

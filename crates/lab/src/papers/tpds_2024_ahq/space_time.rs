@@ -1,0 +1,224 @@
+//! Figs. 4 and 9: space-time of cores under isolation, priority and both, by tick, triangle,
+//! cross and waste.
+
+mod example;
+
+use super::paper::paper;
+use super::platform::{Platform, Scene, WAYS, steady};
+use super::play::{
+    ARQ, ARQ_PRIORITY, CLITE, EVEN, LC_FIRST, PARTIES, Played, Span, Strategy, UNMANAGED, play,
+    play_all,
+};
+use super::{SEED_FILE, sourced};
+use crate::colocation::SpaceTime;
+use crate::prelude::*;
+use lull_measure::Nanos;
+use lull_sim::stats::{Estimate, Failure};
+
+/// The experiment.
+pub(crate) static EXPERIMENT: Experiment = Experiment {
+    name: "ahq-space-time",
+    paper: "Liu et al. 2024, Figs. 4 and 9",
+    seed_file: SEED_FILE,
+    summary: "Space-time of cores by tick, triangle, cross and waste, under seven strategies",
+    run,
+};
+
+const STRATEGIES: [Strategy; 7] = [UNMANAGED, EVEN, LC_FIRST, PARTIES, CLITE, ARQ_PRIORITY, ARQ];
+
+/// A mix of apps on some cores.
+struct Mix {
+    name: &'static str,
+    cores: u16,
+    /// Latency-critical apps, and their share of the max load.
+    critical: &'static [(&'static str, f64)],
+}
+
+/// The two apps of Fig. 4: isolation gives each half of the cores.
+const FIG_4: Mix = Mix { name: "Fig. 4", cores: 4, critical: &[("xapian", 0.4)] };
+/// The two latency-critical apps and the best-effort app of Fig. 9.
+const FIG_9: Mix = Mix { name: "Fig. 9", cores: 6, critical: &[("xapian", 0.4), ("moses", 0.4)] };
+const MIXES: [Mix; 2] = [FIG_4, FIG_9];
+
+/// Runs of all strategies on all mixes.
+struct Study {
+    /// By mix, then strategy, then replication.
+    runs: Vec<Vec<Vec<SpaceTime>>>,
+}
+
+fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
+    let platform = Platform::a();
+    let study = Study::run(&platform, setup)?;
+    let mut report = EXPERIMENT.report(paper().titled("Figs. 4 and 9"), setup);
+    report.choices = choices();
+    report.choices.extend(sourced::choices(&platform.parameters));
+    report.rows = example::rows();
+    report.rows.extend(study.rows());
+    let mut figures = example::figures();
+    figures.extend(MIXES.iter().zip(&study.runs).map(|(mix, runs)| figure(mix, runs)));
+    report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures)?];
+    Ok(report)
+}
+
+fn choices() -> Vec<String> {
+    let mix = |mix: &Mix| {
+        let apps = mix.critical.iter().map(|(app, load)| format!("{app} at {:.0} %", 100.0 * load));
+        let apps = apps.collect::<Vec<_>>().join(", ");
+        format!("{}: {apps} and Fluidanimate on {} cores", mix.name, mix.cores)
+    };
+    let mut all = vec![
+        "a core is a slice; time is not divided. Tick: an app uses a core that it had before. \
+         Triangle: it uses a core that another app had before. Cross: a thread of it could run \
+         and has no core. Waste: a core is idle while a thread that may not use it waits"
+            .to_owned(),
+        "of Fig. 9 eight time-slices are left without their marks. Those of the example are ours, \
+         chosen so that all that the text prints of them holds: in time-slice 3 only LC1 lets \
+         the slice go, in 6 all three require it, 10 crosses under isolation"
+            .to_owned(),
+        "what an app requires over time is random arrivals and random work; the patterns of Fig. 4 \
+         are not printed"
+            .to_owned(),
+        "isolation without priority is Even on cores, priority without isolation is LC-first"
+            .to_owned(),
+    ];
+    all.extend(MIXES.iter().map(mix));
+    all
+}
+
+fn scene(platform: &Platform, mix: &Mix) -> Result<Scene, Failure> {
+    let loads: Vec<_> = mix.critical.iter().map(|(app, load)| (*app, steady(*load))).collect();
+    platform.scene(mix.cores, WAYS, &loads, &["fluidanimate"])
+}
+
+impl Study {
+    fn run(platform: &Platform, setup: &Setup<'_>) -> Result<Self, LabError> {
+        let replications = setup.either(5, 1);
+        let second = Nanos::from_secs(1);
+        let (warmup, length) = setup.either((120, 60), (5, 5));
+        let span = Span { warmup: second * warmup, length: second * length, seed: setup.seed };
+        let scenes = MIXES.iter().map(|mix| scene(platform, mix));
+        let scenes: Vec<Scene> = scenes.collect::<Result<_, Failure>>()?;
+        let mut wanted = Vec::new();
+        for scene in &scenes {
+            for strategy in &STRATEGIES {
+                wanted.extend((0..replications).map(|replication| (scene, strategy, replication)));
+            }
+        }
+        let played = play_all(&wanted, &setup.progress, |(scene, strategy, replication)| {
+            play(scene, strategy, span, *replication)
+        })?;
+        let mut each = played.into_iter().map(|played: Played| played.space_time);
+        let mut of_strategy = || each.by_ref().take(replications as usize).collect::<Vec<_>>();
+        let of_mix = |_: &Scene| STRATEGIES.iter().map(|_| of_strategy()).collect();
+        Ok(Self { runs: scenes.iter().map(of_mix).collect() })
+    }
+
+    /// The replications of a strategy on a mix; both are among those of the study.
+    fn runs_of(&self, mix: &Mix, strategy: Strategy) -> &[SpaceTime] {
+        let mix = MIXES.iter().position(|it| it.name == mix.name).expect("a mix of the study");
+        let strategy = STRATEGIES.iter().position(|it| *it == strategy);
+        &self.runs[mix][strategy.expect("a strategy of the study")]
+    }
+
+    /// A value of the replications.
+    fn value(&self, mix: &Mix, strategy: Strategy, value: impl Fn(&SpaceTime) -> f64) -> Estimate {
+        let values: Vec<f64> = self.runs_of(mix, strategy).iter().map(value).collect();
+        estimate_of(&values)
+    }
+
+    /// A value under the first strategy over that under the second, by replication.
+    fn ratio(
+        &self,
+        mix: &Mix,
+        [ours, theirs]: [Strategy; 2],
+        value: fn(&SpaceTime) -> f64,
+    ) -> Estimate {
+        let both = self.runs_of(mix, ours).iter().zip(self.runs_of(mix, theirs));
+        estimate_of(&both.map(|(ours, theirs)| value(ours) / value(theirs)).collect::<Vec<_>>())
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let mut rows = self.factor_rows();
+        rows.extend(self.sharing_rows());
+        rows.extend(self.balance_rows());
+        rows
+    }
+
+    /// Section IV-A, Fig. 4: what priority and isolation do about each factor of interference.
+    fn factor_rows(&self) -> Vec<Row> {
+        // The critical app comes first in the scene.
+        let denied = |space: &SpaceTime| 100.0 * space.apps[0].denied();
+        let waste = |space: &SpaceTime| 100.0 * space.waste / space.cores;
+        let row =
+            |what: &str, strategy: Strategy, claim, value: &dyn Fn(&SpaceTime) -> f64, near| {
+                let name = format!("Fig. 4, {}: {what}", strategy.name);
+                let ours = self.value(&FIG_4, strategy, value);
+                Row::compared(name, "%", claim, ours, near).because(SOME)
+            };
+        let critical = "crosses of the critical app, of what it requires";
+        let taken = "triangles, of all cores";
+        let triangles = |space: &SpaceTime| 100.0 * space.of_all(|app| app.triangles) / space.cores;
+        let (some, hardly_any) = (AtLeast(SOME_PERCENT), AtMost(SOME_PERCENT));
+        vec![
+            row(critical, LC_FIRST, "none", &denied, hardly_any),
+            row(critical, EVEN, "some", &denied, some),
+            row("waste, of all cores", EVEN, "some", &waste, some),
+            row(taken, LC_FIRST, "some", &triangles, some),
+            row(taken, EVEN, "none", &triangles, hardly_any),
+        ]
+    }
+
+    /// Section VI-A, Fig. 9: sharing with priority against isolation.
+    fn sharing_rows(&self) -> Vec<Row> {
+        let both = [LC_FIRST, EVEN];
+        let crosses = self.ratio(&FIG_9, both, |space| space.of_all(|app| app.crosses));
+        let used = self.ratio(&FIG_9, both, SpaceTime::utilisation);
+        let name = |what: &str| format!("Fig. 9 on 6 cores: {what}, LC-first over Even");
+        let why = "the example's 6 over 10 crosses and nearly twice the use are of one slice";
+        let row = |what: &str, claim, ours, near| {
+            Row::compared(name(what), "times", claim, ours, near).because(why)
+        };
+        vec![
+            row("crosses", "fewer", crosses, AtMost(1.0)),
+            row("cores used", "more", used, AtLeast(1.0)),
+        ]
+    }
+
+    /// Theorem 1: isolation and sharing together have the benefits of both.
+    fn balance_rows(&self) -> Vec<Row> {
+        let over = |theirs: Strategy, value: fn(&SpaceTime) -> f64| {
+            self.ratio(&FIG_9, [ARQ_PRIORITY, theirs], value)
+        };
+        let waste = over(EVEN, |space| space.waste);
+        let transfers = over(LC_FIRST, |space| space.of_all(|app| app.transfers_per_s));
+        let row = |what: &str, theirs: &str, ours| {
+            let name = format!("Fig. 9 on 6 cores: {what}, ARQ, LC first over {theirs}");
+            Row::compared(name, "times", "fewer", ours, AtMost(1.0))
+        };
+        vec![row("waste", "Even", waste), row("transfers", "LC-first", transfers)]
+    }
+}
+
+/// Printed is that there is some, or none: one in a hundred is the least that counts as some.
+const SOME_PERCENT: f64 = 1.0;
+const SOME: &str = "the figure survives without its marks; less than 1 % counts as none";
+
+/// The marks of all apps together under each strategy.
+fn figure(mix: &Mix, runs: &[Vec<SpaceTime>]) -> Figure {
+    let marks: [(&str, fn(&SpaceTime) -> f64); 4] = [
+        ("tick", |space| space.of_all(|app| app.ticks)),
+        ("waste", |space| space.waste),
+        ("triangle", |space| space.of_all(|app| app.triangles)),
+        ("cross", |space| space.of_all(|app| app.crosses)),
+    ];
+    let title = format!("{}: all apps on {} cores", mix.name, mix.cores);
+    let names = STRATEGIES.map(|strategy| strategy.name);
+    let axes = Figure::new(title, Axis::names("", names), Axis::linear("cores, or threads"));
+    marks.into_iter().fold(axes, |figure, (name, value)| {
+        let points = (1..).zip(runs).map(|(at, runs)| {
+            let values: Vec<f64> = runs.iter().map(value).collect();
+            Point::from_estimate(f64::from(at), &estimate_of(&values))
+        });
+        figure.with_curve(name, Look::Points, points)
+    })
+}
