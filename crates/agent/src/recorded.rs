@@ -5,6 +5,7 @@ mod part;
 mod replayed;
 mod run;
 mod series;
+mod space_time;
 mod sums;
 mod tables;
 
@@ -13,6 +14,7 @@ pub use part::{Found, Part, Phase, Whole};
 pub use replayed::{Recorded, Wanted};
 pub use run::Run;
 pub use series::Series;
+pub use space_time::SpaceTime;
 pub use sums::{
     AppInstance, AppMinuteSums, Counts, DaySums, LatencyKey, MinuteSums, PodNames, RunLabel,
     SummedApp, Sums, TailObjective,

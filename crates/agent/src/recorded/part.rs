@@ -1,6 +1,9 @@
 //! A part of a run under one policy, and its entropy.
 
+use super::database::open;
 use super::run::{EpochRow, Run};
+use super::series::Series;
+use super::space_time::SpaceTime;
 use anyhow::bail;
 use lull_control::AppSpec;
 use lull_measure::entropy::{
@@ -10,6 +13,7 @@ use lull_measure::statistics::Estimate;
 use lull_measure::{Latency, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Number of intervals that a part with one phase is divided into.
 const STRETCHES: usize = 10;
@@ -64,6 +68,21 @@ pub struct Found {
     pub mean_system: Option<Estimate>,
     /// Share of epochs in which the tail of some app was above its bound.
     pub missed: Option<f64>,
+    /// What became of the cores.
+    pub space_time: SpaceTime,
+}
+
+impl Found {
+    /// The results of all parts of a record; the first `skip` of each phase is left out.
+    ///
+    /// # Errors
+    /// If the file is no record, or no epoch is left.
+    pub fn read(file: &Path, skip: Nanos) -> anyhow::Result<Vec<Self>> {
+        let run = Run::read(file)?;
+        let series = Series::read(&open(file)?, &run, &SpaceTime::METRICS)?;
+        let parts = Part::all_of(&run, skip)?;
+        Ok(parts.iter().map(|part| part.find(&run, &series)).collect())
+    }
 }
 
 impl<'a> Part<'a> {
@@ -120,8 +139,9 @@ impl<'a> Part<'a> {
         (0..run.apps.len()).map(of).collect()
     }
 
-    /// Its entropy, whole and by epoch.
-    pub fn find(&self, run: &Run) -> Found {
+    /// Its entropy, whole and by epoch, and its space-time from the series of
+    /// [`SpaceTime::METRICS`].
+    fn find(&self, run: &Run, series: &Series) -> Found {
         let epochs: Vec<&EpochRow> = self.phases.iter().flatten().copied().collect();
         let solo = solo_rates(run);
         let whole = entropy(&run.apps, &solo, &epochs);
@@ -129,13 +149,14 @@ impl<'a> Part<'a> {
         Found {
             name: self.name.clone(),
             file: run.file.display().to_string(),
-            cores: run.cores as f64,
+            cores: run.cores.0.len() as f64,
             epochs: epochs.len(),
             system: is_known.then_some(whole.system),
             lc: whole.lc,
             be: whole.be,
             mean_system: Estimate::from_values(&self.means(run, &solo)),
             missed: share_missed(&run.apps, &epochs),
+            space_time: SpaceTime::of_epochs(series, run, &self.numbers().concat()),
         }
     }
 
@@ -250,8 +271,9 @@ fn missed(apps: &[AppSpec], epoch: &EpochRow) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::{AppEpoch, PackedLatency};
+    use super::super::run::{AllowedCores, AppEpoch, PackedLatency};
     use super::*;
+    use lull_control::CoreSet;
     use lull_measure::Percentile;
     use std::path::PathBuf;
 
@@ -274,7 +296,7 @@ mod tests {
         Run {
             file: PathBuf::from("x.db"),
             policy: "arq".to_owned(),
-            cores: 2,
+            cores: AllowedCores(CoreSet::first(2)),
             apps: vec![AppSpec::latency_critical("lc", Percentile::P95, bound), be],
             epochs: (1..).zip(epochs).map(epoch).collect(),
         }
@@ -295,7 +317,7 @@ mod tests {
     #[test]
     fn entropy_of_a_part_is_that_of_its_tail_and_mean_progress() {
         let run = run(&[("run", 20, 40.0), ("run", 20, 60.0)]);
-        let found = Part::all_of(&run, Nanos::ZERO).unwrap()[0].find(&run);
+        let found = Part::all_of(&run, Nanos::ZERO).unwrap()[0].find(&run, &Series::default());
         // Q = 1 - 10/20, E_BE = 1 - 0.5; the histogram is exact to 0.1 %.
         let close = |got: Option<f64>, want: f64| (got.unwrap() - want).abs() < 1e-3;
         assert!(close(found.lc, 0.5) && close(found.be, 0.5) && close(found.system, 0.5));
@@ -307,7 +329,7 @@ mod tests {
         let run = run(&[("a-0", 20, 1.0), ("a-0", 5, 100.0), ("b-0", 20, 1.0), ("b-0", 5, 100.0)]);
         let parts = Part::all_of(&run, Nanos::from_millis(500)).unwrap();
         for part in &parts {
-            let found = part.find(&run);
+            let found = part.find(&run, &Series::default());
             assert_eq!((found.epochs, found.missed), (1, Some(0.0)), "{found:?}");
         }
         let error = Part::all_of(&run, Nanos::from_secs(60)).unwrap_err().to_string();

@@ -53,7 +53,7 @@ pub struct Run {
     /// The policy that the config names.
     pub policy: String,
     /// Cores that the run might use.
-    pub(super) cores: usize,
+    pub(super) cores: AllowedCores,
     /// The apps as policies knew them.
     pub apps: Vec<AppSpec>,
     pub(super) epochs: Vec<EpochRow>,
@@ -66,7 +66,7 @@ impl Run {
         let Database { database, version } = open(file)?;
         let fact = |key: &str| fact(&database, key).with_context(said);
         let machine: Machine = serde_json::from_str(&fact("machine")?).with_context(said)?;
-        let allowed = AllowedCores::from_config(&fact("config")?, &machine).0;
+        let cores = AllowedCores::from_config(&fact("config")?, &machine);
         let apps = apps_of(&database).with_context(said)?;
         if apps.is_empty() {
             bail!("{} names no apps: the run ended before it began", file.display());
@@ -76,7 +76,7 @@ impl Run {
         filling.latencies(&database, version).with_context(said)?;
         filling.progress(&database).with_context(said)?;
         let (file, policy) = (file.to_owned(), fact("policy")?);
-        Ok(Self { file, policy, cores: allowed.len(), apps, epochs })
+        Ok(Self { file, policy, cores, apps, epochs })
     }
 }
 

@@ -12,7 +12,7 @@ pub struct Series {
     /// Seconds since the run began, by number of the epoch.
     pub times_s: BTreeMap<i64, f64>,
     /// By metric and label, then by number of the epoch.
-    values: BTreeMap<(String, String), BTreeMap<i64, f64>>,
+    pub(super) values: BTreeMap<(String, String), BTreeMap<i64, f64>>,
 }
 
 impl Series {
@@ -47,6 +47,16 @@ impl Series {
     /// One metric of one label (empty for the machine) in one epoch.
     pub fn value(&self, metric: &Metric, label: &str, epoch: i64) -> Option<f64> {
         self.values.get(&(metric.json_key(), label.to_owned()))?.get(&epoch).copied()
+    }
+
+    /// The sum of one metric over the labels that `counts` accepts, in one epoch; `None` if none
+    /// of them has a value.
+    pub fn sum(&self, metric: &Metric, epoch: i64, counts: impl Fn(&str) -> bool) -> Option<f64> {
+        let wanted = metric.json_key();
+        let of_metric =
+            self.values.iter().filter(|((key, label), _)| *key == wanted && counts(label));
+        let values = of_metric.filter_map(|(_, by_epoch)| by_epoch.get(&epoch).copied());
+        values.fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value))
     }
 
     /// Its mean over these epochs; `None` if it has no value in them.

@@ -7,11 +7,13 @@
 //! Liu et al. 2024, section V-B). The interval is Student's t over its phases, or over ten
 //! intervals of equal length if it has only one phase. Epochs are correlated, so that an
 //! interval over epochs would be too narrow.
+//!
+//! The second table is what became of the cores ([`SpaceTime`], Figs. 4 and 9).
 
 use crate::cli::EntropyArgs;
 use crate::commands::UsageError;
 use crate::text::{estimate, number, table};
-use lull_agent::recorded::{Found, Part, Run};
+use lull_agent::recorded::{Found, SpaceTime};
 use lull_measure::equivalence::{Measured, equivalence};
 use serde::Serialize;
 
@@ -43,8 +45,7 @@ pub(crate) fn run(args: &EntropyArgs) -> anyhow::Result<()> {
     }
     let mut parts = Vec::new();
     for file in &args.runs {
-        let run = Run::read(file)?;
-        parts.extend(Part::all_of(&run, args.skip)?.iter().map(|part| part.find(&run)));
+        parts.extend(Found::read(file, args.skip)?);
     }
     let equivalence = worths(&parts, args.at);
     let report = Report { parts, equivalence };
@@ -113,6 +114,7 @@ fn print(report: &Report) {
     let header =
         ["part", "cores", "epochs", "E_S", "E_S by epoch", "E_LC", "E_BE", "epochs missed"];
     println!("{}", table(&header, rows));
+    print_space_time(&report.parts);
     if report.equivalence.is_empty() {
         println!(
             "\nWhat a policy is worth in cores needs runs of two policies, each with several \
@@ -125,6 +127,20 @@ fn print(report: &Report) {
         vec![worth.of.clone(), worth.than.clone(), number(worth.entropy), cores]
     });
     println!("\n{}", table(&["policy", "needs more cores than", "for E_S", "by"], rows));
+}
+
+/// What became of the cores of each part.
+fn print_space_time(parts: &[Found]) {
+    let part = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
+    let rows = parts.iter().map(|found| {
+        let SpaceTime { used_cores, crosses, waste_cores_at_most, switches_per_second } =
+            found.space_time;
+        let marks = [used_cores, crosses, waste_cores_at_most, switches_per_second].map(part);
+        [found.name.clone(), number(found.cores)].into_iter().chain(marks).collect()
+    });
+    let header =
+        ["part", "cores", "used", "threads without a core", "waste at most", "switches (1/s)"];
+    println!("\n{}", table(&header, rows));
 }
 
 #[cfg(test)]
