@@ -206,6 +206,9 @@ pub(crate) struct CheckArgs {
     /// File of lull calibrate power, whose model is printed with the machine
     #[arg(long, value_name = "FILE", requires = "machine")]
     pub(crate) power: Option<PathBuf>,
+    /// Report which abilities the apps of this recorded run need together: isolation, priority
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["config", "machine"])]
+    pub(crate) record: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

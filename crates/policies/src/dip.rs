@@ -73,18 +73,32 @@ impl Dip {
         }
     }
 
+    /// The share of the CPU time above which switching counts as costly. The paper gives no
+    /// threshold.
+    pub const COSTLY_SWITCHING: f64 = 0.05;
+
     /// The least class that helps (theorem 1 as a rule of thumb): scarce
     /// resources need priority, costly switching needs isolation.
     ///
-    /// What counts as scarce (an app above its bound when unmanaged) and as
-    /// switch-heavy (over 5 % of busy time spent on switching) is ours; the
-    /// paper gives no thresholds.
-    pub const fn advised(scarce: bool, switch_heavy: bool) -> Self {
-        match (scarce, switch_heavy) {
+    /// Resources are scarce if an app is above its bound. `switching_share` is the share of the
+    /// CPU time that switches take.
+    pub const fn advised(scarce: bool, switching_share: f64) -> Self {
+        match (scarce, switching_share > Self::COSTLY_SWITCHING) {
             (false, false) => Self::None,
             (true, false) => Self::DP,
             (false, true) => Self::DI,
             (true, true) => Self::DIP,
+        }
+    }
+
+    /// Whether this class has all abilities of another one.
+    pub const fn includes(self, other: Self) -> bool {
+        match other {
+            Self::None => true,
+            Self::D => !matches!(self, Self::None),
+            Self::DI => matches!(self, Self::DI | Self::DIP),
+            Self::DP => matches!(self, Self::DP | Self::DIP),
+            Self::DIP => matches!(self, Self::DIP),
         }
     }
 
@@ -273,9 +287,17 @@ mod tests {
 
     #[test]
     fn the_theorem_asks_for_priority_when_scarce_and_isolation_when_switching_costs() {
-        assert_eq!(Dip::advised(false, false), Dip::None);
-        assert_eq!(Dip::advised(true, false), Dip::DP);
-        assert_eq!(Dip::advised(false, true), Dip::DI);
-        assert_eq!(Dip::advised(true, true), Dip::DIP);
+        let (cheap, costly) = (Dip::COSTLY_SWITCHING, Dip::COSTLY_SWITCHING + 0.01);
+        assert_eq!(Dip::advised(false, cheap), Dip::None);
+        assert_eq!(Dip::advised(true, cheap), Dip::DP);
+        assert_eq!(Dip::advised(false, costly), Dip::DI);
+        assert_eq!(Dip::advised(true, costly), Dip::DIP);
+    }
+
+    #[test]
+    fn a_class_includes_those_with_fewer_of_its_abilities() {
+        let count = |class: Dip| Dip::ALL.iter().filter(|other| class.includes(**other)).count();
+        assert_eq!(Dip::ALL.map(count), [1, 2, 3, 3, 5]);
+        assert!(!Dip::DI.includes(Dip::DP) && !Dip::DP.includes(Dip::DI));
     }
 }

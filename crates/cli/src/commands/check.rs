@@ -1,11 +1,14 @@
 //! `lull check`: the gauges and knobs of this machine, and why others are missing.
 
+mod advice;
+
 use super::UsageError;
 use crate::cli::CheckArgs;
 use crate::say::notice;
 use crate::text::table;
 use lull_agent::config::Config;
 use lull_agent::power_file::PowerFile;
+use lull_agent::recorded;
 use lull_agent::{Agent, guarded, machine_file};
 use lull_control::{Capability, Machine};
 use lull_host::guard::{GuardCommand, StateDir};
@@ -13,6 +16,7 @@ use lull_host::knobs::hold::{self, Found, Offered};
 use lull_host::knobs::proof;
 use lull_host::sandbox::{self, Layer};
 use lull_host::{Roots, probe};
+use lull_measure::Nanos;
 use lull_policies::POLICIES;
 use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource};
 use serde::Serialize;
@@ -35,6 +39,9 @@ struct Report {
     /// What no class can change (theorem 2).
     tlt: &'static str,
     policies: Vec<PolicyHere>,
+    /// What the apps of a recorded run need together (theorem 1), by part of the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<Vec<advice::Advice>>,
     /// What confines the front end, which parses what comes from outside.
     confinement: Vec<Confined>,
 }
@@ -62,6 +69,8 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.config {
         return check_config(path, args.json);
     }
+    let read = |file| recorded::Found::read(file, Nanos::ZERO);
+    let parts = args.record.as_deref().map(read).transpose()?;
     let mut machine = probe::machine(&roots)?;
     prove(&mut machine, &roots);
     let report = Report {
@@ -71,6 +80,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
         resources: by_resource(&machine.capabilities),
         tlt: TLT,
         policies: policies(&machine),
+        advice: parts.map(|parts| advice::advise(&parts, &machine)),
         hold: hold::offers(&roots),
         managers: hold::managers(&roots),
         confinement: confinement(&roots),
@@ -223,4 +233,7 @@ fn print(report: &Report) {
         vec![policy.name.to_owned(), verdict]
     });
     println!("{}", table(&["policy", "here"], rows));
+    if let Some(parts) = &report.advice {
+        advice::print(parts);
+    }
 }

@@ -51,9 +51,24 @@ fn runs_have_their_entropy_and_two_policies_an_equivalence_where_cores_differ() 
     // A bound of 20 us cannot be met, and a burner of a million million a second is none.
     let number = |key: &str| part[key].as_f64().unwrap();
     assert!(number("lc") > 0.5 && number("be") > 0.9 && number("missed") == 1.0, "{part}");
+    let space_time = &part["space_time"];
+    let used = space_time["used_cores"].as_f64().unwrap();
+    // Both apps want the only core; a kernel without schedstat does not show who waits.
+    assert!(used > 0.0 && space_time["crosses"].as_f64().is_none_or(|it| it > 0.0), "{part}");
+    // Every thread may run on the only core, which is idle only while none waits.
+    let waste = space_time["waste_cores_at_most"].as_f64();
+    assert!(waste.is_none_or(|waste| (0.0..=1.0).contains(&waste)), "{part}");
     let system = 0.8 * number("lc") + 0.2 * number("be");
     assert!((number("system") - system).abs() < 1e-9);
     assert!(found["equivalence"].as_array().unwrap().is_empty());
+    // A missed bound needs priority, whatever else.
+    let check = ["check".as_ref(), "--record".as_ref(), file.as_os_str(), "--json".as_ref()];
+    let advice = scene.run(&check).well().json()["advice"][0].clone();
+    assert_eq!(
+        (advice["part"].as_str(), advice["scarce"].as_bool()),
+        (Some("unmanaged"), Some(true))
+    );
+    assert!(advice["needs"].as_str().is_none_or(|needs| needs.ends_with('P')), "{advice}");
     let told = scene.run(&["entropy".as_ref(), file.as_os_str()]).well().out;
     assert!(told.contains("E_LC") && told.contains("several numbers of cores"), "{told}");
 }
