@@ -122,3 +122,16 @@ fn arq_needs_no_more_cores_than_unmanaged_with_few_cache_ways() {
     let report = run("ahq-ways");
     assert!(ours(&report, "8 ways, E_S = 0.3: ARQ, LC first saves over Unmanaged") >= 0.0);
 }
+
+#[test]
+fn isolation_wastes_cores_and_priority_moves_them_between_apps() {
+    let report = run("ahq-space-time");
+    assert_eq!(ours(&report, "Fig. 9(c): crosses (calibrated)"), 6.0);
+    let fig_4 = |what: &str| ours(&report, &format!("Fig. 4, {what}"));
+    assert!(fig_4("Even: waste, of all cores") > 1.0);
+    assert!(fig_4("Even: triangles, of all cores") < 1.0);
+    assert!(fig_4("LC-first: triangles, of all cores") > 1.0);
+    let critical = "crosses of the critical app, of what it requires";
+    assert!(fig_4(&format!("LC-first: {critical}")) < fig_4(&format!("Even: {critical}")));
+    assert!(ours(&report, "Fig. 9 on 6 cores: crosses, LC-first over Even") < 1.0);
+}

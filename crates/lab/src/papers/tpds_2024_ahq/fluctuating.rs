@@ -3,8 +3,8 @@
 use super::paper::paper;
 use super::platform::{LoadProfile, Platform, Scene, WAYS, steady};
 use super::play::{
-    ARQ, ARQ_PRIORITY, CLITE, FRESH, HERACLES, LC_FIRST, PARTIES, Played, Span, Strategy, TIDE,
-    UNMANAGED, freshness, is_here, play, play_all, start,
+    ARQ, ARQ_PRIORITY, CLITE, FRESH, HERACLES, LC_FIRST, PARTIES, Played, Runs, Span, Strategy,
+    TIDE, UNMANAGED, freshness, is_here, start,
 };
 use super::{SEED_FILE, absent, sourced};
 use crate::prelude::*;
@@ -12,6 +12,7 @@ use lull_measure::Nanos;
 use lull_measure::entropy::SystemEntropy;
 use lull_sim::stats::{Estimate, Failure};
 use rayon::prelude::*;
+use std::convert::identity;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -49,12 +50,8 @@ const NOT_HALF: &str = "the range 0.5 to 1 is missed on the good side. Over four
 const TIDE_VIOLATIONS: f64 = 40.0;
 const TIDE_ENTROPY: f64 = 0.6;
 
-/// All seeds of every strategy.
-struct Races {
-    strategies: Vec<Strategy>,
-    /// By strategy, then seed.
-    runs: Vec<Vec<Played>>,
-}
+/// All seeds of every strategy on the one scene.
+type Races = Runs<Played>;
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let races = race(setup)?;
@@ -103,26 +100,16 @@ fn scene(platform: &Platform) -> Result<Scene, Failure> {
 }
 
 fn race(setup: &Setup<'_>) -> Result<Races, LabError> {
-    let strategies: Vec<_> = STRATEGIES.into_iter().filter(is_here).collect();
-    let seeds = seeds(setup);
     let length = Nanos::from_secs(LENGTH_S);
     let span = Span { warmup: Nanos::ZERO, length, seed: setup.seed };
-    let scene = scene(&Platform::a())?;
-    let wanted: Vec<_> = strategies
-        .iter()
-        .flat_map(|it| (FRESH..FRESH + seeds).map(move |seed| (it, seed)))
-        .collect();
-    let mut played =
-        play_all(&wanted, &setup.progress, |(strategy, seed)| play(&scene, strategy, span, *seed))?
-            .into_iter();
-    let runs = strategies.iter().map(|_| played.by_ref().take(seeds as usize).collect());
-    Ok(Races { runs: runs.collect(), strategies })
+    let scenes = [scene(&Platform::a())?];
+    let replications = FRESH..FRESH + seeds(setup);
+    Runs::play(&STRATEGIES, &scenes, replications, span, &setup.progress, identity)
 }
 
 impl Races {
-    fn runs_under(&self, strategy: Strategy) -> Option<&[Played]> {
-        let number = self.strategies.iter().position(|it| *it == strategy)?;
-        Some(&self.runs[number])
+    fn seeds_under(&self, strategy: Strategy) -> Option<&[Played]> {
+        Some(&self.under(strategy)?[0])
     }
 }
 
@@ -149,7 +136,8 @@ fn rows(races: &Races) -> Vec<Row> {
     let steps =
         "the load's steps are ours but for two: only the order and the ratio are comparable";
     let mut rows = Vec::new();
-    for (strategy, runs) in races.strategies.iter().zip(&races.runs) {
+    for (strategy, scenes) in races.strategies.iter().zip(&races.runs) {
+        let runs = &scenes[0];
         let paper = match *strategy {
             ARQ => Some(59.0),
             PARTIES => Some(105.0),
@@ -167,9 +155,9 @@ fn rows(races: &Races) -> Vec<Row> {
 
 fn paper_rows(races: &Races) -> Vec<Row> {
     let mut rows = Vec::new();
-    let Some(parties) = races.runs_under(PARTIES) else { return rows };
+    let Some(parties) = races.seeds_under(PARTIES) else { return rows };
     for strategy in [ARQ, ARQ_PRIORITY] {
-        let Some(arq) = races.runs_under(strategy) else { continue };
+        let Some(arq) = races.seeds_under(strategy) else { continue };
         let name = |what: &str| format!("{what}, {} over PARTIES", strategy.name);
         let share = ratio(arq, parties, Played::violations);
         let printed = 59.0 / 105.0;
@@ -191,7 +179,7 @@ fn paper_rows(races: &Races) -> Vec<Row> {
     rows.extend(start.into_iter().filter_map(|(strategy, printed)| {
         let why = "at 10 to 20 s; how soon a strategy gives to Stream depends on where it starts";
         let name = format!("{}, E_BE at low load", strategy.name);
-        let ours = over(races.runs_under(strategy)?, early_be);
+        let ours = over(races.seeds_under(strategy)?, early_be);
         Some(Row::compared(name, "", printed, ours, Absolute(0.1)).because(why))
     }));
     rows
@@ -252,7 +240,7 @@ fn done_at_peak(
 }
 
 fn tide_rows(races: &Races) -> Vec<Row> {
-    let (Some(tide), Some(arq)) = (races.runs_under(TIDE), races.runs_under(ARQ)) else {
+    let (Some(tide), Some(arq)) = (races.seeds_under(TIDE), races.seeds_under(ARQ)) else {
         return Vec::new();
     };
     let most = AtMost(TIDE_VIOLATIONS);
@@ -289,7 +277,7 @@ fn figures(races: &Races) -> Vec<Figure> {
     let shown = [LC_FIRST, PARTIES, ARQ, TIDE];
     let part = |title: &str, part: &dyn Fn(&SystemEntropy) -> Option<f64>| {
         let figure = Figure::new(title, time(), Axis::linear(title).between(0.0, 1.0));
-        let there = shown.into_iter().filter_map(|it| Some((it, races.runs_under(it)?.first()?)));
+        let there = shown.into_iter().filter_map(|it| Some((it, races.seeds_under(it)?.first()?)));
         there.fold(figure, |figure, (strategy, run)| {
             let points = run
                 .epochs

@@ -3,13 +3,14 @@
 use super::paper::paper;
 use super::platform::{Platform, Scene, WAYS, steady};
 use super::play::{
-    ARQ, ARQ_PRIORITY, CLITE, FRESH, HERACLES, LC_FIRST, PARTIES, Played, Span, Strategy, TIDE,
-    UNMANAGED, freshness, is_here, play, play_all,
+    ARQ, ARQ_PRIORITY, CLITE, FRESH, HERACLES, LC_FIRST, PARTIES, Played, Runs, Span, Strategy,
+    TIDE, UNMANAGED, freshness,
 };
 use super::{SEED_FILE, absent, sourced};
 use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_sim::stats::{Estimate, Failure};
+use std::convert::identity;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -38,11 +39,7 @@ struct LoadCell {
 }
 
 /// Every strategy on every cell, seed by seed.
-struct Table {
-    strategies: Vec<Strategy>,
-    /// By strategy, then cell, then seed.
-    runs: Vec<Vec<Vec<Played>>>,
-}
+type Table = Runs<Played>;
 
 fn cells() -> impl Iterator<Item = LoadCell> + Clone {
     OTHERS.into_iter().flat_map(|others| XAPIAN.map(|xapian| LoadCell { xapian, others }))
@@ -95,35 +92,17 @@ fn seeds(setup: &Setup<'_>) -> u64 {
 }
 
 fn measure(setup: &Setup<'_>) -> Result<Table, LabError> {
-    let strategies: Vec<_> = STRATEGIES.into_iter().filter(is_here).collect();
-    let seeds = seeds(setup);
     let second = Nanos::from_secs(1);
     let (warmup, length) = setup.either((120, 60), (30, 15));
     let span = Span { warmup: second * warmup, length: second * length, seed: setup.seed };
     let platform = Platform::a();
     let scenes: Vec<Scene> =
         cells().map(|cell| scene(&platform, cell)).collect::<Result<_, Failure>>()?;
-    let mut wanted = Vec::new();
-    for strategy in &strategies {
-        for scene in &scenes {
-            wanted.extend((FRESH..FRESH + seeds).map(|seed| (strategy, scene, seed)));
-        }
-    }
-    let played = play_all(&wanted, &setup.progress, |(strategy, scene, seed)| {
-        play(scene, strategy, span, *seed)
-    })?;
-    let mut played = played.into_iter();
-    let mut of_cell = || played.by_ref().take(seeds as usize).collect::<Vec<_>>();
-    let runs = strategies.iter().map(|_| scenes.iter().map(|_| of_cell()).collect()).collect();
-    Ok(Table { strategies, runs })
+    let replications = FRESH..FRESH + seeds(setup);
+    Runs::play(&STRATEGIES, &scenes, replications, span, &setup.progress, identity)
 }
 
 impl Table {
-    fn runs_under(&self, strategy: Strategy) -> Option<&[Vec<Played>]> {
-        let number = self.strategies.iter().position(|it| *it == strategy)?;
-        Some(&self.runs[number])
-    }
-
     /// A value of each seed, made of the same seed's runs of two strategies on some cells.
     fn compare(
         &self,
@@ -132,7 +111,7 @@ impl Table {
         of_cells: impl Fn(LoadCell) -> bool,
         value: impl Fn(&[(&Played, &Played)]) -> f64,
     ) -> Option<Estimate> {
-        let (ours, theirs) = (self.runs_under(ours)?, self.runs_under(theirs)?);
+        let (ours, theirs) = (self.under(ours)?, self.under(theirs)?);
         let wanted = cells().map(of_cells);
         let pairs: Vec<_> =
             ours.iter().zip(theirs).zip(wanted).filter(|(_, wanted)| *wanted).collect();
@@ -145,9 +124,9 @@ impl Table {
 
     /// Cells on which `tide` has more entropy than the best baseline, beyond the interval.
     fn tide_row(&self) -> Option<Row> {
-        let tide = self.runs_under(TIDE)?;
+        let tide = self.under(TIDE)?;
         let worse = |at: usize| {
-            let beside = BASELINES.iter().filter_map(|it| Some(&self.runs_under(*it)?[at]));
+            let beside = BASELINES.iter().filter_map(|it| Some(&self.under(*it)?[at]));
             let system =
                 |runs: &[Played]| -> Vec<f64> { runs.iter().map(Played::mean_system).collect() };
             let mean = |runs: &Vec<Played>| estimate_of(&system(runs)).mean;
@@ -335,11 +314,11 @@ fn above_lowest(
         let all: Vec<f64> = cells.map(|(_, runs)| runs[seed].mean_system()).collect();
         all.iter().sum::<f64>() / all.len() as f64
     };
-    let runs = table.runs_under(ours)?;
+    let runs = table.under(ours)?;
     let others = [UNMANAGED, LC_FIRST, PARTIES, CLITE, ARQ_PRIORITY].into_iter();
     let is_reading = |it: Strategy| it == ARQ_PRIORITY && ours == ARQ;
     let others = others.filter(|it| *it != ours && !is_reading(*it));
-    let beside: Vec<_> = others.filter_map(|it| table.runs_under(it)).collect();
+    let beside: Vec<_> = others.filter_map(|it| table.under(it)).collect();
     let gap = |seed: usize| {
         let lowest = beside.iter().map(|runs| mean(runs, seed));
         mean(runs, seed) - lowest.fold(f64::INFINITY, f64::min)

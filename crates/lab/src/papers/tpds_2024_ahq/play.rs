@@ -12,6 +12,7 @@ use lull_policies::POLICIES;
 use lull_sim::machine::MachinePlant;
 use lull_sim::stats::Failure;
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// The monitoring interval of section VI-B.
 pub(super) const EPOCH: Nanos = Nanos::from_millis(500);
@@ -103,6 +104,51 @@ pub(super) fn play_all<R: Sync>(
         })
         .collect();
     all.into_iter().collect()
+}
+
+/// Runs of several strategies on the same scenes.
+pub(super) struct Runs<R> {
+    pub(super) strategies: Vec<Strategy>,
+    /// By strategy, then scene, then replication.
+    pub(super) runs: Vec<Vec<Vec<R>>>,
+}
+
+impl<R> Runs<R> {
+    /// Runs those of the strategies whose policies this build has, and keeps what `keep` makes of
+    /// each run.
+    ///
+    /// # Errors
+    /// As [`play_all`].
+    pub(super) fn play(
+        strategies: &[Strategy],
+        scenes: &[Scene],
+        replications: Range<u64>,
+        span: Span,
+        progress: &Progress<'_>,
+        keep: fn(Played) -> R,
+    ) -> Result<Self, LabError> {
+        let strategies: Vec<_> = strategies.iter().copied().filter(is_here).collect();
+        let mut wanted = Vec::new();
+        for strategy in &strategies {
+            for scene in scenes {
+                wanted.extend(replications.clone().map(|number| (strategy, scene, number)));
+            }
+        }
+        let played = play_all(&wanted, progress, |(strategy, scene, number)| {
+            play(scene, strategy, span, *number)
+        })?;
+        let mut each = played.into_iter().map(keep);
+        let count = replications.count();
+        let mut of_scene = || each.by_ref().take(count).collect::<Vec<_>>();
+        let runs = strategies.iter().map(|_| scenes.iter().map(|_| of_scene()).collect());
+        Ok(Self { runs: runs.collect(), strategies })
+    }
+
+    /// The runs of a strategy by scene and replication; `None` if this build lacks its policy.
+    pub(super) fn under(&self, strategy: Strategy) -> Option<&[Vec<R>]> {
+        let number = self.strategies.iter().position(|it| *it == strategy)?;
+        Some(&self.runs[number])
+    }
 }
 
 /// A controller on a fresh replication of the scene, which may keep every latency.

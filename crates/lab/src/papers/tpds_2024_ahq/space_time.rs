@@ -6,8 +6,7 @@ mod example;
 use super::paper::paper;
 use super::platform::{Platform, Scene, WAYS, steady};
 use super::play::{
-    ARQ, ARQ_PRIORITY, CLITE, EVEN, LC_FIRST, PARTIES, Played, Span, Strategy, UNMANAGED, play,
-    play_all,
+    ARQ, ARQ_PRIORITY, CLITE, EVEN, LC_FIRST, PARTIES, Runs, Span, Strategy, UNMANAGED,
 };
 use super::{SEED_FILE, sourced};
 use crate::colocation::SpaceTime;
@@ -41,21 +40,18 @@ const FIG_9: Mix = Mix { name: "Fig. 9", cores: 6, critical: &[("xapian", 0.4), 
 const MIXES: [Mix; 2] = [FIG_4, FIG_9];
 
 /// Runs of all strategies on all mixes.
-struct Study {
-    /// By mix, then strategy, then replication.
-    runs: Vec<Vec<Vec<SpaceTime>>>,
-}
+type Study = Runs<SpaceTime>;
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let platform = Platform::a();
-    let study = Study::run(&platform, setup)?;
+    let study = measure(&platform, setup)?;
     let mut report = EXPERIMENT.report(paper().titled("Figs. 4 and 9"), setup);
     report.choices = choices();
     report.choices.extend(sourced::choices(&platform.parameters));
     report.rows = example::rows();
     report.rows.extend(study.rows());
     let mut figures = example::figures();
-    figures.extend(MIXES.iter().zip(&study.runs).map(|(mix, runs)| figure(mix, runs)));
+    figures.extend(MIXES.iter().map(|mix| figure(mix, &study)));
     report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures)?];
     Ok(report)
 }
@@ -90,39 +86,27 @@ fn scene(platform: &Platform, mix: &Mix) -> Result<Scene, Failure> {
     platform.scene(mix.cores, WAYS, &loads, &["fluidanimate"])
 }
 
-impl Study {
-    fn run(platform: &Platform, setup: &Setup<'_>) -> Result<Self, LabError> {
-        let replications = setup.either(5, 1);
-        let second = Nanos::from_secs(1);
-        let (warmup, length) = setup.either((120, 60), (5, 5));
-        let span = Span { warmup: second * warmup, length: second * length, seed: setup.seed };
-        let scenes = MIXES.iter().map(|mix| scene(platform, mix));
-        let scenes: Vec<Scene> = scenes.collect::<Result<_, Failure>>()?;
-        let mut wanted = Vec::new();
-        for scene in &scenes {
-            for strategy in &STRATEGIES {
-                wanted.extend((0..replications).map(|replication| (scene, strategy, replication)));
-            }
-        }
-        let played = play_all(&wanted, &setup.progress, |(scene, strategy, replication)| {
-            play(scene, strategy, span, *replication)
-        })?;
-        let mut each = played.into_iter().map(|played: Played| played.space_time);
-        let mut of_strategy = || each.by_ref().take(replications as usize).collect::<Vec<_>>();
-        let of_mix = |_: &Scene| STRATEGIES.iter().map(|_| of_strategy()).collect();
-        Ok(Self { runs: scenes.iter().map(of_mix).collect() })
-    }
+fn measure(platform: &Platform, setup: &Setup<'_>) -> Result<Study, LabError> {
+    let second = Nanos::from_secs(1);
+    let (warmup, length) = setup.either((120, 60), (5, 5));
+    let span = Span { warmup: second * warmup, length: second * length, seed: setup.seed };
+    let scenes = MIXES.iter().map(|mix| scene(platform, mix));
+    let scenes: Vec<Scene> = scenes.collect::<Result<_, Failure>>()?;
+    let replications = 0..setup.either(5, 1);
+    Runs::play(&STRATEGIES, &scenes, replications, span, &setup.progress, |run| run.space_time)
+}
 
+impl Study {
     /// The replications of a strategy on a mix; both are among those of the study.
-    fn runs_of(&self, mix: &Mix, strategy: Strategy) -> &[SpaceTime] {
+    fn replications(&self, mix: &Mix, strategy: Strategy) -> &[SpaceTime] {
         let mix = MIXES.iter().position(|it| it.name == mix.name).expect("a mix of the study");
-        let strategy = STRATEGIES.iter().position(|it| *it == strategy);
-        &self.runs[mix][strategy.expect("a strategy of the study")]
+        let runs = self.under(strategy).expect("this build has all policies of the study");
+        &runs[mix]
     }
 
     /// A value of the replications.
     fn value(&self, mix: &Mix, strategy: Strategy, value: impl Fn(&SpaceTime) -> f64) -> Estimate {
-        let values: Vec<f64> = self.runs_of(mix, strategy).iter().map(value).collect();
+        let values: Vec<f64> = self.replications(mix, strategy).iter().map(value).collect();
         estimate_of(&values)
     }
 
@@ -133,7 +117,7 @@ impl Study {
         [ours, theirs]: [Strategy; 2],
         value: fn(&SpaceTime) -> f64,
     ) -> Estimate {
-        let both = self.runs_of(mix, ours).iter().zip(self.runs_of(mix, theirs));
+        let both = self.replications(mix, ours).iter().zip(self.replications(mix, theirs));
         estimate_of(&both.map(|(ours, theirs)| value(ours) / value(theirs)).collect::<Vec<_>>())
     }
 
@@ -204,7 +188,7 @@ const SOME_PERCENT: f64 = 1.0;
 const SOME: &str = "the figure survives without its marks; less than 1 % counts as none";
 
 /// The marks of all apps together under each strategy.
-fn figure(mix: &Mix, runs: &[Vec<SpaceTime>]) -> Figure {
+fn figure(mix: &Mix, study: &Study) -> Figure {
     let marks: [(&str, fn(&SpaceTime) -> f64); 4] = [
         ("tick", |space| space.of_all(|app| app.ticks)),
         ("waste", |space| space.waste),
@@ -215,9 +199,8 @@ fn figure(mix: &Mix, runs: &[Vec<SpaceTime>]) -> Figure {
     let names = STRATEGIES.map(|strategy| strategy.name);
     let axes = Figure::new(title, Axis::names("", names), Axis::linear("cores, or threads"));
     marks.into_iter().fold(axes, |figure, (name, value)| {
-        let points = (1..).zip(runs).map(|(at, runs)| {
-            let values: Vec<f64> = runs.iter().map(value).collect();
-            Point::from_estimate(f64::from(at), &estimate_of(&values))
+        let points = (1..).zip(STRATEGIES).map(|(at, strategy)| {
+            Point::from_estimate(f64::from(at), &study.value(mix, strategy, value))
         });
         figure.with_curve(name, Look::Points, points)
     })
