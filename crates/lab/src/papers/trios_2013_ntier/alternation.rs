@@ -1,13 +1,14 @@
-//! Figs. 5 and 7: bottlenecks that alternate between Tomcat and MySQL, window by window, and
-//! queues that fill and empty, at 14,000 clients.
+//! Figs. 3 to 5, 7 and 15: bottlenecks that alternate between Tomcat and MySQL, window by window,
+//! queues that fill and empty and are pushed back, and the response times that result.
 
 use super::error::correlation;
-use super::system::{Clock, DVFS_TIERS, MYSQL, NTier, trial};
+use super::system::{Clock, DVFS_TIERS, Down, MYSQL, NTier, Windows, trial};
 use crate::policy_source::PolicySource;
 use crate::prelude::*;
 use crate::trial::Control;
 use lull_measure::Nanos;
-use lull_sim::stats::Failure;
+use lull_sim::Engine;
+use lull_sim::stats::{Estimate, Failure};
 
 /// Windows of 50 ms in the eight seconds that Fig. 7 shows.
 const SHOWN: usize = 160;
@@ -18,6 +19,11 @@ const FULL: u32 = 50;
 const EMPTY: u32 = 0;
 /// How often queues are looked at: windows of 50 ms seldom end while a queue is empty.
 const LOOK: Nanos = Nanos::from_millis(1);
+/// Looks in a window of 50 ms.
+const LOOKS: u64 = 50;
+/// P8 and P0 among the P-states.
+const P0: usize = 0;
+const P8: usize = 2;
 
 /// The utilisations and queues of one replication, by server.
 struct AlternationWatcher {
@@ -27,6 +33,21 @@ struct AlternationWatcher {
     queues: Vec<QueueWaves>,
     /// Whether the server is one of MySQL.
     is_mysql: Vec<bool>,
+    /// Requests in the Tomcats and not in MySQL: while no MySQL is full, and while one is.
+    held: [HeldRequests; 2],
+    /// Mean response time of the windows in which requests were answered, in ms.
+    responses_ms: Vec<f64>,
+    /// Requests answered before the present window, and the sum of their times in ns.
+    answered: (u64, u128),
+    /// Windows that a Tomcat ended at each P-state.
+    tomcat_states: [u64; 3],
+}
+
+/// Requests over a number of looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct HeldRequests {
+    looks: u64,
+    requests: u64,
 }
 
 /// How often a queue emptied after it had been full, and filled again.
@@ -66,7 +87,64 @@ impl AlternationWatcher {
             busy: vec![Vec::new(); servers],
             queues: vec![QueueWaves::default(); servers],
             is_mysql,
+            held: [HeldRequests::default(); 2],
+            responses_ms: Vec::new(),
+            answered: (0, 0),
+            tomcat_states: [0; 3],
         }
+    }
+
+    /// Looks at the queues of these servers.
+    fn look(&mut self, engine: &Engine, servers: &[usize]) {
+        let (mut is_full, mut at_tomcat, mut at_mysql) = (false, 0, 0);
+        let queues = self.queues.iter_mut().zip(&self.is_mysql);
+        for ((queue, is_mysql), server) in queues.zip(servers) {
+            let totals = engine.server_totals(*server);
+            queue.note(totals.present);
+            match is_mysql {
+                true => at_mysql += totals.pending,
+                false => at_tomcat += totals.pending,
+            }
+            is_full |= *is_mysql && totals.present >= FULL;
+        }
+        let held = &mut self.held[usize::from(is_full)];
+        held.looks += 1;
+        held.requests += u64::from(at_tomcat.saturating_sub(at_mysql));
+        let looks: u64 = self.held.iter().map(|held| held.looks).sum();
+        if looks.is_multiple_of(LOOKS) {
+            let (answered, sum_ns) = engine.responses(0);
+            self.end_window(answered, sum_ns);
+        }
+    }
+
+    /// Takes the mean response time of the requests that were answered in a window.
+    fn end_window(&mut self, answered: u64, sum_ns: u128) {
+        let count = answered - self.answered.0;
+        if count > 0 {
+            self.responses_ms.push((sum_ns - self.answered.1) as f64 / 1e6 / count as f64);
+        }
+        self.answered = (answered, sum_ns);
+    }
+
+    /// Requests that Tomcats hold while a MySQL is full over those while none is.
+    fn pushed_back(&self) -> f64 {
+        let [without, full] = self.held.map(|held| held.requests as f64 / held.looks as f64);
+        full / without
+    }
+
+    /// Standard deviation of the response times of the windows, in ms.
+    fn response_deviation_ms(&self) -> f64 {
+        let count = self.responses_ms.len() as f64;
+        let mean = self.responses_ms.iter().sum::<f64>() / count;
+        let squares = self.responses_ms.iter().map(|value| (value - mean).powi(2));
+        (squares.sum::<f64>() / count).sqrt()
+    }
+
+    /// The share of the windows that Tomcats end at P8 less that at P0, in points.
+    fn slow_less_fast_points(&self) -> f64 {
+        let all: u64 = self.tomcat_states.iter().sum();
+        let share = |state: usize| self.tomcat_states[state] as f64 / all as f64;
+        100.0 * (share(P8) - share(P0))
     }
 
     /// Utilisation of the servers of a tier.
@@ -113,11 +191,25 @@ impl AlternationWatcher {
     }
 }
 
-/// Rows of Figs. 5 and 7.
-pub(super) fn rows(setup: &Setup<'_>) -> Result<Vec<Row>, Failure> {
-    let model = NTier::table2(14_000).model();
-    let (seconds, replications) = setup.either((200, 4), (20, 1));
-    let mut trial = trial(&model, Clock::FITTED, &DVFS_TIERS, setup.seed, seconds);
+/// Seconds of a replication, and how many there are.
+fn lengths(setup: &Setup<'_>) -> (u64, u64) {
+    setup.either((200, 4), (20, 1))
+}
+
+/// Replications that [`rows`] runs.
+pub(super) fn replications(setup: &Setup<'_>) -> u64 {
+    4 * lengths(setup).1
+}
+
+/// Watches configuration 1/2/1/2 with this many clients under a clock.
+fn watch(
+    clients: u32,
+    clock: Clock,
+    setup: &Setup<'_>,
+) -> Result<Vec<AlternationWatcher>, Failure> {
+    let model = NTier::table2(clients).model();
+    let (seconds, replications) = lengths(setup);
+    let mut trial = trial(&model, clock, &DVFS_TIERS, setup.seed, seconds);
     let is_mysql: Vec<bool> = trial.plants().iter().map(|plant| plant.tier == MYSQL).collect();
     let servers: Vec<usize> = trial.plants().iter().map(|plant| plant.server).collect();
     // Its turns look at the queues, and it changes nothing.
@@ -131,33 +223,87 @@ pub(super) fn rows(setup: &Setup<'_>) -> Result<Vec<Row>, Failure> {
     let start = || AlternationWatcher::new(is_mysql.clone());
     let runs = trial.replicate(0..replications, &setup.progress, start, |watcher, turned| {
         if turned.plant == looker {
-            for (queue, server) in watcher.queues.iter_mut().zip(&servers) {
-                queue.note(turned.engine.server_totals(*server).present);
-            }
-            return;
+            return watcher.look(turned.engine, &servers);
         }
         let utilisation = turned.seen.cores[0].utilisation.as_ref();
         watcher.busy[turned.plant].push(utilisation.copied().unwrap_or(f64::NAN));
+        if !is_mysql[turned.plant] {
+            let state = turned.engine.pstate(servers[turned.plant], 0);
+            watcher.tomcat_states[state] += 1;
+        }
     })?;
-    let mean = |value: &dyn Fn(&AlternationWatcher) -> f64| {
-        estimate_of(&runs.iter().map(|(_, watcher)| value(watcher)).collect::<Vec<_>>())
-    };
+    Ok(runs.into_iter().map(|(_, watcher)| watcher).collect())
+}
+
+fn mean(runs: &[AlternationWatcher], value: impl Fn(&AlternationWatcher) -> f64) -> Estimate {
+    estimate_of(&runs.iter().map(value).collect::<Vec<_>>())
+}
+
+/// Rows of Figs. 3 to 5, 7 and 15.
+pub(super) fn rows(setup: &Setup<'_>) -> Result<Vec<Row>, Failure> {
+    let runs = watch(14_000, Clock::FITTED, setup)?;
+    let seconds = lengths(setup).0;
     let chosen = "Fig. 7 shows eight chosen seconds; neither their choice nor the averaging is \
                   printed";
     let name = "14K clients, correlation of Tomcat's and MySQL's utilisation, windows of 50 ms";
-    let tiers = mean(&AlternationWatcher::of_tiers);
+    let tiers = mean(&runs, AlternationWatcher::of_tiers);
     let pair = "14K clients, the same of one Tomcat and one MySQL in the 8 s that show it most";
     let waves = "14K clients, times in 7 s that a MySQL's queue empties and fills again";
     let sampled = "a queue is full with 50 requests and empty with none, as printed, looked at \
                    every 1 ms; the paper counts in seven chosen seconds";
     let swings = "14K clients, lowest utilisation of a Tomcat in 8 s, windows of 50 ms";
-    let lowest = mean(&AlternationWatcher::lowest_of_tomcat_percent);
-    Ok(vec![
+    let lowest = mean(&runs, AlternationWatcher::lowest_of_tomcat_percent);
+    let most = mean(&runs, AlternationWatcher::most_negative);
+    let mut rows = vec![
         Row::compared(swings, "%", 60.0, lowest, Absolute(20.0)).because(chosen),
         Row::change(name, "1", -0.97, tiers).because(chosen),
-        Row::reported(pair, "1", -0.97, mean(&AlternationWatcher::most_negative), chosen),
-        Row::change(waves, "times", 9.0, mean(&|it: &AlternationWatcher| it.waves(seconds)))
-            .because(sampled),
+        Row::reported(pair, "1", -0.97, most, chosen),
+        Row::change(waves, "times", 9.0, mean(&runs, |it| it.waves(seconds))).because(sampled),
+    ];
+    rows.extend(shape_rows(&runs, setup)?);
+    Ok(rows)
+}
+
+/// What the figures show without a number.
+fn shape_rows(at_14k: &[AlternationWatcher], setup: &Setup<'_>) -> Result<Vec<Row>, Failure> {
+    let [dvfs, full] = [Clock::FITTED, Clock::FullSpeed].map(|clock| watch(8_000, clock, setup));
+    let (dvfs, full) = (dvfs?, full?);
+    let short = Clock::Step(Nanos::from_millis(50), Windows::Fixed, Down::Lowest);
+    let short = watch(14_000, short, setup)?;
+    let deviations = dvfs.iter().zip(&full);
+    let deviations =
+        deviations.map(|(on, off)| on.response_deviation_ms() / off.response_deviation_ms());
+    let deviations = estimate_of(&deviations.collect::<Vec<_>>());
+    let row = |name: &str, unit, claim, ours, near| Row::compared(name, unit, claim, ours, near);
+    Ok(vec![
+        row(
+            "14K clients, requests that Tomcats hold while a MySQL has 50 over those otherwise",
+            "times",
+            "pushed back",
+            mean(at_14k, AlternationWatcher::pushed_back),
+            AtLeast(1.0),
+        ),
+        row(
+            "14K clients, time of Tomcats at P8 less that at P0",
+            "points",
+            "prefers P8",
+            mean(at_14k, AlternationWatcher::slow_less_fast_points),
+            AtLeast(0.0),
+        ),
+        row(
+            "8K clients, deviation of the response time by 50 ms, DVFS over full speed",
+            "times",
+            "large against small",
+            deviations,
+            AtLeast(1.0),
+        ),
+        row(
+            "14K clients, correlation of the utilisations, adjustment period 50 ms",
+            "1",
+            "alternates",
+            mean(&short, AlternationWatcher::of_tiers),
+            AtMost(0.0),
+        ),
     ])
 }
 
@@ -178,6 +324,16 @@ mod tests {
     }
 
     #[test]
+    fn a_window_has_the_mean_response_of_what_was_answered_in_it() {
+        let mut watcher = AlternationWatcher::new(Vec::new());
+        for (answered, sum_ns) in [(2, 8_000_000), (2, 8_000_000), (3, 20_000_000)] {
+            watcher.end_window(answered, sum_ns);
+        }
+        assert_eq!(watcher.responses_ms, [4.0, 12.0], "no request was answered in the second");
+        assert_eq!(watcher.response_deviation_ms(), 4.0);
+    }
+
+    #[test]
     fn the_pair_that_alternates_is_found_behind_sums_that_do_not() {
         let wave = |from: usize| -> Vec<f64> {
             (0..2 * SHOWN)
@@ -191,6 +347,10 @@ mod tests {
         let sums = watcher.of_tiers();
         assert!(sums.is_nan() || sums.abs() < 0.1, "one MySQL hides the other: {sums}");
         assert!((watcher.lowest_of_tomcat_percent() - 60.0).abs() < 1e-9);
+        watcher.held = [(2, 20), (1, 30)].map(|(looks, requests)| HeldRequests { looks, requests });
+        assert_eq!(watcher.pushed_back(), 3.0, "10 a look, and 30 while a MySQL is full");
+        watcher.tomcat_states = [20, 20, 60];
+        assert!((watcher.slow_less_fast_points() - 40.0).abs() < 1e-9);
         watcher.queues[2].count = 100;
         assert!((watcher.waves(50) - 7.0).abs() < 1e-9, "50 waves a server in 50 s");
     }

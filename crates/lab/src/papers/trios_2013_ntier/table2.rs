@@ -45,7 +45,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let paper = paper();
     let (long, short) = setup.either(((300, 16), (200, 4)), ((40, 2), (20, 2)));
     let measured = paper.table2.len() as u64 * (long.1 + 2 * short.1);
-    setup.progress.expect(measured + setup.either(4, 1));
+    setup.progress.expect(measured + alternation::replications(setup));
     let mut loads = Vec::new();
     for printed in &paper.table2 {
         let model = NTier::table2(printed.clients).model();
