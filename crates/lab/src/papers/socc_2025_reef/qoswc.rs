@@ -4,8 +4,8 @@ use super::SEED_FILE;
 use super::policies::{latency_sensitive, short_rounds, without_cap};
 use super::steered::{Course, ObservedSecond as Second, Scheme, Times, before_change, courses};
 use super::system::{
-    GateBench, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_ms, p999_ms, self_serving,
-    throughput, tpp, watts,
+    GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_ms, p999_ms,
+    self_serving, throughput, tpp, watts,
 };
 use crate::prelude::*;
 use lull_control::Objective;
@@ -137,7 +137,7 @@ fn compared(all: &[Vec<Course>]) -> Vec<Row> {
     };
     let best_effort = |served: &GatedTotals| served.class_per_s(served.classes.len() - 1);
     let c6 = reef.minus(&plain, 100.0, in_c6);
-    vec![
+    let mut rows = vec![
         change("EE(TPP)", 20.43, &tpp),
         change("EE(P99)", 75.16, &ee_p99),
         change("EE(P99.9)", 43.46, &ee_p999),
@@ -161,6 +161,57 @@ fn compared(all: &[Vec<Course>]) -> Vec<Row> {
             areas.change_percent(&reef, best_effort),
             AtLeast(0.0),
         ),
+    ];
+    rows.extend(shape_rows([&plain, &reef, &areas]));
+    rows
+}
+
+/// What Fig. 18 and the text show without a number.
+fn shape_rows([plain, reef, areas]: [&GateCell; 3]) -> Vec<Row> {
+    let variation = |served: &GatedTotals| served.variation().unwrap_or(f64::NAN);
+    let mean_ms =
+        |served: &GatedTotals| served.latency().mean().map_or(f64::NAN, Nanos::as_millis_f64);
+    let promised =
+        |served: &GatedTotals| throughput(served) - served.class_per_s(served.classes.len() - 1);
+    let row = |what: &str, unit, claim, ours, near| {
+        Row::compared(what, unit, claim, ours, near).because(DEMETER)
+    };
+    vec![
+        row(
+            "variation of the latency, REEF under Demeter over PSLO under it",
+            "1",
+            "reduced",
+            reef.over(plain, variation),
+            AtMost(1.0),
+        ),
+        row(
+            "mean latency, REEF under Demeter over PSLO under it",
+            "1",
+            "stable",
+            reef.over(plain, mean_ms),
+            Between(0.9, 1.1),
+        ),
+        row(
+            "promised connections' throughput, REEF under Demeter over PSLO under it",
+            "1",
+            "less",
+            reef.over(plain, promised),
+            AtMost(1.0),
+        ),
+        row(
+            "power, QoS-WC against REEF under Demeter",
+            "%",
+            "close",
+            areas.change_percent(reef, watts),
+            Between(-5.0, 5.0),
+        ),
+        row(
+            "power, QoS-WC against PSLO under Demeter",
+            "%",
+            "significantly lower",
+            areas.change_percent(plain, watts),
+            AtMost(0.0),
+        ),
     ]
 }
 
@@ -171,13 +222,17 @@ fn during(course: &Course, (from, to): (u64, u64), value: fn(&Second) -> f64) ->
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
+/// The ten seconds before promises are tightened, and all seconds after.
+fn spans(times: Times) -> [(u64, u64); 2] {
+    [(times.change.saturating_sub(10), times.change), (times.change, times.end)]
+}
+
 /// Fig. 19: cores by zone.
 fn zones(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
     let mean = |courses: &[Course], span, value: fn(&Second) -> f64| {
         estimate_of(&courses.iter().map(|course| during(course, span, value)).collect::<Vec<_>>())
     };
-    let lax = (times.change.saturating_sub(10), times.change);
-    let tight = (times.change, times.end);
+    let [lax, tight] = spans(times);
     let mut rows = Vec::new();
     for (scheme, courses) in schemes.iter().zip(all) {
         let row = |what: &str| format!("{}: {what}", scheme.name);
@@ -194,7 +249,8 @@ fn zones(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
         rows.push(row_of("cold cores before 85 s", &cold));
         rows.push(row_of("cold cores after it", &cold_then));
     }
-    let [_, _, areas] = all else { return rows };
+    let [plain, reef, areas] = all else { return rows };
+    rows.extend(cold_rows(plain, reef, times));
     let moved = areas.iter().map(|course| {
         let hot = |span| during(course, span, |look| look.hot);
         (hot(tight) - hot(lax)).abs()
@@ -207,6 +263,42 @@ fn zones(schemes: &[Scheme], all: &[Vec<Course>], times: Times) -> Vec<Row> {
         AtMost(1.0),
     ));
     rows
+}
+
+/// Fig. 19: the cold area shrinks when promises are tightened, and is larger with REEF.
+fn cold_rows(plain: &[Course], reef: &[Course], times: Times) -> Vec<Row> {
+    let [lax, tight] = spans(times);
+    let cold = |course: &Course, span| during(course, span, |look| look.cold);
+    let shrunk = |courses: &[Course]| {
+        let each = courses.iter().map(|course| cold(course, tight) - cold(course, lax));
+        estimate_of(&each.collect::<Vec<_>>())
+    };
+    let pairs = reef.iter().zip(plain);
+    let larger = pairs.map(|(reef, plain)| cold(reef, tight) - cold(plain, tight));
+    let larger = estimate_of(&larger.collect::<Vec<_>>());
+    let row = |name: &str, claim, ours, near| {
+        Row::compared(name, "cores", claim, ours, near).because(DEMETER)
+    };
+    vec![
+        row(
+            "PSLO+Demeter: cold cores after 85 s less before",
+            "sharp reduction",
+            shrunk(plain),
+            AtMost(0.0),
+        ),
+        row(
+            "PSLO+REEF+Demeter: cold cores after 85 s less before",
+            "sharp reduction",
+            shrunk(reef),
+            AtMost(0.0),
+        ),
+        row(
+            "cold cores after 85 s, REEF under Demeter less PSLO under it",
+            "larger",
+            larger,
+            AtLeast(0.0),
+        ),
+    ]
 }
 
 /// Seconds after the change in which a promise was missed.
