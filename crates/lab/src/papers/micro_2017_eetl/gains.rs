@@ -1,8 +1,8 @@
-//! Section 6.8: the benefit of gain scheduling.
+//! Fig. 3 and section 6.8: why gains depend on the load, and the benefit of scheduling them.
 
 use super::SEED_FILE;
 use super::spikes::{late_percent, peak_ms, under_spikes};
-use super::system::{DispatchBench, judged, scenario};
+use super::system::{DispatchBench, Scenario, judged, scenario};
 use crate::prelude::*;
 use lull_sim::dispatch::DispatchTotals;
 use lull_sim::stats::Estimate;
@@ -10,7 +10,7 @@ use lull_sim::stats::Estimate;
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
     name: "eetl-gains",
-    paper: "Haque et al. 2017, section 6.8",
+    paper: "Haque et al. 2017, Fig. 3 and section 6.8",
     seed_file: SEED_FILE,
     summary: "EETL with three bands of gains, with one, and without an own start",
     run,
@@ -50,7 +50,27 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
         }
         report.rows.push(other(format!("{name}: largest p99 of an epoch"), "ms", &each(&peak_ms)));
     }
+    report.rows.push(slope_row(&bench, &scenario)?);
     Ok(report)
+}
+
+/// Fig. 3: how much longer the tail is with a longer threshold, at a high load and at a low one.
+fn slope_row(bench: &DispatchBench<'_>, scenario: &Scenario) -> Result<Row, LabError> {
+    let model = scenario.default_amp();
+    let rise = |rate_per_s: f64| -> Result<Vec<f64>, LabError> {
+        let [low, high] = [50, 150].map(|threshold_ms| {
+            let config = format!("thresholds = [\"{threshold_ms}ms\"]");
+            bench.cell(&model, "s2f", &config, rate_per_s)
+        });
+        let (low, high) = (low?, high?);
+        Ok(high.tail_ms.iter().zip(&low.tail_ms).map(|(high, low)| high - low).collect())
+    };
+    let (at_10, at_80) = (rise(10.0)?, rise(80.0)?);
+    let steeper = at_80.iter().zip(&at_10).map(|(at_80, at_10)| at_80 - at_10);
+    let steeper = estimate_of(&steeper.collect::<Vec<_>>());
+    let name = "rise of p99 from a threshold of 50 ms to 150 ms, 80/s less 10/s";
+    let claim = "steeper at a high load";
+    Ok(Row::compared(name, "ms", claim, steeper, AtLeast(0.0)))
 }
 
 fn other(row: String, unit: &'static str, ours: &Estimate) -> Row {
