@@ -332,9 +332,12 @@ fn fenced_cores_are_wasted_while_others_wait_and_shared_ones_change_hands() {
             let _ = plant.apply(&[Setting::Cores(app, cores.parse().unwrap())]);
         }
         plant.observe(SECOND * 10).unwrap();
-        plant.simulation().totals()
+        plant
     };
     let fenced = run(["0", "1"]);
+    assert_eq!(fenced.simulation().running_on(0), Some(0));
+    assert_eq!(fenced.simulation().waiting_threads(), 1, "the other thread of the batch app");
+    let fenced = fenced.simulation().totals();
     let [batch, server] = [&fenced.apps[0], &fenced.apps[1]];
     let idle = 2.0 - batch.busy_cores - server.busy_cores;
     assert!((fenced.wasted_cores - idle).abs() < 1e-9 && idle > 0.8, "{fenced:?}");
@@ -342,7 +345,7 @@ fn fenced_cores_are_wasted_while_others_wait_and_shared_ones_change_hands() {
     assert!(server.transfers <= 1 && server.transferred_cores < 0.001, "{server:?}");
     assert_eq!(batch.transfers, 0);
 
-    let shared = run(["0-1", "0-1"]);
+    let shared = run(["0-1", "0-1"]).simulation().totals();
     let server = &shared.apps[1];
     assert_eq!(shared.wasted_cores, 0.0);
     assert!(server.transfers > 500 && server.transferred_cores > 0.9 * server.busy_cores);

@@ -132,6 +132,16 @@ impl MachineSimulation {
         self.apps[app].outstanding.value()
     }
 
+    /// The app whose thread has a core now; `None` if no thread has it.
+    pub fn running_on(&self, core: usize) -> Option<usize> {
+        self.cores[core].current.map(|thread| self.threads[thread].app)
+    }
+
+    /// Threads that wait for a core now; counted under Linux's rules of run queues only.
+    pub fn waiting_threads(&self) -> usize {
+        self.queued.iter().sum()
+    }
+
     /// Returns for each complete span whether an app missed its objective in it, as far as that
     /// is known now: spans that end less than the bound ago are left out.
     pub fn missed_windows(&self, app: usize) -> impl Iterator<Item = bool> + '_ {

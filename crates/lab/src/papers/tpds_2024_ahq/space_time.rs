@@ -2,6 +2,7 @@
 //! cross and waste.
 
 mod example;
+mod slices;
 
 use super::paper::paper;
 use super::platform::{Platform, Scene, WAYS, steady};
@@ -50,7 +51,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices.extend(sourced::choices(&platform.parameters));
     report.rows = example::rows();
     report.rows.extend(study.rows());
-    let mut figures = example::figures();
+    let mut figures = slices::figures(&scene(&platform, &FIG_4)?, setup.seed)?;
+    figures.extend(example::figures());
     figures.extend(MIXES.iter().map(|mix| figure(mix, &study)));
     report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &figures)?];
     Ok(report)
