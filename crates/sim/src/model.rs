@@ -44,6 +44,7 @@ mod hardware;
 mod load;
 mod source;
 
+pub(crate) use check::{check_distribution, check_shape};
 pub use distribution::{Distribution, Shape};
 pub(crate) use distribution::{Draw, Unit};
 pub(crate) use error::{Checked, above_0, at_least_0, at_least_one, at_most, fail, range};

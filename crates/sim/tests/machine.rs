@@ -403,6 +403,16 @@ fn a_bad_node_is_refused_by_key() {
         let error = MachineSimulation::new(&model, 1, 0).unwrap_err();
         assert_eq!(error.key, key, "{error}");
     }
+    for (shape, wanted) in [
+        (Shape::HyperExponential { cv2: 0.5 }, "from 1 to 1e6"),
+        (Shape::Gamma { cv2: 0.0 }, "above 1e-6"),
+        (Shape::Erlang { stages: 0 }, "must be at least 1"),
+    ] {
+        let model = node(1, vec![requests("a", 1, 100.0, shape)]);
+        let error = MachineSimulation::new(&model, 1, 0).unwrap_err();
+        assert!(error.key.starts_with("app[0].activity.requests.work.shape"), "{error}");
+        assert!(error.to_string().contains(wanted), "{error}");
+    }
     let strange = [AppSpec::best_effort("stranger")];
     let text = MachinePlant::new(&three(), &strange, 1, 0).unwrap_err().to_string();
     assert!(text.contains("stranger") && text.contains("a, b, c, d"), "{text}");

@@ -17,8 +17,8 @@ use super::polling;
 use super::presence::Presence;
 use super::source;
 use crate::model::{
-    Checked, Distribution, ModelError, Problem, Shape, above_0, at_least_0, at_least_one, at_most,
-    fail, range,
+    Checked, ModelError, Problem, above_0, at_least_0, at_least_one, at_most, check_distribution,
+    check_shape, fail, range,
 };
 use lull_control::dispatcher::Dispatcher;
 use lull_measure::Nanos;
@@ -284,22 +284,11 @@ fn check_gate(gate: &GateModel) -> Checked {
     for (part, key) in
         [(before, "before"), (io, "io"), (after, "after"), (round_trip, "round_trip")]
     {
-        check_shape(&part, &format!("gate.query.{key}"))?;
+        check_shape(part.shape, &format!("gate.query.{key}.shape"))?;
     }
     // A query that takes no time at all would be answered for ever at one instant.
     let mean = (before.mean + io.mean + after.mean + round_trip.mean).0 as f64;
     range(mean, mean >= 1e3, "at least 1 us from answer to answer", "gate.query")
-}
-
-/// Refuses shapes that do not exist.
-fn check_shape(distribution: &Distribution, key: &str) -> Checked {
-    let cv2 = distribution.shape.cv2();
-    let holds = match distribution.shape {
-        Shape::Constant => true,
-        Shape::HyperExponential { .. } => (1.0..1e6).contains(&cv2),
-        _ => cv2 > 0.0 && cv2 < 1e6,
-    };
-    range(cv2, holds, "of cv2 above 0, at least 1 if hyper-exponential", key)
 }
 
 /// A gate has a controller that decides whom it admits.
@@ -375,13 +364,15 @@ fn check_app(app: &MachineApp, key: &str) -> Checked {
         Activity::EventLoops(loops) => {
             event_loops::check(loops, &format!("{key}.activity.event-loops."))
         }
-        Activity::Phases { work } => check_work(work, &format!("{key}.activity.phases.work")),
+        Activity::Phases { work } => {
+            check_distribution(*work, &format!("{key}.activity.phases.work"))
+        }
         Activity::Requests { work, load, closed, delay, client, .. } => {
-            check_work(work, &format!("{key}.activity.requests.work"))?;
+            check_distribution(*work, &format!("{key}.activity.requests.work"))?;
             let client = client.as_ref().map(|client| &client.work);
             for (what, work) in [("delay", delay.as_ref()), ("client.work", client)] {
                 work.map_or(Ok(()), |work| {
-                    check_work(work, &format!("{key}.activity.requests.{what}"))
+                    check_distribution(*work, &format!("{key}.activity.requests.{what}"))
                 })?;
             }
             if let Some(closed) = closed {
@@ -400,7 +391,7 @@ fn check_closed(closed: &ClosedClients, app: &MachineApp, key: &str) -> Checked 
     let clients = u64::from(closed.clients);
     at_least_one(clients, "clients", &format!("{key}.closed.clients"))?;
     at_most(clients, MOST_CLIENTS, "clients", &format!("{key}.closed.clients"))?;
-    check_work(&closed.think, &format!("{key}.closed.think"))?;
+    check_distribution(closed.think, &format!("{key}.closed.think"))?;
     if let Activity::Requests { load, .. } = &app.activity
         && !load.is_empty()
     {
@@ -421,12 +412,6 @@ fn problem(error: ScheduleError) -> Problem {
         ScheduleError::Time => "the first step begins at 0s, and each later than the one before",
         ScheduleError::Idle => "no request would ever come: give a rate above 0",
     })
-}
-
-fn check_work(work: &Distribution, key: &str) -> Checked {
-    span_above_0(work.mean, &format!("{key}.mean"))?;
-    let cv2 = work.shape.cv2();
-    range(cv2, cv2.is_finite() && cv2 >= 0.0, "at least 0", &format!("{key}.shape.cv2"))
 }
 
 fn check_use(memory: &MemoryUse, key: &str) -> Checked {

@@ -1,7 +1,9 @@
 //! An app of event loops as plain data, and its checks.
 
 use super::load::LoadStep;
-use crate::model::{Checked, Problem, Shape, above_0, at_least_0, at_most, fail, range};
+use crate::model::{
+    Checked, Problem, Shape, above_0, at_least_0, at_most, check_shape, fail, range,
+};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -124,8 +126,7 @@ const fn constant() -> Shape {
 /// Checks what a request costs; `key` is where it is written, with a dot at its end.
 pub(crate) fn check_cost(cycles: f64, shape: Shape, key: &str) -> Checked {
     above_0(cycles, &format!("{key}cycles"))?;
-    let cv2 = shape.cv2();
-    range(cv2, cv2.is_finite() && cv2 >= 0.0, "at least 0", &format!("{key}shape.cv2"))
+    check_shape(shape, &format!("{key}shape"))
 }
 
 impl Stack {

@@ -346,7 +346,7 @@ fn check_schedule(schedule: Option<&Schedule>, most: f64, key: &str) -> Checked 
     refuse_if(silent, "every phase has level 0: nothing ever arrives", || key.clone())
 }
 
-fn check_distribution(distribution: Distribution, key: &str) -> Checked {
+pub(crate) fn check_distribution(distribution: Distribution, key: &str) -> Checked {
     check_span(distribution.mean.0, "a mean", &format!("{key}.mean"))?;
     check_shape(distribution.shape, &format!("{key}.shape"))
 }
@@ -358,7 +358,7 @@ fn check_span(span_ns: u64, what: &'static str, key: &str) -> Checked {
     at_most(span_ns, LONGEST_NS, "ns", key)
 }
 
-fn check_shape(shape: Shape, key: &str) -> Checked {
+pub(crate) fn check_shape(shape: Shape, key: &str) -> Checked {
     let cv2 = |value: f64, inside: bool, wanted| range(value, inside, wanted, key);
     match shape {
         Shape::Erlang { stages } => at_least_one(stages, "stages", &format!("{key}.stages")),
