@@ -24,6 +24,7 @@
 
 mod teo;
 
+use crate::model::{Checked, Problem, at_least_0, fail, range};
 use lull_measure::{Hertz, Joules, Nanos, Watts};
 use serde::{Deserialize, Serialize};
 use teo::Teo;
@@ -85,36 +86,6 @@ impl Default for EntryCost {
     fn default() -> Self {
         Self::Energy(Joules(0.0))
     }
-}
-
-/// Why idle states are not valid.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum IdleError {
-    /// No state at all.
-    #[error("there is no idle state: give at least the shallowest, in which a core only waits")]
-    None,
-    /// A number out of its range.
-    #[error("[{index}].{key} is {value}, must be {wanted}")]
-    Range {
-        /// Which state, from 0.
-        index: usize,
-        /// Which key of it.
-        key: &'static str,
-        /// What it is.
-        value: f64,
-        /// What it may be.
-        wanted: &'static str,
-    },
-    /// States that are not ordered from shallow to deep.
-    #[error(
-        "[{index}].{key} is below that of the state before: order the states from shallow to deep"
-    )]
-    Order {
-        /// Which state, from 1.
-        index: usize,
-        /// Which key of it.
-        key: &'static str,
-    },
 }
 
 impl IdleState {
@@ -194,37 +165,36 @@ impl IdleState {
     }
 }
 
-/// Checks states: at least one, from shallow to deep, all numbers in range.
-///
-/// # Errors
-/// The first fault, with the state's index and the key.
-pub fn check(states: &[IdleState]) -> Result<(), IdleError> {
-    if states.is_empty() {
-        return Err(IdleError::None);
-    }
+/// Checks that all numbers are in range, the states go from shallow to deep, and each deeper one
+/// saves energy from some stay on at this frequency.
+pub(crate) fn check(states: &[IdleState], at: Hertz) -> Checked {
+    let key = |index: usize, name: &str| format!("idle[{index}].{name}");
     for (index, state) in states.iter().enumerate() {
-        let range = |key, value: f64, holds: bool, wanted| {
-            if holds { Ok(()) } else { Err(IdleError::Range { index, key, value, wanted }) }
-        };
-        for (key, value) in [("watts", state.watts.0), ("watts_per_ghz", state.watts_per_ghz)] {
-            range(key, value, value >= 0.0 && value.is_finite(), "0 or more")?;
-        }
+        at_least_0(state.watts.0, &key(index, "watts"))?;
+        at_least_0(state.watts_per_ghz, &key(index, "watts_per_ghz"))?;
         let joules = state.entry_energy(Hertz(0)).0;
-        range("entry", joules, joules >= 0.0 && joules.is_finite(), "0 J or more")?;
+        range(joules, joules >= 0.0, "0 J or more", &key(index, "entry"))?;
         if let EntryCost::Plateau { from, to, .. } = state.entry {
-            range("entry.plateau.to", to.as_secs_f64(), from <= to, "`from` or longer")?;
+            let name = key(index, "entry.plateau.to");
+            range(to.as_secs_f64(), from <= to, "`from` or longer", &name)?;
         }
     }
+    let conflict = |index, name, problem| fail(key(index, name), Problem::Conflict(problem));
+    let order = "is below that of the state before: order the states from shallow to deep";
     for (before, pair) in states.windows(2).enumerate() {
-        let index = before + 1;
         if pair[1].residency < pair[0].residency {
-            return Err(IdleError::Order { index, key: "residency" });
+            return conflict(before + 1, "residency", order);
         }
         if pair[1].exit < pair[0].exit {
-            return Err(IdleError::Order { index, key: "exit" });
+            return conflict(before + 1, "exit", order);
         }
     }
-    Ok(())
+    let never = "the state never pays: it must draw less than the one before";
+    let pays = |pair: &[IdleState]| pair[1].break_even(pair[0].power(at), at).is_some();
+    match states.windows(2).position(|pair| !pays(pair)) {
+        None => Ok(()),
+        Some(before) => conflict(before + 1, "watts", never),
+    }
 }
 
 /// How a core chooses its idle state.
@@ -489,13 +459,12 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Vec<IdleState>)| {
             let mut states = xeon();
             change(&mut states);
-            check(&states).unwrap_err().to_string()
+            check(&states, NO_CLOCK).unwrap_err().to_string()
         };
-        assert_eq!(check(&xeon()), Ok(()));
-        assert!(refused(&|states| states.clear()).contains("no idle state"));
+        assert_eq!(check(&xeon(), NO_CLOCK), Ok(()));
         assert!(refused(&|states| states.reverse()).contains("[1].residency"));
         assert!(refused(&|states| states[0].exit = us(50)).contains("[1].exit"));
-        assert!(refused(&|states| states[1].watts = Watts(f64::NAN)).contains("[1].watts is NaN"));
+        assert!(refused(&|states| states[1].watts = Watts(f64::NAN)).contains("[1].watts: is NaN"));
         let gains = EntryCost::Energy(Joules(-1.0));
         assert!(refused(&|states| states[2].entry = gains).contains("[2].entry"));
         let folded = EntryCost::Plateau { from: us(900), to: us(300), watts: C0 };

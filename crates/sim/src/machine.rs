@@ -88,7 +88,6 @@ mod totals;
 mod windows;
 
 pub use crate::governor::Governor;
-pub(crate) use check::check_idle;
 pub use dispatching::{BeatRecord, DispatchCounts};
 pub(crate) use event_loops::check_cost;
 pub use event_loops::{EventLoops, Merge, PingPong, Stack, Traffic};

@@ -3,8 +3,6 @@
 mod event_loops;
 mod hardware;
 
-pub(crate) use hardware::check_idle;
-
 use super::duty;
 use super::model::{
     Activity, Cache, ClosedClients, LinuxScheduler, LocalClient, MachineApp, MachineModel, Memory,
@@ -16,6 +14,7 @@ use super::parts::{
 use super::polling;
 use super::presence::Presence;
 use super::source;
+use crate::idle;
 use crate::model::{
     Checked, ModelError, Problem, above_0, at_least_0, at_least_one, at_most, check_distribution,
     check_shape, fail, range,
@@ -114,9 +113,7 @@ impl MachineModel {
     fn check_parts(&self) -> Checked {
         self.scaling.as_ref().map_or(Ok(()), |scaling| hardware::check_scaling(scaling, self))?;
         self.duty_cycle.as_ref().map_or(Ok(()), |cycle| duty::check(cycle, self))?;
-        if !self.idle.is_empty() {
-            check_idle(&self.idle, self.frequency)?;
-        }
+        idle::check(&self.idle, self.frequency)?;
         if let Some(power) = &self.power {
             hardware::check_power(power)?;
             self.needs_idle("power")?;

@@ -2,7 +2,8 @@
 
 use super::model::NetServerModel;
 use crate::governor::Governor;
-use crate::machine::{check_cost, check_idle};
+use crate::idle;
+use crate::machine::check_cost;
 use crate::model::{Checked, Problem, above_0, at_least_0, fail, range};
 
 /// Most cores, packages times cores.
@@ -26,7 +27,7 @@ impl NetServerModel {
             let wanted = "give at least the shallowest idle state, in which a core only waits";
             return fail("idle", Problem::Empty { wanted });
         }
-        check_idle(&self.idle, self.highest())?;
+        idle::check(&self.idle, self.highest())?;
         self.check_power()?;
         self.check_nic()?;
         self.stack.check("stack.")?;

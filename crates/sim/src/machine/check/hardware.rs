@@ -1,6 +1,5 @@
-//! Checks of what cores are made of: frequencies, idle states and power.
+//! Checks of what cores are made of: frequencies and power.
 
-use crate::idle::{self, IdleError, IdleState};
 use crate::machine::model::MachineModel;
 use crate::machine::parts::{Power, Scaling};
 use crate::model::{Checked, Problem, above_0, at_least_0, at_least_one, at_most, fail, range};
@@ -46,29 +45,6 @@ fn check_steps(scaling: &Scaling, highest: Hertz) -> Checked {
     if !reaches || !steps.is_sorted_by(|a, b| a < b) {
         let problem = "list each frequency once, from `lowest` to the machine's `frequency`";
         return fail("scaling.steps", Problem::Conflict(problem));
-    }
-    Ok(())
-}
-
-/// The states are sound, and each deeper one saves energy from some stay on.
-pub(crate) fn check_idle(states: &[IdleState], at: Hertz) -> Checked {
-    match idle::check(states) {
-        Ok(()) => {}
-        Err(IdleError::None) => return Ok(()),
-        Err(IdleError::Range { index, key, value, wanted }) => {
-            return range(value, false, wanted, &format!("idle[{index}].{key}"));
-        }
-        Err(IdleError::Order { index, key }) => {
-            let problem = "is below that of the state before: order the states from shallow to \
-                           deep";
-            return fail(format!("idle[{index}].{key}"), Problem::Conflict(problem));
-        }
-    }
-    for (before, pair) in states.windows(2).enumerate() {
-        if pair[1].break_even(pair[0].power(at), at).is_none() {
-            let problem = "the state never pays: it must draw less than the one before";
-            return fail(format!("idle[{}].watts", before + 1), Problem::Conflict(problem));
-        }
     }
     Ok(())
 }
