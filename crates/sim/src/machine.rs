@@ -89,7 +89,6 @@ mod windows;
 
 pub use crate::governor::Governor;
 pub use dispatching::{BeatRecord, DispatchCounts};
-pub(crate) use event_loops::check_cost;
 pub use event_loops::{EventLoops, Merge, PingPong, Stack, Traffic};
 pub use gated_totals::{ClassTotals, CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
 pub use load::LoadStep;

@@ -1,9 +1,7 @@
 //! An app of event loops as plain data, and its checks.
 
 use super::load::LoadStep;
-use crate::model::{
-    Checked, Problem, Shape, above_0, at_least_0, at_most, check_shape, fail, range,
-};
+use crate::model::{Checked, Problem, Shape, above_0, at_least_0, at_most, fail, range};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -121,12 +119,6 @@ pub struct PingPong {
 
 const fn constant() -> Shape {
     Shape::Constant
-}
-
-/// Checks what a request costs; `key` is where it is written, with a dot at its end.
-pub(crate) fn check_cost(cycles: f64, shape: Shape, key: &str) -> Checked {
-    above_0(cycles, &format!("{key}cycles"))?;
-    check_shape(shape, &format!("{key}shape"))
 }
 
 impl Stack {

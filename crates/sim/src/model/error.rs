@@ -90,6 +90,17 @@ pub enum Problem {
     Conflict(&'static str),
 }
 
+impl ModelError {
+    /// Replaces the start of the key by that of a model that this one describes: the first of the
+    /// pairs whose first half the key begins with.
+    pub(crate) fn renamed(self, keys: &[(&str, &str)]) -> Self {
+        let found = keys.iter().find_map(|(ours, theirs)| {
+            self.key.strip_prefix(ours).map(|rest| format!("{theirs}{rest}"))
+        });
+        Self { key: found.unwrap_or(self.key), ..self }
+    }
+}
+
 /// Result of a check.
 pub(crate) type Checked = Result<(), ModelError>;
 

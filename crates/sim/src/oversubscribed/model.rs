@@ -109,6 +109,15 @@ pub struct ConnectionClass {
 
 /// Most cores of one machine.
 const MOST_CORES: u64 = 64;
+/// Keys of the machine's model and those of this one.
+const KEYS: [(&str, &str); 6] = [
+    ("frequency", "frequency.highest"),
+    ("scaling", "frequency"),
+    ("gate.client-class", "client_class"),
+    ("gate.", ""),
+    ("run-queues", "scheduler"),
+    ("scheduler.switch-cost", "costs.switch"),
+];
 
 impl OversubscribedModel {
     /// Connections of all classes.
@@ -233,35 +242,22 @@ impl OversubscribedModel {
         at_least_one(u64::from(self.cores), "cores", "cores")?;
         at_most(u64::from(self.cores), MOST_CORES, "cores", "cores")?;
         at_least_one(self.class.len() as u64, "classes", "class")?;
-        let renamed = |error: ModelError| ModelError { key: self.key_of(&error.key), ..error };
-        self.machine().check().map_err(renamed)?;
+        self.machine().check().map_err(|error| self.renamed(error))?;
         self.class.iter().enumerate().try_for_each(|(at, class)| check_objective(at, class))
     }
 
-    /// Converts a key of the machine to that of this model.
-    fn key_of(&self, key: &str) -> String {
+    /// Replaces the key of the machine by that of this model.
+    fn renamed(&self, error: ModelError) -> ModelError {
         let number = |rest: &str| rest.split(']').next().and_then(|it| it.parse::<usize>().ok());
-        if let Some(app) = key.strip_prefix("app[").and_then(number) {
-            let rest = key.split("].").nth(1).unwrap_or_default();
-            return match app.checked_sub(self.class.len()) {
-                None => format!("class[{app}].{}", rest.replace("threads", "connections")),
-                Some(runner) => format!("co_runner[{runner}].{rest}"),
-            };
-        }
-        if key == "frequency" {
-            return "frequency.highest".to_owned();
-        }
-        let renamed = [
-            ("scaling.", "frequency."),
-            ("gate.client-class", "client_class"),
-            ("gate.", ""),
-            ("run-queues", "scheduler"),
-            ("scheduler.switch-cost", "costs.switch"),
-        ];
-        let found = renamed.iter().find_map(|(theirs, ours)| {
-            key.strip_prefix(theirs).map(|rest| format!("{ours}{rest}"))
-        });
-        found.unwrap_or_else(|| key.to_owned())
+        let Some(app) = error.key.strip_prefix("app[").and_then(number) else {
+            return error.renamed(&KEYS);
+        };
+        let rest = error.key.split("].").nth(1).unwrap_or_default();
+        let key = match app.checked_sub(self.class.len()) {
+            None => format!("class[{app}].{}", rest.replace("threads", "connections")),
+            Some(runner) => format!("co_runner[{runner}].{rest}"),
+        };
+        ModelError { key, ..error }
     }
 }
 

@@ -1,15 +1,16 @@
 //! Checks of an app of event loops, which has a machine of uncoupled cores to itself.
 
-use crate::machine::event_loops::{EventLoops, check_cost};
+use crate::machine::event_loops::EventLoops;
 use crate::machine::model::{Activity, MachineApp, MachineModel, MemoryUse};
 use crate::machine::parts::DEFAULT_CONNECTIONS;
 use crate::machine::presence::Presence;
-use crate::model::{Checked, Problem, above_0, fail};
+use crate::model::{Checked, Problem, above_0, check_shape, fail};
 use lull_measure::Nanos;
 
 /// Checks the numbers of the app; `key` is where it is written, with a dot at its end.
 pub(super) fn check(loops: &EventLoops, key: &str) -> Checked {
-    check_cost(loops.cycles, loops.shape, key)?;
+    above_0(loops.cycles, &format!("{key}cycles"))?;
+    check_shape(loops.shape, &format!("{key}shape"))?;
     loops.stack.check(&format!("{key}stack."))?;
     above_0(loops.frame.as_secs_f64(), &format!("{key}frame"))?;
     loops.traffic.check(&format!("{key}traffic."))

@@ -27,9 +27,9 @@ pub(super) fn check_scaling(scaling: &Scaling, machine: &MachineModel) -> Checke
     let (latency, is_short) = (scaling.latency.0 as f64, scaling.latency <= LONGEST_CHANGE);
     range(latency, is_short, "at most 10 ms", "scaling.latency")?;
     let Some(period) = scaling.governor.period() else { return Ok(()) };
+    scaling.governor.check("scaling.governor")?;
     let longest = "less than the period in which the governor looks";
-    range(latency, scaling.latency < period, longest, "scaling.latency")?;
-    scaling.governor.check("scaling.governor")
+    range(latency, scaling.latency < period, longest, "scaling.latency")
 }
 
 /// Frequencies are even steps, or a list from the lowest to the highest.
