@@ -8,7 +8,6 @@ use crate::report::Report;
 use lull_control::PolicyError;
 use lull_control::dispatcher::DispatcherError;
 use lull_sim::ModelError;
-use lull_sim::dispatch::DispatchModelError;
 use lull_sim::machine::MachinePlantError;
 use lull_sim::stats::Failure;
 use serde::Serialize;
@@ -76,12 +75,9 @@ pub enum LabError {
     /// A dispatcher cannot be built.
     #[error(transparent)]
     Dispatcher(#[from] DispatcherError),
-    /// A placed node could not be made.
+    /// A model cannot be simulated.
     #[error(transparent)]
-    Node(#[from] DispatchModelError),
-    /// An oversubscribed server cannot be built.
-    #[error(transparent)]
-    Server(#[from] ModelError),
+    Model(#[from] ModelError),
     /// A machine cannot be put under a policy.
     #[error(transparent)]
     Machine(#[from] MachinePlantError),

@@ -19,7 +19,6 @@ use lull_control::{LimitsError, PolicyError};
 use lull_policies::Family;
 use lull_policies::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};
 
-use lull_sim::dispatch::DispatchModelError;
 use lull_sim::machine::MachinePlantError;
 use lull_sim::model::ModelError;
 use lull_sim::plant::PlantSpecError;
@@ -55,14 +54,7 @@ macro_rules! of_scene {
     };
 }
 
-of_scene!(
-    ModelError,
-    DispatchModelError,
-    MachinePlantError,
-    PlantSpecError,
-    PlantError,
-    LimitsError
-);
+of_scene!(ModelError, MachinePlantError, PlantSpecError, PlantError, LimitsError);
 
 /// All that have a picture: policies, dispatchers, admission controllers.
 pub fn names() -> Vec<&'static str> {

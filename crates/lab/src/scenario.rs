@@ -50,7 +50,7 @@ use choice::Labelled;
 use file::{AppSection, PolicySection, epoch_of};
 use lull_control::{AppSpec, EpochRule};
 use lull_measure::Nanos;
-use lull_sim::model::{Limits, Model};
+use lull_sim::model::{Limits, Model, ModelError};
 use std::path::Path;
 
 /// A key of a scenario that cannot be used, and why.
@@ -66,6 +66,11 @@ pub struct Wrong {
 impl Wrong {
     pub(crate) fn at(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { key: key.into(), message: message.into() }
+    }
+
+    /// The error of a model that is a section of the file.
+    pub(crate) fn in_section(section: &str, error: &ModelError) -> Self {
+        Self::at(format!("{section}.{}", error.key), error.problem.to_string())
     }
 }
 

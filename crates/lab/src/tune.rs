@@ -152,7 +152,7 @@ pub fn tune(setup: &Setup<'_>, target: Nanos, rate_per_s: f64) -> Result<Tuned, 
 
 /// Requests a second that all cores together can do, slowing each other.
 fn capacity_per_s(model: &DispatchModel, seed: u64) -> Result<f64, LabError> {
-    let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
+    let ladder = model.ladder()?;
     let each = ladder.types().iter().enumerate();
     let speed: f64 = each.map(|(kind, one)| one.speed * ladder.cores(kind) as f64).sum();
     let profile = model.profile(8000, seed)?;
@@ -168,7 +168,7 @@ fn respond(
     step_ms: [f64; 2],
 ) -> Result<Vec<f64>, LabError> {
     let bench = DispatchBench::new(setup, target);
-    let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
+    let ladder = model.ladder()?;
     let profile = model.profile(8000, setup.seed)?;
     let percentile = Percentile::P99;
     let site = Site { ladder: &ladder, percentile, target: bench.target, profile: &profile };

@@ -259,8 +259,8 @@ fn a_node_that_cannot_be_simulated_is_refused_by_key() {
 fn placed_requests_that_cannot_be_simulated_are_refused_by_key() {
     let cases = [
         ("p99 = \"200ms\"", "throughput = 5", "objective: is no latency"),
-        ("speed = 1.0", "speed = 0.0", "dispatch: "),
-        ("rate_per_s = 50.0", "rate_per_s = 0.0", "dispatch: load.rate_per_s is 0"),
+        ("speed = 1.0", "speed = 0.0", "dispatch.types: "),
+        ("rate_per_s = 50.0", "rate_per_s = 0.0", "dispatch.load[0].rate_per_s: is 0"),
         ("name = \"level\"", "name = \"levle\"", "dispatcher[0].name: "),
         ("name = \"level\"", "name = \"level\"\nlevle = 1", "dispatcher[0].levle: unknown"),
         ("name = \"level\"", "label = \"x\"", "dispatcher[0]: has no name"),

@@ -81,9 +81,8 @@ fn measured(
     replication: u64,
 ) -> Result<[f64; 2], PortraitError> {
     let model = model.at_rate(rate_per_s);
-    let scene = |error: String| PortraitError::Scene(error);
-    let ladder = model.ladder().map_err(|error| scene(error.to_string()))?;
-    let profile = model.profile(PROFILE, SEED).map_err(|error| scene(error.to_string()))?;
+    let ladder = model.ladder()?;
+    let profile = model.profile(PROFILE, SEED)?;
     let percentile = Percentile::P99;
     let site = Site { ladder: &ladder, percentile, target: BOUND, profile: &profile };
     let built = DISPATCHERS.build(dispatcher, &toml::Table::new(), &site)?;

@@ -82,8 +82,8 @@ impl DispatchScenario {
         let Objective::Tail { percentile, bound } = file.objective.0 else {
             return Err(Wrong::at("objective", "is no latency: write { p99 = \"200ms\" }"));
         };
-        let wrong = |error: String| Wrong::at("dispatch", error);
-        let ladder = file.dispatch.ladder().map_err(|error| wrong(error.to_string()))?;
+        let wrong = |error| Wrong::in_section("dispatch", &error);
+        let ladder = file.dispatch.ladder().map_err(wrong)?;
         let contents = Contents {
             title: file.title,
             notices: overload(&file.dispatch, &ladder),
@@ -95,7 +95,7 @@ impl DispatchScenario {
         let profile = file.dispatch.profile(file.profile.unwrap_or(PROFILE), frame.seed);
         let scenario = Self {
             frame,
-            profile: profile.map_err(|error| wrong(error.to_string()))?,
+            profile: profile.map_err(wrong)?,
             objective: (percentile, bound),
             model: file.dispatch,
             ladder,

@@ -87,7 +87,7 @@ impl Gated {
     /// # Errors
     /// The first key that cannot be simulated.
     pub fn new(file: GatedFile, choice: &Choice) -> Result<Self, Wrong> {
-        file.gated.check().map_err(|error| Wrong::at("gated", error.to_string()))?;
+        file.gated.check().map_err(|error| Wrong::in_section("gated", &error))?;
         let contents = Contents {
             title: file.title,
             // Its clients wait for their answers, so that it cannot be flooded.

@@ -116,9 +116,7 @@ impl NetServerScenario {
             let length = day.apply(base, &mut model, run.warmup.given().unwrap_or(WARMUP))?;
             run.length = length;
         }
-        model.check().map_err(|error| {
-            Wrong::at(format!("server.{}", error.key), error.problem.to_string())
-        })?;
+        model.check().map_err(|error| Wrong::in_section("server", &error))?;
         check_amount(&model, &run)?;
         let contents = Contents {
             title: file.title,

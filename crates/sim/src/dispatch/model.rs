@@ -4,9 +4,11 @@ use crate::idle::{IdleRule, IdleState};
 use crate::machine::{
     Activity, CoreTypes, DispatchPart, LinuxScheduler, LoadStep, MachineApp, MachineModel, Power,
 };
-use crate::model::{Distribution, ModelError, Shape};
+use crate::model::{
+    Checked, Distribution, ModelError, Problem, above_0, at_least_0, check_distribution, fail,
+};
 use crate::replication::{Replication, Stream, StreamPurpose};
-use lull_control::dispatcher::{CoreSpeed, Ladder, LadderError, Supply};
+use lull_control::dispatcher::{CoreSpeed, Ladder, Supply};
 use lull_measure::{Hertz, Nanos, Watts};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -69,33 +71,6 @@ pub enum RequestWork {
     Listed(Vec<Nanos>),
 }
 
-/// A model that cannot be simulated.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum DispatchModelError {
-    /// The core types.
-    #[error(transparent)]
-    Ladder(#[from] LadderError),
-    /// A number out of its range.
-    #[error("{key} is {value}, must be {wanted}")]
-    Range {
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        value: f64,
-        /// The accepted range.
-        wanted: &'static str,
-    },
-    /// The machine.
-    #[error(transparent)]
-    Machine(#[from] ModelError),
-    /// A list without entries.
-    #[error("{0} is empty: give at least one entry")]
-    Empty(&'static str),
-    /// A rate that never ends, before the last.
-    #[error("load[{0}] has no `requests`, so load[{next}] would never begin", next = .0 + 1)]
-    Endless(usize),
-}
-
 impl DispatchModel {
     /// A node of these cores under Poisson arrivals, without any overhead.
     pub fn new(types: Vec<CoreSpeed>, supply: Supply, rate_per_s: f64, work: RequestWork) -> Self {
@@ -121,15 +96,18 @@ impl DispatchModel {
     ///
     /// # Errors
     /// If they are not ordered or there is no core.
-    pub fn ladder(&self) -> Result<Ladder, LadderError> {
-        Ladder::new(self.types.clone(), self.supply.clone())
+    pub fn ladder(&self) -> Result<Ladder, ModelError> {
+        Ladder::new(self.types.clone(), self.supply.clone()).map_err(|error| {
+            let problem = Problem::Ladder(Box::new(error));
+            ModelError { key: "types".to_owned(), problem }
+        })
     }
 
     /// The same machine as one of optional parts, whose app has arrivals of its own.
     ///
     /// # Errors
     /// If the model is not sound.
-    pub(super) fn machine(&self) -> Result<MachineModel, DispatchModelError> {
+    pub(super) fn machine(&self) -> Result<MachineModel, ModelError> {
         self.check()?;
         let ladder = self.ladder()?;
         let cores = ladder.all_cores();
@@ -137,13 +115,9 @@ impl DispatchModel {
         let load = vec![LoadStep { from: Nanos::ZERO, rate_per_s: 1.0 }];
         let activity = Activity::requests(Distribution::constant(Nanos(1)), load);
         let power = Power {
-            active_base: Watts(0.0),
-            active_dynamic: Watts(0.0),
-            leakage: Watts(0.0),
             voltage_ratio: 1.0,
             fixed: Watts(self.static_watts.0 * top_speeds(&ladder)),
-            uncore: Watts(0.0),
-            uncore_scales: 0.0,
+            ..Power::default()
         };
         let (types, supply) = (self.types.clone(), self.supply.clone());
         let never = Nanos::MAX;
@@ -170,40 +144,25 @@ impl DispatchModel {
     }
 
     /// Checks everything but the ladder.
-    pub(super) fn check(&self) -> Result<(), DispatchModelError> {
-        let range = |key, value: f64, holds: bool, wanted| {
-            if holds { Ok(()) } else { Err(DispatchModelError::Range { key, value, wanted }) }
-        };
+    pub(super) fn check(&self) -> Checked {
         if self.load.is_empty() {
-            return Err(DispatchModelError::Empty("load"));
+            return fail("load", Problem::Empty { wanted: "give at least one rate" });
         }
         for (index, rate) in self.load.iter().enumerate() {
-            let value = rate.rate_per_s;
-            let holds = value > 0.0 && value.is_finite();
-            range("load.rate_per_s", value, holds, "above 0")?;
+            above_0(rate.rate_per_s, &format!("load[{index}].rate_per_s"))?;
             if rate.requests.is_none() && index + 1 < self.load.len() {
-                return Err(DispatchModelError::Endless(index));
+                let problem = "has no `requests`, so that the next rate would never begin";
+                return fail(format!("load[{index}]"), Problem::Conflict(problem));
             }
         }
-        let watts = self.static_watts.0;
-        range("static_watts", watts, watts >= 0.0 && watts.is_finite(), "0 or more")?;
-        let value = self.interference;
-        range("interference", value, value >= 0.0 && value.is_finite(), "0 or more")?;
+        at_least_0(self.static_watts.0, "static_watts")?;
+        at_least_0(self.interference, "interference")?;
         match &self.work {
-            RequestWork::Listed(list) if list.is_empty() => Err(DispatchModelError::Empty("work")),
-            RequestWork::Listed(_) => Ok(()),
-            RequestWork::Drawn(work) => {
-                let mean = work.mean.0 as f64;
-                range("work.mean", mean, mean > 0.0, "above 0")?;
-                let cv2 = work.shape.cv2();
-                let proper = cv2 > 0.0 && cv2.is_finite();
-                let least = match work.shape {
-                    Shape::HyperExponential { .. } => cv2 >= 1.0 && cv2.is_finite(),
-                    Shape::Constant => true,
-                    _ => proper,
-                };
-                range("work.cv2", cv2, least, "above 0, and at least 1 if hyper-exponential")
+            RequestWork::Listed(list) if list.is_empty() => {
+                fail("work.listed", Problem::Empty { wanted: "give at least one time" })
             }
+            RequestWork::Listed(_) => Ok(()),
+            RequestWork::Drawn(work) => check_distribution(*work, "work.drawn"),
         }
     }
 
@@ -212,7 +171,7 @@ impl DispatchModel {
     ///
     /// # Errors
     /// If the model is not sound.
-    pub fn profile(&self, requests: usize, seed: u64) -> Result<Vec<Nanos>, DispatchModelError> {
+    pub fn profile(&self, requests: usize, seed: u64) -> Result<Vec<Nanos>, ModelError> {
         self.check()?;
         let mut draw = self.work.draw();
         let mut stream = Replication { seed, number: 0 }.stream(StreamPurpose::Profile, 0);

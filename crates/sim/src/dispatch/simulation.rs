@@ -1,9 +1,10 @@
 //! One replication of a dispatched machine.
 
-use super::model::{DispatchModel, DispatchModelError};
+use super::model::DispatchModel;
 use super::outcome::DispatchTotals;
 use super::source::Source;
 use crate::machine::{Controllers, DispatchCounts, MachineSimulation};
+use crate::model::ModelError;
 use crate::replication::{Replication, RunLength};
 use lull_control::dispatcher::Dispatcher;
 use lull_measure::Nanos;
@@ -27,7 +28,7 @@ impl DispatchSimulation {
         dispatcher: Box<dyn Dispatcher>,
         seed: u64,
         replication: u64,
-    ) -> Result<Self, DispatchModelError> {
+    ) -> Result<Self, ModelError> {
         let streams = Replication { seed, number: replication };
         let described = model.machine()?;
         let controllers = Controllers { dispatcher: Some(dispatcher), ..Controllers::default() };
@@ -84,7 +85,7 @@ impl DispatchSimulation {
         dispatcher: Box<dyn Dispatcher>,
         Replication { seed, number }: Replication,
         requests: RunLength<u64>,
-    ) -> Result<DispatchTotals, DispatchModelError> {
+    ) -> Result<DispatchTotals, ModelError> {
         let mut machine = Self::new(model, dispatcher, seed, number)?;
         machine.run(requests.warmup);
         machine.forget();

@@ -1,6 +1,7 @@
 //! The arrival process: Poisson arrivals, each with its work.
 
-use super::model::{DispatchModel, DispatchModelError, RateStep, WorkDraw};
+use super::model::{DispatchModel, RateStep, WorkDraw};
+use crate::model::ModelError;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_measure::Nanos;
 use rand_distr::{Distribution as _, Exp1};
@@ -64,7 +65,7 @@ impl DispatchModel {
         &self,
         requests: usize,
         replication: Replication,
-    ) -> Result<Vec<(Nanos, Nanos)>, DispatchModelError> {
+    ) -> Result<Vec<(Nanos, Nanos)>, ModelError> {
         self.check()?;
         let source = Source::new(self, replication);
         let each = |(due_ns, work_ns): (u64, f64)| (Nanos(due_ns), Nanos(work_ns as u64));

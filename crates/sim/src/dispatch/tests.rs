@@ -1,7 +1,7 @@
 //! The dispatched machine against values computed by hand or by queueing theory.
 
 use super::*;
-use crate::model::Distribution;
+use crate::model::{Distribution, Shape};
 use crate::theory;
 use crate::{Replication, RunLength};
 use lull_control::dispatcher::{
@@ -246,11 +246,16 @@ fn a_model_that_cannot_be_run_is_refused_by_its_key() {
         change(&mut model);
         DispatchSimulation::new(&model, Box::new(At(None)), 1, 0).err().unwrap().to_string()
     };
-    assert!(refused(&|m| m.load.clear()).contains("load is empty"));
-    assert!(refused(&|m| m.load[0].rate_per_s = 0.0).contains("load.rate_per_s is 0"));
-    assert!(refused(&|m| m.load.push(m.load[0])).contains("load[1] would never begin"));
-    assert!(refused(&|m| m.work = RequestWork::Listed(Vec::new())).contains("work is empty"));
+    assert!(refused(&|m| m.load.clear()).contains("load: is empty"));
+    assert!(refused(&|m| m.load[0].rate_per_s = 0.0).contains("load[0].rate_per_s: is 0"));
+    assert!(refused(&|m| m.load.push(m.load[0])).contains("load[0]: has no `requests`"));
+    assert!(
+        refused(&|m| m.work = RequestWork::Listed(Vec::new())).contains("work.listed: is empty")
+    );
     assert!(refused(&|m| m.types.reverse()).contains("from slow to fast"));
-    assert!(refused(&|m| m.static_watts = Watts(-1.0)).contains("static_watts is -1"));
+    let branches = Distribution::exponential(Nanos::from_millis(1))
+        .shaped(Shape::HyperExponential { cv2: 0.5 });
+    assert!(refused(&|m| m.work = RequestWork::Drawn(branches)).contains("work.drawn.shape"));
+    assert!(refused(&|m| m.static_watts = Watts(-1.0)).contains("static_watts: is -1"));
     assert!(refused(&|m| m.interference = f64::NAN).contains("interference"));
 }

@@ -86,7 +86,7 @@ pub struct DispatchPart {
 
 /// Power at the machine, with `v` the voltage relative to that at the highest frequency, linear
 /// in the frequency `f`, and `s` the frequency relative to the highest.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Power {
     /// Of a running core, whatever its frequency.

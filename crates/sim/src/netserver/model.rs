@@ -150,13 +150,12 @@ impl NetServerModel {
             idle: self.idle.clone(),
             idle_rule: self.idle_rule,
             power: Some(Power {
-                active_base: Watts(0.0),
                 active_dynamic: power.active,
                 leakage: power.leakage,
                 voltage_ratio: low / high,
-                fixed: Watts(0.0),
                 uncore: power.uncore,
                 uncore_scales: power.uncore_scales,
+                ..Power::default()
             }),
             card: Some(card),
             app: vec![MachineApp::new(&app.name, u32::from(self.cores), activity)],

@@ -217,7 +217,7 @@ impl<'a> DispatchBench<'a> {
 
     /// Refuses a load so far beyond the cores that the requests that wait would fill the memory.
     fn check_amount(&self, model: &DispatchModel, rate_per_s: f64) -> Result<(), LabError> {
-        let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
+        let ladder = model.ladder()?;
         let capacity_per_s = top_speeds(&ladder) / model.work.mean().as_secs_f64();
         let RunLength { warmup, counted } = self.lengths();
         let answered_s = (warmup + counted) as f64 / capacity_per_s.min(rate_per_s);
@@ -234,7 +234,7 @@ impl<'a> DispatchBench<'a> {
         config: &str,
         lengths: RunLength<u64>,
     ) -> Result<Vec<DispatchTotals>, LabError> {
-        let ladder = model.ladder().map_err(|error| LabError::Node(error.into()))?;
+        let ladder = model.ladder()?;
         let profile = model.profile(8000, seed)?;
         let site = Site {
             ladder: &ladder,
