@@ -339,11 +339,6 @@ impl IdleTotals {
         Self { residency: vec![Nanos::ZERO; states], entries: vec![0; states], energy: Joules(0.0) }
     }
 
-    /// Adds an idle interval in one state, on a core at this frequency.
-    pub fn spend(&mut self, states: &[IdleState], index: usize, span: Nanos, at: Hertz) {
-        self.spend_part(states, index, (Nanos::ZERO, span), at);
-    }
-
     /// Adds a part of an idle interval: what its first `to` cost beyond its
     /// first `from`, entry included if it begins at zero.
     pub fn spend_part(
@@ -553,7 +548,7 @@ mod tests {
             let states = xeon();
             let mut ledger = IdleTotals::new(states.len());
             for (index, stay) in &stays {
-                ledger.spend(&states, *index, us(*stay), Hertz::from_khz(2_000_000));
+                ledger.spend_part(&states, *index, (Nanos::ZERO, us(*stay)), Hertz::from_khz(2_000_000));
             }
             let total: Nanos = stays.iter().map(|(_, stay)| us(*stay)).sum();
             prop_assert_eq!(ledger.idle(), total);
@@ -577,7 +572,7 @@ mod tests {
                 parts.spend_part(&states, 2, (from, to), NO_CLOCK);
                 from = to;
             }
-            whole.spend(&states, 2, from, NO_CLOCK);
+            whole.spend_part(&states, 2, (Nanos::ZERO, from), NO_CLOCK);
             prop_assert_eq!(&parts.residency, &whole.residency);
             prop_assert_eq!(&parts.entries, &whole.entries);
             prop_assert!((parts.energy.0 - whole.energy.0).abs() < 1e-12);

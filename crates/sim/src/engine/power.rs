@@ -13,7 +13,7 @@ pub(crate) struct MachineParts {
 }
 
 /// The slowly changing side of a lane.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Domain {
     /// Which core group.
     pub(crate) group: u32,
@@ -68,19 +68,8 @@ impl MachineParts {
 impl Domain {
     /// A domain of a group, in its first P-state.
     pub(crate) fn new(group: u32, machine: u32, cores: &Cores) -> Self {
-        Self {
-            group,
-            machine,
-            pstate: cores.start,
-            billed_ns: 0,
-            dynamic: 0.0,
-            forgot_busy_ns: 0,
-            forgot_dynamic: 0.0,
-            residency_ns: vec![0; cores.pstates.len()],
-            since_ns: 0,
-            switches: 0,
-            resumes: None,
-        }
+        let residency_ns = vec![0; cores.pstates.len()];
+        Self { group, machine, pstate: cores.start, residency_ns, ..Self::default() }
     }
 
     /// Turns the busy time since the last bill into energy at the present P-state.

@@ -10,6 +10,7 @@ use crate::replication::Stream;
 use lull_measure::{Latency, Nanos};
 
 /// One app.
+#[derive(Default)]
 pub(super) struct AppState {
     pub(super) treatment: ThreadScheduling,
     pub(super) work: Work,
@@ -51,43 +52,26 @@ pub(super) struct AppState {
 }
 
 /// The work of an app's threads.
+#[derive(Default)]
 pub(super) enum Work {
     Requests(Box<Requests>),
     Clients(TaskQueue),
     Connections,
+    #[default]
     Endless,
     EventLoops,
-    Phases { draw: Draw, stream: Stream, threads: Vec<usize>, waiting: usize },
+    Phases {
+        draw: Draw,
+        stream: Stream,
+        threads: Vec<usize>,
+        waiting: usize,
+    },
 }
 
 impl AppState {
     pub(super) fn new(work: Work, ipc: f64, pace: f64, treatment: ThreadScheduling) -> Self {
-        Self {
-            treatment,
-            work,
-            ipc,
-            pace,
-            running: TimeWeightedCount::default(),
-            transferred: TimeWeightedCount::default(),
-            queued: TimeWeightedCount::default(),
-            outstanding: TimeWeightedCount::default(),
-            present: TimeWeightedCount::at_start(1),
-            life: 0,
-            ran_ns: 0,
-            arrived: 0,
-            answered: 0,
-            lost: 0,
-            switches: 0,
-            transfers: 0,
-            work_ns: 0.0,
-            is_watched: false,
-            window: Latency::default(),
-            latency: Latency::default(),
-            sum_s: 0.0,
-            sum_s2: 0.0,
-            log: None,
-            windows: None,
-        }
+        let present = TimeWeightedCount::at_start(1);
+        Self { treatment, work, ipc, pace, present, ..Self::default() }
     }
 
     /// A request or query is due.

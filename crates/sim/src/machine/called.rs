@@ -2,7 +2,7 @@
 
 use super::app::Work;
 use super::card::Packet;
-use super::queue::{Pass, Task};
+use super::queue::{NO_TASK, Task};
 use super::source::RequestSource;
 use super::{Activity, MachineModel, MachineSimulation};
 use crate::order::Key;
@@ -28,12 +28,10 @@ impl MachineSimulation {
             owner: app,
             life: state.life,
             connection: request,
-            pass: Pass::Serve,
             arrived_ns: now_ns,
             work_ns,
-            client_ns: 0.0,
             served_ns: work_ns,
-            delay_ns: 0.0,
+            ..NO_TASK
         };
         self.receive(Packet::Request(app, task));
     }

@@ -94,7 +94,7 @@ pub enum Traffic {
 }
 
 /// A client that exchanges messages of one size over one connection.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PingPong {
     /// Bytes of a message.

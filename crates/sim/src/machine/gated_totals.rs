@@ -3,7 +3,7 @@
 use lull_measure::{Joules, Latency, Nanos, Percentile, Watts, efficiency, ideal_batch};
 
 /// Totals of one run after its warm-up.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct GatedTotals {
     /// Simulated time that was counted.
     pub span: Nanos,

@@ -20,7 +20,7 @@ pub const REFRESH: Nanos = Nanos::from_millis(10);
 
 /// A machine on which apps run side by side. Every part but cores, run queues and apps is
 /// optional.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MachineModel {
     /// A name for people.
@@ -276,27 +276,7 @@ impl Default for MemoryUse {
 impl MachineModel {
     /// A machine of these cores under Linux's scheduler, without any other part or app.
     pub fn plain(name: &str, cores: u16, frequency: Hertz) -> Self {
-        Self {
-            name: name.to_owned(),
-            cores,
-            frequency,
-            core_types: None,
-            interference: 0.0,
-            scaling: None,
-            duty_cycle: None,
-            idle: Vec::new(),
-            idle_rule: IdleRule::default(),
-            power: None,
-            scheduler: LinuxScheduler::default(),
-            run_queues: None,
-            cache: None,
-            memory: None,
-            refresh: REFRESH,
-            card: None,
-            gate: None,
-            dispatch: None,
-            app: Vec::new(),
-        }
+        Self { name: name.to_owned(), cores, frequency, refresh: REFRESH, ..Self::default() }
     }
 
     /// The app of event loops, if that is what the machine runs.

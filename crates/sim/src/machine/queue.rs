@@ -163,7 +163,7 @@ impl CoreState {
 }
 
 /// How the threads of an app are scheduled.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct ThreadScheduling {
     /// Cores they may run on.
     pub(super) mask: u64,

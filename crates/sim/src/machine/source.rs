@@ -2,7 +2,7 @@
 
 use super::load::LoadStep;
 use super::model::{Activity, ClosedClients, LocalClient, MachineModel};
-use super::queue::{Pass, Task, TaskQueue};
+use super::queue::{NO_TASK, Pass, Task, TaskQueue};
 use crate::model::{Distribution, Draw};
 use crate::order::NEVER_NS;
 use crate::replication::{Replication, Stream, StreamPurpose};
@@ -149,12 +149,11 @@ impl Requests {
             owner,
             life,
             connection,
-            pass: Pass::Serve,
             arrived_ns: now_ns,
             work_ns: served_ns,
-            client_ns: 0.0,
             served_ns,
             delay_ns,
+            ..NO_TASK
         };
         match &mut self.client {
             None => (owner, task),

@@ -66,7 +66,7 @@ pub(super) struct Supply {
 }
 
 /// What a core counted.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct SupplyCounts {
     pub(super) busy: Nanos,
     /// Of that, as each type.
@@ -175,14 +175,9 @@ impl Hardware {
     /// Nothing counted yet.
     pub(super) fn counts(&self) -> SupplyCounts {
         SupplyCounts {
-            busy: Nanos::ZERO,
             busy_as: vec![Nanos::ZERO; self.types.len()],
-            active: Joules(0.0),
-            uncore: Joules(0.0),
             idle: IdleTotals::new(self.idle.len()),
-            hertz_ns: 0.0,
-            busy_hertz_ns: 0.0,
-            intervals: Vec::new(),
+            ..SupplyCounts::default()
         }
     }
 }

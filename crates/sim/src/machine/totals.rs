@@ -2,10 +2,11 @@
 
 use super::dispatching::DispatchCounts;
 use super::gated::GatedSums;
-use super::gated_totals::{ClassTotals, CoreTime, EnergyParts, GatedTotals, MeanThreads};
+use super::gated_totals::{ClassTotals, CoreTime, GatedTotals, MeanThreads};
 use super::queue::CoreState;
 use super::windows::{DueWindows, Windows};
 use super::{MachineSimulation, Work};
+use crate::idle::IdleTotals;
 use lull_measure::{Joules, Latency, Nanos, Percentile};
 
 /// Counters when counting began.
@@ -307,14 +308,7 @@ impl MachineSimulation {
             classes: classes.iter().map(|app| self.class_totals(*app)).collect(),
             answers: sums.answers.clone(),
             came: sums.came.clone(),
-            energy: EnergyParts::default(),
-            busy: Nanos::ZERO,
             busy_as: vec![Nanos::ZERO; self.hardware.counts().busy_as.len()],
-            residency: vec![Nanos::ZERO; self.hardware.idle.len()],
-            entries: vec![0; self.hardware.idle.len()],
-            intervals: Vec::new(),
-            mean_hertz: 0.0,
-            busy_hertz: 0.0,
             instructions: if sums.work > 0.0 { sums.instructions / sums.work } else { 1.0 },
             device: self.gated.as_ref().map_or(0.0, |gated| {
                 let starts = gated.storage.started() - sums.started;
@@ -330,6 +324,7 @@ impl MachineSimulation {
             gate: sums.gate,
             spent: classes.iter().chain(&rest).map(|app| self.spent_since(*app)).collect(),
             events: self.events,
+            ..GatedTotals::default()
         };
         if let Some(power) = &self.hardware.power {
             totals.energy.fixed = power.fixed.during(span);
@@ -360,25 +355,22 @@ impl MachineSimulation {
 
     fn add_cores(&self, totals: &mut GatedTotals) {
         let (mut hertz_ns, mut busy_hertz_ns) = (0.0, 0.0);
+        let mut idle = IdleTotals::new(self.hardware.idle.len());
         for core in &self.cores {
             let counts = &core.supply.counts;
             totals.energy.active += counts.active;
-            totals.energy.idle += counts.idle.energy;
+            idle.add(&counts.idle);
             totals.energy.fixed += counts.uncore;
             totals.busy += counts.busy;
             for (all, busy) in totals.busy_as.iter_mut().zip(&counts.busy_as) {
                 *all += *busy;
             }
             totals.intervals.extend(&counts.intervals);
-            for (state, (stay, entries)) in
-                counts.idle.residency.iter().zip(&counts.idle.entries).enumerate()
-            {
-                totals.residency[state] += *stay;
-                totals.entries[state] += entries;
-            }
             hertz_ns += counts.hertz_ns;
             busy_hertz_ns += counts.busy_hertz_ns;
         }
+        totals.energy.idle = idle.energy;
+        (totals.residency, totals.entries) = (idle.residency, idle.entries);
         let core_ns = totals.span.0 as f64 * self.cores.len() as f64;
         totals.mean_hertz = hertz_ns / core_ns.max(1.0);
         totals.busy_hertz = busy_hertz_ns / (totals.busy.0 as f64).max(1.0);

@@ -58,7 +58,7 @@ pub(super) struct OpenArrivals {
 }
 
 /// A ping-pong and where it is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct PingPongState {
     config: PingPong,
     frame_ns: u64,
@@ -257,20 +257,8 @@ impl PingPongState {
             config: config.clone(),
             frame_ns,
             frames,
-            coming: VecDeque::new(),
-            unsent: 0,
-            through: 0,
-            unread: 0,
-            wire_ns: 0,
-            acknowledgements: 0,
-            unreceived: 0,
             acknowledged_frames: FRAMES_AN_ACKNOWLEDGEMENT,
-            packets: 0,
-            owed: 0,
-            replies: false,
-            began_ns: 0,
-            replied_ns: 0,
-            took_ns: 0,
+            ..Self::default()
         };
         pair.message(config.turnaround.0);
         pair

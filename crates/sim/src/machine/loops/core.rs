@@ -6,7 +6,7 @@
 //! of what runs, an interrupt.
 
 use super::client::{CoreTraffic, Delivered, WireEvent};
-use super::log::{InterruptLog, InterruptRecord};
+use super::log::InterruptRecord;
 use super::step::{CoreActivity, LoopRequest, Step, StepKind};
 use crate::machine::app::AppState;
 use crate::machine::event_loops::EventLoops;
@@ -56,7 +56,9 @@ pub(super) struct LoopCore {
     pub(super) open: u64,
     answers_less_arrivals_ns: i128,
     since_logged: Logged,
-    log: Option<InterruptLog>,
+    log: Vec<InterruptRecord>,
+    /// Most interrupts that are logged.
+    log_most: usize,
 }
 
 /// Counters at the last logged interrupt.
@@ -93,7 +95,8 @@ impl LoopCore {
             open: 0,
             answers_less_arrivals_ns: 0,
             since_logged: Logged::default(),
-            log: None,
+            log: Vec::new(),
+            log_most: 0,
         }
     }
 
@@ -169,12 +172,12 @@ impl LoopCore {
 
     /// Keeps a log of this many interrupts.
     pub(super) fn keep_log(&mut self, most: usize) {
-        self.log = Some(InterruptLog::new(most));
+        (self.log, self.log_most) = (Vec::new(), most);
     }
 
     /// The log; empty if none is kept.
     pub(super) fn log(&self) -> &[InterruptRecord] {
-        self.log.as_ref().map_or(&[], InterruptLog::entries)
+        &self.log
     }
 
     /// The machine has restarted the counts of its idle states.
@@ -246,7 +249,7 @@ impl LoopCore {
     /// An interrupt is handled, and polling begins.
     fn enter(&mut self, around: &Surroundings<'_>) {
         self.round(around.model.stack.interrupt_cycles, around);
-        if self.log.is_some() {
+        if self.log.len() < self.log_most {
             self.note(around);
         }
     }
@@ -459,7 +462,7 @@ impl LoopCore {
         before.resize(idle.len(), Nanos::ZERO);
         let cycles = self.cycles();
         let (rx, tx) = self.vector.counts();
-        let entry = InterruptRecord {
+        self.log.push(InterruptRecord {
             time: Nanos(self.now_ns),
             rx_packets: rx.packets,
             rx_bytes: rx.bytes,
@@ -468,9 +471,6 @@ impl LoopCore {
             cycles: cycles - std::mem::replace(&mut self.since_logged.cycles, cycles),
             idle: idle.iter().zip(&before).map(|(now, then)| *now - *then).collect(),
             delay: Nanos(self.vector.delay_ns()),
-        };
-        if let Some(log) = &mut self.log {
-            log.push(entry);
-        }
+        });
     }
 }

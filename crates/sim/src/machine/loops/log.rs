@@ -26,27 +26,3 @@ pub struct InterruptRecord {
     /// The ITR delay that this interrupt starts.
     pub delay: Nanos,
 }
-
-/// The interrupts of a core, up to a bound.
-#[derive(Debug, Clone)]
-pub(super) struct InterruptLog {
-    entries: Vec<InterruptRecord>,
-    most: usize,
-}
-
-impl InterruptLog {
-    /// Keeps at most so many.
-    pub(super) fn new(most: usize) -> Self {
-        Self { entries: Vec::new(), most }
-    }
-
-    pub(super) fn push(&mut self, entry: InterruptRecord) {
-        if self.entries.len() < self.most {
-            self.entries.push(entry);
-        }
-    }
-
-    pub(super) fn entries(&self) -> &[InterruptRecord] {
-        &self.entries
-    }
-}
