@@ -23,9 +23,7 @@ use crate::order::{Key, NEVER_NS};
 use crate::plant::{ControllerTurn, PlantSpec, PlantSpecError, System, UnmanagedPlant};
 use crate::replication::{Replication, StreamPurpose, split_mix};
 use crate::tree::WinnerTree;
-use lull_control::{
-    AppSpec, Controller, EpochRule, LimitsError, Pace, Plant, PlantError, Policy, Rng, Rules,
-};
+use lull_control::{AppSpec, Controller, EpochRule, LimitsError, Pace, Plant, Policy, Rng, Rules};
 use lull_measure::Nanos;
 use std::collections::BTreeMap;
 
@@ -52,17 +50,6 @@ pub enum HostError {
         /// What is wrong with them.
         error: MachinePlantError,
     },
-}
-
-/// Why a run cannot go on.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum HostedStop {
-    /// A bound of the model is reached.
-    #[error(transparent)]
-    Bound(#[from] Stop),
-    /// A machine can no longer be observed.
-    #[error(transparent)]
-    Plant(#[from] PlantError),
 }
 
 /// A system of stations and machines, each under its controllers.
@@ -250,20 +237,19 @@ impl HostedSystem {
     ///
     /// # Errors
     /// If a bound of the model's limits is reached.
-    pub fn run_until(&mut self, until: Nanos) -> Result<(), HostedStop> {
+    pub fn run_until(&mut self, until: Nanos) -> Result<(), Stop> {
         loop {
             let station = self.system.next_turn().unwrap_or(Nanos::MAX);
             let (machine_due, machine) = self.next_machine_turn();
             let next = station.min(machine_due);
             if next >= until {
-                self.advance(until)?;
-                return Ok(());
+                return self.advance(until);
             }
             self.advance(next)?;
             if station <= machine_due {
                 self.system.take_turn(&mut |_: &ControllerTurn<'_>| {});
             } else {
-                self.machine_turn(machine)?;
+                self.machine_turn(machine);
             }
         }
     }
@@ -338,36 +324,31 @@ impl HostedSystem {
     }
 
     /// Lets the controller of a machine decide, now.
-    fn machine_turn(&mut self, number: usize) -> Result<(), PlantError> {
+    fn machine_turn(&mut self, number: usize) {
         let now = self.engine().now();
         let HostedMachine { plant, steering, .. } = &mut self.machines[number];
-        let Some(MachineSteering { controller, rng, pace, due }) = steering else { return Ok(()) };
-        let seen = plant.observe(Nanos::ZERO)?;
+        let Some(MachineSteering { controller, rng, pace, due }) = steering else { return };
+        let seen = plant.seen_after(Nanos::ZERO);
         pace.note(&seen);
         let turn = controller.turn(&seen, rng);
         let applied = plant.apply(&turn.changes);
         controller.conclude(turn, applied);
         *due = now.saturating_add(pace.epoch().max(Nanos(1)));
         self.collect(number);
-        Ok(())
     }
 
     /// Restarts all counts, at the end of a warm-up. Controllers of machines that are due decide
     /// before, because their epoch ends now and is observed in these counts.
-    ///
-    /// # Errors
-    /// If a machine can no longer be observed.
-    pub fn forget(&mut self) -> Result<(), HostedStop> {
+    pub fn forget(&mut self) {
         let now = self.engine().now();
         for number in 0..self.machines.len() {
             let steering = self.machines[number].steering.as_ref();
             if steering.is_some_and(|steering| steering.due <= now) {
-                self.machine_turn(number)?;
+                self.machine_turn(number);
             }
         }
         self.system.engine_mut().forget();
         self.machines.iter_mut().for_each(|machine| machine.plant.forget());
-        Ok(())
     }
 
     /// Returns everything counted up to now. Cores and busy time of a server that is a machine

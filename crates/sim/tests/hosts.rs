@@ -115,7 +115,7 @@ fn every_call_reaches_the_machine_of_its_server_and_comes_back_once() {
     model.tier[0].threads = Some(4);
     let mut system = system(&model, ONE_CORE);
     system.run_until(Nanos::from_secs(5)).unwrap();
-    system.forget().unwrap();
+    system.forget();
     let in_flight = system.engine().in_flight();
     system.run_until(LONG).unwrap();
     let totals = system.totals();
@@ -236,7 +236,7 @@ fn an_epoch_that_ends_with_the_warm_up_is_seen_whole() {
     let policy = Box::new(Epochs(Arc::clone(&epochs)));
     system.manage_machine(0, policy, rules(), epoch).unwrap();
     system.run_until(Nanos::from_secs(1)).unwrap();
-    system.forget().unwrap();
+    system.forget();
     system.run_until(Nanos::from_secs(2)).unwrap();
     assert_eq!(*epochs.lock().unwrap(), [epoch; 3], "at 0.5, 1 and 1.5 s");
 }

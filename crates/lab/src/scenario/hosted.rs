@@ -170,7 +170,7 @@ impl HostedScenario {
         let mut system = self.start(variant, replication).map_err(|wrong| wrong.to_string())?;
         let end = self.frame.warmup.saturating_add(self.frame.length);
         run_within(&mut system, &self.hosts, self.frame.warmup, BACKLOG_MAX)?;
-        system.forget().map_err(|stop| stop.to_string())?;
+        system.forget();
         run_within(&mut system, &self.hosts, end, BACKLOG_MAX)?;
         let totals = system.totals();
         let hosts: Vec<_> = self.hosts.keys().map(|name| host_totals(&mut system, name)).collect();

@@ -197,6 +197,13 @@ impl MachinePlant {
         self.presence[app.index()]
     }
 
+    /// Runs for an epoch and returns what it counted; a simulated machine can always be observed.
+    pub(crate) fn seen_after(&mut self, epoch: Nanos) -> Observation {
+        self.simulation.run_until(self.simulation.now().saturating_add(epoch));
+        self.note_lives();
+        self.observation()
+    }
+
     /// Forgets the classes of processes that are gone.
     fn note_lives(&mut self) {
         for (app, number) in self.numbers.iter().enumerate() {
@@ -247,9 +254,7 @@ impl Plant for MachinePlant {
     }
 
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
-        self.simulation.run_until(self.simulation.now().saturating_add(epoch));
-        self.note_lives();
-        Ok(self.observation())
+        Ok(self.seen_after(epoch))
     }
 
     /// A domain that its governor steers has no frequency setting, as on a host.

@@ -82,6 +82,9 @@ pub enum Failure {
     Setup(String),
 }
 
+/// Sets up the replication of a number.
+type Make<'m> = dyn Fn(u64) -> Result<System, Failure> + Sync + 'm;
+
 /// The replications of one model under one set of policies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Runs {
@@ -99,10 +102,10 @@ impl Experiment {
     ///
     /// # Errors
     /// The first failure, in the order of the replications.
-    pub fn run<F>(&self, make: F) -> Result<Runs, Failure>
-    where
-        F: Fn(u64) -> Result<System, Failure> + Sync,
-    {
+    pub fn run(
+        &self,
+        make: impl Fn(u64) -> Result<System, Failure> + Sync,
+    ) -> Result<Runs, Failure> {
         let warmup = self.find_warmup(&make)?;
         let totals = self.round(warmup, self.first..self.first + self.replications, &make)?;
         Ok(Runs { warmup, totals })
@@ -113,15 +116,12 @@ impl Experiment {
     ///
     /// # Errors
     /// As [`Experiment::run`].
-    pub fn run_until_precise<F>(
+    pub fn run_until_precise(
         &self,
         precision: Precision,
         value: impl Fn(&Totals) -> f64,
-        make: F,
-    ) -> Result<Runs, Failure>
-    where
-        F: Fn(u64) -> Result<System, Failure> + Sync,
-    {
+        make: impl Fn(u64) -> Result<System, Failure> + Sync,
+    ) -> Result<Runs, Failure> {
         let mut runs = self.run(&make)?;
         loop {
             let done = runs.totals.len() as u64;
@@ -135,15 +135,12 @@ impl Experiment {
         }
     }
 
-    fn round<F>(
+    fn round(
         &self,
         warmup: Nanos,
         numbers: std::ops::Range<u64>,
-        make: &F,
-    ) -> Result<Vec<Totals>, Failure>
-    where
-        F: Fn(u64) -> Result<System, Failure> + Sync,
-    {
+        make: &Make<'_>,
+    ) -> Result<Vec<Totals>, Failure> {
         let all: Vec<Result<Totals, Failure>> = numbers
             .into_par_iter()
             .map(|replication| self.replicate(warmup, replication, make))
@@ -151,10 +148,12 @@ impl Experiment {
         all.into_iter().collect()
     }
 
-    fn replicate<F>(&self, warmup: Nanos, replication: u64, make: &F) -> Result<Totals, Failure>
-    where
-        F: Fn(u64) -> Result<System, Failure>,
-    {
+    fn replicate(
+        &self,
+        warmup: Nanos,
+        replication: u64,
+        make: &Make<'_>,
+    ) -> Result<Totals, Failure> {
         let stopped = |stop| Failure::Stopped { replication, stop };
         let mut system = make(replication)?;
         system.run_until(warmup).map_err(stopped)?;
@@ -163,10 +162,7 @@ impl Experiment {
         Ok(system.engine().totals())
     }
 
-    fn find_warmup<F>(&self, make: &F) -> Result<Nanos, Failure>
-    where
-        F: Fn(u64) -> Result<System, Failure>,
-    {
+    fn find_warmup(&self, make: &Make<'_>) -> Result<Nanos, Failure> {
         match self.warmup {
             Warmup::Fixed(warmup) => Ok(warmup),
             Warmup::Mser => {
