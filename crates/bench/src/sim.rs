@@ -6,6 +6,7 @@
 
 mod contender;
 mod machines;
+mod models;
 mod ours;
 
 use super::pinned::Pinned;
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn every_model_of_the_simulator_is_measured_once() {
-        let stations = lull_sim::bench_models::benches().into_iter().map(|bench| bench.name);
+        let stations = models::benches().into_iter().map(|bench| bench.name);
         let ours: BTreeSet<_> =
             stations.chain(machines::MACHINES.map(|bench| bench.name)).collect();
         let cases = cases().unwrap();

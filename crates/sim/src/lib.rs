@@ -79,7 +79,6 @@
 //! A station does not model threads on cores; [`machine`] does, and a tier's servers may be
 //! machines ([`hosts`]).
 
-pub mod bench_models;
 pub mod dispatch;
 mod engine;
 mod governor;

@@ -1,8 +1,7 @@
 //! Threads, pools and blocking between tiers.
 
 use lull_measure::Nanos;
-use lull_sim::bench_models::{BenchModel, benches, ntier};
-use lull_sim::model::{Model, Source};
+use lull_sim::model::{Discipline, Model, Source};
 use lull_sim::plant::System;
 use lull_sim::stats::{Experiment, Warmup};
 use lull_sim::theory::{ClosedNetwork, mva};
@@ -76,6 +75,36 @@ fn a_nested_call_that_blocks_holds_the_core_and_one_that_waits_does_not() {
     }
 }
 
+/// The tiers of the n-tier benchmark without limits.
+const FOUR_TIERS: &str = r#"
+    [[tier]]
+    name = "apache"
+    [[tier]]
+    name = "tomcat"
+    [[tier]]
+    name = "cjdbc"
+    [[tier]]
+    name = "mysql"
+    [[pool]]
+    name = "connections"
+    size = 1000000
+    per = "tomcat"
+    [[app]]
+    name = "rubbos"
+    source = { closed = { clients = 1, think = { mean = "7s" } } }
+    steps = [{ call = { tier = "apache", steps = [
+        { work = { mean = "150us" } },
+        { call = { tier = "tomcat", steps = [
+            { work = { mean = "480us" } },
+            { hold = { pool = "connections", steps = [{ call = { tier = "cjdbc", steps = [
+                { work = { mean = "100us" } },
+                { call = { tier = "mysql", steps = [{ work = { mean = "1060us" } }] } },
+            ] } }] } },
+            { work = { mean = "480us" } },
+        ] } },
+    ] } }]
+    "#;
+
 fn throughput(model: &Model, seconds: u64) -> f64 {
     let warmup = Warmup::Fixed(Nanos::from_secs(20));
     let length = Nanos::from_secs(seconds);
@@ -87,11 +116,9 @@ fn throughput(model: &Model, seconds: u64) -> f64 {
 
 #[test]
 fn one_of_each_tier_without_pools_is_a_product_form_network() {
-    let mut model = ntier([1, 1, 1, 1], 1);
-    model.tier[1].threads = None;
-    model.pool[0].size = 1_000_000;
+    let mut model: Model = toml::from_str(FOUR_TIERS).unwrap();
     for tier in &mut model.tier {
-        tier.machine = None;
+        tier.discipline = Discipline::Sharing;
     }
     // Tomcat's demand is in two slices, which processor sharing does not notice.
     let demands = [0.00015, 0.00096, 0.0001, 0.00106];
@@ -101,19 +128,5 @@ fn one_of_each_tier_without_pools_is_a_product_form_network() {
         let exact = mva(&network, clients).throughput_per_s;
         let ours = throughput(&model, 30);
         assert!((ours / exact - 1.0).abs() < 0.02, "{clients}: {ours} for {exact}");
-    }
-}
-
-#[test]
-fn benchmark_models_run_under_their_controllers() {
-    for bench in benches().into_iter().take(4) {
-        let short = BenchModel { length: bench.warmup, warmup: bench.warmup.scale(0.1), ..bench };
-        let mut system = short.start(1).unwrap();
-        let done = short.run(&mut system).unwrap();
-        assert!(done.events > done.answered && done.answered > 100, "{}: {done:?}", short.name);
-        let switches = (0..system.engine().server_count())
-            .map(|server| system.engine().domain_totals(server, 0).switches)
-            .sum::<u64>();
-        assert_eq!(switches > 0, !short.steered.is_empty(), "{}", short.name);
     }
 }

@@ -2,10 +2,10 @@
 
 use super::Outcome;
 use super::machines::{self, MACHINES, MachineBench};
+use super::models::{BenchCounts, BenchModel, benches};
 use crate::process::memory;
 use crate::stats::ns_each;
 use anyhow::{Context as _, Result};
-use lull_sim::bench_models::{BenchCounts, BenchModel, benches};
 use serde_json::{Value, json};
 
 /// Runs a model and prints what it took, as the other simulators do.

@@ -10,7 +10,7 @@ import time
 
 import simpy
 
-# As in crates/sim/src/bench_models.rs.
+# As in models.rs.
 ARRIVALS_PER_S, WORK_S = 800.0, 0.001
 CLIENTS, THINK_S, DEMANDS_S = 100, 10.0, (0.100, 0.120, 0.080)
 

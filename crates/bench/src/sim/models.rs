@@ -6,43 +6,43 @@
 //! of processor-sharing stations, and the n-tier system of Wang and others
 //! (TRIOS 2013) under DVFS controllers.
 
-use crate::model::{
-    App, Cores, Discipline, Distribution, HardwareModel, Model, PState, Pool, Routing, Source,
-    Step, Tier,
-};
-use crate::plant::{PlantSpec, System};
-use crate::stats::Failure;
 use lull_control::{
     DomainId, Limits, Machine, Observation, Plan, Policy, Reason, Rng, Rules, Setting,
 };
 use lull_measure::{Hertz, Nanos, Watts};
+use lull_sim::model::{
+    App, Cores, Discipline, Distribution, HardwareModel, Model, PState, Pool, Routing, Source,
+    Step, Tier,
+};
+use lull_sim::plant::{PlantSpec, PlantSpecError, System};
+use lull_sim::stats::Failure;
 
 /// A model to be timed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BenchModel {
+pub(super) struct BenchModel {
     /// Name for tables.
-    pub name: &'static str,
+    pub(super) name: &'static str,
     /// The model.
-    pub model: Model,
+    pub(super) model: Model,
     /// Tiers whose servers are under a DVFS controller each.
-    pub steered: Vec<&'static str>,
+    pub(super) steered: Vec<&'static str>,
     /// Simulated time before the timing starts.
-    pub warmup: Nanos,
+    pub(super) warmup: Nanos,
     /// Simulated time that is timed.
-    pub length: Nanos,
+    pub(super) length: Nanos,
 }
 
 /// Counts of a timed run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BenchCounts {
+pub(super) struct BenchCounts {
     /// Events.
-    pub events: u64,
+    pub(super) events: u64,
     /// Requests answered.
-    pub answered: u64,
+    pub(super) answered: u64,
 }
 
 /// All benchmark models.
-pub fn benches() -> Vec<BenchModel> {
+pub(super) fn benches() -> Vec<BenchModel> {
     let steered = vec!["tomcat", "mysql"];
     let bench = |name, model, warmup_s, length_s, steered: &[&'static str]| BenchModel {
         name,
@@ -66,9 +66,9 @@ impl BenchModel {
     ///
     /// # Errors
     /// Never for the models of this module, unless a bound is reached.
-    pub fn start(&self, seed: u64) -> Result<System, Failure> {
+    pub(super) fn start(&self, seed: u64) -> Result<System, Failure> {
         let mut system = System::new(&self.model, seed, 0)?;
-        let setup = |error: crate::plant::PlantSpecError| Failure::Setup(error.to_string());
+        let setup = |error: PlantSpecError| Failure::Setup(error.to_string());
         for tier in &self.steered {
             let servers = system.engine().servers_of(tier).map_or(0, |servers| servers.len());
             for server in 0..servers {
@@ -88,7 +88,7 @@ impl BenchModel {
     ///
     /// # Errors
     /// If a bound is reached.
-    pub fn run(&self, system: &mut System) -> Result<BenchCounts, Failure> {
+    pub(super) fn run(&self, system: &mut System) -> Result<BenchCounts, Failure> {
         let before = system.engine().events();
         let until = self.warmup + self.length;
         system.run_until(until).map_err(|stop| Failure::Stopped { replication: 0, stop })?;
@@ -98,7 +98,7 @@ impl BenchModel {
 }
 
 /// M/M/1 at load 0.8.
-pub fn mm1() -> Model {
+fn mm1() -> Model {
     let steps = vec![Step::visit("queue", exponential(1_000))];
     Model {
         tier: vec![Tier::named("queue")],
@@ -108,7 +108,7 @@ pub fn mm1() -> Model {
 }
 
 /// Clients that think and then visit stations in a row, work in milliseconds.
-pub fn closed(clients: u32, think_s: u64, work_ms: &[u64], discipline: Discipline) -> Model {
+fn closed(clients: u32, think_s: u64, work_ms: &[u64], discipline: Discipline) -> Model {
     let name = |number: usize| format!("station{number}");
     let tier = |number| Tier { discipline, ..Tier::named(&name(number)) };
     let visit = |(number, ms): (usize, &u64)| Step::visit(&name(number), exponential(ms * 1_000));
@@ -121,7 +121,7 @@ pub fn closed(clients: u32, think_s: u64, work_ms: &[u64], discipline: Disciplin
 }
 
 /// 1000 clients that think for 7 s and share stations of 4, 6.5 and 5 ms.
-pub fn sharing() -> Model {
+fn sharing() -> Model {
     let mut model = closed(1000, 7, &[4, 6, 5], Discipline::Sharing);
     model.app[0].steps[1] = Step::visit("station1", exponential(6_500));
     model
@@ -130,7 +130,7 @@ pub fn sharing() -> Model {
 /// Numbers of Apache, Tomcat, C-JDBC and MySQL servers, and of clients per
 /// Tomcat: 4000 are half of what it can serve, 7000 saturate it. Every Tomcat
 /// has 75 threads and 50 connections to the tiers behind.
-pub fn ntier([web, app_servers, middle, data]: [u32; 4], clients_each: u32) -> Model {
+fn ntier([web, app_servers, middle, data]: [u32; 4], clients_each: u32) -> Model {
     let tier = |name: &str, servers, threads, machine: Option<&str>| Tier {
         servers,
         threads,
@@ -169,7 +169,7 @@ pub fn ntier([web, app_servers, middle, data]: [u32; 4], clients_each: u32) -> M
 }
 
 /// One core with the P-states P0, P4 and P8 of the paper's Xeon; starts in P8.
-pub fn dvfs_machine() -> HardwareModel {
+fn dvfs_machine() -> HardwareModel {
     let states = [(2_260_000, 1.35), (1_729_000, 1.05), (1_197_000, 0.75)];
     let pstate = |(khz, volts)| PState { frequency: Hertz::from_khz(khz), volts };
     let cores = Cores { pstates: states.map(pstate).to_vec(), start: 2, ..Cores::default() };
@@ -218,5 +218,25 @@ impl Policy for Steps {
         let mut plan = Plan::keep();
         plan.set(Setting::Frequency(self.domain, self.steps[self.at]), Reason::Fixed);
         plan
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn benchmark_models_run_under_their_controllers() {
+        for bench in benches().into_iter().take(4) {
+            let warmup = bench.warmup.scale(0.1);
+            let short = BenchModel { length: bench.warmup, warmup, ..bench };
+            let mut system = short.start(1).unwrap();
+            let done = short.run(&mut system).unwrap();
+            assert!(done.events > done.answered && done.answered > 100, "{}: {done:?}", short.name);
+            let servers = 0..system.engine().server_count();
+            let switches: u64 =
+                servers.map(|server| system.engine().domain_totals(server, 0).switches).sum();
+            assert_eq!(switches > 0, !short.steered.is_empty(), "{}", short.name);
+        }
     }
 }
