@@ -90,7 +90,7 @@ mod windows;
 pub use crate::governor::Governor;
 pub use dispatching::{BeatRecord, DispatchCounts};
 pub use event_loops::{EventLoops, Merge, PingPong, Stack, Traffic};
-pub use gated_totals::{ClassTotals, CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
+pub use gated_totals::{CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
 pub use load::LoadStep;
 pub use loops::{EventLoopTotals, InterruptRecord};
 pub use model::{

@@ -27,7 +27,7 @@ mod model;
 mod tests;
 
 pub use crate::machine::{
-    ClassTotals, Contention, CoreTime, Device, EnergyParts, GateClass, GateTotals, GatedTotals,
-    Governor, MachinePlant, MeanThreads, Order, Polling, Power, Query, RunQueues, TurnShare,
+    Contention, CoreTime, Device, EnergyParts, GateClass, GateTotals, GatedTotals, Governor,
+    MachinePlant, MeanThreads, Order, Polling, Power, Query, RunQueues, TurnShare,
 };
 pub use model::{CoRunner, ConnectionClass, Costs, Frequency, OversubscribedModel};

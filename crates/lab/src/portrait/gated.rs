@@ -82,12 +82,12 @@ fn views(admission: &str) -> [(String, Axis, Value); 3] {
         Objective::Disengagement { .. } => (
             format!("{admission}: users driven away of {PROMISED} that are promised 0.1 %"),
             Axis::linear("users driven away (%)"),
-            |served| 100.0 * Patience::OURS.ratio(&served.classes[0].latency).unwrap_or(f64::NAN),
+            |served| 100.0 * Patience::OURS.ratio(&served.classes[0]).unwrap_or(f64::NAN),
         ),
         _ => (
             format!("{admission}: p99 of {PROMISED} connections that are promised 40 ms"),
             Axis::log("p99 (ms)"),
-            |served| p99_ms(&served.classes[0].latency),
+            |served| p99_ms(&served.classes[0]),
         ),
     };
     [kept, power, rate]

@@ -148,7 +148,7 @@ impl Gated {
         run.pass(self.frame.length).map_err(failed)?;
         let served = run.plant.gated_totals();
         let values = self.frame.figures().map(|what| self.value(what, &served));
-        let answered = served.classes.iter().map(|class| (class.latency.count(), 0));
+        let answered = served.classes.iter().map(|class| (class.count(), 0));
         Ok(Sample { values: values.collect(), requests: answered.collect() })
     }
 
@@ -156,7 +156,7 @@ impl Gated {
         let cores_s = served.span.as_secs_f64() * f64::from(self.model.cores);
         match what {
             GateFigure::Response(class, response) => {
-                let latency = &served.classes[class].latency;
+                let latency = &served.classes[class];
                 response.value(Answers {
                     span: served.span,
                     count: latency.count(),

@@ -137,7 +137,6 @@ impl Engine {
         }
         let server = &mut self.servers[chosen as usize];
         server.pending += 1;
-        server.counts.call_moments_ns -= i128::from(self.now_ns);
         self.tiers[tier].pending(chosen, server.pending, true);
         if server.threads == NONE {
             return PermitOutcome::Granted;
@@ -162,7 +161,6 @@ impl Engine {
         let server = &mut self.servers[refusing as usize];
         debug_assert!(server.pending > 0, "a refused call was pending");
         server.pending -= 1;
-        server.counts.call_moments_ns += i128::from(self.now_ns);
         self.tiers[server.tier as usize].pending(refusing, server.pending, false);
         let app = self.requests.get(request).app;
         self.watches.end((refusing, app), (request, visit.into()), self.now_ns, false);
@@ -177,7 +175,6 @@ impl Engine {
         debug_assert!(server.pending > 0, "a call that ends was pending");
         server.pending -= 1;
         server.counts.answers += u64::from(answered);
-        server.counts.call_moments_ns += i128::from(self.now_ns);
         let threads = server.threads;
         self.tiers[server.tier as usize].pending(left, server.pending, false);
         if self.watches.any() {

@@ -41,9 +41,8 @@ pub(crate) struct Counts {
     pub(crate) departures: u64,
     /// Sum of the times between coming and leaving.
     pub(crate) response_ns: u128,
-    /// Calls answered, and the same integral for `pending`.
+    /// Calls answered.
     pub(crate) answers: u64,
-    pub(crate) call_moments_ns: i128,
 }
 
 impl Server {
@@ -75,15 +74,7 @@ impl Server {
     pub(crate) fn forget(&mut self, now_ns: u64) {
         let stayed = self.present();
         let moments_ns = -i128::from(now_ns) * i128::from(stayed);
-        let call_moments_ns = -i128::from(now_ns) * i128::from(self.pending);
-        let stayed = stayed.into();
-        self.counts = Counts { stayed, moments_ns, call_moments_ns, ..Counts::default() };
-    }
-
-    /// Integral of the number pending since counting began.
-    pub(crate) fn call_area_ns(&self, now_ns: u64) -> u128 {
-        let now = i128::from(now_ns) * i128::from(self.pending);
-        (self.counts.call_moments_ns + now) as u128
+        self.counts = Counts { stayed: stayed.into(), moments_ns, ..Counts::default() };
     }
 
     /// Integral of the number present since counting began.

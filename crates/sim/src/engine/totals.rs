@@ -53,9 +53,6 @@ pub struct ServerTotals {
     pub response_ns: u128,
     /// Calls answered.
     pub answers: u64,
-    /// Integral over time of the calls pending; over `answers` it is their
-    /// mean time from the choice of the server to the answer.
-    pub call_area_ns: u128,
     /// Frequency domains.
     pub domains: Vec<DomainTotals>,
     /// Static energy of machine and cores; `Missing` if the model gives the
@@ -181,11 +178,6 @@ impl Engine {
             area_ns: state.area_ns(self.now_ns),
             response_ns: counts.response_ns,
             answers: if plain { counts.departures } else { counts.answers },
-            call_area_ns: if plain {
-                state.area_ns(self.now_ns)
-            } else {
-                state.call_area_ns(self.now_ns)
-            },
             domains,
             static_energy: self.static_energy(server),
         }

@@ -42,9 +42,6 @@ pub(super) struct AppState {
     pub(super) window: Latency,
     /// Since the start of what is counted.
     pub(super) latency: Latency,
-    /// Sum of those latencies, and of their squares, in s and s².
-    pub(super) sum_s: f64,
-    pub(super) sum_s2: f64,
     /// Every latency, if `keep_log` was called.
     pub(super) log: Option<Vec<Nanos>>,
     /// Its requests by when they were due, if `keep_windows` was called.
@@ -111,9 +108,6 @@ impl AppState {
             self.window.record(latency);
         }
         self.latency.record(latency);
-        let seconds = latency.as_secs_f64();
-        self.sum_s += seconds;
-        self.sum_s2 += seconds * seconds;
         if let Some(log) = &mut self.log {
             log.push(latency);
         }

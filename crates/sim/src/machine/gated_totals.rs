@@ -8,7 +8,7 @@ pub struct GatedTotals {
     /// Simulated time that was counted.
     pub span: Nanos,
     /// Latencies by class of connections.
-    pub classes: Vec<ClassTotals>,
+    pub classes: Vec<Latency>,
     /// Queries answered, by connection.
     pub answers: Vec<u64>,
     /// Queries that arrived, by connection.
@@ -57,17 +57,6 @@ pub struct CoreTime {
     pub starts: u64,
     /// Time that its threads wanted to run first: queues, and cores that wake up.
     pub waited: Nanos,
-}
-
-/// Latencies of one class of connections.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ClassTotals {
-    /// Latencies of the answers, from arrival to answer.
-    pub latency: Latency,
-    /// Sum of the latencies, and of their squares, in s and s².
-    pub sum_s: f64,
-    /// Sum of their squares.
-    pub sum_s2: f64,
 }
 
 /// Parts of the energy.
@@ -120,7 +109,7 @@ impl GatedTotals {
 
     /// The same of one class.
     pub fn class_per_s(&self, class: usize) -> f64 {
-        self.classes[class].latency.count() as f64 / self.span.as_secs_f64()
+        self.classes[class].count() as f64 / self.span.as_secs_f64()
     }
 
     /// Mean time from a thread's wake-up to its running, of the classes' threads.
@@ -139,7 +128,7 @@ impl GatedTotals {
     /// Latencies of all classes.
     pub fn latency(&self) -> Latency {
         let mut all = Latency::default();
-        self.classes.iter().for_each(|class| all.merge(&class.latency));
+        self.classes.iter().for_each(|class| all.merge(class));
         all
     }
 
@@ -163,15 +152,6 @@ impl GatedTotals {
     pub fn tail_over_mean(&self, at: Percentile) -> Option<f64> {
         let latency = self.latency();
         Some(latency.quantile(at)?.0 as f64 / latency.mean()?.0 as f64)
-    }
-
-    /// Standard deviation of the latency over its mean; `None` without answers.
-    pub fn variation(&self) -> Option<f64> {
-        let count: u64 = self.answers.iter().sum();
-        let sum = |part: fn(&ClassTotals) -> f64| self.classes.iter().map(part).sum::<f64>();
-        let mean = sum(|class| class.sum_s) / count as f64;
-        let square = sum(|class| class.sum_s2) / count as f64;
-        (count > 0 && mean > 0.0).then(|| (square - mean * mean).max(0.0).sqrt() / mean)
     }
 
     /// Share of all core time in one idle state.

@@ -2,7 +2,7 @@
 
 use super::dispatching::DispatchCounts;
 use super::gated::GatedSums;
-use super::gated_totals::{ClassTotals, CoreTime, GatedTotals, MeanThreads};
+use super::gated_totals::{CoreTime, GatedTotals, MeanThreads};
 use super::queue::CoreState;
 use super::windows::{DueWindows, Windows};
 use super::{MachineSimulation, Work};
@@ -113,7 +113,6 @@ impl MachineSimulation {
         };
         for app in &mut self.apps {
             app.latency.clear();
-            (app.sum_s, app.sum_s2) = (0.0, 0.0);
             app.log.iter_mut().for_each(Vec::clear);
         }
     }
@@ -305,7 +304,7 @@ impl MachineSimulation {
         let (classes, rest): (Vec<_>, Vec<_>) = (0..self.apps.len()).partition(is_class);
         let mut totals = GatedTotals {
             span,
-            classes: classes.iter().map(|app| self.class_totals(*app)).collect(),
+            classes: classes.iter().map(|app| self.apps[*app].latency.clone()).collect(),
             answers: sums.answers.clone(),
             came: sums.came.clone(),
             busy_as: vec![Nanos::ZERO; self.hardware.counts().busy_as.len()],
@@ -346,11 +345,6 @@ impl MachineSimulation {
             starts: now.starts - then.switches,
             waited: now.waited - Nanos(then.queued_ns as u64),
         }
-    }
-
-    fn class_totals(&self, app: usize) -> ClassTotals {
-        let state = &self.apps[app];
-        ClassTotals { latency: state.latency.clone(), sum_s: state.sum_s, sum_s2: state.sum_s2 }
     }
 
     fn add_cores(&self, totals: &mut GatedTotals) {

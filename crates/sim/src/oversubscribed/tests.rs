@@ -279,7 +279,7 @@ proptest! {
         for (came, answers) in served.came.iter().zip(&served.answers) {
             prop_assert!(came.abs_diff(*answers) <= 1, "{came} {answers}");
         }
-        let recorded: u64 = served.classes.iter().map(|class| class.latency.count()).sum();
+        let recorded: u64 = served.classes.iter().map(lull_measure::Latency::count).sum();
         prop_assert_eq!(recorded, served.answers.iter().sum::<u64>());
         if kind != 0 {
             prop_assert!(served.most_turns <= cap, "{} > {cap}", served.most_turns);
@@ -312,7 +312,7 @@ proptest! {
         let streams = Replication { seed, number: 0 };
         let model = model(connections);
         let served = model.measure(admission, streams, lengths).unwrap();
-        let mean_s = served.classes[0].sum_s / served.classes[0].latency.count() as f64;
+        let mean_s = served.classes[0].mean().unwrap().as_secs_f64();
         let queries = served.throughput_per_s() * mean_s;
         // What was in the system at either end is counted on one side only.
         prop_assert!((queries / served.threads.queries - 1.0).abs() < 0.02,

@@ -191,10 +191,10 @@ fn worst(model: &OversubscribedModel) -> impl Fn(&GatedTotals) -> f64 {
             promised.iter().zip(&served.classes).filter_map(
                 |(objective, class)| match (*objective)? {
                     Objective::Tail { percentile, bound } => {
-                        Some(compliance(late_share(&class.latency, bound)?, percentile))
+                        Some(compliance(late_share(class, bound)?, percentile))
                     }
                     Objective::Disengagement { ratio } => {
-                        Some(Patience::OURS.ratio(&class.latency)? / ratio)
+                        Some(Patience::OURS.ratio(class)? / ratio)
                     }
                     Objective::Throughput { .. } => None,
                 },
