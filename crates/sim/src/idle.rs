@@ -24,7 +24,7 @@
 
 mod teo;
 
-use crate::model::{Checked, Problem, at_least_0, fail, range};
+use crate::model::{Checked, at_least_0, range, refuse_if};
 use lull_measure::{Hertz, Joules, Nanos, Watts};
 use serde::{Deserialize, Serialize};
 use teo::Teo;
@@ -179,22 +179,16 @@ pub(crate) fn check(states: &[IdleState], at: Hertz) -> Checked {
             range(to.as_secs_f64(), from <= to, "`from` or longer", &name)?;
         }
     }
-    let conflict = |index, name, problem| fail(key(index, name), Problem::Conflict(problem));
     let order = "is below that of the state before: order the states from shallow to deep";
-    for (before, pair) in states.windows(2).enumerate() {
-        if pair[1].residency < pair[0].residency {
-            return conflict(before + 1, "residency", order);
-        }
-        if pair[1].exit < pair[0].exit {
-            return conflict(before + 1, "exit", order);
-        }
-    }
     let never = "the state never pays: it must draw less than the one before";
-    let pays = |pair: &[IdleState]| pair[1].break_even(pair[0].power(at), at).is_some();
-    match states.windows(2).position(|pair| !pays(pair)) {
-        None => Ok(()),
-        Some(before) => conflict(before + 1, "watts", never),
+    for (before, pair) in states.windows(2).enumerate() {
+        let is_shorter = pair[1].residency < pair[0].residency;
+        refuse_if(is_shorter, key(before + 1, "residency"), order)?;
+        refuse_if(pair[1].exit < pair[0].exit, key(before + 1, "exit"), order)?;
+        let pays = pair[1].break_even(pair[0].power(at), at).is_some();
+        refuse_if(!pays, key(before + 1, "watts"), never)?;
     }
+    Ok(())
 }
 
 /// How a core chooses its idle state.

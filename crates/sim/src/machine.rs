@@ -263,14 +263,11 @@ impl MachineSimulation {
     ) -> Result<Self, ModelError> {
         let Controllers { admission, dispatcher } = controllers.into();
         model.check()?;
-        let gated = match (model.gate.clone(), admission) {
-            (Some(gate), Some(admission)) => {
-                Some(Box::new(GatedServer::new(model, gate, admission, streams)))
-            }
-            (None, None) => None,
-            (Some(_), None) => return Err(check::no_controller()),
-            (None, Some(_)) => return Err(check::no_gate()),
-        };
+        check::check_controller(model.gate.is_some(), admission.is_some())?;
+        let gated =
+            model.gate.clone().zip(admission).map(|(gate, admission)| {
+                Box::new(GatedServer::new(model, gate, admission, streams))
+            });
         let mut node = Self::without_apps(model, gated, streams);
         for number in 0..model.app.len() {
             node.add_app(model, number, streams);

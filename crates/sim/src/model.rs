@@ -44,10 +44,12 @@ mod hardware;
 mod load;
 mod source;
 
-pub(crate) use check::{check_distribution, check_shape};
+pub(crate) use check::{check_distribution, check_shape, some, unique, unknown};
 pub use distribution::{Distribution, Shape};
 pub(crate) use distribution::{Draw, Unit};
-pub(crate) use error::{Checked, above_0, at_least_0, at_least_one, at_most, fail, range};
+pub(crate) use error::{
+    Checked, above_0, at_least_0, at_least_one, at_most, conflict, fail, range, refuse_if,
+};
 pub use error::{ModelError, Problem};
 pub use hardware::{Cores, HardwareModel, PState};
 pub use source::{Closed, Open, Phase, Schedule, Source, Spans};

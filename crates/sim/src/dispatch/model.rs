@@ -5,7 +5,8 @@ use crate::machine::{
     Activity, CoreTypes, DispatchPart, LinuxScheduler, LoadStep, MachineApp, MachineModel, Power,
 };
 use crate::model::{
-    Checked, Distribution, ModelError, Problem, above_0, at_least_0, check_distribution, fail,
+    Checked, Distribution, ModelError, Problem, above_0, at_least_0, check_distribution, refuse_if,
+    some,
 };
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_control::dispatcher::{CoreSpeed, Ladder, Supply};
@@ -145,23 +146,17 @@ impl DispatchModel {
 
     /// Checks everything but the ladder.
     pub(super) fn check(&self) -> Checked {
-        if self.load.is_empty() {
-            return fail("load", Problem::Empty { wanted: "give at least one rate" });
-        }
+        some(&self.load, "load", "give at least one rate")?;
         for (index, rate) in self.load.iter().enumerate() {
             above_0(rate.rate_per_s, &format!("load[{index}].rate_per_s"))?;
-            if rate.requests.is_none() && index + 1 < self.load.len() {
-                let problem = "has no `requests`, so that the next rate would never begin";
-                return fail(format!("load[{index}]"), Problem::Conflict(problem));
-            }
+            let is_endless = rate.requests.is_none() && index + 1 < self.load.len();
+            let never = "has no `requests`, so that the next rate would never begin";
+            refuse_if(is_endless, format!("load[{index}]"), never)?;
         }
         at_least_0(self.static_watts.0, "static_watts")?;
         at_least_0(self.interference, "interference")?;
         match &self.work {
-            RequestWork::Listed(list) if list.is_empty() => {
-                fail("work.listed", Problem::Empty { wanted: "give at least one time" })
-            }
-            RequestWork::Listed(_) => Ok(()),
+            RequestWork::Listed(list) => some(list, "work.listed", "give at least one time"),
             RequestWork::Drawn(work) => check_distribution(*work, "work.drawn"),
         }
     }

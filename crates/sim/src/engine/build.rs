@@ -11,7 +11,7 @@ use super::tally::Tally;
 use super::tier::TierState;
 use super::watch::Watches;
 use super::{AppState, Engine, PoolGroup};
-use crate::model::{App, Discipline, Draw, Model, ModelError, Problem, Source, Tier, Unit};
+use crate::model::{App, Discipline, Draw, Model, ModelError, Source, Tier, Unit, conflict};
 use crate::replication::{Replication, StreamPurpose};
 use crate::timers::{TimerPurpose, Timers};
 use crate::tree::WinnerTree;
@@ -25,8 +25,7 @@ impl Engine {
         let hosted = model.tier.iter().position(|tier| tier.host.is_some());
         if let Some(tier) = hosted {
             let why = "servers that are machines run in a system with hosts, not in the engine";
-            let key = format!("tier[{tier}].host");
-            return Err(ModelError { key, problem: Problem::Conflict(why) });
+            conflict(format!("tier[{tier}].host"), why)?;
         }
         Self::hosted(model, seed, replication)
     }

@@ -1,7 +1,7 @@
 //! Checks of tiers and hosts together; errors name the key.
 
 use super::Host;
-use crate::model::{Checked, Model, ModelError, Problem, Tier, fail};
+use crate::model::{Checked, Model, ModelError, Tier, conflict, refuse_if, unknown};
 use std::collections::BTreeMap;
 
 /// Checks the hosts, and that each tier and its host fit.
@@ -13,14 +13,11 @@ pub(super) fn check(model: &Model, hosts: &BTreeMap<String, Host>) -> Checked {
         let Some(name) = &tier.host else { continue };
         let key = format!("tier[{at}].host");
         let Some(host) = hosts.get(name) else {
-            let known: Vec<_> = hosts.keys().map(String::as_str).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return fail(key, Problem::Unknown { what: "host", name: name.clone(), known });
+            return unknown("host", name, hosts.keys().map(String::as_str), &key);
         };
-        if !host.model.called().any(|app| host.model.app[app].name == tier.name) {
-            let problem = "the host has no app of the tier's name whose activity is `called`";
-            return fail(key, Problem::Conflict(problem));
-        }
+        let is_called = host.model.called().any(|app| host.model.app[app].name == tier.name);
+        let none = "the host has no app of the tier's name whose activity is `called`";
+        refuse_if(!is_called, key, none)?;
     }
     Ok(())
 }
@@ -35,13 +32,12 @@ fn check_host(model: &Model, name: &str, host: &Host) -> Checked {
     let mut tiers = model.tier.iter().filter(|tier| tier.host.as_deref() == Some(name));
     let Some(first) = tiers.next() else {
         let problem = "no tier has this host: write its name as `host` of a tier";
-        return fail(format!("host.{name}"), Problem::Conflict(problem));
+        return conflict(format!("host.{name}"), problem);
     };
-    if tiers.any(|tier| tier.servers != first.servers) {
-        let problem = "tiers on one host must have the same number of `servers`, one on each of \
-                       its machines";
-        return fail(format!("host.{name}"), Problem::Conflict(problem));
-    }
+    let differ = tiers.any(|tier| tier.servers != first.servers);
+    let same = "tiers on one host must have the same number of `servers`, one on each of its \
+                machines";
+    refuse_if(differ, format!("host.{name}"), same)?;
     let is_called = |tier: &Tier, app: usize| {
         tier.host.as_deref() == Some(name) && tier.name == host.model.app[app].name
     };
@@ -49,7 +45,7 @@ fn check_host(model: &Model, name: &str, host: &Host) -> Checked {
         None => Ok(()),
         Some(app) => {
             let problem = "no tier of this name has the host: nothing would call the app";
-            fail(format!("host.{name}.app[{app}].name"), Problem::Conflict(problem))
+            conflict(format!("host.{name}.app[{app}].name"), problem)
         }
     }
 }

@@ -17,13 +17,12 @@ use super::source;
 use crate::idle;
 use crate::model::{
     Checked, ModelError, Problem, above_0, at_least_0, at_least_one, at_most, check_distribution,
-    check_shape, fail, range,
+    check_shape, conflict, fail, range, refuse_if, some, unique,
 };
 use lull_control::dispatcher::Dispatcher;
 use lull_measure::Nanos;
 use lull_oncall::CLIENT_CLASSES;
 use lull_workload::arrivals::ScheduleError;
-use std::collections::BTreeSet;
 
 /// Cores and ways are bits of a word.
 const MOST_CORES: u64 = 64;
@@ -48,17 +47,10 @@ impl MachineModel {
         self.check_parts()?;
         self.cache.as_ref().map_or(Ok(()), check_cache)?;
         self.memory.as_ref().map_or(Ok(()), check_memory)?;
-        if self.app.is_empty() {
-            let wanted = "a machine needs at least one `[[app]]`";
-            return fail("app", Problem::Empty { wanted });
-        }
-        let mut names = BTreeSet::new();
+        some(&self.app, "app", "a machine needs at least one `[[app]]`")?;
+        unique(self.app.iter().map(|app| app.name.as_str()), "app")?;
         for (at, app) in self.app.iter().enumerate() {
             let key = format!("app[{at}]");
-            if !names.insert(app.name.as_str()) {
-                let name = app.name.clone();
-                return fail(format!("{key}.name"), Problem::Duplicate { name });
-            }
             check_app(app, &key)?;
             self.check_client(app, &key)?;
             self.check_activity(app, &key)?;
@@ -73,40 +65,33 @@ impl MachineModel {
     /// Core types are a ladder of as many cores as there are.
     fn check_core_types(&self) -> Checked {
         at_least_0(self.interference, "interference")?;
-        if self.run_queues.is_some() && (self.core_types.is_some() || self.interference > 0.0) {
-            let problem = "cores are alike and do not interfere under `run-queues`: leave it out";
-            return fail("run-queues", Problem::Conflict(problem));
-        }
+        let differ = self.core_types.is_some() || self.interference > 0.0;
+        let alike = "cores are alike and do not interfere under `run-queues`: leave it out";
+        refuse_if(self.run_queues.is_some() && differ, "run-queues", alike)?;
+        let sum = "the numbers of cores of all types do not add up to `cores`";
         match self.ladder() {
             Err(error) => fail("core-types", Problem::Ladder(Box::new(error))),
-            Ok(ladder) if ladder.all_cores() != usize::from(self.cores) => {
-                let problem = "the numbers of cores of all types do not add up to `cores`";
-                fail("core-types.supply", Problem::Conflict(problem))
+            Ok(ladder) => {
+                let is_other = ladder.all_cores() != usize::from(self.cores);
+                refuse_if(is_other, "core-types.supply", sum)
             }
-            Ok(_) => Ok(()),
         }
     }
 
     /// A dispatched app serves requests, with a thread a core.
     fn check_dispatch(&self) -> Checked {
         let Some(part) = &self.dispatch else { return Ok(()) };
-        let conflict = |key: &str, problem| fail(key, Problem::Conflict(problem));
-        if self.run_queues.is_some() {
-            let problem =
-                "requests are dispatched under Linux's rules only: leave `run-queues` out";
-            return conflict("dispatch", problem);
-        }
-        let Some(app) = self.app_named(&part.app) else {
+        let linux = "requests are dispatched under Linux's rules only: leave `run-queues` out";
+        refuse_if(self.run_queues.is_some(), "dispatch", linux)?;
+        let Some(number) = self.app_named(&part.app) else {
             return conflict("dispatch.app", "it names no app of this machine");
         };
-        if !matches!(self.app[app].activity, Activity::Requests { .. }) {
-            return conflict("dispatch.app", "the activity of the app is not `requests`");
-        }
-        if self.app[app].threads < u32::from(self.cores) {
-            let problem = "a dispatched app needs a thread for each core";
-            return conflict(&format!("app[{app}].threads"), problem);
-        }
-        Ok(())
+        let app = &self.app[number];
+        let serves = matches!(app.activity, Activity::Requests { .. });
+        refuse_if(!serves, "dispatch.app", "the activity of the app is not `requests`")?;
+        let few = app.threads < u32::from(self.cores);
+        let wanted = "a dispatched app needs a thread for each core";
+        refuse_if(few, format!("app[{number}].threads"), wanted)
     }
 
     /// Frequencies, idle states, power, other run queues and the gate.
@@ -127,10 +112,8 @@ impl MachineModel {
         }
         self.card.as_ref().map_or(Ok(()), |card| self.check_card(card))?;
         let Some(gate) = &self.gate else { return Ok(()) };
-        if self.connected().next().is_none() {
-            let problem = "nothing is behind it: give an app whose activity is `connections`";
-            return fail("gate", Problem::Conflict(problem));
-        }
+        let behind = "nothing is behind it: give an app whose activity is `connections`";
+        refuse_if(self.connected().next().is_none(), "gate", behind)?;
         check_gate(gate)?;
         self.check_client_classes(&gate.client_class)
     }
@@ -141,30 +124,24 @@ impl MachineModel {
         at_most(classes.len() as u64, most, "classes of clients", "gate.client-class")?;
         for (at, GateClass { app, share }) in classes.iter().enumerate() {
             let key = format!("gate.client-class[{at}]");
-            if !self.connected().any(|(_, one)| one.name == *app) {
-                let problem = "names no app whose activity is `connections`";
-                return fail(format!("{key}.app"), Problem::Conflict(problem));
-            }
+            let is_known = self.connected().any(|(_, one)| one.name == *app);
+            let known = "names no app whose activity is `connections`";
+            refuse_if(!is_known, format!("{key}.app"), known)?;
             if classes[..at].iter().any(|other| other.app == *app) {
                 return fail(format!("{key}.app"), Problem::Duplicate { name: app.clone() });
             }
-            if share.in_gate().is_none() {
-                let problem = "has a weight from 1 to 1000, an order from 0 to 7, and a least \
-                               share from 0.0001 to 1";
-                return fail(format!("{key}.share"), Problem::Conflict(problem));
-            }
+            let limits = "has a weight from 1 to 1000, an order from 0 to 7, and a least share \
+                         from 0.0001 to 1";
+            refuse_if(share.in_gate().is_none(), format!("{key}.share"), limits)?;
         }
         let least: f64 = classes.iter().map(|class| class.share.least_share).sum();
         range(least, least <= 1.0, "at most 1 in all classes", "gate.client-class.least-share")
     }
 
     fn needs_idle(&self, key: &str) -> Checked {
-        if !self.idle.is_empty() {
-            return Ok(());
-        }
-        let problem = "needs idle states, in which time without work is counted: give at least \
-                       one `[[idle]]`";
-        fail(key, Problem::Conflict(problem))
+        let needs = "needs idle states, in which time without work is counted: give at least one \
+                     `[[idle]]`";
+        refuse_if(self.idle.is_empty(), key, needs)
     }
 
     fn check_run_queues(&self, rule: &RunQueues) -> Checked {
@@ -173,15 +150,8 @@ impl MachineModel {
         match *rule {
             RunQueues::Queues => {
                 let endless = |app: &MachineApp| matches!(app.activity, Activity::Endless);
-                match self.app.iter().any(endless) {
-                    true => fail(
-                        "run-queues",
-                        Problem::Conflict(
-                            "an app that never blocks needs time slices: write `fair`",
-                        ),
-                    ),
-                    false => Ok(()),
-                }
+                let slices = "an app that never blocks needs time slices: write `fair`";
+                refuse_if(self.app.iter().any(endless), "run-queues", slices)
             }
             RunQueues::Fair { slice: length, .. } => slice("run-queues.fair.slice", length),
             RunQueues::Central { slice: length, .. } => {
@@ -198,41 +168,26 @@ impl MachineModel {
         at_least_one(u64::from(card.buckets), "buckets", "card.buckets")?;
         at_least_one(u64::from(card.connections), "connections", "card.connections")?;
         at_least_one(u64::from(card.budget), "packets", "card.budget")?;
-        if self.run_queues.is_some() {
-            let problem = "polling preempts threads under Linux's rules only: leave `run-queues` \
-                           out";
-            return fail("card", Problem::Conflict(problem));
-        }
-        Ok(())
+        let linux = "polling preempts threads under Linux's rules only: leave `run-queues` out";
+        refuse_if(self.run_queues.is_some(), "card", linux)
     }
 
     /// What an app does needs the parts that it is made for.
     fn check_activity(&self, app: &MachineApp, key: &str) -> Checked {
-        let conflict =
-            |what: &str, problem| fail(format!("{key}.{what}"), Problem::Conflict(problem));
         let connects = matches!(app.activity, Activity::Connections);
-        if connects && self.gate.is_none() {
-            return conflict(
-                "activity",
-                "connections are served behind a gate: give the machine a `[gate]`",
-            );
-        }
+        let gate = "connections are served behind a gate: give the machine a `[gate]`";
+        refuse_if(connects && self.gate.is_none(), format!("{key}.activity"), gate)?;
         let comes_and_goes = !app.presence.changes().is_empty();
-        if connects && comes_and_goes {
-            return conflict("presence", "a server with connections is present for the whole run");
-        }
-        if matches!(app.activity, Activity::Called) && comes_and_goes {
-            return conflict("presence", "a server of a tier is present for the whole run");
-        }
+        let stays = "a server with connections is present for the whole run";
+        refuse_if(connects && comes_and_goes, format!("{key}.presence"), stays)?;
+        let is_called = matches!(app.activity, Activity::Called);
+        let stays = "a server of a tier is present for the whole run";
+        refuse_if(is_called && comes_and_goes, format!("{key}.presence"), stays)?;
         let blocks = !connects && !matches!(app.activity, Activity::Endless);
-        if self.run_queues.is_some() && (blocks || comes_and_goes) {
-            return conflict(
-                "activity",
-                "only `connections` and `endless` apps, always present, run under `run-queues`: \
-                 leave it out for Linux's rules",
-            );
-        }
-        Ok(())
+        let others = self.run_queues.is_some() && (blocks || comes_and_goes);
+        let only = "only `connections` and `endless` apps, always present, run under \
+                    `run-queues`: leave it out for Linux's rules";
+        refuse_if(others, format!("{key}.activity"), only)
     }
 
     /// The client of an app's requests is one of the node's, and is a client.
@@ -242,11 +197,9 @@ impl MachineModel {
             return Ok(());
         };
         let found = self.app_named(name).map(|at| &self.app[at].activity);
-        if matches!(found, Some(Activity::Clients)) {
-            return Ok(());
-        }
+        let is_none = !matches!(found, Some(Activity::Clients));
         let problem = "it names no app of this node whose activity is `clients`";
-        fail(format!("{key}.activity.requests.client.app"), Problem::Conflict(problem))
+        refuse_if(is_none, format!("{key}.activity.requests.client.app"), problem)
     }
 }
 
@@ -256,12 +209,10 @@ fn check_scheduler(scheduler: &LinuxScheduler) -> Checked {
     span_above_0(scheduler.balance, "scheduler.balance")?;
     let chance = scheduler.wakeup_chance;
     range(chance, (0.0..=1.0).contains(&chance), "0 to 1", "scheduler.wakeup-chance")?;
-    if scheduler.switch_cost.saturating_add(scheduler.cold_cost) >= scheduler.slice {
-        let problem = "a switch that costs a whole slice leaves no time for work: \
-                       make `switch-cost` and `cold-cost` less than `slice`";
-        return fail("scheduler.switch-cost", Problem::Conflict(problem));
-    }
-    Ok(())
+    let cost = scheduler.switch_cost.saturating_add(scheduler.cold_cost);
+    let whole = "a switch that costs a whole slice leaves no time for work: \
+                 make `switch-cost` and `cold-cost` less than `slice`";
+    refuse_if(cost >= scheduler.slice, "scheduler.switch-cost", whole)
 }
 
 fn check_gate(gate: &GateModel) -> Checked {
@@ -288,17 +239,13 @@ fn check_gate(gate: &GateModel) -> Checked {
     range(mean, mean >= 1e3, "at least 1 us from answer to answer", "gate.query")
 }
 
-/// A gate has a controller that decides whom it admits.
-pub(super) fn no_controller() -> ModelError {
-    let problem = "the gate has no admission controller: give one, such as `open`";
-    ModelError { key: "gate".to_owned(), problem: Problem::Conflict(problem) }
-}
-
-/// An admission controller needs a gate.
-pub(super) fn no_gate() -> ModelError {
-    let problem = "an admission controller needs a gate before workers: give the machine a \
-                   `[gate]` and an app whose activity is `connections`";
-    ModelError { key: "gate".to_owned(), problem: Problem::Conflict(problem) }
+/// Refuses a gate without an admission controller, and one without a gate.
+pub(super) fn check_controller(has_gate: bool, has_controller: bool) -> Checked {
+    let none = "the gate has no admission controller: give one, such as `open`";
+    refuse_if(has_gate && !has_controller, "gate", none)?;
+    let gate = "an admission controller needs a gate before workers: give the machine a `[gate]` \
+                and an app whose activity is `connections`";
+    refuse_if(has_controller && !has_gate, "gate", gate)
 }
 
 /// The app whose requests are dispatched, how, and the dispatcher.
@@ -309,17 +256,12 @@ pub(super) fn dispatched(
     model: &MachineModel,
     dispatcher: Option<Box<dyn Dispatcher>>,
 ) -> Result<Option<Dispatched<'_>>, ModelError> {
-    let error = |key: &str, problem| {
-        Err(ModelError { key: key.to_owned(), problem: Problem::Conflict(problem) })
-    };
-    let (part, dispatcher) = match (&model.dispatch, dispatcher) {
-        (Some(part), Some(dispatcher)) => (part, dispatcher),
-        (None, None) => return Ok(None),
-        (Some(_), None) => return error("dispatch", "there is no dispatcher: give one"),
-        (None, Some(_)) => {
-            return error("dispatch", "a dispatcher needs an app: give the machine a `[dispatch]`");
-        }
-    };
+    let (has_part, has_dispatcher) = (model.dispatch.is_some(), dispatcher.is_some());
+    let none = "there is no dispatcher: give one";
+    refuse_if(has_part && !has_dispatcher, "dispatch", none)?;
+    let app = "a dispatcher needs an app: give the machine a `[dispatch]`";
+    refuse_if(has_dispatcher && !has_part, "dispatch", app)?;
+    let (Some(part), Some(dispatcher)) = (&model.dispatch, dispatcher) else { return Ok(None) };
     let app = model.app_named(&part.app).expect("the model is checked");
     Ok(Some((app, part, dispatcher)))
 }
@@ -347,7 +289,7 @@ fn check_presence(app: &MachineApp, key: &str) -> Checked {
     if let (Activity::Clients, Some(which)) = (&app.activity, first) {
         let problem = "an app of clients must be present for the whole run: let the app that \
                        serves its requests come and go instead";
-        return fail(format!("{key}.presence.{which}"), Problem::Conflict(problem));
+        return conflict(format!("{key}.presence.{which}"), problem);
     }
     app.presence.check(key)
 }
@@ -389,18 +331,12 @@ fn check_closed(closed: &ClosedClients, app: &MachineApp, key: &str) -> Checked 
     at_least_one(clients, "clients", &format!("{key}.closed.clients"))?;
     at_most(clients, MOST_CLIENTS, "clients", &format!("{key}.closed.clients"))?;
     check_distribution(closed.think, &format!("{key}.closed.think"))?;
-    if let Activity::Requests { load, .. } = &app.activity
-        && !load.is_empty()
-    {
-        let problem = "clients that wait for answers have no rate: leave one of both out";
-        return fail(format!("{key}.load"), Problem::Conflict(problem));
-    }
-    if app.presence != Presence::default() {
-        let problem = "clients that wait for answers would wait for ever where their app departs: \
-                       give it a rate instead";
-        return fail(format!("{key}.closed"), Problem::Conflict(problem));
-    }
-    Ok(())
+    let has_rate = matches!(&app.activity, Activity::Requests { load, .. } if !load.is_empty());
+    let rate = "clients that wait for answers have no rate: leave one of both out";
+    refuse_if(has_rate, format!("{key}.load"), rate)?;
+    let departs = "clients that wait for answers would wait for ever where their app departs: \
+                   give it a rate instead";
+    refuse_if(app.presence != Presence::default(), format!("{key}.closed"), departs)
 }
 
 fn problem(error: ScheduleError) -> Problem {
@@ -418,11 +354,8 @@ fn check_use(memory: &MemoryUse, key: &str) -> Checked {
     range(bytes_per_s, traffic, "at least 0", &format!("{key}.bytes-per-s"))?;
     range(floor, floor > 0.0 && floor <= 1.0, "above 0, at most 1", &format!("{key}.floor"))?;
     above_0(ways, &format!("{key}.ways"))?;
-    if bytes_per_s > 0.0 && share == 0.0 {
-        let what = "an app with memory traffic waits for it: give a `share` above 0";
-        return fail(format!("{key}.share"), Problem::Conflict(what));
-    }
-    Ok(())
+    let waits = "an app with memory traffic waits for it: give a `share` above 0";
+    refuse_if(bytes_per_s > 0.0 && share == 0.0, format!("{key}.share"), waits)
 }
 
 fn span_above_0(span: Nanos, key: &str) -> Checked {

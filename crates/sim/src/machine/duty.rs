@@ -2,7 +2,7 @@
 
 use super::parts::DutyCycle;
 use super::{MachineModel, MachineSimulation, Timer};
-use crate::model::{Checked, Problem, fail, range};
+use crate::model::{Checked, range, refuse_if, some};
 use lull_measure::Nanos;
 
 /// Shortest and longest period: with shorter ones most events would be pauses.
@@ -11,14 +11,9 @@ const PERIODS: std::ops::RangeInclusive<Nanos> = Nanos::from_micros(10)..=Nanos:
 /// The cores exist, and compute for some of the time.
 pub(super) fn check(cycle: &DutyCycle, model: &MachineModel) -> Checked {
     let DutyCycle { cores, share, period } = cycle;
-    if model.run_queues.is_some() {
-        let problem = "cores are always at full duty under `run-queues`: leave it out";
-        return fail("duty-cycle", Problem::Conflict(problem));
-    }
-    if cores.is_empty() {
-        let wanted = "give the numbers of cores";
-        return fail("duty-cycle.cores", Problem::Empty { wanted });
-    }
+    let full = "cores are always at full duty under `run-queues`: leave it out";
+    refuse_if(model.run_queues.is_some(), "duty-cycle", full)?;
+    some(cores, "duty-cycle.cores", "give the numbers of cores")?;
     for (at, core) in cores.iter().enumerate() {
         let is_new = *core < model.cores && !cores[..at].contains(core);
         let wanted = "the number of a core from 0, once";

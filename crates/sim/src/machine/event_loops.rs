@@ -1,7 +1,7 @@
 //! An app of event loops as plain data, and its checks.
 
 use super::load::LoadStep;
-use crate::model::{Checked, Problem, Shape, above_0, at_least_0, at_most, fail, range};
+use crate::model::{Checked, Shape, above_0, at_least_0, at_most, range, refuse_if};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -159,10 +159,9 @@ impl Traffic {
         };
         above_0(f64::from(*connections), &format!("{key}open.connections"))?;
         let begins = load.first().is_some_and(|step| step.from == Nanos::ZERO);
-        if !begins || !load.is_sorted_by(|a, b| a.from < b.from) {
-            let what = "the first step begins at 0s, and each later than the one before";
-            return fail(format!("{key}open.load"), Problem::Conflict(what));
-        }
+        let is_wrong = !begins || !load.is_sorted_by(|a, b| a.from < b.from);
+        let order = "the first step begins at 0s, and each later than the one before";
+        refuse_if(is_wrong, format!("{key}open.load"), order)?;
         for (at, step) in load.iter().enumerate() {
             let rate = step.rate_per_s;
             let is_possible = (0.0..=MOST_PER_S).contains(&rate);

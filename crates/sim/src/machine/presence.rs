@@ -6,7 +6,7 @@
 //! do. The requests of an app are the same whenever it is present: those that are due while it
 //! is absent are skipped.
 
-use crate::model::{Checked, Problem, fail};
+use crate::model::{Checked, refuse_if};
 use lull_control::RosterEvent;
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
@@ -54,25 +54,19 @@ impl Presence {
         let mut is_present = self.begins_present();
         let mut last = Nanos::ZERO;
         for (time, event, which) in self.changes() {
-            let conflict =
-                |problem| fail(format!("{key}.presence.{which}"), Problem::Conflict(problem));
-            if time <= last {
-                return conflict(
-                    "each change of an app must be later than 0s and than the one before",
-                );
-            }
-            match (event, is_present) {
-                (RosterEvent::Arrived, true) => {
-                    return conflict("it arrives while it is present: let it leave before");
-                }
-                (RosterEvent::Departed, false) => {
-                    return conflict("it leaves while it is absent: let it arrive before");
-                }
-                (RosterEvent::Restarted, false) => {
-                    return conflict("it is restarted while it is absent: let it arrive before");
-                }
-                _ => is_present = event != RosterEvent::Departed,
-            }
+            let refuse = |wrong, why| refuse_if(wrong, format!("{key}.presence.{which}"), why);
+            refuse(
+                time <= last,
+                "each change of an app must be later than 0s and than the one before",
+            )?;
+            let (arrives, restarts) =
+                (event == RosterEvent::Arrived, event == RosterEvent::Restarted);
+            let leaves = event == RosterEvent::Departed;
+            refuse(arrives && is_present, "it arrives while it is present: let it leave before")?;
+            refuse(leaves && !is_present, "it leaves while it is absent: let it arrive before")?;
+            let absent = "it is restarted while it is absent: let it arrive before";
+            refuse(restarts && !is_present, absent)?;
+            is_present = !leaves;
             last = time;
         }
         Ok(())

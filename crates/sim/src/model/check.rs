@@ -2,7 +2,7 @@
 
 use super::{
     App, Checked, Cores, Discipline, Distribution, HardwareModel, Model, Pool, Problem, Routing,
-    Schedule, Shape, Source, Step, Tier, WhenFull, at_least_one, at_most, fail, range,
+    Schedule, Shape, Source, Step, Tier, WhenFull, at_least_one, at_most, fail, range, refuse_if,
 };
 use crate::order::{MOST_EVENTS, MOST_OWNERS};
 use std::collections::BTreeSet;
@@ -87,20 +87,20 @@ impl Model {
         if tier.host.is_some() {
             let key = |name| format!("{key}.{name}");
             let own = "the tier's `host` is its machine: leave one of both out";
-            refuse_if(tier.machine.is_some(), own, || key("machine"))?;
+            refuse_if(tier.machine.is_some(), key("machine"), own)?;
             let rules = "the `host` schedules its threads by its own rules: leave it out";
-            refuse_if(tier.discipline != Discipline::Fcfs, rules, || key("discipline"))?;
+            refuse_if(tier.discipline != Discipline::Fcfs, key("discipline"), rules)?;
         }
         let blocks = tier.when_full == WhenFull::Block;
         let kept = "threads of machines keep no core while they wait: write \"wait\" where a tier \
                     has a `host`";
         let any_host = self.tier.iter().any(|tier| tier.host.is_some());
-        refuse_if(blocks && any_host, kept, || format!("{key}.when_full"))?;
+        refuse_if(blocks && any_host, format!("{key}.when_full"), kept)?;
         if tier.threads.is_none() {
             let idle = "has no effect without `threads`, the number that a server admits";
             let key = |name| format!("{key}.{name}");
-            refuse_if(tier.backlog.is_some(), idle, || key("backlog"))?;
-            refuse_if(tier.when_full != WhenFull::Wait, idle, || key("when_full"))?;
+            refuse_if(tier.backlog.is_some(), key("backlog"), idle)?;
+            refuse_if(tier.when_full != WhenFull::Wait, key("when_full"), idle)?;
         }
         self.check_routing(tier, &format!("{key}.routing"))
     }
@@ -139,7 +139,7 @@ impl Model {
             Path { model: self, inside: Vec::new(), called: BTreeSet::new(), calls: 0, taken: 0 };
         path.steps(&app.steps, &key)?;
         let idle = "no work is certain on this path: a request could end in no time";
-        refuse_if(!works(&app.steps), idle, || key.clone())?;
+        refuse_if(!works(&app.steps), &key, idle)?;
         at_most(path.taken, MOST_STEPS, "steps", &key)?;
         at_most(path.calls, MOST_CALLS, "calls", &key)
     }
@@ -259,7 +259,7 @@ impl<'m> Path<'m> {
         let shared = caller.is_some_and(|tier| tier.discipline == Discipline::Sharing);
         let why = "a `when_full = \"block\"` tier holds its caller's core, \
                    so the caller cannot be a `sharing` tier";
-        refuse_if(blocking && shared, why, || key.to_owned())
+        refuse_if(blocking && shared, key, why)
     }
 }
 
@@ -299,12 +299,10 @@ fn check_cores(group: &Cores, key: &str) -> Checked {
         positive(state.volts, &format!("pstates[{at}].volts"))?;
     }
     let ascending = group.pstates.windows(2).any(|pair| pair[0].frequency <= pair[1].frequency);
-    refuse_if(ascending, "list P-states from the fastest to the slowest", || {
-        format!("{key}.pstates")
-    })?;
-    refuse_if(group.start >= group.pstates.len().max(1), "is no index into `pstates`", || {
-        format!("{key}.start")
-    })
+    let order = "list P-states from the fastest to the slowest";
+    refuse_if(ascending, format!("{key}.pstates"), order)?;
+    let is_none = group.start >= group.pstates.len().max(1);
+    refuse_if(is_none, format!("{key}.start"), "is no index into `pstates`")
 }
 
 fn check_source(source: &Source, key: &str) -> Checked {
@@ -317,7 +315,7 @@ fn check_source(source: &Source, key: &str) -> Checked {
             at_most(closed.clients.into(), most, "clients", &format!("{key}.clients"))?;
             check_distribution(closed.think, &format!("{key}.think"))?;
             let why = "a schedule of clients needs exponential think times";
-            refuse_if(timed && closed.schedule.is_some(), why, || format!("{key}.schedule"))?;
+            refuse_if(timed && closed.schedule.is_some(), format!("{key}.schedule"), why)?;
             check_schedule(closed.schedule.as_ref(), closed.clients.into(), &key)
         }
         Source::Open(open) => {
@@ -343,7 +341,7 @@ fn check_schedule(schedule: Option<&Schedule>, most: f64, key: &str) -> Checked 
         range(phase.level, inside, wanted, &format!("{key}.level"))?;
     }
     let silent = schedule.phases.iter().all(|phase| phase.level == 0.0);
-    refuse_if(silent, "every phase has level 0: nothing ever arrives", || key.clone())
+    refuse_if(silent, key, "every phase has level 0: nothing ever arrives")
 }
 
 pub(crate) fn check_distribution(distribution: Distribution, key: &str) -> Checked {
@@ -382,15 +380,11 @@ fn probabilities(list: impl Iterator<Item = f64>, key: &str) -> Checked {
     Ok(())
 }
 
-fn refuse_if(wrong: bool, why: &'static str, key: impl Fn() -> String) -> Checked {
-    if wrong { fail(key(), Problem::Conflict(why)) } else { Ok(()) }
-}
-
-fn some<T>(list: &[T], key: &str, wanted: &'static str) -> Checked {
+pub(crate) fn some<T>(list: &[T], key: &str, wanted: &'static str) -> Checked {
     if list.is_empty() { fail(key, Problem::Empty { wanted }) } else { Ok(()) }
 }
 
-fn unknown<'a>(
+pub(crate) fn unknown<'a>(
     what: &'static str,
     name: &str,
     known: impl Iterator<Item = &'a str>,
@@ -401,7 +395,7 @@ fn unknown<'a>(
     fail(key, Problem::Unknown { what, name: name.to_owned(), known })
 }
 
-fn unique<'a>(names: impl Iterator<Item = &'a str>, key: &str) -> Checked {
+pub(crate) fn unique<'a>(names: impl Iterator<Item = &'a str>, key: &str) -> Checked {
     let mut seen = BTreeSet::new();
     for (at, name) in names.enumerate() {
         if !seen.insert(name) {

@@ -109,6 +109,16 @@ pub(crate) fn fail(key: impl Into<String>, problem: Problem) -> Checked {
     Err(ModelError { key: key.into(), problem })
 }
 
+/// Fails a check of `key` because of what else the model says.
+pub(crate) fn conflict(key: impl Into<String>, why: &'static str) -> Checked {
+    fail(key, Problem::Conflict(why))
+}
+
+/// The same if something is wrong.
+pub(crate) fn refuse_if(wrong: bool, key: impl Into<String>, why: &'static str) -> Checked {
+    if wrong { conflict(key, why) } else { Ok(()) }
+}
+
 /// Fails unless `inside` holds and the value is finite. NaN fails every comparison and
 /// therefore `inside`.
 pub(crate) fn range(value: f64, inside: bool, wanted: &'static str, key: &str) -> Checked {

@@ -2,7 +2,7 @@
 
 use super::model::NetServerModel;
 use crate::governor::Governor;
-use crate::model::{Checked, Problem, at_least_one, fail, range};
+use crate::model::{Checked, at_least_one, range, refuse_if, some};
 
 /// Keys of the machine's model and those of this one, longer ones first.
 const KEYS: [(&str, &str); 10] = [
@@ -25,22 +25,16 @@ impl NetServerModel {
     /// The first thing found that cannot be simulated, with its key.
     pub fn check(&self) -> Checked {
         at_least_one(self.packages, "packages", "packages")?;
-        if !self.cores.is_multiple_of(self.packages) {
-            return fail("packages", Problem::Conflict("packages must share the cores evenly"));
-        }
-        let ascending = self.frequencies.is_sorted_by(|a, b| a < b);
-        if !ascending || self.lowest().0 == 0 {
-            let what = "give at least one frequency above 0, each once, lowest first";
-            return fail("frequencies", Problem::Conflict(what));
-        }
-        if let Governor::Ondemand { io_is_busy: false, .. } = self.governor {
-            let what = "no thread of a network server waits for I/O: leave this key out";
-            return fail("governor.ondemand.io_is_busy", Problem::Conflict(what));
-        }
-        if self.idle.is_empty() {
-            let wanted = "give at least the shallowest idle state, in which a core only waits";
-            return fail("idle", Problem::Empty { wanted });
-        }
+        let is_uneven = !self.cores.is_multiple_of(self.packages);
+        refuse_if(is_uneven, "packages", "packages must share the cores evenly")?;
+        let is_wrong = !self.frequencies.is_sorted_by(|a, b| a < b) || self.lowest().0 == 0;
+        let order = "give at least one frequency above 0, each once, lowest first";
+        refuse_if(is_wrong, "frequencies", order)?;
+        let excludes = matches!(self.governor, Governor::Ondemand { io_is_busy: false, .. });
+        let io = "no thread of a network server waits for I/O: leave this key out";
+        refuse_if(excludes, "governor.ondemand.io_is_busy", io)?;
+        let shallowest = "give at least the shallowest idle state, in which a core only waits";
+        some(&self.idle, "idle", shallowest)?;
         let [low, high] = self.power.volts;
         range(low, low > 0.0 && low <= high, "above 0, at most the second", "power.volts")?;
         range(high, low >= 0.01 * high, "at most a hundred times the first", "power.volts")?;

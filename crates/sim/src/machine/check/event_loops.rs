@@ -4,7 +4,7 @@ use crate::machine::event_loops::EventLoops;
 use crate::machine::model::{Activity, MachineApp, MachineModel, MemoryUse};
 use crate::machine::parts::DEFAULT_CONNECTIONS;
 use crate::machine::presence::Presence;
-use crate::model::{Checked, Problem, above_0, check_shape, fail};
+use crate::model::{Checked, above_0, check_shape, conflict, refuse_if};
 use lull_measure::Nanos;
 
 /// Checks the numbers of the app; `key` is where it is written, with a dot at its end.
@@ -21,38 +21,31 @@ impl MachineModel {
     /// couples cores.
     pub(super) fn check_event_loops(&self, app: &MachineApp, key: &str) -> Checked {
         let Activity::EventLoops(loops) = &app.activity else { return Ok(()) };
-        let conflict = |key: String, problem| fail(key, Problem::Conflict(problem));
         let Some(card) = &self.card else {
-            let problem = "event loops need a network card: give the machine a `[card]`";
-            return conflict("card".to_owned(), problem);
+            return conflict(
+                "card",
+                "event loops need a network card: give the machine a `[card]`",
+            );
         };
-        if self.idle.is_empty() {
-            let problem = "event loops sleep between requests: give at least one `[[idle]]`";
-            return conflict("idle".to_owned(), problem);
+        let sleep = "event loops sleep between requests: give at least one `[[idle]]`";
+        refuse_if(self.idle.is_empty(), "idle", sleep)?;
+        let cycles = "event loops state what packets cost in cycles, as `stack`: write \"0s\"";
+        for (cost, what) in
+            [(card.interrupt, "interrupt"), (card.receive, "receive"), (card.clean, "clean")]
+        {
+            refuse_if(cost > Nanos::ZERO, format!("card.{what}"), cycles)?;
         }
-        let costs =
-            [(card.interrupt, "interrupt"), (card.receive, "receive"), (card.clean, "clean")];
-        if let Some((_, what)) = costs.iter().find(|(cost, _)| *cost > Nanos::ZERO) {
-            let problem = "event loops state what packets cost in cycles, as `stack`: write \"0s\"";
-            return conflict(format!("card.{what}"), problem);
-        }
-        if ![DEFAULT_CONNECTIONS, loops.traffic.connections()].contains(&card.connections) {
-            let problem = "event loops have their connections in `traffic`: leave this key out";
-            return conflict("card.connections".to_owned(), problem);
-        }
-        if self.app.len() > 1 {
-            let problem = "an app of event loops has all cores to itself: leave the other apps out";
-            return conflict("app".to_owned(), problem);
-        }
-        if app.threads != u32::from(self.cores) {
-            return conflict(format!("{key}.threads"), "event loops are one thread for each core");
-        }
+        let is_own = [DEFAULT_CONNECTIONS, loops.traffic.connections()].contains(&card.connections);
+        let traffic = "event loops have their connections in `traffic`: leave this key out";
+        refuse_if(!is_own, "card.connections", traffic)?;
+        let alone = "an app of event loops has all cores to itself: leave the other apps out";
+        refuse_if(self.app.len() > 1, "app", alone)?;
+        let threads = "event loops are one thread for each core";
+        refuse_if(app.threads != u32::from(self.cores), format!("{key}.threads"), threads)?;
         let is_plain = app.presence == Presence::default() && app.memory == MemoryUse::default();
-        if !is_plain {
-            let problem = "an app of event loops is present for the whole run and needs no cache \
-                           or memory: leave `presence` and `memory` out";
-            return conflict(key.to_owned(), problem);
-        }
+        let plain = "an app of event loops is present for the whole run and needs no cache or \
+                     memory: leave `presence` and `memory` out";
+        refuse_if(!is_plain, key, plain)?;
         self.check_uncoupled()
     }
 
@@ -70,12 +63,7 @@ impl MachineModel {
             (self.dispatch.is_some(), "dispatch"),
             (self.scaling.as_ref().is_some_and(|it| has_latency(it.latency)), "scaling.latency"),
         ];
-        match coupling.iter().find(|(is_there, _)| *is_there) {
-            None => Ok(()),
-            Some((_, key)) => {
-                let problem = "cores of event loops are alike and step on their own: leave it out";
-                fail(*key, Problem::Conflict(problem))
-            }
-        }
+        let alike = "cores of event loops are alike and step on their own: leave it out";
+        coupling.into_iter().try_for_each(|(is_there, key)| refuse_if(is_there, key, alike))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::machine::model::MachineModel;
 use crate::machine::parts::{Power, Scaling};
-use crate::model::{Checked, Problem, above_0, at_least_0, at_least_one, at_most, fail, range};
+use crate::model::{Checked, above_0, at_least_0, at_least_one, at_most, range, refuse_if};
 use lull_measure::{Hertz, Nanos};
 
 /// Most steps of frequency.
@@ -16,14 +16,11 @@ pub(super) fn check_scaling(scaling: &Scaling, machine: &MachineModel) -> Checke
     range(low, low >= 1.0 && low <= high, wanted, "scaling.lowest")?;
     check_steps(scaling, machine.frequency)?;
     at_least_one(u64::from(scaling.domain), "cores", "scaling.domain")?;
-    if !machine.cores.is_multiple_of(scaling.domain) {
-        let problem = "frequency domains must share the cores evenly";
-        return fail("scaling.domain", Problem::Conflict(problem));
-    }
-    if machine.run_queues.is_some() && scaling.latency > Nanos::ZERO {
-        let problem = "frequencies change at once under `run-queues`: leave it out";
-        return fail("scaling.latency", Problem::Conflict(problem));
-    }
+    let is_uneven = !machine.cores.is_multiple_of(scaling.domain);
+    refuse_if(is_uneven, "scaling.domain", "frequency domains must share the cores evenly")?;
+    let takes_time = machine.run_queues.is_some() && scaling.latency > Nanos::ZERO;
+    let at_once = "frequencies change at once under `run-queues`: leave it out";
+    refuse_if(takes_time, "scaling.latency", at_once)?;
     let (latency, is_short) = (scaling.latency.0 as f64, scaling.latency <= LONGEST_CHANGE);
     range(latency, is_short, "at most 10 ms", "scaling.latency")?;
     let Some(period) = scaling.governor.period() else { return Ok(()) };
@@ -42,11 +39,9 @@ fn check_steps(scaling: &Scaling, highest: Hertz) -> Checked {
     }
     at_most(steps.len() as u64, MOST_STEPS, "steps of frequency", "scaling.steps")?;
     let reaches = steps.first() == Some(lowest) && steps.last() == Some(&highest);
-    if !reaches || !steps.is_sorted_by(|a, b| a < b) {
-        let problem = "list each frequency once, from `lowest` to the machine's `frequency`";
-        return fail("scaling.steps", Problem::Conflict(problem));
-    }
-    Ok(())
+    let is_wrong = !reaches || !steps.is_sorted_by(|a, b| a < b);
+    let order = "list each frequency once, from `lowest` to the machine's `frequency`";
+    refuse_if(is_wrong, "scaling.steps", order)
 }
 
 pub(super) fn check_power(power: &Power) -> Checked {
