@@ -8,7 +8,7 @@ use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// A machine as policies see it; fixed for a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// A name for people: CPU model or scenario.
     pub name: String,

@@ -12,7 +12,7 @@ use std::hint::select_unpredictable;
 const WAYS: usize = 4;
 
 /// The smallest of a set of keys.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct MinHeap<K> {
     keys: Vec<K>,
 }

@@ -11,7 +11,7 @@ use crate::order::{NEVER_NS, round_ns};
 
 /// Running requests and the virtual clock of a group of cores. All of it in two
 /// adjacent cache lines: with thousands of lanes each use reads it from memory.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[repr(align(128))]
 pub(crate) struct Lane {
     /// The running request that ends first, or [`Job::NONE`].
@@ -47,7 +47,7 @@ pub(crate) struct Lane {
 }
 
 /// A running request: (virtual end, order of start, request) in one integer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Job(u128);
 
 impl Job {
@@ -76,24 +76,7 @@ impl Job {
 impl Lane {
     /// An idle lane.
     pub(crate) fn new(server: u32, cores: u32, speed: f64, shared: bool) -> Self {
-        let mut lane = Self {
-            first: Job::NONE,
-            others: MinHeap::new(),
-            running: 0,
-            virtual_ns: 0.0,
-            pace: speed,
-            inverse: 1.0 / speed,
-            capacity: 0.0,
-            inverse_capacity: 0.0,
-            at_ns: 0,
-            cores,
-            held: 0,
-            starts: 0,
-            speed,
-            busy_ns: 0,
-            server,
-            shared,
-        };
+        let mut lane = Self { first: Job::NONE, cores, server, shared, ..Self::default() };
         lane.set_speed(speed);
         lane
     }

@@ -36,13 +36,7 @@ pub(super) fn machine_of(model: &HardwareModel, spec: &PlantSpec) -> Machine {
         cores,
         core_types,
         domains,
-        cache: None,
-        bandwidth: None,
-        nics: Vec::new(),
-        dials: Vec::new(),
-        idle_latencies: Vec::new(),
-        energy_preferences: Vec::new(),
-        gates: Vec::new(),
+        ..Machine::default()
     }
 }
 
@@ -57,8 +51,7 @@ fn core_types(model: &HardwareModel) -> Vec<CoreType> {
 }
 
 fn capabilities(model: &HardwareModel, spec: &PlantSpec) -> Capabilities {
-    let mut all = Capabilities::default();
-    for absent in [
+    let absent = [
         Capability::Cores,
         Capability::Scheduling,
         Capability::RealTimeThrottle,
@@ -72,30 +65,26 @@ fn capabilities(model: &HardwareModel, spec: &PlantSpec) -> Capabilities {
         Capability::IdleResidency,
         Capability::SchedulerEvents,
         Capability::Instructions,
-    ] {
-        let why = format!("a tier's server has no {absent} in the simulator");
-        all = all.without(absent, Missing::because(why));
-    }
-    all = all
-        .with_capability(Capability::Utilisation, "simulated busy time")
-        .without(Capability::Energy, Missing::because("simulated energy is modelled, not metered"));
-    let fixed = Missing::because("the model gives the cores no P-states");
-    let scales = model.cores.iter().any(|group| !group.pstates.is_empty());
-    all = match scales {
-        true => all.with_capability(Capability::Frequency, "simulated P-states"),
-        false => all.without(Capability::Frequency, fixed),
-    };
-    let unwatched = || Missing::because("this plant watches no such app");
+    ];
     let critical = |wanted: bool| spec.apps.iter().any(|app| app.is_latency_critical() == wanted);
-    for (capability, there) in
-        [(Capability::TailLatency, critical(true)), (Capability::Progress, critical(false))]
-    {
-        all = match there {
-            true => all.with_capability(capability, "simulated calls"),
-            false => all.without(capability, unwatched()),
-        };
-    }
-    all
+    let scales = model.cores.iter().any(|group| !group.pstates.is_empty());
+    let (fixed, unwatched) =
+        ("the model gives the cores no P-states", "this plant watches no such app");
+    let found = [
+        (Capability::Utilisation, true, "simulated busy time", ""),
+        (Capability::Energy, false, "", "simulated energy is modelled, not metered"),
+        (Capability::Frequency, scales, "simulated P-states", fixed),
+        (Capability::TailLatency, critical(true), "simulated calls", unwatched),
+        (Capability::Progress, critical(false), "simulated calls", unwatched),
+    ];
+    let all = absent.into_iter().fold(Capabilities::default(), |all, what| {
+        let why = format!("a tier's server has no {what} in the simulator");
+        all.without(what, Missing::because(why))
+    });
+    found.into_iter().fold(all, |all, (what, is_there, means, why)| match is_there {
+        true => all.with_capability(what, means),
+        false => all.without(what, Missing::because(why)),
+    })
 }
 
 /// Sets one knob of a server.

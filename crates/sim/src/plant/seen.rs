@@ -57,12 +57,8 @@ impl ServerPart {
             let busy = engine.busy(self.server, number);
             let before = std::mem::replace(&mut self.window.busy[number], busy);
             let count = domain.cores.len();
-            let core_time = epoch.0 as f64 * count as f64;
-            let utilisation = if epoch == Nanos::ZERO {
-                Err(toolkit::no_length())
-            } else {
-                Ok(((busy - before).0 as f64 / core_time).min(1.0))
-            };
+            let part_ns = u128::from((busy - before).0);
+            let utilisation = toolkit::share(part_ns, epoch * count as u64);
             let fixed = || Missing::because("the model gives the cores no P-states");
             let no_states = Missing::because("the simulator's tiers have no idle states");
             let seen = CoreSeen {

@@ -1,12 +1,12 @@
 //! What a machine offers to policies: cores, domains, controls, capabilities.
 
 use crate::idle::IdleRule;
-use crate::machine::{CoreTypes, MachineModel, Throttle};
+use crate::machine::{Card, CoreTypes, MachineModel, Throttle};
 use crate::plant::toolkit;
 use lull_control::dispatcher::Supply;
 use lull_control::{
     AppId, AppSpec, BandwidthControl, CacheControl, Capabilities, Capability, Core, CoreId,
-    CoreType, FrequencyDomain, GateControl, Machine,
+    CoreType, FrequencyDomain, GateControl, Machine, Nic, NicId,
 };
 use lull_measure::{Hertz, Nanos};
 use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
@@ -40,7 +40,12 @@ pub(super) fn describe(
     });
     let gate = is_manual.then(|| gate_of(model, apps, numbers));
     let cards = model.card.iter();
-    let nics = cards.map(|card| toolkit::network_card(card.delay_max, card.delay_step));
+    let nics = cards.map(|&Card { delay_max, delay_step, .. }| Nic {
+        id: NicId(0),
+        name: "simulated".to_owned(),
+        delay_max,
+        delay_step,
+    });
     Machine {
         name: format!("simulated {}", model.name),
         cores: (0..).zip(model.kinds()).map(core).collect(),
@@ -50,10 +55,8 @@ pub(super) fn describe(
         cache,
         bandwidth,
         nics: nics.collect(),
-        dials: Vec::new(),
         idle_latencies: idle_latencies(model),
-        energy_preferences: Vec::new(),
-        gates: Vec::new(),
+        ..Machine::default()
     }
     .with_gates(gate.into_iter().collect(), "simulated")
 }

@@ -19,12 +19,12 @@ const NICE: std::ops::RangeInclusive<i8> = -20..=19;
 /// Lowest and highest SCHED_RR priority.
 const PRIORITY: std::ops::RangeInclusive<u8> = 1..=99;
 
-/// Result of checking a setting.
-enum SettingCheck {
-    /// It is legal, or this legal setting replaces it for the reason given.
-    Set(Setting, Option<String>),
-    /// It is refused for this reason.
-    Refuse(String),
+/// What takes effect of a setting, with the reason if that is something else, or why nothing does.
+type SettingCheck = Result<(Setting, Option<String>), String>;
+
+/// The setting of a card's delay; `None` where its driver chooses it.
+fn coalescing(delay: Option<Nanos>) -> Coalescing {
+    delay.map_or(Coalescing::Adaptive, Coalescing::Delay)
 }
 
 impl MachineSimulation {
@@ -123,8 +123,8 @@ impl MachinePlant {
         }
         let usable = self.simulation.usable_cores();
         let (to, clamped) = match check_setting(wanted, &self.machine, &usable) {
-            SettingCheck::Refuse(why) => return Got::Refused { why },
-            SettingCheck::Set(to, clamped) => (to, clamped),
+            Ok(checked) => checked,
+            Err(why) => return Got::Refused { why },
         };
         let already = self.settings_of(app).contains(&to);
         if !already {
@@ -144,14 +144,24 @@ impl MachinePlant {
     }
 
     pub(super) fn set_coalescing(&mut self, id: NicId, wanted: Coalescing) -> Got {
-        let simulation = &mut self.simulation;
-        toolkit::set_coalescing(&self.machine, id, wanted, |to| simulation.set_delay(to))
+        let Some(nic) = self.machine.nic(id) else {
+            return Got::Refused { why: format!("there is no network interface {}", id.0) };
+        };
+        let to = match wanted {
+            Coalescing::Adaptive => None,
+            Coalescing::Delay(delay) => Some(nic.nearest(delay)),
+        };
+        let became = coalescing(to);
+        let why = || format!("delays are steps of {} up to {}", nic.delay_step, nic.delay_max);
+        let clamped = (became != wanted).then(why);
+        let already = self.simulation.set_delay(to);
+        toolkit::result_of(Setting::Coalescing(id, became), clamped, already)
     }
 
     /// How the card's interrupts are delayed, if there is one.
     pub(super) fn coalescing(&self) -> Option<Setting> {
         let card = self.simulation.card.as_ref()?;
-        Some(Setting::Coalescing(NicId(0), toolkit::coalescing(card.delay)))
+        Some(Setting::Coalescing(NicId(0), coalescing(card.delay)))
     }
 
     pub(super) fn set_idle_latency(&mut self, wanted: Nanos) -> Got {
@@ -207,19 +217,19 @@ impl MachinePlant {
 }
 
 fn check_setting(wanted: &Setting, machine: &Machine, usable: &CoreSet) -> SettingCheck {
-    let legal = || SettingCheck::Set(wanted.clone(), None);
+    let legal = || Ok((wanted.clone(), None));
     match wanted {
         Setting::Cores(_, cores) if !cores.is_subset(&machine.all_cores()) => {
-            SettingCheck::Refuse(format!("the machine has cores {} only", machine.all_cores()))
+            Err(format!("the machine has cores {} only", machine.all_cores()))
         }
         Setting::Cores(app, cores) => check_cores(*app, cores, usable),
         Setting::Scheduling(_, Scheduling::Normal { nice }) if !NICE.contains(nice) => {
-            SettingCheck::Refuse(format!("nice {nice} is outside -20 to 19"))
+            Err(format!("nice {nice} is outside -20 to 19"))
         }
         Setting::Scheduling(_, Scheduling::RoundRobin { priority })
             if !PRIORITY.contains(priority) =>
         {
-            SettingCheck::Refuse(format!("priority {priority} is outside 1 to 99"))
+            Err(format!("priority {priority} is outside 1 to 99"))
         }
         Setting::CacheWays(_, ways) => check_ways(*ways, wanted, machine),
         Setting::MemoryBandwidth(app, percent) => check_percent(*app, *percent, machine),
@@ -231,31 +241,31 @@ fn check_cores(app: AppId, cores: &CoreSet, usable: &CoreSet) -> SettingCheck {
     let to: CoreSet = cores.iter().filter(|core| usable.contains(*core)).collect();
     if to.is_empty() {
         let why = format!("there is no core of {cores} to run on: apps may use {usable}");
-        return SettingCheck::Refuse(why);
+        return Err(why);
     }
     let why = "some of them are the scheduler's own".to_owned();
     let clamped = (to != *cores).then_some(why);
-    SettingCheck::Set(Setting::Cores(app, to), clamped)
+    Ok((Setting::Cores(app, to), clamped))
 }
 
 fn check_ways(mask: WayMask, wanted: &Setting, machine: &Machine) -> SettingCheck {
     let ways = machine.cache.as_ref().map_or(0, |cache| cache.ways);
     if mask.0 == 0 || mask.0 & !WayMask::run(0, ways).0 != 0 {
-        return SettingCheck::Refuse(format!("{mask} is no part of the cache's {ways} ways"));
+        return Err(format!("{mask} is no part of the cache's {ways} ways"));
     }
     if !mask.is_contiguous() {
-        return SettingCheck::Refuse(format!("{mask} is not one run of ways"));
+        return Err(format!("{mask} is not one run of ways"));
     }
-    SettingCheck::Set(wanted.clone(), None)
+    Ok((wanted.clone(), None))
 }
 
 fn check_percent(app: AppId, percent: u8, machine: &Machine) -> SettingCheck {
     let Some(control) = &machine.bandwidth else {
-        return SettingCheck::Refuse("the machine's bandwidth cannot be divided".to_owned());
+        return Err("the machine's bandwidth cannot be divided".to_owned());
     };
     let step = u32::from(control.step_percent);
     let stepped = (u32::from(percent).div_ceil(step) * step).min(100) as u8;
     let to = stepped.max(control.min_percent);
     let why = format!("shares are steps of {step} % from {} % on", control.min_percent);
-    SettingCheck::Set(Setting::MemoryBandwidth(app, to), (to != percent).then_some(why))
+    Ok((Setting::MemoryBandwidth(app, to), (to != percent).then_some(why)))
 }

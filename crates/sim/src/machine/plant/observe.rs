@@ -114,7 +114,11 @@ impl MachinePlant {
             return Err(Missing::because("the model gives no network card"));
         }
         let counted = count(&self.snapshot.card) - count(&before.card);
-        toolkit::rate_per_s(counted, self.snapshot.time - before.time)
+        let epoch = self.snapshot.time - before.time;
+        if epoch == Nanos::ZERO {
+            return Err(toolkit::no_length());
+        }
+        Ok(counted as f64 / epoch.as_secs_f64())
     }
 
     fn energy_since(&self, before: &MachineSnapshot) -> Gauge<EnergySeen> {
