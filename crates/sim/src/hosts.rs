@@ -20,10 +20,10 @@ use crate::machine::{
 };
 use crate::model::{Model, ModelError};
 use crate::order::{Key, NEVER_NS};
-use crate::plant::{ControllerTurn, PlantSpec, PlantSpecError, System, UnmanagedPlant};
+use crate::plant::{ControllerTurn, PlantSpec, PlantSpecError, Steering, System, UnmanagedPlant};
 use crate::replication::{Replication, StreamPurpose, split_mix};
 use crate::tree::WinnerTree;
-use lull_control::{AppSpec, Controller, EpochRule, LimitsError, Pace, Plant, Policy, Rng, Rules};
+use lull_control::{AppSpec, Controller, EpochRule, LimitsError, Plant, Policy, Rules};
 use lull_measure::Nanos;
 use std::collections::BTreeMap;
 
@@ -70,14 +70,8 @@ struct HostedMachine {
     plant: MachinePlant,
     /// The server of the engine of each app that a tier calls.
     servers: BTreeMap<usize, u32>,
-    steering: Option<MachineSteering>,
-}
-
-/// The controller of a machine.
-struct MachineSteering {
-    controller: Controller,
-    rng: Rng,
-    pace: Pace,
+    steering: Option<Steering>,
+    /// When its controller decides next; never without one.
     due: Nanos,
 }
 
@@ -155,7 +149,8 @@ impl HostedSystem {
                 self.machine_of_server[server] = Some((machine, *app));
             }
             let host = name.to_owned();
-            self.machines.push(HostedMachine { host, plant, servers, steering: None });
+            let (steering, due) = (None, Nanos::MAX);
+            self.machines.push(HostedMachine { host, plant, servers, steering, due });
         }
         Ok(())
     }
@@ -227,9 +222,9 @@ impl HostedSystem {
         let controller = Controller::new(policy, rules, &machine.plant)?;
         // After the numbers of the stations' plants, of which there are fewer.
         let rng = self.streams.stream(StreamPurpose::Policy, FIRST_MACHINE + number);
-        let pace = Pace::new(epoch.into());
-        let due = now.saturating_add(pace.epoch().max(Nanos(1)));
-        machine.steering = Some(MachineSteering { controller, rng, pace, due });
+        let steering = Steering::new(controller, rng, epoch);
+        machine.due = steering.next_turn(now);
+        machine.steering = Some(steering);
         Ok(())
     }
 
@@ -256,10 +251,7 @@ impl HostedSystem {
 
     /// When the next controller of a machine is due, and which.
     fn next_machine_turn(&self) -> (Nanos, usize) {
-        let due = |machine: &HostedMachine| {
-            machine.steering.as_ref().map_or(Nanos::MAX, |steering| steering.due)
-        };
-        let all = self.machines.iter().enumerate().map(|(number, it)| (due(it), number));
+        let all = self.machines.iter().enumerate().map(|(number, it)| (it.due, number));
         all.min().unwrap_or((Nanos::MAX, 0))
     }
 
@@ -326,14 +318,11 @@ impl HostedSystem {
     /// Lets the controller of a machine decide, now.
     fn machine_turn(&mut self, number: usize) {
         let now = self.engine().now();
-        let HostedMachine { plant, steering, .. } = &mut self.machines[number];
-        let Some(MachineSteering { controller, rng, pace, due }) = steering else { return };
+        let HostedMachine { plant, steering, due, .. } = &mut self.machines[number];
+        let Some(steering) = steering else { return };
         let seen = plant.seen_after(Nanos::ZERO);
-        pace.note(&seen);
-        let turn = controller.turn(&seen, rng);
-        let applied = plant.apply(&turn.changes);
-        controller.conclude(turn, applied);
-        *due = now.saturating_add(pace.epoch().max(Nanos(1)));
+        steering.decide(&seen, |changes| plant.apply(changes));
+        *due = steering.next_turn(now);
         self.collect(number);
     }
 
@@ -342,8 +331,7 @@ impl HostedSystem {
     pub fn forget(&mut self) {
         let now = self.engine().now();
         for number in 0..self.machines.len() {
-            let steering = self.machines[number].steering.as_ref();
-            if steering.is_some_and(|steering| steering.due <= now) {
+            if self.machines[number].due <= now {
                 self.machine_turn(number);
             }
         }

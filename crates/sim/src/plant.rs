@@ -10,7 +10,8 @@ mod seen;
 mod system;
 pub(crate) mod toolkit;
 
-pub use system::{ControllerTurn, ManagedPlant, System, UnmanagedPlant};
+pub(crate) use system::Steering;
+pub use system::{ControllerTurn, System, UnmanagedPlant};
 
 use crate::engine::{Engine, Stop};
 use crate::model::{Model, ModelError};

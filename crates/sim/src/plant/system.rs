@@ -4,10 +4,9 @@ use super::{PlantSpec, PlantSpecError, ServerPart};
 use crate::engine::{Engine, Stop};
 use crate::model::Model;
 use crate::replication::{Replication, StreamPurpose};
-use lull_control::journal::Entry;
 use lull_control::{
     AppSpec, Applied, Controller, EpochRule, LimitsError, Machine, Observation, Pace, Plant,
-    PlantError, Policy, Rng, Rules, Setting, Standing,
+    PlantError, Policy, Rng, Rules, Setting,
 };
 use lull_measure::Nanos;
 use std::cmp::Reverse;
@@ -25,9 +24,14 @@ pub struct System {
     due: BinaryHeap<Reverse<(Nanos, usize)>>,
 }
 
-/// A plant under a controller.
-pub struct ManagedPlant {
+/// A server under a controller.
+struct ManagedPlant {
     side: ServerPart,
+    steering: Steering,
+}
+
+/// A controller and when it decides.
+pub(crate) struct Steering {
     controller: Controller,
     rng: Rng,
     pace: Pace,
@@ -39,10 +43,6 @@ pub struct ControllerTurn<'t> {
     pub plant: usize,
     /// What was seen.
     pub seen: &'t Observation,
-    /// State of the apps' objectives.
-    pub standing: &'t Standing,
-    /// Journal entries: changes and their reasons.
-    pub entries: &'t [Entry],
     /// The simulation after the turn.
     pub engine: &'t Engine,
 }
@@ -97,9 +97,9 @@ impl System {
         let controller = Controller::new(policy, rules, &view)?;
         let number = self.managed.len();
         let rng = self.streams.stream(StreamPurpose::Policy, number);
-        let managed = ManagedPlant { side, controller, rng, pace: Pace::new(epoch.into()) };
-        self.due.push(Reverse((managed.next_turn(self.engine.now()), number)));
-        self.managed.push(managed);
+        let steering = Steering::new(controller, rng, epoch);
+        self.due.push(Reverse((steering.next_turn(self.engine.now()), number)));
+        self.managed.push(ManagedPlant { side, steering });
         Ok(number)
     }
 
@@ -137,9 +137,12 @@ impl System {
     /// Lets the controller that is due decide, now.
     pub(crate) fn take_turn(&mut self, look: &mut impl FnMut(&ControllerTurn<'_>)) {
         let Some(Reverse((time, number))) = self.due.pop() else { return };
-        let plant = &mut self.managed[number];
-        plant.turn(&mut self.engine, number, look);
-        self.due.push(Reverse((plant.next_turn(time), number)));
+        let ManagedPlant { side, steering } = &mut self.managed[number];
+        let engine = &mut self.engine;
+        let seen = side.observe(engine);
+        steering.decide(&seen, |changes| side.apply(engine, changes));
+        look(&ControllerTurn { plant: number, seen: &seen, engine });
+        self.due.push(Reverse((steering.next_turn(time), number)));
     }
 
     /// The simulation.
@@ -150,11 +153,6 @@ impl System {
     /// The simulation, to forget a warm-up or to steer by hand.
     pub fn engine_mut(&mut self) -> &mut Engine {
         &mut self.engine
-    }
-
-    /// The plants under control, by number.
-    pub fn managed(&self) -> &[ManagedPlant] {
-        &self.managed
     }
 }
 
@@ -173,54 +171,25 @@ impl UnmanagedPlant {
     }
 }
 
-impl ManagedPlant {
-    fn turn(
-        &mut self,
-        engine: &mut Engine,
-        number: usize,
-        look: &mut impl FnMut(&ControllerTurn<'_>),
-    ) {
-        let seen = self.side.observe(engine);
-        self.pace.note(&seen);
-        let turn = self.controller.turn(&seen, &mut self.rng);
+impl Steering {
+    pub(crate) fn new(controller: Controller, rng: Rng, epoch: impl Into<EpochRule>) -> Self {
+        Self { controller, rng, pace: Pace::new(epoch.into()) }
+    }
+
+    /// Lets the controller decide about what was seen; `apply` applies its changes, if any.
+    pub(crate) fn decide(&mut self, seen: &Observation, apply: impl FnOnce(&[Setting]) -> Applied) {
+        self.pace.note(seen);
+        let turn = self.controller.turn(seen, &mut self.rng);
         let applied = match turn.changes.as_slice() {
             [] => Applied::default(),
-            changes => self.side.apply(engine, changes),
+            changes => apply(changes),
         };
-        let (standing, entries) = self.controller.conclude(turn, applied);
-        let turned = ControllerTurn {
-            plant: number,
-            seen: &seen,
-            standing: &standing,
-            entries: &entries,
-            engine,
-        };
-        look(&turned);
-    }
-
-    /// Its machine.
-    pub fn machine(&self) -> &Machine {
-        &self.side.machine
-    }
-
-    /// Index of its server in the engine.
-    pub fn server(&self) -> usize {
-        self.side.server
-    }
-
-    /// Its controller.
-    pub fn controller(&self) -> &Controller {
-        &self.controller
-    }
-
-    /// Length of its present epoch.
-    pub fn epoch(&self) -> Nanos {
-        self.pace.epoch()
+        self.controller.conclude(turn, applied);
     }
 
     /// Returns when it is due next. An epoch of 0 counts as 1 ns, because otherwise time
     /// would not advance.
-    fn next_turn(&self, now: Nanos) -> Nanos {
+    pub(crate) fn next_turn(&self, now: Nanos) -> Nanos {
         now.saturating_add(self.pace.epoch().max(Nanos(1)))
     }
 }
