@@ -25,8 +25,6 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 
 #[cfg(test)]
-mod reference;
-#[cfg(test)]
 mod tests;
 
 /// The gate's time, which does not advance in the simulation.

@@ -1,10 +1,12 @@
 //! The gate by hand, and against the plain model of it.
 
-use super::reference::Plain;
+mod reference;
+
 use super::*;
 use lull_control::admission::Allowance;
 use lull_measure::Nanos;
 use proptest::prelude::*;
+use reference::Plain;
 
 fn gate(connections: usize, cap: u32, batch: u32, pace: Pace) -> Gate {
     let mut gate = Gate::new(connections);
