@@ -215,6 +215,20 @@ impl MachineSimulation {
                 ..present
             };
         }
+        let outstanding_ns = state.outstanding.integral_at(now_ns);
+        if self.per_thread.is_some() {
+            let add = |sum: AppCounters, core: &CoreState| {
+                let CoreTime { cpu, work_ns, starts, waited } = core.spent[app];
+                AppCounters {
+                    switches: sum.switches + starts,
+                    work_ns: sum.work_ns + work_ns,
+                    busy_ns: sum.busy_ns + u128::from(cpu.0),
+                    queued_ns: sum.queued_ns + u128::from(waited.0),
+                    ..sum
+                }
+            };
+            return self.cores.iter().fold(AppCounters { outstanding_ns, ..present }, add);
+        }
         let running =
             self.cores.iter().enumerate().filter(|(_, core)| {
                 core.current.is_some_and(|thread| self.threads[thread].app == app)
@@ -226,18 +240,14 @@ impl MachineSimulation {
             };
             span_ns * core.supply.speed
         };
-        let work_ns = match self.per_thread {
-            None => state.work_ns + running.map(done).sum::<f64>() * state.pace,
-            Some(_) => self.cores.iter().map(|core| core.spent[app].work_ns).sum(),
-        };
         AppCounters {
             switches: state.switches,
             transfers: state.transfers,
             transferred_ns: state.transferred.integral_at(now_ns),
-            work_ns,
+            work_ns: state.work_ns + running.map(done).sum::<f64>() * state.pace,
             busy_ns: state.running.integral_at(now_ns),
             queued_ns: state.queued.integral_at(now_ns),
-            outstanding_ns: state.outstanding.integral_at(now_ns),
+            outstanding_ns,
             ..present
         }
     }
@@ -266,28 +276,6 @@ impl MachineSimulation {
     /// When counting began.
     pub(super) fn counted_from_ns(&self) -> u64 {
         self.baseline.time_ns
-    }
-
-    /// Core time of an app, since its counts were restarted under a rule for each thread, and
-    /// since the start under Linux's.
-    pub(super) fn spent(&self, app: usize) -> CoreTime {
-        let mut sum = CoreTime::default();
-        if self.per_thread.is_none() {
-            let counted = self.counters(app);
-            return CoreTime {
-                cpu: Nanos(counted.busy_ns as u64),
-                work_ns: counted.work_ns,
-                starts: counted.switches,
-                waited: Nanos(counted.queued_ns as u64),
-            };
-        }
-        for spent in self.cores.iter().map(|core| &core.spent[app]) {
-            sum.cpu += spent.cpu;
-            sum.work_ns += spent.work_ns;
-            sum.starts += spent.starts;
-            sum.waited += spent.waited;
-        }
-        sum
     }
 
     /// What was counted on a machine with idle states, by app in the order of the model with
@@ -321,7 +309,7 @@ impl MachineSimulation {
             },
             most_turns: self.gated.as_ref().map_or(0, |gated| gated.gate.most_running),
             gate: sums.gate,
-            spent: classes.iter().chain(&rest).map(|app| self.spent_since(*app)).collect(),
+            spent: classes.iter().chain(&rest).map(|app| self.spent(*app)).collect(),
             events: self.events,
             ..GatedTotals::default()
         };
@@ -332,18 +320,14 @@ impl MachineSimulation {
         totals
     }
 
-    /// Core time of an app over the counted time.
-    fn spent_since(&self, app: usize) -> CoreTime {
-        let now = self.spent(app);
-        if self.per_thread.is_some() {
-            return now;
-        }
-        let then = &self.baseline.apps[app];
+    /// The time of an app's threads on the cores since the counts were restarted.
+    fn spent(&self, app: usize) -> CoreTime {
+        let counted = self.counters(app).since(&self.baseline.apps[app]);
         CoreTime {
-            cpu: now.cpu - Nanos(then.busy_ns as u64),
-            work_ns: now.work_ns - then.work_ns,
-            starts: now.starts - then.switches,
-            waited: now.waited - Nanos(then.queued_ns as u64),
+            cpu: Nanos(counted.busy_ns as u64),
+            work_ns: counted.work_ns,
+            starts: counted.switches,
+            waited: Nanos(counted.queued_ns as u64),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{MachinePlant, absent};
 use crate::machine::totals::AppCounters;
-use crate::machine::{CoreTime, MachineSimulation, Work};
+use crate::machine::{MachineSimulation, Work};
 use crate::plant::toolkit;
 use crate::vector::VectorTotals;
 use lull_control::{
@@ -21,7 +21,6 @@ use lull_measure::{Gauge, Joules, Missing, Nanos};
 pub(super) struct MachineSnapshot {
     time: Nanos,
     apps: Vec<AppCounters>,
-    spent: Vec<CoreTime>,
     cores: Vec<CoreCounters>,
     pressure_ns: u128,
     card: VectorTotals,
@@ -55,7 +54,6 @@ impl MachineSnapshot {
         Self {
             time: machine.now(),
             apps: (0..machine.apps.len()).map(|app| machine.counters(app)).collect(),
-            spent: (0..machine.apps.len()).map(|app| machine.spent(app)).collect(),
             cores: cores.collect(),
             pressure_ns: machine.pressure.integral_at(now_ns),
             card: machine.card_totals(),
@@ -219,15 +217,14 @@ impl MachinePlant {
         if epoch == Nanos::ZERO {
             return AppSeen { alive: true, ..AppSeen::unknown(&toolkit::no_length()) };
         }
-        let spent = self.snapshot.spent[number].since(&before.spent[number]);
-        let readings = self.readings(number, &counted, &spent, epoch);
+        let readings = self.readings(number, &counted, epoch);
         let critical = self.apps[app].is_latency_critical();
         let connects = matches!(self.simulation.apps[number].work, Work::Connections);
         let seen = connects || critical;
         let latency = seen.then(|| self.simulation.take_latency(number, &counted, epoch));
         let done_per_s = match &latency {
             Some(latency) if connects => latency.completed_per_s,
-            _ => spent.work_ns / 1e9 / epoch.as_secs_f64(),
+            _ => counted.work_ns / 1e9 / epoch.as_secs_f64(),
         };
         let of_app = |thread: &&super::super::queue::Thread| thread.app == number;
         AppSeen {
@@ -245,29 +242,24 @@ impl MachinePlant {
 
     /// Gauges of an app's threads. Work is instructions at `ipc` a cycle of the highest
     /// frequency.
-    fn readings(
-        &self,
-        number: usize,
-        counted: &AppCounters,
-        spent: &CoreTime,
-        epoch: Nanos,
-    ) -> Readings {
+    fn readings(&self, number: usize, counted: &AppCounters, epoch: Nanos) -> Readings {
         let seconds = epoch.as_secs_f64();
         let hertz = self.frequency.0 as f64;
         let ipc = self.simulation.apps[number].ipc;
-        let busy_s = spent.cpu.as_secs_f64();
+        let busy_s = Nanos(counted.busy_ns as u64).as_secs_f64();
         let mut readings =
             Readings::unknown(&Missing::because("the simulated machine has no such gauge"));
         readings.set(CPU, Ok(busy_s / seconds));
         if self.simulation.loops.is_some() {
-            readings.set(CYCLES, Ok(spent.work_ns / 1e9 * hertz / seconds));
+            readings.set(CYCLES, Ok(counted.work_ns / 1e9 * hertz / seconds));
             return readings;
         }
-        readings.set(RUN_QUEUE_WAIT, Ok(spent.waited.as_secs_f64() / seconds));
+        let waited_s = Nanos(counted.queued_ns as u64).as_secs_f64();
+        readings.set(RUN_QUEUE_WAIT, Ok(waited_s / seconds));
         if self.simulation.per_thread.is_none() {
             readings.set(CONTEXT_SWITCHES, Ok(counted.switches as f64 / seconds));
         }
-        readings.set(INSTRUCTIONS, Ok(spent.work_ns / 1e9 * hertz * ipc / seconds));
+        readings.set(INSTRUCTIONS, Ok(counted.work_ns / 1e9 * hertz * ipc / seconds));
         match &self.simulation.hardware.scaling {
             None => readings.set(CYCLES, Ok(busy_s * hertz / seconds)),
             Some(_) => readings.set(CYCLES, Err(unread("cycles at changing frequencies"))),
@@ -276,18 +268,6 @@ impl MachinePlant {
         readings.set(CACHE_OCCUPANCY, Err(unread("cache occupancy")));
         readings.set(MEMORY_BANDWIDTH, Err(unread("memory bandwidth")));
         readings
-    }
-}
-
-impl CoreTime {
-    /// The difference to earlier core time.
-    fn since(&self, then: &Self) -> Self {
-        Self {
-            cpu: self.cpu - then.cpu,
-            work_ns: self.work_ns - then.work_ns,
-            starts: self.starts - then.starts,
-            waited: self.waited - then.waited,
-        }
     }
 }
 
