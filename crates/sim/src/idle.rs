@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use teo::Teo;
 
 /// One idle state of a core (a C-state).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdleState {
     /// Its name, such as `C6`.
@@ -91,16 +91,7 @@ impl Default for EntryCost {
 impl IdleState {
     /// A state without entry cost.
     pub fn new(name: &str, residency: Nanos, exit: Nanos, watts: Watts) -> Self {
-        Self {
-            name: name.to_owned(),
-            residency,
-            exit,
-            measured_exit: None,
-            watts,
-            watts_per_ghz: 0.0,
-            transition: Nanos::ZERO,
-            entry: EntryCost::default(),
-        }
+        Self { name: name.to_owned(), residency, exit, watts, ..Self::default() }
     }
 
     /// How long a core takes from a wake-up to its first instruction.
@@ -218,7 +209,7 @@ const TICK: Nanos = Nanos(4_000_000);
 /// is chosen whose residency is within it, and whose exit latency is within it
 /// divided by `1 + 10 n`, n threads of this core waiting for I/O. That divisor
 /// is what keeps cores of an I/O-bound server out of deep states.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct IdleGovernor {
     rule: IdleRule,
     stays_us: [f64; LOOKS_BACK],
@@ -239,15 +230,7 @@ const MAGNITUDES: usize = 6;
 impl IdleGovernor {
     /// Creates a governor without history.
     pub fn new(rule: IdleRule) -> Self {
-        Self {
-            rule,
-            stays_us: [0.0; LOOKS_BACK],
-            next: 0,
-            seen: 0,
-            corrections: [1.0; 2 * MAGNITUDES],
-            pending: None,
-            teo: Teo::default(),
-        }
+        Self { rule, corrections: [1.0; 2 * MAGNITUDES], ..Self::default() }
     }
 
     /// The index of the state to enter, `timer` before the core's next timer

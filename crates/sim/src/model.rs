@@ -77,7 +77,7 @@ pub struct Model {
 }
 
 /// A group of equal servers behind one name.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tier {
     /// Name, unique among tiers.
@@ -248,17 +248,7 @@ impl Default for Limits {
 impl Tier {
     /// One single-core FCFS server of speed 1 without limits.
     pub fn named(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            servers: 1,
-            machine: None,
-            host: None,
-            discipline: Discipline::Fcfs,
-            routing: Routing::Random,
-            threads: None,
-            backlog: None,
-            when_full: WhenFull::Wait,
-        }
+        Self { name: name.to_owned(), servers: 1, ..Self::default() }
     }
 }
 

@@ -14,7 +14,7 @@ const ROOM_MAX: usize = 1 << 18;
 /// A request in flight, in two adjacent cache lines: with many thousand in
 /// flight a request has left the cache before each of its turns. The first line has
 /// what every turn uses, the second the amounts of work.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(128))]
 pub(crate) struct Request {
     /// When its present work arrived at its server.
@@ -43,22 +43,6 @@ pub(crate) struct Request {
     pub(crate) work_ns: f64,
     expected_too: u64,
 }
-
-const EMPTY: Request = Request {
-    queued_ns: 0,
-    next_op: 0,
-    link: NONE,
-    servers: [0; INLINE],
-    started_ns: 0,
-    held_lane: NONE,
-    app: 0,
-    class: 0,
-    keeps_core: false,
-    expected: 0,
-    amounts: [0.0; INLINE],
-    work_ns: 0.0,
-    expected_too: 0,
-};
 
 /// All requests.
 #[derive(Debug, Clone)]
@@ -123,7 +107,8 @@ impl Requests {
     /// Adds a free record.
     #[cold]
     fn grow(&mut self) {
-        self.records.push(Request { link: self.free, ..EMPTY });
+        let (link, held_lane) = (self.free, NONE);
+        self.records.push(Request { link, held_lane, ..Request::default() });
         self.free = self.records.len() as u32 - 1;
         self.more_amounts.resize(self.records.len() * self.amounts_each, 0.0);
         self.more_servers.resize(self.records.len() * self.servers_each, 0);

@@ -364,26 +364,14 @@ impl MachineApp {
 
     /// The name of the app whose threads send its requests, if they run on the machine too.
     pub fn client(&self) -> Option<&str> {
-        match &self.activity {
-            Activity::Requests { client, .. } => client.as_ref().map(|it| it.app.as_str()),
-            Activity::Called
-            | Activity::Clients
-            | Activity::Connections
-            | Activity::Endless
-            | Activity::EventLoops(_)
-            | Activity::Phases { .. } => None,
-        }
+        let Activity::Requests { client, .. } = &self.activity else { return None };
+        client.as_ref().map(|it| it.app.as_str())
     }
 
     /// Whether it serves requests or queries.
     pub fn serves(&self) -> bool {
-        match self.activity {
-            Activity::Requests { .. }
-            | Activity::Called
-            | Activity::Connections
-            | Activity::EventLoops(_) => true,
-            Activity::Clients | Activity::Endless | Activity::Phases { .. } => false,
-        }
+        let computes = matches!(self.activity, Activity::Endless | Activity::Phases { .. });
+        !computes && !matches!(self.activity, Activity::Clients)
     }
 }
 
