@@ -40,14 +40,7 @@ impl ServerPart {
         self.window.time = engine.now();
         let unknown =
             Missing::because("a tier's server has no run-queue pressure in the simulator");
-        Observation {
-            time: engine.now(),
-            epoch,
-            apps,
-            cores,
-            energy,
-            ..Observation::unknown(engine.now(), epoch, &unknown)
-        }
+        Observation { apps, cores, energy, ..Observation::unknown(engine.now(), epoch, &unknown) }
     }
 
     /// The engine counts domains, not cores: each core reports its domain's mean.

@@ -11,8 +11,6 @@ use std::collections::VecDeque;
 /// The next event on the wire to a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WireEvent {
-    /// No frame.
-    Nothing,
     /// A request of one frame.
     Request,
     /// A frame of a message.
@@ -38,9 +36,7 @@ pub(super) enum Delivered {
 /// The traffic of one core.
 #[derive(Debug, Clone)]
 pub(super) enum CoreTraffic {
-    /// None.
-    Silent,
-    /// Poisson arrivals.
+    /// Poisson arrivals, or none.
     Open(OpenArrivals),
     /// One connection.
     Paired(Box<PingPongState>),
@@ -103,9 +99,11 @@ impl CoreTraffic {
         match &app.traffic {
             Traffic::PingPong(config) => {
                 let pair = Self::Paired(Box::new(PingPongState::new(config, app.frame.0)));
-                std::iter::once(pair)
-                    .chain(std::iter::repeat_n(Self::Silent, cores.saturating_sub(1)))
-                    .collect()
+                let silent = |core| {
+                    let stream = streams.stream(StreamPurpose::Arrivals, core);
+                    Self::Open(OpenArrivals::new(vec![(0, 0.0)], stream, 0))
+                };
+                std::iter::once(pair).chain((1..cores).map(silent)).collect()
             }
             Traffic::Open { load, connections, network } => {
                 let shares = shares(*connections, buckets, cores, streams);
@@ -124,7 +122,6 @@ impl CoreTraffic {
     #[inline(always)]
     pub(super) fn next_ns(&self) -> u64 {
         match self {
-            Self::Silent => NEVER_NS,
             Self::Open(open) => open.next_ns,
             Self::Paired(pair) => pair.coming.front().copied().unwrap_or(NEVER_NS),
         }
@@ -134,7 +131,6 @@ impl CoreTraffic {
     #[inline]
     pub(super) fn come(&mut self, now_ns: u64) -> WireEvent {
         match self {
-            Self::Silent => WireEvent::Nothing,
             Self::Open(open) => {
                 open.schedule(now_ns);
                 WireEvent::Request
@@ -172,7 +168,7 @@ impl CoreTraffic {
     #[inline]
     pub(super) fn deliver(&mut self, now_ns: u64) -> Delivered {
         match self {
-            Self::Silent | Self::Open(_) => Delivered::Request,
+            Self::Open(_) => Delivered::Request,
             Self::Paired(pair) => pair.deliver(now_ns),
         }
     }
@@ -181,7 +177,7 @@ impl CoreTraffic {
     #[inline]
     pub(super) fn reply(&mut self, now_ns: u64) -> u32 {
         match self {
-            Self::Silent | Self::Open(_) => 1,
+            Self::Open(_) => 1,
             Self::Paired(pair) => pair.answer(now_ns),
         }
     }

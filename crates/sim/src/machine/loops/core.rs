@@ -216,7 +216,6 @@ impl LoopCore {
 
     fn arrive(&mut self, around: &mut Surroundings<'_>) {
         let (work, bytes) = match self.client.come(self.now_ns) {
-            WireEvent::Nothing => return,
             WireEvent::Frame => (0.0, around.card.request_bytes),
             WireEvent::Acknowledgement => (0.0, ACKNOWLEDGEMENT_BYTES),
             WireEvent::Request => {

@@ -92,8 +92,6 @@ impl MachinePlant {
         let busy_ns: u128 = busy.map(|(now, then)| now.busy_ns - then.busy_ns).sum();
         let untold = Missing::because("the simulated machine does not record single waits");
         Observation {
-            time: self.snapshot.time,
-            epoch,
             apps,
             cores: cores.collect(),
             energy,
