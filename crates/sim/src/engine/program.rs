@@ -156,7 +156,8 @@ impl<'m> Compiler<'m> {
         let mut left_open = None;
         for (at, step) in steps.iter().enumerate() {
             let last = at + 1 == steps.len();
-            let next_blocks = steps.get(at + 1).map_or(last && blocks, |next| self.blocks(next));
+            let next_blocks =
+                steps.get(at + 1).map_or(last && blocks, |next| is_blocking(self.model, next));
             match step {
                 Step::Work(work) => self.work(*work, visit, next_blocks),
                 Step::Call { tier, steps } => {
@@ -169,11 +170,6 @@ impl<'m> Compiler<'m> {
                 Step::Repeat { probability, steps } => self.repeat(*probability, steps, visit),
             }
         }
-    }
-
-    fn blocks(&self, step: &Step) -> bool {
-        let Step::Call { tier, .. } = step else { return false };
-        self.model.tier[self.tier(tier)].when_full == WhenFull::Block
     }
 
     fn tier(&self, name: &str) -> usize {
@@ -348,23 +344,23 @@ fn plain_tiers(model: &Model) -> Vec<bool> {
     plain
 }
 
+/// Whether a step calls a tier that holds its caller's core while it is full.
+fn is_blocking(model: &Model, step: &Step) -> bool {
+    let Step::Call { tier: called, .. } = step else { return false };
+    model.tier.iter().any(|tier| tier.name == *called && tier.when_full == WhenFull::Block)
+}
+
 /// Rules out tiers that steps call otherwise. A tier in front of a blocking
 /// one is ruled out too: its calls end later than its work.
 fn rule_out(model: &Model, steps: &[Step], repeated: bool, plain: &mut [bool]) {
     let tier = |name: &str| model.tier.iter().position(|tier| tier.name == name);
-    let blocks = |step: &Step| match step {
-        Step::Call { tier: name, .. } => {
-            tier(name).is_some_and(|at| model.tier[at].when_full == WhenFull::Block)
-        }
-        _ => false,
-    };
     for (at, step) in steps.iter().enumerate() {
         match step {
             Step::Work(_) => {}
             Step::Call { tier: name, steps: inner } => {
                 let simple = matches!(inner.as_slice(), [Step::Work(_)]) && !repeated;
                 if let Some(called) = tier(name)
-                    && (!simple || steps.get(at + 1).is_some_and(blocks))
+                    && (!simple || steps.get(at + 1).is_some_and(|next| is_blocking(model, next)))
                 {
                     plain[called] = false;
                 }
