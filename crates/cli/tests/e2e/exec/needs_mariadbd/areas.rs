@@ -198,19 +198,26 @@ fn area_of_web(core: &str) -> String {
 const CLASS_WEB: &str = "client_class = [{ name = \"web\", match = [{ user = \"web\" }] }]\n";
 
 /// The config of a run whose policy divides all cores between a database and another program. The
-/// database has a class of clients on this core. Returns its port, too.
-fn run_with_area(scene: &Scene, core: &str, batch: &Victim) -> (PathBuf, u16) {
+/// database has these areas. Returns its port, too.
+fn run_with_areas(scene: &Scene, areas: &str, batch: &Victim) -> (PathBuf, u16) {
     let (command, port) = installed(scene);
     let apps = format!(
         "[policy]\nname = \"even\"\n[[app]]\nname = \"db\"\nclass = \"latency-critical\"\n\
          objectives = [{{ p99 = \"1s\" }}]\nideal = \"1ms\"\nlatency = \"preload\"\n\
-         {CLASS_WEB}{}ready = \"127.0.0.1:{port}\"\nstart = {command:?}\n\
+         {CLASS_WEB}{areas}ready = \"127.0.0.1:{port}\"\nstart = {command:?}\n\
          [[app]]\nname = \"batch\"\nclass = \"best-effort\"\nsolo = 1.0\npid = {}\n",
-        area_of_web(core),
         batch.pid()
     );
     let agent = "silence = \"1h\"\ncontrol = true\nhttp = \"127.0.0.1:0\"";
     (scene.config(agent, &apps), port)
+}
+
+/// Waits for the database of a run and adds the user `web`; returns its process ID.
+fn database_with_user_web(scene: &Scene, agent: &mut Agent, port: u16) -> i32 {
+    agent.wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let users = "create database sbtest; create user web; grant all on sbtest.* to web";
+    ended(client(port, "mysql", users));
+    std::fs::read_to_string(scene.path("pid")).unwrap().trim().parse().unwrap()
 }
 
 #[test]
@@ -218,13 +225,10 @@ fn a_run_keeps_areas_that_a_reload_changes_and_its_policy_leaves_the_cores_of_th
     let scene = Scene::new();
     let Some([first, last]) = two_cores() else { return skip("a machine with two cores") };
     let (batch, all) = (Victim::sleeper(), cores_of(std::process::id().cast_signed()));
-    let (config, port) = run_with_area(&scene, &first, &batch);
+    let (config, port) = run_with_areas(&scene, &area_of_web(&first), &batch);
     let mut agent = scene.agent(&config);
     let address = address_of(&mut agent);
-    agent.wait_for("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-    let users = "create database sbtest; create user web; grant all on sbtest.* to web";
-    ended(client(port, "mysql", users));
-    let pid: i32 = std::fs::read_to_string(scene.path("pid")).unwrap().trim().parse().unwrap();
+    let pid = database_with_user_web(&scene, &mut agent, port);
     let mut session = Session::log_in(port, "web", "shop");
     session.query("do 1");
     agent.wait_for("its thread on the first core", || on(pid, &first) == 1);
@@ -270,6 +274,54 @@ fn a_run_keeps_areas_that_a_reload_changes_and_its_policy_leaves_the_cores_of_th
     let areas: Value = serde_json::from_str(&record.fact("areas").unwrap()).unwrap();
     assert_eq!(areas["db"]["by"], "fixed", "{areas}");
     assert!(areas["db"]["moves"].as_u64() >= Some(1), "{areas}");
+    batch.assert_as_before();
+    scene.wait_until_quiet();
+}
+
+/// An area that `qos-wc` sizes for this objective. The profile is given, so that nothing is tried
+/// out first.
+fn area_with_objective(p95: &str) -> String {
+    let profile = vec![100.0; crate::support::cores()];
+    format!(
+        "area = [{{ client_class = \"web\", connections = 4, objective = {{ p95 = \"{p95}\" }} }}]\n\
+         area_keys = {{ profile = {profile:?} }}\n"
+    )
+}
+
+#[test]
+fn a_run_lets_qos_wc_divide_the_cores_between_classes_and_gives_them_back() {
+    let scene = Scene::new();
+    let Some([_, last]) = two_cores() else { return skip("a machine with two cores") };
+    let (batch, all) = (Victim::sleeper(), cores_of(std::process::id().cast_signed()));
+    let areas = area_with_objective("20ms");
+    let (config, port) = run_with_areas(&scene, &areas, &batch);
+    let mut agent = scene.agent(&config);
+    let pid = database_with_user_web(&scene, &mut agent, port);
+    let mut sessions = ["web", "root"].map(|user| Session::log_in(port, user, "shop"));
+    // The strictest class has the first cores, and the others the last.
+    let in_areas = |sessions: &mut [Session; 2]| {
+        sessions.iter_mut().for_each(|session| session.query("do 1"));
+        let is_first = |cores: &str| cores != all && cores != last.as_str();
+        on(pid, &last) == 1 && threads(pid).values().any(|thread| is_first(&thread.cores))
+    };
+    agent.wait_for("a thread in each area", || in_areas(&mut sessions));
+    // Another objective: `qos-wc` begins again, and the threads stay in areas.
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace(&areas, &area_with_objective("40ms"))).unwrap();
+    let state = scene.path("state");
+    let reload = scene.run(&["reload".as_ref(), "--state".as_ref(), state.as_os_str()]);
+    let said = reload.well().out;
+    assert!(said.contains("reloaded: app[0].area"), "{said}");
+    agent.wait_for("a thread in each area again", || in_areas(&mut sessions));
+    let record = Record::open(&scene.records()[0]);
+    agent.wait_for("both in the journal", || record.events("areas_changed").len() >= 2);
+    drop(sessions);
+    agent.wait_for("all threads on their own cores", || {
+        threads(pid).values().all(|thread| thread.cores == all)
+    });
+    agent.interrupt().well();
+    let areas: Value = serde_json::from_str(&record.fact("areas").unwrap()).unwrap();
+    assert_eq!((&areas["db"]["by"], &areas["db"]["refused"]), (&"qos-wc".into(), &0.into()));
     batch.assert_as_before();
     scene.wait_until_quiet();
 }
