@@ -17,6 +17,7 @@ mod idle_latency;
 mod partitions;
 pub mod proof;
 mod scheduling;
+mod setting_files;
 mod threads;
 mod throttle;
 mod uncore;
@@ -174,16 +175,16 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         files: uncore::files,
         get: |all, knob| {
             let Knob::UncoreFrequency(dial) = knob else { return None };
-            Some(Setting::UncoreFrequency(dial, all.uncores.get(dial)?))
+            Some(Setting::UncoreFrequency(dial, all.uncores.files.get(dial)?))
         },
         set: |all, wanted, means| match wanted {
             Setting::UncoreFrequency(dial, most) => all.uncores.set(*dial, *most, means.save),
             other => Err(misplaced(other)),
         },
-        watch: |all| Watched { changes: all.uncores.watch(), ..none() },
-        restored: |all| all.uncores.restored(),
+        watch: |all| Watched { changes: all.uncores.files.watch(), ..none() },
+        restored: |all| all.uncores.files.restored(),
         is_of: |all, knob, key| match knob {
-            Knob::UncoreFrequency(dial) => all.uncores.is_of(dial, key),
+            Knob::UncoreFrequency(dial) => all.uncores.files.is_of(dial, key),
             _ => false,
         },
         limited: "the nearest frequency within the bounds that the owner had",
@@ -213,7 +214,9 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
             Some(Setting::EnergyPreference(domain, all.preferences.get(domain)?))
         },
         set: |all, wanted, means| match wanted {
-            Setting::EnergyPreference(domain, to) => all.preferences.set(*domain, *to, means.save),
+            Setting::EnergyPreference(domain, to) => {
+                all.preferences.prefer(*domain, *to, means.save)
+            }
             other => Err(misplaced(other)),
         },
         watch: |all| Watched { changes: all.preferences.watch(), ..none() },
@@ -260,7 +263,7 @@ impl MachineKnobs {
             nics: Nics::new(&machine.nics),
             uncores: Uncores::new(roots, machine),
             idle: IdleLatency::new(roots),
-            preferences: EnergyPreferences::new(roots),
+            preferences: EnergyPreferences::of_domains(roots),
         }
     }
 

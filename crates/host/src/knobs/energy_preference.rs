@@ -6,31 +6,20 @@
 //! numbers. Under the governor `performance` the kernel takes no other preference than
 //! `performance` (EBUSY, seen on 6.12 and 7.2 with amd-pstate): there is then nothing to set.
 
-use super::{ChangedSetting, KnobError, SaveOld};
+use super::setting_files::{SettingFiles, SettingKind};
+use super::{KnobError, SaveOld};
 use crate::Roots;
 use crate::drivers::cpufreq::policies;
 use crate::drivers::text;
-use crate::drivers::texts::{TextWrite, write_all};
-use crate::guard::{Key, Original};
 use lull_control::{DomainId, EnergyPreference, Setting};
 use lull_measure::Missing;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const FILE: &str = "energy_performance_preference";
 const LIST: &str = "energy_performance_available_preferences";
 
 /// The preferences of all domains and what Lull set last.
-#[derive(Debug)]
-pub(super) struct EnergyPreferences {
-    files: BTreeMap<DomainId, PathBuf>,
-    /// What was set, unless another program has set it since.
-    set: BTreeMap<DomainId, EnergyPreference>,
-}
-
-fn read(file: &Path) -> Option<EnergyPreference> {
-    EnergyPreference::parse(&text::read(file).ok()?)
-}
+pub(super) type EnergyPreferences = SettingFiles<DomainId, EnergyPreference>;
 
 /// The preferences that every domain has a name for, ascending.
 pub(super) fn offered(roots: &Roots) -> Vec<EnergyPreference> {
@@ -90,58 +79,23 @@ pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
 
 impl EnergyPreferences {
     /// The domains under these roots.
-    pub(super) fn new(roots: &Roots) -> Self {
-        let files = policies(roots).map(|(id, dir)| (id, dir.join(FILE))).collect();
-        Self { files, set: BTreeMap::new() }
-    }
-
-    /// The preference of a domain; `None` if it cannot be read or is none of the known ones.
-    pub(super) fn get(&self, id: DomainId) -> Option<EnergyPreference> {
-        read(self.files.get(&id)?)
+    pub(super) fn of_domains(roots: &Roots) -> Self {
+        let kind = SettingKind {
+            parse: EnergyPreference::parse,
+            setting: Setting::EnergyPreference,
+            domain: |id: DomainId| format!("frequency domain {}", id.0),
+        };
+        Self::new(kind, policies(roots).map(|(id, dir)| (id, dir.join(FILE))))
     }
 
     /// Sets the preference of a domain.
-    pub(super) fn set(
+    pub(super) fn prefer(
         &mut self,
         id: DomainId,
         wanted: EnergyPreference,
         save: &mut impl SaveOld,
     ) -> Result<(), KnobError> {
-        let none = || KnobError::Nonsense(format!("there is no frequency domain {}", id.0));
-        let file = self.files.get(&id).ok_or_else(none)?;
-        let text = text::read(file)?;
-        save.values(&[Original::Text { path: file.clone(), text, safe: None }])?;
-        write_all(&[TextWrite::exactly(file.clone(), wanted.to_string())])?;
-        self.set.insert(id, wanted);
-        Ok(())
-    }
-
-    /// Domains that another program has set since, each reported once.
-    pub(super) fn watch(&mut self) -> Vec<ChangedSetting> {
-        let mut changes = Vec::new();
-        for (id, ours) in self.set.clone() {
-            let Some(found) = self.get(id).filter(|found| *found != ours) else { continue };
-            let file = self.files[&id].clone();
-            self.set.remove(&id);
-            changes.push(ChangedSetting {
-                ours: Setting::EnergyPreference(id, ours),
-                found: Setting::EnergyPreference(id, found),
-                whom: file.display().to_string(),
-                keys: vec![Key::File(file)],
-            });
-        }
-        changes
-    }
-
-    /// Forgets what was set, after it was put back.
-    pub(super) fn restored(&mut self) {
-        self.set.clear();
-    }
-
-    /// Whether the ledger's key names this domain.
-    pub(super) fn is_of(&self, id: DomainId, key: &Key) -> bool {
-        let Key::File(path) = key else { return false };
-        self.files.get(&id) == Some(path)
+        self.set(id, wanted, wanted.to_string(), save)
     }
 }
 
@@ -179,10 +133,10 @@ mod tests {
         let tree = tree(&[ALL, ALL]);
         // A number that another program wrote.
         tree.write(&format!("{}/{FILE}", dir(0)), "77\n");
-        let (mut all, mut saved) = (EnergyPreferences::new(&tree.roots()), Saved::default());
+        let (mut all, mut saved) = (EnergyPreferences::of_domains(&tree.roots()), Saved::default());
         assert_eq!(all.get(DomainId(0)), Some(EnergyPreference(77)));
         for wanted in [POWER, EnergyPreference(0), EnergyPreference(100)] {
-            all.set(DomainId(0), wanted, &mut saved).unwrap();
+            all.prefer(DomainId(0), wanted, &mut saved).unwrap();
             assert_eq!(all.get(DomainId(0)), Some(wanted));
             assert_eq!(text_of(&tree, 0), wanted.to_string());
         }
@@ -204,21 +158,21 @@ mod tests {
     #[test]
     fn a_refused_write_leaves_the_old_value_and_is_in_the_ledger() {
         let tree = tree(&[ALL]);
-        let (mut all, mut saved) = (EnergyPreferences::new(&tree.roots()), Saved::default());
+        let (mut all, mut saved) = (EnergyPreferences::of_domains(&tree.roots()), Saved::default());
         faults::refuse(FILE, 0, libc::EBUSY);
-        let error = all.set(DomainId(0), POWER, &mut saved).unwrap_err();
+        let error = all.prefer(DomainId(0), POWER, &mut saved).unwrap_err();
         faults::clear();
         assert!(error.to_string().contains(FILE), "{error}");
         assert_eq!((text_of(&tree, 0).as_str(), saved.originals.len()), ("balance_performance", 1));
         assert_eq!(all.watch(), [], "nothing was set");
-        assert!(all.set(DomainId(7), POWER, &mut saved).is_err(), "there is no such domain");
+        assert!(all.prefer(DomainId(7), POWER, &mut saved).is_err(), "there is no such domain");
     }
 
     #[test]
     fn another_programs_change_is_reported_once() {
         let tree = tree(&[ALL]);
-        let mut all = EnergyPreferences::new(&tree.roots());
-        all.set(DomainId(0), POWER, &mut Saved::default()).unwrap();
+        let mut all = EnergyPreferences::of_domains(&tree.roots());
+        all.prefer(DomainId(0), POWER, &mut Saved::default()).unwrap();
         assert_eq!(all.watch(), []);
         tree.write(&format!("{}/{FILE}", dir(0)), "performance\n");
         let changes = all.watch();

@@ -7,14 +7,12 @@
 //! and lets the hardware choose below it, between the bounds that the owner had. It does not read
 //! `initial_max_freq_khz` to restore: that is the value at boot and not the owner's.
 
-use super::{ChangedSetting, KnobError, SaveOld};
+use super::setting_files::{SettingFiles, SettingKind};
+use super::{KnobError, SaveOld};
 use crate::Roots;
 use crate::drivers::text;
-use crate::drivers::texts::{TextWrite, write_all};
-use crate::guard::{Key, Original};
 use lull_control::{Capability, Dial, DialId, Machine, Setting};
 use lull_measure::{Hertz, Missing};
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 const DIR: &str = "devices/system/cpu/intel_uncore_frequency";
@@ -25,15 +23,8 @@ const STEP: Hertz = Hertz::from_khz(100_000);
 /// The uncore domains of a machine and what Lull set last.
 #[derive(Debug)]
 pub(super) struct Uncores {
-    domains: BTreeMap<DialId, Domain>,
-    /// What was set, unless another program has set it since.
-    set: BTreeMap<DialId, Hertz>,
-}
-
-#[derive(Debug)]
-struct Domain {
-    max: PathBuf,
-    dial: Dial,
+    dials: Vec<Dial>,
+    pub(super) files: SettingFiles<DialId, Hertz>,
 }
 
 /// Names of the directories that are set, in order: of domains, else of dies.
@@ -97,16 +88,18 @@ impl Uncores {
     /// The uncore domains of a machine.
     pub(super) fn new(roots: &Roots, machine: &Machine) -> Self {
         let ours = machine.dials.iter().filter(|dial| dial.knob == Capability::UncoreFrequency);
-        let domain = |dial: &Dial| {
-            let max = roots.sys.join(DIR).join(&dial.name).join(MAX);
-            (dial.id, Domain { max, dial: dial.clone() })
-        };
-        Self { domains: ours.map(domain).collect(), set: BTreeMap::new() }
+        Self::from_dials(roots, ours.cloned().collect())
     }
 
-    /// The highest frequency that a domain may have now; `None` if it cannot be read.
-    pub(super) fn get(&self, id: DialId) -> Option<Hertz> {
-        text::read_number(&self.domains.get(&id)?.max).ok().map(Hertz::from_khz)
+    fn from_dials(roots: &Roots, dials: Vec<Dial>) -> Self {
+        let file = |dial: &Dial| (dial.id, roots.sys.join(DIR).join(&dial.name).join(MAX));
+        let kind = SettingKind {
+            parse: |text| text.parse().ok().map(Hertz::from_khz),
+            setting: Setting::UncoreFrequency,
+            domain: |id: DialId| format!("uncore domain {}", id.0),
+        };
+        let files = SettingFiles::new(kind, dials.iter().map(file));
+        Self { dials, files }
     }
 
     /// Sets a domain to the nearest frequency within the owner's bounds.
@@ -116,42 +109,9 @@ impl Uncores {
         wanted: Hertz,
         save: &mut impl SaveOld,
     ) -> Result<(), KnobError> {
-        let none = || KnobError::Nonsense(format!("there is no uncore domain {}", id.0));
-        let Domain { max, dial } = self.domains.get(&id).ok_or_else(none)?;
-        let to = dial.nearest(wanted);
-        let text = text::read(max)?;
-        save.values(&[Original::Text { path: max.clone(), text, safe: None }])?;
-        write_all(&[TextWrite::exactly(max.clone(), (to.0 / 1000).to_string())])?;
-        self.set.insert(id, to);
-        Ok(())
-    }
-
-    /// Domains that another program has set since, each reported once.
-    pub(super) fn watch(&mut self) -> Vec<ChangedSetting> {
-        let mut changes = Vec::new();
-        for (id, ours) in self.set.clone() {
-            let Some(found) = self.get(id).filter(|found| *found != ours) else { continue };
-            let max = self.domains[&id].max.clone();
-            self.set.remove(&id);
-            changes.push(ChangedSetting {
-                ours: Setting::UncoreFrequency(id, ours),
-                found: Setting::UncoreFrequency(id, found),
-                whom: max.display().to_string(),
-                keys: vec![Key::File(max)],
-            });
-        }
-        changes
-    }
-
-    /// Forgets what was set, after it was put back.
-    pub(super) fn restored(&mut self) {
-        self.set.clear();
-    }
-
-    /// Whether the ledger's key names this domain.
-    pub(super) fn is_of(&self, id: DialId, key: &Key) -> bool {
-        let Key::File(path) = key else { return false };
-        self.domains.get(&id).is_some_and(|domain| *path == domain.max)
+        let dial = self.dials.iter().find(|dial| dial.id == id);
+        let to = dial.map_or(wanted, |dial| dial.nearest(wanted));
+        self.files.set(id, to, (to.0 / 1000).to_string(), save)
     }
 }
 
@@ -159,7 +119,7 @@ impl Uncores {
 mod tests {
     use super::*;
     use crate::drivers::text::faults;
-    use crate::guard::Restored;
+    use crate::guard::{Key, Restored};
     use crate::testing::{Saved, Tree};
 
     const DIE: &str = "package_00_die_00";
@@ -177,12 +137,9 @@ mod tests {
     }
 
     fn uncores(tree: &Tree) -> Uncores {
-        let dials = (0..).zip(dials(&tree.roots()));
-        let domain = |(number, dial): (u16, Dial)| {
-            let max = tree.path(&format!("sys/{DIR}/{}/{MAX}", dial.name));
-            (DialId(number), Domain { max, dial })
-        };
-        Uncores { domains: dials.map(domain).collect(), set: BTreeMap::new() }
+        let numbered = (0..).zip(dials(&tree.roots()));
+        let dials = numbered.map(|(number, dial)| Dial { id: DialId(number), ..dial }).collect();
+        Uncores::from_dials(&tree.roots(), dials)
     }
 
     fn ghz(tenths: u64) -> Hertz {
@@ -194,17 +151,17 @@ mod tests {
         let tree = Tree::new();
         write(&tree, DIE, 1_000_000, 2_400_000);
         let (mut uncores, mut saved) = (uncores(&tree), Saved::default());
-        assert_eq!(uncores.get(DialId(0)), Some(ghz(24)));
+        assert_eq!(uncores.files.get(DialId(0)), Some(ghz(24)));
         for (wanted, came) in [(16, 16), (3, 10), (40, 24)] {
             uncores.set(DialId(0), ghz(wanted), &mut saved).unwrap();
-            assert_eq!(uncores.get(DialId(0)), Some(ghz(came)));
+            assert_eq!(uncores.files.get(DialId(0)), Some(ghz(came)));
         }
         uncores.set(DialId(0), Hertz::from_khz(1_549_000), &mut saved).unwrap();
-        assert_eq!(uncores.get(DialId(0)), Some(ghz(15)), "the register counts 100 MHz");
+        assert_eq!(uncores.files.get(DialId(0)), Some(ghz(15)), "the register counts 100 MHz");
         let max = tree.path(&format!("sys/{DIR}/{DIE}/{MAX}"));
-        assert!(uncores.is_of(DialId(0), &Key::File(max)));
+        assert!(uncores.files.is_of(DialId(0), &Key::File(max)));
         assert_eq!(saved.originals[0].restore(&tree.roots()), Restored::Done);
-        assert_eq!(uncores.get(DialId(0)), Some(ghz(24)));
+        assert_eq!(uncores.files.get(DialId(0)), Some(ghz(24)));
     }
 
     #[test]
@@ -228,8 +185,8 @@ mod tests {
         let error = uncores.set(DialId(0), ghz(12), &mut saved).unwrap_err();
         faults::clear();
         assert!(error.to_string().contains(MAX), "{error}");
-        assert_eq!((uncores.get(DialId(0)), saved.originals.len()), (Some(ghz(24)), 1));
-        assert_eq!(uncores.watch(), [], "nothing was set");
+        assert_eq!((uncores.files.get(DialId(0)), saved.originals.len()), (Some(ghz(24)), 1));
+        assert_eq!(uncores.files.watch(), [], "nothing was set");
     }
 
     #[test]
@@ -238,11 +195,11 @@ mod tests {
         write(&tree, DIE, 800_000, 2_400_000);
         let mut uncores = uncores(&tree);
         uncores.set(DialId(0), ghz(12), &mut Saved::default()).unwrap();
-        assert_eq!(uncores.watch(), []);
+        assert_eq!(uncores.files.watch(), []);
         write(&tree, DIE, 800_000, 2_000_000);
-        let changes = uncores.watch();
+        let changes = uncores.files.watch();
         assert_eq!(changes[0].found, Setting::UncoreFrequency(DialId(0), ghz(20)));
-        assert_eq!((changes.len(), uncores.watch().len()), (1, 0));
+        assert_eq!((changes.len(), uncores.files.watch().len()), (1, 0));
     }
 
     #[test]
@@ -252,6 +209,6 @@ mod tests {
         assert!(why(&tree).contains("modprobe intel-uncore-frequency"));
         write(&tree, DIE, 2_000_000, 2_000_000);
         assert!(why(&tree).contains("nothing to choose"));
-        assert_eq!(uncores(&tree).get(DialId(0)), None);
+        assert_eq!(uncores(&tree).files.get(DialId(0)), None);
     }
 }
