@@ -14,6 +14,7 @@ mod handle;
 mod identity;
 mod launch;
 mod members;
+mod own;
 mod pattern;
 mod ready;
 mod search;

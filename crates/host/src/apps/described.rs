@@ -7,6 +7,7 @@
 //! without news costs it nothing.
 
 use super::identity::Facts;
+use super::own::ancestors;
 use crate::Roots;
 use crate::clock::read as now;
 use lull_measure::Nanos;
@@ -77,7 +78,7 @@ impl Descriptions {
         let is_all_due = time >= self.read_all.saturating_add(AGAIN);
         if is_all_due {
             self.read_all = time;
-            self.note_ancestors(listed);
+            self.above = ancestors(self.own, |pid| listed.get(&pid));
         }
         self.version += 1;
         self.read_young = time;
@@ -188,14 +189,6 @@ impl Descriptions {
             self.family.insert(pid);
         }
         self.above.contains(&pid) || self.family.contains(&pid)
-    }
-
-    fn note_ancestors(&mut self, listed: &BTreeMap<i32, Facts>) {
-        self.above = BTreeSet::from([1]);
-        let mut next = Some(self.own);
-        while let Some(facts) = next.and_then(|pid| listed.get(&pid)) {
-            next = self.above.insert(facts.parent).then_some(facts.parent);
-        }
     }
 }
 

@@ -6,6 +6,7 @@
 use super::cgroup::{self, CgroupError};
 use super::globs::{self, GlobError};
 use super::identity::{Facts, ProcessId};
+use super::own::leave_out_own;
 use super::pattern::{PatternSearch, ProcessPattern};
 use super::table::ProcessTable;
 use crate::Roots;
@@ -141,7 +142,11 @@ impl Search {
             Self::Pattern { search, .. } => {
                 table.descriptions().map(|all| search.processes(all)).unwrap_or_default()
             }
-            _ => self.of_cgroups(table.roots())?,
+            _ => {
+                let mut found = self.of_cgroups(table.roots())?;
+                leave_out_own(&mut found, table);
+                found
+            }
         };
         self.check_count(found.len()).map(|()| found)
     }
@@ -199,7 +204,8 @@ impl Search {
             return Ok(groups);
         }
         for place in self.places(table.roots())? {
-            let pids = listed(&place)?;
+            let mut pids = listed(&place)?;
+            leave_out_own(&mut pids, table);
             if !pids.is_empty() {
                 groups.insert(GroupKey::Cgroup(place), pids);
             }
