@@ -1,6 +1,8 @@
 //! `lull reload`: a running agent takes over its changed config.
 //!
-//! The agent is signalled by SIGHUP and leaves its answer in its state directory.
+//! The agent is signalled by SIGHUP and leaves its answer in its state directory. It announces there
+//! that it takes over configs: SIGHUP ends everything else that can have a state directory, such as
+//! a search, a proof, or a program that embeds the agent.
 
 use crate::cli::ReloadArgs;
 use anyhow::{Context, bail};
@@ -14,9 +16,11 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The agent's reply to a request to reload.
+/// What an agent that takes over configs says of itself: its reply to the last request.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Answer {
+    /// Its process.
+    agent: Option<i32>,
     /// How many times the config was to be read again.
     number: u64,
     /// Whether the config in the file is in force now.
@@ -35,11 +39,21 @@ impl Answer {
         serde_json::from_str(&std::fs::read_to_string(Self::file(state)).ok()?).ok()
     }
 
+    /// Announces that this process takes over a changed config.
+    pub(super) fn announce(state: &Path) -> std::io::Result<()> {
+        Self::read(state).unwrap_or_default().write(state)
+    }
+
     /// Leaves the outcome of a reload for the command that requested it.
     pub(super) fn leave(state: &Path, outcome: &Result<String, String>) -> std::io::Result<()> {
         let number = Self::read(state).map_or(0, |last| last.number) + 1;
         let text = outcome.as_ref().unwrap_or_else(|why| why).clone();
-        let answer = Self { number, done: outcome.is_ok(), text };
+        Self { agent: None, number, done: outcome.is_ok(), text }.write(state)
+    }
+
+    /// Writes it as this process's.
+    fn write(self, state: &Path) -> std::io::Result<()> {
+        let answer = Self { agent: Some(std::process::id().cast_signed()), ..self };
         // A reader never sees half an answer.
         let new = state.join("reload.json.new");
         std::fs::write(&new, serde_json::to_string(&answer)?)?;
@@ -48,17 +62,28 @@ impl Answer {
 }
 
 pub(crate) fn run(args: &ReloadArgs) -> anyhow::Result<()> {
+    let path = StateDir::path_of(args.state.as_deref())?;
+    let none = || format!("no agent runs with the state directory {}", path.display());
+    if path.try_exists().is_ok_and(|exists| !exists) {
+        bail!(none());
+    }
     let place = StateDir::locate(args.state.as_deref())?;
     let path = place.path();
-    let none = || format!("no agent runs with the state directory {}", path.display());
     let agent = running_agent(&place)?.with_context(none)?;
-    let before = Answer::read(path).map_or(0, |last| last.number);
+    let before = Answer::read(path).unwrap_or_default();
+    if before.agent != Some(agent) {
+        bail!(
+            "process {agent}, which has the state directory {}, takes over no config: only `lull \
+             run` does, without --prove and once its apps have started",
+            path.display()
+        );
+    }
     let pid = Pid::from_raw(agent).with_context(none)?;
     kill_process(pid, Signal::HUP)
         .with_context(|| format!("cannot signal the agent, process {agent}"))?;
     let begun = Instant::now();
     loop {
-        match Answer::read(path).filter(|answer| answer.number > before) {
+        match Answer::read(path).filter(|answer| answer.number > before.number) {
             Some(answer) if answer.done => {
                 println!("{}", answer.text);
                 return Ok(());

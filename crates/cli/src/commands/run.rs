@@ -34,6 +34,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let reloads = Reloads::new(stop.clone());
     let agent = with_discovery(Agent::new(config.clone()), &config)?;
     let mut session = agent.dry_run(args.dry_run).stop(stop).notify(&say).start()?;
+    if plan.is_none() {
+        Reloads::announce(&session);
+    }
     let seed = session.config().agent.seed();
     say(&format!("recording to {}; the seed is {seed}", session.record().display()));
     session.page().into_iter().for_each(say);

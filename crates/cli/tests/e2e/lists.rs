@@ -1,7 +1,9 @@
 //! Commands that only print: valid JSON, and no panic when the reader closes the pipe.
 
 use crate::support::scene::Scene;
+use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
 use std::process::Stdio;
 
 #[test]
@@ -98,9 +100,17 @@ fn a_list_whose_reader_has_gone_ends_quietly() {
 }
 
 #[test]
-fn restoring_when_nothing_is_left_says_so() {
+fn restoring_when_nothing_is_left_says_so_and_makes_no_directory() {
     let scene = Scene::new();
     let state = scene.path("state");
-    let ended = scene.run(&["restore".as_ref(), "--state".as_ref(), state.as_os_str()]).well();
-    assert!(ended.out.contains("nothing to restore"), "{}", ended.out);
+    let restored = || {
+        let ended = scene.run(&["restore".as_ref(), "--state".as_ref(), state.as_os_str()]);
+        ended.well().out
+    };
+    let missing = restored();
+    assert!(missing.contains("nothing to restore: there is no directory"), "{missing}");
+    assert!(!state.exists());
+    DirBuilder::new().mode(0o700).create(&state).unwrap();
+    let empty = restored();
+    assert!(empty.contains("nothing to restore in"), "{empty}");
 }

@@ -48,6 +48,27 @@ fn a_changed_config_is_taken_over_and_a_broken_one_leaves_the_former_in_force() 
     scene.wait_until_quiet();
 }
 
+#[test]
+fn a_reload_does_not_end_what_takes_over_no_config() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let (server, batch) = (Victim::server(), Victim::sleeper());
+    let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
+    let text = std::fs::read_to_string(&config).unwrap();
+    let path = config.display().to_string();
+    let proof = ["run", &path, "--prove", "1h", "--block", "1s"];
+    let mut agent = scene.start(scene.lull(&proof));
+    let epochs = || epochs_so_far(scene.records().last());
+    agent.wait_for("some epochs", || epochs() > 1);
+    reload(&scene, &config, &text).refused(1, "takes over no config: only `lull run` does");
+    let before = epochs();
+    agent.wait_for("further epochs", || epochs() > before + 2);
+    agent.interrupt().well();
+    scene.wait_until_quiet();
+}
+
 /// Writes a config and has it reloaded.
 fn reload(scene: &Scene, config: &Path, text: &str) -> Ended {
     std::fs::write(config, text).unwrap();

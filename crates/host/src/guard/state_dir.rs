@@ -30,10 +30,12 @@ impl StateDir {
     /// # Errors
     /// [`DirectoryError`] if it cannot be had or could be written by others.
     pub fn locate(explicit: Option<&Path>) -> Result<Self, DirectoryError> {
-        let path = match explicit {
-            Some(path) => std::path::absolute(path).map_err(failed("open", path))?,
-            None => Self::default_path()?,
-        };
+        let path = Self::path_of(explicit)?;
+        let above = path.parent().filter(|above| explicit.is_none() && !above.exists());
+        if let Some(above) = above {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(above);
+            made.map_err(failed("make", above))?;
+        }
         match mkdirat(CWD, &path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(failed("make", &path)(error.into())),
@@ -41,15 +43,18 @@ impl StateDir {
         Ok(Self { directory: OwnDirectory::open(&path, Owner::User)? })
     }
 
-    /// The directory of this user, whose parents are made if they are missing.
-    fn default_path() -> Result<PathBuf, DirectoryError> {
-        let user = geteuid().as_raw();
-        let path = default_path(user, |name| std::env::var_os(name).map(PathBuf::from));
-        if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
-            made.map_err(failed("make", parent))?;
+    /// The absolute path of the given directory or of the user's own, which need not exist.
+    ///
+    /// # Errors
+    /// [`DirectoryError`] if a relative path has no absolute one.
+    pub fn path_of(explicit: Option<&Path>) -> Result<PathBuf, DirectoryError> {
+        match explicit {
+            Some(path) => std::path::absolute(path).map_err(failed("name", path)),
+            None => {
+                let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+                Ok(default_path(geteuid().as_raw(), variable))
+            }
         }
-        Ok(path)
     }
 
     /// Its absolute path.

@@ -8,6 +8,7 @@ use lull_agent::session::Session;
 use lull_host::guard::StateDir;
 use lull_host::plant::Stop;
 use std::io::IsTerminal;
+use std::path::Path;
 
 /// Reads the config again after a SIGHUP.
 pub(super) struct Reloads {
@@ -31,6 +32,13 @@ impl Reloads {
         Self { stop, had_terminal: std::io::stdin().is_terminal() }
     }
 
+    /// Announces to `lull reload` that this run takes over configs.
+    pub(super) fn announce(session: &Session) {
+        if let Err(why) = in_state(session, Answer::announce) {
+            say::notice(format!("`lull reload` is refused in this run: {why}"));
+        }
+    }
+
     /// Obeys a SIGHUP that has come since the last call. One by which a terminal says that it
     /// is gone ends the run, as it always did.
     pub(super) fn obey(&self, session: &mut Session, args: &RunArgs) -> Hangup {
@@ -41,17 +49,23 @@ impl Reloads {
             return Hangup::Ends;
         }
         let outcome = reload(session, args);
-        let left = StateDir::locate(session.config().agent.state.as_deref())
-            .map_err(|error| error.to_string())
-            .and_then(|place| {
-                Answer::leave(place.path(), &outcome).map_err(|error| error.to_string())
-            });
+        let left = in_state(session, |state| Answer::leave(state, &outcome));
         say::notice(outcome.unwrap_or_else(|why| format!("not reloaded: {why}")));
         if let Err(why) = left {
             say::notice(format!("the answer to `lull reload` cannot be written: {why}"));
         }
         Hangup::Reloaded
     }
+}
+
+/// Writes into the state directory of a run.
+fn in_state(
+    session: &Session,
+    write: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> Result<(), String> {
+    let place = StateDir::locate(session.config().agent.state.as_deref());
+    let place = place.map_err(|error| error.to_string())?;
+    write(place.path()).map_err(|error| error.to_string())
 }
 
 fn reload(session: &mut Session, args: &RunArgs) -> Result<String, String> {
