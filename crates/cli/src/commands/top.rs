@@ -8,11 +8,13 @@ mod view;
 
 use crate::cli::TopArgs;
 use crate::commands::UsageError;
+use crate::signals::stop_flag;
 use feed::Feed;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use state::Top;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How often keys and new epochs are polled.
@@ -26,16 +28,23 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
         );
         return Err(UsageError(what).into());
     }
+    // A signal that ended the process would leave the terminal raw and without echo.
+    let stop = stop_flag()?;
     let feed = Feed::start(&args.address);
     let mut terminal = ratatui::try_init()?;
-    let ended = show(&mut terminal, &feed, &mut Top::new(&args.address));
+    let ended = show(&mut terminal, &feed, &mut Top::new(&args.address), &stop);
     ratatui::restore();
     ended
 }
 
-fn show(terminal: &mut DefaultTerminal, feed: &Feed, top: &mut Top) -> anyhow::Result<()> {
+fn show(
+    terminal: &mut DefaultTerminal,
+    feed: &Feed,
+    top: &mut Top,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
     let mut is_new = true;
-    loop {
+    while !stop.load(Ordering::Relaxed) {
         for update in feed.updates() {
             top.take(update);
             is_new = true;
@@ -62,4 +71,5 @@ fn show(terminal: &mut DefaultTerminal, feed: &Feed, top: &mut Top) -> anyhow::R
             _ => {}
         }
     }
+    Ok(())
 }

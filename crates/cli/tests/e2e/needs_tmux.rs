@@ -2,7 +2,8 @@
 
 use crate::http::serving;
 use crate::support::scene::Scene;
-use crate::support::{LULL, wait_for};
+use crate::support::{LULL, send, wait_for};
+use rustix::process::Signal;
 use std::process::Command;
 
 /// A terminal of its own, of 110 by 30 letters.
@@ -50,6 +51,23 @@ fn top_shows_a_run_says_when_it_is_lost_and_leaves_the_terminal_as_it_was() {
     terminal.tmux(&["send-keys", "q"]);
     wait_for("the shell", || terminal.shown().contains("left with 0"));
     assert!(!terminal.shown().contains("E_S over time"), "{}", terminal.shown());
+}
+
+#[test]
+fn top_that_is_terminated_leaves_the_terminal_as_it_was() {
+    let scene = Scene::new();
+    let number = scene.path("number");
+    let top = format!("echo $$ > {}; exec {LULL} top 127.0.0.1:1", number.display());
+    let program = format!("sh -c '{top}'; echo left with $?; stty -a; exec sleep 1000");
+    let terminal = Terminal::start(&scene, &program);
+    let words = "no agent listens (start it with --http) at 127.0.0.1:1; q ends";
+    wait_for("the view", || terminal.shown().contains(words));
+    let top: i32 = std::fs::read_to_string(number).unwrap().trim().parse().unwrap();
+    send(top, Signal::TERM);
+    wait_for("the terminal's settings", || terminal.shown().contains("icanon"));
+    let shown = terminal.shown();
+    assert!(shown.contains("left with 0") && !shown.contains("q ends"), "{shown}");
+    assert!(!shown.contains("-icanon") && !shown.contains("-echo "), "{shown}");
 }
 
 #[test]

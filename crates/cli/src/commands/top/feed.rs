@@ -1,9 +1,9 @@
 //! Reads the agent's epochs over HTTP on a thread of its own; reconnects after a loss.
 
 use super::state::{Epoch, Facts, Past, Update};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use serde::de::DeserializeOwned;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -84,8 +84,19 @@ impl Source {
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let mut answer = self.agent.get(format!("{}{path}", self.base)).call()?;
+        let answer = self.agent.get(format!("{}{path}", self.base)).call();
+        let mut answer = answer.map_err(explained)?;
         let text = answer.body_mut().read_to_string()?;
         serde_json::from_str(&text).with_context(|| format!("{path} is not understood"))
+    }
+}
+
+/// Says what to do where nothing listens at the address.
+fn explained(error: ureq::Error) -> anyhow::Error {
+    match error {
+        ureq::Error::Io(refused) if refused.kind() == ErrorKind::ConnectionRefused => {
+            anyhow!("no agent listens (start it with --http)")
+        }
+        other => other.into(),
     }
 }
