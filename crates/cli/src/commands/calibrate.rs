@@ -14,7 +14,8 @@ mod power;
 mod write;
 
 use crate::cli::{CalibrateApps, CalibrateArgs, CalibrateMachine, Cli, Command, LoadArgs};
-use crate::commands::{UsageError, load, save};
+use crate::commands::save::{self, Destination};
+use crate::commands::{UsageError, load};
 use crate::signals;
 use crate::signals::stop_request;
 use crate::text::{number, table};
@@ -24,6 +25,7 @@ use clap::Parser;
 use indicatif::ProgressBar;
 use lull_agent::config::{AppSection, Config, LoadSection, MeasureWord, Reference};
 use lull_agent::load_knee::{LoadCurve, LoadKnee, LoadTrial, find_curve};
+use lull_agent::located::Located;
 use lull_agent::session::{Agent, Session};
 use lull_control::{
     AppId, Capability, Class, CoreSet, Observation, Plan, Plant, Policy, Reason, Rng, Setting,
@@ -33,6 +35,7 @@ use lull_measure::{Latency, Nanos};
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{LoadConfig, run_watched};
 use serde::Serialize;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -49,8 +52,8 @@ const SETTLE: f64 = 0.25;
 #[derive(Debug, Serialize)]
 struct Report {
     apps: Vec<Found>,
-    /// The config that was written.
-    wrote: String,
+    /// The config that was written; absent if it could not be.
+    wrote: Option<String>,
 }
 
 /// The findings of one app.
@@ -95,6 +98,9 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
     let path = args.config.as_ref().context("name a config")?;
     let config = Config::load(path)?;
     let wanted = wanted(&config, args)?;
+    let file = args.output.as_ref().unwrap_or(path);
+    // A link to the config stays one.
+    let to = Destination::new(&file.canonicalize().unwrap_or_else(|_| file.clone()))?;
     let mut bench = Bench {
         args,
         stop: signals::stop_flag()?,
@@ -110,16 +116,23 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
         apps.push(bench.calibrate(&config, app)?);
     }
     bench.bar.finish_and_clear();
-    let keys: Vec<_> = apps.iter().map(|found| (found.name.clone(), found.keys())).collect();
-    let text = write::with_keys(config.source.text(), &keys)?;
-    let file = args.output.as_ref().unwrap_or(path);
-    save::text(file, &text)?;
-    let report = Report { apps, wrote: file.display().to_string() };
+    let written = write_found(path, &to, &apps);
+    let wrote = written.is_ok().then(|| file.display().to_string());
+    let report = Report { apps, wrote };
     if args.json {
-        return super::print_json(&report);
+        super::print_json(&report)?;
+    } else {
+        print(&report);
     }
-    print(&report);
-    Ok(())
+    written
+}
+
+/// Puts what was found into the config as it is now, because it may have been edited meanwhile.
+fn write_found(config: &Path, to: &Destination, apps: &[Found]) -> anyhow::Result<()> {
+    let now = Located::read(config)?;
+    let keys: Vec<_> = apps.iter().map(|found| (found.name.clone(), found.keys())).collect();
+    let text = write::with_keys(now.text(), &keys)?;
+    save::all(&[(to, text.into_bytes())])
 }
 
 /// The apps to calibrate, checked before anything starts.
@@ -139,7 +152,23 @@ fn wanted<'a>(config: &'a Config, args: &CalibrateApps) -> anyhow::Result<Vec<&'
     for app in wanted.iter().filter(|app| app.class == Class::LatencyCritical) {
         load_of(config, app)?;
     }
+    for app in &wanted {
+        check_alone(config, app)?;
+    }
     Ok(wanted)
+}
+
+/// Checks that an app can be measured alone, so that the measurements of others are not lost.
+fn check_alone(config: &Config, app: &AppSection) -> anyhow::Result<()> {
+    if app.class == Class::BestEffort && app.start.is_none() {
+        let name = &app.name;
+        let what = format!(
+            "`{name}` is not started by Lull, which cannot measure its progress alone: name the \
+             other apps by --app"
+        );
+        return Err(UsageError(what).into());
+    }
+    Agent::new(alone(config, app)).check()
 }
 
 /// Returns the load of a latency-critical app as arguments of `lull load`.
@@ -396,5 +425,8 @@ fn print(report: &Report) {
         }
         println!();
     }
-    println!("written: {}", report.wrote);
+    match &report.wrote {
+        Some(file) => println!("written: {file}"),
+        None => println!("nothing was written"),
+    }
 }

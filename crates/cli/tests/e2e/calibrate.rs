@@ -83,6 +83,30 @@ fn another_file_is_written_if_asked_and_the_config_stays() {
 }
 
 #[test]
+fn an_edit_made_meanwhile_stays_and_a_config_that_cannot_be_written_loses_no_result() {
+    let scene = Scene::new();
+    let config = config(&scene);
+    let text = std::fs::read_to_string(&config).unwrap();
+    let calibrated = |edited: &str| {
+        std::fs::write(&config, &text).unwrap();
+        let before = scene.records().len();
+        let arguments = calibrate(&config, &["--budget", "3s", "--app", "burner"]);
+        let mut agent = scene.start(scene.lull(&arguments));
+        agent.wait_for("the session", || scene.records().len() > before);
+        std::fs::write(&config, edited).unwrap();
+        agent.wait()
+    };
+    calibrated(&format!("# edited\n{text}")).well();
+    let after = std::fs::read_to_string(&config).unwrap();
+    assert!(after.contains("# edited") && after.contains("solo = "), "{after}");
+    let lost = calibrated(&text.replace("\"burner\"", "\"renamed\""));
+    let lost = lost.refused(1, "no [[app]] called `burner`");
+    let found = lost.json();
+    assert!(found["apps"][0]["solo_per_s"].as_f64().unwrap() > 0.0, "{found}");
+    assert!(found["wrote"].is_null(), "{found}");
+}
+
+#[test]
 fn what_cannot_be_calibrated_is_refused_before_anything_starts() {
     let scene = Scene::new();
     let config = config(&scene);
@@ -94,6 +118,12 @@ fn what_cannot_be_calibrated_is_refused_before_anything_starts() {
     scene.run(&calibrate(&bad, &[])).refused(2, "bad.toml:");
     scene.run(&calibrate(&config, &["--app", "nobody"])).refused(2, "--app nobody");
     scene.run(&calibrate(&config, &["--trial", "1ms"])).refused(2, "--trial");
+    scene.run(&calibrate(&config, &["--output", "none/x.toml"])).refused(2, "no such directory");
+    let own = std::process::id();
+    let burner = "start = [\"lull\", \"burn\", \"compute\", \"--threads\", \"1\"]";
+    assert!(text.contains(burner));
+    let bad = scene.write("bad.toml", &text.replace(burner, &format!("pid = {own}")));
+    scene.run(&calibrate(&bad, &[])).refused(2, "`burner` is not started by Lull");
     assert_eq!(std::fs::read_to_string(&config).unwrap(), text);
     assert!(scene.records().is_empty() && scene.processes().is_empty());
 }
