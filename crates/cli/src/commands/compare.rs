@@ -8,7 +8,8 @@
 mod result;
 
 use crate::cli::CompareArgs;
-use crate::commands::{UsageError, save};
+use crate::commands::UsageError;
+use crate::commands::save::{self, Destination};
 use crate::signals::stop_request;
 use crate::{progress, say};
 use indicatif::ProgressBar;
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     // Orders of an operator would distort the comparison.
     config.agent.control = false;
     check(args, &config)?;
+    let table_at = args.markdown.as_deref().map(Destination::new).transpose()?;
     let say = |text: &str| say::notice(text);
     let adjust =
         |plant: &mut HostPlant| args.room.into_iter().for_each(|room| bound_by_ideal(plant, room));
@@ -46,8 +48,8 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let run = Run::read(&record)?;
     let parts = Part::all_of(&run, args.block.scale(SETTLE))?;
     let report = Report::from_parts(&run, &policies, &parts, refused, record);
-    if let Some(file) = &args.markdown {
-        save::text(file, &report.markdown())?;
+    if let Some(to) = &table_at {
+        save::all(&[(to, report.markdown().into_bytes())])?;
     }
     if args.json {
         return super::print_json(&report);

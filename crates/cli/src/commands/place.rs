@@ -8,6 +8,7 @@ mod plan;
 mod result;
 
 use crate::cli::PlaceArgs;
+use crate::commands::save::{self, Destination};
 use crate::progress;
 use crate::signals;
 use anyhow::{Context, bail};
@@ -36,6 +37,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<()> {
     plan::check(args)?;
+    let table_at = args.markdown.as_deref().map(Destination::new).transpose()?;
     let stop = signals::stop_flag()?;
     let emulated = args.emulate.then(|| emulate(args)).transpose()?;
     let slowdown = emulated.as_ref().map_or(args.slowdown, |(_, measured)| *measured);
@@ -47,8 +49,8 @@ pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<()> {
     let blocks = serve(args, &plan, &Placed(dispatch), seats, &stop)?;
     drop(emulated);
     let report = Report::from_blocks(args, &plan, &blocks);
-    if let Some(file) = &args.markdown {
-        super::save::text(file, &report.markdown())?;
+    if let Some(to) = &table_at {
+        save::all(&[(to, report.markdown().into_bytes())])?;
     }
     if args.json {
         return super::print_json(&report);

@@ -87,8 +87,10 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         [only] => only.with_extension("html"),
         _ => PathBuf::from("report.html"),
     });
-    let page_at = Destination::new(&html)?;
-    let table_at = args.markdown.as_deref().map(Destination::new).transpose()?;
+    let read: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
+    let to = |path: &Path| Destination::new(path).and_then(|to| to.apart_from(&read));
+    let page_at = to(&html)?;
+    let table_at = args.markdown.as_deref().map(to).transpose()?;
     let recorded =
         args.runs.iter().map(|file| RecordedRun::read(file)).collect::<Result<Vec<_>, _>>()?;
     let summary = Summary::from_runs(&recorded, args.skip)?;

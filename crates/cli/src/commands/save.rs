@@ -4,6 +4,9 @@ use super::UsageError;
 use crate::signals::stop_flag;
 use anyhow::Context;
 use lull_agent::scratch::temporary_file;
+use std::fs::{Metadata, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A file that is to be written.
@@ -27,11 +30,41 @@ impl Destination {
         Ok(Self { path: path.to_owned(), folder: folder.to_owned() })
     }
 
+    /// Refuses to replace a file that the command reads.
+    pub(super) fn apart_from(self, read: &[&Path]) -> Result<Self, UsageError> {
+        let id = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+        let own = id(&self.path);
+        if own.is_some() && read.iter().any(|other| id(other) == own) {
+            let path = self.path.display();
+            return Err(UsageError(format!(
+                "{path}: is read by this command, which would replace it: name another file"
+            )));
+        }
+        Ok(self)
+    }
+
     /// Writes a temporary file in the same directory and renames it, so that a process that
-    /// has the old file open keeps it, and no process reads half of the new one.
+    /// has the old file open keeps it, and no process reads half of the new one. The mode of the
+    /// old file stays.
     fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
-        temporary_file(&self.folder, bytes)?.persist(&self.path)?;
+        if self.is_stream() {
+            return OpenOptions::new().append(true).open(&self.path)?.write_all(bytes);
+        }
+        let file = temporary_file(&self.folder, bytes)?;
+        if let Some(old) = self.path.symlink_metadata().ok().filter(Metadata::is_file) {
+            file.as_file().set_permissions(old.permissions())?;
+        }
+        file.persist(&self.path)?;
         Ok(())
+    }
+
+    /// Whether it is a device, a pipe or a descriptor such as `/dev/stdout`. A rename would put a
+    /// file in its place, of root also in that of `/dev/null`.
+    fn is_stream(&self) -> bool {
+        let folder = self.folder.canonicalize().unwrap_or_default();
+        folder == Path::new("/dev")
+            || folder.starts_with("/proc")
+            || self.path.metadata().is_ok_and(|found| !found.is_file())
     }
 }
 
@@ -49,14 +82,12 @@ pub(super) fn all(files: &[(&Destination, Vec<u8>)]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the text of a result over a file.
-pub(super) fn text(file: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    use std::process::Command;
 
     #[test]
     fn a_file_is_replaced_in_one_step_and_nothing_is_left_beside_it() {
@@ -71,6 +102,48 @@ mod tests {
         std::io::Read::read_to_string(&mut reader, &mut seen).unwrap();
         assert_eq!(seen, "old");
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_mode_and_a_pipe_stays_a_pipe() {
+        let place = tempfile::tempdir().unwrap();
+        let (path, pipe) = (place.path().join("out.csv"), place.path().join("pipe"));
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        Destination::new(&path).unwrap().write(b"new").unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read_to_string(pipe)
+        });
+        Destination::new(&pipe).unwrap().write(b"text").unwrap();
+        assert!(pipe.symlink_metadata().unwrap().file_type().is_fifo(), "it was replaced");
+        assert_eq!(reader.join().unwrap().unwrap(), "text");
+    }
+
+    #[test]
+    fn descriptors_and_devices_are_not_renamed_over() {
+        let is_stream = |path: &str| Destination::new(Path::new(path)).unwrap().is_stream();
+        for path in ["/dev/stdout", "/dev/null", "/dev/fd/1", "/proc/self/fd/1"] {
+            assert!(is_stream(path), "{path}");
+        }
+        assert!(!is_stream("out.csv") && !is_stream("/tmp/no-such-result.csv"));
+    }
+
+    #[test]
+    fn a_file_that_the_command_reads_is_not_replaced() {
+        let place = tempfile::tempdir().unwrap();
+        let (read, link) = (place.path().join("run.db"), place.path().join("link"));
+        std::fs::write(&read, "kept").unwrap();
+        std::os::unix::fs::symlink(&read, &link).unwrap();
+        let refused = |path: &Path| {
+            Destination::new(path).unwrap().apart_from(&[&read]).err().map(|error| error.0)
+        };
+        for path in [&read, &link] {
+            assert!(refused(path).unwrap().contains("would replace it"));
+        }
+        assert_eq!(refused(&place.path().join("run.html")), None);
     }
 
     #[test]

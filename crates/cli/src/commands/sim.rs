@@ -117,7 +117,10 @@ impl Destinations {
     /// Checks the destinations, so that a path that cannot be written fails before the
     /// simulation.
     fn from_args(args: &SimArgs) -> Result<Self, UsageError> {
-        let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
+        let read = [Some(&args.scenario), args.machine.as_ref(), args.load.as_ref()];
+        let read: Vec<&Path> = read.into_iter().flatten().map(PathBuf::as_path).collect();
+        let one = |path: &Path| Destination::new(path).and_then(|to| to.apart_from(&read));
+        let to = |path: &Option<PathBuf>| path.as_deref().map(one).transpose();
         Ok(Self { csv: to(&args.csv)?, parquet: to(&args.parquet)?, plot: to(&args.plot)? })
     }
 

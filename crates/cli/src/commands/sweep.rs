@@ -62,7 +62,9 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
 /// Sweeps a simulated server.
 fn simulate(source: &Located, args: &SweepArgs) -> anyhow::Result<()> {
     let scenario = read(source)?;
-    let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
+    let read = [args.config.as_path()];
+    let one = |path: &Path| Destination::new(path).and_then(|to| to.apart_from(&read));
+    let to = |path: &Option<PathBuf>| path.as_deref().map(one).transpose();
     let (parquet, figure) = (to(&args.parquet)?, to(&args.figure)?);
     let parts = open_parts(source, &scenario, args)?;
     let mut out = match &args.out {

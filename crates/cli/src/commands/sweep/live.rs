@@ -27,7 +27,7 @@ use lull_control::Plant;
 use lull_policies::search::{Protocol, Tuning};
 use output::Swept;
 use std::hash::{BuildHasher, RandomState};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Settings that a sweep tries at most, unless the command line says otherwise.
 const SETTINGS: u16 = 24;
@@ -82,7 +82,9 @@ fn check(args: &SweepArgs) -> Result<(), UsageError> {
 impl Destinations {
     /// Checks that all files can be written, and that an earlier profile is one.
     fn new(args: &SweepArgs) -> Result<Self, UsageError> {
-        let to = |path: &Option<PathBuf>| path.as_deref().map(Destination::new).transpose();
+        let read = [args.config.as_path()];
+        let one = |path: &Path| Destination::new(path).and_then(|to| to.apart_from(&read));
+        let to = |path: &Option<PathBuf>| path.as_deref().map(one).transpose();
         let profile = args.live.profile.clone();
         if let Some(path) = profile.as_deref().filter(|path| path.exists()) {
             Profile::read(path)?;
