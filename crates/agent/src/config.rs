@@ -18,6 +18,7 @@ pub mod reference;
 mod schema;
 mod slots;
 mod template;
+mod values;
 
 pub use access::{AccessSection, ReceiverSection};
 pub use agent::AgentSection;
@@ -325,11 +326,7 @@ impl Config {
 
     fn check_app(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
         let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
-        // The name is also used as the name of the app's log file.
-        let is_odd = |letter: char| letter.is_whitespace() || letter == '/';
-        if app.name.is_empty() || app.name.contains(is_odd) {
-            return fail("name", "must be a word without blanks and slashes".to_owned());
-        }
+        app.check_values().or_else(|(key, message)| fail(key, message))?;
         let checked = match app.place() {
             Ok(place) => place.check(),
             Err(message) => return fail("name", message),
@@ -379,6 +376,10 @@ impl Config {
         for (index, promise) in app.promise.iter().enumerate() {
             let of = |(key, message)| fail(&format!("promise[{index}].{key}"), message);
             promise.check().or_else(of)?;
+            if let Some(class) = promise.client_class().filter(|class| !app.has_class(class)) {
+                let message = format!("there is no class `{class}`: add [[app.client_class]]");
+                return fail(&format!("promise[{index}].client_class"), message);
+            }
         }
         let Some(post) = app.post().or_else(|wrong| of_gate(wrong).map(|()| None))? else {
             return app.gate_settings().map(drop).or_else(of_gate);

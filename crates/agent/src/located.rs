@@ -68,6 +68,25 @@ impl fmt::Display for InputError {
     }
 }
 
+/// What serde calls types of Rust, and what a reader of configs calls them. The longer ones come
+/// first.
+const TYPES: [(&str, &str); 9] = [
+    ("expected a nonzero u16", "expected a whole number above 0"),
+    ("expected a nonzero u32", "expected a whole number above 0"),
+    ("expected f64", "expected a number"),
+    ("expected u16", "expected a whole number from 0 to 65535"),
+    ("expected u32", "expected a whole number from 0 to 4294967295"),
+    ("expected u64", "expected a whole number, 0 or more"),
+    ("expected usize", "expected a whole number, 0 or more"),
+    ("invalid socket address syntax", "is no IP address with a port: write 127.0.0.1:7077"),
+    ("expected socket address", "expected an IP address with a port, \"127.0.0.1:7077\""),
+];
+
+/// Replaces the names of Rust's types in a message.
+fn in_plain_words(message: String) -> String {
+    TYPES.iter().fold(message, |message, (of_rust, plain)| message.replace(of_rust, plain))
+}
+
 impl Located {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, InputError> {
@@ -100,7 +119,7 @@ impl Located {
         toml::from_str(&self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
             let key = self.key_at(&span).unwrap_or_default();
-            let mut message = error.message().trim_end().replace('\n', ", ");
+            let mut message = in_plain_words(error.message().trim_end().replace('\n', ", "));
             let is_unknown = message.starts_with("unknown field");
             if let Some(now) = new_name(&key).filter(|_| is_unknown) {
                 message = format!("is called {now} now");
@@ -249,6 +268,7 @@ mod tests {
         let text = TEXT.replace("count = 2\nextra = true", "count = \"two\"");
         let error = Located::embedded("a.toml", &text).parse::<Outer>().unwrap_err().to_string();
         assert!(error.starts_with("a.toml:5: item[1].count: invalid type"), "{error}");
+        assert!(error.ends_with("expected a whole number from 0 to 4294967295"), "{error}");
     }
 
     #[test]

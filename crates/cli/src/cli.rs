@@ -5,6 +5,12 @@ fn parquet_file(path: &str) -> Result<PathBuf, ParquetError> {
     lull_lab::parquet_table::check_built().map(|()| path.into())
 }
 
+/// Reads the address of a listener.
+fn listen_at(text: &str) -> Result<SocketAddr, String> {
+    let advice = "is no IP address with a port: write 127.0.0.1:7077";
+    text.parse().map_err(|_| advice.to_owned())
+}
+
 mod advise;
 #[cfg(test)]
 mod book;
@@ -239,7 +245,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", default_value = "30s", requires = "prove")]
     pub(crate) block: Nanos,
     /// Serve the page, its JSON and /metrics here, as agent.http
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = listen_at)]
     pub(crate) http: Option<SocketAddr>,
     /// Accept orders over HTTP from clients that have the token, as agent.control
     #[arg(long)]

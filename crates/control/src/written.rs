@@ -157,6 +157,10 @@ impl<'de> Deserialize<'de> for HostObjective {
 /// The forms, for every refusal.
 const FORMS: &str = "write { p95 = \"4.2ms\" }, { throughput = 1000 } or { disengagement = 0.001 }";
 
+/// What an app on a host may have besides.
+const ON_HOSTS: &str = "of an app on a host also { run_queue_p99 = \"1ms\" } or \
+                        { memory_pressure = \"2%\" }";
+
 struct OneKey;
 
 impl<'de> Visitor<'de> for OneKey {
@@ -193,7 +197,9 @@ impl<'de> Visitor<'de> for OneKey {
                 Objective::Tail { percentile, bound }
             }
             (_, Err(_)) => {
-                return Err(A::Error::custom(format!("unknown objective `{key}`: {FORMS}")));
+                return Err(A::Error::custom(format!(
+                    "unknown objective `{key}`: {FORMS}; {ON_HOSTS}"
+                )));
             }
         };
         match map.next_key::<String>()? {
@@ -284,6 +290,7 @@ mod tests {
         assert_eq!((requests.objective, requests.of), (objective, LatencyOf::Requests));
         let wrong = read(r#"{"run_queue_throughput": 3}"#).unwrap_err();
         assert!(wrong.contains("unknown objective `run_queue_throughput`"), "{wrong}");
+        assert!(wrong.contains("also { run_queue_p99 = "), "{wrong}");
         let elsewhere = serde_json::from_str::<WrittenObjective>(r#"{"run_queue_p99": "1ms"}"#);
         let text = elsewhere.unwrap_err().to_string();
         assert!(text.contains("of the apps of an agent's config only"), "{text}");

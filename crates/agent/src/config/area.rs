@@ -28,6 +28,11 @@ impl AppSection {
             .map(|classes| client_class_names(&classes))
             .unwrap_or_default()
     }
+
+    /// Whether its clients have a class of this name; `others` is one.
+    pub(super) fn has_class(&self, name: &str) -> bool {
+        self.class_names().iter().any(|class| class == name)
+    }
 }
 
 impl Config {

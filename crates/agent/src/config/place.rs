@@ -3,7 +3,7 @@
 use lull_host::apps::{ProcessPattern, check_glob};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 
 /// How an app comes under the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,11 +81,15 @@ impl Where {
     /// # Errors
     /// The key at fault and what is wrong with it.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
-        let glob = |key: &str, text: &str| {
-            check_glob(text).map_err(|error| (key.to_owned(), error.to_string()))
+        let glob = |key: &str, text: &str| match text {
+            "" => Err((key.to_owned(), "is empty: name what is looked for".to_owned())),
+            _ => check_glob(text).map_err(|error| (key.to_owned(), error.to_string())),
         };
         match self {
             Self::Unit(unit) => glob("unit", unit),
+            Self::Cgroup(path) if path.components().any(|one| one == Component::ParentDir) => {
+                Err(("cgroup".to_owned(), "leads upwards by `..`: write the whole path".to_owned()))
+            }
             Self::Cgroup(path) => glob("cgroup", &path.to_string_lossy()),
             Self::Match(pattern) => pattern.check().map_err(|(field, message)| {
                 let dot = if field.is_empty() { "" } else { "." };

@@ -204,7 +204,10 @@ pub struct AppSection {
 
 /// A reference value: known, or to be measured before control begins.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected \"measure\", or the value: a time of `ideal`, a number of `solo`"
+)]
 #[schemars(inline)]
 pub enum Reference<T> {
     /// `"measure"`.

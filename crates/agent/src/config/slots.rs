@@ -20,7 +20,11 @@ impl TemplateSection {
         if self.most.get() > MOST {
             return Err(("most".to_owned(), format!("is {}: write 1 to {MOST}", self.most)));
         }
+        if self.name.is_empty() {
+            return Err(("name".to_owned(), "must be a word".to_owned()));
+        }
         let app = self.app(SlotOf { template: 0, index: 0 });
+        app.check_values().map_err(|(key, message)| (key.to_owned(), message))?;
         let is_process = app.matching.is_some();
         let others = [
             self.unit.is_some(),

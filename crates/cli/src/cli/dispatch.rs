@@ -13,7 +13,7 @@ pub(crate) struct ServeArgs {
     #[arg(value_enum)]
     pub(crate) server: BuiltinServer,
     /// Address to listen on; port 0 takes a free port and prints it
-    #[arg(long, default_value = "127.0.0.1:7300")]
+    #[arg(long, default_value = "127.0.0.1:7300", value_parser = super::listen_at)]
     pub(crate) listen: SocketAddr,
     /// Worker threads, at most 4096; by default one for each core
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]

@@ -42,6 +42,8 @@ const CASES: &[(&str, &str, &str)] = &[
     ("[policy]", "[limits]\ncores = \"0-4000\"\n[policy]", "6: limits.cores: "),
     ("[policy]", "[limits]\nhysteresis = 2.0\n[policy]", "6: limits.hysteresis: "),
     ("solo = 1.0", "solo = \"measured\"", "19: app[1].solo: "),
+    ("solo = 1.0", "solo = -1.0", "19: app[1].solo: is -1: write a rate above zero"),
+    ("record = ", "http = \"localhost:7077\"\nrecord = ", "3: agent.http: is no IP address"),
     ("name = \"arq\"", "", "5: policy: has no name"),
     ("[policy]", "[policy", "5:"),
     ("state = \"state\"", "state = \"state\"\nepoch = \"1ms\"", "3: agent.epoch: is below 10ms"),
@@ -100,8 +102,9 @@ fn a_gate_without_a_page_comes_with_what_to_name() {
 #[test]
 fn bad_arguments_are_refused_by_name() {
     let scene = Scene::new();
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["run", "x.toml", "--for", "8"], "--for"),
+        (&["run", "x.toml", "--http", "localhost:7077"], "write 127.0.0.1:7077"),
         (&["load", "http//nowhere", "--rate", "1/s"], "http//nowhere"),
         (&["load", "http://127.0.0.1:1/", "--rate", "many"], "--rate"),
         (&["load", "http://127.0.0.1:1/"], "--rate <RATE>|--replay <FILE>|--closed"),

@@ -59,6 +59,9 @@ impl ProcessPattern {
             return Err(("", what.to_owned()));
         }
         for (key, glob) in [("exe", &self.exe), ("args", &self.args), ("user", &self.user)] {
+            if glob.as_ref().is_some_and(String::is_empty) {
+                return Err((key, "is empty: leave it out, or name what must match".to_owned()));
+            }
             if let Some(glob) = glob {
                 globs::of_text(glob).map_err(|error| (key, error.to_string()))?;
             }
