@@ -32,9 +32,7 @@ pub fn check_program(program: &OsStr) -> anyhow::Result<()> {
 /// # Errors
 /// If the program does not exist or cannot be read.
 pub fn obstacle(program: &OsStr) -> anyhow::Result<Option<String>> {
-    let Some(path) = find(program) else {
-        bail!("no program `{}`: is it installed, and in $PATH?", program.display());
-    };
+    let path = find(program)?;
     let linked = linkage(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let why = match linked {
         Linkage::Dynamic | Linkage::Other => return Ok(None),
@@ -45,12 +43,19 @@ pub fn obstacle(program: &OsStr) -> anyhow::Result<Option<String>> {
 }
 
 /// Returns the path of a program as a shell would find it.
-fn find(program: &OsStr) -> Option<PathBuf> {
-    if program.as_encoded_bytes().contains(&b'/') {
-        return Some(PathBuf::from(program)).filter(|path| path.is_file());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|place| place.join(program)).find(|path| path.is_file())
+///
+/// # Errors
+/// If there is no such program.
+pub fn find(program: &OsStr) -> anyhow::Result<PathBuf> {
+    let found = if program.as_encoded_bytes().contains(&b'/') {
+        Some(PathBuf::from(program)).filter(|path| path.is_file())
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|place| place.join(program)).find(|path| path.is_file())
+    };
+    found.with_context(|| {
+        format!("no program `{}`: is it installed, and in $PATH?", program.display())
+    })
 }
 
 /// The library in a temporary file, which is removed when the value is dropped.

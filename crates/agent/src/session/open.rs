@@ -22,7 +22,7 @@ use crate::limited::limited;
 use crate::live::BoundServer;
 use crate::record::Recorder;
 use anyhow::Context;
-use checks::{check_kernel, check_own, check_pids};
+use checks::{check_kernel, check_own, check_pids, check_present};
 use launch::{FoundBy, Launcher, Surroundings, registrar_of};
 use lull_control::{ControlLoop, Controller, Machine, Plant, PlantError, Rng, Totals};
 use lull_host::HostError;
@@ -162,9 +162,11 @@ impl<'a> Agent<'a> {
     /// Checks the config against this machine as a start does, and starts nothing.
     ///
     /// # Errors
-    /// The first key of the config that cannot be used here.
+    /// The first key of the config that cannot be used here, or whose app is not there.
     pub fn check(&self) -> anyhow::Result<()> {
-        self.checked(&Roots::default()).map(drop)
+        let roots = Roots::default();
+        self.checked(&roots)?;
+        Ok(check_present(&self.config, &roots)?)
     }
 
     fn checked(&self, roots: &Roots) -> anyhow::Result<Machine> {

@@ -184,6 +184,23 @@ fn a_config_that_cannot_run_on_this_machine_is_refused_by_check_as_by_run() {
 }
 
 #[test]
+fn a_config_whose_app_is_not_there_is_refused_by_check() {
+    let scene = Scene::new();
+    let check = |place: &str, words: &str| {
+        let app = "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"batch\"\n\
+            class = \"best-effort\"\nsolo = 1.0\n";
+        let config = scene.write("c.toml", &format!("{app}{place}\n")).display().to_string();
+        scene.run(&["check", &config]).refused(2, words);
+    };
+    check("start = [\"no-such-thing\"]", "c.toml:7: app[0].start: no program `no-such-thing`");
+    check("start = [\"./no-such-thing\"]", "app[0].start: no program");
+    let mut gone = std::process::Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    check(&format!("pid = {}", gone.id()), "c.toml:7: app[0].pid: no process");
+    assert!(scene.records().is_empty());
+}
+
+#[test]
 fn a_governor_on_the_command_line_has_its_own_epoch_and_it_is_shown() {
     let scene = Scene::new();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/sim/bursts.toml");

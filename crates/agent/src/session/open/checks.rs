@@ -1,13 +1,14 @@
 //! What is checked of a config against this machine before anything is started.
 
 use super::Agent;
-use crate::config::{AppSection, Config, LatencySource};
+use super::launch::target_of;
+use crate::config::{AppSection, Config, LatencySource, Where};
 use crate::error::UsageError;
 use crate::library;
 use crate::located::InputError;
 use lull_control::LatencyOf;
 use lull_host::Roots;
-use lull_host::apps::above_lull;
+use lull_host::apps::{AppHandle, above_lull};
 use lull_host::gauges::memory_pressure::MemoryPressure;
 use lull_host::gauges::queries::Queries;
 use lull_host::gauges::run_queue::RunQueue;
@@ -38,6 +39,35 @@ impl Agent<'_> {
         }
         Ok(())
     }
+}
+
+/// Rejects apps that are not there: a program that does not exist, a process that has ended, a unit
+/// of a machine without systemd. A start finds this out app by app.
+pub(super) fn check_present(config: &Config, roots: &Roots) -> Result<(), InputError> {
+    for (index, app) in config.apps.iter().enumerate().filter(|(_, app)| app.slot.is_none()) {
+        let wrong =
+            |key: &str, why: String| config.source.error(&format!("app[{index}].{key}"), why);
+        let place = app.place().map_err(|why| wrong("name", why))?;
+        let key = match &place {
+            Where::Start(argv) => {
+                // `lull` is this program, wherever it is.
+                let program = argv.first().filter(|program| *program != "lull");
+                let found = program.map(|program| library::find(program.as_ref())).transpose();
+                found.map_err(|error| wrong("start", error.to_string()))?;
+                continue;
+            }
+            Where::Pid(_) => "pid",
+            Where::Cgroup(_) => "cgroup",
+            Where::Unit(_) => "unit",
+            Where::Match(_) => "match",
+            // These are of templates only.
+            Where::Register(_) | Where::Pods(_) => continue,
+        };
+        let target = target_of(place).map_err(|error| wrong(key, error.to_string()))?;
+        let found = AppHandle::attach(&app.name, &target, roots);
+        found.map_err(|error| wrong(key, error.to_string()))?;
+    }
+    Ok(())
 }
 
 /// Rejects apps whose processes would include Lull itself.
