@@ -15,6 +15,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+/// The mode bit of directories in which users can remove their own files only.
+const STICKY: u32 = 0o1000;
+
 /// A checked directory.
 #[derive(Debug)]
 pub struct OwnDirectory {
@@ -70,8 +73,8 @@ pub enum DirectoryError {
     /// Other users may write to it.
     #[error(
         "directory {path} can be written by other users (mode {mode:03o}), who could replace what \
-         Lull writes there: run `chmod go-w {path}` if its content is yours",
-        path = .path.display()
+         Lull writes there: {advice}",
+        path = .path.display(), advice = advice(.path, *.mode)
     )]
     Writable {
         /// The directory.
@@ -79,6 +82,16 @@ pub enum DirectoryError {
         /// Its permission bits.
         mode: u32,
     },
+}
+
+/// Returns what to do about a directory that others can write to. One that all users share, such
+/// as `/tmp`, must stay as it is.
+fn advice(path: &Path, mode: u32) -> String {
+    let path = path.display();
+    match mode & STICKY {
+        0 => format!("run `chmod go-w {path}` if its content is yours"),
+        _ => format!("it is shared by all users, so name a directory in it: {path}/lull"),
+    }
 }
 
 impl OwnDirectory {
@@ -190,7 +203,7 @@ fn check(path: &Path, found: &Stat, owner: Owner) -> Result<(), DirectoryError> 
         return Err(DirectoryError::Foreign { path: path.to_owned(), owner: found.st_uid, user });
     }
     if found.st_mode & 0o022 != 0 {
-        let mode = found.st_mode & 0o777;
+        let mode = found.st_mode & 0o7777;
         return Err(DirectoryError::Writable { path: path.to_owned(), mode });
     }
     Ok(())
@@ -253,7 +266,11 @@ mod tests {
             fs::set_permissions(place.path(), Permissions::from_mode(bits)).unwrap();
             let refused = OwnDirectory::make(place.path()).unwrap_err();
             assert!(matches!(refused, DirectoryError::Writable { .. }), "{bits:o}: {refused}");
-            assert!(refused.to_string().contains("chmod go-w"), "{refused}");
+            let is_shared = bits & STICKY != 0;
+            let advice = if is_shared { "name a directory in it" } else { "chmod go-w" };
+            let text = refused.to_string();
+            assert!(text.contains(advice), "{text}");
+            assert_eq!(text.contains("chmod"), !is_shared, "{text}");
         }
     }
 
