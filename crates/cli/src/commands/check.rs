@@ -16,7 +16,7 @@ use lull_host::knobs::hold::{self, Found, Offered};
 use lull_host::knobs::proof;
 use lull_host::sandbox::{self, Layer};
 use lull_host::{Roots, probe};
-use lull_measure::Nanos;
+use lull_measure::{Missing, Nanos};
 use lull_policies::POLICIES;
 use lull_policies::{Ability, Dip, ResourceDip, TLT, by_resource};
 use serde::Serialize;
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let read = |file| recorded::Found::read(file, Nanos::ZERO);
     let parts = args.record.as_deref().map(read).transpose()?;
     let mut machine = probe::machine(&roots)?;
-    prove(&mut machine, &roots);
+    let refused = prove(&mut machine, &roots);
     let report = Report {
         version: lull_agent::VERSION,
         kernel: kernel(),
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
         tlt: TLT,
         policies: policies(&machine),
         advice: parts.map(|parts| advice::advise(&parts, &machine)),
-        hold: hold::offers(&roots),
+        hold: offered(&roots, &refused),
         managers: hold::managers(&roots),
         confinement: confinement(&roots),
         machine,
@@ -127,11 +127,12 @@ fn check_config(path: &Path, json: bool) -> anyhow::Result<()> {
 }
 
 /// Proves the knobs whose drivers may claim more than they can do: a value is written, read back
-/// and written back, with the old one in the ledger and a guard beside it.
-fn prove(machine: &mut Machine, roots: &Roots) {
+/// and written back, with the old one in the ledger and a guard beside it. Returns those that cannot
+/// be set, and why.
+fn prove(machine: &mut Machine, roots: &Roots) -> Vec<(Capability, Missing)> {
     let claimed = proof::provable(&machine.capabilities, roots);
     if claimed.is_empty() {
-        return;
+        return Vec::new();
     }
     let proven = StateDir::locate(None).map_err(anyhow::Error::from).and_then(|place| {
         let say = |text: &str| notice(text);
@@ -150,13 +151,29 @@ fn prove(machine: &mut Machine, roots: &Roots) {
         };
         claimed.iter().map(untried).collect()
     });
+    let mut refused = Vec::new();
     for (knob, proven) in claimed.into_iter().zip(proven) {
         let all = std::mem::take(&mut machine.capabilities);
         machine.capabilities = match proven {
             Ok(means) => all.with_capability(knob, means),
-            Err(why) => all.without(knob, why),
+            Err(why) => {
+                refused.push((knob, why.clone()));
+                all.without(knob, why)
+            }
         };
     }
+    refused
+}
+
+/// Returns the knobs to hold. A driver that refuses a knob to a policy refuses it to `lull hold`.
+fn offered(roots: &Roots, refused: &[(Capability, Missing)]) -> Vec<Offered> {
+    let mut all = hold::offers(roots);
+    for (knob, why) in refused {
+        for one in all.iter_mut().filter(|one| one.knob == knob.name()) {
+            one.found = Found::Missing(why.clone());
+        }
+    }
+    all
 }
 
 /// Returns what the knobs of each resource can do (Ah-Q, Liu et al. 2024, sections II to IV).
@@ -235,5 +252,19 @@ fn print(report: &Report) {
     println!("{}", table(&["policy", "here"], rows));
     if let Some(parts) = &report.advice {
         advice::print(parts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_knob_that_its_driver_refuses_is_not_offered_to_lull_hold() {
+        let tree = tempfile::tempdir().unwrap();
+        let why = Missing::because("the driver refuses every other delay");
+        let all = offered(&Roots::under(tree.path()), &[(Capability::Coalescing, why.clone())]);
+        let one = all.iter().find(|one| one.knob == "coalescing").unwrap();
+        assert_eq!(one.found, Found::Missing(why));
     }
 }
