@@ -166,7 +166,7 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Write one page of figures and tables of recorded runs, side by side
     Report(ReportArgs),
-    /// Simulate every setting of a network server at every load
+    /// Try every setting of a running server in random blocks, or of a simulated one at every load
     Sweep(SweepArgs),
     /// Search a server's settings for the least power within its bound, live or simulated
     Tune(TuneArgs),

@@ -117,7 +117,7 @@ pub(crate) struct TuneArgs {
     /// Seed of the search, to repeat it; by default every search has another one
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u32>,
-    /// Directory in which trials and findings are stored
+    /// SQLite file in which trials and findings are stored, made if it is missing
     #[arg(long, default_value = "lull-tune.sqlite", value_name = "FILE")]
     pub(crate) store: PathBuf,
     /// Print JSON
