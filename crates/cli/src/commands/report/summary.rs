@@ -8,6 +8,7 @@ use lull_control::Machine;
 use lull_measure::catalogue::{COMPLETED, POWER};
 use lull_measure::{Nanos, Percentile};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// All tables of a report.
 #[derive(Debug, Serialize)]
@@ -136,10 +137,16 @@ fn began(recorded: &RecordedRun) -> String {
 }
 
 fn length(recorded: &RecordedRun) -> String {
-    let times = &recorded.series.times_s;
-    let ends = times.values().next().zip(times.values().last());
-    let Some((first, last)) = ends else { return "no epoch".to_owned() };
-    format!("{} s, {} epochs", number(last - first), times.len())
+    let times_s = &recorded.series.times_s;
+    let Some(span_s) = span_s(times_s) else { return "no epoch".to_owned() };
+    format!("{} s, {} epochs", number(span_s), times_s.len())
+}
+
+/// Returns the time that epochs took together, by the times at which they ended. A record of
+/// bounded length no longer has the first epoch of its run, and the beginning of its own is unknown.
+fn span_s(times_s: &BTreeMap<i64, f64>) -> Option<f64> {
+    let ((first, begin_s), (_, end_s)) = times_s.first_key_value().zip(times_s.last_key_value())?;
+    Some(if *first == 0 { *end_s } else { end_s - begin_s })
 }
 
 fn ended(recorded: &RecordedRun) -> String {
@@ -245,4 +252,17 @@ fn tails(app: &str, parts: &[Named<'_>]) -> Option<Tails> {
         (part.name.clone(), latencies.collect())
     };
     Some(Tails { app: app.to_owned(), bound, parts: with.iter().map(of).collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_epoch_is_a_part_of_the_length() {
+        assert_eq!(span_s(&BTreeMap::new()), None);
+        assert_eq!(span_s(&BTreeMap::from([(0, 0.5)])), Some(0.5));
+        assert_eq!(span_s(&BTreeMap::from([(0, 0.5), (1, 1.0), (2, 1.5)])), Some(1.5));
+        assert_eq!(span_s(&BTreeMap::from([(7, 4.0), (8, 4.5)])), Some(0.5));
+    }
 }
