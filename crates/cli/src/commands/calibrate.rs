@@ -119,6 +119,8 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
     let written = write_found(path, &to, &apps);
     let wrote = written.is_ok().then(|| file.display().to_string());
     let report = Report { apps, wrote };
+    // No app runs: from here on a closed pipe may end the process.
+    sigpipe::reset();
     if args.json {
         super::print_json(&report)?;
     } else {

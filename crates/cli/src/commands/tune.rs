@@ -117,6 +117,8 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
         true => vec![live::tune(source, args)?],
         false => simulated::tune(&source, args)?,
     };
+    // All knobs are restored: from here on a closed pipe may end the process.
+    sigpipe::reset();
     if args.json {
         return super::print_json(&tuned);
     }

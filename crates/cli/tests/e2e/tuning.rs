@@ -7,6 +7,7 @@ use crate::support::skip;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use std::path::Path;
+use std::process::Stdio;
 
 /// Two cores, four settings, a load that they carry.
 const SMALL: &str = r#"objective = { p99 = "500us" }
@@ -72,6 +73,19 @@ fn lull(scene: &Scene, command: &str, text: &str, further: &[&str]) -> Ended {
 
 fn text_of(path: &Path) -> String {
     path.to_str().expect("a path of ours is text").to_owned()
+}
+
+#[test]
+fn a_search_whose_reader_has_gone_ends_without_a_panic() {
+    let scene = Scene::new();
+    let file = scene.write("s.toml", SMALL);
+    let arguments = ["tune".as_ref(), file.as_os_str(), "--trials".as_ref(), "4".as_ref()];
+    let mut command = scene.lull(&arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("seed of the search") && !said.contains("panicked"), "{said}");
 }
 
 #[test]

@@ -84,6 +84,8 @@ pub(crate) fn run(args: &CalibrateIdleArgs) -> anyhow::Result<()> {
         saves_from: Bound::from_edge(found.saves_from),
         fitted: fitted(&found),
     };
+    // All knobs are restored: from here on a closed pipe may end the process.
+    sigpipe::reset();
     if args.measure.json {
         return print_json(&report);
     }

@@ -36,6 +36,8 @@ pub(crate) fn run(args: &CalibratePowerArgs) -> anyhow::Result<()> {
     };
     let file = PowerFile::new(&found.model, calibration);
     save::all(&[(&to, toml::to_string(&file)?.into_bytes())])?;
+    // All knobs are restored: from here on a closed pipe may end the process.
+    sigpipe::reset();
     if args.measure.json {
         return print_json(&file);
     }

@@ -60,6 +60,8 @@ pub(super) fn run(source: Located, args: &SweepArgs) -> anyhow::Result<()> {
     let swept = sweep(&mut session, args, &checksum);
     let (swept, profile) = close(session, swept)?;
     save_all(&to, &swept, profile)?;
+    // All knobs are restored: from here on a closed pipe may end the process.
+    sigpipe::reset();
     swept.show(args.json)
 }
 
