@@ -69,6 +69,11 @@ fn check(args: &CompareArgs, config: &Config) -> anyhow::Result<()> {
     if let Some(at) = (0..args.policies.len()).find(twice) {
         return Err(UsageError(format!("--policies names `{}` twice", args.policies[at])).into());
     }
+    if args.policies.len() < 2 {
+        let what = "--policies names one policy, and there is nothing to compare it with: add \
+                    another, such as unmanaged";
+        return Err(UsageError(what.to_owned()).into());
+    }
     let epoch = |policy: &String| config.under(policy).epoch_rule().longest();
     let longest = args.policies.iter().map(epoch).max().unwrap_or_default();
     if args.block < longest * 4 {

@@ -66,6 +66,8 @@ fn what_cannot_be_compared_is_refused_before_anything_starts() {
     let run = |more: &[&str]| scene.run(&[&["compare", config.to_str().unwrap()], more].concat());
     run(&["--policies", "arq,ark"]).refused(2, "no policy is called `ark`");
     run(&["--policies", "arq,tide,arq"]).refused(2, "`arq` twice");
+    run(&["--policies", "arq"]).refused(2, "names one policy");
+    run(&["--markdown", "none/x.md"]).refused(2, "no such directory");
     run(&["--block", "500ms"]).refused(2, "less than four epochs");
     run(&["--room", "1"]).refused(2, "--room");
     assert!(scene.records().is_empty() && scene.processes().is_empty());
