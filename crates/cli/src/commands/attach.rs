@@ -25,6 +25,9 @@ const USERS: &str = "/etc/passwd";
 pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let (settings, rules) = (settings(&args.gate)?, rules(&args.gate)?);
     let owner = args.owner.as_deref().map(user).transpose()?;
+    if args.environment {
+        check_environment(args)?;
+    }
     let directory = PageDirectory::open(&args.directory, owner)?;
     let library = library::write_to(args.library.as_deref().unwrap_or(directory.path()))?;
     if !directory.is_in_memory()? {
@@ -35,18 +38,6 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
         ));
     }
     if args.environment {
-        if let Some(name) = args.gate.controller() {
-            let what = format!(
-                "--environment cannot be used with --concurrency {name}: an admission controller \
-                 decides only while `lull attach` runs"
-            );
-            return Err(UsageError(what).into());
-        }
-        if !args.gate.areas.is_empty() {
-            let what = "--environment cannot be used with --area: threads are in areas only while \
-                        `lull attach` runs";
-            return Err(UsageError(what.to_owned()).into());
-        }
         directory.write_rules(&rules)?;
         return print_environment(&library, &directory.page_path());
     }
@@ -60,6 +51,25 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time.0));
     attend(&stop, end, || watching.attend(&runtime))?;
     watching.finish(&runtime)
+}
+
+/// Refuses what servers cannot have by their environment alone, before anything is made.
+fn check_environment(args: &AttachArgs) -> Result<(), UsageError> {
+    if let Some(name) = args.gate.controller() {
+        return Err(UsageError(format!(
+            "--environment cannot be used with --concurrency {name}: an admission controller \
+             decides only while `lull attach` runs"
+        )));
+    }
+    if !args.gate.areas.is_empty() {
+        let what = "--environment cannot be used with --area: threads are in areas only while \
+                    `lull attach` runs";
+        return Err(UsageError(what.to_owned()));
+    }
+    [Some(&args.directory), args.library.as_ref()].into_iter().flatten().try_for_each(|path| {
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        check_plain(&whole)
+    })
 }
 
 /// Calls `look` until a stop is requested or the time is over; `look` returns the time of

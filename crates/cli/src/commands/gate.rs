@@ -53,7 +53,7 @@ fn open(server: &str, roots: &Roots) -> anyhow::Result<OperatorPage> {
         return Ok(OperatorPage::of_server(&Target::Pid(pid), roots)?);
     }
     if server.contains('/') || Path::new(server).is_dir() {
-        return OperatorPage::in_directory(Path::new(server)).with_context(|| {
+        return OperatorPage::in_directory(directory_of(Path::new(server))).with_context(|| {
             format!(
                 "no page of a gate in {server}: name the directory given to `lull attach`, a \
                  process number, or a unit"
@@ -66,6 +66,12 @@ fn open(server: &str, roots: &Roots) -> anyhow::Result<OperatorPage> {
     }
     let unit = if server.contains('.') { server.to_owned() } else { format!("{server}.service") };
     Ok(OperatorPage::of_server(&Target::Unit(unit), roots)?)
+}
+
+/// Returns the directory of a page that is named by its file, as `status` prints it.
+fn directory_of(server: &Path) -> &Path {
+    let is_page = server.is_file() && server.file_name().is_some_and(|name| name == "page");
+    server.parent().filter(|_| is_page).unwrap_or(server)
 }
 
 /// The state of a gate in its printed form.

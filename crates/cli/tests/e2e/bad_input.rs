@@ -100,6 +100,19 @@ fn a_gate_without_a_page_comes_with_what_to_name() {
 }
 
 #[test]
+fn a_gate_can_be_named_by_its_page_and_a_page_with_a_blank_in_its_path_is_not_made() {
+    let scene = Scene::new();
+    let [directory, odd] = ["db", "a b"].map(|name| scene.path(name).display().to_string());
+    scene.run(&["attach", &directory, "--environment"]).well();
+    for named in [&directory, &format!("{directory}/page")] {
+        let status = scene.run(&["gate", "status", named]).well().out;
+        assert!(status.contains("no server connected"), "{status}");
+    }
+    scene.run(&["attach", &odd, "--environment"]).refused(2, "name a directory of letters");
+    assert!(!scene.path("a b").exists());
+}
+
+#[test]
 fn bad_arguments_are_refused_by_name() {
     let scene = Scene::new();
     let cases: [(&[&str], &str); 14] = [
