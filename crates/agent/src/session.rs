@@ -319,9 +319,15 @@ impl Session {
         self.control.controller().state()
     }
 
-    /// Returns the knobs that another program has changed and Lull leaves alone.
+    /// Returns the knobs that the policy leaves alone: another program has changed them, or they
+    /// are reserved.
     pub fn yielded(&self) -> &BTreeSet<Knob> {
         self.control.controller().yielded()
+    }
+
+    /// Returns the knobs on which areas of cores decide instead of the policy.
+    pub fn reserved(&self) -> &BTreeSet<Knob> {
+        self.control.controller().reserved()
     }
 
     /// Where the output of started apps goes.

@@ -155,7 +155,8 @@ function appRow(app, epoch, value) {
 
 function knobRow(knob) {
   const row = document.createElement("tr");
-  const whose = knob.foreign ? "another program: left alone" : "Lull, or as found";
+  const own = knob.reserved ? "areas of cores: the policy leaves it" : "Lull, or as found";
+  const whose = knob.foreign ? "another program: left alone" : own;
   row.append(header(knob.of), cell(knob.setting), cell(whose, knob.foreign ? "bad" : "soft"));
   return row;
 }

@@ -209,9 +209,14 @@ impl Controller {
         &self.state
     }
 
-    /// Returns the knobs that are left to other writers.
+    /// Returns the knobs that are left to other writers, reserved ones included.
     pub fn yielded(&self) -> &BTreeSet<Knob> {
         &self.yielded
+    }
+
+    /// Returns the knobs that are left to another part of the agent.
+    pub fn reserved(&self) -> &BTreeSet<Knob> {
+        &self.reserved
     }
 
     /// Decides on one observation. The caller applies [`Turn::changes`] and

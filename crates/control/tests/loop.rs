@@ -437,6 +437,7 @@ fn a_reserved_knob_is_never_set_also_after_its_app_was_replaced() {
     (0..3).for_each(|_| drop(harness.turn()));
     assert_eq!(of_be(&harness.plant), before);
     assert!(harness.controller.yielded().contains(&Knob::Cores(BE)));
+    assert!(harness.controller.reserved().contains(&Knob::Cores(BE)));
     let ours = Setting::Cores(LC, "0-2".parse().unwrap());
     assert!(harness.plant.settings().contains(&ours), "other knobs are set");
 }

@@ -8,7 +8,7 @@ use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Sett
 use lull_measure::Missing;
 use lull_measure::catalogue::{Metric, Sample, gauges};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// Names of the series that are not metrics: cores and cache ways by region.
@@ -86,6 +86,8 @@ pub(super) struct KnobState {
     pub(super) setting: String,
     /// Whether another program set it, so that Lull leaves it alone.
     pub(super) foreign: bool,
+    /// Whether areas of cores decide on it, so that the policy leaves it alone.
+    pub(super) reserved: bool,
 }
 
 /// The gate of an app's server.
@@ -145,7 +147,7 @@ impl Moment {
                 energy_source: energy.map(ToString::to_string).unwrap_or_default(),
                 energy_measured: matches!(energy, Some(EnergySource::Measured(_))),
                 journal: journal(apps, &epoch.entries, shadow),
-                knobs: knobs(apps, state, controller.yielded()),
+                knobs: knobs(apps, controller),
                 gates: scene.gates.to_vec(),
                 absent: alive
                     .filter(|(_, seen)| !seen.alive)
@@ -308,18 +310,16 @@ fn line(apps: &[AppSpec], entry: &Entry) -> Line {
     }
 }
 
-fn knobs(
-    apps: &[AppSpec],
-    state: &BTreeMap<Knob, Setting>,
-    yielded: &BTreeSet<Knob>,
-) -> Vec<KnobState> {
+fn knobs(apps: &[AppSpec], controller: &Controller) -> Vec<KnobState> {
+    let reserved = controller.reserved();
     let of = |(knob, setting): (&Knob, &Setting)| {
         let app = knob.app().and_then(|app| apps.get(app.index()));
         KnobState {
             of: app.map_or("machine", |app| &app.name).to_owned(),
             setting: setting.to_string(),
-            foreign: yielded.contains(knob),
+            foreign: controller.yielded().contains(knob) && !reserved.contains(knob),
+            reserved: reserved.contains(knob),
         }
     };
-    state.iter().map(of).collect()
+    controller.state().iter().map(of).collect()
 }

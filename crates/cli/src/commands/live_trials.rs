@@ -97,7 +97,10 @@ impl<'s> Trials<'s> {
             let epoch = self.turn()?;
             let lost = settings.iter().find(|it| self.session.yielded().contains(&it.knob()));
             if let Some(setting) = lost {
-                let how = "another program has changed that knob, and its setting stays";
+                let how = match self.session.reserved().contains(&setting.knob()) {
+                    true => "areas of cores decide on that knob",
+                    false => "another program has changed that knob, and its setting stays",
+                };
                 let why = format!("{setting} cannot be set: {how}");
                 return Ok(Some(Refusal::of_knob(setting.knob().capability(), why)));
             }

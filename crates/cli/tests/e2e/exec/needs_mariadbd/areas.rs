@@ -240,6 +240,12 @@ fn a_run_keeps_areas_that_a_reload_changes_and_its_policy_leaves_the_cores_of_th
             serde_json::from_str(&get(&address, "/api/epoch").body).unwrap_or_default();
         epoch["gates"][0]["areas"] == shown
     });
+    let epoch: Value = serde_json::from_str(&get(&address, "/api/epoch").body).unwrap();
+    let is_cores = |knob: &&Value| {
+        knob["of"] == "db" && knob["setting"].as_str().is_some_and(|it| it.starts_with("cores"))
+    };
+    let knob = epoch["knobs"].as_array().unwrap().iter().find(is_cores).unwrap();
+    assert!(knob["foreign"] == false && knob["reserved"] == true, "{knob}");
     let token = std::fs::read_to_string(scene.path("state/token")).unwrap();
     let bearer = format!("Authorization: Bearer {}", token.trim());
     let order = |what: &str| {
