@@ -25,6 +25,14 @@ pub(super) fn provide() -> Result<PathBuf> {
     Ok(program)
 }
 
+/// A recording of when oha sends: what falls due within a millisecond, at its end. One line for
+/// each request, with its time in seconds.
+pub(super) fn arrivals(rate: u32) -> String {
+    let requests = u64::from(rate) * u64::from(SECONDS);
+    let due_ms = (0..requests).map(|number| (1_000 * number).div_ceil(u64::from(rate)));
+    due_ms.map(|ms| format!("{}.{:03}\n", ms / 1_000, ms % 1_000)).collect()
+}
+
 /// Loads a page at a rate, with latencies from when a request was due.
 pub(super) fn load(oha: &Path, url: &str, rate: u32) -> Result<Seen> {
     let mut oha = Command::new(oha);
@@ -73,6 +81,14 @@ fn read(printed: &Printed) -> Result<Seen> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_are_due_at_the_ends_of_milliseconds() {
+        let all = arrivals(3_000);
+        assert!(all.starts_with("0.000\n0.001\n0.001\n0.001\n0.002\n"), "{all}");
+        assert_eq!(all.lines().count(), 3_000 * SECONDS as usize);
+        assert!(arrivals(500).starts_with("0.000\n0.002\n0.004\n"));
+    }
 
     #[test]
     fn the_report_of_oha_is_read_and_failures_end_the_benchmark() {
