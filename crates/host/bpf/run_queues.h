@@ -37,27 +37,29 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 };
 
+struct sched_info {
+	/* For how long the thread could run before it did, in ns, in waits that have ended; the
+	 * part on another core is added when the thread is moved. */
+	unsigned long long run_delay;
+	/* Since when it can run and does not, by the clock of its run queue; else 0. */
+	unsigned long long last_queued;
+};
+
 struct task_struct {
 	int pid;
 	int tgid;
 	struct thread_info thread_info;
 	struct sched_entity se;
+	/* Exists with CONFIG_SCHED_INFO. */
+	struct sched_info sched_info;
 };
 
 #pragma clang attribute pop
 
-/* The time by the clock of the run queue of a thread that is woken or switched. */
+/* The time by the clock of the run queue of a thread that is switched. */
 static __always_inline __u64 time_of(struct task_struct *task)
 {
-	struct cfs_rq *cfs_rq = 0;
-	struct rq *rq = 0;
-
-	if (!bpf_core_field_exists(task->se.cfs_rq) || !bpf_core_field_exists(cfs_rq->rq) ||
-	    !bpf_core_field_exists(rq->clock))
-		return bpf_ktime_get_ns();
-	cfs_rq = task->se.cfs_rq;
-	rq = cfs_rq->rq;
-	return rq->clock;
+	return task->se.cfs_rq->rq->clock;
 }
 
 /* For how long a thread's run queue was throttled, in ns, since the machine is up. */

@@ -2,32 +2,34 @@
 /*
  * Waits of the threads of apps for a core, one histogram an app.
  *
- * A thread begins to wait when it is woken (sched_wakeup, once it is in a run queue) or is
- * switched out while it could run on (sched_switch). It ends its wait when sched_switch puts
- * it on a core. Time in which the quota of its cgroup (cpu.max) keeps it off is no wait, and
- * summed apart: the kernel counts it in the run queue of the thread's cgroup on its core.
+ * The kernel itself notes when a thread begins to wait, because it was woken or was switched out
+ * while it could run on (`last_queued` of its sched_info), and sched_switch reports the end of
+ * the wait before the kernel forgets that time. So one program at sched_switch sees every wait,
+ * and no program runs at wake-ups. A thread that was moved to another core while it waited begins
+ * again there; the kernel adds what it had waited before to `run_delay`. Time in which the quota
+ * of its cgroup (cpu.max) keeps it off is no wait, and summed apart: the kernel counts it in the
+ * run queue of the thread's cgroup on its core.
  *
- * Each core has a clock for what ran on it: for each app, for all of them, and for other
- * threads. The clocks at both ends of a wait say what had the core meanwhile. A thread that
- * moves to another core while it waits, or is throttled, is attributed to nothing, and so is one
- * on a core without clocks.
+ * Each core keeps the last stretches of what ran on it: threads of one app, other threads, or
+ * nothing. The stretches since a wait began say what had the core meanwhile. What lies before the
+ * kept ones is attributed to nothing, as is time on another core and time on a core that the
+ * loader did not know of.
  *
- * Cores write to no line that another core writes to, but for the table of waiting threads and,
- * where histograms for each core would take too much memory, the histograms. sched_switch runs
- * with interrupts disabled, so that plain additions to what a core alone writes suffice.
+ * Cores write to no line that another core writes to, but for the table of threads and, where
+ * histograms for each core would take too much memory, the histograms. sched_switch runs with
+ * interrupts disabled, so that plain additions to what a core alone writes suffice.
  *
  * Which processes belong to which app is in a table that crates/host/src/bpf/waits.rs writes.
  * A child belongs to its parent's app from its fork on. A process is taken off it when its first
  * thread ends; threads that outlive that one may no longer be timed. A direct-mapped table of
- * threads keeps what was found there, also of threads that are no app's, so that a wake-up does
+ * threads keeps what was found there, also of threads that are no app's, so that a switch does
  * not search. User space, which writes the table of processes, then counts the generation up, and
- * so invalidates what was kept; a new thread's entry is removed at its fork.
+ * so invalidates what was kept; a new thread's entry is removed at its fork. If two threads share
+ * an entry, each switch to one of them searches, and of a wait that began on another core only
+ * the part on the last one counts.
  *
  * Times are those of the run queues' clocks, which the kernel updates before it wakes or switches
  * a thread: reading one takes two loads, and any other clock is a call or two.
- *
- * The table of waiting threads is direct-mapped: if two waiting threads share a slot, the
- * earlier wait is dropped, and counted as lost.
  *
  * The kernel lets only programs with a GPL-compatible licence follow its pointers
  * (docs/decisions.md).
@@ -58,12 +60,10 @@ volatile __u32 generation = 1;
 /* What an app has waited. The layout is that of `Record` in waits.rs. */
 struct app_record {
 	struct histogram waits;
-	/* Waits that were dropped. */
-	__u64 lost;
 	/* Children that found the table of processes full. */
 	__u64 unfollowed;
 	/* A whole number of cache lines. */
-	__u64 padding[6];
+	__u64 padding[7];
 };
 
 _Static_assert(sizeof(struct app_record) == 8 * (512 + 8), "waits.rs reads 520 words");
@@ -94,19 +94,24 @@ const volatile __u32 own_records = 0;
 #define OTHERS 0
 #define NOTHING (~0U)
 
-/* A core: only its own programs write, and those of other cores read. */
-struct core {
-	/* When the thread that runs was switched in. */
+/* The stretches that a core keeps; a power of two. A wait has as many iterations at most. */
+#define STRETCHES 64
+
+/* A time in which a core ran the same; it lasts until the next one begins. */
+struct stretch {
 	__u64 since;
-	/* What it is of. */
 	__u64 runs;
-	/* Sums of what ran before it. */
-	__u64 others_ns;
-	__u64 apps_ns;
-	__u64 padding[12];
 };
 
-_Static_assert(sizeof(struct core) == LINES_BYTES, "cores share no line");
+/* A core, of which only its own programs read and write. */
+struct core {
+	/* The stretches that have begun; the last STRETCHES of them are kept. */
+	__u64 count;
+	__u64 padding[15];
+	struct stretch stretches[STRETCHES];
+};
+
+_Static_assert(sizeof(struct core) % LINES_BYTES == 0, "cores share no line");
 
 /* The loader sets the number of cores. */
 struct {
@@ -120,8 +125,6 @@ struct {
 /* An app on a core: only that core's programs write. The layout is that of `OnCore` in
  * waits.rs. */
 struct app_on_core {
-	/* For how long its threads ran there. */
-	__u64 ran_ns;
 	/* Parts of its waits that ended there, in which its own threads, those of other apps, and
 	 * others ran. */
 	__u64 behind_own_ns;
@@ -129,7 +132,13 @@ struct app_on_core {
 	__u64 behind_others_ns;
 	/* Times in which its threads could run and the quota of their cgroup kept them off. */
 	__u64 throttled_ns;
-	__u64 padding[11];
+	/* The run queue of its last thread with a quota, for how long that had been throttled then,
+	 * and when and for how long it was throttled last. */
+	__u64 queue;
+	__u64 queue_throttled_ns;
+	__u64 throttled_until;
+	__u64 throttled_last_ns;
+	__u64 padding[8];
 };
 
 _Static_assert(sizeof(struct app_on_core) == LINES_BYTES, "waits.rs reads 16 words");
@@ -144,57 +153,48 @@ struct {
 	__type(value, struct app_on_core);
 } on_cores SEC(".maps");
 
-/* The clocks of a core. */
-struct clocks {
-	__u64 others_ns;
-	__u64 apps_ns;
-	__u64 own_ns;
-};
-
-struct waiting_thread {
-	/* The thread in the lower half, its app in the upper one; 0 for none. */
-	__u64 thread;
-	__u64 since;
-	/* The run queue that it is in, and for how long that was throttled before. */
-	__u64 queue;
+/* What is known of a thread. */
+struct thread {
+	/* Its number, its app's number and one, or 0 for none, and the generation. */
+	__u64 identity;
+	/* Its number, and its run_delay after its last wait, both in one word, so that two threads
+	 * that share the entry never mix them. */
+	__u64 delayed;
+	/* When it was switched out last while it could run on, and for how long its run queue had
+	 * been throttled then. */
+	__u64 left;
 	__u64 throttled_ns;
-	/* The core whose clocks these are, or NO_CORE. */
-	__u64 core;
-	struct clocks clocks;
 };
-
-#define NO_CORE (~0ULL)
 
 /* A variable, which only these programs use, takes fewer instructions than a map. */
-struct waiting_thread waiting[1 << SLOT_BITS];
+struct thread threads[1 << SLOT_BITS];
 
-/*
- * What is known of a thread: its number, its app's number and one, or 0 for none, and the
- * generation. Linux has at most 2^22 threads.
- */
-__u64 known[1 << SLOT_BITS];
-
+/* Of identity. Linux has at most 2^22 threads. */
 #define APP_SHIFT 22
 #define APP_MASK 0xffffULL
 #define GENERATION_SHIFT 38
+
+/* Of delayed: the lower part counts in units of 2^10 ns, and begins again after 52 days. */
+#define DELAY_BITS 42
+#define DELAY_UNIT_BITS 10
+#define DELAY_MASK ((1ULL << DELAY_BITS) - 1)
 
 static __always_inline __u32 slot_number(__u32 thread)
 {
 	return thread * FIBONACCI >> (32 - SLOT_BITS);
 }
 
-static __always_inline struct waiting_thread *slot_of(__u32 thread)
+static __always_inline struct thread *thread_of(struct task_struct *task)
 {
-	return &waiting[slot_number(thread)];
+	return &threads[slot_number(task->pid)];
 }
 
 /* The number of a thread's app and one; 0 if it is no app's. */
-static __always_inline __u32 app_of(struct task_struct *task)
+static __always_inline __u32 app_of(struct task_struct *task, struct thread *thread)
 {
-	__u32 process = task->tgid, thread = task->pid;
-	__u64 *slot = &known[slot_number(thread)];
-	__u64 found = READ_ONCE(*slot);
-	__u64 wanted = (__u64)generation << GENERATION_SHIFT | thread;
+	__u32 process = task->tgid, number = task->pid;
+	__u64 found = READ_ONCE(thread->identity);
+	__u64 wanted = (__u64)generation << GENERATION_SHIFT | number;
 	__u32 *app;
 
 	if ((found & ~(APP_MASK << APP_SHIFT)) != wanted) {
@@ -202,12 +202,14 @@ static __always_inline __u32 app_of(struct task_struct *task)
 		found = wanted;
 		if (app)
 			found |= ((*app + 1) & APP_MASK) << APP_SHIFT;
-		WRITE_ONCE(*slot, found);
+		/* Of another thread, or of a time in which it was not counted. */
+		WRITE_ONCE(thread->delayed, 0);
+		WRITE_ONCE(thread->identity, found);
 	}
 	return found >> APP_SHIFT & APP_MASK;
 }
 
-/* The record of an app that a core writes. */
+/* The record of an app that a core writes, or of a number beyond them, all other cores. */
 static __always_inline struct app_record *record_on(__u32 number, __u32 app)
 {
 	__u32 own = own_records;
@@ -216,13 +218,7 @@ static __always_inline struct app_record *record_on(__u32 number, __u32 app)
 	return bpf_map_lookup_elem(&records, &at);
 }
 
-/* The record of an app that all cores write, with atomic operations. */
-static __always_inline struct app_record *record_of(__u32 app)
-{
-	return record_on(~0U, app);
-}
-
-/* The clocks of a core; none if it is numbered beyond those that the loader knew of. */
+/* The core of this number; none if it is beyond those that the loader knew of. */
 static __always_inline struct core *core_of(__u32 number)
 {
 	return bpf_map_lookup_elem(&cores, &number);
@@ -241,156 +237,96 @@ static __always_inline void add(__u64 *sum, __u64 ns)
 	WRITE_ONCE(*sum, *sum + ns);
 }
 
-/* The clocks of a core for a thread of an app, with the part of what runs on it now. */
-static __always_inline void read_clocks(struct clocks *clocks, struct core *core,
-					struct app_on_core *own, __u32 app, __u64 now)
+/* The stretch that has begun this many before the last one. */
+static __always_inline struct stretch *stretch_of(struct core *core, __u64 before)
 {
-	__u64 part = elapsed(READ_ONCE(core->since), now);
-	__u64 runs = READ_ONCE(core->runs);
-
-	clocks->others_ns = READ_ONCE(core->others_ns);
-	clocks->apps_ns = READ_ONCE(core->apps_ns);
-	clocks->own_ns = READ_ONCE(own->ran_ns);
-	if (runs == OTHERS)
-		clocks->others_ns += part;
-	else if (runs != NOTHING)
-		clocks->apps_ns += part;
-	if (runs == (__u64)app + 1)
-		clocks->own_ns += part;
+	return &core->stretches[(core->count - 1 - before) & (STRETCHES - 1)];
 }
 
-/* A thread of an app begins to wait. */
-static __always_inline void begin_wait(struct task_struct *task, __u32 app, __u64 now)
+/* Adds what had the core while a thread of an app waited in its run queue. */
+static __always_inline void attribute(struct app_on_core *on, struct core *core, __u32 app,
+				      __u64 queued, __u64 now)
 {
-	__u32 thread = task->pid, number;
-	struct waiting_thread *slot;
-	struct app_record *record;
-	struct app_on_core *own;
-	struct core *core;
-	__u64 before;
+	__u64 own = on->behind_own_ns, all = on->behind_apps_ns, others = on->behind_others_ns;
+	__u64 end = now, count = core->count;
 
-	slot = slot_of(thread);
-	before = READ_ONCE(slot->thread);
-	if (before && (__u32)before != thread) {
-		record = record_of(before >> 32);
-		if (record)
-			__sync_fetch_and_add(&record->lost, 1);
+	for (__u64 before = 0; before < STRETCHES; before++) {
+		struct stretch *stretch = stretch_of(core, before);
+		__u64 since = stretch->since, runs = stretch->runs;
+		__u64 part = elapsed(since > queued ? since : queued, end);
+
+		if (before >= count)
+			break;
+		if (runs == OTHERS)
+			others += part;
+		else if (runs == (__u64)app + 1)
+			own += part;
+		else if (runs != NOTHING)
+			all += part;
+		if (since <= queued)
+			break;
+		end = since;
 	}
-	slot->throttled_ns = throttled_of(task, &slot->queue);
-	number = task->thread_info.cpu;
-	core = core_of(number);
-	own = app_on_core_of(number, app);
-	slot->core = NO_CORE;
-	if (core && own) {
-		read_clocks(&slot->clocks, core, own, app, now);
-		slot->core = number;
-	}
-	WRITE_ONCE(slot->since, now);
-	WRITE_ONCE(slot->thread, (__u64)app << 32 | thread);
-}
-
-/* Adds what had the core while a thread waited; each part is at most the rest of the wait. */
-static __always_inline void attribute(struct app_on_core *on, struct waiting_thread *slot,
-				      struct clocks *now, __u64 ns)
-{
-	__u64 own = elapsed(slot->clocks.own_ns, now->own_ns);
-	__u64 all = elapsed(slot->clocks.apps_ns, now->apps_ns);
-	__u64 others = elapsed(slot->clocks.others_ns, now->others_ns);
-
-	all = all < ns ? all : ns;
-	own = own < all ? own : all;
-	others = others < ns - all ? others : ns - all;
-	add(&on->behind_own_ns, own);
-	add(&on->behind_apps_ns, all - own);
-	add(&on->behind_others_ns, others);
-}
-
-static __always_inline void wake(struct task_struct *task)
-{
-	__u32 app = app_of(task);
-
-	if (app)
-		begin_wait(task, app - 1, time_of(task));
-}
-
-/* sched_wakeup(thread) */
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(lull_app_wake, struct task_struct *task)
-{
-	wake(task);
-	return 0;
-}
-
-/* sched_wakeup_new(thread) */
-SEC("tp_btf/sched_wakeup_new")
-int BPF_PROG(lull_app_wake_new, struct task_struct *task)
-{
-	wake(task);
-	return 0;
+	WRITE_ONCE(on->behind_own_ns, own);
+	WRITE_ONCE(on->behind_apps_ns, all);
+	WRITE_ONCE(on->behind_others_ns, others);
 }
 
 /*
- * The thread that ran on a core is switched out: what it ran is added to the clocks, which stand
- * from here to the end of the program. Returns the app that it is of, there; none of other threads.
+ * For how much of a wait in its run queue the quota of a thread's cgroup kept it off.
+ *
+ * Of a thread that was switched out for it, which has waited since, that is known. One that was
+ * woken meanwhile is held off by the last time in which the run queue was throttled, which has
+ * ended when the first thread of it runs again.
  */
-static __always_inline struct app_on_core *end_slice(struct core *core, __u32 number, __u64 runs,
-						     __u64 now)
+static __always_inline __u64 throttled_in(struct task_struct *task, struct thread *thread,
+					  struct app_on_core *on, __u64 queued, __u64 now)
 {
-	__u64 part = elapsed(core->since, now);
-	struct app_on_core *own = 0;
+	__u64 queue, begun, all = throttled_of(task, &queue), most = elapsed(queued, now);
 
-	if (runs == OTHERS) {
-		add(&core->others_ns, part);
-	} else if (runs != NOTHING) {
-		add(&core->apps_ns, part);
-		own = app_on_core_of(number, runs - 1);
-		if (own)
-			add(&own->ran_ns, part);
+	if (!all)
+		return 0;
+	if (on->queue != queue) {
+		on->queue = queue;
+		on->throttled_last_ns = 0;
+	} else if (all > on->queue_throttled_ns) {
+		on->throttled_until = now;
+		on->throttled_last_ns = all - on->queue_throttled_ns;
 	}
-	WRITE_ONCE(core->since, now);
-	return own;
+	on->queue_throttled_ns = all;
+	if (READ_ONCE(thread->left) == queued) {
+		all = elapsed(READ_ONCE(thread->throttled_ns), all);
+	} else {
+		begun = on->throttled_until - on->throttled_last_ns;
+		all = elapsed(begun > queued ? begun : queued, on->throttled_until);
+	}
+	return all < most ? all : most;
 }
 
-/*
- * A thread that waited is switched in: its wait has ended. Returns what it is of. The thread that
- * ran before was of `runs`, which `ran` is on this core.
- */
-static __always_inline __u64 end_wait(struct task_struct *task, struct core *core, __u32 number,
-				      __u64 runs, struct app_on_core *ran, __u64 now)
+/* A thread of an app that waited in a run queue since `queued` is switched in. */
+static __always_inline void end_wait(struct task_struct *task, struct thread *thread,
+				     struct core *core, __u32 number, __u32 app, __u64 now)
 {
-	__u32 thread = task->pid;
-	struct waiting_thread *slot = slot_of(thread);
-	__u64 waits = READ_ONCE(slot->thread);
-	__u64 ns, queue, throttled;
-	struct app_record *record;
-	struct app_on_core *own;
-	struct clocks clocks;
+	__u64 queued = task->sched_info.last_queued, delay, delayed, before, ns, throttled = 0;
+	struct app_record *record = record_on(number, app);
+	struct app_on_core *on = app_on_core_of(number, app);
 	struct bucket *bucket;
-	__u32 app;
 
-	if ((__u32)waits != thread)
-		return OTHERS;
-	ns = elapsed(READ_ONCE(slot->since), now);
-	WRITE_ONCE(slot->thread, 0);
-	app = waits >> 32;
-	record = record_on(number, app);
-	if (!record)
-		return OTHERS;
-	throttled = throttled_of(task, &queue);
-	throttled = queue == slot->queue ? elapsed(slot->throttled_ns, throttled) : 0;
-	throttled = throttled < ns ? throttled : ns;
-	ns -= throttled;
-	own = ran;
-	if (runs != (__u64)app + 1)
-		own = app_on_core_of(number, app);
-	if (own && throttled) {
-		add(&own->throttled_ns, throttled);
-	} else if (own && core && slot->core == number) {
-		clocks.others_ns = core->others_ns;
-		clocks.apps_ns = core->apps_ns;
-		clocks.own_ns = own->ran_ns;
-		attribute(own, slot, &clocks, ns);
-	}
+	if (!queued || !record)
+		return;
+	ns = elapsed(queued, now);
+	/* What it has waited on other cores before; nothing for nearly all. */
+	delay = task->sched_info.run_delay;
+	delayed = READ_ONCE(thread->delayed);
+	before = (delay >> DELAY_UNIT_BITS) - delayed & DELAY_MASK;
+	/* The upper half of the range is a difference below 0, which there should not be. */
+	if (delayed >> DELAY_BITS != (__u32)task->pid || before > DELAY_MASK / 2)
+		before = 0;
+	WRITE_ONCE(thread->delayed, (__u64)(__u32)task->pid << DELAY_BITS |
+					    ((delay + ns) >> DELAY_UNIT_BITS & DELAY_MASK));
+	if (on)
+		throttled = throttled_in(task, thread, on, queued, now);
+	ns += (before << DELAY_UNIT_BITS) - throttled;
 	bucket = &record->waits.buckets[bucket_of(ns)];
 	if (number < own_records) {
 		add(&bucket->count, 1);
@@ -399,7 +335,31 @@ static __always_inline __u64 end_wait(struct task_struct *task, struct core *cor
 		__sync_fetch_and_add(&bucket->count, 1);
 		__sync_fetch_and_add(&bucket->sum_ns, ns);
 	}
-	return (__u64)app + 1;
+	/* After the wait, so that user space, which reads these first, never sees more of them. */
+	if (throttled)
+		add(&on->throttled_ns, throttled);
+	else if (on && core)
+		attribute(on, core, app, queued, now);
+}
+
+/* A core goes on with something else. */
+static __always_inline void begin_stretch(struct core *core, __u64 runs, __u64 now)
+{
+	struct stretch *stretch = &core->stretches[core->count & (STRETCHES - 1)];
+
+	stretch->since = now;
+	stretch->runs = runs;
+	core->count++;
+}
+
+/* A thread of an app is switched out while it could run on: it waits from here on. */
+static __always_inline void note_left(struct task_struct *task, __u64 now)
+{
+	struct thread *thread = thread_of(task);
+	__u64 queue;
+
+	WRITE_ONCE(thread->left, now);
+	WRITE_ONCE(thread->throttled_ns, throttled_of(task, &queue));
 }
 
 /* sched_switch(is preempted, from, to, state of from) */
@@ -410,26 +370,23 @@ int BPF_PROG(lull_app_switch, bool is_preempted, struct task_struct *from,
 	/* A load, where the number of the core is a call of the kernel before Linux 6.10. */
 	__u32 number = from->thread_info.cpu;
 	struct core *core = core_of(number);
-	/* One of the two is not the core's idle thread, which is in no run queue. */
-	__u64 now = time_of(from->pid ? from : to);
-	__u64 runs = NOTHING, next = NOTHING;
-	struct app_on_core *ran = 0;
-	__u32 app;
+	__u64 runs = NOTHING, next = NOTHING, now;
+	struct thread *thread = thread_of(to);
 
-	if (core) {
-		runs = core->runs;
-		ran = end_slice(core, number, runs, now);
-	}
-	/* The thread could run on, and is not the core's idle thread, which never waits. */
-	if ((is_preempted || !from_state) && from->pid) {
-		app = app_of(from);
-		if (app)
-			begin_wait(from, app - 1, now);
-	}
+	if (core && core->count)
+		runs = stretch_of(core, 0)->runs;
+	/* The core's idle thread is in no run queue, and never waits. */
 	if (to->pid)
-		next = end_wait(to, core, number, runs, ran, now);
-	if (core)
-		WRITE_ONCE(core->runs, next);
+		next = app_of(to, thread);
+	if (core && core->count && runs == next && next == OTHERS)
+		return 0;
+	now = time_of(to->pid ? to : from);
+	if (runs != OTHERS && runs != NOTHING && (is_preempted || !from_state))
+		note_left(from, now);
+	if (next != OTHERS && next != NOTHING)
+		end_wait(to, thread, core, number, next - 1, now);
+	if (core && (!core->count || runs != next))
+		begin_stretch(core, next, now);
 	return 0;
 }
 
@@ -442,11 +399,11 @@ int BPF_PROG(lull_app_fork, struct task_struct *parent, struct task_struct *chil
 	struct app_record *record;
 
 	/* The number may have been that of another thread. */
-	WRITE_ONCE(known[slot_number(child->pid)], 0);
+	WRITE_ONCE(thread_of(child)->identity, 0);
 	if (!app || process == new)
 		return 0;
 	if (bpf_map_update_elem(&processes, &new, app, BPF_ANY)) {
-		record = record_of(*app);
+		record = record_on(~0U, *app);
 		if (record)
 			__sync_fetch_and_add(&record->unfollowed, 1);
 	}

@@ -7,8 +7,8 @@
 //!   sched_switch ─────────▶ lull_switch ─▶ histogram of waits ──┘ the end of an epoch
 //!   irq_handler_*, napi_poll, cpu_idle ──▶ a record an event ──▶ ring buffer
 //!   sock_recv_length, sock_send_length ──▶ histogram of a server's queries
-//!   sched_wakeup, _new, sched_switch ────▶ histogram of the waits of each app
-//!   both of the last two ────────────────▶ what threads do during a server's queries
+//!   sched_switch ────────────────────────▶ histogram of the waits of each app
+//!   sched_wakeup, sched_switch, sockets ─▶ what threads do during a server's queries
 //! ```
 //!
 //! The programs are CO-RE programs in C, `crates/host/bpf/*.bpf.c`. `cargo xtask bpf`
@@ -20,7 +20,7 @@
 //!
 //! Linux 5.18 or later is needed (since then the state of the thread that is switched out is
 //! an argument of `sched_switch`), `CAP_BPF` and `CAP_PERFMON`; for queries Linux 6.3 with
-//! `CONFIG_DEBUG_INFO_BTF`, and for waits of apps the latter.
+//! `CONFIG_DEBUG_INFO_BTF`, and for waits of apps the latter and `CONFIG_SCHED_INFO`.
 
 mod buckets;
 mod core_time;

@@ -298,7 +298,7 @@ metrics! {
     RUN_QUEUE_P99 = "run_queue_p99", Seconds, App,
         "99th percentile of the time that its threads that can run wait until they do; where an \
          app has an objective of run-queue latency.",
-        "eBPF at sched_wakeup and sched_switch", Last;
+        "eBPF at sched_switch", Last;
     RUN_QUEUE_THROTTLED = "run_queue_throttled", Ratio, App,
         "Time for which its threads could run and the quota of their cgroup (`cpu.max`) kept them \
          off, in cores; no part of `run_queue_p99`. Where an app has an objective of run-queue \

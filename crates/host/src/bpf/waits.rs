@@ -2,18 +2,27 @@
 //! count them: for apps that report no latency of their own.
 //!
 //! ```text
-//!   sched_wakeup, _new ───▶ the thread can run since now ───────┐ one slot a thread
-//!   sched_switch ─────────▶ it runs: the histogram of its app ──┘
+//!   sched_switch ─────────▶ it runs: the histogram of its app. Since when it could run, the
+//!                           kernel has noted when it was woken or switched out (sched_info)
 //!   sched_process_fork ───▶ the child belongs to its parent's app
 //!   sched_process_exit ───▶ the process belongs to none
 //! ```
 //!
+//! A thread that was about to sleep when another one took its core, and is woken before it goes
+//! on, is not seen to wait: the kernel does not note that either.
+//!
 //! A wait does not contain the time for which the quota of the thread's cgroup (`cpu.max`) kept
-//! it off, which is summed apart (Linux 5.19 and later; before, it is part of the wait). What
-//! ran on the thread's core meanwhile is summed as well: threads of its own app, of other apps,
-//! and others, the kernel's among them. A thread that is moved to another core while it waits is
-//! attributed to none of them. The kernel's clock of throttling runs slower where a core runs
-//! below its full frequency, so that a part of the throttled time may count as a wait.
+//! it off, which is summed apart (Linux 5.19 and later; before, it is part of the wait). It is
+//! exact for a thread that the quota stopped. Of one that was woken meanwhile it is the last time
+//! in which its cgroup was held off on its core, as far as it lies in the wait; if threads of
+//! several cgroups with quotas take turns there, it counts as a wait. The kernel's clock of
+//! throttling runs slower where a core runs below its full frequency, so that a part of the
+//! throttled time may count as a wait.
+//!
+//! What ran on the thread's core during a wait is summed as well: threads of its own app, of other
+//! apps, and others, the kernel's among them. Each core remembers the last 64 changes between
+//! these; the rest of a longer wait is attributed to none of them, and so is what a thread waited
+//! before it was moved to another core.
 
 use super::BpfError;
 use super::buckets::{self, Histogram};
@@ -26,7 +35,7 @@ use std::collections::BTreeMap;
 
 static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/waits.bpf.o");
 
-/// Cores that have clocks for what ran on them where their number is not known.
+/// Cores that remember what ran on them where their number is not known.
 const CORES_UNKNOWN: usize = 1024;
 
 /// Most bytes of the records if each core has its own: all are read in every epoch.
@@ -40,8 +49,7 @@ struct Record;
 
 impl Record {
     const WAITS: usize = 0;
-    const LOST: usize = buckets::WORDS;
-    const UNFOLLOWED: usize = Self::LOST + 1;
+    const UNFOLLOWED: usize = buckets::WORDS;
     const WORDS: usize = buckets::WORDS + 8;
 }
 
@@ -49,10 +57,10 @@ impl Record {
 struct OnCore;
 
 impl OnCore {
-    const BEHIND_OWN: usize = 1;
-    const BEHIND_APPS: usize = 2;
-    const BEHIND_OTHERS: usize = 3;
-    const THROTTLED: usize = 4;
+    const BEHIND_OWN: usize = 0;
+    const BEHIND_APPS: usize = 1;
+    const BEHIND_OTHERS: usize = 2;
+    const THROTTLED: usize = 3;
     const WORDS: usize = 16;
 }
 
@@ -82,8 +90,8 @@ pub struct WaitWatch {
 pub struct WaitsSeen {
     /// Waits that have ended.
     pub waits: Histogram,
-    /// Waits that were dropped, and children whose waits are not counted.
-    pub lost: u64,
+    /// Children whose waits are not counted, because the table of processes was full.
+    pub unfollowed: u64,
     /// Time for which threads could run and the quota of their cgroup kept them off, which is
     /// no part of the waits; summed over threads, as the following.
     pub throttled: Nanos,
@@ -104,8 +112,8 @@ impl WaitWatch {
         Self::begin_on(apps, aya::util::nr_cpus().unwrap_or(CORES_UNKNOWN))
     }
 
-    /// The same where only the first cores have clocks for what ran on them: waits on others are
-    /// counted and attributed to nothing.
+    /// The same where only the first cores remember what ran on them: waits on others are counted
+    /// and attributed to nothing.
     fn begin_on(apps: usize, cores: usize) -> Result<Self, BpfError> {
         let _freed = FreesTypes;
         let kernel = kernel_types()?;
@@ -131,8 +139,6 @@ impl WaitWatch {
             ("lull_app_fork", "sched_process_fork"),
             ("lull_app_exit", "sched_process_exit"),
             ("lull_app_switch", "sched_switch"),
-            ("lull_app_wake", "sched_wakeup"),
-            ("lull_app_wake_new", "sched_wakeup_new"),
         ];
         object.attach_each(&programs, &kernel)?;
         Ok(Self {
@@ -202,13 +208,14 @@ impl WaitWatch {
         let time = |index: usize| {
             Nanos((0..self.cores).map(|core| self.on_cores.get(at(core) + index)).sum())
         };
+        // In this order, so that the parts of the waits are never more than the waits.
         WaitsSeen {
-            waits: Histogram::read(|index| word(Record::WAITS + index)),
-            lost: word(Record::LOST) + word(Record::UNFOLLOWED),
             throttled: time(OnCore::THROTTLED),
             behind_own: time(OnCore::BEHIND_OWN),
             behind_apps: time(OnCore::BEHIND_APPS),
             behind_others: time(OnCore::BEHIND_OTHERS),
+            unfollowed: word(Record::UNFOLLOWED),
+            waits: Histogram::read(|index| word(Record::WAITS + index)),
         }
     }
 }
@@ -217,8 +224,8 @@ impl WaitWatch {
 mod tests {
     use super::super::tests::allowed;
     use super::*;
-    use rustix::process::Pid;
-    use rustix::thread::sched_getaffinity;
+    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use std::process::{Child, Command};
     use std::time::{Duration, Instant};
 
@@ -279,7 +286,7 @@ mod tests {
         };
         until("a long wait of both", || has_waited(0) && has_waited(2));
         assert_eq!(watch.read(1).waits.count(), 0, "an app without a process");
-        assert_eq!([0, 2].map(|app| watch.read(app).lost), [0, 0]);
+        assert_eq!([0, 2].map(|app| watch.read(app).unfollowed), [0, 0]);
         let [one, two] = [0, 2].map(|app| watch.read(app));
         for seen in [&one, &two] {
             let all = seen.waits.total();
@@ -336,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_on_a_core_without_clocks_count_and_are_attributed_to_nothing() {
+    fn waits_on_a_core_beyond_those_known_count_and_are_attributed_to_nothing() {
         let allowed_cores = sched_getaffinity(None).unwrap();
         let last = (1..64).rev().find(|core| allowed_cores.is_set(*core));
         let Some(last) = last else { return lull_testing::skip("the test needs a second core") };
@@ -347,7 +354,7 @@ mod tests {
         let Some(mut watch) = allowed(begun) else { return };
         let spin = "while :; do :; done";
         let own = [shell_on(last, spin), shell_on(last, spin)];
-        // Before it is pinned, a shell may wait on a core that has clocks.
+        // Before it is pinned, a shell may wait on a core that is known.
         let is_pinned = |one: &Ends| {
             let pid = Pid::from_raw(one.0.id().cast_signed());
             sched_getaffinity(pid).is_ok_and(|cores| cores.count() == 1 && cores.is_set(last))
@@ -366,9 +373,10 @@ mod tests {
         let Some(cgroup) = Limited::new() else {
             return lull_testing::skip("no cgroup with a quota can be made");
         };
+        // What it waits for when it is followed has begun before.
+        let begun = Instant::now();
         let own = shell("while :; do :; done");
         cgroup.add(own.0.id());
-        let begun = Instant::now();
         watch.follow(&BTreeMap::from([(own.0.id(), 0)])).unwrap();
         // Nine tenths of the time are throttled, in pieces of about 45 ms.
         until("a second of throttling", || watch.read(0).throttled > Nanos::from_secs(1));
@@ -378,6 +386,45 @@ mod tests {
         let both = seen.waits.total() + seen.throttled;
         assert!(both <= begun.elapsed().into(), "waits are what is left: {seen:?}");
         drop(own);
+    }
+
+    #[test]
+    fn waits_of_a_thread_that_is_moved_are_those_that_the_kernel_sums() {
+        let allowed_cores = sched_getaffinity(None).unwrap();
+        let mut cores = (0..64).filter(|core| allowed_cores.is_set(*core));
+        let (Some(first), Some(last)) = (cores.next(), cores.next_back()) else {
+            return lull_testing::skip("the test needs a second core");
+        };
+        let Some(mut watch) = watch(1) else { return };
+        let spin = "while :; do :; done";
+        let _rivals = [first, last].map(|core| shell_on(core, spin));
+        let own = shell_on(first, spin);
+        let (pid, process) = (own.0.id(), Pid::from_child(&own.0));
+        let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+        let stop = || {
+            kill_process(process, Signal::STOP).unwrap();
+            until("it is stopped", || read("stat").contains(") T"));
+        };
+        let waited_ns =
+            || read("schedstat").split(' ').nth(1).and_then(|it| it.parse::<u64>().ok()).unwrap();
+        stop();
+        let before_ns = waited_ns();
+        watch.follow(&BTreeMap::from([(pid, 0)])).unwrap();
+        kill_process(process, Signal::CONT).unwrap();
+        until("its first wait", || watch.read(0).waits.count() > 0);
+        let mut moves = 0;
+        until("waits on both cores", || {
+            let mut core = CpuSet::new();
+            core.set([last, first][moves % 2]);
+            sched_setaffinity(Some(process), &core).unwrap();
+            moves += 1;
+            watch.read(0).waits.total() > Nanos::from_millis(100)
+        });
+        stop();
+        let (seen, kernels_ns) = (watch.read(0), waited_ns() - before_ns);
+        // What it waited before a move is known to the microsecond.
+        let error_ns = (seen.waits.total() + seen.throttled).0.abs_diff(kernels_ns);
+        assert!(error_ns < 2_000 * moves as u64, "{error_ns} ns of {kernels_ns}: {seen:?}");
     }
 
     #[test]
@@ -393,7 +440,7 @@ mod tests {
             until("waits of its app", || watch.read(app).waits.count() >= before + 3);
         }
         watch.follow(&BTreeMap::new()).unwrap();
-        let seen = [0, 1].map(|app| watch.read(app).lost);
+        let seen = [0, 1].map(|app| watch.read(app).unfollowed);
         assert_eq!(seen, [0, 0]);
     }
 

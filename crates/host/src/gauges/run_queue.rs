@@ -46,7 +46,7 @@ impl RunQueue {
     /// # Errors
     /// If the kernel refuses, or the roots are not those of the kernel that runs.
     pub fn probe(roots: &Roots) -> Result<String, Missing> {
-        begin(roots, 1).map(|_| "eBPF at sched_wakeup, sched_switch".to_owned())
+        begin(roots, 1).map(|_| "eBPF at sched_switch".to_owned())
     }
 
     /// Sets the processes of every app; returns what went wrong.
@@ -113,8 +113,8 @@ fn p99(waits: &Gauge<LatencySeen>) -> Gauge<f64> {
 /// Returns the waits between two readings as the latency of requests that never queue up.
 fn since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<LatencySeen> {
     let waits = new.waits.since(&old.waits);
-    let lost = new.lost.saturating_sub(old.lost);
-    check_lost(waits.count(), lost, "waits", "too many threads wait at once")?;
+    let lost = new.unfollowed.saturating_sub(old.unfollowed);
+    check_lost(waits.count(), lost, "waits", "the apps have too many processes at once")?;
     let mut window = Latency::default();
     waits.means().for_each(|(wait, count)| window.record_many(wait, count));
     Ok(LatencySeen::on_server(window, span, (0, None), 0))
@@ -136,8 +136,8 @@ mod tests {
     use super::*;
     use crate::testing::Tree;
 
-    fn seen(waits_us: &[u64], lost: u64) -> WaitsSeen {
-        let mut all = WaitsSeen { lost, ..WaitsSeen::default() };
+    fn seen(waits_us: &[u64], unfollowed: u64) -> WaitsSeen {
+        let mut all = WaitsSeen { unfollowed, ..WaitsSeen::default() };
         waits_us.iter().for_each(|us| all.waits.add(Nanos::from_micros(*us)));
         all
     }
