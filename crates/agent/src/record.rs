@@ -23,11 +23,10 @@ use crate::discovery::PodIdentity;
 use lull_control::journal::Entry;
 use lull_control::{AppId, AppSpec, Epoch, Machine, Plan, numbered};
 use lull_host::own_directory::OwnDirectory;
-use lull_measure::Nanos;
-use lull_measure::catalogue::{Metric, POWER, PROGRESS, Sample, Scope};
+use lull_measure::catalogue::{ALL, Metric, POWER, PROGRESS, Sample, Scope};
+use lull_measure::{Nanos, SharedText};
 use ring::Ring;
 use rusqlite::{Connection, params, params_from_iter};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -73,11 +72,11 @@ pub struct Recorder {
     is_empty: bool,
 }
 
-/// The last text written by label, with the name of its metric, so that only changes are stored.
-type Noted = BTreeMap<String, Vec<(&'static str, String)>>;
+/// The last text written by label, with the place of its metric, so that only changes are stored.
+type Noted = BTreeMap<String, Vec<(u16, SharedText)>>;
 
 /// A text about a metric and a label.
-type Note<'a> = (&'static Metric, &'a str, Cow<'a, str>);
+type Note<'a> = (&'static Metric, &'a str, SharedText);
 
 /// One epoch to be recorded.
 pub struct Moment<'a> {
@@ -205,8 +204,8 @@ impl Recorder {
         }
         write_plan(&transaction, number, &epoch.plan, &mut self.plans)?;
         let reasons = all.iter().map(|sample| {
-            let reason = sample.value.as_ref().err().map_or("", |missing| missing.reason.as_ref());
-            (sample.metric, sample.label.as_str(), Cow::Borrowed(reason))
+            let reason = sample.value.as_ref().err().map(|missing| missing.reason.clone());
+            (sample.metric, sample.label.as_str(), reason.unwrap_or_else(|| "".into()))
         });
         note(&transaction, "missing", number, reasons, &mut self.missing)?;
         note(&transaction, "sources", number, sources(apps, epoch), &mut self.sources)?;
@@ -252,19 +251,21 @@ fn write_samples(
     all: &[Sample],
 ) -> rusqlite::Result<()> {
     let metrics = schema::metrics_of(scope);
-    let columns: BTreeMap<&str, usize> =
-        metrics.iter().enumerate().map(|(column, metric)| (metric.name, column)).collect();
+    let mut columns = vec![None; ALL.len()];
+    for (column, metric) in metrics.iter().enumerate() {
+        columns[usize::from(metric.place)] = Some(column);
+    }
     let mut rows: BTreeMap<&str, Vec<Option<f64>>> = BTreeMap::new();
     let is_of_row = |one: &Sample, next: &Sample| {
         one.metric.scope == next.metric.scope && one.label == next.label
     };
     for of_row in all.chunk_by(is_of_row).filter(|of_row| of_row[0].metric.scope == scope) {
-        let row = rows.entry(&of_row[0].label).or_insert_with(|| vec![None; metrics.len()]);
+        let row = rows.entry(of_row[0].label.as_str()).or_insert_with(|| vec![None; metrics.len()]);
         for sample in of_row {
             // Infinity has no place in SQL and NaN is no value.
             let value = sample.value.as_ref().ok().copied().filter(|value| value.is_finite());
-            if let Some(column) = columns.get(sample.metric.name) {
-                row[*column] = value;
+            if let Some(column) = columns[usize::from(sample.metric.place)] {
+                row[column] = value;
             }
         }
     }
@@ -329,10 +330,10 @@ fn write_plan(
 /// Returns the sources of values that have several possible sources.
 fn sources<'a>(apps: &'a [AppSpec], epoch: &Epoch) -> Vec<Note<'a>> {
     let energy = epoch.seen.energy.as_ref().ok();
-    let power = energy.map(|seen| (POWER, "", Cow::Owned(seen.source.to_string())));
+    let power = energy.map(|seen| (POWER, "", SharedText::from(seen.source.to_string())));
     let progress = numbered(apps).filter_map(|(id, spec)| {
         let progress = epoch.seen.app(id)?.progress.as_ref().ok()?;
-        Some((PROGRESS, spec.name.as_str(), Cow::Owned(progress.source.to_string())))
+        Some((PROGRESS, spec.name.as_str(), SharedText::from(progress.source.to_string())))
     });
     power.into_iter().chain(progress).collect()
 }
@@ -356,18 +357,22 @@ fn note<'a>(
         };
         let mut next = 0;
         while let Some((metric, _, text)) = all.next_if(|(_, other, _)| *other == label) {
-            let is_metric = |at: &usize| of_label[*at].0 == metric.name;
+            let is_metric = |at: &usize| of_label[*at].0 == metric.place;
             let place = (next..of_label.len()).chain(0..next).find(is_metric);
             next = place.map_or(next, |place| place + 1);
-            if place.map_or("", |place| of_label[place].1.as_str()) == text {
+            let is_same = match place {
+                Some(place) => of_label[place].1 == text,
+                None => text.is_empty(),
+            };
+            if is_same {
                 continue;
             }
             database
                 .prepare_cached(&format!("INSERT INTO {table} VALUES (?1, ?2, ?3, ?4)"))?
-                .execute(params![number, metric.json_key(), label, &*text])?;
+                .execute(params![number, metric.json_key(), label, text.as_str()])?;
             match place {
-                Some(place) => of_label[place].1 = text.into_owned(),
-                None => of_label.push((metric.name, text.into_owned())),
+                Some(place) => of_label[place].1 = text,
+                None => of_label.push((metric.place, text)),
             }
         }
     }

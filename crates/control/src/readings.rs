@@ -56,7 +56,7 @@ impl Readings {
     /// Sets the value of a metric, or its own reason.
     pub fn set(&mut self, metric: &'static Metric, value: Gauge<f64>) {
         debug_assert!(metric.merging().is_some(), "{} is not a reading", metric.name);
-        match self.values.iter_mut().find(|(known, _)| known.name == metric.name) {
+        match self.values.iter_mut().find(|(known, _)| known.place == metric.place) {
             Some((_, old)) => *old = value,
             None => self.values.push((metric, value)),
         }
@@ -64,13 +64,13 @@ impl Readings {
 
     /// The value of a metric, or why there is none.
     pub fn get(&self, metric: &Metric) -> Gauge<f64> {
-        let found = self.values.iter().find(|(known, _)| known.name == metric.name);
+        let found = self.values.iter().find(|(known, _)| known.place == metric.place);
         found.map_or_else(|| Err(self.otherwise.clone()), |(_, value)| value.clone())
     }
 
     /// The value of a metric where it is known.
     pub fn value(&self, metric: &Metric) -> Option<f64> {
-        let found = self.values.iter().find(|(known, _)| known.name == metric.name);
+        let found = self.values.iter().find(|(known, _)| known.place == metric.place);
         found.and_then(|(_, value)| value.as_ref().ok().copied())
     }
 

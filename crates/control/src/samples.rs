@@ -8,7 +8,7 @@ use crate::{
     readings_of_apps,
 };
 use lull_measure::catalogue::{self as metrics, Metric, Sample};
-use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile};
+use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile, SharedText};
 use std::collections::BTreeMap;
 
 /// Every metric of one epoch, in the order of the catalogue's scopes.
@@ -22,7 +22,7 @@ pub fn samples(
     let epoch = seen.epoch;
     let each = numbered(apps).zip(&seen.apps).zip(&standing.apps);
     for (((id, spec), seen), stand) in each.filter(|(((_, spec), _), _)| !spec.is_removed()) {
-        let mut sink = Sink { label: &spec.name, all: &mut all };
+        let mut sink = Sink::new(spec.name.clone(), &mut all);
         app_samples(&mut sink, spec, seen);
         if spec.is_latency_critical() {
             standing_samples(&mut sink, spec, stand);
@@ -38,20 +38,20 @@ pub fn samples(
     for (spec, seen) in each.filter(|(spec, _)| !spec.is_removed()) {
         for class in &seen.client_classes {
             let label = client_class_label(spec, class);
-            client_class_samples(&mut Sink { label: &label, all: &mut all }, class, epoch);
+            client_class_samples(&mut Sink::new(label, &mut all), class, epoch);
         }
         for account in &seen.client_accounts {
             let label = client_account_label(spec, account);
             let (p50, p99) = account.wait_quantiles;
-            let mut sink = Sink { label: &label, all: &mut all };
+            let mut sink = Sink::new(label, &mut all);
             sink.put(metrics::ACCOUNT_WAIT_P50, Ok(seconds(p50)));
             sink.put(metrics::ACCOUNT_WAIT_P99, Ok(seconds(p99)));
         }
     }
     for (number, core) in seen.cores.iter().enumerate() {
-        core_samples(&mut Sink { label: &number.to_string(), all: &mut all }, core);
+        core_samples(&mut Sink::new(number.to_string(), &mut all), core);
     }
-    machine_samples(&mut Sink { label: "", all: &mut all }, seen, standing);
+    machine_samples(&mut Sink::new("", &mut all), seen, standing);
     all
 }
 
@@ -61,26 +61,30 @@ pub(crate) fn sample_value(
     standing: &Standing,
     expected: &Expectation,
 ) -> Option<f64> {
-    let wanted = |sample: &Sample| sample.metric.name == expected.metric.name;
+    let wanted = |sample: &Sample| sample.metric.place == expected.metric.place;
     let mut all = Vec::new();
     match expected.app {
         Some(app) => {
             let (spec, stand) = (apps.get(app.index())?, standing.apps.get(app.index())?);
-            standing_samples(&mut Sink { label: &spec.name, all: &mut all }, spec, stand);
+            standing_samples(&mut Sink::new(spec.name.clone(), &mut all), spec, stand);
         }
-        None => entropy_samples(&mut Sink { label: "", all: &mut all }, standing),
+        None => entropy_samples(&mut Sink::new("", &mut all), standing),
     }
     all.into_iter().find(wanted)?.value.ok()
 }
 
 struct Sink<'a> {
-    label: &'a str,
+    label: SharedText,
     all: &'a mut Vec<Sample>,
 }
 
-impl Sink<'_> {
+impl<'a> Sink<'a> {
+    fn new(label: impl Into<SharedText>, all: &'a mut Vec<Sample>) -> Self {
+        Self { label: label.into(), all }
+    }
+
     fn put(&mut self, metric: &'static Metric, value: Gauge<f64>) {
-        self.all.push(Sample { metric, label: self.label.to_owned(), value });
+        self.all.push(Sample { metric, label: self.label.clone(), value });
     }
 }
 

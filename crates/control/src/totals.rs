@@ -15,9 +15,9 @@ pub const NATIVE_SCHEMA: i32 = 3;
 /// What has been counted since the run began.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// By the counter's place among [`rows::counters`] and the app's name, which is empty for the
+    /// By the counter's place in [`rows::ALL`], then by the app's name, which is empty for the
     /// machine.
-    counts: BTreeMap<(u16, String), f64>,
+    counts: BTreeMap<u16, BTreeMap<String, f64>>,
     /// By the app's name.
     latencies: BTreeMap<String, LatencyTotals>,
 }
@@ -71,15 +71,16 @@ impl Totals {
     /// Removes what was counted of an app, which becomes another program: its counters start at 0.
     pub fn forget(&mut self, app: &str) {
         // Of its classes of clients, too.
-        self.counts.retain(|(_, label), _| label.split('/').next() != Some(app));
+        for of_counter in self.counts.values_mut() {
+            of_counter.retain(|label, _| label.split('/').next() != Some(app));
+        }
         self.latencies.remove(app);
     }
 
     /// Returns the counts of a counter: label and value.
     pub fn counts(&self, total: &Metric) -> impl Iterator<Item = (&str, f64)> + '_ {
-        let place = place_of(total);
-        let of_it = self.counts.iter().filter(move |((row, _), _)| Some(*row) == place);
-        of_it.map(|((_, label), count)| (label.as_str(), *count))
+        let of_it = self.counts.get(&total.place).into_iter().flatten();
+        of_it.map(|(label, count)| (label.as_str(), *count))
     }
 
     /// Returns the latencies of each app that has any.
@@ -88,24 +89,24 @@ impl Totals {
     }
 }
 
-fn place_of(total: &Metric) -> Option<u16> {
-    let place = rows::counters().position(|row| row.name == total.name)?;
-    u16::try_from(place).ok()
-}
-
 struct Sink<'a> {
     label: &'a str,
-    counts: &'a mut BTreeMap<(u16, String), f64>,
+    counts: &'a mut BTreeMap<u16, BTreeMap<String, f64>>,
 }
 
 impl Sink<'_> {
     /// Adds to a counter, which exists from its first value on, even if that is 0.
     fn put(&mut self, total: &'static Metric, value: f64) {
         debug_assert_eq!(total.scope == Scope::Machine, self.label.is_empty());
-        let Some(place) = place_of(total) else { return };
-        let count = self.counts.entry((place, self.label.to_owned())).or_default();
         // A counter must not fall, and what is no number counts nothing.
-        *count += if value.is_finite() { value.max(0.0) } else { 0.0 };
+        let value = if value.is_finite() { value.max(0.0) } else { 0.0 };
+        let of_counter = self.counts.entry(total.place).or_default();
+        match of_counter.get_mut(self.label) {
+            Some(count) => *count += value,
+            None => {
+                of_counter.insert(self.label.to_owned(), value);
+            }
+        }
     }
 }
 

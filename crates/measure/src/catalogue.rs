@@ -11,7 +11,7 @@
 
 pub mod histogram;
 
-use crate::Gauge;
+use crate::{Gauge, SharedText};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -128,6 +128,8 @@ pub enum Kind {
 /// One metric.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Metric {
+    /// Its place in [`ALL`], by which it is found without a comparison of names.
+    pub place: u16,
     /// Name without unit, in snake case.
     pub name: &'static str,
     /// Its unit.
@@ -193,7 +195,7 @@ pub struct Sample {
     pub metric: &'static Metric,
     /// The app's name, the core's number, or both names of a class of clients
     /// ([`Scope::ClientClass`]); empty for the machine.
-    pub label: String,
+    pub label: SharedText,
     /// The value in the metric's unit, or why there is none.
     pub value: Gauge<f64>,
 }
@@ -217,9 +219,18 @@ macro_rules! metrics {
         $name:ident = $text:literal, $unit:ident, $scope:ident,
         $help:literal, $source:literal $(, $kind:ident)?;
     )*) => {
+        /// Every row, by which the compiler numbers them.
+        #[allow(
+            non_camel_case_types,
+            clippy::upper_case_acronyms,
+            reason = "they have the names of the constants"
+        )]
+        enum Row { $($name),* }
+
         $(
             #[doc = $help]
             pub const $name: &Metric = &Metric {
+                place: Row::$name as u16,
                 name: $text,
                 unit: Unit::$unit,
                 scope: Scope::$scope,
@@ -492,6 +503,11 @@ mod tests {
         for name in names {
             assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'));
         }
+    }
+
+    #[test]
+    fn every_metric_knows_its_place() {
+        assert!(ALL.iter().enumerate().all(|(at, metric)| usize::from(metric.place) == at));
     }
 
     #[test]

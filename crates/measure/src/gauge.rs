@@ -1,7 +1,7 @@
 //! A reading that may be missing, and why.
 
+use crate::SharedText;
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 
 /// What a gauge answers: a value, or the reason why there is none.
 ///
@@ -16,12 +16,12 @@ pub type Gauge<T> = Result<T, Missing>;
 #[error("{reason}")]
 pub struct Missing {
     /// One sentence without a full stop.
-    pub reason: Cow<'static, str>,
+    pub reason: SharedText,
 }
 
 impl Missing {
     /// A missing value with its reason.
-    pub fn because(reason: impl Into<Cow<'static, str>>) -> Self {
+    pub fn because(reason: impl Into<SharedText>) -> Self {
         Self { reason: reason.into() }
     }
 }

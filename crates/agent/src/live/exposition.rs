@@ -99,7 +99,7 @@ fn labels<'a>(moment: &'a Moment, scope: Scope, label: &'a str) -> Labels<'a> {
 
 fn gauges(moment: &Moment) -> Vec<Family<'_>> {
     let family = |metric: &'static Metric| {
-        let samples = moment.samples.iter().filter(|sample| sample.metric.name == metric.name);
+        let samples = moment.samples.iter().filter(|sample| sample.metric.place == metric.place);
         let known: Vec<_> = samples
             .filter_map(|it| {
                 Some((labels(moment, metric.scope, &it.label), *it.value.as_ref().ok()?))

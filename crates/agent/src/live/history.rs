@@ -118,8 +118,8 @@ mod tests {
         (moment.head.epoch, moment.head.time_s) = (epoch, epoch as f64);
         moment.head.journal = vec![line];
         moment.samples = vec![
-            Sample { metric: POWER, label: String::new(), value },
-            Sample { metric: CORE_FREQUENCY, label: "0".to_owned(), value: Ok(1e9) },
+            Sample { metric: POWER, label: "".into(), value },
+            Sample { metric: CORE_FREQUENCY, label: "0".into(), value: Ok(1e9) },
         ];
         moment.cores = vec![("a".to_owned(), 2.0)];
         moment

@@ -6,7 +6,7 @@ use crate::status;
 use lull_control::journal::{Effect, Entry, Event};
 use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting, Totals};
 use lull_measure::Missing;
-use lull_measure::catalogue::{Metric, Sample, gauges};
+use lull_measure::catalogue::{ALL, Kind, Metric, Sample};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -229,46 +229,81 @@ impl Moment {
 
 /// The name of a metric's series, made once and not for each of thousands of samples an epoch.
 fn key_of(metric: &Metric) -> &'static str {
-    static KEYS: LazyLock<BTreeMap<&str, String>> =
-        LazyLock::new(|| gauges().map(|metric| (metric.name, metric.json_key())).collect());
-    KEYS.get(metric.name).map_or(metric.name, String::as_str)
+    static KEYS: LazyLock<Vec<String>> =
+        LazyLock::new(|| ALL.iter().map(|metric| metric.json_key()).collect());
+    KEYS.get(usize::from(metric.place)).map_or(metric.name, String::as_str)
 }
 
-/// Samples between two processes of one version: a metric is its place among the gauges.
+/// Samples between two processes of one version: a metric is its place in the catalogue, and each
+/// label and each reason is sent once.
 mod by_number {
-    use super::{
-        BTreeMap, Deserialize, Deserializer, Missing, Sample, Serialize, Serializer, gauges,
-    };
+    use super::{ALL, BTreeMap, Deserialize, Deserializer, Kind, Missing, Sample};
+    use super::{Serialize, Serializer};
+    use lull_measure::SharedText;
     use serde::de::Error as _;
-    use std::sync::LazyLock;
 
-    type Sent = (u16, String, Result<f64, String>);
-    /// What is sent, before it is: hundreds of apps have thousands of samples.
-    type Borrowed<'a> = (u16, &'a str, Result<f64, &'a str>);
+    /// What is sent of all samples.
+    #[derive(Serialize, Deserialize)]
+    struct Sent {
+        /// Why values are missing.
+        reasons: Vec<SharedText>,
+        /// By label.
+        values: Vec<(SharedText, OfLabel)>,
+    }
 
-    /// The places of metrics in the catalogue, by name.
-    static PLACES: LazyLock<BTreeMap<&str, u16>> =
-        LazyLock::new(|| (0..).zip(gauges()).map(|(place, metric)| (metric.name, place)).collect());
+    /// The places of metrics with their values, or with the places of the reasons.
+    type OfLabel = Vec<(u16, Result<f64, u32>)>;
 
-    fn number<E: serde::ser::Error>(sample: &Sample) -> Result<Borrowed<'_>, E> {
-        let place = PLACES.get(sample.metric.name).copied();
-        let place = place.ok_or_else(|| E::custom("a metric outside the catalogue"))?;
-        let value = sample.value.as_ref().copied().map_err(|missing| missing.reason.as_ref());
-        Ok((place, sample.label.as_str(), value))
+    /// Numbers the reasons, which most samples share.
+    #[derive(Default)]
+    struct Reasons {
+        all: Vec<SharedText>,
+        /// By the address of the text: no byte of it is compared.
+        places: BTreeMap<(*const u8, usize), u32>,
+    }
+
+    impl Reasons {
+        fn place_of(&mut self, reason: &SharedText) -> u32 {
+            *self.places.entry((reason.as_ptr(), reason.len())).or_insert_with(|| {
+                self.all.push(reason.clone());
+                self.all.len() as u32 - 1
+            })
+        }
     }
 
     pub(super) fn serialize<S: Serializer>(samples: &[Sample], to: S) -> Result<S::Ok, S::Error> {
-        let numbers = samples.iter().map(number::<S::Error>);
-        numbers.collect::<Result<Vec<Borrowed<'_>>, _>>()?.serialize(to)
+        let mut reasons = Reasons::default();
+        let mut number = |Sample { metric, value, .. }: &Sample| {
+            let value = value.as_ref().copied().map_err(|why| reasons.place_of(&why.reason));
+            (metric.place, value)
+        };
+        let of_label = samples.chunk_by(|one, next| one.label == next.label);
+        let values =
+            of_label.map(|all| (all[0].label.clone(), all.iter().map(&mut number).collect()));
+        let values = values.collect();
+        Sent { reasons: reasons.all, values }.serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Sample>, D::Error> {
-        let sample = |(place, label, value): Sent| {
-            let metric = gauges().nth(usize::from(place));
-            let metric = metric.ok_or_else(|| D::Error::custom("a metric without a place"))?;
-            Ok(Sample { metric, label, value: value.map_err(Missing::because) })
-        };
-        Vec::<Sent>::deserialize(from)?.into_iter().map(sample).collect()
+        let Sent { reasons, values } = Sent::deserialize(from)?;
+        let reasons: Vec<Missing> = reasons.into_iter().map(Missing::because).collect();
+        let mut all = Vec::with_capacity(values.iter().map(|(_, of_label)| of_label.len()).sum());
+        for (label, of_label) in values {
+            for (place, value) in of_label {
+                let metric = ALL.get(usize::from(place)).copied();
+                let metric = metric.filter(|metric| metric.kind != Kind::Counter);
+                let metric = metric.ok_or_else(|| D::Error::custom("a metric without a place"))?;
+                let value = match value {
+                    Ok(value) => Ok(value),
+                    Err(why) => Err(reasons
+                        .get(why as usize)
+                        .cloned()
+                        .ok_or_else(|| D::Error::custom("a reason without a place"))?),
+                };
+                all.push(Sample { metric, label: label.clone(), value });
+            }
+        }
+        Ok(all)
     }
 }
 

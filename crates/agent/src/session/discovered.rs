@@ -319,7 +319,7 @@ impl Session {
     pub(super) fn discovery_sample(&self) -> Option<Sample> {
         let silence = self.discovered.as_ref()?.discovery.silence();
         let value = silence.map(Nanos::as_secs_f64);
-        Some(Sample { metric: DISCOVERY_SILENCE, label: String::new(), value })
+        Some(Sample { metric: DISCOVERY_SILENCE, label: "".into(), value })
     }
 }
 

@@ -335,7 +335,7 @@ mod tests {
     fn a_refusal_says_what_to_do() {
         let refused = |code| {
             let error = io::Error::from_raw_os_error(code);
-            refused(&Roots::default(), &error).reason.into_owned()
+            refused(&Roots::default(), &error).reason
         };
         assert!(refused(libc::EACCES).contains("CAP_PERFMON"));
         assert!(refused(libc::ENOENT).contains("no PMU"));

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(seen[0], Ok(0.0));
         for core in [1, 2] {
             let reason = &seen[core].as_ref().unwrap_err().reason;
-            assert_eq!(reason, &format!("core {core} is offline"));
+            assert_eq!(reason.as_str(), format!("core {core} is offline"));
         }
         stat(&tree, "cpu0 0 0 0 20 0 0 0 0 0 0\ncpu2 11 0 0 0 0 0 0 0 0 0\n");
         assert!(gauge.read()[2].as_ref().unwrap_err().reason.contains("first"));

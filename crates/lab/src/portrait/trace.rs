@@ -54,7 +54,7 @@ impl Trace {
         let value = |all: &[Sample]| {
             let own = all
                 .iter()
-                .find(|it| it.metric.name == source.metric.name && it.label == source.label);
+                .find(|it| it.metric.place == source.metric.place && it.label == source.label);
             own.and_then(|sample| sample.value.as_ref().ok().copied())
         };
         let point = |chunk: &[(f64, Vec<Sample>)]| {

@@ -92,10 +92,10 @@ fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
         };
         let of = match sample.metric.scope {
             Scope::Machine => &mut metrics["machine"],
-            Scope::App => &mut metrics["apps"][&sample.label],
-            Scope::Core => &mut metrics["cores"][&sample.label],
-            Scope::ClientClass => &mut metrics["client_classes"][&sample.label],
-            Scope::ClientAccount => &mut metrics["client_accounts"][&sample.label],
+            Scope::App => &mut metrics["apps"][sample.label.as_str()],
+            Scope::Core => &mut metrics["cores"][sample.label.as_str()],
+            Scope::ClientClass => &mut metrics["client_classes"][sample.label.as_str()],
+            Scope::ClientAccount => &mut metrics["client_accounts"][sample.label.as_str()],
         };
         of[sample.metric.json_key()] = value;
     }
