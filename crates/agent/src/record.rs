@@ -21,7 +21,7 @@ pub use packed::unpack;
 use crate::VERSION;
 use crate::discovery::PodIdentity;
 use lull_control::journal::Entry;
-use lull_control::{AppId, AppSpec, Epoch, Machine, Plan, numbered};
+use lull_control::{AppId, AppSpec, Epoch, Knob, Machine, Plan, Setting, numbered};
 use lull_host::own_directory::OwnDirectory;
 use lull_measure::catalogue::{ALL, Metric, POWER, PROGRESS, Sample, Scope};
 use lull_measure::{Nanos, SharedText};
@@ -65,7 +65,7 @@ pub struct Recorder {
     database: Connection,
     missing: Noted,
     sources: Noted,
-    plans: BTreeMap<String, String>,
+    plans: BTreeMap<Knob, Setting>,
     pods: BTreeMap<String, PodIdentity>,
     ring: Option<Ring>,
     started_unix_ns: u64,
@@ -310,19 +310,18 @@ fn write_plan(
     database: &Connection,
     number: i64,
     plan: &Plan,
-    known: &mut BTreeMap<String, String>,
+    known: &mut BTreeMap<Knob, Setting>,
 ) -> rusqlite::Result<()> {
     let expected = plan.expected.as_ref().map(json);
     for step in plan.steps() {
-        let knob = json(&step.setting.knob());
-        let setting = json(&step.setting);
-        if known.get(&knob) == Some(&setting) {
+        let (knob, setting) = (step.setting.knob(), &step.setting);
+        if known.get(&knob) == Some(setting) {
             continue;
         }
         database
             .prepare_cached("INSERT INTO plans VALUES (?1, ?2, ?3, ?4, ?5)")?
-            .execute(params![number, knob, setting, json(&step.reason), expected])?;
-        known.insert(knob, setting);
+            .execute(params![number, json(&knob), json(setting), json(&step.reason), expected])?;
+        known.insert(knob, setting.clone());
     }
     Ok(())
 }
