@@ -3,10 +3,11 @@
 //! A process can execute another program, and rewrite its command line. In its first [`YOUNG`]
 //! it is read at every listing, and twice a second where looks are more frequent. After that it
 //! is read at once where the kernel reports that it executes another program, and in a listing
-//! once in [`AGAIN`]. A search learns what has changed since it looked last, so that a look
-//! without news costs it nothing.
+//! once in [`AGAIN`]. One that has not run since it was read runs what it ran, and is not read. A
+//! search learns what has changed since it looked last, so that a look without news costs it
+//! nothing.
 
-use super::identity::Facts;
+use super::identity::{Facts, cpu_time_of};
 use super::own::ancestors;
 use crate::Roots;
 use crate::clock::read as now;
@@ -41,7 +42,7 @@ pub(super) struct Described {
 /// process 1, the agent, its ancestors and its descendants.
 #[derive(Debug)]
 pub(super) struct Descriptions {
-    of: BTreeMap<i32, (u64, Described)>,
+    of: BTreeMap<i32, Known>,
     own: i32,
     /// Process 1 and the agent's ancestors.
     above: BTreeSet<i32>,
@@ -54,6 +55,15 @@ pub(super) struct Descriptions {
     young: BTreeSet<i32>,
     /// When these were read last, whatever was reported.
     read_young: Nanos,
+}
+
+/// A process that was read.
+#[derive(Debug)]
+struct Known {
+    start_ticks: u64,
+    /// Its CPU time before it was read, if that is known.
+    cpu_time: Option<Nanos>,
+    described: Described,
 }
 
 impl Descriptions {
@@ -85,7 +95,7 @@ impl Descriptions {
         self.young.clear();
         for (pid, facts) in listed {
             let started = started(facts.start_ticks);
-            let known = self.of.get(pid).filter(|(start, _)| *start == facts.start_ticks);
+            let known = self.of.get(pid).filter(|known| known.start_ticks == facts.start_ticks);
             if known.is_some() && !is_all_due && time.saturating_sub(started) >= YOUNG {
                 continue;
             }
@@ -120,7 +130,7 @@ impl Descriptions {
         }
         let is_read = |pid: &i32| changed.iter().any(|(read, _)| read == pid);
         for pid in young.into_iter().filter(|pid| !is_read(pid)) {
-            if let Some(start_ticks) = self.of.get(&pid).map(|(start, _)| *start) {
+            if let Some(start_ticks) = self.of.get(&pid).map(|known| known.start_ticks) {
                 self.read_of(roots, pid, start_ticks);
             }
         }
@@ -135,14 +145,18 @@ impl Descriptions {
     }
 
     fn read_of(&mut self, roots: &Roots, pid: i32, start_ticks: u64) {
-        let Some(read) = Described::read(roots, pid) else { return };
+        // Before the rest, so that what changes meanwhile is found by the next look.
+        let cpu_time = cpu_time_of(roots, pid);
+        let known = self.of.get(&pid).filter(|known| known.start_ticks == start_ticks);
+        if cpu_time.is_none() || known.is_none_or(|known| known.cpu_time != cpu_time) {
+            let Some(described) = Described::read(roots, pid) else { return };
+            if known.is_none_or(|known| known.described != described) {
+                self.changes.push_back((self.version, pid));
+            }
+            self.of.insert(pid, Known { start_ticks, cpu_time, described });
+        }
         if now(ClockId::Boottime) < started(start_ticks).saturating_add(YOUNG) {
             self.young.insert(pid);
-        }
-        let known = self.of.get(&pid).filter(|(start, _)| *start == start_ticks);
-        if known.is_none_or(|(_, before)| *before != read) {
-            self.of.insert(pid, (start_ticks, read));
-            self.changes.push_back((self.version, pid));
         }
     }
 
@@ -175,7 +189,7 @@ impl Descriptions {
     }
 
     pub(super) fn get(&self, pid: i32) -> Option<&Described> {
-        self.of.get(&pid).map(|(_, described)| described)
+        self.of.get(&pid).map(|known| &known.described)
     }
 
     /// Whether a process is read at every look, because of its age.
@@ -221,11 +235,36 @@ fn joined(args: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn a_command_line_is_joined_by_blanks() {
         assert_eq!(joined(b"a\0-b\0c d\0"), "a -b c d");
         assert_eq!(joined(b""), "");
+    }
+
+    #[test]
+    fn a_process_is_read_again_once_it_has_run() {
+        let mut command = Command::new("cat");
+        let mut cat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (roots, pid) = (Roots::default(), cat.id().cast_signed());
+        let mut all = Descriptions::new(i32::MAX);
+        // Arguments that no reading shows.
+        let is_false = |all: &Descriptions| all.get(pid).is_some_and(|it| it.args == "false");
+        while !is_false(&all) {
+            all.read_of(&roots, pid, 1);
+            if let Some(known) = all.of.get_mut(&pid) {
+                known.described.args = "false".to_owned();
+            }
+            all.read_of(&roots, pid, 1);
+        }
+        cat.stdin.as_mut().unwrap().write_all(b"a").unwrap();
+        cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        all.read_of(&roots, pid, 1);
+        cat.kill().unwrap();
+        cat.wait().unwrap();
+        assert_eq!(all.get(pid).unwrap().args, "cat");
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //! since boot (`stat` field 22, `man 5 proc`). Two owners of one number within
 //! one tick of 10 ms would be mixed up; that takes a full turn of the counter.
 
+use crate::sys::clock::process_cpu_time;
 use crate::{LiveThread, Roots};
+use lull_measure::Nanos;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -159,6 +161,14 @@ impl ProcessId {
         let facts = Facts::of_process(roots, self.pid).ok()?;
         (facts.start_ticks == self.start_ticks && !facts.is_ended()).then_some(facts)
     }
+}
+
+/// The CPU time that a process has used; `None` if it is gone, or `proc` is not of this machine.
+///
+/// While it stands still, the process has done nothing: it has made no thread, none of its threads
+/// has ended, and it runs what it ran.
+pub(super) fn cpu_time_of(roots: &Roots, pid: i32) -> Option<Nanos> {
+    roots.is_own_proc().then(|| process_cpu_time(pid).ok()).flatten()
 }
 
 /// A word as a number.

@@ -9,12 +9,13 @@
 //! cgroup catches it.
 
 use super::assigned::{Berth, SinceListing};
-use super::identity::{Facts, ProcessId, numbers};
+use super::identity::{Facts, ProcessId, cpu_time_of, numbers};
 use super::search::{Search, SearchError};
 use super::seat::Seat;
 use super::table::ProcessTable;
 use super::template::Slot;
 use crate::{LiveThread, Roots};
+use lull_measure::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -51,13 +52,15 @@ pub struct AppProcesses {
     left: Vec<ProcessId>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Member {
     start_ticks: u64,
     /// Inode and start time by thread number.
     tasks: BTreeMap<i32, (u64, u64)>,
     /// The inode of its directory of threads, if there was one thread when they were listed.
     alone: Option<u64>,
+    /// Its CPU time before its threads were listed, if it is known.
+    cpu_time: Option<Nanos>,
 }
 
 /// Links of a directory of threads that holds one: `.`, `..` and the thread's.
@@ -334,7 +337,7 @@ impl AppProcesses {
             if self.left_out.contains(&ProcessId { pid, start_ticks }) {
                 return;
             }
-            let new = || Member { start_ticks, tasks: BTreeMap::new(), alone: None };
+            let new = || Member { start_ticks, ..Member::default() };
             self.members.entry(pid).or_insert_with(new);
         }
     }
@@ -402,6 +405,12 @@ fn inode_if_alone(directory: &Path) -> Option<u64> {
 impl Member {
     /// A process that is gone has no threads; the next table says so.
     fn refresh(&mut self, roots: &Roots, pid: i32) {
+        // Read before the threads are, so that what changes meanwhile is found by the next look.
+        let cpu_time = cpu_time_of(roots, pid);
+        if cpu_time.is_some() && cpu_time == self.cpu_time {
+            return;
+        }
+        self.cpu_time = cpu_time;
         let directory = roots.proc.join(format!("{pid}/task"));
         let alone = inode_if_alone(&directory).filter(|_| roots.is_own_proc());
         // The only thread of a process is the main one, and the inode is that of the same process.
@@ -409,7 +418,10 @@ impl Member {
             return;
         }
         self.alone = alone;
-        let listed = numbers(&directory).unwrap_or_default();
+        let listed = numbers(&directory).unwrap_or_else(|_| {
+            self.cpu_time = None;
+            Vec::new()
+        });
         let mut before = std::mem::take(&mut self.tasks);
         for (tid, inode) in listed {
             let kept = before.remove(&tid).filter(|(known, _)| *known == inode);
@@ -426,8 +438,31 @@ mod tests {
     use super::*;
     use crate::apps::Berths;
     use crate::testing::Tree;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
 
     const GROUP: &str = "sys/fs/cgroup/kubepods/a";
+
+    #[test]
+    fn threads_are_listed_again_once_the_process_has_run() {
+        let mut command = Command::new("cat");
+        let mut cat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (roots, pid) = (Roots::default(), cat.id().cast_signed());
+        let mut member = Member::default();
+        // A thread that no listing shows.
+        let false_thread = i32::MAX;
+        while !member.tasks.contains_key(&false_thread) {
+            member.refresh(&roots, pid);
+            member.tasks.insert(false_thread, (0, 0));
+            member.refresh(&roots, pid);
+        }
+        cat.stdin.as_mut().unwrap().write_all(b"a").unwrap();
+        cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        member.refresh(&roots, pid);
+        cat.kill().unwrap();
+        cat.wait().unwrap();
+        assert!(member.tasks.keys().eq([&pid]), "{member:?}");
+    }
 
     /// A tree with the processes 11 and 12, of which the cgroup of the only berth has the first.
     struct Assigned {
