@@ -19,6 +19,8 @@ pub(super) struct LedgerFile {
     path: PathBuf,
     /// Where the last whole line ends.
     len: u64,
+    /// Whether the file may go on after that.
+    has_rest: bool,
 }
 
 /// A reader of the lines that its agent appends to a ledger meanwhile.
@@ -83,7 +85,7 @@ impl LedgerFile {
         let path = dir.path().join(NAME);
         let failed = |source| LedgerError::Write { path: path.clone(), source };
         let file = dir.open_file(NEW_NAME, true).map_err(failed)?;
-        let mut new = Self { file, path: path.clone(), len: 0 };
+        let mut new = Self { file, path: path.clone(), len: 0, has_rest: true };
         new.append(entries)?;
         dir.replace(NEW_NAME, NAME).map_err(failed)?;
         Ok(new)
@@ -94,7 +96,7 @@ impl LedgerFile {
         let path = dir.path().join(NAME);
         let read = |source| LedgerError::Read { path: path.clone(), source };
         let Some(file) = dir.existing_file(NAME).map_err(read)? else { return Ok(None) };
-        let mut existing = Self { file, path: path.clone(), len: 0 };
+        let mut existing = Self { file, path: path.clone(), len: 0, has_rest: true };
         let lines = existing.read()?;
         Ok(Some((existing, lines)))
     }
@@ -122,18 +124,18 @@ impl LedgerFile {
         for entry in entries {
             entry.encode(&mut bytes);
         }
-        let written = self
-            .file
-            .write_all_at(&bytes, self.len)
-            .and_then(|()| self.file.set_len(self.len + bytes.len() as u64))
-            .and_then(|()| self.file.sync_data());
+        let end = self.len + bytes.len() as u64;
+        let cut = || if self.has_rest { self.file.set_len(end) } else { Ok(()) };
+        let written = self.file.write_all_at(&bytes, self.len).and_then(|()| cut());
+        let written = written.and_then(|()| self.file.sync_data());
+        self.has_rest = written.is_err();
         if let Err(source) = written {
             // What was written of it must not count; if this fails too, the
             // next append overwrites it.
             let _ = self.file.set_len(self.len);
             return Err(LedgerError::Write { path: self.path.clone(), source });
         }
-        self.len += bytes.len() as u64;
+        self.len = end;
         Ok(())
     }
 
@@ -169,7 +171,8 @@ mod tests {
     #[test]
     fn a_full_disk_is_an_error_that_says_nothing_was_changed() {
         let file = File::options().read(true).write(true).open("/dev/full").unwrap();
-        let mut ledger = LedgerFile { file, path: PathBuf::from("/dev/full"), len: 0 };
+        let mut ledger =
+            LedgerFile { file, path: PathBuf::from("/dev/full"), len: 0, has_rest: true };
         let refused = ledger.append(&[clock().entry(What::Closed)]).unwrap_err();
         assert_eq!(ledger.len(), 0);
         let text = refused.to_string();
