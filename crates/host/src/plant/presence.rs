@@ -118,10 +118,10 @@ impl HostPlant {
         }
         app.presence.leader = None;
         let was_present = app.presence.is_present;
-        app.presence.is_present = app.handle.is_running(&self.roots);
+        let running = app.handle.processes().filter(|one| one.facts(&self.roots).is_some());
+        let oldest = running.min_by_key(|process| (process.start_ticks, process.pid));
+        app.presence.is_present = oldest.is_some() || app.handle.is_running(&self.roots);
         if app.presence.is_present {
-            let running = app.handle.processes().filter(|one| one.facts(&self.roots).is_some());
-            let oldest = running.min_by_key(|process| (process.start_ticks, process.pid));
             let opened = oldest.and_then(|one| Some((one, apps::handle(&self.roots, one).ok()?)));
             app.presence.is_watched = opened
                 .as_ref()
