@@ -18,8 +18,8 @@ const MATCH_LOOK: Nanos = Nanos::from_millis(200);
 /// How long a match that has ended is looked for within epochs where processes are not reported,
 /// and each look has to list them all.
 const RETURN_WITHIN: Nanos = Nanos::from_secs(10);
-/// Average time between two arrivals of matches that end an epoch early: each costs an epoch, and
-/// matches may come and go all the time.
+/// Average time between two arrivals of matches, or of what a discovery has assigned, that end an
+/// epoch early: each costs an epoch, and they may come and go all the time.
 const CUT_INTERVAL: Nanos = Nanos::from_secs(15);
 /// How far arrivals may be ahead of that: three at once.
 const CUT_AHEAD_MAX: Nanos = Nanos::from_secs(45);

@@ -28,7 +28,7 @@ pub(super) const CUT_MIN: Nanos = Nanos::from_millis(50);
 /// An absent app that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Arrival {
-    /// One of a template.
+    /// One of a template, or one that a discovery has assigned: others may follow all the time.
     Match,
     /// One that is found by itself.
     Own,
@@ -90,7 +90,8 @@ impl HostPlant {
         }
         let arrived = due.iter().zip(before).filter_map(|(at, was)| {
             let app = &self.apps[*at];
-            let arrival = if app.handle.is_of_template() { Arrival::Match } else { Arrival::Own };
+            let has_many = app.handle.is_of_template() || app.handle.is_assigned();
+            let arrival = if has_many { Arrival::Match } else { Arrival::Own };
             (!was && app.presence.is_present).then_some(arrival)
         });
         arrived.max()
