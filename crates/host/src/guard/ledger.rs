@@ -164,18 +164,23 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::record`]; also if a thread's state cannot be read.
     pub fn record_threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
-        let entries = self.originals_of(threads)?;
+        let entries = self.originals_of(threads, |_| true)?;
         self.append(&entries)
     }
 
     /// Saves what is about to be written to threads, and how the threads were scheduled
     /// before, which must be on disk before the write.
     ///
+    /// A process to which nothing is written, because it is as wanted already, is saved only if
+    /// a process of the ledger has made it: there is nothing to restore of any other.
+    ///
     /// # Errors
     /// As [`Ledger::record_threads`].
     pub fn record_writes(&mut self, writes: &[ThreadWrite]) -> Result<(), LedgerError> {
         let threads: Vec<LiveThread> = writes.iter().map(|write| write.thread).collect();
-        let mut entries = self.originals_of(&threads)?;
+        let with_values = writes.iter().filter(|write| !write.values.is_empty());
+        let written: BTreeSet<i32> = with_values.map(|write| write.thread.pid).collect();
+        let mut entries = self.originals_of(&threads, |pid| written.contains(&pid))?;
         let mut by_values: BTreeMap<&[FieldValue], Vec<(i32, u64)>> = BTreeMap::new();
         let is_new =
             |write: &&ThreadWrite| !write.values.is_empty() && !self.held.has_written(write);
@@ -269,8 +274,13 @@ impl Ledger {
         &self.forks
     }
 
-    /// The lines that [`Ledger::record_threads`] adds.
-    fn originals_of(&self, threads: &[LiveThread]) -> Result<Vec<Entry>, LedgerError> {
+    /// The lines that [`Ledger::record_threads`] adds. Of a process that is not written to, only
+    /// what it has of its creator.
+    fn originals_of(
+        &self,
+        threads: &[LiveThread],
+        is_written: impl Fn(i32) -> bool,
+    ) -> Result<Vec<Entry>, LedgerError> {
         let unknown = |thread: &&LiveThread| !self.held.knows(&key_of(**thread));
         let (mains, others): (Vec<LiveThread>, Vec<LiveThread>) =
             threads.iter().filter(unknown).partition(|thread| thread.is_main());
@@ -287,12 +297,12 @@ impl Ledger {
             if let Some(entries) = adoption.flatten() {
                 adopted.insert(main.pid);
                 new.extend(entries);
-            } else {
+            } else if is_written(main.pid) {
                 read_now.insert(main.pid);
                 new.extend(self.read(main)?.map(old));
             }
         }
-        for thread in others {
+        for thread in others.into_iter().filter(|thread| is_written(thread.pid)) {
             let has_default =
                 adopted.contains(&thread.pid) || self.held.inherited.contains_key(&thread.pid);
             if read_now.contains(&thread.pid) || !has_default {

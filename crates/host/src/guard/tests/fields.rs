@@ -26,6 +26,19 @@ fn with_cores(scene: &Scene, cores: &CoreSet) -> Ledger {
 }
 
 #[test]
+fn a_process_that_is_as_wanted_has_no_line_until_something_is_written_to_it() {
+    let scene = Scene::new();
+    let mut ledger = scene.open().ledger;
+    let lines = |ledger: &Ledger| std::fs::read_to_string(ledger.path()).unwrap().lines().count();
+    let before = lines(&ledger);
+    let (thread, values) = (scene.thread(), Vec::new());
+    ledger.record_writes(&[ThreadWrite { thread, values }]).unwrap();
+    assert_eq!(lines(&ledger), before);
+    ledger.record_writes(&[scene.write()]).unwrap();
+    assert_eq!(lines(&ledger), before + 2, "what it was, and what is written");
+}
+
+#[test]
 fn a_renice_and_a_change_of_class_survive_an_agent_that_sets_cores() {
     let scene = Scene::new();
     let before = sched::affinity_of(scene.thread().tid).unwrap();
