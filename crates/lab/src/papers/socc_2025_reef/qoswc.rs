@@ -5,7 +5,7 @@ use super::policies::{latency_sensitive, short_rounds, without_cap};
 use super::steered::{Course, ObservedSecond as Second, Scheme, Times, before_change, courses};
 use super::system::{
     GateBench, GateCell, choices, ee_p99, ee_p999, hertz, in_c6, mongo, p99_ms, p999_ms,
-    self_serving, throughput, tpp, watts,
+    self_serving, throughput, tpp, variation, watts,
 };
 use crate::prelude::*;
 use lull_control::Objective;
@@ -180,7 +180,6 @@ fn compared(all: &[Vec<Course>]) -> Vec<Row> {
 
 /// What Fig. 18 and the text show without a number.
 fn shape_rows([plain, reef, areas]: [&GateCell; 3]) -> Vec<Row> {
-    let variation = |served: &GatedTotals| served.variation().unwrap_or(f64::NAN);
     let mean_ms =
         |served: &GatedTotals| served.latency().mean().map_or(f64::NAN, Nanos::as_millis_f64);
     let promised =

@@ -203,6 +203,19 @@ pub(super) fn p999_over_mean(served: &GatedTotals) -> f64 {
     served.tail_over_mean(Percentile::P999).unwrap_or(f64::NAN)
 }
 
+/// Standard deviation of the latency over its mean, from the buckets of its histogram.
+pub(super) fn variation(served: &GatedTotals) -> f64 {
+    let (mut count, mut sum_s, mut squares_s2) = (0.0, 0.0, 0.0);
+    for (value, times) in served.latency().buckets() {
+        let (seconds, times) = (value.as_secs_f64(), times as f64);
+        count += times;
+        sum_s += times * seconds;
+        squares_s2 += times * seconds * seconds;
+    }
+    let mean_s = sum_s / count;
+    (squares_s2 / count - mean_s * mean_s).max(0.0).sqrt() / mean_s
+}
+
 /// Share of core time in C6.
 pub(super) fn in_c6(served: &GatedTotals) -> f64 {
     served.residency_share(C6)
