@@ -165,7 +165,7 @@ impl ProcessId {
 
 /// The CPU time that a process has used; `None` if it is gone, or `proc` is not of this machine.
 ///
-/// While it stands still, the process has done nothing: it has made no thread, none of its threads
+/// While it does not grow, the process has done nothing: it has made no thread, none of its threads
 /// has ended, and it runs what it ran.
 pub(super) fn cpu_time_of(roots: &Roots, pid: i32) -> Option<Nanos> {
     roots.is_own_proc().then(|| process_cpu_time(pid).ok()).flatten()
