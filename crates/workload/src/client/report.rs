@@ -337,6 +337,17 @@ impl From<(ErrorCode, ErrorCount)> for ServerErrors {
     }
 }
 
+impl LoadReport {
+    /// Whether requests were outstanding at the end that would change the tail: one for a hundred
+    /// that were answered, and older than the p99. A server that stops answering has such.
+    fn lacks_late_requests(&self) -> bool {
+        let age = self.oldest_outstanding_seconds;
+        self.outstanding_requests > 0
+            && self.outstanding_requests * 100 >= self.completed_requests
+            && self.latency.p99_seconds.is_none_or(|p99| age > p99)
+    }
+}
+
 impl fmt::Display for LoadReport {
     /// Writes a line of rates, a line of counts, then one line for each distribution.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -390,6 +401,15 @@ impl fmt::Display for LoadReport {
                 "no reply to any request: does another program listen at {}, or does the server \
                  hang? Check the protocol and the port of the target",
                 self.server
+            )?;
+        }
+        if self.lacks_late_requests() {
+            writeln!(
+                f,
+                "{} requests were outstanding at the end, the oldest for {:.1}, and are in no \
+                 latency: the percentiles are too low",
+                self.outstanding_requests,
+                Nanos::from_secs_f64(self.oldest_outstanding_seconds)
             )?;
         }
         writeln!(f, "latency  {}", self.latency)?;
@@ -457,6 +477,23 @@ mod tests {
         for (counts, losses, is_hinted) in cases {
             let text = report(&config, counts, losses).to_string();
             assert_eq!(text.contains(hint), is_hinted, "{text}");
+        }
+    }
+
+    #[test]
+    fn requests_that_a_stopped_server_owes_are_said_to_be_in_no_latency() {
+        let config = LoadConfig::closed("http://localhost/".parse().unwrap());
+        let with = |outstanding_requests| LoadReport {
+            completed_requests: 177,
+            outstanding_requests,
+            oldest_outstanding_seconds: 2.5,
+            ..report(&config, Counts::default(), 0)
+        };
+        let text = with(259).to_string();
+        let words = "259 requests were outstanding at the end, the oldest for 2.5s";
+        assert!(text.contains(words) && text.contains("too low"), "{text}");
+        for few in [0, 1] {
+            assert!(!with(few).to_string().contains("too low"));
         }
     }
 
