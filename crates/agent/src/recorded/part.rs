@@ -141,7 +141,7 @@ impl<'a> Part<'a> {
 
     /// Its entropy, whole and by epoch, and its space-time from the series of
     /// [`SpaceTime::METRICS`].
-    fn find(&self, run: &Run, series: &Series) -> Found {
+    pub fn find(&self, run: &Run, series: &Series) -> Found {
         let epochs: Vec<&EpochRow> = self.phases.iter().flatten().copied().collect();
         let solo = solo_rates(run);
         let whole = entropy(&run.apps, &solo, &epochs);

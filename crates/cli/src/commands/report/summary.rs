@@ -165,7 +165,8 @@ fn results(apps: &[String], parts: &[Named<'_>]) -> Table {
         let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
         (name.to_owned(), parts.iter().map(|part| shown(of(part))).collect())
     };
-    let found: Vec<_> = parts.iter().map(|part| part.part.find(&part.recorded.run)).collect();
+    let find = |part: &Named<'_>| part.part.find(&part.recorded.run, &part.recorded.series);
+    let found: Vec<_> = parts.iter().map(find).collect();
     let by_found = |name: &str, of: &dyn Fn(usize) -> Option<f64>| -> Row {
         let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
         (name.to_owned(), (0..parts.len()).map(|index| shown(of(index))).collect())
