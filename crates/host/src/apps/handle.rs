@@ -190,6 +190,12 @@ impl AppHandle {
         self.processes.has(process)
     }
 
+    /// Whether a process of it may have run, as of the last refresh, since this was last called of
+    /// it. One that has not run has not ended.
+    pub(crate) fn take_run(&mut self, process: ProcessId) -> bool {
+        self.processes.take_run(process)
+    }
+
     /// Whether another process has registered as this app, or another cgroup is assigned to it,
     /// or none is any more.
     pub(crate) fn has_registration_news(&self) -> bool {

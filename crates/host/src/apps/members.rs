@@ -61,6 +61,8 @@ struct Member {
     alone: Option<u64>,
     /// Its CPU time before its threads were listed, if it is known.
     cpu_time: Option<Nanos>,
+    /// Whether it may have run since [`AppProcesses::take_run`] was last called.
+    has_run: bool,
 }
 
 /// Links of a directory of threads that holds one: `.`, `..` and the thread's.
@@ -325,6 +327,14 @@ impl AppProcesses {
         self.members.iter().map(id)
     }
 
+    /// Whether a process of the app may have run, as of the last refresh, since this was last
+    /// called of it. One that has not run has not ended.
+    pub(super) fn take_run(&mut self, process: ProcessId) -> bool {
+        let member = self.members.get_mut(&process.pid);
+        let member = member.filter(|member| member.start_ticks == process.start_ticks);
+        member.is_none_or(|member| std::mem::take(&mut member.has_run))
+    }
+
     /// Whether a process belongs to the app.
     pub(super) fn has(&self, process: ProcessId) -> bool {
         let member = self.members.get(&process.pid);
@@ -410,7 +420,7 @@ impl Member {
         if cpu_time.is_some() && cpu_time == self.cpu_time {
             return;
         }
-        self.cpu_time = cpu_time;
+        (self.cpu_time, self.has_run) = (cpu_time, true);
         let directory = roots.proc.join(format!("{pid}/task"));
         let alone = inode_if_alone(&directory).filter(|_| roots.is_own_proc());
         // The only thread of a process is the main one, and the inode is that of the same process.
@@ -458,10 +468,11 @@ mod tests {
         }
         cat.stdin.as_mut().unwrap().write_all(b"a").unwrap();
         cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        member.has_run = false;
         member.refresh(&roots, pid);
         cat.kill().unwrap();
         cat.wait().unwrap();
-        assert!(member.tasks.keys().eq([&pid]), "{member:?}");
+        assert!(member.tasks.keys().eq([&pid]) && member.has_run, "{member:?}");
     }
 
     /// A tree with the processes 11 and 12, of which the cgroup of the only berth has the first.

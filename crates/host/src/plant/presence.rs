@@ -108,8 +108,10 @@ impl HostPlant {
     pub(super) fn note_presence(&mut self, index: usize, any_ended: bool) {
         let is_awaited = self.is_awaited(&self.apps[index]);
         let app = &mut self.apps[index];
+        let leader = app.presence.leader.as_ref().map(|(leader, _)| *leader);
+        let has_run = leader.is_none_or(|leader| app.handle.take_run(leader));
         let leads = |(leader, _): &(ProcessId, OwnedFd)| app.handle.has(*leader);
-        let may_have_ended = any_ended || !app.presence.is_watched;
+        let may_have_ended = any_ended || (has_run && !app.presence.is_watched);
         // While the oldest process runs, nothing has to be read.
         if app.presence.leader.as_ref().is_some_and(leads)
             && !(may_have_ended && app.has_lost_leader())
