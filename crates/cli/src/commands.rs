@@ -50,10 +50,12 @@ use crate::cli::{Cli, Command, LabAction, LabArgs};
 use crate::say;
 use anyhow::{Context, bail};
 use lull_agent::error::UsageError;
+use lull_agent::session::Closed;
 use lull_host::guard::Ledger;
 use lull_lab::server::ServerScenario;
 use lull_measure::escape;
 use std::io::Write;
+use std::path::Path;
 
 /// Runs the command of the command line.
 pub(crate) fn dispatch(cli: Cli) -> anyhow::Result<()> {
@@ -145,6 +147,15 @@ fn check_amount(scenario: &ServerScenario, rates: &[f64]) -> Result<(), UsageErr
 fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value)?;
     writeln!(std::io::stdout(), "{}", escape::json(&text)).context("cannot print the result")
+}
+
+/// Says how a session has ended and where its record is. One without an epoch leaves none.
+fn ending(closed: &Closed, record: &str) -> String {
+    let outcome = closed.outcome();
+    match Path::new(record).exists() {
+        true => format!("{outcome}; the record is {record}"),
+        false => format!("{outcome}; no epoch has ended, so that there is no record"),
+    }
 }
 
 /// Restores every knob from the ledger and reports what was restored.

@@ -4,7 +4,7 @@
 //! the trials end, every knob is restored. The session's policy applies the setting of each
 //! trial.
 
-use super::UsageError;
+use super::{UsageError, ending};
 use crate::say::notice;
 use crate::text::number;
 use anyhow::{anyhow, bail};
@@ -232,6 +232,6 @@ pub(super) fn close<T>(session: Session, outcome: anyhow::Result<T>) -> anyhow::
         .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
     let closed = session.close()?;
     closed.report_notices(&ended, &say)?;
-    say(&format!("{}; the record is {record}", closed.outcome()));
+    say(&ending(&closed, &record));
     outcome
 }

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &RegisterArgs) -> anyhow::Result<()> {
 fn enter(args: &RegisterArgs) -> anyhow::Result<String> {
     let hint = |error: &RegisterError| match error {
         RegisterError::Refused(_) => "",
-        _ => "; --optional runs the command all the same",
+        _ => " (--optional runs the command all the same)",
     };
     let registration = register(&args.socket, args.template.as_deref())
         .map_err(|error| anyhow::anyhow!("{error}{}", hint(&error)))?;

@@ -5,7 +5,7 @@ mod prove;
 mod reloads;
 
 use crate::cli::RunArgs;
-use crate::commands::UsageError;
+use crate::commands::{UsageError, ending};
 use crate::say;
 use crate::signals::{stop_or_reload, stop_request};
 use anyhow::bail;
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         prove::tell(proof, args.json)?;
     }
     ended?;
-    say(&format!("{}; the record is {record}", closed.outcome()));
+    say(&ending(&closed, &record));
     Ok(())
 }
 

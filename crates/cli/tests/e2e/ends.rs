@@ -32,6 +32,24 @@ fn every_stop_signal_ends_a_run_orderly() {
 }
 
 #[test]
+fn a_run_without_an_epoch_names_no_record() {
+    let scene = Scene::new();
+    let (batch, state, record) = (Victim::sleeper(), scene.path("state"), scene.records_dir());
+    let text = format!(
+        "[agent]\nepoch = \"1h\"\nstate = {state:?}\nrecord = {record:?}\n\
+         [policy]\nname = \"unmanaged\"\n\
+         [[app]]\nname = \"batch\"\nclass = \"best-effort\"\nsolo = 1.0\npid = {}\n",
+        batch.pid()
+    );
+    let mut agent = scene.agent(&scene.write("lull.toml", &text));
+    agent.wait_until_said("recording to");
+    let ended = agent.interrupt().well();
+    assert!(ended.err.contains("no epoch has ended, so that there is no record"), "{}", ended.err);
+    assert!(scene.records().is_empty());
+    scene.wait_until_quiet();
+}
+
+#[test]
 fn an_interrupt_while_references_are_measured_lets_go_of_what_was_paused() {
     let scene = Scene::new();
     let port = free_port();
