@@ -29,7 +29,7 @@ impl AppSection {
             .unwrap_or_default()
     }
 
-    /// Whether its clients have a class of this name; `others` is one.
+    /// Whether its clients have a class of this name; where they have classes, `others` is one.
     pub(super) fn has_class(&self, name: &str) -> bool {
         self.class_names().iter().any(|class| class == name)
     }

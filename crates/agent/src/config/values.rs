@@ -129,15 +129,16 @@ mod tests {
         let text = "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"db\"\n\
             class = \"latency-critical\"\nobjectives = [{ p99 = \"50ms\" }]\n\
             latency = \"preload\"\nconcurrency = \"pslo\"\nstart = [\"mariadbd\"]\n\
+            client_class = [{ name = \"web\", match = [{ user = \"shop\" }] }]\n\
             [[app.promise]]\nclient_class = \"CLASS\"\nconnections = 4\n\
             objective = { p95 = \"20ms\" }\n";
         let config = |class: &str| {
             let text = text.replace("CLASS", class);
             Config::from_located(Located::embedded("lull.toml", &text))
         };
-        assert!(config("others").is_ok());
-        let wrong = config("web").unwrap_err().to_string();
-        let wanted = "lull.toml:11: app[0].promise[0].client_class: there is no class `web`";
+        assert!(config("others").is_ok() && config("web").is_ok());
+        let wrong = config("shop").unwrap_err().to_string();
+        let wanted = "lull.toml:12: app[0].promise[0].client_class: there is no class `shop`";
         assert!(wrong.starts_with(wanted), "{wrong}");
     }
 
