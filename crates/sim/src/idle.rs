@@ -525,7 +525,8 @@ mod tests {
             let states = xeon();
             let mut ledger = IdleTotals::new(states.len());
             for (index, stay) in &stays {
-                ledger.spend_part(&states, *index, (Nanos::ZERO, us(*stay)), Hertz::from_khz(2_000_000));
+                let part = (Nanos::ZERO, us(*stay));
+                ledger.spend_part(&states, *index, part, Hertz::from_khz(2_000_000));
             }
             let total: Nanos = stays.iter().map(|(_, stay)| us(*stay)).sum();
             prop_assert_eq!(ledger.idle(), total);
