@@ -127,8 +127,8 @@ fn check_config(path: &Path, json: bool) -> anyhow::Result<()> {
 }
 
 /// Proves the knobs whose drivers may claim more than they can do: a value is written, read back
-/// and written back, with the old one in the ledger and a guard beside it. Returns those that cannot
-/// be set, and why.
+/// and written back, with the old one in the ledger and a guard beside it. Returns those that
+/// cannot be set, and why.
 fn prove(machine: &mut Machine, roots: &Roots) -> Vec<(Capability, Missing)> {
     let claimed = proof::provable(&machine.capabilities, roots);
     if claimed.is_empty() {

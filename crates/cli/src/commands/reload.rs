@@ -1,8 +1,8 @@
 //! `lull reload`: a running agent takes over its changed config.
 //!
-//! The agent is signalled by SIGHUP and leaves its answer in its state directory. It announces there
-//! that it takes over configs: SIGHUP ends everything else that can have a state directory, such as
-//! a search, a proof, or a program that embeds the agent.
+//! The agent is signalled by SIGHUP and leaves its answer in its state directory. It announces
+//! there that it takes over configs: SIGHUP ends everything else that can have a state directory,
+//! such as a search, a proof, or a program that embeds the agent.
 
 use crate::cli::ReloadArgs;
 use anyhow::{Context, bail};

@@ -7,8 +7,7 @@
 //! search learns what has changed since it looked last, so that a look without news costs it
 //! nothing.
 
-use super::identity::{Facts, cpu_time_of};
-use super::own::ancestors;
+use super::identity::{Facts, ancestors, cpu_time_of};
 use crate::Roots;
 use crate::clock::read as now;
 use lull_measure::Nanos;

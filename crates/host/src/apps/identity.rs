@@ -10,6 +10,7 @@ use crate::{LiveThread, Roots};
 use lull_measure::Nanos;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
@@ -161,6 +162,19 @@ impl ProcessId {
         let facts = Facts::of_process(roots, self.pid).ok()?;
         (facts.start_ticks == self.start_ticks && !facts.is_ended()).then_some(facts)
     }
+}
+
+/// Returns process 1 and the ancestors of a process, by the facts of each.
+pub(super) fn ancestors<'a>(
+    process: i32,
+    facts_of: impl Fn(i32) -> Option<&'a Facts>,
+) -> BTreeSet<i32> {
+    let mut above = BTreeSet::from([1]);
+    let mut next = Some(process);
+    while let Some(facts) = next.and_then(&facts_of) {
+        next = above.insert(facts.parent).then_some(facts.parent);
+    }
+    above
 }
 
 /// The CPU time that a process has used; `None` if it is gone, or `proc` is not of this machine.

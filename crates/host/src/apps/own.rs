@@ -2,11 +2,11 @@
 //! its ancestors, process 1, and threads of the kernel.
 //!
 //! An app by cgroup or unit is all that is in it, and an agent that is started by hand is in the
-//! slice of its user. Without this rule a best-effort app of that slice would lower the agent, which
-//! decides, and the guard, which restores, and what the owner starts later would inherit settings
-//! from the shell.
+//! slice of its user. Without this rule a best-effort app of that slice would lower the agent,
+//! which decides, and the guard, which restores, and what the owner starts later would inherit
+//! settings from the shell.
 
-use super::identity::Facts;
+use super::identity::{Facts, ancestors};
 use super::table::ProcessTable;
 use crate::Roots;
 use std::collections::BTreeSet;
@@ -28,19 +28,6 @@ pub(super) fn leave_out_own(found: &mut BTreeSet<i32>, table: &ProcessTable) {
         pid == own || above.contains(&pid) || table.facts(pid).is_some_and(is_none)
     };
     found.retain(|pid| !is_left_out(*pid));
-}
-
-/// Returns process 1 and the ancestors of a process, by the facts of each.
-pub(super) fn ancestors<'a>(
-    process: i32,
-    facts_of: impl Fn(i32) -> Option<&'a Facts>,
-) -> BTreeSet<i32> {
-    let mut above = BTreeSet::from([1]);
-    let mut next = Some(process);
-    while let Some(facts) = next.and_then(&facts_of) {
-        next = above.insert(facts.parent).then_some(facts.parent);
-    }
-    above
 }
 
 /// Whether a child of the agent is one that it has started beside it, and no app.

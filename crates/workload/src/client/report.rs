@@ -346,33 +346,9 @@ impl LoadReport {
             && self.outstanding_requests * 100 >= self.completed_requests
             && self.latency.p99_seconds.is_none_or(|p99| age > p99)
     }
-}
 
-impl fmt::Display for LoadReport {
-    /// Writes a line of rates, a line of counts, then one line for each distribution.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let load = match &self.process {
-            Some(process) => format!("{process} {}", self.rate),
-            None => "closed loop".to_owned(),
-        };
-        writeln!(
-            f,
-            "{}  {load}  {:.1} s: {:.0} requests/s due, {:.0} answered",
-            self.target,
-            self.measured_seconds,
-            self.offered_requests_per_second,
-            self.completed_requests_per_second
-        )?;
-        writeln!(
-            f,
-            "requests  due {}  answered {}  missed {}  failed {}  timed out {}  outstanding {}",
-            self.due_requests,
-            self.completed_requests,
-            self.missed_requests,
-            self.failed_requests,
-            self.timed_out_requests,
-            self.outstanding_requests
-        )?;
+    /// Writes a line for each kind of event that a sound run has none of, and one of handshakes.
+    fn fmt_events(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for error in &self.server_errors {
             let ServerErrors { code, kind, failed_requests, retried_requests, message } = error;
             writeln!(
@@ -412,6 +388,36 @@ impl fmt::Display for LoadReport {
                 Nanos::from_secs_f64(self.oldest_outstanding_seconds)
             )?;
         }
+        Ok(())
+    }
+}
+
+impl fmt::Display for LoadReport {
+    /// Writes a line of rates, a line of counts, then one line for each distribution.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let load = match &self.process {
+            Some(process) => format!("{process} {}", self.rate),
+            None => "closed loop".to_owned(),
+        };
+        writeln!(
+            f,
+            "{}  {load}  {:.1} s: {:.0} requests/s due, {:.0} answered",
+            self.target,
+            self.measured_seconds,
+            self.offered_requests_per_second,
+            self.completed_requests_per_second
+        )?;
+        writeln!(
+            f,
+            "requests  due {}  answered {}  missed {}  failed {}  timed out {}  outstanding {}",
+            self.due_requests,
+            self.completed_requests,
+            self.missed_requests,
+            self.failed_requests,
+            self.timed_out_requests,
+            self.outstanding_requests
+        )?;
+        self.fmt_events(f)?;
         writeln!(f, "latency  {}", self.latency)?;
         for KindReport { kind, completed_requests, missed_requests, latency } in &self.kinds {
             writeln!(
