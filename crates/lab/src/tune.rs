@@ -160,6 +160,12 @@ fn capacity_per_s(model: &DispatchModel, seed: u64) -> Result<f64, LabError> {
     Ok(speed / (1.0 + model.interference * (speed - 1.0)) / mean_s)
 }
 
+/// The config of EETL with a threshold that stays: its controller does not act.
+pub(crate) fn fixed_threshold(threshold_ms: f64, target: Nanos) -> String {
+    let start = threshold_ms / target.as_millis_f64();
+    format!("start = {start}\ngains = [{{ kp = 0.0, ki = 1e-12, kd = 0.0 }}]")
+}
+
 /// Mean tail by epoch around the step, over many runs.
 fn respond(
     setup: &Setup<'_>,
@@ -172,11 +178,8 @@ fn respond(
     let profile = model.profile(8000, setup.seed)?;
     let percentile = Percentile::P99;
     let site = Site { ladder: &ladder, percentile, target: bench.target, profile: &profile };
-    // A controller that does not act keeps its first threshold.
     let fixed = |threshold_ms: f64| {
-        let start = threshold_ms / target.as_millis_f64();
-        let config = format!("start = {start}\ngains = [{{ kp = 0.0, ki = 1e-12, kd = 0.0 }}]");
-        DISPATCHERS.build("eetl", &parsed(&config), &site)
+        DISPATCHERS.build("eetl", &parsed(&fixed_threshold(threshold_ms, target)), &site)
     };
     let runs = setup.either(64, 16);
     setup.progress.expect(runs);

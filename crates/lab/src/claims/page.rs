@@ -149,8 +149,8 @@ tests nothing.
 More than half of the claims were written after their rows had been recorded, with the tolerance
 that claims of the same kind or their rows had: such a verdict says less than one whose tolerance
 was stated before the run.
-Comparisons that a paper states in words have a line where an experiment has a row for them, also
-where it misses; claims that print a number are counted by themselves as well.
+Comparisons that a paper states in words have a line where an experiment has a recorded row for
+them, also where it misses; claims that print a number are counted by themselves as well.
 Numbers that are inputs of a model, or that only describe the authors' set-up, are no claims. Of
 Ah-Q's Table II only the rows of the system are claims (`ahq-table2` has all cells), and the
 full-speed column of the testbed in Table 2 of Wang et al. has none. ARQ has two readings:
@@ -174,8 +174,9 @@ beyond that of a 95 % interval: verdicts of these seven experiments are weaker t
 others. ahq-ways, of 20 replications, has an open row, and was given no more seeds.
 
 Recorded before a correction, and not run again since: bayop-silo and -tailbench (interrupts by
-the rule of the printed kernel, longer trials). bayop-policy has not been recorded at all.
-reef-policies and ahq-load have a new row each that has not been recorded.
+the rule of the printed kernel, longer trials).
+bayop-policy has not been recorded at all. reef-policies, reef-qoswc, ntier-table2, eetl-amp,
+eetl-gains and ahq-load have new rows that have not been recorded, and no claim yet.
 "
     )
 }

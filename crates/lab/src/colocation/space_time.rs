@@ -67,13 +67,13 @@ impl SpaceTime {
     }
 
     /// A mark of all apps together.
-    pub(crate) fn of_all(&self, mark: impl Fn(&AppSpaceTime) -> f64) -> f64 {
+    pub(crate) fn sum_over_apps(&self, mark: impl Fn(&AppSpaceTime) -> f64) -> f64 {
         self.apps.iter().map(mark).sum()
     }
 
     /// The share of the cores that is used.
     pub(crate) fn utilisation(&self) -> f64 {
-        self.of_all(|app| app.ticks + app.triangles) / self.cores
+        self.sum_over_apps(|app| app.ticks + app.triangles) / self.cores
     }
 }
 

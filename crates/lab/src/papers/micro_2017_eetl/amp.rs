@@ -152,7 +152,7 @@ fn fig_1_rows(setup: &Setup<'_>, scenario: &Scenario) -> Result<Vec<Row>, LabErr
             AtMost(target_ms),
         ),
         Row::ratio(
-            "energy of a request, fast over slow core",
+            "energy of a request, fast over slow core (calibrated)",
             3.0,
             Formula(energy(fast) / energy(slow)),
         )

@@ -4,6 +4,7 @@ use super::SEED_FILE;
 use super::spikes::{late_percent, peak_ms, under_spikes};
 use super::system::{DispatchBench, Scenario, judged, scenario};
 use crate::prelude::*;
+use crate::tune::fixed_threshold;
 use lull_sim::dispatch::DispatchTotals;
 use lull_sim::stats::Estimate;
 
@@ -58,9 +59,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 fn slope_row(bench: &DispatchBench<'_>, scenario: &Scenario) -> Result<Row, LabError> {
     let model = scenario.default_amp();
     let rise = |rate_per_s: f64| -> Result<Vec<f64>, LabError> {
-        let [low, high] = [50, 150].map(|threshold_ms| {
-            let config = format!("thresholds = [\"{threshold_ms}ms\"]");
-            bench.cell(&model, "s2f", &config, rate_per_s)
+        let [low, high] = [50.0, 150.0].map(|threshold_ms| {
+            bench.cell(&model, "eetl", &fixed_threshold(threshold_ms, bench.target), rate_per_s)
         });
         let (low, high) = (low?, high?);
         Ok(high.tail_ms.iter().zip(&low.tail_ms).map(|(high, low)| high - low).collect())

@@ -1,4 +1,4 @@
-//! Fig. 4: which app has each core, time-slice by time-slice.
+//! Fig. 4: which app runs on each core, looked at every millisecond.
 
 use super::super::play::{EVEN, LC_FIRST, Scene, Strategy, start};
 use crate::prelude::*;
@@ -47,8 +47,7 @@ fn figure(title: &str, scene: &Scene, strategy: &Strategy, seed: u64) -> Result<
             }
         }
     }
-    let length_ms = TIME_SLICE.as_millis_f64();
-    let x = Axis::linear(format!("time-slice of {length_ms} ms"));
+    let x = Axis::linear("time (ms)");
     let y = Axis::linear("core").between(0.5, cores as f64 + 0.5);
     let y = y.ticks((1..=cores).map(|core| core as f64));
     let axes = Figure::new(title, x.between(0.0, TIME_SLICES as f64 + 1.0), y);
