@@ -13,6 +13,8 @@ const span = document.getElementById("span");
 let facts = null;
 let figures = [];
 let missing = [];
+// Whether the reasons why series are missing were fetched since the last connection.
+let hasReasons = false;
 let due = false;
 let linked = false;
 
@@ -25,10 +27,10 @@ const feed = new Feed(SERIES, {
     figures = panels(document.getElementById("charts"), now, why);
   },
   past() {
-    ask();
-    draw();
+    hasReasons = false;
+    showNext();
   },
-  epoch: draw,
+  epoch: showNext,
   link(is) {
     linked = is;
     showLink();
@@ -64,7 +66,16 @@ function why(series, label) {
   return found ? found[2] : "nothing was measured yet";
 }
 
-async function ask() {
+/** Draws, and fetches the reasons once an epoch is over, before which there are none. */
+function showNext() {
+  if (!hasReasons && feed.latest !== null) {
+    hasReasons = true;
+    fetchReasons().catch(() => {});
+  }
+  draw();
+}
+
+async function fetchReasons() {
   const answer = await fetch("api/missing");
   if (!answer.ok) return;
   missing = await answer.json();
@@ -81,5 +92,5 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   draw();
 });
 setInterval(showLink, 1000);
-setInterval(() => ask().catch(() => {}), 30_000);
+setInterval(() => fetchReasons().catch(() => {}), 30_000);
 feed.start();
