@@ -7,6 +7,7 @@
 
 use super::activity::{Activity, CgroupActivity};
 use super::cgroup::{self, CgroupError};
+use super::own::leave_out_own;
 use super::search::{Search, SearchError, listed};
 use super::table::ProcessTable;
 use crate::{Roots, monotonic};
@@ -132,7 +133,8 @@ impl Berth {
         has_changed
     }
 
-    /// Lists the processes of its cgroup; none if it is free, or if the cgroup does not exist.
+    /// Lists the processes of its cgroup but those of which no app is made; none if it is free, or
+    /// if the cgroup does not exist.
     pub(super) fn processes(&mut self, table: &ProcessTable) -> Result<BTreeSet<i32>, SearchError> {
         (self.listed, self.latest) = (None, None);
         let Some((place, activity)) = self.find(table.roots())? else {
@@ -140,7 +142,9 @@ impl Berth {
         };
         // Read before the listing, so that a change during the listing is found by the next look.
         let before = activity.read();
-        let found = listed(place)?;
+        let mut found = listed(place)?;
+        // The agent's own pod can have a berth.
+        leave_out_own(&mut found, table);
         Search::Cgroup(place.clone()).check_count(found.len())?;
         self.latest = before;
         // A process that the table does not know yet must be found by another listing.
@@ -224,6 +228,7 @@ impl Berth {
 mod tests {
     use super::*;
     use crate::testing::Tree;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn a_berth_has_one_cgroup_at_a_time_and_its_app_sees_every_change() {
@@ -250,6 +255,24 @@ mod tests {
         assert_eq!(berths.take(Path::new("kubepods/c")), Some(0));
         assert!(all[0].describe().contains("berth 1 of 2 of `pod`"));
         assert!(all[1].is_spare() && !all[0].is_spare());
+    }
+
+    #[test]
+    fn a_berth_of_the_agents_own_pod_leaves_the_agent_out() {
+        let tree = Tree::new();
+        let roots = Roots { proc: Roots::default().proc, ..tree.roots() };
+        let mut app = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let (own, pid) = (std::process::id(), app.id());
+        tree.write("sys/fs/cgroup/kubepods/a/cgroup.procs", &format!("1\n{own}\n{pid}\n"));
+        let table = ProcessTable::new(&roots).unwrap();
+        let berths = Berths::new("pod", 1);
+        berths.take(Path::new("kubepods/a"));
+        let mut berth = berths.each().next().unwrap();
+        berth.look();
+        let found = berth.processes(&table);
+        app.kill().unwrap();
+        app.wait().unwrap();
+        assert_eq!(found.unwrap(), BTreeSet::from([pid.cast_signed()]));
     }
 
     #[test]
