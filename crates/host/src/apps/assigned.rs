@@ -7,7 +7,6 @@
 
 use super::activity::{Activity, CgroupActivity};
 use super::cgroup::{self, CgroupError};
-use super::own::leave_out_own;
 use super::search::{Search, SearchError, listed};
 use super::table::ProcessTable;
 use crate::{Roots, monotonic};
@@ -142,9 +141,8 @@ impl Berth {
         };
         // Read before the listing, so that a change during the listing is found by the next look.
         let before = activity.read();
-        let mut found = listed(place)?;
         // The agent's own pod can have a berth.
-        leave_out_own(&mut found, table);
+        let found = listed(place, table)?;
         Search::Cgroup(place.clone()).check_count(found.len())?;
         self.latest = before;
         // A process that the table does not know yet must be found by another listing.
@@ -183,11 +181,11 @@ impl Berth {
         self.listed = None;
     }
 
-    /// Whether its cgroup may have processes.
-    pub(super) fn may_have_processes(&mut self, roots: &Roots) -> bool {
-        let Ok(Some((place, _))) = self.find(roots) else { return false };
+    /// Whether its cgroup may have processes of which an app is made.
+    pub(super) fn may_have_processes(&mut self, table: &ProcessTable) -> bool {
+        let Ok(Some((place, _))) = self.find(table.roots()) else { return false };
         // A cgroup that was removed stays assigned until the discovery reports its end.
-        place.exists() && listed(place).is_ok_and(|pids| !pids.is_empty())
+        place.exists() && listed(place, table).is_ok_and(|pids| !pids.is_empty())
     }
 
     /// Finds the directory of its cgroup. A cgroup that is made again is where it was.
@@ -244,9 +242,9 @@ mod tests {
         assert_eq!(berths.take(Path::new("kubepods/c")), None);
         assert!(all[0].has_news() && all[0].look() && !all[0].look());
         assert_eq!(all[0].processes(&table).unwrap(), BTreeSet::from([11, 12]));
-        assert!(all[0].may_have_processes(&tree.roots()));
+        assert!(all[0].may_have_processes(&table));
         all[1].look();
-        assert!(!all[1].may_have_processes(&tree.roots()), "its cgroup does not exist yet");
+        assert!(!all[1].may_have_processes(&table), "its cgroup does not exist yet");
         assert!(all[1].processes(&table).unwrap().is_empty());
         berths.free(0);
         berths.free(9);
@@ -269,10 +267,13 @@ mod tests {
         berths.take(Path::new("kubepods/a"));
         let mut berth = berths.each().next().unwrap();
         berth.look();
-        let found = berth.processes(&table);
+        let (found, may_have_any) = (berth.processes(&table), berth.may_have_processes(&table));
         app.kill().unwrap();
         app.wait().unwrap();
         assert_eq!(found.unwrap(), BTreeSet::from([pid.cast_signed()]));
+        assert!(may_have_any);
+        tree.write("sys/fs/cgroup/kubepods/a/cgroup.procs", &format!("1\n{own}\n"));
+        assert!(!berth.may_have_processes(&table), "the agent is no app");
     }
 
     #[test]

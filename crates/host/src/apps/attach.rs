@@ -267,10 +267,12 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let roots = Roots::under(tree.path());
         let program = masked.path().join("systemctl");
+        std::fs::create_dir(&roots.proc).unwrap();
+        let table = ProcessTable::new(&roots).unwrap();
         let mut search = search_for_unit("a.service", &program, &roots).unwrap();
         let why = search.describe();
         assert!(why.contains("masked") && why.contains("systemctl unmask a.service"), "{why}");
-        assert!(!search.may_have_processes(&roots));
+        assert!(!search.may_have_processes(&table));
         let unknown = facts_from("echo ControlGroup=; echo LoadState=not-found").unwrap();
         assert!(unknown.obstacle.unwrap().contains("knows no file"));
         // Unmasked and started meanwhile.
@@ -278,7 +280,7 @@ mod tests {
         std::fs::create_dir_all(&group).unwrap();
         std::fs::write(roots.sys.join("fs/cgroup/cgroup.procs"), "").unwrap();
         std::fs::write(group.join("cgroup.procs"), "7\n").unwrap();
-        assert!(search.may_have_processes(&roots));
+        assert!(search.may_have_processes(&table));
         assert_eq!(search.describe(), "unit `a.service`");
     }
 

@@ -227,9 +227,10 @@ impl AppHandle {
         self.processes.goes_by_description()
     }
 
-    /// Whether an absent app may have processes again; cheaper than a refresh.
-    pub fn may_have_returned(&mut self, roots: &Roots) -> bool {
-        self.processes.may_have_returned(roots)
+    /// Whether an absent app may have processes again, as of a table that may be old; cheaper than
+    /// a refresh.
+    pub fn may_have_returned(&mut self, table: &ProcessTable) -> bool {
+        self.processes.may_have_returned(table)
     }
 
     /// Where its processes are found, for messages.

@@ -271,11 +271,12 @@ impl AppProcesses {
         }
     }
 
-    /// Whether an absent app may have processes again; cheaper than a refresh.
-    pub(super) fn may_have_returned(&mut self, roots: &Roots) -> bool {
+    /// Whether an absent app may have processes again, as of a table that may be old; cheaper than
+    /// a refresh.
+    pub(super) fn may_have_returned(&mut self, table: &ProcessTable) -> bool {
         match &mut self.scope {
-            Scope::Search(search) => search.may_have_processes(roots),
-            Scope::Assigned(berth) => berth.may_have_processes(roots),
+            Scope::Search(search) => search.may_have_processes(table),
+            Scope::Assigned(berth) => berth.may_have_processes(table),
             Scope::Tree { .. } | Scope::Slot(_) | Scope::Registered(_) => false,
         }
     }

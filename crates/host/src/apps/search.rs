@@ -129,10 +129,12 @@ impl Search {
     }
 
     /// Whether processes may be there, found at less cost than by listing all processes.
-    pub(super) fn may_have_processes(&mut self, roots: &Roots) -> bool {
+    ///
+    /// What the table does not know yet counts, because it may be an app's.
+    pub(super) fn may_have_processes(&mut self, table: &ProcessTable) -> bool {
         match self {
             Self::Pattern { .. } => true,
-            _ => self.of_cgroups(roots).is_ok_and(|pids| !pids.is_empty()),
+            _ => self.of_cgroups(table).is_ok_and(|pids| !pids.is_empty()),
         }
     }
 
@@ -142,11 +144,7 @@ impl Search {
             Self::Pattern { search, .. } => {
                 table.descriptions().map(|all| search.processes(all)).unwrap_or_default()
             }
-            _ => {
-                let mut found = self.of_cgroups(table.roots())?;
-                leave_out_own(&mut found, table);
-                found
-            }
+            _ => self.of_cgroups(table)?,
         };
         self.check_count(found.len()).map(|()| found)
     }
@@ -204,8 +202,7 @@ impl Search {
             return Ok(groups);
         }
         for place in self.places(table.roots())? {
-            let mut pids = listed(&place)?;
-            leave_out_own(&mut pids, table);
+            let pids = listed(&place, table)?;
             if !pids.is_empty() {
                 groups.insert(GroupKey::Cgroup(place), pids);
             }
@@ -214,10 +211,10 @@ impl Search {
         Ok(groups)
     }
 
-    fn of_cgroups(&mut self, roots: &Roots) -> Result<BTreeSet<i32>, CgroupError> {
+    fn of_cgroups(&mut self, table: &ProcessTable) -> Result<BTreeSet<i32>, CgroupError> {
         let mut found = BTreeSet::new();
-        for place in self.places(roots)? {
-            found.extend(listed(&place)?);
+        for place in self.places(table.roots())? {
+            found.extend(listed(&place, table)?);
         }
         Ok(found)
     }
@@ -238,12 +235,14 @@ impl Search {
     }
 }
 
-/// The processes of a cgroup; none if it was removed meanwhile.
-pub(super) fn listed(place: &Path) -> Result<BTreeSet<i32>, CgroupError> {
-    match cgroup::processes(place) {
-        Err(_) if !place.join("cgroup.procs").exists() => Ok(BTreeSet::new()),
-        listed => listed,
-    }
+/// The processes of a cgroup but those of which no app is made; none if it was removed meanwhile.
+pub(super) fn listed(place: &Path, table: &ProcessTable) -> Result<BTreeSet<i32>, CgroupError> {
+    let mut found = match cgroup::processes(place) {
+        Err(_) if !place.join("cgroup.procs").exists() => return Ok(BTreeSet::new()),
+        listed => listed?,
+    };
+    leave_out_own(&mut found, table);
+    Ok(found)
 }
 
 /// The furthest ancestor of a process, or itself, up to which all were found.
@@ -285,7 +284,8 @@ mod tests {
     use crate::testing::cgroup_tree as tree;
 
     fn found(search: &mut Search, roots: &Roots) -> Vec<i32> {
-        search.of_cgroups(roots).unwrap().into_iter().collect()
+        let table = ProcessTable::new(roots).unwrap();
+        search.of_cgroups(&table).unwrap().into_iter().collect()
     }
 
     /// A tree of either version, as systemd makes it.
@@ -318,17 +318,18 @@ mod tests {
     #[test]
     fn a_unit_that_vanishes_is_found_again_where_it_comes_back() {
         let (tree, roots) = units("systemd/");
+        let table = ProcessTable::new(&roots).unwrap();
         let top = tree.path().join("sys/fs/cgroup/systemd");
         let place = Some("/system.slice/db.service".into());
         let mut search = Search::unit("db.service", place).unwrap();
         assert_eq!(found(&mut search, &roots), [14]);
         std::fs::remove_dir_all(top.join("system.slice/db.service")).unwrap();
         assert_eq!(found(&mut search, &roots), [0; 0]);
-        assert!(!search.may_have_processes(&roots));
+        assert!(!search.may_have_processes(&table));
         std::fs::create_dir_all(top.join("other.slice/db.service")).unwrap();
         std::fs::write(top.join("other.slice/db.service/cgroup.procs"), "15\n").unwrap();
         assert_eq!(found(&mut search, &roots), [15]);
-        assert!(search.may_have_processes(&roots));
+        assert!(search.may_have_processes(&table));
     }
 
     #[test]
@@ -357,13 +358,29 @@ mod tests {
     #[test]
     fn a_cgroup_that_is_removed_while_it_is_read_has_no_process() {
         let (_tree, roots) = units("");
+        let table = ProcessTable::new(&roots).unwrap();
         let place = cgroup::find(&roots, Path::new("system.slice/db.service")).unwrap();
-        assert_eq!(listed(&place).unwrap(), BTreeSet::from([14]));
+        assert_eq!(listed(&place, &table).unwrap(), BTreeSet::from([14]));
         std::fs::remove_dir_all(&place).unwrap();
-        assert_eq!(listed(&place).unwrap(), BTreeSet::new());
+        assert_eq!(listed(&place, &table).unwrap(), BTreeSet::new());
         // One that is there and cannot be read is an error.
         std::fs::create_dir_all(place.join("cgroup.procs")).unwrap();
-        assert!(listed(&place).is_err());
+        assert!(listed(&place, &table).is_err());
+    }
+
+    #[test]
+    fn a_cgroup_with_the_agent_alone_has_no_process_of_an_app() {
+        let own = std::process::id();
+        let (_tree, roots) = tree(&[("user.slice/cgroup.procs", &format!("1\n{own}\n"))]);
+        let roots = Roots { proc: Roots::default().proc, ..roots };
+        let table = ProcessTable::new(&roots).unwrap();
+        let mut search = Search::cgroup("user.slice".as_ref()).unwrap();
+        assert!(search.processes(&table).unwrap().is_empty());
+        assert!(!search.may_have_processes(&table), "it is not looked for again and again");
+        // A number that the table does not know may be that of an app.
+        std::fs::write(roots.sys.join("fs/cgroup/user.slice/cgroup.procs"), "2147483647\n")
+            .unwrap();
+        assert!(search.may_have_processes(&table));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Apps that end and come back while an epoch lasts.
 //!
-//! An absent app is looked for every [`LOOK`]; where a cgroup has no process that is one read
-//! of a file. Of a present app the oldest process is watched by a pidfd, so that its end is
+//! An absent app is looked for every [`LOOK`]; where a cgroup has no process of an app that is one
+//! read of a file. Of a present app the oldest process is watched by a pidfd, so that its end is
 //! seen immediately; what a template finds is looked for as `matches.rs` says. All these
 //! descriptors are in one of epoll, for there may be hundreds. New processes get what the app is
 //! set to within the epoch. An app that arrives ends the epoch early, so that the policy decides
@@ -49,11 +49,11 @@ impl HostPlant {
     /// absent ones has arrived, rather one that is found by itself.
     pub(super) fn look(&mut self, time: Nanos) -> Option<Arrival> {
         let any_ended = self.has_ended_leader();
-        let roots = &self.roots;
+        let table = &self.table;
         let is_due = |app: &mut RunningApp| match app.presence.is_present {
             _ if app.handle.has_registration_news() => true,
             true => any_ended && app.has_lost_leader(),
-            false => app.handle.is_looked_for() && app.handle.may_have_returned(roots),
+            false => app.handle.is_looked_for() && app.handle.may_have_returned(table),
         };
         let all = self.apps.iter_mut().enumerate();
         let mut due: BTreeSet<usize> =
