@@ -3,9 +3,9 @@
 //! A process can execute another program, and rewrite its command line. In its first [`YOUNG`]
 //! it is read at every listing, and twice a second where looks are more frequent. After that it
 //! is read at once where the kernel reports that it executes another program, and in a listing
-//! once in [`AGAIN`]. One that has not run since it was read runs what it ran, and is not read. A
-//! search learns what has changed since it looked last, so that a look without news costs it
-//! nothing.
+//! once in [`AGAIN`]. A process that is not reported is skipped while its CPU time is that of the
+//! last reading: if it has run since, it shows another one, at the latest when it sleeps. A search
+//! learns what has changed since it looked last, so that a look without news costs it nothing.
 
 use super::identity::{Facts, ancestors, cpu_time_of};
 use crate::Roots;
@@ -109,7 +109,9 @@ impl Descriptions {
     }
 
     /// Brings them up to what has become of some processes: the facts of each now, `None` if it
-    /// is gone. Young ones are read again, because a new process may rewrite its command line.
+    /// is gone. They are read whatever their CPU time is, which may be old just when a process
+    /// executes another program. Young ones are read again, because a new process may rewrite its
+    /// command line.
     pub(super) fn update(&mut self, roots: &Roots, changed: &[(i32, Option<Facts>)]) {
         self.version += 1;
         let time = now(ClockId::Boottime);
@@ -120,7 +122,12 @@ impl Descriptions {
             match facts {
                 // It keeps what it was until it is gone, for its program cannot be read any more.
                 Some(facts) if facts.is_ended() || facts.is_exiting => {}
-                Some(facts) => self.read(roots, *pid, facts),
+                Some(facts) => {
+                    if let Some(known) = self.of.get_mut(pid) {
+                        known.cpu_time = None;
+                    }
+                    self.read(roots, *pid, facts);
+                }
                 None => {
                     self.forget(*pid);
                     self.family.remove(pid);
@@ -136,7 +143,7 @@ impl Descriptions {
         self.drop_oldest_changes();
     }
 
-    /// Reads what a process runs, unless no app is made of it.
+    /// Reads what a process runs, unless no app is made of it, or its CPU time is as it was.
     fn read(&mut self, roots: &Roots, pid: i32, facts: &Facts) {
         if !facts.is_kernels && !self.is_left_out(pid, facts) {
             self.read_of(roots, pid, facts.start_ticks);
@@ -235,7 +242,44 @@ fn joined(args: &[u8]) -> String {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    fn cat() -> (Child, i32) {
+        let mut command = Command::new("cat");
+        let cat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let pid = cat.id().cast_signed();
+        (cat, pid)
+    }
+
+    fn has_args(all: &Descriptions, pid: i32, args: &str) -> bool {
+        all.get(pid).is_some_and(|it| it.args == args)
+    }
+
+    /// Gives a process that started at tick 1 arguments that no reading shows, and which stay when
+    /// it is read once more, because its CPU time is as it was.
+    fn read_falsely(all: &mut Descriptions, pid: i32) {
+        let roots = Roots::default();
+        while !has_args(all, pid, "false") {
+            all.read_of(&roots, pid, 1);
+            if let Some(known) = all.of.get_mut(&pid) {
+                known.described.args = "false".to_owned();
+            }
+            all.read_of(&roots, pid, 1);
+        }
+    }
+
+    #[test]
+    fn what_is_reported_is_read_whatever_its_cpu_time() {
+        let (mut cat, pid) = cat();
+        let mut all = Descriptions::new(i32::MAX);
+        read_falsely(&mut all, pid);
+        let facts = Facts::of_process(&Roots::default(), pid).unwrap();
+        all.update(&Roots::default(), &[(pid, Some(Facts { start_ticks: 1, ..facts }))]);
+        cat.kill().unwrap();
+        cat.wait().unwrap();
+        assert!(has_args(&all, pid, "cat"), "{:?}", all.get(pid));
+    }
 
     #[test]
     fn a_command_line_is_joined_by_blanks() {
@@ -245,25 +289,20 @@ mod tests {
 
     #[test]
     fn a_process_is_read_again_once_it_has_run() {
-        let mut command = Command::new("cat");
-        let mut cat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (roots, pid) = (Roots::default(), cat.id().cast_signed());
+        let (mut cat, pid) = cat();
         let mut all = Descriptions::new(i32::MAX);
-        // Arguments that no reading shows.
-        let is_false = |all: &Descriptions| all.get(pid).is_some_and(|it| it.args == "false");
-        while !is_false(&all) {
-            all.read_of(&roots, pid, 1);
-            if let Some(known) = all.of.get_mut(&pid) {
-                known.described.args = "false".to_owned();
-            }
-            all.read_of(&roots, pid, 1);
-        }
+        read_falsely(&mut all, pid);
         cat.stdin.as_mut().unwrap().write_all(b"a").unwrap();
         cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        all.read_of(&roots, pid, 1);
+        // Its CPU time may be old until it sleeps.
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while has_args(&all, pid, "false") && Instant::now() < deadline {
+            all.read_of(&Roots::default(), pid, 1);
+            std::thread::yield_now();
+        }
         cat.kill().unwrap();
         cat.wait().unwrap();
-        assert_eq!(all.get(pid).unwrap().args, "cat");
+        assert!(has_args(&all, pid, "cat"), "{:?}", all.get(pid));
     }
 
     #[test]

@@ -179,8 +179,10 @@ pub(super) fn ancestors<'a>(
 
 /// The CPU time that a process has used; `None` if it is gone, or `proc` is not of this machine.
 ///
-/// While it does not grow, the process has done nothing: it has made no thread, none of its threads
-/// has ended, and it runs what it ran.
+/// The kernel brings it up to date at ticks and switches, so that a process that runs may show an
+/// old value for a tick. Once it sleeps or has ended it shows another one than before it ran. So
+/// while the value stays, nothing was done by a process that sleeps: it has made no thread, none of
+/// its threads has ended, and it runs what it ran.
 pub(super) fn cpu_time_of(roots: &Roots, pid: i32) -> Option<Nanos> {
     roots.is_own_proc().then(|| process_cpu_time(pid).ok()).flatten()
 }

@@ -329,7 +329,8 @@ impl AppProcesses {
     }
 
     /// Whether a process of the app may have run, as of the last refresh, since this was last
-    /// called of it. One that has not run has not ended.
+    /// called of it. One that has not run has not ended. The CPU time of one that runs may be old
+    /// for a tick, so that a later refresh finds that it has run.
     pub(super) fn take_run(&mut self, process: ProcessId) -> bool {
         let member = self.members.get_mut(&process.pid);
         let member = member.filter(|member| member.start_ticks == process.start_ticks);
@@ -416,7 +417,8 @@ fn inode_if_alone(directory: &Path) -> Option<u64> {
 impl Member {
     /// A process that is gone has no threads; the next table says so.
     fn refresh(&mut self, roots: &Roots, pid: i32) {
-        // Read before the threads are, so that what changes meanwhile is found by the next look.
+        // Read before the threads are, so that what changes meanwhile is found by a later look. It
+        // may be old for a tick; a later look then finds another one.
         let cpu_time = cpu_time_of(roots, pid);
         if cpu_time.is_some() && cpu_time == self.cpu_time {
             return;
@@ -451,6 +453,7 @@ mod tests {
     use crate::testing::Tree;
     use std::io::{Read, Write};
     use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
 
     const GROUP: &str = "sys/fs/cgroup/kubepods/a";
 
@@ -470,7 +473,12 @@ mod tests {
         cat.stdin.as_mut().unwrap().write_all(b"a").unwrap();
         cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         member.has_run = false;
-        member.refresh(&roots, pid);
+        // Its CPU time may be old until it sleeps.
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while member.tasks.contains_key(&false_thread) && Instant::now() < deadline {
+            member.refresh(&roots, pid);
+            std::thread::yield_now();
+        }
         cat.kill().unwrap();
         cat.wait().unwrap();
         assert!(member.tasks.keys().eq([&pid]) && member.has_run, "{member:?}");
