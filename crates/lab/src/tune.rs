@@ -17,7 +17,7 @@
 
 use crate::experiment::{LabError, Setup};
 use crate::figure::{Axis, Figure, Look, Point};
-use crate::papers::micro_2017_eetl::system::{DispatchBench, parsed, scenario};
+use crate::papers::micro_2017_eetl::system::{DispatchBench, fixed_threshold, parsed, scenario};
 use lull_control::dispatcher::{Answer, Ask, Attention, Beat, Dispatcher, Seen};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::DISPATCHERS;
@@ -158,12 +158,6 @@ fn capacity_per_s(model: &DispatchModel, seed: u64) -> Result<f64, LabError> {
     let profile = model.profile(8000, seed)?;
     let mean_s = profile.iter().map(|work| work.as_secs_f64()).sum::<f64>() / 8000.0;
     Ok(speed / (1.0 + model.interference * (speed - 1.0)) / mean_s)
-}
-
-/// The config of EETL with a threshold that stays: its controller does not act.
-pub(crate) fn fixed_threshold(threshold_ms: f64, target: Nanos) -> String {
-    let start = threshold_ms / target.as_millis_f64();
-    format!("start = {start}\ngains = [{{ kp = 0.0, ki = 1e-12, kd = 0.0 }}]")
 }
 
 /// Mean tail by epoch around the step, over many runs.

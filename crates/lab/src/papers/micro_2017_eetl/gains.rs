@@ -2,9 +2,8 @@
 
 use super::SEED_FILE;
 use super::spikes::{late_percent, peak_ms, under_spikes};
-use super::system::{DispatchBench, Scenario, judged, scenario};
+use super::system::{DispatchBench, Scenario, fixed_threshold, judged, scenario};
 use crate::prelude::*;
-use crate::tune::fixed_threshold;
 use lull_sim::dispatch::DispatchTotals;
 use lull_sim::stats::Estimate;
 

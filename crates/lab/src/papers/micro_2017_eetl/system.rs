@@ -129,6 +129,12 @@ pub(super) fn unlimited(scenario: &Scenario) -> DispatchModel {
     DispatchModel { static_watts: Watts(scenario.static_watts * 17.0 / speeds), ..model }
 }
 
+/// The config of EETL with a threshold that stays: its controller does not act.
+pub(crate) fn fixed_threshold(threshold_ms: f64, target: Nanos) -> String {
+    let start = threshold_ms / target.as_millis_f64();
+    format!("start = {start}\ngains = [{{ kp = 0.0, ki = 1e-12, kd = 0.0 }}]")
+}
+
 /// Runs dispatchers and holds them to a target.
 pub(crate) struct DispatchBench<'a> {
     pub(crate) setup: &'a Setup<'a>,

@@ -288,8 +288,9 @@ fn a_run_keeps_areas_that_a_reload_changes_and_its_policy_leaves_the_cores_of_th
 /// out first.
 fn area_with_objective(p95: &str) -> String {
     let profile = vec![100.0; crate::support::cores()];
+    let objective = format!("objective = {{ p95 = \"{p95}\" }}");
     format!(
-        "area = [{{ client_class = \"web\", connections = 4, objective = {{ p95 = \"{p95}\" }} }}]\n\
+        "area = [{{ client_class = \"web\", connections = 4, {objective} }}]\n\
          area_keys = {{ profile = {profile:?} }}\n"
     )
 }
