@@ -20,7 +20,8 @@
 //!
 //! Linux 5.18 or later is needed (since then the state of the thread that is switched out is
 //! an argument of `sched_switch`), `CAP_BPF` and `CAP_PERFMON`; for queries Linux 6.3 with
-//! `CONFIG_DEBUG_INFO_BTF`, and for waits of apps the latter and `CONFIG_SCHED_INFO`.
+//! `CONFIG_DEBUG_INFO_BTF`, and for waits of apps the latter, `CONFIG_SCHED_INFO` and
+//! `CONFIG_FAIR_GROUP_SCHED`.
 
 mod buckets;
 mod core_time;
