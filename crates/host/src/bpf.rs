@@ -43,7 +43,7 @@ pub use log_rows::{LogRows, Row};
 pub use object::is_loaded;
 pub use phases::{PhaseWatch, PhasesSeen};
 pub use queries::{QueriesSeen, QueryWatch};
-pub use waits::{WaitWatch, WaitsSeen};
+pub use waits::{PROCESSES_MAX, WaitWatch, WaitsSeen};
 pub use watch::{CoreSeen, Seen, Watch};
 
 #[cfg(test)]

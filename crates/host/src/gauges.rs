@@ -159,10 +159,15 @@ fn not_allowed(roots: &Roots, level: i8) -> String {
 /// Share of lost observations up to which those that are left describe the epoch.
 const MAX_LOST_SHARE: f64 = 0.01;
 
+/// Whether what eBPF programs counted in an epoch describes it although so many were lost.
+pub(crate) fn are_few(lost: u64, counted: u64) -> bool {
+    lost as f64 <= MAX_LOST_SHARE * counted as f64
+}
+
 /// Checks that eBPF programs counted nearly all observations of an epoch. `what` names the
 /// observations in the plural, `cause` why they are lost.
 pub(crate) fn check_lost(counted: u64, lost: u64, what: &str, cause: &str) -> Gauge<()> {
-    if lost as f64 <= MAX_LOST_SHARE * counted as f64 {
+    if are_few(lost, counted) {
         return Ok(());
     }
     let all = counted + lost;

@@ -38,6 +38,9 @@ static PROGRAMS: &[u8] = aya::include_bytes_aligned!("../../bpf/waits.bpf.o");
 /// Cores that remember what ran on them where their number is not known.
 const CORES_UNKNOWN: usize = 1024;
 
+/// The processes that all apps together may have, each an entry of the table of processes.
+pub const PROCESSES_MAX: u32 = 16_384;
+
 /// Most bytes of the records if each core has its own: all are read in every epoch.
 const OWN_RECORDS_BYTES: usize = 256 << 10;
 
@@ -126,6 +129,7 @@ impl WaitWatch {
         loader.btf(Some(&kernel)).map_max_entries("records", records as u32);
         loader.override_global("apps", &number, true);
         loader.override_global("own_records", &own, true);
+        loader.map_max_entries("processes", PROCESSES_MAX);
         loader.map_max_entries("cores", cores as u32);
         loader.map_max_entries("on_cores", (cores * apps) as u32);
         let mut object = Object::load(&mut loader, PROGRAMS)?;

@@ -5,9 +5,9 @@
 //! The time for which the quota of its cgroup (`cpu.max`) was used up is shown apart, and so is
 //! what had the core during the waits. One watch serves all apps.
 
-use super::{check_lost, first_reading};
+use super::{are_few, first_reading};
 use crate::Roots;
-use crate::bpf::{WaitWatch, WaitsSeen};
+use crate::bpf::{PROCESSES_MAX, WaitWatch, WaitsSeen};
 use lull_control::{LatencySeen, Readings};
 use lull_measure::catalogue::{
     Metric, RUN_QUEUE_BEHIND_APPS, RUN_QUEUE_BEHIND_OTHERS, RUN_QUEUE_BEHIND_OWN, RUN_QUEUE_P99,
@@ -113,8 +113,14 @@ fn p99(waits: &Gauge<LatencySeen>) -> Gauge<f64> {
 /// Returns the waits between two readings as the latency of requests that never queue up.
 fn since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<LatencySeen> {
     let waits = new.waits.since(&old.waits);
-    let lost = new.unfollowed.saturating_sub(old.unfollowed);
-    check_lost(waits.count(), lost, "waits", "the apps have too many processes at once")?;
+    let unfollowed = new.unfollowed.saturating_sub(old.unfollowed);
+    // Of a new process that is not followed, its first wait at least is not counted.
+    if !are_few(unfollowed, waits.count()) {
+        return Err(Missing::because(format!(
+            "{unfollowed} new processes of the apps are not followed: the table of \
+             {PROCESSES_MAX} processes is full"
+        )));
+    }
     let mut window = Latency::default();
     waits.means().for_each(|(wait, count)| window.record_many(wait, count));
     Ok(LatencySeen::on_server(window, span, (0, None), 0))
@@ -181,11 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_missing_where_too_many_were_lost() {
+    fn waits_are_missing_where_too_many_processes_are_not_followed() {
         let many = vec![100; 1000];
         assert!(since(&seen(&[], 0), &seen(&many, 10), Nanos(1)).is_ok());
         let why = since(&seen(&[], 0), &seen(&many, 11), Nanos(1)).unwrap_err().to_string();
-        assert!(why.contains("11 of 1011 waits"), "{why}");
+        assert!(why.starts_with("11 new processes of the apps are not followed"), "{why}");
+        assert!(why.contains("16384"), "{why}");
     }
 
     #[test]
