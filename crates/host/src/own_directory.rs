@@ -58,8 +58,8 @@ pub enum DirectoryError {
     },
     /// It belongs to another user.
     #[error(
-        "directory {path} belongs to user {owner}, who could replace what Lull writes there: \
-         name a directory that belongs to user {user}",
+        "directory {path} belongs to user {owner}, and that user could replace the files of Lull \
+         there: name a directory that belongs to user {user}",
         path = .path.display()
     )]
     Foreign {
@@ -72,8 +72,8 @@ pub enum DirectoryError {
     },
     /// Other users may write to it.
     #[error(
-        "directory {path} can be written by other users (mode {mode:03o}), who could replace what \
-         Lull writes there: {advice}",
+        "directory {path} can be written by other users (mode {mode:03o}), and another user could \
+         replace the files of Lull there: {advice}",
         path = .path.display(), advice = advice(.path, *.mode)
     )]
     Writable {
