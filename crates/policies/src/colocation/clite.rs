@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Then the best division stays until its score falls or the load changes, and the search
-//! begins again. If an app misses its bound in every trial, even in that with all it can have,
-//! the bounds cannot be met: the best division so far stays until the load changes.
+//! begins again. If an app misses its bound even with all it can have, the bounds cannot be
+//! met: the best division so far stays until the load changes.
 //!
 //! The paper leaves open, and `docs/design/clite.md` gives the reasons for:
 //!
@@ -266,12 +266,13 @@ impl Clite {
         self.samples.iter().map(|sample| score(&sample.readings, &scale)).collect()
     }
 
-    /// Whether some app has missed its bound in every trial, in that with all it can have too.
-    /// That trial alone shows nothing: the app answers what queued up while others had the most.
     fn is_infeasible(&self) -> bool {
-        let has_missed_always =
-            |place: usize| self.samples.iter().all(|sample| !is_met(sample.readings[place]));
-        (0..self.living.len()).any(has_missed_always)
+        let misses = |place: usize| {
+            let corner = self.lattice.most_for(place);
+            let with_most = self.samples.iter().find(|sample| sample.point == corner);
+            with_most.is_some_and(|sample| !is_met(sample.readings[place]))
+        };
+        (0..self.living.len()).any(misses)
     }
 
     /// Where the model expects enough improvement, and how much.

@@ -64,17 +64,6 @@ fn a_bound_missed_even_with_the_most_ends_the_search_with_the_best_so_far() {
     assert_eq!(cores(&bench), "3 3 3 +0", "another load is");
 }
 
-#[test]
-fn an_app_that_met_its_bound_with_less_is_not_infeasible() {
-    let mut bench = bench("");
-    // `a` meets its bound in the even division, and later answers what queued up meanwhile.
-    for a in [5.0, 5.0, 30.0, 30.0, 30.0] {
-        bench.see(vec![lc(a), lc(5.0), be(50.0)]);
-    }
-    assert_eq!(bench.policy.samples.len(), 4, "the bootstrap is over");
-    assert!(!matches!(&bench.policy.stage, Stage::Settled(settled) if settled.infeasible));
-}
-
 /// Until the search is over; how many windows that took.
 fn until_settled(bench: &mut Bench<Clite>) -> usize {
     let windows = (1..200).find(|_| {
