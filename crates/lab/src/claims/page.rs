@@ -174,9 +174,9 @@ beyond that of a 95 % interval: verdicts of these seven experiments are weaker t
 others. ahq-ways, of 20 replications, has an open row, and was given no more seeds.
 
 Recorded before a correction, and not run again since: bayop-silo and -tailbench (interrupts by
-the rule of the printed kernel, longer trials).
-bayop-policy has not been recorded at all. reef-policies, reef-qoswc, ntier-table2, eetl-amp,
-eetl-gains and ahq-load have new rows that have not been recorded, and no claim yet.
+the rule of the printed kernel, longer trials). bayop-policy has not been recorded at all.
+reef-policies, reef-qoswc, ntier-table2, eetl-amp and eetl-gains have new rows that have not been
+recorded.
 "
     )
 }
