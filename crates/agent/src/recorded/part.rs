@@ -139,8 +139,8 @@ impl<'a> Part<'a> {
         (0..run.apps.len()).map(of).collect()
     }
 
-    /// Its entropy, whole and by epoch, and its space-time from the series of
-    /// [`SpaceTime::METRICS`].
+    /// Its entropy, whole and by epoch, and its space-time, which is empty if `series` was not read
+    /// with [`SpaceTime::METRICS`].
     pub fn find(&self, run: &Run, series: &Series) -> Found {
         let epochs: Vec<&EpochRow> = self.phases.iter().flatten().copied().collect();
         let solo = solo_rates(run);

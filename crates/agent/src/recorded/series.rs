@@ -49,6 +49,14 @@ impl Series {
         self.values.get(&(metric.json_key(), label.to_owned()))?.get(&epoch).copied()
     }
 
+    /// The labels that have a value of this metric in one epoch.
+    pub(super) fn labels(&self, metric: &Metric, epoch: i64) -> impl Iterator<Item = &str> {
+        let wanted = metric.json_key();
+        self.values.iter().filter_map(move |((key, label), by_epoch)| {
+            (*key == wanted && by_epoch.contains_key(&epoch)).then_some(label.as_str())
+        })
+    }
+
     /// The sum of one metric over the labels that `counts` accepts, in one epoch; `None` if none
     /// of them has a value.
     pub fn sum(&self, metric: &Metric, epoch: i64, counts: impl Fn(&str) -> bool) -> Option<f64> {

@@ -20,7 +20,9 @@ pub struct SpaceTime {
     pub used_cores: Option<f64>,
     /// Threads of apps that could run and had no core: crosses.
     pub crosses: Option<f64>,
-    /// Cores that can have been idle while threads waited that might not run there.
+    /// Cores that can have been idle while threads waited that might not run there. In the epoch in
+    /// which an app is read for the first time its waits count from that reading, and the bound is
+    /// too small by those before.
     pub waste_cores_at_most: Option<f64>,
     /// Context switches of all apps.
     pub switches_per_second: Option<f64>,
@@ -37,12 +39,16 @@ impl SpaceTime {
             let known: Vec<f64> = epochs.iter().filter_map(|epoch| value(*epoch)).collect();
             (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
         };
+        let has_wait = |app: &str, epoch| series.value(RUN_QUEUE_WAIT, app, epoch).is_some();
         let of_apps = |metric: &'static Metric| mean(&|epoch| series.sum(metric, epoch, |_| true));
         let waste = |epoch: i64| {
             let busy = series.sum(CORE_UTILISATION, epoch, |core| run.cores.has(core))?;
             let waiting = series.sum(RUN_QUEUE_WAIT, epoch, |_| true)?;
             let idle = run.cores.0.len() as f64 - busy;
-            Some(idle.min(waiting).max(0.0))
+            // Threads of an app without a reading may wait, too: only the idle cores are a bound.
+            let is_whole = series.labels(CPU, epoch).all(|app| has_wait(app, epoch));
+            let bound = if is_whole { idle.min(waiting) } else { idle };
+            Some(bound.max(0.0))
         };
         Self {
             used_cores: of_apps(CPU),
@@ -104,6 +110,16 @@ mod tests {
         // 1,500 switches of 10 us are .015 cores, of 1.5 used.
         let share = found.switching_share(Nanos::from_micros(10)).unwrap();
         assert!((share - 0.01).abs() < 1e-12, "{share}");
+    }
+
+    #[test]
+    fn the_waste_is_bounded_by_the_idle_cores_where_the_waits_of_an_app_are_unknown() {
+        let mut series = series();
+        let waits_of_a = (RUN_QUEUE_WAIT.json_key(), "a".to_owned());
+        series.values.get_mut(&waits_of_a).unwrap().remove(&0);
+        let found = SpaceTime::of_epochs(&series, &run(), &[0]);
+        // The threads of `b` do not wait, those of `a` may.
+        assert_eq!((found.crosses, found.waste_cores_at_most), (Some(0.0), Some(1.0)));
     }
 
     #[test]
