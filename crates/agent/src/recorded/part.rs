@@ -68,6 +68,10 @@ pub struct Found {
     pub mean_system: Option<Estimate>,
     /// Share of epochs in which the tail of some app was above its bound.
     pub missed: Option<f64>,
+    /// Whether every latency-critical app with a bound has a tail: only then does an E_LC of 0
+    /// show that all kept their bounds.
+    #[serde(skip)]
+    pub has_all_tails: bool,
     /// What became of the cores.
     pub space_time: SpaceTime,
 }
@@ -156,6 +160,7 @@ impl<'a> Part<'a> {
             be: whole.be,
             mean_system: Estimate::from_values(&self.means(run, &solo)),
             missed: share_missed(&run.apps, &epochs),
+            has_all_tails: has_all_tails(&run.apps, &epochs),
             space_time: SpaceTime::of_epochs(series, run, &self.numbers().concat()),
         }
     }
@@ -240,6 +245,12 @@ fn tail_reading(spec: &AppSpec, app: usize, epochs: &[&EpochRow]) -> Option<LcRe
     LcReading::new(ideal, all.quantile(percentile)?, bound).ok()
 }
 
+fn has_all_tails(apps: &[AppSpec], epochs: &[&EpochRow]) -> bool {
+    let bounded = apps.iter().enumerate().filter(|(_, spec)| spec.is_latency_critical());
+    let mut bounded = bounded.filter(|(_, spec)| spec.tail().is_some());
+    bounded.all(|(app, spec)| tail_reading(spec, app, epochs).is_some())
+}
+
 fn share_missed(apps: &[AppSpec], epochs: &[&EpochRow]) -> Option<f64> {
     let judged: Vec<bool> = epochs.iter().filter_map(|epoch| missed(apps, epoch)).collect();
     let count = judged.iter().filter(|missed| **missed).count();
@@ -322,6 +333,20 @@ mod tests {
         let close = |got: Option<f64>, want: f64| (got.unwrap() - want).abs() < 1e-3;
         assert!(close(found.lc, 0.5) && close(found.be, 0.5) && close(found.system, 0.5));
         assert_eq!((found.missed, found.epochs), (Some(1.0), 2));
+    }
+
+    #[test]
+    fn an_app_that_reported_no_latency_lacks_its_tail() {
+        let mut run = run(&[("run", 5, 40.0)]);
+        let find = |run: &Run| {
+            let found = Part::all_of(run, Nanos::ZERO).unwrap()[0].find(run, &Series::default());
+            (found.lc, found.has_all_tails)
+        };
+        assert_eq!(find(&run), (Some(0.0), true));
+        let bound = Nanos::from_millis(10);
+        run.apps.push(AppSpec::latency_critical("silent", Percentile::P95, bound));
+        run.epochs[0].apps.push(AppEpoch::default());
+        assert_eq!(find(&run), (Some(0.0), false));
     }
 
     #[test]

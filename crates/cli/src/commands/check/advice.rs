@@ -10,17 +10,21 @@ use lull_policies::{Dip, POLICIES};
 use lull_sim::machine::LinuxScheduler;
 use serde::Serialize;
 
+/// The policy under which a part shows what is short: any other may hide it.
+const UNMANAGED: &str = "unmanaged";
+
 /// What the apps of one part of a record need.
 #[derive(Debug, Serialize)]
 pub(super) struct Advice {
     /// The policy of the part, or the name of its phases.
     part: String,
-    /// Whether the tail of some app was above its bound; `None` if no app has tail and bound.
+    /// Whether the tail of some app was above its bound; `None` if no app has tail and bound, or if
+    /// none was above and an app with a bound has no tail.
     scarce: Option<bool>,
     /// The share of the apps' CPU time that switches take, at the simulator's cost of one;
     /// `None` if the record lacks CPU time or switches.
     switching_share: Option<f64>,
-    /// The least class that helps; `None` if one of both is unknown.
+    /// The least class that helps; `None` if one of both is unknown, or the part is under a policy.
     needs: Option<Dip>,
     /// Whether the knobs of this machine have it.
     offered: bool,
@@ -33,11 +37,12 @@ pub(super) fn advise(parts: &[Found], machine: &Machine) -> Vec<Advice> {
     let offered = Dip::offered_by(&machine.capabilities);
     let runs_here = |needs: &[Capability]| needs.iter().all(|need| machine.capabilities.has(*need));
     let advice = |found: &Found| {
-        let scarce = found.lc.map(|entropy| entropy > 0.0);
+        let is_above = found.lc.map(|entropy| entropy > 0.0);
+        let scarce = is_above.filter(|is_above| *is_above || found.has_all_tails);
         let switching_share =
             found.space_time.switching_share(LinuxScheduler::default().switch_cost);
-        let needs = scarce.zip(switching_share);
-        let needs = needs.map(|(scarce, share)| Dip::advised(scarce, share));
+        let shown = scarce.zip(switching_share).filter(|_| found.name == UNMANAGED);
+        let needs = shown.map(|(scarce, share)| Dip::advised(scarce, share));
         let of_class = POLICIES.iter().filter(|entry| {
             needs.is_some() && entry.kind.dip == needs && runs_here(entry.kind.needs)
         });
@@ -56,13 +61,14 @@ pub(super) fn advise(parts: &[Found], machine: &Machine) -> Vec<Advice> {
 pub(super) fn print(advice: &[Advice]) {
     let word = |is: bool| if is { "yes" } else { "no" }.to_owned();
     let unknown = || "unknown".to_owned();
+    let none = || "-".to_owned();
     let rows = advice.iter().map(|one| {
         vec![
             one.part.clone(),
             one.scarce.map_or_else(unknown, word),
             one.switching_share.map_or_else(unknown, |share| format!("{:.1} %", 100.0 * share)),
-            one.needs.map_or_else(unknown, |needs| needs.to_string()),
-            word(one.offered),
+            one.needs.map_or_else(none, |needs| needs.to_string()),
+            one.needs.map_or_else(none, |_| word(one.offered)),
             one.policies.join(", "),
         ]
     });
@@ -75,6 +81,12 @@ pub(super) fn print(advice: &[Advice]) {
         100.0 * Dip::COSTLY_SWITCHING,
         LinuxScheduler::default().switch_cost
     );
+    if advice.iter().any(|one| one.part != UNMANAGED) {
+        println!(
+            "Only parts under `{UNMANAGED}` show what the apps need, because another policy may \
+             hide what is short: record a run under it, or compare it by `lull compare`."
+        );
+    }
 }
 
 #[cfg(test)]
@@ -88,7 +100,8 @@ mod tests {
     fn found(lc: Option<f64>, switches_per_second: Option<f64>) -> Found {
         let used_cores = Some(1.0);
         let space_time = SpaceTime { used_cores, switches_per_second, ..SpaceTime::default() };
-        Found { name: "unmanaged".to_owned(), lc, space_time, ..Found::default() }
+        let name = UNMANAGED.to_owned();
+        Found { name, lc, has_all_tails: true, space_time, ..Found::default() }
     }
 
     #[test]
@@ -112,5 +125,18 @@ mod tests {
         assert_eq!(offered, [true, false, true, false, false], "there is no priority here");
         assert!(advice[2].policies.contains(&"even"), "{:?}", advice[2].policies);
         assert!(advice[1].policies.is_empty(), "no policy of D+P can run here");
+    }
+
+    #[test]
+    fn what_is_unknown_or_hidden_by_a_policy_gets_no_advice() {
+        let machine = MemoryPlant::new(2, Vec::new()).machine().clone();
+        let silent = |lc| Found { has_all_tails: false, ..found(Some(lc), Some(100.0)) };
+        let under = Found { name: "lc-first".to_owned(), ..found(Some(0.0), Some(100.0)) };
+        let advice = advise(&[silent(0.0), silent(0.2), under], &machine);
+        let known: Vec<_> = advice.iter().map(|one| (one.scarce, one.needs)).collect();
+        assert_eq!(known[0], (None, None), "an app without a tail may be above its bound");
+        assert_eq!(known[1], (Some(true), Some(Dip::DP)), "one above its bound is enough");
+        assert_eq!(known[2], (Some(false), None), "the priority may be what keeps the bound");
+        assert!(advice[0].policies.is_empty() && advice[2].policies.is_empty());
     }
 }
