@@ -15,7 +15,8 @@ use anyhow::Context;
 use lull_agent::proof::Proof;
 use lull_agent::recorded::{Run, Series, open};
 use lull_measure::catalogue::{
-    APP_CORES, COMPLETED, ENTROPY_BE, ENTROPY_LC, ENTROPY_SYSTEM, Metric, POWER, TAIL_LATENCY,
+    APP_CORES, COMPLETED, ENTROPY_BE, ENTROPY_LC, ENTROPY_SYSTEM, EPOCH, Metric, POWER,
+    TAIL_LATENCY,
 };
 use rusqlite::OptionalExtension;
 use serde::Serialize;
@@ -23,9 +24,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use summary::Summary;
 
-/// The metrics that are drawn or averaged.
-const METRICS: [&Metric; 7] =
-    [TAIL_LATENCY, APP_CORES, COMPLETED, ENTROPY_SYSTEM, ENTROPY_LC, ENTROPY_BE, POWER];
+/// The metrics that are drawn, averaged, or part of the length of a run.
+const METRICS: [&Metric; 8] =
+    [TAIL_LATENCY, APP_CORES, COMPLETED, ENTROPY_SYSTEM, ENTROPY_LC, ENTROPY_BE, POWER, EPOCH];
 
 /// A run, and all parts of its record that a report shows.
 struct RecordedRun {

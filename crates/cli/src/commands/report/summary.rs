@@ -5,7 +5,7 @@ use crate::text::number;
 use lull_agent::proof::{Figure, Proof};
 use lull_agent::recorded::{Part, Whole};
 use lull_control::Machine;
-use lull_measure::catalogue::{COMPLETED, POWER};
+use lull_measure::catalogue::{COMPLETED, EPOCH, POWER};
 use lull_measure::{Nanos, Percentile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -137,16 +137,18 @@ fn began(recorded: &RecordedRun) -> String {
 }
 
 fn length(recorded: &RecordedRun) -> String {
-    let times_s = &recorded.series.times_s;
-    let Some(span_s) = span_s(times_s) else { return "no epoch".to_owned() };
-    format!("{} s, {} epochs", number(span_s), times_s.len())
+    let series = &recorded.series;
+    let span_s = span_s(&series.times_s, |epoch| series.value(EPOCH, "", epoch));
+    let Some(span_s) = span_s else { return "no epoch".to_owned() };
+    format!("{} s, {} epochs", number(span_s), series.times_s.len())
 }
 
-/// Returns the time that epochs took together, by the times at which they ended. A record of
-/// bounded length no longer has the first epoch of its run, and the beginning of its own is unknown.
-fn span_s(times_s: &BTreeMap<i64, f64>) -> Option<f64> {
-    let ((first, begin_s), (_, end_s)) = times_s.first_key_value().zip(times_s.last_key_value())?;
-    Some(if *first == 0 { *end_s } else { end_s - begin_s })
+/// Returns the time from the beginning of the first epoch to the end of the last, by the times at
+/// which epochs ended and the length of each. Times count from before references are measured and
+/// loads are started, so that the first epoch begins later than they do.
+fn span_s(times_s: &BTreeMap<i64, f64>, length_s: impl Fn(i64) -> Option<f64>) -> Option<f64> {
+    let ((first, ended_s), (_, end_s)) = times_s.first_key_value().zip(times_s.last_key_value())?;
+    Some(end_s - ended_s + length_s(*first).unwrap_or(0.0))
 }
 
 fn ended(recorded: &RecordedRun) -> String {
@@ -260,10 +262,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_epoch_is_a_part_of_the_length() {
-        assert_eq!(span_s(&BTreeMap::new()), None);
-        assert_eq!(span_s(&BTreeMap::from([(0, 0.5)])), Some(0.5));
-        assert_eq!(span_s(&BTreeMap::from([(0, 0.5), (1, 1.0), (2, 1.5)])), Some(1.5));
-        assert_eq!(span_s(&BTreeMap::from([(7, 4.0), (8, 4.5)])), Some(0.5));
+    fn the_length_begins_with_the_first_epoch_and_not_with_what_is_measured_before() {
+        let span_s = |times_s: &[(i64, f64)]| {
+            span_s(&times_s.iter().copied().collect(), |epoch| (epoch < 9).then_some(0.5))
+        };
+        assert_eq!(span_s(&[]), None);
+        assert_eq!(span_s(&[(0, 0.5)]), Some(0.5));
+        assert_eq!(span_s(&[(0, 0.5), (1, 1.0), (2, 1.5)]), Some(1.5));
+        assert_eq!(span_s(&[(0, 8.5)]), Some(0.5), "references were measured before");
+        assert_eq!(span_s(&[(7, 4.0), (8, 4.5)]), Some(1.0), "a record of bounded length");
+        assert_eq!(span_s(&[(9, 4.0), (10, 4.5)]), Some(0.5), "no length is recorded");
     }
 }
