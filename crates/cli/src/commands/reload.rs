@@ -6,6 +6,8 @@
 
 use crate::cli::ReloadArgs;
 use anyhow::{Context, bail};
+use lull_host::Roots;
+use lull_host::apps::ProcessId;
 use lull_host::guard::{StateDir, running_agent};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -19,8 +21,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What an agent that takes over configs says of itself: its reply to the last request.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// Its process.
-    agent: Option<i32>,
+    /// Its process, with its start: the file outlives the agent, and a later process can have the
+    /// same number. In a container every agent is process 1.
+    agent: Option<ProcessId>,
     /// How many times the config was to be read again.
     number: u64,
     /// Whether the config in the file is in force now.
@@ -53,11 +56,18 @@ impl Answer {
 
     /// Writes it as this process's.
     fn write(self, state: &Path) -> std::io::Result<()> {
-        let answer = Self { agent: Some(std::process::id().cast_signed()), ..self };
+        let answer = Self { agent: Some(ProcessId::own(&Roots::default())?), ..self };
         // A reader never sees half an answer.
         let new = state.join("reload.json.new");
         std::fs::write(&new, serde_json::to_string(&answer)?)?;
         std::fs::rename(new, Self::file(state))
+    }
+
+    /// Whether the process that has this number now wrote it.
+    fn is_of(&self, pid: i32) -> bool {
+        let is_same =
+            |agent: ProcessId| agent.pid == pid && agent.facts(&Roots::default()).is_some();
+        self.agent.is_some_and(is_same)
     }
 }
 
@@ -71,7 +81,7 @@ pub(crate) fn run(args: &ReloadArgs) -> anyhow::Result<()> {
     let path = place.path();
     let agent = running_agent(&place)?.with_context(none)?;
     let before = Answer::read(path).unwrap_or_default();
-    if before.agent != Some(agent) {
+    if !before.is_of(agent) {
         bail!(
             "process {agent}, which has the state directory {}, takes over no config: only `lull \
              run` does, without --prove and once its apps have started",
@@ -97,5 +107,22 @@ pub(crate) fn run(args: &ReloadArgs) -> anyhow::Result<()> {
             }
             None => std::thread::sleep(PAUSE),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_of_the_process_that_wrote_it_and_of_no_other_of_its_number() {
+        let place = tempfile::tempdir().unwrap();
+        Answer::announce(place.path()).unwrap();
+        let answer = Answer::read(place.path()).unwrap();
+        let agent = answer.agent.unwrap();
+        assert!(answer.is_of(agent.pid) && !answer.is_of(1));
+        let earlier = ProcessId { start_ticks: agent.start_ticks - 1, ..agent };
+        assert!(!Answer { agent: Some(earlier), ..answer }.is_of(agent.pid));
+        assert!(!Answer::default().is_of(agent.pid));
     }
 }

@@ -62,7 +62,17 @@ fn a_reload_does_not_end_what_takes_over_no_config() {
     let mut agent = scene.start(scene.lull(&proof));
     let epochs = || epochs_so_far(scene.records().last());
     agent.wait_for("some epochs", || epochs() > 1);
-    reload(&scene, &config, &text).refused(1, "takes over no config: only `lull run` does");
+    let refused = || {
+        reload(&scene, &config, &text).refused(1, "takes over no config: only `lull run` does");
+    };
+    refused();
+    // The file of an earlier run, whose agent had the same number, as in a container.
+    let earlier = format!(
+        r#"{{"agent":{{"pid":{},"start_ticks":1}},"number":1,"done":true,"text":""}}"#,
+        agent.pid()
+    );
+    scene.write("state/reload.json", &earlier);
+    refused();
     let before = epochs();
     agent.wait_for("further epochs", || epochs() > before + 2);
     agent.interrupt().well();
