@@ -175,7 +175,7 @@ impl Parts {
             csv.write_record(key.iter().copied().chain(row.iter().map(|it| &**it)))?;
         }
         let bytes = csv.into_inner()?;
-        let beside = scratch::temporary_file(&self.directory, &bytes)?;
+        let beside = scratch::temporary_file(&self.directory, 0o666, &bytes)?;
         beside.as_file().sync_all()?;
         beside.persist(path)?;
         File::open(&self.directory)?.sync_all()?;

@@ -11,15 +11,15 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::{NamedTempFile, TempDir};
 
-/// Writes a file under a temporary name, for a rename within its directory.
+/// Writes a file under a temporary name, for a rename within its directory. As for any new file,
+/// the umask limits its mode.
 ///
 /// # Errors
 /// If the file cannot be written.
-pub fn temporary_file(folder: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
+pub fn temporary_file(folder: &Path, mode: u32, bytes: &[u8]) -> io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new()
         .prefix(".lull-")
-        // As for any new file, the umask limits this.
-        .permissions(Permissions::from_mode(0o666))
+        .permissions(Permissions::from_mode(mode))
         .tempfile_in(folder)?;
     file.write_all(bytes)?;
     Ok(file)

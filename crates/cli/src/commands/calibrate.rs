@@ -99,8 +99,7 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
     let config = Config::load(path)?;
     let wanted = wanted(&config, args)?;
     let file = args.output.as_ref().unwrap_or(path);
-    // A link to the config stays one.
-    let to = Destination::new(&file.canonicalize().unwrap_or_else(|_| file.clone()))?;
+    let to = Destination::new(file)?;
     let mut bench = Bench {
         args,
         stop: signals::stop_flag()?,

@@ -5,8 +5,8 @@ use crate::signals::stop_flag;
 use anyhow::Context;
 use lull_agent::scratch::temporary_file;
 use std::fs::{Metadata, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// A file that is to be written.
@@ -19,15 +19,30 @@ impl Destination {
     /// Checks that the file can be written, without creating it.
     pub(super) fn new(path: &Path) -> Result<Self, UsageError> {
         let refuse = |problem: &str| UsageError(format!("{}: {problem}", path.display()));
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        if !folder.is_dir() {
+        let named = Self::at(path);
+        if !named.folder.is_dir() {
             return Err(refuse("cannot be written: there is no such directory"));
         }
         if path.is_dir() || path.file_name().is_none() {
             return Err(refuse("cannot be written: is a directory; name a file"));
         }
-        Ok(Self { path: path.to_owned(), folder: folder.to_owned() })
+        Ok(named.behind_links())
+    }
+
+    fn at(path: &Path) -> Self {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_owned();
+        Self { path: path.to_owned(), folder }
+    }
+
+    /// The file that a link leads to, so that a link stays one. `is_file` lets the kernel follow it
+    /// first, which refuses links that another user has put into `/tmp`.
+    fn behind_links(self) -> Self {
+        let is_link_to_file = self.path.is_symlink() && self.path.is_file() && !self.is_stream();
+        match self.path.canonicalize() {
+            Ok(path) if is_link_to_file => Self::at(&path),
+            _ => self,
+        }
     }
 
     /// Refuses to replace a file that the command reads.
@@ -43,17 +58,37 @@ impl Destination {
         Ok(self)
     }
 
-    /// Writes a temporary file in the same directory and renames it, so that a process that
-    /// has the old file open keeps it, and no process reads half of the new one. The mode of the
-    /// old file stays.
-    fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
+    /// Replaces the file, or writes into it where it cannot be replaced.
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
         if self.is_stream() {
             return OpenOptions::new().append(true).open(&self.path)?.write_all(bytes);
         }
-        let file = temporary_file(&self.folder, bytes)?;
-        if let Some(old) = self.path.symlink_metadata().ok().filter(Metadata::is_file) {
+        let old = self.path.symlink_metadata().ok().filter(Metadata::is_file);
+        match self.replace(old.as_ref(), bytes) {
+            Err(error) if old.is_some() && is_lasting(error.kind()) => {
+                // Without O_CREAT, which the kernel refuses for files of other users in `/tmp`.
+                OpenOptions::new().write(true).truncate(true).open(&self.path)?.write_all(bytes)
+            }
+            other => other,
+        }
+    }
+
+    /// Writes a temporary file in the same directory and renames it, so that a process that
+    /// has the old file open keeps it, and no process reads half of the new one. Owner and mode of
+    /// the old file stay.
+    fn replace(&self, old: Option<&Metadata>, bytes: &[u8]) -> io::Result<()> {
+        // No other user may open the new file before it has the owner and mode of the old one.
+        let mode = if old.is_some() { 0o600 } else { 0o666 };
+        let mut file = temporary_file(&self.folder, mode, b"")?;
+        if let Some(old) = old {
+            let new = file.as_file().metadata()?;
+            if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
+                fchown(file.as_file(), Some(old.uid()), Some(old.gid()))?;
+            }
+            // After the change of owner, which clears bits of the mode.
             file.as_file().set_permissions(old.permissions())?;
         }
+        file.write_all(bytes)?;
         file.persist(&self.path)?;
         Ok(())
     }
@@ -66,6 +101,15 @@ impl Destination {
             || folder.starts_with("/proc")
             || self.path.metadata().is_ok_and(|found| !found.is_file())
     }
+}
+
+/// Whether a file with this error cannot be replaced and may still be written: its owner cannot be
+/// kept, its directory takes no file, or it is mounted by itself.
+fn is_lasting(error: ErrorKind) -> bool {
+    matches!(
+        error,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::ResourceBusy
+    )
 }
 
 /// Writes all files. Before this call an interrupt ends the process and leaves no file;
@@ -86,7 +130,7 @@ pub(super) fn all(files: &[(&Destination, Vec<u8>)]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
     use std::fs::Permissions;
-    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
     use std::process::Command;
 
     #[test]
@@ -99,7 +143,7 @@ mod tests {
         to.write(b"new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         let mut seen = String::new();
-        std::io::Read::read_to_string(&mut reader, &mut seen).unwrap();
+        io::Read::read_to_string(&mut reader, &mut seen).unwrap();
         assert_eq!(seen, "old");
         assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
     }
@@ -120,6 +164,35 @@ mod tests {
         Destination::new(&pipe).unwrap().write(b"text").unwrap();
         assert!(pipe.symlink_metadata().unwrap().file_type().is_fifo(), "it was replaced");
         assert_eq!(reader.join().unwrap().unwrap(), "text");
+    }
+
+    #[test]
+    fn a_replaced_file_keeps_its_owner() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("my.toml");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        if chown(&path, Some(65534), Some(65534)).is_err() {
+            return lull_testing::skip("only root can give a file to another user");
+        }
+        let before = path.metadata().unwrap();
+        Destination::new(&path).unwrap().write(b"new").unwrap();
+        let after = path.metadata().unwrap();
+        assert_ne!(before.ino(), after.ino(), "it was not replaced");
+        assert_eq!((after.uid(), after.gid(), after.mode() & 0o777), (65534, 65534, 0o600));
+    }
+
+    #[test]
+    fn a_link_to_a_file_stays_one() {
+        let place = tempfile::tempdir().unwrap();
+        let [folder, file, link] =
+            ["results", "results/run.md", "latest.md"].map(|name| place.path().join(name));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink("results/run.md", &link).unwrap();
+        Destination::new(&link).unwrap().write(b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::support::agent::Ended;
 use crate::support::scene::Scene;
+use crate::support::{LULL, skip};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use std::os::unix::process::ExitStatusExt;
@@ -49,6 +50,25 @@ fn sim(scene: &Scene, text: &str, arguments: &[&str]) -> Ended {
 fn but(from: &str, to: &str) -> String {
     assert!(SMALL.contains(from), "the test replaces nothing: {from}");
     SMALL.replacen(from, to, 1)
+}
+
+/// A file that is mounted by itself, as in a container, cannot be renamed over.
+#[test]
+fn results_are_written_into_a_file_that_cannot_be_replaced() {
+    let scene = Scene::new();
+    let (file, out) = (scene.write("s.toml", SMALL), scene.write("out.csv", "old"));
+    let unshared = |script: &str| {
+        let script = format!("unshare --map-root-user --mount sh -exc '{script}'");
+        scene.start(scene.shell(&script)).wait()
+    };
+    let mount = format!("mount --bind {0} {0}", out.display());
+    if !unshared(&mount).status.success() {
+        return skip("no mount namespace can be made here");
+    }
+    let (file, csv) = (file.display(), out.display());
+    unshared(&format!("{mount}; exec {LULL} sim {file} --csv {csv}")).well();
+    let text = std::fs::read_to_string(&out).unwrap();
+    assert!(text.contains("powersave") && !text.contains("old"), "{text}");
 }
 
 #[test]
