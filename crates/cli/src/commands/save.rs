@@ -4,8 +4,9 @@ use super::UsageError;
 use crate::signals::stop_flag;
 use anyhow::Context;
 use lull_agent::scratch::temporary_file;
-use std::fs::{Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,7 @@ impl Destination {
     /// Replaces the file, or writes into it where it cannot be replaced.
     fn write(&self, bytes: &[u8]) -> io::Result<()> {
         if self.is_stream() {
-            return OpenOptions::new().append(true).open(&self.path)?.write_all(bytes);
+            return self.write_stream(bytes);
         }
         let old = self.path.symlink_metadata().ok().filter(Metadata::is_file);
         match self.replace(old.as_ref(), bytes) {
@@ -71,6 +72,26 @@ impl Destination {
             }
             other => other,
         }
+    }
+
+    /// Writes to a device, a pipe or a descriptor. Bytes for the file of this process's own output
+    /// go through that: another opening has an offset of its own, and what is printed later would
+    /// overwrite them.
+    fn write_stream(&self, bytes: &[u8]) -> io::Result<()> {
+        let id = |found: Metadata| (found.dev(), found.ino());
+        let own = id(self.path.metadata()?);
+        let is_own = |output: BorrowedFd<'_>| -> io::Result<bool> {
+            Ok(id(File::from(output.try_clone_to_owned()?).metadata()?) == own)
+        };
+        let (mut out, mut err) = (io::stdout(), io::stderr());
+        if is_own(out.as_fd())? {
+            out.write_all(bytes)?;
+            return out.flush();
+        }
+        if is_own(err.as_fd())? {
+            return err.write_all(bytes);
+        }
+        OpenOptions::new().append(true).open(&self.path)?.write_all(bytes)
     }
 
     /// Writes a temporary file in the same directory and renames it, so that a process that
@@ -139,7 +160,7 @@ mod tests {
         let path = place.path().join("out.csv");
         std::fs::write(&path, "old").unwrap();
         let to = Destination::new(&path).unwrap();
-        let mut reader = std::fs::File::open(&path).unwrap();
+        let mut reader = File::open(&path).unwrap();
         to.write(b"new").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"new");
         let mut seen = String::new();

@@ -72,6 +72,16 @@ fn results_are_written_into_a_file_that_cannot_be_replaced() {
 }
 
 #[test]
+fn results_and_the_table_are_both_in_the_file_that_the_output_goes_to() {
+    let scene = Scene::new();
+    // The output of a scene's programs goes to files.
+    let alone = sim(&scene, SMALL, &["--csv", "out.csv"]).well().out;
+    let csv = std::fs::read_to_string(scene.path("out.csv")).unwrap();
+    let both = sim(&scene, SMALL, &["--csv", "/dev/stdout"]).well().out;
+    assert_eq!(both, format!("{csv}{alone}"));
+}
+
+#[test]
 fn the_table_has_every_policy_and_the_differences_to_the_first() {
     let scene = Scene::new();
     let out = sim(&scene, SMALL, &[]).well().out;
