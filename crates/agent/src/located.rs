@@ -22,6 +22,8 @@ enum Segment {
 pub struct Located {
     path: PathBuf,
     text: String,
+    /// A section, and where errors in it are reported.
+    moved: Option<(String, String)>,
 }
 
 /// What is wrong with an input file, and where.
@@ -96,12 +98,19 @@ impl Located {
             key: String::new(),
             message: format!("cannot be read: {error}"),
         })?;
-        Ok(Self { path: path.to_owned(), text })
+        Ok(Self { path: path.to_owned(), text, moved: None })
     }
 
     /// Wraps a text that is not in a file; errors use the given name.
     pub fn embedded(name: &str, text: &str) -> Self {
-        Self { path: PathBuf::from(name), text: text.to_owned() }
+        Self { path: PathBuf::from(name), text: text.to_owned(), moved: None }
+    }
+
+    /// Reports errors in `section` as those of the section that the text has at `at`. A config of a
+    /// part of the text has other indices than the text.
+    #[must_use]
+    pub fn section_at(self, section: &str, at: &str) -> Self {
+        Self { moved: Some((section.to_owned(), at.to_owned())), ..self }
     }
 
     /// The name of the file, as errors show it.
@@ -131,12 +140,21 @@ impl Located {
     /// An error at a key such as `app[1].name`; the nearest parent that is in
     /// the text gives the line where the key itself is not.
     pub fn error(&self, key: &str, message: impl Into<String>) -> InputError {
-        let segments = split(key);
+        let key = self.key_in_text(key);
+        let segments = split(&key);
         let line = (0..=segments.len())
             .rev()
             .find_map(|length| self.span_of(&segments[..length]))
             .map(|span| self.line_of(span.start));
-        self.error_in(line, key.to_owned(), message.into())
+        self.error_in(line, key, message.into())
+    }
+
+    fn key_in_text(&self, key: &str) -> String {
+        let moved = self.moved.as_ref().and_then(|(section, at)| {
+            let rest = key.strip_prefix(section.as_str())?;
+            (rest.is_empty() || rest.starts_with('.')).then(|| format!("{at}{rest}"))
+        });
+        moved.unwrap_or_else(|| key.to_owned())
     }
 
     fn error_in(&self, line: Option<usize>, key: String, message: String) -> InputError {
@@ -284,6 +302,15 @@ mod tests {
         assert!(located.error("item[1].count", "no").to_string().starts_with("a.toml:5:"));
         assert!(located.error("item[1].absent", "no").to_string().starts_with("a.toml:4:"));
         assert_eq!(located.error("nowhere", "no").to_string(), "a.toml: nowhere: no");
+    }
+
+    #[test]
+    fn errors_in_a_section_that_was_taken_out_have_the_key_and_line_of_the_text() {
+        let located = Located::embedded("a.toml", TEXT).section_at("item[0]", "item[1]");
+        let error = |key: &str| located.error(key, "no").to_string();
+        assert_eq!(error("item[0].count"), "a.toml:5: item[1].count: no");
+        assert_eq!(error("item[0]"), "a.toml:4: item[1]: no");
+        assert_eq!(error("items"), "a.toml: items: no");
     }
 
     #[test]

@@ -336,9 +336,12 @@ impl Bench<'_> {
 }
 
 /// Returns a config of this app alone under `unmanaged`, which at its start measures no
-/// more than the solo progress of a best-effort app.
+/// more than the solo progress of a best-effort app. Its errors name the app's key in the file.
 fn alone(config: &Config, app: &AppSection) -> Config {
     let mut alone = config.under("unmanaged");
+    if let Some(index) = config.apps.iter().position(|one| one.name == app.name) {
+        alone.source = alone.source.section_at("app[0]", &app.entry(index));
+    }
     let mut app = app.clone();
     app.ideal = None;
     let measured = (app.class == Class::BestEffort).then_some(MeasureWord::Measure);

@@ -124,6 +124,10 @@ fn what_cannot_be_calibrated_is_refused_before_anything_starts() {
     assert!(text.contains(burner));
     let bad = scene.write("bad.toml", &text.replace(burner, &format!("pid = {own}")));
     scene.run(&calibrate(&bad, &[])).refused(2, "`burner` is not started by Lull");
+    // The second app is checked alone, and has its own key and line in the error.
+    let bad = scene.write("bad.toml", &text.replace(burner, "start = [\"/no/such/program\"]"));
+    let line = 1 + text[..text.find(burner).unwrap()].lines().count();
+    scene.run(&calibrate(&bad, &[])).refused(2, &format!("bad.toml:{line}: app[1].start: "));
     assert_eq!(std::fs::read_to_string(&config).unwrap(), text);
     assert!(scene.records().is_empty() && scene.processes().is_empty());
 }
