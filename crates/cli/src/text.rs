@@ -24,6 +24,18 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.trim_fmt()
 }
 
+/// A table as Markdown. The cells must not be markup.
+pub(crate) fn markdown_table(
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let mut text = format!("| {} |\n|{}\n", header.join(" | "), " --- |".repeat(header.len()));
+    for row in rows {
+        text.push_str(&format!("| {} |\n", row.join(" | ")));
+    }
+    text
+}
+
 /// A mean with its interval to two digits of the interval: `1.23 ± 0.04`.
 pub(crate) fn estimate(estimate: Option<Estimate>) -> String {
     match estimate {
@@ -46,6 +58,12 @@ mod tests {
     fn a_table_shows_what_would_steer_a_terminal() {
         let text = table(&["app"], [vec!["a\u{1b}]0;b\u{9b}\u{202e}".to_owned()]]);
         assert!(text.contains("a\\u{1b}]0;b\\u{9b}\\u{202e}"), "{text:?}");
+    }
+
+    #[test]
+    fn a_markdown_table_has_a_rule_as_wide_as_its_header() {
+        let text = markdown_table(&["policy", "p99"], [vec!["tide".to_owned(), "1".to_owned()]]);
+        assert_eq!(text, "| policy | p99 |\n| --- | --- |\n| tide | 1 |\n");
     }
 
     #[test]

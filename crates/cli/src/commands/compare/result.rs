@@ -1,6 +1,6 @@
 //! The table of a comparison: a row a policy, intervals over rounds.
 
-use crate::text::{estimate, table};
+use crate::text::{estimate, markdown_table, table};
 use lull_agent::blocks::Paired;
 use lull_agent::recorded::{Part, Phase, Run};
 use lull_control::AppSpec;
@@ -126,15 +126,9 @@ impl Report {
 
     /// Returns the report as Markdown.
     pub(super) fn markdown(&self) -> String {
-        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let header: Vec<String> = self.header().into_iter().map(str::to_owned).collect();
-        let rule = vec!["---".to_owned(); header.len()];
-        let mut page = format!("Objectives: {}\n\n", self.objectives.join("; "));
-        page.push_str(&line(header));
-        page.push_str(&line(rule));
-        self.cells().into_iter().for_each(|row| page.push_str(&line(row)));
-        let _ = write!(page, "\n{}\n", self.footer().replace('\n', "\n\n"));
-        page
+        let table = markdown_table(&self.header(), self.cells());
+        let footer = self.footer().replace('\n', "\n\n");
+        format!("Objectives: {}\n\n{table}\n{footer}\n", self.objectives.join("; "))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use crate::cli::PlaceArgs;
-use crate::text::{estimate, number, table};
+use crate::text::{estimate, markdown_table, number, table};
 use lull_agent::blocks::Paired;
 use lull_host::dispatch::Tally;
 use lull_measure::statistics::Estimate;
@@ -137,15 +137,10 @@ impl Report {
 
     /// Returns the report as Markdown.
     pub(super) fn markdown(&self) -> String {
-        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
         let header = self.header();
-        let rule = vec!["---".to_owned(); header.len()];
-        let mut page = format!("{}.\n\n", self.about());
-        page.push_str(&line(header));
-        page.push_str(&line(rule));
-        self.cells().into_iter().for_each(|row| page.push_str(&line(row)));
-        let _ = write!(page, "\n{}\n", self.footer());
-        page
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
+        let table = markdown_table(&header, self.cells());
+        format!("{}.\n\n{table}\n{}\n", self.about(), self.footer())
     }
 }
 
