@@ -26,8 +26,8 @@ const INTRO: &str = "# Co-location on a real machine
 
 Written by `cargo xtask live`; do not edit. It runs `lull compare` on the scenes
 of `examples/live`: real servers under open-loop load, a memory-bound
-best-effort app beside them, and the policies in turn, a block each, every
-round beginning with another one. A bound is twice the tail that the app had
+best-effort app beside them, and the policies in turn, a block each, in another
+random order every round. A bound is twice the tail that the app had
 alone, measured when the scene began; the first quarter of a block is left out.
 \"% of alone\" is the best-effort app's progress against its progress alone.
 ";

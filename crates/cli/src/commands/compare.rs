@@ -1,7 +1,7 @@
 //! `lull compare`: several policies on the same apps, in turn.
 //!
-//! Every round has one block of each policy, and every round starts with a different policy,
-//! so that neither drift nor the after-effects of the block before favour one. Figures are
+//! Every round has one block of each policy in random order, so that neither drift nor the
+//! after-effects of the block before favour one. Figures are
 //! computed for blocks, intervals over rounds, and differences within rounds. The record has
 //! the usual form, with the phases `POLICY-ROUND`.
 
@@ -16,8 +16,11 @@ use indicatif::ProgressBar;
 use lull_agent::config::Config;
 use lull_agent::recorded::{Part, Run};
 use lull_agent::session::{Agent, Session, TurnError, bound_by_ideal, policy_of};
+use lull_control::Rng;
 use lull_host::plant::HostPlant;
 use lull_measure::Nanos;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
 use result::{Refused, Report};
 use std::path::PathBuf;
 
@@ -122,9 +125,11 @@ fn alternate(
     anyhow::ensure!(!policies.is_empty(), "none of these policies can run here");
     let blocks = f64::from(args.rounds) * policies.len() as f64;
     let bar = progress::seconds((blocks * args.block.as_secs_f64()) as u64);
-    for round in 0..args.rounds as usize {
-        for turn in 0..policies.len() {
-            let policy = &policies[(round + turn) % policies.len()];
+    let mut rng = Rng::seed_from_u64(session.config().agent.seed());
+    let mut order: Vec<&String> = policies.iter().collect();
+    for round in 0..args.rounds {
+        order.shuffle(&mut rng);
+        for policy in order.iter().copied() {
             bar.set_message(format!("round {} of {}, {policy}", round + 1, args.rounds));
             let built = policy_for(config, policy, session)?;
             session.switch(policy, built);
