@@ -34,7 +34,7 @@ pub(crate) use calibrate::{
 };
 pub(crate) use cells::CellArgs;
 pub(crate) use demo::{DatabaseDemoArgs, DemoArgs, DemoSubject, PolicyDemoArgs};
-pub(crate) use dispatch::{BuiltinServer, EmulateArgs, PlaceArgs, ServeArgs};
+pub(crate) use dispatch::{BuiltinServer, CpufreqArgs, EmulateArgs, PlaceArgs, ServeArgs};
 pub(crate) use exec::{
     AttachArgs, ExecArgs, ExecMode, ExecWake, GateAction, GateArgs, GateCommandArgs,
 };
@@ -356,6 +356,8 @@ pub(crate) enum LabAction {
     /// Make a core slower by a real-time thread that takes its share of it
     Emulate(EmulateArgs),
     /// Show what every interrupt of a simulated or live network server brings
+    /// Run a command that sees P-states on cores that have none, played by such threads
+    Cpufreq(CpufreqArgs),
     Interrupts(IntlogArgs),
     /// Compare mixes of core types under EETL by power, for a target and load
     Mix(MixArgs),

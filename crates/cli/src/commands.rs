@@ -7,6 +7,7 @@ mod calibrate;
 mod check;
 mod compare;
 mod completions;
+mod cpufreq;
 mod demo;
 mod emulate;
 mod entropy;
@@ -107,6 +108,7 @@ fn laboratory(args: LabArgs) -> anyhow::Result<()> {
         LabAction::Dispatch(args) => report(|| place::run(&args)),
         LabAction::Emulate(args) => report(|| emulate::run(&args)),
         LabAction::Interrupts(args) => report(|| intlog::run(&args)),
+        LabAction::Cpufreq(args) => operate(|| cpufreq::run(&args)),
         LabAction::Mix(args) => report(|| mix::run(&args)),
         LabAction::Trace(args) => report(|| trace::run(&args)),
         LabAction::TunePid(args) => report(|| tune_pid::run(&args)),

@@ -13,9 +13,11 @@
 //! beside the cycler and without it in turn (`probe.rs`), and the busy time is
 //! corrected until the loop is slowed by the requested factor.
 
+mod cpufreq;
 mod cycler;
 mod probe;
 
+pub use cpufreq::{CpufreqError, CpufreqPlan, EmulatedCpufreq, PState};
 pub use cycler::Cycler;
 
 use crate::Roots;
@@ -134,14 +136,25 @@ impl Emulated {
     /// slow-down stays off by more than [`TOLERANCE`]; the core is then whole again.
     pub fn start(self, roots: &Roots) -> Result<(Cycler, f64), EmulateError> {
         self.check(roots)?;
+        let cycler = self.cycler()?;
+        let (_, measured) = self.calibrate(&cycler, roots)?;
+        Ok((cycler, measured))
+    }
+
+    /// Starts a cycler of this core and period that pauses.
+    fn cycler(self) -> Result<Cycler, EmulateError> {
+        Cycler::start(self).map_err(|source| EmulateError::Refused { core: self.core, source })
+    }
+
+    /// Returns the busy time that slows the core down as planned, and the slow-down that was
+    /// measured with it. The cycler takes this time when this returns.
+    fn calibrate(&self, cycler: &Cycler, roots: &Roots) -> Result<(Nanos, f64), EmulateError> {
         let core = self.core;
-        let refused = |source| EmulateError::Refused { core, source };
-        let cycler = Cycler::start(self).map_err(refused)?;
         let most = self.period.scale(real_time_budget(roots) - THROTTLE_ROOM);
         let mut busy = self.period.scale(self.share());
         let mut measured = f64::NAN;
         for _ in 0..CORRECTIONS {
-            measured = probe::slowdown(core, &cycler, busy)
+            measured = probe::slowdown(core, cycler, busy)
                 .map_err(|source| EmulateError::Probe { core, source })?;
             if (measured / self.slowdown - 1.0).abs() <= NEAR {
                 break;
@@ -150,11 +163,11 @@ impl Emulated {
         }
         // The last correction has not been measured yet.
         if (measured / self.slowdown - 1.0).abs() > NEAR {
-            measured = probe::slowdown(core, &cycler, busy)
+            measured = probe::slowdown(core, cycler, busy)
                 .map_err(|source| EmulateError::Probe { core, source })?;
         }
         self.judge(measured)?;
-        Ok((cycler, measured))
+        Ok((busy, measured))
     }
 
     /// Returns the busy time that gives the planned slow-down, from the slow-down that

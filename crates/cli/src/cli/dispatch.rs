@@ -1,7 +1,9 @@
-//! The arguments of commands about placed requests: `lull serve`, `emulate`, `place`.
+//! The arguments of commands about placed requests and emulated cores: `lull serve`, `emulate`,
+//! `cpufreq`, `place`.
 
 use clap::{Args, ValueEnum};
-use lull_measure::{Nanos, Percentile};
+use lull_control::CoreSet;
+use lull_measure::{Hertz, Nanos, Percentile};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -54,6 +56,26 @@ pub(crate) struct EmulateArgs {
     pub(crate) json: bool,
     /// What to run meanwhile
     #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// `lull lab cpufreq`.
+#[derive(Debug, Args)]
+pub(crate) struct CpufreqArgs {
+    /// The cores, such as 0-3,8
+    #[arg(long)]
+    pub(crate) cores: CoreSet,
+    /// The P-states, with commas between; the highest is the core's full speed
+    #[arg(long, value_delimiter = ',', value_name = "FREQUENCIES", required = true)]
+    pub(crate) frequencies: Vec<Hertz>,
+    /// Length of a duty cycle
+    #[arg(long, default_value = "250us")]
+    pub(crate) period: Nanos,
+    /// Directory to make the files in
+    #[arg(long, value_name = "DIR")]
+    pub(crate) files: PathBuf,
+    /// What to run meanwhile, with the files mounted over the kernel's
+    #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 

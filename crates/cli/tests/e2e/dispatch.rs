@@ -103,3 +103,53 @@ fn a_killed_emulation_leaves_no_thread_on_its_core() {
     let _ = emulation.wait();
     wait_for("its end", || threads(pid).is_empty());
 }
+
+#[test]
+fn p_states_that_cannot_be_are_bad_usage() {
+    let scene = Scene::new();
+    let files = scene.path("emulated").display().to_string();
+    let emulate = |cores: &str, frequencies: &str| {
+        let first = ["lab", "cpufreq", "--cores", cores, "--frequencies", frequencies];
+        scene.run(&[&first[..], &["--files", &files, "--", "true"]].concat())
+    };
+    if !std::path::Path::new("/sys/devices/system/cpu/cpufreq").is_dir() {
+        return skip("the kernel has no cpufreq");
+    }
+    emulate("0", "2GHz").refused(2, "two different frequencies");
+    emulate("0", "2GHz,2GHz").refused(2, "two different frequencies");
+    emulate("0", "1MHz,2GHz").refused(2, "write more than 1");
+}
+
+/// The command sets the low frequency of core 0 as an agent does, and reports what it sees.
+const PLAY: &str = "cd /sys/devices/system/cpu/cpufreq/policy0
+    echo userspace > scaling_governor
+    echo 1000000 > scaling_setspeed
+    for look in $(seq 1000); do
+        if [ $(cat scaling_cur_freq) = 1000000 ]; then break; fi
+        sleep .01
+    done
+    echo speed $(cat scaling_cur_freq)
+    echo domain $(cat scaling_available_frequencies)
+    echo stat $(grep -c '^cpu0 ' /proc/stat) $(grep -c '^intr' /proc/stat || true)";
+
+#[test]
+fn a_command_sees_p_states_that_nothing_else_sees() {
+    if !is_root() {
+        return skip("only root may make threads real-time");
+    }
+    let scene = Scene::new();
+    let files = scene.path("emulated").display().to_string();
+    let kernel = "/sys/devices/system/cpu/cpufreq/policy0/scaling_driver";
+    let before = std::fs::read_to_string(kernel).ok();
+    let first = ["lab", "cpufreq", "--cores", "0", "--frequencies", "1GHz,2GHz", "--files"];
+    let ended = scene.run(&[&first[..], &[&files, "--", "sh", "-e", "-c", PLAY]].concat());
+    for lacking in ["times slower, planned", "unshare: ", "mount: ", "cpuidle", "without cpufreq"] {
+        if !ended.status.success() && ended.err.contains(lacking) {
+            return skip("this machine cannot emulate P-states now");
+        }
+    }
+    let ended = ended.well();
+    assert!(ended.err.contains("core 0 plays 1GHz"), "{}", ended.err);
+    assert_eq!(ended.out, "speed 1000000\ndomain 1000000 2000000\nstat 1 0\n");
+    assert_eq!(std::fs::read_to_string(kernel).ok(), before, "seen from outside");
+}
