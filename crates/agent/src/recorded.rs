@@ -2,6 +2,7 @@
 
 mod database;
 mod part;
+mod planned;
 mod replayed;
 mod run;
 mod series;
@@ -11,6 +12,7 @@ mod tables;
 
 pub use database::{Database, open};
 pub use part::{Found, Part, Phase, Whole};
+pub use planned::PlannedFrequency;
 pub use replayed::{Recorded, Wanted};
 pub use run::Run;
 pub use series::Series;

@@ -42,7 +42,8 @@ pub(crate) use lab::LabRunArgs;
 pub(crate) use lists::{KeysArgs, ListArgs, MetricsArgs};
 pub(crate) use load::LoadArgs;
 pub(crate) use records::{
-    CompareArgs, Days, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TopArgs,
+    CompareArgs, Days, EntropyArgs, ExportArgs, ExportFormat, ReplayArgs, ReportArgs, TiersArgs,
+    TopArgs,
 };
 pub(crate) use register::RegisterArgs;
 pub(crate) use state::{ReloadArgs, RestoreArgs};
@@ -355,12 +356,14 @@ pub(crate) enum LabAction {
     Dispatch(Box<PlaceArgs>),
     /// Make a core slower by a real-time thread that takes its share of it
     Emulate(EmulateArgs),
-    /// Show what every interrupt of a simulated or live network server brings
     /// Run a command that sees P-states on cores that have none, played by such threads
     Cpufreq(CpufreqArgs),
+    /// Show what every interrupt of a simulated or live network server brings
     Interrupts(IntlogArgs),
     /// Compare mixes of core types under EETL by power, for a target and load
     Mix(MixArgs),
+    /// Show how two tiers of a recorded system share bottlenecks under frequency policies
+    Tiers(TiersArgs),
     /// Make a trace of rates for loads from a recording of a cache's requests
     Trace(TraceArgs),
     /// Find gains of EETL's controller from step responses of the simulated plant

@@ -40,6 +40,7 @@ mod save;
 mod serve;
 mod sim;
 mod sweep;
+mod tiers;
 mod top;
 mod trace;
 mod tune;
@@ -107,9 +108,10 @@ fn laboratory(args: LabArgs) -> anyhow::Result<()> {
         LabAction::Check(args) => report(|| lab_claims::check(&args)),
         LabAction::Dispatch(args) => report(|| place::run(&args)),
         LabAction::Emulate(args) => report(|| emulate::run(&args)),
-        LabAction::Interrupts(args) => report(|| intlog::run(&args)),
         LabAction::Cpufreq(args) => operate(|| cpufreq::run(&args)),
+        LabAction::Interrupts(args) => report(|| intlog::run(&args)),
         LabAction::Mix(args) => report(|| mix::run(&args)),
+        LabAction::Tiers(args) => report(|| tiers::run(&args)),
         LabAction::Trace(args) => report(|| trace::run(&args)),
         LabAction::TunePid(args) => report(|| tune_pid::run(&args)),
     }

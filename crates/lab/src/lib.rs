@@ -28,4 +28,5 @@ pub mod trial;
 pub mod tune;
 
 pub use papers::micro_2017_eetl::core_mix as mix;
+pub use papers::trios_2013_ntier::live as tiers;
 pub use policy_source::{CustomPolicy, PolicySource};

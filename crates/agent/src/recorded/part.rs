@@ -126,14 +126,17 @@ impl<'a> Part<'a> {
         self.phases.iter().map(of).collect()
     }
 
+    /// All requests of an app, phase by phase, in the order of the run.
+    pub fn latencies(&self, app: usize) -> Vec<Latency> {
+        self.phases.iter().map(|phase| merged(app, phase.iter().copied())).collect()
+    }
+
     /// Every app over the whole part.
     pub fn apps(&self, run: &Run) -> Vec<Whole> {
         let epochs = || self.phases.iter().flatten();
         let of = |app: usize| {
-            let mut whole = Whole::default();
-            epochs()
-                .filter_map(|epoch| epoch.apps[app].latency.as_ref())
-                .for_each(|latency| whole.latency.merge(&latency.unpack()));
+            let latency = merged(app, epochs().copied());
+            let mut whole = Whole { latency, ..Whole::default() };
             let rates = epochs().filter_map(|epoch| epoch.apps[app].progress_per_s);
             let rates: Vec<f64> = rates.collect();
             let mean = rates.iter().sum::<f64>() / rates.len() as f64;
@@ -233,14 +236,20 @@ fn entropy(apps: &[AppSpec], solo: &[f64], epochs: &[&EpochRow]) -> SystemEntrop
     system_entropy(&lc, &be, RelativeImportance::default())
 }
 
+/// All requests of an app in these epochs.
+fn merged<'a>(app: usize, epochs: impl Iterator<Item = &'a EpochRow>) -> Latency {
+    let mut all = Latency::default();
+    epochs
+        .filter_map(|epoch| epoch.apps[app].latency.as_ref())
+        .for_each(|latency| all.merge(&latency.unpack()));
+    all
+}
+
 /// The tail over all requests of these epochs. Q does not depend on the
 /// ideal, so that the bound may stand in for one that was not recorded.
 fn tail_reading(spec: &AppSpec, app: usize, epochs: &[&EpochRow]) -> Option<LcReading> {
     let (percentile, bound) = spec.tail()?;
-    let mut all = Latency::default();
-    for latency in epochs.iter().filter_map(|epoch| epoch.apps[app].latency.as_ref()) {
-        all.merge(&latency.unpack());
-    }
+    let all = merged(app, epochs.iter().copied());
     let ideal = spec.ideal.unwrap_or(bound).min(bound);
     LcReading::new(ideal, all.quantile(percentile)?, bound).ok()
 }

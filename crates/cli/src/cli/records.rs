@@ -35,6 +35,35 @@ pub(crate) struct CompareArgs {
     pub(crate) json: bool,
 }
 
+/// `lull lab tiers`.
+#[derive(Debug, Args)]
+pub(crate) struct TiersArgs {
+    /// Records of `lull compare`, each with another burst cycle
+    #[arg(required = true, value_name = "RUN")]
+    pub(crate) runs: Vec<PathBuf>,
+    /// Samples of the front tier's pool, with a header: unix_ms,back_khz,waiting,in_use
+    #[arg(long, value_name = "FILE")]
+    pub(crate) samples: PathBuf,
+    /// Connections in the pool
+    #[arg(long, default_value_t = 50)]
+    pub(crate) connections: u32,
+    /// The core of the front tier, as the kernel counts
+    #[arg(long, default_value_t = 0)]
+    pub(crate) front: u16,
+    /// The core of the back tier
+    #[arg(long, default_value_t = 1)]
+    pub(crate) back: u16,
+    /// Time to leave out at the beginning of each block
+    #[arg(long, default_value = "0s")]
+    pub(crate) skip: Nanos,
+    /// Write the tables as Markdown to this file too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `lull entropy`.
 #[derive(Debug, Args)]
 pub(crate) struct EntropyArgs {

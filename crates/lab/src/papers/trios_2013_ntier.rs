@@ -4,6 +4,7 @@ pub(crate) mod adaptive;
 pub(crate) mod burst;
 pub(crate) mod error;
 pub(crate) mod goodput;
+pub mod live;
 pub(crate) mod period;
 pub(crate) mod table2;
 pub(crate) mod table3;
