@@ -19,6 +19,7 @@ mod site;
 mod supply;
 mod test;
 mod tidy;
+mod tiers;
 mod tsan;
 mod validate;
 mod walk;
@@ -40,6 +41,10 @@ const VALIDATE_BLOCK_S: u32 = 10;
 /// The same of `cargo xtask place`: sixteen minutes in all.
 const PLACE_ROUNDS: u32 = 8;
 const PLACE_BLOCK_S: u32 = 30;
+
+/// The same of `cargo xtask tiers`: twelve minutes in all, and two around them.
+const TIERS_ROUNDS: u32 = 4;
+const TIERS_BLOCK_S: u32 = 12;
 
 /// The tasks of this repository.
 #[derive(Parser)]
@@ -211,6 +216,19 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         page: Option<PathBuf>,
     },
+    /// Compare frequency policies on Tomcat in front of MariaDB, whose cores play P-states, and
+    /// write docs/live-tiers.md; root
+    Tiers {
+        /// Blocks a policy under each burst cycle
+        #[arg(long, default_value_t = TIERS_ROUNDS)]
+        rounds: u32,
+        /// Length of a block in seconds
+        #[arg(long, default_value_t = TIERS_BLOCK_S)]
+        block_s: u32,
+        /// Write the page here instead
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
     /// Predict policies on real servers by `lull replay`, run them, and write how they compare
     Validate {
         /// Blocks a policy in each scene
@@ -277,6 +295,9 @@ fn main() -> ExitCode {
         }
         Task::Place { rounds, block_s, slow, fast, page } => {
             dispatch::run(&root(), &dispatch::Options { rounds, block_s, slow, fast, page })
+        }
+        Task::Tiers { rounds, block_s, page } => {
+            tiers::run(&root(), &tiers::Options { rounds, block_s, page })
         }
         Task::Validate { rounds, block_s, page, records } => {
             validate::run(&root(), &validate::Options { rounds, block_s, page, records })
