@@ -130,11 +130,15 @@ impl EmulatedCpufreq {
         let online_path = roots.sys.join("devices/system/cpu/online");
         let online: CoreSet = read_value(&online_path).map_err(file_error(&online_path))?;
         let start = |core| EmulatedCore::start(plan, core, &frequencies, roots);
-        let cores = plan.cores.iter().map(start).collect::<Result<_, _>>()?;
+        let mut cores: Vec<EmulatedCore> =
+            plan.cores.iter().map(start).collect::<Result<_, _>>()?;
         let stat_path = plan.directory.join("stat");
         let stat = File::create(&stat_path).map_err(file_error(&stat_path))?;
         let others = (!online.is_subset(&plan.cores)).then(|| roots.proc.join("stat"));
-        let mut emulated = Self { cores, others, stat, stat_path, begin: Instant::now() };
+        let begin = Instant::now();
+        // Each core has idled while the next ones were calibrated.
+        cores.iter_mut().try_for_each(EmulatedCore::begin)?;
+        let mut emulated = Self { cores, others, stat, stat_path, begin };
         emulated.follow()?;
         Ok(emulated)
     }
@@ -196,9 +200,16 @@ impl EmulatedCore {
         states.push(PState { frequency: highest, slowdown: 1.0, busy: Nanos::ZERO });
         let policy = plan.directory.join(format!("cpufreq/policy{core}"));
         make_policy(&policy, core, frequencies).map_err(file_error(&policy))?;
-        let (idle_before, taken_before) = (idle_time(core, &idle)?, cycler.taken());
+        let (idle_before, taken_before) = (Nanos::ZERO, Nanos::ZERO);
         let current = states.len() - 1;
         Ok(Self { core, policy, cycler, states, current, idle, idle_before, taken_before })
+    }
+
+    /// Counts its time from now on.
+    fn begin(&mut self) -> Result<(), CpufreqError> {
+        self.idle_before = idle_time(self.core, &self.idle)?;
+        self.taken_before = self.cycler.taken();
+        Ok(())
     }
 
     fn follow(&mut self) -> Result<(), CpufreqError> {
