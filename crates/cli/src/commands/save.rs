@@ -7,7 +7,7 @@ use lull_agent::scratch::temporary_file;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::{FileExt as _, MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// A file that is to be written.
@@ -66,12 +66,23 @@ impl Destination {
         }
         let old = self.path.symlink_metadata().ok().filter(Metadata::is_file);
         match self.replace(old.as_ref(), bytes) {
-            Err(error) if old.is_some() && is_lasting(error.kind()) => {
-                // Without O_CREAT, which the kernel refuses for files of other users in `/tmp`.
-                OpenOptions::new().write(true).truncate(true).open(&self.path)?.write_all(bytes)
-            }
+            Err(error) if old.is_some() && is_lasting(error.kind()) => self.overwrite(bytes),
             other => other,
         }
+    }
+
+    /// Writes into the file. What was there is put back if the new bytes have no room.
+    fn overwrite(&self, bytes: &[u8]) -> io::Result<()> {
+        let before = std::fs::read(&self.path);
+        // Without O_CREAT, which the kernel refuses for files of other users in `/tmp`.
+        let mut file = OpenOptions::new().write(true).open(&self.path)?;
+        // Not truncated first: the blocks of the old text stay this file's.
+        let written = file.write_all(bytes).and_then(|()| file.set_len(bytes.len() as u64));
+        if let (Err(_), Ok(before)) = (&written, before) {
+            file.write_all_at(&before, 0)?;
+            file.set_len(before.len() as u64)?;
+        }
+        written
     }
 
     /// Writes to a device, a pipe or a descriptor. Bytes for the file of this process's own output
