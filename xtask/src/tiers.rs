@@ -30,9 +30,11 @@ const LOW_SHARE: f64 = 1.0 / 3.0;
 
 /// Runs one comparison after the other: the program, policies, block and rounds, then the configs.
 const COMPARISONS: &str = "lull=$1 policies=$2 block=$3 rounds=$4; shift 4
+trap 'kill $!; wait $!; exit 1' TERM INT
 for config do
     \"$lull\" compare \"$config\" --policies \"$policies\" --block \"$block\" \\
-        --rounds \"$rounds\" --json > \"$config.json\"
+        --rounds \"$rounds\" --json > \"$config.json\" &
+    wait $!
 done";
 
 const INTRO: &str = "# Two tiers on P-states

@@ -220,8 +220,14 @@ fn own_core(core: u16, user: &str) -> Command {
 /// An empty MariaDB with the items.
 fn start_mariadb(place: &Path, port: u16) -> Result<Server> {
     let data = place.join("data");
+    // At its start a server deletes all files in its directory of temporary tables, also those
+    // of other servers.
+    let temporary = place.join("mariadb-tmp");
+    std::fs::create_dir(&temporary)?;
+    done(Command::new("chown").arg("mysql:mysql").arg(&temporary))?;
     let mut install = Command::new("mariadb-install-db");
-    install.args(["--no-defaults", "--user=mysql", "--auth-root-authentication-method=normal"]);
+    install.env("TMPDIR", &temporary);
+    install.args(["--no-defaults", "--user=mysql", "--auth-root-authentication-method=socket"]);
     install.arg(format!("--datadir={}", data.display())).stdout(Stdio::null());
     done(&mut install)?;
     let socket = data.join("socket");
@@ -230,6 +236,7 @@ fn start_mariadb(place: &Path, port: u16) -> Result<Server> {
     command.arg(format!("--port={port}")).arg(format!("--datadir={}", data.display()));
     command.arg(format!("--socket={}", socket.display()));
     command.arg(format!("--pid-file={}", data.join("pid").display()));
+    command.arg(format!("--tmpdir={}", temporary.display()));
     command.args(["--innodb-buffer-pool-size=128M", "--max-connections=100"]);
     let mut server = Server::start("mariadb", &mut command, place)?;
     let client = |statements: &str| -> Result<()> {
