@@ -92,5 +92,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   draw();
 });
 setInterval(showLink, 1000);
-setInterval(() => fetchReasons().catch(() => {}), 30_000);
+setInterval(() => {
+  if (hasReasons) fetchReasons().catch(() => {});
+}, 30_000);
 feed.start();
