@@ -131,7 +131,7 @@ pub(crate) const MACHINE_KNOBS: &[MachineKnob] = &[
         capability: Capability::Frequency,
         settable: frequency::settable,
         dials: |_| Vec::new(),
-        files: |_| Vec::new(),
+        files: frequency::files,
         get: |all, knob| {
             let Knob::Frequency(domain) = knob else { return None };
             Some(Setting::Frequency(domain, all.frequencies.get(domain)?))

@@ -80,6 +80,25 @@ pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     Ok(said.into_iter().collect::<Vec<_>>().join("; "))
 }
 
+/// The files that are written, without bounds that are not the hardware's: what is read may be a
+/// limit of the moment, and would stay.
+pub(super) fn files(roots: &Roots) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for (_, dir) in policies(roots) {
+        all.push(dir.join("scaling_governor"));
+        for [bound, hardware] in
+            [["scaling_min_freq", "cpuinfo_min_freq"], ["scaling_max_freq", "cpuinfo_max_freq"]]
+        {
+            let [bound, hardware] = [bound, hardware].map(|name| dir.join(name));
+            let found = [&bound, &hardware].map(|file| text::read_number(file).ok());
+            if found[0].is_some() && found[0] == found[1] {
+                all.push(bound);
+            }
+        }
+    }
+    all
+}
+
 impl Frequencies {
     /// The policies in these directories; one that cannot be set is left out.
     pub(crate) fn new(policies: impl Iterator<Item = (DomainId, PathBuf)>) -> Self {

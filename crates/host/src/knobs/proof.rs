@@ -6,13 +6,15 @@
 //! force. The old value is in the ledger before the write, so that the guard restores it if the
 //! process dies in between.
 //!
-//! Of idle states, energy preferences and uncore frequencies each file gets the text that it
-//! holds, and is read again. Bounds of frequencies are not written: what is read may be a limit of
-//! the moment, such as a thermal one, and would stay.
+//! Of all other knobs in files each file gets the text that it holds, and is read again: of cache
+//! ways and memory bandwidth the `schemata` of the group of all tasks, of frequencies the governor
+//! and each bound that is the hardware's. Other bounds are not written: what is read may be a limit
+//! of the moment, such as a thermal one, and would stay.
 
 use super::MACHINE_KNOBS;
 use super::coalescing::Nics;
 use crate::Roots;
+use crate::drivers::resctrl::Resctrl;
 use crate::drivers::{ethtool, text};
 use crate::guard::Ledger;
 use lull_control::{Capabilities, Capability, Coalescing, Machine, Nic};
@@ -22,11 +24,14 @@ use std::path::{Path, PathBuf};
 /// Delays to try, of which one is not in force. Drivers that round or have gaps take both.
 const DELAYS: [Nanos; 2] = [Nanos::from_micros(20), Nanos::from_micros(50)];
 
+/// The knobs of apps whose shares are in resctrl.
+const OF_RESCTRL: [Capability; 2] = [Capability::CacheWays, Capability::MemoryBandwidth];
+
 /// Returns the knobs that can be proven, among those that a machine claims.
 pub fn provable(claimed: &Capabilities, roots: &Roots) -> Vec<Capability> {
     let is_provable =
         |knob: &Capability| *knob == Capability::Coalescing || !files_of(*knob, roots).is_empty();
-    let knobs = MACHINE_KNOBS.iter().map(|row| row.capability);
+    let knobs = MACHINE_KNOBS.iter().map(|row| row.capability).chain(OF_RESCTRL);
     knobs.filter(|knob| claimed.has(*knob)).filter(is_provable).collect()
 }
 
@@ -44,13 +49,21 @@ pub fn prove(
         return coalescing(&machine.nics, ledger);
     }
     let means = machine.capabilities.get(knob)?;
-    files_of(knob, roots).iter().try_for_each(|file| write_back(file))?;
+    prove_files(knob, roots)?;
     Ok(format!("{means} (written back and read again)"))
 }
 
 fn files_of(knob: Capability, roots: &Roots) -> Vec<PathBuf> {
+    if OF_RESCTRL.contains(&knob) {
+        let resctrl = Resctrl::new(&roots.sys);
+        return resctrl.is_mounted().then(|| resctrl.root.join("schemata")).into_iter().collect();
+    }
     let row = MACHINE_KNOBS.iter().find(|row| row.capability == knob);
     row.map_or(Vec::new(), |row| (row.files)(roots))
+}
+
+fn prove_files(knob: Capability, roots: &Roots) -> Result<(), Missing> {
+    files_of(knob, roots).iter().try_for_each(|file| write_back(file))
 }
 
 /// Writes to a file what it holds, and reads it again.
@@ -111,6 +124,7 @@ fn prove_delay(nic: &Nic, knobs: &mut Nics, ledger: &mut Ledger) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drivers::cpufreq::tests::{DIR, policy};
     use crate::drivers::text::faults;
     use crate::testing::Tree;
 
@@ -138,6 +152,46 @@ mod tests {
         assert_eq!(provable(&tree.roots()), all);
         let files = files_of(Capability::IdleLatency, &tree.roots());
         assert_eq!((files.len(), files.iter().all(|file| write_back(file).is_ok())), (3, true));
+    }
+
+    #[test]
+    fn of_frequencies_the_governor_and_the_bounds_of_the_hardware_are_written() {
+        let tree = Tree::new();
+        policy(&tree, DIR, "schedutil userspace");
+        let names = || {
+            let files = files_of(Capability::Frequency, &tree.roots());
+            assert!(files.iter().all(|file| write_back(file).is_ok()));
+            let name = |file: PathBuf| file.file_name().unwrap().to_str().unwrap().to_owned();
+            files.into_iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(), ["scaling_governor", "scaling_min_freq", "scaling_max_freq"]);
+        tree.write(&format!("{DIR}/scaling_max_freq"), "2000000\n");
+        assert_eq!(names(), ["scaling_governor", "scaling_min_freq"], "it may be a thermal limit");
+        faults::refuse("scaling_governor", 0, libc::EROFS);
+        let why = prove_files(Capability::Frequency, &tree.roots()).unwrap_err();
+        faults::clear();
+        assert!(why.reason.contains("scaling_governor") && why.reason.contains("read-only"));
+    }
+
+    #[test]
+    fn shares_of_cache_and_bandwidth_are_proven_by_the_group_of_all_tasks() {
+        let tree = Tree::new();
+        let knob = Capability::CacheWays;
+        assert!(files_of(knob, &tree.roots()).is_empty(), "resctrl is not mounted");
+        tree.write("sys/fs/resctrl/info/L3/cbm_mask", "fff\n");
+        let before = "    L3:0=fff;1=fff\n    MB:0=100;1=100\n";
+        tree.write("sys/fs/resctrl/schemata", before);
+        for knob in OF_RESCTRL {
+            let claimed = Capabilities::default().with_capability(knob, "test");
+            assert_eq!(provable(&claimed, &tree.roots()), [knob]);
+            prove_files(knob, &tree.roots()).unwrap();
+        }
+        let after = text::read(&tree.path("sys/fs/resctrl/schemata")).unwrap();
+        assert_eq!(after, before.trim());
+        faults::refuse("resctrl/schemata", 0, libc::EPERM);
+        let why = prove_files(knob, &tree.roots()).unwrap_err();
+        faults::clear();
+        assert!(why.reason.contains("resctrl/schemata"), "{}", why.reason);
     }
 
     #[test]
