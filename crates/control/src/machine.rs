@@ -60,6 +60,17 @@ impl Machine {
         self
     }
 
+    /// The machine as a policy sees it whose frequencies are limited: steps beyond the limits are
+    /// not listed. A domain without a step between them keeps its steps, of which the limits then
+    /// replace each.
+    #[must_use]
+    pub fn within_frequencies(mut self, min: Option<Hertz>, max: Option<Hertz>) -> Self {
+        for domain in &mut self.domains {
+            domain.limit_steps(min.unwrap_or(Hertz(0)), max.unwrap_or(Hertz(u64::MAX)));
+        }
+        self
+    }
+
     /// The network interface with this number, if there is one.
     pub fn nic(&self, id: NicId) -> Option<&Nic> {
         self.nics.iter().find(|nic| nic.id == id)
@@ -189,6 +200,17 @@ impl FrequencyDomain {
         }
         self.steps.iter().copied().min_by_key(|step| step.0.abs_diff(wanted.0))
     }
+
+    fn limit_steps(&mut self, min: Hertz, max: Hertz) {
+        let steps = self.steps.iter().copied();
+        let limited: Vec<_> = match self.continuous {
+            true => steps.map(|step| step.max(min).min(max)).collect(),
+            false => steps.filter(|step| (min..=max).contains(step)).collect(),
+        };
+        if !limited.is_empty() {
+            self.steps = limited;
+        }
+    }
 }
 
 /// A last-level cache that can be divided by ways (Intel CAT, AMD QoS).
@@ -315,6 +337,24 @@ mod tests {
             gates: Vec::new(),
             capabilities: Capabilities::default(),
         }
+    }
+
+    #[test]
+    fn limits_leave_the_steps_between_them() {
+        let ghz = |tenths: &[u64]| tenths.iter().map(|it| Hertz(it * 100_000_000)).collect();
+        let limited = |continuous: bool, steps: &[u64], min: u64, max: u64| {
+            let (id, cores, steps) = (DomainId(0), CoreSet::first(1), ghz(steps));
+            let domains = vec![FrequencyDomain { id, cores, steps, continuous }];
+            let [min, max] = [min, max].map(|tenths| Some(Hertz(tenths * 100_000_000)));
+            Machine { domains, ..bare() }.within_frequencies(min, max).domains.remove(0).steps
+        };
+        let all = [8, 16, 24, 32];
+        assert_eq!(limited(false, &all, 12, 24), ghz(&[16, 24]));
+        assert_eq!(limited(true, &[8, 32], 12, 24), ghz(&[12, 24]));
+        assert_eq!(limited(true, &[8, 32], 4, 40), ghz(&[8, 32]));
+        assert_eq!(limited(false, &all, 25, 30), ghz(&all), "no step lies between them");
+        let (unlimited, any) = (bare(), bare().within_frequencies(None, None));
+        assert_eq!(any, unlimited);
     }
 
     #[test]
