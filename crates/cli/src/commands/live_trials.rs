@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Epochs for which limits may hold back the settings of a trial.
 const HELD_MAX: usize = 10;
+/// Repeats of a trial at another load, while the load without its settings stays.
+const REPEATS_MAX: u32 = 3;
 
 /// The load has changed.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +29,42 @@ pub(super) struct Moved {
     to: f64,
 }
 
+/// The load of comparable trials.
+#[derive(Debug)]
+struct HeldLoad {
+    rate_per_s: f64,
+    /// The relative difference that a trial may have.
+    share: f64,
+    /// How often the present trial was repeated.
+    repeats: u32,
+}
+
+impl HeldLoad {
+    fn new(rate_per_s: f64, share: f64) -> Self {
+        Self { rate_per_s, share, repeats: 0 }
+    }
+
+    fn check(&self, rate_per_s: f64) -> Result<(), Moved> {
+        let from = self.rate_per_s;
+        match (rate_per_s - from).abs() > self.share * rate_per_s.max(from) {
+            true => Err(Moved { from, to: rate_per_s }),
+            false => Ok(()),
+        }
+    }
+
+    /// Called after a trial at another load, with the load of the restored server. Returns
+    /// whether the settings change the load: it is then held no longer.
+    fn repeat(&mut self, restored_per_s: f64) -> Result<bool, Moved> {
+        self.check(restored_per_s)?;
+        self.repeats += 1;
+        let depends = self.repeats == REPEATS_MAX;
+        if depends {
+            self.share = f64::INFINITY;
+        }
+        Ok(depends)
+    }
+}
+
 /// Trials on a running server.
 pub(super) struct Trials<'s> {
     session: &'s mut Session,
@@ -34,15 +72,14 @@ pub(super) struct Trials<'s> {
     /// The phase of the session, which is the name of the command.
     phase: &'static str,
     protocol: Protocol,
-    /// Requests per second, and the share by which they may differ.
-    load: (f64, f64),
+    load: HeldLoad,
     /// The error of trials that are stopped.
     stopped: &'static str,
     energy: String,
 }
 
 impl<'s> Trials<'s> {
-    /// Restores the knobs and applies no setting until the first trial.
+    /// Creates trials; [`Trials::read_as_it_is`] comes first.
     pub(super) fn new(
         session: &'s mut Session,
         phase: &'static str,
@@ -50,8 +87,7 @@ impl<'s> Trials<'s> {
         stopped: &'static str,
     ) -> Self {
         let wanted = Wanted::default();
-        session.switch(phase, Box::new(wanted.clone()));
-        let load = (0.0, f64::INFINITY);
+        let load = HeldLoad::new(0.0, f64::INFINITY);
         Self { session, wanted, phase, protocol, load, stopped, energy: String::new() }
     }
 
@@ -62,18 +98,43 @@ impl<'s> Trials<'s> {
 
     /// Makes a change of load by more than a share an error of trials.
     pub(super) fn hold_load(&mut self, rate_per_s: f64, share: f64) {
-        self.load = (rate_per_s, share);
+        self.load = HeldLoad::new(rate_per_s, share);
     }
 
-    /// Reads the server without a setting of a trial, at any load.
+    /// Restores the knobs and reads the server, at any load.
     pub(super) fn read_as_it_is(&mut self) -> anyhow::Result<Measured> {
         self.wanted.put(Plan::keep());
-        self.load = (0.0, f64::INFINITY);
-        self.read()
+        self.session.switch(self.phase, Box::new(self.wanted.clone()));
+        self.measure(&[])?.map_err(|refusal| anyhow!(refusal.why))
     }
 
-    /// Applies settings and reads them; returns the reason if they cannot be applied.
+    /// Applies settings and reads them; returns the reason if they are not in force. A trial at
+    /// another load is repeated if the restored server still has the former load. After
+    /// [`REPEATS_MAX`] repeats any load counts, because clients that wait for their answers
+    /// change their rate with the setting.
+    ///
+    /// # Errors
+    /// [`Moved`] if the load of the restored server has changed, and everything that ends a run.
     pub(super) fn one(
+        &mut self,
+        settings: &[Setting],
+        number: usize,
+    ) -> anyhow::Result<Result<Measured, Refusal>> {
+        self.load.repeats = 0;
+        loop {
+            let outcome = self.attempt(settings, number)?;
+            let moved = outcome.as_ref().is_ok_and(|it| self.load.check(it.rate_per_s).is_err());
+            if !moved {
+                return Ok(outcome);
+            }
+            let restored = self.read_as_it_is()?;
+            if self.load.repeat(restored.rate_per_s)? {
+                notice("the load depends on the settings: trials count at any load from here on");
+            }
+        }
+    }
+
+    fn attempt(
         &mut self,
         settings: &[Setting],
         number: usize,
@@ -84,10 +145,20 @@ impl<'s> Trials<'s> {
             plan.set(setting.clone(), reason.clone());
         }
         self.wanted.put(plan);
-        if let Some(why) = self.take_effect(settings)? {
-            return Ok(Err(why));
+        self.measure(settings)
+    }
+
+    /// Waits until the settings are in force and reads them. The safe state replaces them while
+    /// no latency is known; they then take effect again.
+    fn measure(&mut self, settings: &[Setting]) -> anyhow::Result<Result<Measured, Refusal>> {
+        loop {
+            if let Some(why) = self.take_effect(settings)? {
+                return Ok(Err(why));
+            }
+            if let Some(outcome) = self.read(settings)? {
+                return Ok(outcome);
+            }
         }
-        Ok(Ok(self.read()?))
     }
 
     /// Waits until the settings are in force; returns the reason if they cannot be.
@@ -107,13 +178,7 @@ impl<'s> Trials<'s> {
             if let Some(refused) = epoch.entries.iter().find_map(|entry| refusal(&entry.event)) {
                 return Ok(Some(refused));
             }
-            let held = epoch.entries.iter().find_map(|entry| match &entry.event {
-                Event::Held { wanted, why, .. } => {
-                    let why = format!("{wanted} is held back: {why}");
-                    Some(Refusal::of_knob(wanted.knob().capability(), why))
-                }
-                _ => None,
-            });
+            let held = epoch.entries.iter().find_map(|entry| held_back(&entry.event));
             if held.is_none() {
                 return Ok(None);
             }
@@ -122,26 +187,25 @@ impl<'s> Trials<'s> {
         Ok(why)
     }
 
-    /// Returns one reading of the settings in force.
-    fn read(&mut self) -> anyhow::Result<Measured> {
+    /// Returns one reading of the settings in force, or the reason if they do not stay in force;
+    /// `None` if the safe state has replaced them.
+    fn read(&mut self, settings: &[Setting]) -> anyhow::Result<Option<Result<Measured, Refusal>>> {
         let mut gather = Gather::new(self.protocol);
         loop {
             let epoch = self.turn()?;
             if epoch.safe {
-                // In safe mode no latency is known, and the place is not in force.
-                gather = Gather::new(self.protocol);
-                continue;
+                return Ok(None);
+            }
+            let mut events = epoch.entries.iter().map(|entry| &entry.event);
+            if let Some(why) = events.find_map(|event| disturbance(event, settings)) {
+                return Ok(Some(Err(why)));
             }
             match gather.add(&epoch.seen) {
                 Gathered::More => {}
                 Gathered::Nothing(why) => bail!("a trial gives no reading: {why}"),
                 Gathered::Reading(reading, rate_per_s) => {
-                    let (from, share) = self.load;
-                    if (rate_per_s - from).abs() > share * rate_per_s.max(from) {
-                        return Err(Moved { from, to: rate_per_s }.into());
-                    }
                     let completed_per_s = gather.completed_per_s();
-                    return Ok(Measured { reading, rate_per_s, completed_per_s });
+                    return Ok(Some(Ok(Measured { reading, rate_per_s, completed_per_s })));
                 }
             }
         }
@@ -210,13 +274,32 @@ impl Policy for Wanted {
 }
 
 /// Returns what a knob refused and why, if this event is a refusal. A knob that accepts a level
-/// and keeps the former one counts as one, because the trial would measure the former level.
+/// and keeps the former one counts as one, and so does a limit that replaces the level, because
+/// the trial would measure another level.
 fn refusal(event: &Event) -> Option<Refusal> {
     let Event::Decision(decision) = event else { return None };
     let wanted = &decision.outcome.wanted;
-    let why = decision.outcome.failure(decision.from.as_ref())?;
+    let failure = || decision.outcome.failure(decision.from.as_ref());
+    let why = decision.limit.clone().or_else(failure)?;
     let why = format!("{wanted} was refused: {why}");
     Some(Refusal::of_knob(wanted.knob().capability(), why))
+}
+
+/// Returns what limits hold back and why, if this event says so.
+fn held_back(event: &Event) -> Option<Refusal> {
+    let Event::Held { wanted, why, .. } = event else { return None };
+    let why = format!("{wanted} is held back: {why}");
+    Some(Refusal::of_knob(wanted.knob().capability(), why))
+}
+
+/// Returns why a trial's settings are no longer in force, if an event in its window says so.
+fn disturbance(event: &Event, settings: &[Setting]) -> Option<Refusal> {
+    if let Event::Foreign { change, .. } = event {
+        let lost = settings.iter().find(|it| it.knob() == change.knob)?;
+        let why = format!("{lost} did not stay: another program has changed {}", change.whom);
+        return Some(Refusal::of_knob(lost.knob().capability(), why));
+    }
+    held_back(event).or_else(|| refusal(event))
 }
 
 /// Closes the session of trials that ended so, and reports what became of the knobs.
@@ -234,4 +317,68 @@ pub(super) fn close<T>(session: Session, outcome: anyhow::Result<T>) -> anyhow::
     closed.report_notices(&ended, &say)?;
     say(&ending(&closed, &record));
     outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::journal::Decision;
+    use lull_control::{AppId, CoreSet, DomainId, ForeignChange, Got, Outcome};
+    use lull_measure::Hertz;
+
+    fn cores(count: u16) -> Setting {
+        Setting::Cores(AppId(0), CoreSet::first(count))
+    }
+
+    #[test]
+    fn a_trial_at_another_load_is_repeated_until_its_settings_are_known_to_cause_it() {
+        let mut load = HeldLoad::new(100.0, 0.15);
+        assert!(load.check(90.0).is_ok());
+        for repeat in 1..=REPEATS_MAX {
+            assert!(load.check(50.0).is_err(), "closed-loop clients of a slow setting");
+            assert_eq!(load.repeat(98.0).unwrap(), repeat == REPEATS_MAX);
+        }
+        assert!(load.check(50.0).is_ok(), "a search must end nevertheless");
+    }
+
+    #[test]
+    fn a_load_that_changes_without_a_setting_is_another_load() {
+        let mut load = HeldLoad::new(100.0, 0.15);
+        let moved = load.repeat(200.0).unwrap_err().to_string();
+        assert!(moved.contains("from 100 to 200 requests/s"), "{moved}");
+    }
+
+    #[test]
+    fn a_change_of_another_program_or_a_hold_in_the_window_is_a_refusal() {
+        let foreign = |app: u16| {
+            let ours = Setting::Cores(AppId(app), CoreSet::first(2));
+            let found = Setting::Cores(AppId(app), CoreSet::first(1));
+            let whom = "thread 7 of db".to_owned();
+            let change = ForeignChange { knob: ours.knob(), ours, found, whom };
+            Event::Foreign { change, yielded: true }
+        };
+        let settings = [cores(2)];
+        let lost = disturbance(&foreign(0), &settings).unwrap();
+        assert_eq!(lost.knob, Some(lull_control::Capability::Cores));
+        assert!(lost.why.contains("another program has changed thread 7 of db"), "{}", lost.why);
+        assert_eq!(disturbance(&foreign(1), &settings), None, "a knob of another app");
+        let why = "dwell".to_owned();
+        let held = Event::Held { wanted: cores(2), reason: Reason::Start, why };
+        assert!(disturbance(&held, &settings).unwrap().why.contains("held back: dwell"));
+        assert_eq!(disturbance(&Event::SafeEnds, &settings), None);
+    }
+
+    #[test]
+    fn a_setting_that_limits_replace_is_refused() {
+        let wanted = Setting::Frequency(DomainId(0), Hertz(2_000_000_000));
+        let outcome = Outcome { wanted, got: Got::Done };
+        let decision = |limit: Option<&str>| {
+            let (reason, limit) = (Reason::Start, limit.map(str::to_owned));
+            let outcome = outcome.clone();
+            Event::Decision(Decision { from: None, reason, outcome, limit, expected: None })
+        };
+        assert_eq!(refusal(&decision(None)), None);
+        let why = refusal(&decision(Some("limits turned 3 GHz into 2 GHz"))).unwrap().why;
+        assert!(why.ends_with("limits turned 3 GHz into 2 GHz"), "{why}");
+    }
 }

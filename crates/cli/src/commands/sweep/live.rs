@@ -177,10 +177,12 @@ fn announce(sweep: &Sweep, protocol: Protocol) {
     ));
 }
 
-/// Refuses to mix trials of two loads in one file.
+/// Refuses to mix trials of two loads in one file. Settings may change the load of their rows, so
+/// that one row at this load is enough.
 fn check_load(sweep: &Sweep, rate_per_s: f64, load_change: f64) -> Result<(), UsageError> {
     let Some(kept) = output::mean_rate(sweep) else { return Ok(()) };
-    if (kept - rate_per_s).abs() <= load_change * kept.max(rate_per_s) {
+    let is_here = |rate: f64| (rate - rate_per_s).abs() <= load_change * rate.max(rate_per_s);
+    if output::rates(sweep).any(is_here) {
         return Ok(());
     }
     let (kept, now) = (number(kept), number(rate_per_s));

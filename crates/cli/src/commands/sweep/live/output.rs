@@ -40,10 +40,15 @@ struct Document {
     best: Option<SettingSummary>,
 }
 
+/// Returns the rate of requests per second of each trial that has a reading.
+pub(super) fn rates(sweep: &Sweep) -> impl Iterator<Item = f64> {
+    let measured = sweep.trials().iter().filter_map(|trial| trial.outcome.as_ref().ok());
+    measured.map(|it| it.rate_per_s)
+}
+
 /// Returns the mean rate of requests per second of all trials.
 pub(super) fn mean_rate(sweep: &Sweep) -> Option<f64> {
-    let measured = sweep.trials().iter().filter_map(|trial| trial.outcome.as_ref().ok());
-    let rates: Vec<f64> = measured.map(|it| it.rate_per_s).collect();
+    let rates: Vec<f64> = rates(sweep).collect();
     Some(Estimate::from_values(&rates)?.mean)
 }
 
