@@ -18,7 +18,8 @@ use lull_agent::located::Located;
 use lull_agent::tuning_store::{Key, KnownSetting, Store};
 use lull_control::{Capability, Rng, TrialEvidence};
 use lull_policies::search::{
-    Choice, FrontSetting, Method, Place, Reading, Refusal, Search, Space, Trial, of_another_load,
+    Believed, Choice, FrontSetting, Method, Place, Reading, Refusal, Search, Space, Trial,
+    of_another_load,
 };
 use picture::Picture;
 use rand::SeedableRng;
@@ -230,7 +231,7 @@ impl<'s> Hunt<'s> {
                     number(choice.tail_us),
                     choice.evidence
                 ));
-                Choice { place: search.space().fastest(), ..choice }
+                fastest_of(search, choice)
             }
         };
         self.store.keep_choice(&self.key, search, &choice)?;
@@ -261,6 +262,25 @@ impl<'s> Hunt<'s> {
             tried: search.trials().iter().map(|it| Tried::from_trial(it, search.space())).collect(),
         })
     }
+}
+
+/// Returns the fastest setting with its own figures and evidence in place of a choice that is not
+/// shown to meet the bound. One reading predicts nothing: its setting then remains.
+fn fastest_of(search: &Search, choice: Choice) -> Choice {
+    let place = search.space().fastest();
+    let believed = search.believe(std::slice::from_ref(&place)).and_then(|mut all| all.pop());
+    let Some(Believed { tail_us, watts, meets }) = believed else { return choice };
+    let untried = TrialEvidence {
+        trials: 0,
+        requests: 0,
+        late: 0,
+        at_least: 0.0,
+        at_most: 1.0,
+        allowed: search.rules().allowed,
+        probability: meets,
+    };
+    let evidence = search.evidence(&place).unwrap_or(untried);
+    Choice { place, meets: false, evidence, watts, tail_us }
 }
 
 /// Returns the setting that an earlier search has stored for the next load.
@@ -348,4 +368,30 @@ fn print_front(front: &[OnFront]) {
         all.into_iter().take(columns).collect()
     };
     println!("{}", table(&head[..columns], front.iter().map(row)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_policies::search::Rules;
+
+    #[test]
+    fn the_fastest_setting_has_its_own_figures_and_evidence() {
+        let space = Space::from_values(&[(Capability::Cores, vec![1.0, 2.0, 4.0])]).unwrap();
+        let mut search = Search::new(space, Rules::new(Method::Apart, 10_000.0, 8));
+        let mut trial = |level: u16, tail_us: f64, watts: f64| {
+            let (requests, late) = (1000, 500);
+            let reading = Reading { tail_us, watts, requests, late, progress_per_s: None };
+            search.tell(Place(vec![level]), Ok(reading));
+        };
+        // Two cores have the lower tail by chance, and less power.
+        (0..3).for_each(|_| trial(2, 30_000.0, 40.0));
+        (0..2).for_each(|_| trial(1, 20_000.0, 20.0));
+        let choice = search.choice().unwrap();
+        assert_eq!((choice.meets, &choice.place), (false, &Place(vec![1])));
+        let fastest = fastest_of(&search, choice);
+        assert_eq!((fastest.place, fastest.evidence.trials), (Place(vec![2]), 3));
+        let Choice { watts, tail_us, .. } = fastest;
+        assert!(watts > 35.0 && tail_us > 25_000.0, "{watts} {tail_us}");
+    }
 }
