@@ -1,5 +1,6 @@
 //! The subjects of stored results, and the keys of searches.
 
+use crate::sweep::describe_levels;
 use lull_control::{Capability, Machine};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::search::{Protocol, Search, Space};
@@ -76,17 +77,11 @@ impl Key {
         protocol: &Protocol,
         (plant, rate_per_s): (&str, f64),
     ) -> Self {
-        let space = search.space();
-        let levels: Vec<_> = space
-            .dimensions()
-            .iter()
-            .map(|it| format!("{} {}", it.knob, it.levels.len()))
-            .collect();
         let what = format!(
             "{:?}; {}; {}; {} after {}; {plant}",
             search.rules().method,
             subject.objective,
-            levels.join(", "),
+            describe_levels(search.space()),
             protocol.window,
             protocol.settle
         );

@@ -26,7 +26,11 @@ fn protocol() -> Protocol {
 }
 
 fn search() -> Search {
-    let space = Space::from_values(&[(Capability::Cores, vec![1.0, 2.0, 3.0, 4.0])]).unwrap();
+    search_of(&[1.0, 2.0, 3.0, 4.0])
+}
+
+fn search_of(cores: &[f64]) -> Search {
+    let space = Space::from_values(&[(Capability::Cores, cores.to_vec())]).unwrap();
     let rules = Rules::new(Method::Apart, P95.1.as_micros_f64(), 16).at(P95.0);
     Search::new(space, rules)
 }
@@ -75,4 +79,18 @@ fn what_a_store_knows_of_another_machine_class_is_neither_used_nor_lost() {
     store.forget(&of_here).unwrap();
     assert!(store.known_setting(&of_other).unwrap().is_some());
     assert_eq!(store.trials(&of_other).unwrap().len(), 1);
+}
+
+#[test]
+fn a_search_over_other_levels_does_not_continue_with_trials() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
+    let (here, search) = (machine(4), search());
+    let kept = key(&here, &search);
+    let place = search.space().fastest();
+    store.keep_trial(&kept, 0, &place, &Ok(read(&search, &place))).unwrap();
+    let others = search_of(&[1.0, 2.0, 4.0, 8.0]);
+    let of_others = store.adopt(key(&here, &others)).unwrap();
+    assert!(store.trials(&of_others).unwrap().is_empty(), "as many levels, of other values");
+    assert_eq!(store.trials(&store.adopt(key(&here, &search)).unwrap()).unwrap().len(), 1);
 }

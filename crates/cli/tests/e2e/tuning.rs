@@ -332,6 +332,12 @@ fn a_killed_search_goes_on_with_its_trials() {
     search.signal(rustix::process::Signal::KILL);
     drop(search);
     let kept = trials();
+    // Trials of another server are left alone.
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replacen("19000.0", "19001.0", 1)).unwrap();
+    let ended = scene.run(&arguments).well();
+    assert!(!ended.err.contains("resumes with") && trials() == kept, "{}", ended.err);
+    std::fs::write(&file, text).unwrap();
     let ended = scene.run(&arguments).well();
     assert!(ended.err.contains(&format!("resumes with {kept} trials")), "{}", ended.err);
     assert_eq!(trials(), 0, "a search that has ended begins afresh next time");

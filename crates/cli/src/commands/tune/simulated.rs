@@ -34,12 +34,20 @@ pub(super) fn tune(source: &Located, args: &TuneArgs) -> anyhow::Result<Vec<Tune
     let store = Store::open(&args.store)?;
     let mut picture = Picture::new(args.json);
     let stop = stop_flag()?;
-    let mut all = |rate: &f64| one(&scenario, *rate, args, (&store, &mut picture, &stop));
+    let server =
+        Server { scenario: &scenario, checksum: crc32fast::hash(source.text().as_bytes()) };
+    let mut all = |rate: &f64| one(&server, *rate, args, (&store, &mut picture, &stop));
     rates.iter().map(&mut all).collect()
 }
 
+/// A server, and the checksum of its file: trials of a changed file are not continued.
+struct Server<'s> {
+    scenario: &'s ServerScenario,
+    checksum: u32,
+}
+
 fn one(
-    scenario: &ServerScenario,
+    Server { scenario, checksum }: &Server<'_>,
     rate_per_s: f64,
     args: &TuneArgs,
     (store, picture, stop): (&Store, &mut Picture, &AtomicBool),
@@ -68,7 +76,7 @@ fn one(
     };
     let of = (percentile, bound);
     let subject = Subject::new(plant.machine(), &scenario.app.name, of, search.space());
-    let plant_of = format!("{rate_per_s}/s, seed {}", run.seed);
+    let plant_of = format!("{rate_per_s}/s, seed {}, {checksum:08x}", run.seed);
     let key = Key::new(subject, &search, &protocol, (&plant_of, rate_per_s));
     let mut hunt = Hunt::new(search, key, store, args.seed)?;
     let searched = hunt.go_on(picture, |search, place| {
