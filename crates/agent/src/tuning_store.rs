@@ -256,6 +256,27 @@ impl Store {
         .collect()
     }
 
+    /// Returns the subjects that have stored settings of no other knobs than those of a subject:
+    /// knobs that were refused have left the searches of the others.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn subjects_within(&self, subject: &Subject) -> anyhow::Result<Vec<Subject>> {
+        let of = "machine = ?1 AND app = ?2 AND objective = ?3";
+        let sql = format!(
+            "SELECT knobs FROM spot WHERE {of} UNION SELECT knobs FROM refuted WHERE {of}
+             ORDER BY knobs"
+        );
+        let mut statement = self.connection.prepare(&sql)?;
+        let Subject { machine, app, objective, .. } = subject;
+        let rows = statement.query_map(params![machine, app, objective], |row| {
+            Ok(Subject { knobs: row.get(0)?, ..subject.clone() })
+        })?;
+        let all: Vec<Subject> = rows.collect::<Result<_, _>>()?;
+        let is_within = |one: &Subject| one.knobs().all(|it| subject.knobs().any(|own| own == it));
+        Ok(all.into_iter().filter(is_within).collect())
+    }
+
     /// Returns how many settings of a subject were stored without evidence.
     ///
     /// # Errors

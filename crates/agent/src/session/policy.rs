@@ -106,10 +106,23 @@ pub(super) fn remember(
     let app = &apps[protocol.app.index()].name;
     let subject = Subject::new(machine, app, (protocol.percentile, protocol.bound), &space);
     let store = Store::open(&path)?;
-    let (stored, refuted) = (store.known_settings(&subject)?, store.refuted_settings(&subject)?);
+    let (mut entries, mut count, mut ignored) = (Vec::new(), 0, 0);
+    for one in store.subjects_within(&subject)? {
+        let (stored, refuted) = (store.known_settings(&one)?, store.refuted_settings(&one)?);
+        count += stored.len();
+        ignored += store.count_without_evidence(&one)?;
+        entries.extend(stored.into_iter().map(|it| {
+            let evidence = ("late_at_most", it.evidence.at_most.into());
+            known_entry(&one, it.rate_per_s, it.values, evidence)
+        }));
+        entries.extend(
+            refuted
+                .into_iter()
+                .map(|it| known_entry(&one, it.rate_per_s, it.values, ("refuted", true.into()))),
+        );
+    }
     let shown = path.display();
-    say(&format!("{} settings for `{app}` are known from {shown}", stored.len()));
-    let ignored = store.count_without_evidence(&subject)?;
+    say(&format!("{count} settings for `{app}` are known from {shown}"));
     if ignored > 0 {
         say(&format!(
             "{ignored} settings for `{app}` in {shown} were stored without evidence and are \
@@ -118,22 +131,21 @@ pub(super) fn remember(
     }
     let known = config.policy_keys.entry("known").or_insert_with(|| toml::Value::Array(Vec::new()));
     if let toml::Value::Array(known) = known {
-        known.extend(stored.into_iter().map(|it| {
-            let evidence = ("late_at_most", it.evidence.at_most.into());
-            known_entry(it.rate_per_s, it.values, evidence)
-        }));
-        known.extend(
-            refuted
-                .into_iter()
-                .map(|it| known_entry(it.rate_per_s, it.values, ("refuted", true.into()))),
-        );
+        known.extend(entries);
     }
     Ok(Some(Place { path, subject }))
 }
 
 /// An entry of the policy's key `known`.
-fn known_entry(rate_per_s: f64, values: Vec<f64>, extra: (&str, toml::Value)) -> toml::Value {
+fn known_entry(
+    subject: &Subject,
+    rate_per_s: f64,
+    values: Vec<f64>,
+    extra: (&str, toml::Value),
+) -> toml::Value {
     let mut table = toml::Table::new();
+    let knobs: Vec<toml::Value> = subject.knobs().map(Into::into).collect();
+    table.insert("knobs".to_owned(), knobs.into());
     table.insert("rate_per_s".to_owned(), rate_per_s.into());
     table.insert("values".to_owned(), values.into());
     table.insert(extra.0.to_owned(), extra.1);
@@ -170,4 +182,82 @@ pub(super) fn shadow_policy(
 
 pub(super) fn limits_error(config: &Config, error: &LimitsError) -> InputError {
     config.source.error(&format!("limits.{}", error.key), &error.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::located::Located;
+    use lull_control::conformance::MemoryPlant;
+    use lull_control::{AppId, Capability, Discovery, TrialEvidence};
+    use lull_measure::{Hertz, Nanos, Percentile};
+
+    const BOUND: Nanos = Nanos::from_millis(60);
+
+    fn machine() -> Machine {
+        let mut machine = MemoryPlant::new(4, Vec::new()).machine().clone();
+        machine.domains[0].steps = [10, 20, 30].map(|tenths| Hertz(tenths * 100_000_000)).to_vec();
+        machine
+    }
+
+    fn apps() -> Vec<AppSpec> {
+        vec![AppSpec::latency_critical("a", Percentile::P95, BOUND)]
+    }
+
+    fn config(agent: &str, knobs: &str) -> Config {
+        let text = format!(
+            "[agent]\n{agent}\n[limits]\nfrequency_max = \"2GHz\"\n[policy]\nname = \"bayop\"\n\
+             knobs = [{knobs}]\nallow_modelled = true\n[[app]]\nname = \"a\"\n\
+             class = \"latency-critical\"\nobjectives = [{{ p95 = \"60ms\" }}]\npid = 7\n"
+        );
+        Config::from_located(Located::embedded("lull.toml", &text)).unwrap()
+    }
+
+    #[test]
+    fn frequencies_beyond_the_limits_are_not_searched() {
+        let tuning = tuning_of(&config("", "\"frequency\""), &machine(), &apps()).unwrap();
+        let levels = &tuning.space.dimensions()[0].levels;
+        assert_eq!(levels.iter().map(|it| it.value).collect::<Vec<_>>(), [1.0, 2.0]);
+        assert_eq!(tuning.space.values(&tuning.space.fastest()), [2.0]);
+    }
+
+    #[test]
+    fn what_was_found_without_a_refused_knob_is_passed_to_the_policy_with_its_knobs() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("spots.sqlite");
+        let mut config = config(&format!("spots = {path:?}"), "\"coalescing\", \"cores\"");
+        let Tuning { space, .. } = tuning_of(&config, &machine(), &apps()).unwrap();
+        let subject = Subject::new(&machine(), "a", (Percentile::P95, BOUND), &space);
+        let evidence = TrialEvidence {
+            trials: 4,
+            requests: 800,
+            late: 3,
+            at_least: 0.001,
+            at_most: 0.02,
+            allowed: 0.05,
+            probability: 0.99,
+        };
+        let found = Discovery {
+            app: AppId(0),
+            rate_per_s: 100.0,
+            settings: Vec::new(),
+            values: vec![2.0],
+            knobs: vec![Capability::Cores],
+            meets: true,
+            tail_us: 5000.0,
+            watts: 10.0,
+            trials: 9,
+            evidence: Some(evidence),
+            refuted: vec![vec![1.0]],
+        };
+        Store::open(&path).unwrap().keep_found(&subject, &found).unwrap();
+        let notices = std::cell::RefCell::new(Vec::new());
+        let say = |text: &str| notices.borrow_mut().push(text.to_owned());
+        remember(&mut config, &machine(), &apps(), &say).unwrap();
+        assert!(notices.borrow()[0].contains("1 settings for `a` are known"), "{notices:?}");
+        let known = config.policy_keys["known"].as_array().unwrap();
+        let knobs = |it: &toml::Value| it["knobs"].as_array().unwrap() == &["cores".into()];
+        assert!(known.len() == 2 && known.iter().all(knobs), "{known:?}");
+        assert!(policy_of(&config, &machine(), &apps()).is_ok());
+    }
 }

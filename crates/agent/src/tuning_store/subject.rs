@@ -47,13 +47,16 @@ impl Subject {
         let knobs: Vec<_> = knobs.iter().map(|knob| knob.name()).collect();
         Self { knobs: knobs.join(","), ..self.clone() }
     }
-}
 
-impl Subject {
+    /// Returns the names of the knobs.
+    pub fn knobs(&self) -> impl Iterator<Item = &str> {
+        self.knobs.split(',')
+    }
+
     /// Parses stored values, of which there is one for each knob.
     pub(super) fn values(&self, text: &str) -> anyhow::Result<Vec<f64>> {
         let values: Vec<f64> = serde_json::from_str(text)?;
-        anyhow::ensure!(values.len() == self.knobs.split(',').count(), "a setting has {values:?}");
+        anyhow::ensure!(values.len() == self.knobs().count(), "a setting has {values:?}");
         Ok(values)
     }
 }

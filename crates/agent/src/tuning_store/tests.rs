@@ -94,3 +94,30 @@ fn a_search_over_other_levels_does_not_continue_with_trials() {
     assert!(store.trials(&of_others).unwrap().is_empty(), "as many levels, of other values");
     assert_eq!(store.trials(&store.adopt(key(&here, &search)).unwrap()).unwrap().len(), 1);
 }
+
+#[test]
+fn results_of_searches_that_a_knob_has_left_are_found_among_those_of_all_knobs() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
+    let of_cores = key(&machine(4), &search()).subject().clone();
+    let of_both = of_cores.over(&[Capability::Coalescing, Capability::Cores]);
+    let other = of_cores.over(&[Capability::Frequency, Capability::Cores]);
+    let found = |knobs: &[Capability], values: &[f64]| Discovery {
+        app: AppId(0),
+        rate_per_s: 1000.0,
+        settings: Vec::new(),
+        values: values.to_vec(),
+        knobs: knobs.to_vec(),
+        meets: true,
+        tail_us: 5000.0,
+        watts: 10.0,
+        trials: 9,
+        evidence: None,
+        refuted: Vec::new(),
+    };
+    assert!(store.subjects_within(&of_both).unwrap().is_empty());
+    store.keep_found(&of_both, &found(&[Capability::Cores], &[2.0])).unwrap();
+    let both = [Capability::Frequency, Capability::Cores];
+    store.keep_found(&other, &found(&both, &[2.0, 3.0])).unwrap();
+    assert_eq!(store.subjects_within(&of_both).unwrap(), [of_cores]);
+}

@@ -4,7 +4,8 @@
 use crate::support::scene::Scene;
 use crate::support::victim::Victim;
 use crate::support::{cores, skip};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::Path;
 
 /// Writes a config of a server that another process started, with a light load, a power
@@ -134,20 +135,52 @@ fn a_run_keeps_what_it_found_and_the_next_one_uses_it_without_a_trial() {
 }
 
 #[test]
-fn a_knob_that_is_refused_leaves_the_search_and_the_rest_is_searched() {
+fn a_knob_that_is_refused_leaves_the_search_and_a_run_uses_what_is_found_of_the_rest() {
     if cores() < 2 {
         return skip("one core is nothing to choose");
     }
     let (scene, server) = (Scene::new(), Victim::server());
-    let path = config(&scene, &server, "");
+    let store = scene.path("spots.sqlite");
+    let path = config(&scene, &server, &format!("spots = {store:?}"));
     let text = std::fs::read_to_string(&path).unwrap();
     // Everything that the machine claims; here its network card may refuse every delay.
     std::fs::write(&path, text.replacen("knobs = [\"cores\"]\n", "", 1)).unwrap();
-    let store = scene.path("spots.sqlite");
     let all = ["tune".as_ref(), path.as_os_str(), "--store".as_ref(), store.as_os_str()];
     let ended = scene.run(&[&all[..], &["--json".as_ref()]].concat()).well();
     let found = &ended.json()[0];
     assert_eq!(found["meets"], true, "{found} {}", ended.err);
+    server.assert_as_before();
+    scene.wait_until_quiet();
+    let mut run = scene.agent(&path);
+    run.wait_for("the setting that is known", || reasons(&scene, 1, "found") > 0);
+    let ended = run.interrupt().well();
+    assert!(ended.err.contains("1 settings for `server` are known"), "{}", ended.err);
+    server.assert_as_before();
+}
+
+#[test]
+fn a_trial_whose_knob_another_program_changes_in_its_window_has_no_reading() {
+    if cores() < 2 {
+        return skip("one core is nothing to choose");
+    }
+    let (scene, server) = (Scene::new(), Victim::server());
+    let (path, store) = (config(&scene, &server, ""), scene.path("spots.sqlite"));
+    let all = ["tune".as_ref(), path.as_os_str(), "--store".as_ref(), store.as_os_str()];
+    let mut search = scene.start(scene.lull(&[&all[..], &["--json".as_ref()]].concat()));
+    search.wait_for("fewer cores", || server.is_changed());
+    let (thread, whole) = (Pid::from_raw(server.other_thread()), sched_getaffinity(None).unwrap());
+    let mut last = CpuSet::new();
+    last.set((0..CpuSet::MAX_CPU).rev().find(|core| whole.is_set(*core)).unwrap());
+    sched_setaffinity(thread, &last).unwrap();
+    let ended = search.wait().well();
+    let found = &ended.json()[0];
+    let tried = found["tried"].as_array().unwrap();
+    let is_lost = |trial: &serde_json::Value| {
+        let why = trial["why"].as_str().unwrap_or_default();
+        trial["tail_us"].is_null() && why.contains("another program has changed thread")
+    };
+    assert!(tried.iter().any(is_lost), "{found}");
+    sched_setaffinity(thread, &whole).unwrap();
     server.assert_as_before();
 }
 

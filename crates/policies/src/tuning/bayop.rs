@@ -46,6 +46,7 @@
 //! Source: Dong et al., CCDS 2026, section 5. Checked against the penalty's printed vectors, a
 //! server by formulas whose best setting is known, and `lull lab`.
 
+mod known;
 mod settings;
 mod stages;
 
@@ -140,7 +141,7 @@ struct Bayop {
 }
 
 impl Bayop {
-    fn new(config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
+    fn new(mut config: Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
         check_apps(ENTRY.name, apps)?;
         if !config.allow_modelled
             && let Err(why) = machine.capabilities.get(Capability::Energy)
@@ -158,21 +159,11 @@ impl Bayop {
             return Err(wrong("prior", message.to_owned()));
         }
         let protocol = config.protocol(apps);
-        let allowed = protocol.map_or(0.0, |it| 1.0 - it.percentile.fraction());
-        let [mut known, mut hints, mut refuted] = [const { Vec::new() }; 3];
-        for one in &config.known {
-            let Some(place) = one.place(&space)? else { continue };
-            let at = (one.rate_per_s, place);
-            match one.late_at_most {
-                _ if one.refuted => refuted.push(at),
-                Some(late) if late <= allowed => known.push(at),
-                _ => hints.push(at),
-            }
-        }
-        Ok(Self {
-            known,
-            hints,
-            refuted,
+        config.known.iter_mut().try_for_each(|one| one.name_knobs(&space))?;
+        let mut policy = Self {
+            known: Vec::new(),
+            hints: Vec::new(),
+            refuted: Vec::new(),
             protocol,
             config,
             space,
@@ -181,7 +172,9 @@ impl Bayop {
             restarts: 0,
             plan: Plan::keep(),
             found: Vec::new(),
-        })
+        };
+        policy.add_known();
+        Ok(policy)
     }
 
     fn rules(&self, protocol: Protocol) -> Rules {
@@ -376,27 +369,12 @@ impl Bayop {
         search.tell(place, Err(why));
         let useless = search.useless_knob().map(|knob| (knob, self.space.without(knob)));
         match useless {
-            Some((knob, Some(left))) => {
-                self.leave(knob, left);
-                self.begin(protocol, now, rng);
-            }
+            Some((knob, Some(left))) => match self.leave(knob, left) {
+                true => self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) },
+                false => self.begin(protocol, now, rng),
+            },
             _ => self.go_on(search, load, (protocol, now), rng),
         }
-    }
-
-    /// Takes a knob that cannot be set out of the search. Trials with it have no readings worth
-    /// keeping, so that the search begins again with what is left.
-    fn leave(&mut self, knob: Capability, left: Space) {
-        let Some(axis) = self.space.dimensions().iter().position(|it| it.knob == knob) else {
-            return;
-        };
-        for list in [&mut self.known, &mut self.hints, &mut self.refuted] {
-            for (_, place) in list.iter_mut() {
-                place.0.remove(axis);
-            }
-        }
-        self.space = left;
-        self.plan = Plan::keep();
     }
 
     /// A window has passed at the place that stays: does it still do?

@@ -68,6 +68,10 @@ pub(crate) struct KnownSetting {
     /// The knobs' values, in the order of the search: microseconds, GHz, cores, ways,
     /// workers, transactions, 0 to 255.
     pub(super) values: Vec<f64>,
+    /// The knobs of the values; those of the search if empty. Values of fewer knobs are used once
+    /// the other knobs were refused and have left the search.
+    #[serde(default)]
+    pub(super) knobs: Vec<Capability>,
     /// Share of late requests that its trials exceeded with a probability of 1 % at most.
     /// Without it, or if it is above what the objective allows, a search begins with these
     /// values instead of trusting them.
@@ -79,15 +83,29 @@ pub(crate) struct KnownSetting {
 }
 
 impl KnownSetting {
-    /// Returns the place nearest to the values in a space; `None` if they are of a mode that is
-    /// not searched.
-    pub(super) fn place(&self, space: &Space) -> Result<Option<Place>, PolicyError> {
-        let (found, wanted) = (self.values.len(), space.dimensions().len());
-        if found != wanted {
-            let message = format!("a known place has {found} values; this search has {wanted}");
-            return Err(wrong("known", message));
+    /// Names the knobs of a setting without them: those of the search.
+    ///
+    /// # Errors
+    /// If the number of values is another one than that of knobs.
+    pub(super) fn name_knobs(&mut self, space: &Space) -> Result<(), PolicyError> {
+        if self.knobs.is_empty() {
+            self.knobs = space.dimensions().iter().map(|it| it.knob).collect();
         }
-        Ok(space.stored(&self.values))
+        let (found, wanted) = (self.values.len(), self.knobs.len());
+        match found == wanted {
+            true => Ok(()),
+            false => {
+                let message = format!("a known place has {found} values; this search has {wanted}");
+                Err(wrong("known", message))
+            }
+        }
+    }
+
+    /// Returns the place nearest to the values in a space; `None` if they are of other knobs, or
+    /// of a mode that is not searched.
+    pub(super) fn place(&self, space: &Space) -> Option<Place> {
+        let searched = space.dimensions().iter().map(|it| &it.knob);
+        searched.eq(&self.knobs).then(|| space.stored(&self.values)).flatten()
     }
 }
 

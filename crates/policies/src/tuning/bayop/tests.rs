@@ -460,3 +460,19 @@ fn a_knob_that_is_always_refused_leaves_the_search_and_the_rest_is_searched() {
     assert!(server.settings.setting(Knob::Coalescing(NicId(0))).is_none());
     assert_eq!(policy.known[0].1, Place(vec![0]), "what is known keeps its frequency");
 }
+
+#[test]
+fn a_setting_that_is_known_for_the_knobs_that_are_left_is_used_without_a_search() {
+    let known = "known = [{ rate_per_s = 2000.0, knobs = [\"frequency\"], values = [1.0], \
+                 late_at_most = 0.0 }]\n";
+    let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
+    assert!(policy.known.is_empty(), "it has no delay");
+    server.refused_us = 0.0..1e9;
+    server.run(&mut policy, Nanos::from_secs(8));
+    let Stage::Holding(Holding { meets: true, .. }) = policy.stage else {
+        panic!("{:?}", policy.stage)
+    };
+    assert_eq!(server.at(), (20.0, 1.0));
+    let reasons: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
+    assert!(reasons.iter().all(|text| text.contains("the best of 0 trials")), "{reasons:?}");
+}

@@ -1,0 +1,40 @@
+//! The settings that `bayop` knows from before, for the knobs that it searches now.
+
+use super::Bayop;
+use crate::search::Space;
+use lull_control::{Capability, Plan};
+
+impl Bayop {
+    /// Adds the config's settings of exactly the knobs that are searched.
+    pub(super) fn add_known(&mut self) {
+        let allowed = self.protocol.map_or(0.0, |it| 1.0 - it.percentile.fraction());
+        for one in &self.config.known {
+            let Some(place) = one.place(&self.space) else { continue };
+            let at = (one.rate_per_s, place);
+            match one.late_at_most {
+                _ if one.refuted => self.refuted.push(at),
+                Some(late) if late <= allowed => self.known.push(at),
+                _ => self.hints.push(at),
+            }
+        }
+    }
+
+    /// Takes a knob that cannot be set out of the search. Trials with it have no readings worth
+    /// keeping, so that the search begins again with what is left. Returns whether the config has
+    /// settings of exactly the knobs that are left.
+    pub(super) fn leave(&mut self, knob: Capability, left: Space) -> bool {
+        let Some(axis) = self.space.dimensions().iter().position(|it| it.knob == knob) else {
+            return false;
+        };
+        for list in [&mut self.known, &mut self.hints, &mut self.refuted] {
+            for (_, place) in list.iter_mut() {
+                place.0.remove(axis);
+            }
+        }
+        self.space = left;
+        self.plan = Plan::keep();
+        let before = self.known.len();
+        self.add_known();
+        self.known.len() > before
+    }
+}
