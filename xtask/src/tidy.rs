@@ -16,6 +16,7 @@ mod layers;
 mod manifests;
 mod modules;
 mod nesting;
+mod recorded;
 mod safety;
 mod size;
 mod source;
@@ -60,6 +61,7 @@ const RULES: &[Rule] = &[
     words::WIDTH,
     words::BLANKS,
     commits::RULE,
+    recorded::RULE,
     exceptions::RULE,
 ];
 
@@ -97,6 +99,9 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     let findings = check(&tree);
     for finding in &findings {
         println!("{finding}");
+    }
+    if tree.commits.is_empty() {
+        println!("tidy: no full history here, so that commits are not checked");
     }
     if findings.is_empty() {
         println!("tidy: {} files, {} rules, nothing found", tree.files.len(), RULES.len());
