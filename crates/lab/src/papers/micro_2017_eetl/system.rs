@@ -324,16 +324,17 @@ impl<'a> DispatchBench<'a> {
         Ok(self.first_in_time(model, "clairvoyant", &configs, rate_per_s)?.1)
     }
 
-    /// The highest load at which the tail-latency policy meets the target.
+    /// The highest load at which a dispatcher meets the target.
     pub(super) fn most_load(
         &self,
         model: &DispatchModel,
+        dispatcher: &str,
         mut low: f64,
         mut high: f64,
     ) -> Result<f64, LabError> {
         while high - low > 1.0 {
             let middle = 0.5 * (low + high);
-            let cell = self.cell(model, "tl", "", middle)?;
+            let cell = self.cell(model, dispatcher, "", middle)?;
             let met = estimate_of(&cell.tail_ms).mean <= self.target.as_millis_f64();
             if met { low = middle } else { high = middle }
         }

@@ -316,7 +316,8 @@ fn shape_rows(at_14k: &[AlternationWatcher], setup: &Setup<'_>) -> Result<Vec<Ro
             "alternates",
             mean(&short, AlternationWatcher::of_tiers),
             AtMost(0.0),
-        ),
+        )
+        .around(0.0),
     ])
 }
 
