@@ -9,12 +9,13 @@ pub mod check;
 pub mod page;
 pub mod results;
 
-use crate::report::{Tolerance, Verdict};
+use crate::report::{Comparison, Report, Tolerance, Verdict};
 use lull_sim::stats::Estimate;
 use results::{Length, MeasuredRow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::LazyLock;
 
 /// The claims files of this build: path in the source tree, and text.
 pub const FILES: [(&str, &str); 5] = [
@@ -44,7 +45,7 @@ pub const FILES: [(&str, &str); 5] = [
 pub const RESULTS: &str = include_str!("claims/results.csv");
 
 /// Independent values without which a row has no verdict.
-const VALUES: usize = 5;
+pub const VALUES: usize = 5;
 
 /// The budget of an experiment whose interval reaches across a bound: most seeds that it is
 /// given. [`check`] refuses recorded rows of more.
@@ -86,6 +87,10 @@ pub struct Claim {
     pub conditions: String,
     /// What the row is compared with.
     pub tolerance: Option<ToleranceEntry>,
+    /// The value at which the order of the systems turns, where the tolerance does not imply it:
+    /// 0 of a difference, 1 of a ratio, 100 of a ratio in percent. An interval on its other side
+    /// contradicts the claim. A count and a bound of a target have none.
+    pub neutral: Option<f64>,
     /// Why the tolerance is as wide as it is.
     #[serde(default)]
     pub why: String,
@@ -101,6 +106,9 @@ pub struct Claim {
     /// What was tried where the claim is missed.
     #[serde(default)]
     pub tried: String,
+    /// Whether nothing was tried. A missed claim states `tried` or this.
+    #[serde(default, skip_serializing)]
+    pub untried: bool,
     /// The most likely reason of the miss.
     #[serde(default)]
     pub mechanism: String,
@@ -124,6 +132,8 @@ pub struct MissedRow {
     pub row: RowName,
     /// The bound that it misses.
     pub tolerance: ToleranceEntry,
+    /// The value at which the order turns, as of a claim.
+    pub neutral: Option<f64>,
     /// Where the bound is from, and the most likely reason of the miss.
     pub why: String,
 }
@@ -164,27 +174,57 @@ pub enum Finding {
 }
 
 impl ToleranceEntry {
-    /// The tolerance, and the value at which the order of the systems turns.
-    fn tolerance(self, printed: Option<f64>, has_one_side: bool) -> (Tolerance, Option<f64>) {
-        let half = |neutral: f64| {
-            let tolerance = match printed {
-                Some(printed) if has_one_side => Tolerance::half_of(printed, neutral),
-                Some(printed) => Tolerance::half_to_twice(printed, neutral),
-                None => Tolerance::AtLeast(neutral),
-            };
-            (tolerance, Some(neutral))
+    fn tolerance(self, printed: Option<f64>, has_one_side: bool) -> Tolerance {
+        let half = |neutral: f64| match printed {
+            Some(printed) if has_one_side => Tolerance::half_of(printed, neutral),
+            Some(printed) => Tolerance::half_to_twice(printed, neutral),
+            None => Tolerance::AtLeast(neutral),
         };
-        let plain = |tolerance: Tolerance| (tolerance, tolerance.turning_point());
         match self {
-            Self::Relative(fraction) => plain(Tolerance::Relative(fraction)),
-            Self::Absolute(amount) => plain(Tolerance::Absolute(amount)),
-            Self::AtLeast(bound) => plain(Tolerance::AtLeast(bound)),
-            Self::AtMost(bound) => plain(Tolerance::AtMost(bound)),
-            Self::Between([low, high]) => plain(Tolerance::Between(low, high)),
+            Self::Relative(fraction) => Tolerance::Relative(fraction),
+            Self::Absolute(amount) => Tolerance::Absolute(amount),
+            Self::AtLeast(bound) => Tolerance::AtLeast(bound),
+            Self::AtMost(bound) => Tolerance::AtMost(bound),
+            Self::Between([low, high]) => Tolerance::Between(low, high),
             Self::HalfOfChange(_) => half(0.0),
             Self::HalfOfRatio(_) => half(1.0),
         }
     }
+
+    /// The value at which the order turns, if the rule is about a change or a ratio.
+    fn neutral(self) -> Option<f64> {
+        match self {
+            Self::HalfOfChange(_) => Some(0.0),
+            Self::HalfOfRatio(_) => Some(1.0),
+            _ => None,
+        }
+    }
+}
+
+/// The claims of this build's files. A file that cannot be read has none here: [`check`] has the
+/// error, and a test reads all.
+static CLAIMS: LazyLock<Vec<Claim>> = LazyLock::new(|| {
+    let papers = FILES.iter().filter_map(|(_, text)| toml::from_str::<PaperClaims>(text).ok());
+    papers.flat_map(|paper| paper.claim).collect()
+});
+
+/// Judges each row of a report that answers a claim by what the claim is compared with.
+pub fn judge_rows(mut report: Report) -> Report {
+    let is_of = |claim: &&Claim, name: &str| {
+        claim
+            .row
+            .as_ref()
+            .is_some_and(|row| row.experiment == report.experiment && row.name == name)
+    };
+    let judged = std::mem::take(&mut report.rows).into_iter().map(|row| {
+        let claim = CLAIMS.iter().find(|claim| is_of(claim, &row.row));
+        match claim.and_then(Claim::comparison) {
+            Some(comparison) => row.answering(comparison),
+            None => row,
+        }
+    });
+    let judged = judged.collect();
+    Report { rows: judged, ..report }
 }
 
 impl Claim {
@@ -203,13 +243,19 @@ impl Claim {
         self.row.as_ref()?.measured(results)
     }
 
+    /// What its row is compared with.
+    fn comparison(&self) -> Option<Comparison> {
+        let (entry, printed) = (self.tolerance?, self.printed);
+        let tolerance = entry.tolerance(printed, self.has_one_side());
+        Some(Comparison { printed, tolerance, neutral: self.neutral.or(entry.neutral()) })
+    }
+
     /// The verdict of the measured rows on it.
     pub fn judge(&self, results: &[MeasuredRow]) -> Finding {
-        let Some(entry) = self.tolerance.filter(|_| self.row.is_some()) else {
-            return Finding::NoRow;
-        };
-        let tolerance = entry.tolerance(self.printed, self.has_one_side());
-        judge(self.measured(results), self.printed, tolerance)
+        match self.comparison().filter(|_| self.row.is_some()) {
+            Some(comparison) => judge(self.measured(results), &comparison),
+            None => Finding::NoRow,
+        }
     }
 
     /// Whether a parameter of the model was set so that the row has the printed figure, or was
@@ -220,10 +266,7 @@ impl Claim {
 
     /// The tolerance in words.
     fn tolerance_text(&self) -> String {
-        let text = |entry: ToleranceEntry| {
-            entry.tolerance(self.printed, self.has_one_side()).0.to_string()
-        };
-        self.tolerance.map_or_else(String::new, text)
+        self.comparison().map_or_else(String::new, |it| it.tolerance.to_string())
     }
 }
 
@@ -236,31 +279,26 @@ impl RowName {
 }
 
 impl MissedRow {
-    /// The bound.
-    fn bound(&self) -> Tolerance {
-        self.tolerance.tolerance(None, true).0
+    fn comparison(&self) -> Comparison {
+        let tolerance = self.tolerance.tolerance(None, true);
+        Comparison { printed: None, tolerance, neutral: self.neutral }
     }
 
     /// The verdict of the measured rows on it.
     pub fn judge(&self, results: &[MeasuredRow]) -> Finding {
-        let bound = self.bound();
-        judge(self.row.measured(results), None, (bound, bound.turning_point()))
+        judge(self.row.measured(results), &self.comparison())
     }
 }
 
-/// What a measured row says about a tolerance with its turning point.
-fn judge(
-    measured: Option<&MeasuredRow>,
-    printed: Option<f64>,
-    (tolerance, neutral): (Tolerance, Option<f64>),
-) -> Finding {
+/// What a measured row says about what it is compared with.
+fn judge(measured: Option<&MeasuredRow>, to: &Comparison) -> Finding {
     let estimate = measured.and_then(MeasuredRow::estimate);
     let enough = |it: &Estimate| it.values == 0 || it.values >= VALUES;
     let Some(estimate) = estimate.filter(enough) else { return Finding::TooFew };
     if measured.is_some_and(|row| row.length == Length::Quick) {
         return Finding::Quick(estimate);
     }
-    Finding::Judged(tolerance.judge(printed, neutral, &estimate), estimate)
+    Finding::Judged(to.judge(&estimate), estimate)
 }
 
 impl Finding {
@@ -281,5 +319,73 @@ impl fmt::Display for Finding {
             Self::TooFew => f.pad("too few values"),
             Self::NoRow => f.pad("no row"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(tolerance: &str, printed: Option<f64>) -> Claim {
+        let printed = printed.map_or_else(String::new, |it| format!("printed = {it:?}\n"));
+        let text = format!(
+            "text = \"x is faster\"\nunit = \"%\"\nsystems = [\"x\"]\n{printed}{tolerance}\n\
+             row = {{ experiment = \"ahq-cores\", name = \"speed\" }}\n"
+        );
+        toml::from_str(&text).unwrap()
+    }
+
+    fn verdict(claim: &Claim, mean: f64) -> Verdict {
+        let header = "experiment,row,unit,paper,mean,half_width,values,length,seeds,commit\n";
+        let row = format!("ahq-cores,speed,%,,{mean},0.5,5,full,1 2 3 4 5,\n");
+        let rows = results::parse(&(header.to_owned() + &row)).unwrap();
+        claim.judge(&rows).verdict().unwrap()
+    }
+
+    #[test]
+    fn the_other_sign_contradicts_a_tolerance_of_each_kind() {
+        let kinds = [
+            "relative = 0.5",
+            "absolute = 3.0",
+            "between = [-6.0, -1.0]",
+            "at-most = -1.0",
+            "half-of-change = true",
+        ];
+        for kind in kinds {
+            let of =
+                |neutral: &str| claim(&format!("tolerance = {{ {kind} }}{neutral}"), Some(-3.54));
+            let signed = of("\nneutral = 0.0");
+            assert_eq!(verdict(&signed, 17.9), Verdict::Contradicts, "{kind}");
+            assert_eq!(verdict(&signed, -3.5), Verdict::Pass, "{kind}");
+            let wanted = match kind {
+                "half-of-change = true" => Verdict::Contradicts,
+                _ => Verdict::Fail,
+            };
+            assert_eq!(verdict(&of(""), 17.9), wanted, "{kind} without a turning point");
+        }
+    }
+
+    #[test]
+    fn a_bound_of_a_count_or_a_target_has_no_sign_to_contradict() {
+        assert_eq!(verdict(&claim("tolerance = { at-most = 1.0 }", None), 4.0), Verdict::Fail);
+        let at_least = claim("tolerance = { at-least = 0.0 }\nneutral = 0.0", None);
+        assert_eq!(verdict(&at_least, -4.0), Verdict::Contradicts);
+    }
+
+    #[test]
+    fn a_row_of_a_run_has_the_verdict_of_the_claim_that_it_answers() {
+        let claim = CLAIMS.iter().find(|claim| claim.row.is_some()).unwrap();
+        let (row, comparison) = (claim.row.as_ref().unwrap(), claim.comparison().unwrap());
+        let experiment = crate::registry::find(&row.experiment).unwrap();
+        let setup = crate::experiment::Setup::new("test");
+        let mut report = experiment.report("a title", &setup);
+        let ours = Estimate { mean: 1e9, half_width: 0.5, values: 5 };
+        let loose = Tolerance::AtLeast(0.0);
+        report.rows.push(crate::report::Row::held(row.name.clone(), "%", 1.0, ours, loose));
+        report.rows.push(crate::report::Row::held("another", "%", 1.0, ours, loose));
+        let judged = judge_rows(report);
+        assert_eq!(judged.rows[0].tolerance, comparison.tolerance);
+        assert_eq!(judged.rows[0].guard, Some(loose));
+        assert_eq!((judged.rows[1].tolerance, judged.rows[1].guard), (loose, None));
     }
 }

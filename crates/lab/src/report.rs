@@ -5,7 +5,7 @@ mod stored;
 mod verdict;
 
 pub use stored::StoredReport;
-pub use verdict::{Tolerance, Verdict};
+pub use verdict::{Comparison, Tolerance, Verdict};
 
 use crate::figure::{DrawError, Figure, svg};
 use crate::trial::estimate_of;
@@ -63,6 +63,10 @@ pub struct Row {
     pub neutral: Option<f64>,
     /// Whether a miss makes `lull lab run` fail and the regression check watches the row.
     pub held: bool,
+    /// The tolerance that a held row must stay within, where a claim that the row answers is
+    /// judged by another one.
+    #[serde(skip)]
+    pub guard: Option<Tolerance>,
     /// What the interval says about the tolerance.
     pub verdict: Verdict,
     /// Why the paper's number is not comparable, or another remark on the row.
@@ -175,7 +179,7 @@ impl Row {
         let (row, paper, measured) = (row.into(), paper.into(), ours.estimate());
         let neutral = match paper {
             Printed::Nothing => None,
-            Printed::Number(_) | Printed::Claim(_) => tolerance.turning_point(),
+            Printed::Number(_) | Printed::Claim(_) => tolerance.turning_point(unit),
         };
         let empty = Self {
             row,
@@ -187,6 +191,7 @@ impl Row {
             tolerance,
             neutral,
             held: false,
+            guard: None,
             verdict: Verdict::Open,
             why: None,
         };
@@ -251,6 +256,29 @@ impl Row {
         self
     }
 
+    /// Judges the row by what a claim is compared with; a held row keeps its own tolerance as
+    /// its guard.
+    #[must_use]
+    pub(crate) fn answering(mut self, claim: Comparison) -> Self {
+        self.guard = self.held.then_some(self.tolerance);
+        self.tolerance = claim.tolerance;
+        self.neutral = claim.neutral;
+        if let (Some(number), None) = (claim.printed, self.printed()) {
+            self.paper = Printed::Number(number);
+        }
+        let ours = self.estimate();
+        self.measured(ours)
+    }
+
+    /// Whether a held row misses the tolerance that it must stay within.
+    fn is_held_and_missed(&self) -> bool {
+        let verdict = match self.guard {
+            Some(guard) => guard.judge(self.printed(), None, &self.estimate()),
+            None => self.verdict,
+        };
+        self.held && verdict.is_miss()
+    }
+
     /// What was measured.
     pub fn estimate(&self) -> Estimate {
         let half_width = self.ci95.map_or(f64::INFINITY, |[low, high]| (high - low) / 2.0);
@@ -264,10 +292,10 @@ impl Row {
         }
     }
 
-    /// Returns whether the mean is within the tolerance. The regression check uses it on one
-    /// seed; a verdict needs the interval.
+    /// Returns whether the mean is within the tolerance that the row must stay within. The
+    /// regression check uses it on one seed; a verdict needs the interval.
     pub fn mean_is_within(&self) -> bool {
-        self.tolerance.accepts(self.printed(), self.ours)
+        self.guard.unwrap_or(self.tolerance).accepts(self.printed(), self.ours)
     }
 
     /// Adds a remark to the row.
@@ -363,13 +391,17 @@ impl Report {
 
     /// How many of the rows that must stay within their tolerance miss it.
     pub fn misses(&self) -> usize {
-        self.rows.iter().filter(|row| row.held && row.verdict.is_miss()).count()
+        self.rows.iter().filter(|row| row.is_held_and_missed()).count()
     }
 
-    /// Whether each compared row has so many values, or needs none because it is exact.
+    /// Whether each compared row has at least so many values, or is exact, and a verdict that
+    /// is not open.
     pub fn is_decided_by(&self, values: usize) -> bool {
         let mut compared = self.rows.iter().filter(|row| row.verdict != Verdict::Reported);
-        compared.all(|row| row.values == 0 || row.values >= values)
+        compared.all(|row| {
+            let is_enough = row.values == 0 || row.values >= values;
+            is_enough && row.verdict != Verdict::Open
+        })
     }
 
     /// Adds the run of the same experiment on another seed: rows of the same name become one
@@ -484,6 +516,35 @@ mod tests {
         let mut wrong = of_seed(1, 1.2);
         wrong.absorb(of_seed(2, 1.21));
         assert_eq!((wrong.rows[0].verdict, wrong.misses()), (Verdict::Contradicts, 1));
+    }
+
+    #[test]
+    fn an_open_row_is_not_decided_however_many_values_it_has() {
+        let of = |mean| Report {
+            rows: vec![Row::compared(
+                "a",
+                "1",
+                "below 1",
+                estimate(mean, 0.1),
+                Tolerance::AtMost(1.0),
+            )],
+            ..report()
+        };
+        assert!(!of(0.95).is_decided_by(5) && of(0.8).is_decided_by(5));
+    }
+
+    #[test]
+    fn a_row_that_answers_a_claim_is_judged_by_it_and_guarded_by_its_own_tolerance() {
+        let held =
+            |mean| Row::held("a", "ms", "in time", estimate(mean, 1.0), Tolerance::AtMost(206.0));
+        let claim =
+            Comparison { printed: Some(200.0), tolerance: Tolerance::AtMost(200.0), neutral: None };
+        let of = |mean| Report { rows: vec![held(mean).answering(claim)], ..report() };
+        let slow = of(203.0);
+        assert_eq!((slow.rows[0].verdict, slow.misses()), (Verdict::Fail, 0));
+        assert!(slow.rows[0].mean_is_within());
+        assert_eq!(slow.table()[0][1], "200");
+        assert_eq!((of(210.0).misses(), of(210.0).rows[0].mean_is_within()), (1, false));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! or a system, experiment or row that does not exist.
 
 use super::results::{self, MeasuredRow};
-use super::{Claim, FILES, MissedRow, PaperClaims, RESULTS, SEED_BUDGET};
+use super::{Claim, FILES, MissedRow, PaperClaims, RESULTS, RowName, SEED_BUDGET, ToleranceEntry};
 use crate::registry::find;
 use std::fmt;
 
@@ -43,6 +43,9 @@ pub fn embedded() -> Result<(Vec<PaperClaims>, Vec<MeasuredRow>), Vec<Refusal>> 
     if let Some((line, what)) = over_budget(&results) {
         return Err(refused(line, "seeds", what));
     }
+    if let Some((line, what)) = repeated(&results) {
+        return Err(refused(line, "row", what));
+    }
     let papers = FILES.iter().map(|(path, text)| read(path, text, &results));
     Ok((papers.collect::<Result<_, _>>()?, results))
 }
@@ -61,6 +64,19 @@ fn over_budget(results: &[MeasuredRow]) -> Option<(usize, String)> {
     Some((line, what))
 }
 
+/// The line of the first row that an earlier line has already, and what is wrong with it.
+fn repeated(results: &[MeasuredRow]) -> Option<(usize, String)> {
+    let is_same = |a: &MeasuredRow, b: &MeasuredRow| a.experiment == b.experiment && a.row == b.row;
+    let is_known = |at: usize| results[..at].iter().any(|row| is_same(row, &results[at]));
+    let at = (0..results.len()).find(|at| is_known(*at))?;
+    let MeasuredRow { experiment, row, .. } = &results[at];
+    let what = format!(
+        "`{experiment}` has `{row}` on an earlier line too: only the first would be read, so \
+         remove one of them"
+    );
+    Some((at + 2, what))
+}
+
 /// Reads a claims file and checks it against the experiments and the measured rows.
 ///
 /// # Errors
@@ -71,7 +87,11 @@ pub fn read(path: &str, text: &str, results: &[MeasuredRow]) -> Result<PaperClai
         let line = before.matches('\n').count() + 1;
         vec![Refusal { file: path.to_owned(), line, key: "", what: error.message().to_owned() }]
     })?;
-    let claims = parsed.claim.iter().map(|claim| wrong(claim, &parsed, results));
+    let claims = parsed.claim.iter().enumerate().map(|(at, claim)| {
+        let mut found = wrong(claim, &parsed, results);
+        found.extend(wrong_repeat(claim, &parsed.claim[..at]));
+        found
+    });
     let missed = parsed.missed.iter().map(|missed| wrong_missed(missed, results));
     let mut refusals = Vec::new();
     for (number, found) in claims.chain(missed).enumerate() {
@@ -120,8 +140,11 @@ fn wrong(
         let known = known.join(", ");
         found.push(("systems", format!("`{system}` is not in [systems]; there are: {known}")));
     }
-    if claim.tolerance.is_some() && claim.why.trim().is_empty() {
-        found.push(("tolerance", "has no reason: write it as `why`".to_owned()));
+    if let Some(tolerance) = claim.tolerance {
+        if claim.why.trim().is_empty() {
+            found.push(("tolerance", "has no reason: write it as `why`".to_owned()));
+        }
+        found.extend(wrong_tolerance(tolerance, claim.printed));
     }
     if claim.calibrated && claim.row.is_none() {
         found.push(("calibrated", "has no `row` that could be: remove it".to_owned()));
@@ -140,9 +163,68 @@ fn wrong(
     found
 }
 
+/// What is wrong with a claim whose row an earlier claim has.
+fn wrong_repeat(claim: &Claim, earlier: &[Claim]) -> Option<(&'static str, String)> {
+    let row = claim.row.as_ref()?;
+    let first = earlier.iter().position(|it| it.row.as_ref() == Some(row))? + 1;
+    let RowName { experiment, name } = row;
+    let what = format!(
+        "`{experiment}` `{name}` answers claim {first} already, so that one run would count twice: \
+         give this claim a row of its own, or the reason why there is none as `none`"
+    );
+    Some(("row", what))
+}
+
+/// What is wrong with a tolerance.
+fn wrong_tolerance(
+    tolerance: ToleranceEntry,
+    printed: Option<f64>,
+) -> Option<(&'static str, String)> {
+    use ToleranceEntry::{Absolute, Between, HalfOfChange, HalfOfRatio, Relative};
+    let what = match tolerance {
+        HalfOfChange(false) | HalfOfRatio(false) => {
+            "is `false`, which states no tolerance: write `true`, or another tolerance".to_owned()
+        }
+        Between([low, high]) if low > high => {
+            format!("is between {low} and {high}, which no value is: write the lower bound first")
+        }
+        Relative(_) | Absolute(_) | HalfOfChange(_) | HalfOfRatio(_) if printed.is_none() => {
+            "is around the printed number, and there is none: add `printed`, or write `at-least`, \
+             `at-most` or `between`"
+                .to_owned()
+        }
+        _ => return None,
+    };
+    Some(("tolerance", what))
+}
+
+/// What is wrong with what a claim states to have been tried.
+fn wrong_attempts(claim: &Claim, is_missed: bool) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    let tried = claim.tried.trim().to_lowercase();
+    let is_none = ["nothing", "not tried"].iter().any(|words| tried.starts_with(words));
+    if is_none || tried.contains("not tried yet") {
+        let what = "states that nothing was tried: remove it and write `untried = true`, or state \
+                    what was tried";
+        found.push(("tried", what.to_owned()));
+    }
+    if claim.untried && !tried.is_empty() {
+        found.push(("untried", "contradicts `tried`: keep one of them".to_owned()));
+    }
+    if is_missed && tried.is_empty() && !claim.untried {
+        let what = "is missing: the claim is missed, so state what was tried, or `untried = true`";
+        found.push(("tried", what.to_owned()));
+    }
+    if is_missed && claim.mechanism.trim().is_empty() {
+        let what = "is missing: the claim is missed, so state the most likely reason";
+        found.push(("mechanism", what.to_owned()));
+    }
+    found
+}
+
 /// What is wrong with a row that is stated to miss its bound.
 fn wrong_missed(missed: &MissedRow, results: &[MeasuredRow]) -> Vec<(&'static str, String)> {
-    let mut found = Vec::new();
+    let mut found = Vec::from_iter(wrong_tolerance(missed.tolerance, None));
     if missed.why.trim().is_empty() {
         let what = "is empty: state where the bound is from and the most likely reason";
         found.push(("why", what.to_owned()));
@@ -184,14 +266,8 @@ fn wrong_row(claim: &Claim, results: &[MeasuredRow]) -> Vec<(&'static str, Strin
     {
         found.push(("printed", format!("is {ours}, and the row prints {theirs}")));
     }
-    let missed = claim.judge(results).verdict().is_some_and(crate::report::Verdict::is_miss);
-    for (key, text) in [("tried", &claim.tried), ("mechanism", &claim.mechanism)] {
-        if missed && text.trim().is_empty() {
-            let what = "is missing: the claim is missed, so state what was tried and the most \
-                        likely reason";
-            found.push((key, what.to_owned()));
-        }
-    }
+    let is_missed = claim.judge(results).verdict().is_some_and(crate::report::Verdict::is_miss);
+    found.extend(wrong_attempts(claim, is_missed));
     found
 }
 
@@ -264,6 +340,48 @@ mod tests {
         assert!(found[0].starts_with("claims.toml:14: calibrated: has no `row`"), "{found:?}");
         let found = refusals(GOOD, 0.7);
         assert!(found[0].starts_with("claims.toml:6: tried: is missing"), "{found:?}");
+    }
+
+    #[test]
+    fn a_tolerance_that_states_nothing_is_refused() {
+        let cases = [
+            ("half-of-ratio = true", "half-of-ratio = false", "is `false`"),
+            ("half-of-ratio = true", "between = [3.0, 1.0]", "is between 3 and 1"),
+        ];
+        for (from, to, wanted) in cases {
+            let found = refusals(&GOOD.replace(from, to), 1.9);
+            let wanted = format!("claims.toml:12: tolerance: {wanted}");
+            assert!(found[0].starts_with(&wanted), "{found:?}");
+        }
+        let unprinted = GOOD.replace("printed = 2.0\n", "");
+        for kind in ["relative = 0.1", "absolute = 1.0", "half-of-change = true"] {
+            let found = refusals(&unprinted.replace("half-of-ratio = true", kind), 1.9);
+            assert!(found[0].contains("is around the printed number"), "{kind}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_row_that_answers_two_claims_or_stands_twice_in_the_results_is_refused() {
+        let second = GOOD.split("\n\n").nth(1).unwrap();
+        let found = refusals(&format!("{GOOD}{second}"), 1.9);
+        assert!(found[0].contains("answers claim 1 already"), "{found:?}");
+        let mut rows = measured(1.9);
+        assert_eq!(repeated(&rows), None);
+        rows.extend(measured(2.0));
+        let (line, what) = repeated(&rows).unwrap();
+        assert!(line == 3 && what.contains("on an earlier line too"), "{what}");
+    }
+
+    #[test]
+    fn an_attempt_is_stated_or_stated_to_be_missing() {
+        let with = |keys: &str| format!("{GOOD}mechanism = \"a queue\"\n{keys}");
+        for tried in ["nothing beyond the experiment yet", "Not tried yet", "a. Not tried yet: b"] {
+            let found = refusals(&with(&format!("tried = \"{tried}\"\n")), 0.7);
+            assert!(found[0].contains("tried: states that nothing was tried"), "{found:?}");
+        }
+        assert!(read("claims.toml", &with("untried = true\n"), &measured(0.7)).is_ok());
+        let both = refusals(&with("untried = true\ntried = \"other seeds\"\n"), 0.7);
+        assert!(both[0].contains("untried: contradicts `tried`"), "{both:?}");
     }
 
     #[test]

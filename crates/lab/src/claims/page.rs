@@ -1,7 +1,10 @@
 //! The claims as tables: for the terminal, and as the page `docs/reproduction.md`.
 
+mod notes;
+mod runs;
+
 use super::results::MeasuredRow;
-use super::{Claim, Finding, MissedRow, PaperClaims, SEED_BUDGET};
+use super::{Claim, Finding, MissedRow, PaperClaims};
 use crate::report::{Verdict, number_text};
 use lull_sim::stats::Estimate;
 use serde::Serialize;
@@ -55,16 +58,20 @@ fn run_text(claim: &Claim, results: &[MeasuredRow]) -> String {
     format!("{}, {}, {word} {}{calibrated}", row.experiment, row.length, row.seeds)
 }
 
-/// What is known about a claim beyond its table row: the reason why no row answers it, or what
-/// was tried and the likely mechanism of a miss, or what was tried before a parameter was chosen.
+/// What is known about a claim beyond its table row: the reason why no row answers it, what was
+/// tried and the likely mechanism of a miss, what an open row needs, or what was tried before a
+/// parameter was chosen.
 pub fn remark(claim: &Claim, results: &[MeasuredRow]) -> Option<String> {
     match claim.judge(results) {
         Finding::NoRow => Some(claim.none.clone()),
-        Finding::Judged(verdict, _) if verdict.is_miss() => Some(format!(
-            "Most likely: {}. Tried: {}.",
-            claim.mechanism.trim_end_matches('.'),
-            claim.tried.trim_end_matches('.')
-        )),
+        Finding::Judged(verdict, _) if verdict.is_miss() => {
+            let tried = match claim.untried {
+                true => "Not tried: no run was made to test that".to_owned(),
+                false => format!("Tried: {}", claim.tried.trim_end_matches('.')),
+            };
+            Some(format!("Most likely: {}. {tried}.", claim.mechanism.trim_end_matches('.')))
+        }
+        Finding::Judged(Verdict::Open, ours) => Some(runs::open_text(claim, &ours, results)),
         Finding::Judged(..) if claim.is_calibrated() && !claim.tried.is_empty() => {
             Some(format!("Calibrated. Tried before: {}.", claim.tried.trim_end_matches('.')))
         }
@@ -155,31 +162,9 @@ Numbers that are inputs of a model, or that only describe the authors' set-up, a
 Ah-Q's Table II only the rows of the system are claims (`ahq-table2` has all cells), and the
 full-speed column of the testbed in Table 2 of Wang et al. has none. ARQ has two readings:
 latency-critical apps with or without priority in the shared region. A claim that does not say
-*without priority* is judged by the reading with it; rows of the other one are in
-`crates/lab/src/claims/results.csv`.
+*without priority* is judged by the reading with it; where an experiment records the other one,
+that has a line of its own.
 ";
-
-/// How many seeds experiments had, and what that does to verdicts.
-fn seeds_text() -> String {
-    format!(
-        "\
-`lull lab run` adds seeds until each compared row has as many independent values as `--seeds`
-states (5 unless it is given), and runs no more seeds than that: this looks at no verdict. Seven
-experiments were given more seeds because the interval of one of their rows reached across its
-bound: ntier-error (20 seeds), ntier-adaptive (7), eetl-types, eetl-noncpu and ahq-fluctuating (5
-each, where 1 has enough values), eetl-gains and ahq-cores (20, and open still). The rule is more
-seeds until the verdict is decided or the budget of {SEED_BUDGET} seeds is spent; it was stated
-after the runs of the first four. To stop by the outcome widens the chance of a wrong verdict
-beyond that of a 95 % interval: verdicts of these seven experiments are weaker than those of the
-others. ahq-ways, of 20 replications, has an open row, and was given no more seeds.
-
-Recorded before a correction, and not run again since: bayop-silo and -tailbench (interrupts by
-the rule of the printed kernel, longer trials). bayop-policy has not been recorded at all.
-reef-policies, reef-qoswc, ntier-table2, eetl-amp and eetl-gains have new rows that have not been
-recorded.
-"
-    )
-}
 
 /// The page.
 pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
@@ -187,7 +172,7 @@ pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
     let headline = tally(all().filter(|claim| claim.is_headline()), results);
     let mut page = format!(
         "{HEAD}\n{}\nClaims of abstracts and conclusions: {headline}.\nAll {} claims: {}.\n",
-        seeds_text(),
+        runs::seeds_text(papers, results),
         all().count(),
         tally(all(), results)
     );
@@ -201,12 +186,39 @@ pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
     if numbered().next().is_some() {
         let (count, tally) = (numbered().count(), tally(numbered(), results));
         let _ = writeln!(page, "{count} claims print a number: {tally}.");
+        let _ = writeln!(page, "{}", shares_text(numbered(), results));
     }
     for paper in papers {
         add_paper(&mut page, paper, results);
     }
-    add_runs(&mut page, results);
+    page.push_str(&runs::table(results));
     page
+}
+
+/// The shares that pass of the claims with a number: of all, of those that an experiment answers,
+/// and of those of them to whose rows no parameter was set.
+fn shares_text<'c>(
+    numbered: impl Iterator<Item = &'c Claim> + Clone,
+    results: &[MeasuredRow],
+) -> String {
+    let share = |claims: &mut dyn Iterator<Item = &'c Claim>| {
+        let (mut passed, mut count) = (0_u32, 0_u32);
+        for claim in claims {
+            passed += u32::from(claim.judge(results).verdict() == Some(Verdict::Pass));
+            count += 1;
+        }
+        let percent = 100.0 * f64::from(passed) / f64::from(count.max(1));
+        format!("{passed} of {count} ({percent:.0} %)")
+    };
+    let answered = numbered.clone().filter(|claim| claim.row.is_some());
+    let held_out = answered.clone().filter(|claim| !claim.is_calibrated());
+    format!(
+        "Of the claims that print a number, {} pass; without those that no experiment answers {}; \
+         held out {}.",
+        share(&mut numbered.clone()),
+        share(&mut answered.clone()),
+        share(&mut held_out.clone())
+    )
 }
 
 /// The share of the answered claims to whose rows no parameter was set, and their findings.
@@ -239,6 +251,7 @@ fn add_paper(page: &mut String, paper: &PaperClaims, results: &[MeasuredRow]) {
         let _ = writeln!(page, "{blank}- **{number}.** {remark}");
     }
     add_missed(page, &paper.missed, results);
+    page.push_str(&notes::text(paper));
 }
 
 /// The rows that answer no claim, and miss their bounds.
@@ -252,25 +265,9 @@ fn add_missed(page: &mut String, missed: &[MissedRow], results: &[MeasuredRow]) 
         let finding = one.judge(results);
         let unit = one.row.measured(results).map_or("", |row| row.unit.as_str());
         let (experiment, name) = (&one.row.experiment, &one.row.name);
-        let (ours, bound, why) = (ours_text(finding, unit), one.bound(), &one.why);
+        let (ours, bound, why) = (ours_text(finding, unit), one.comparison().tolerance, &one.why);
         let _ =
             writeln!(page, "- {experiment}, *{name}*: {ours}, bound {bound}: {finding}. {why}.");
-    }
-}
-
-/// Length, seeds and commit of every recorded experiment.
-fn add_runs(page: &mut String, results: &[MeasuredRow]) {
-    let note = "A run without a commit was made before its program was committed.";
-    let header = "| experiment | length | seeds | commit |\n|---|---|---|---|";
-    let _ = writeln!(page, "\n## Runs\n\n{note}\n\n{header}");
-    let mut last = "";
-    for row in results.iter().filter(|row| row.mean.is_some()) {
-        if row.experiment != last {
-            let MeasuredRow { experiment, length, seeds, commit, .. } = row;
-            let commit = if commit.is_empty() { "-" } else { commit };
-            let _ = writeln!(page, "| {experiment} | {length} | {seeds} | {commit} |");
-        }
-        last = &row.experiment;
     }
 }
 

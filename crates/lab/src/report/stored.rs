@@ -34,6 +34,8 @@ struct StoredRow {
     tolerance: (String, Vec<String>),
     neutral: Option<String>,
     held: bool,
+    #[serde(default)]
+    guard: Option<(String, Vec<String>)>,
     why: Option<String>,
 }
 
@@ -70,6 +72,7 @@ impl From<&Row> for StoredRow {
             tolerance: parts(row.tolerance),
             neutral: row.neutral.map(|neutral| neutral.to_string()),
             held: row.held,
+            guard: row.guard.map(parts),
             why: row.why.clone(),
         }
     }
@@ -103,8 +106,6 @@ impl StoredRow {
             (None, Some(claim)) => Printed::Claim(interned(claim)),
             (None, None) => Printed::Nothing,
         };
-        let (name, numbers) = &self.tolerance;
-        let numbers = numbers.iter().map(|text| number(text)).collect::<Option<Vec<_>>>()?;
         let ends = match &self.ci95 {
             Some([low, high]) => Some([number(low)?, number(high)?]),
             None => None,
@@ -116,9 +117,10 @@ impl StoredRow {
             ci95: ends,
             values: self.values,
             unit: interned(&self.unit),
-            tolerance: tolerance(name, &numbers)?,
+            tolerance: tolerance(&self.tolerance)?,
             neutral: self.neutral.as_deref().map_or(Some(None), |it| number(it).map(Some))?,
             held: self.held,
+            guard: self.guard.as_ref().map_or(Some(None), |it| tolerance(it).map(Some))?,
             verdict: super::Verdict::Open,
             why: self.why,
         };
@@ -141,8 +143,10 @@ fn parts(tolerance: Tolerance) -> (String, Vec<String>) {
     (name.to_owned(), numbers.iter().map(f64::to_string).collect())
 }
 
-fn tolerance(name: &str, numbers: &[f64]) -> Option<Tolerance> {
-    Some(match (name, numbers) {
+/// Reads [`parts`].
+fn tolerance((name, numbers): &(String, Vec<String>)) -> Option<Tolerance> {
+    let numbers = numbers.iter().map(|text| text.parse().ok()).collect::<Option<Vec<f64>>>()?;
+    Some(match (&**name, &*numbers) {
         ("relative", [fraction]) => Tolerance::Relative(*fraction),
         ("absolute", [amount]) => Tolerance::Absolute(*amount),
         ("at least", [bound]) => Tolerance::AtLeast(*bound),
@@ -203,6 +207,9 @@ mod tests {
         for (number, tolerance) in bounds.into_iter().enumerate() {
             report.rows.push(Row::held(format!("row {number}"), "ms", 0.3, ours, tolerance));
         }
+        let guard = Some(Tolerance::AtMost(2.0));
+        let row = Row::held("guarded", "ms", 0.3, ours, Tolerance::Relative(0.1));
+        report.rows.push(Row { guard, ..row });
         report.rows.push(Row::compared("claim", "1", "higher", f64::NAN, Tolerance::AtLeast(1.0)));
         report.rows.push(Row::reported("other", "s", Printed::Nothing, 2.0, "no number"));
         let text = serde_json::to_string(&StoredReport::from(&report)).unwrap();

@@ -30,6 +30,37 @@ pub enum Tolerance {
     None,
 }
 
+/// A tolerance with what it is a tolerance of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Comparison {
+    /// The printed number, if there is one.
+    pub printed: Option<f64>,
+    /// What is accepted.
+    pub tolerance: Tolerance,
+    /// The value at which the order of what is compared turns: 0 of a difference, 1 of a ratio.
+    pub neutral: Option<f64>,
+}
+
+impl Comparison {
+    /// Judges an estimate by its whole interval.
+    pub fn judge(&self, ours: &Estimate) -> Verdict {
+        self.tolerance.judge(self.printed, self.neutral, ours)
+    }
+
+    /// Returns how many values an open row needs for a verdict if its mean and the spread of
+    /// its values stay: the interval must be no wider than the distance of the mean to the
+    /// nearest bound that it reaches across. `None` if the mean is on the bound, or the row has
+    /// no interval.
+    pub fn values_to_decide(&self, ours: &Estimate) -> Option<usize> {
+        let reached = self.tolerance.range(self.printed).into_iter();
+        let distances = reached.map(|bound| (ours.mean - bound).abs());
+        let nearest = distances.filter(|it| it.is_finite()).fold(f64::INFINITY, f64::min);
+        let factor = (ours.half_width / nearest).powi(2);
+        let needed = (ours.values as f64 * factor).ceil();
+        needed.is_finite().then_some(needed as usize)
+    }
+}
+
 /// The result of comparing the 95 % interval of a row with the paper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -76,15 +107,18 @@ impl Tolerance {
         value.is_finite() && low - slack <= value && value <= high + slack
     }
 
-    /// The value at which the order of two systems turns, if the tolerance itself says so: a
-    /// difference has one side of 0, a ratio one side of 1 or 100 %.
-    pub(crate) fn turning_point(self) -> Option<f64> {
-        match self {
-            Self::AtLeast(bound) | Self::AtMost(bound) => {
-                [0.0, 1.0, 100.0].contains(&bound).then_some(bound)
-            }
-            _ => None,
-        }
+    /// The value at which the order of two systems turns, if bound and unit say so: a difference
+    /// has one side of 0, a ratio one side of 1 or of 100 %. A bound of 0 on a number without
+    /// unit is a count that may be zero, and a bound of 1 core or 1 % is a size.
+    pub(crate) fn turning_point(self, unit: &str) -> Option<f64> {
+        let (Self::AtLeast(bound) | Self::AtMost(bound)) = self else { return None };
+        let units_of_ratios: &[&str] = match bound {
+            0.0 => return (unit != "1").then_some(bound),
+            1.0 => &["1", "times", ""],
+            100.0 => &["%"],
+            _ => return None,
+        };
+        units_of_ratios.contains(&unit).then_some(bound)
     }
 
     /// Half to twice a printed figure's distance from `neutral`, on its side: what a model of
@@ -123,6 +157,8 @@ impl Tolerance {
             (Some(printed), _) if printed != neutral => Some(printed > neutral),
             (_, Self::AtLeast(_)) => Some(true),
             (_, Self::AtMost(_)) => Some(false),
+            (_, Self::Between(low, _)) if low >= neutral => Some(true),
+            (_, Self::Between(_, high)) if high <= neutral => Some(false),
             _ => None,
         };
         let reversed = neutral.is_some_and(|neutral| match paper_is_above(neutral) {
@@ -235,12 +271,35 @@ mod tests {
         assert_eq!(judge(3.0), Verdict::Fail, "the sign is the paper's, the size is not");
         // A claim in words has its side from the tolerance.
         let below = AtMost(1.0);
-        assert_eq!(below.turning_point(), Some(1.0));
-        let judge = |mean| below.judge(None, below.turning_point(), &estimate(mean, 0.1));
+        let judge = |mean| below.judge(None, below.turning_point("1"), &estimate(mean, 0.1));
         assert_eq!(
             [0.8, 1.05, 1.2].map(judge),
             [Verdict::Pass, Verdict::Open, Verdict::Contradicts]
         );
+        let range = Between(5.0, 36.0);
+        assert_eq!(range.judge(None, Some(0.0), &estimate(-4.0, 1.0)), Verdict::Contradicts);
+        assert_eq!(range.judge(None, Some(0.0), &estimate(3.0, 1.0)), Verdict::Fail);
+    }
+
+    #[test]
+    fn a_bound_is_a_turning_point_only_in_the_unit_of_a_difference_or_a_ratio() {
+        let points = [
+            (AtLeast(0.0), "%", Some(0.0)),
+            (AtMost(0.0), "", Some(0.0)),
+            (AtMost(0.0), "1", None),
+            (AtMost(1.0), "times", Some(1.0)),
+            (AtMost(1.0), "cores", None),
+            (AtLeast(1.0), "%", None),
+            (AtMost(100.0), "%", Some(100.0)),
+            (AtMost(100.0), "ms", None),
+            (AtLeast(25.0), "%", None),
+        ];
+        for (tolerance, unit, wanted) in points {
+            assert_eq!(tolerance.turning_point(unit), wanted, "{tolerance} {unit}");
+        }
+        let cores =
+            AtMost(1.0).judge(None, AtMost(1.0).turning_point("cores"), &estimate(4.0, 1.0));
+        assert_eq!(cores, Verdict::Fail);
     }
 
     #[test]
@@ -261,6 +320,19 @@ mod tests {
         assert_eq!(Tolerance::half_to_twice(2.01, 1.0).to_string(), "1.505 to 3.02");
         let up_to = Tolerance::half_of(7.6, 0.0).judge(Some(7.6), None, &estimate(16.0, 0.01));
         assert_eq!(up_to, Verdict::Pass);
+    }
+
+    #[test]
+    fn an_open_row_states_how_many_values_would_decide_it() {
+        let needed = |mean, half| {
+            let ours = Comparison { printed: None, tolerance: AtLeast(10.0), neutral: None };
+            ours.values_to_decide(&estimate(mean, half))
+        };
+        assert_eq!(needed(11.0, 2.0), Some(32), "twice as near as the interval is wide, of 8");
+        assert_eq!(needed(10.0, 2.0), None, "on the bound");
+        assert_eq!(needed(11.0, f64::INFINITY), None, "a single value");
+        let both = Comparison { printed: Some(5.0), tolerance: Absolute(1.0), neutral: None };
+        assert_eq!(both.values_to_decide(&estimate(5.5, 1.0)), Some(32), "the nearer end");
     }
 
     #[test]
