@@ -108,62 +108,6 @@ impl Experiment {
         (self.run)(setup)
     }
 
-    /// Runs the experiment on one seed after another, the first that of the setup, until each
-    /// compared row has this many independent values, and at most on as many seeds. Seeds that
-    /// a parameter was found on are passed over. No verdict is looked at. To repeat a run with
-    /// more values because an interval reached across a bound does look at one, and has the
-    /// budget [`SEED_BUDGET`](crate::claims::SEED_BUDGET).
-    ///
-    /// # Errors
-    /// As [`Experiment::run`]; [`LabError::Known`] if the first seed is such a seed.
-    pub fn run_until_decided(
-        &self,
-        mut setup: Setup<'_>,
-        values: usize,
-    ) -> Result<Report, LabError> {
-        let first = setup.seed;
-        let mut whole = self.run(&setup)?;
-        self.run_further(&mut whole, values, |further| {
-            setup.seed = first + further;
-            self.run_unless_known(&setup)
-        })?;
-        Ok(whole)
-    }
-
-    /// Adds the reports of further seeds, counted from 1 behind the first, to that of the first
-    /// until each compared row has this many independent values, and at most of as many seeds.
-    /// `report` returns `None` for a seed that is passed over.
-    ///
-    /// # Errors
-    /// As `report`.
-    pub fn run_further<E>(
-        &self,
-        whole: &mut Report,
-        values: usize,
-        mut report: impl FnMut(u64) -> Result<Option<Report>, E>,
-    ) -> Result<(), E> {
-        let mut further = 0;
-        while whole.seeds.len() < values && !whole.is_decided_by(values) {
-            further += 1;
-            if let Some(report) = report(further)? {
-                whole.absorb(report);
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs the experiment; `None` if one of its own parameters was found on the seed.
-    ///
-    /// # Errors
-    /// As [`Experiment::run`].
-    pub fn run_unless_known(&self, setup: &Setup<'_>) -> Result<Option<Report>, LabError> {
-        match self.run(setup) {
-            Ok(report) => Ok(Some(report)),
-            Err(LabError::Known { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Returns a report of this experiment without rows.
     pub(crate) fn report(&self, title: impl Into<String>, setup: &Setup<'_>) -> Report {
         Report {

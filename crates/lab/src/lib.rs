@@ -21,6 +21,7 @@ pub mod registry;
 pub mod replay;
 pub mod report;
 pub mod scenario;
+pub mod seeds;
 pub mod server;
 mod sourced;
 mod theory;

@@ -11,6 +11,7 @@ use lull_lab::experiment::{Experiment, LabError, Setup};
 use lull_lab::progress::Progress;
 use lull_lab::registry::{ALL, find};
 use lull_lab::report::{Printed, Report, Row};
+use lull_lab::seeds;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,7 @@ impl From<anyhow::Error> for Failure {
 #[pyo3(from_item_all)]
 pub(crate) struct LabOptions {
     seed: u64,
-    values: usize,
+    most: usize,
     quick: bool,
     threads: Option<usize>,
     /// The directory of finished seeds.
@@ -78,9 +79,9 @@ pub(crate) fn lab_experiments() -> PyResult<Table> {
 pub(crate) fn lab_run(py: Python<'_>, name: &str, options: LabOptions) -> PyResult<LabReport> {
     let report = in_background(py, name, options, |experiment, setup, options| {
         let Some(path) = &options.path else {
-            return experiment.run_until_decided(setup, options.values).map_err(Failure::Lab);
+            return seeds::run_until_decided(experiment, setup, options.most).map_err(Failure::Lab);
         };
-        let cells = LabCells::open(path, experiment, &setup, options.values, None)?;
+        let cells = LabCells::open(path, experiment, &setup, options.most, None)?;
         Ok(cells.run_until_decided(setup)?)
     });
     report.map(LabReport)
@@ -95,11 +96,11 @@ pub(crate) fn lab_run_cells(
     options: LabOptions,
 ) -> PyResult<String> {
     let chosen = cells.parse::<CellChoice>();
-    let wanted = chosen.and_then(|cells| cells.choose(options.values as u64));
+    let wanted = chosen.and_then(|cells| cells.choose(options.most as u64));
     let wanted = wanted.map_err(|why| PyValueError::new_err(format!("cells: {why}")))?;
     in_background(py, name, options, move |experiment, setup, options| {
         let path = options.path.as_deref().unwrap_or(Path::new("."));
-        let cells = LabCells::open(path, experiment, &setup, options.values, Some(wanted))?;
+        let cells = LabCells::open(path, experiment, &setup, options.most, Some(wanted))?;
         cells.run_wanted(setup)?;
         Ok(cells.summary())
     })

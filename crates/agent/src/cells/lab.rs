@@ -4,6 +4,7 @@ use super::{Key, Parts, scenario_hash};
 use csv::StringRecord;
 use lull_lab::experiment::{Experiment, LabError, Setup};
 use lull_lab::report::{Printed, Report, Row, StoredReport};
+use lull_lab::seeds;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -30,13 +31,12 @@ pub struct LabCells {
     experiment: &'static Experiment,
     parts: Parts,
     first_seed: u64,
-    values: usize,
+    most: usize,
 }
 
 impl LabCells {
-    /// Opens the directory of an experiment from `setup.seed` on, whose compared rows need
-    /// `values` independent values each: it has as many cells. This process is to have the
-    /// `wanted` ones, or all.
+    /// Opens the directory of an experiment from `setup.seed` on, which runs on `most` seeds at
+    /// most: it has as many cells. This process is to have the `wanted` ones, or all.
     ///
     /// # Errors
     /// If the directory cannot be made, or has cells of another experiment, version or seed.
@@ -44,14 +44,14 @@ impl LabCells {
         directory: &Path,
         experiment: &'static Experiment,
         setup: &Setup<'_>,
-        values: usize,
+        most: usize,
         wanted: Option<BTreeSet<u64>>,
     ) -> anyhow::Result<Self> {
         let length = if setup.quick { "quick" } else { "full" };
         let scenario = scenario_hash("", Path::new("."), &["lab", experiment.name, length]);
         let key = Key { scenario, seed: setup.seed };
-        let parts = Parts::open(directory, &key, &COLUMNS, values as u64, wanted)?;
-        Ok(Self { experiment, parts, first_seed: setup.seed, values })
+        let parts = Parts::open(directory, &key, &COLUMNS, most as u64, wanted)?;
+        Ok(Self { experiment, parts, first_seed: setup.seed, most })
     }
 
     /// Runs the cells that this process is to have and that are not finished.
@@ -59,14 +59,14 @@ impl LabCells {
     /// # Errors
     /// As [`Experiment::run`], and if a file cannot be read or written.
     pub fn run_wanted(&self, mut setup: Setup<'_>) -> anyhow::Result<()> {
-        let wanted = (0..self.values as u64).filter(|cell| self.parts.is_wanted(*cell));
+        let wanted = (0..self.most as u64).filter(|cell| self.parts.is_wanted(*cell));
         for cell in wanted {
             self.cell(cell, &mut setup)?;
         }
         Ok(())
     }
 
-    /// Returns the report of [`Experiment::run_until_decided`], to which finished cells
+    /// Returns the report of [`seeds::run_until_decided`], to which finished cells
     /// contribute without being run again.
     ///
     /// # Errors
@@ -75,10 +75,10 @@ impl LabCells {
         let mut whole = match self.cell(0, &mut setup)? {
             Some(first) => first,
             // The error names the seeds that are passed over.
-            None => self.experiment.run(&setup)?,
+            None => seeds::run(self.experiment, &setup)?,
         };
         let further = |cell| self.cell(cell, &mut setup);
-        self.experiment.run_further(&mut whole, self.values, further)?;
+        seeds::run_further(&mut whole, self.most, further)?;
         Ok(whole)
     }
 
@@ -94,7 +94,7 @@ impl LabCells {
             return self.read(&rows).ok_or_else(|| self.parts.damaged(cell));
         }
         setup.seed = self.first_seed + cell;
-        let mut report = match self.experiment.run(setup) {
+        let mut report = match seeds::run(self.experiment, setup) {
             Ok(report) => Some(report),
             // A first seed on which a parameter was found is an error of the command.
             Err(LabError::Known { .. }) if cell > 0 => None,

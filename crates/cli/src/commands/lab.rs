@@ -7,11 +7,12 @@ use crate::say::notice;
 use crate::text::table;
 use anyhow::Context;
 use lull_agent::cells::LabCells;
-use lull_lab::claims::results;
+use lull_lab::claims::results::{self, Length, NewRun};
 use lull_lab::experiment::{Experiment, LabError, Setup};
 use lull_lab::progress::Progress;
 use lull_lab::registry::{ALL, find};
 use lull_lab::report::{Report, Verdict};
+use lull_lab::seeds;
 use std::path::Path;
 
 /// Prints the experiments.
@@ -25,8 +26,18 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Independent values that a verdict needs, if the user states no number.
-const VALUES: u64 = 5;
+/// Seeds at most, if the user states no number.
+const SEEDS: u64 = 5;
+
+/// What all experiments of a command came to.
+#[derive(Default)]
+struct Summary {
+    run: usize,
+    misses: usize,
+    verdicts: [usize; Verdict::ALL.len()],
+    /// Why experiments have no report, or no saved rows.
+    errors: Vec<String>,
+}
 
 /// Runs one experiment or all of them, and prints their tables.
 pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
@@ -38,41 +49,102 @@ pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
     }
-    let (mut misses, mut all) = (0, [0; Verdict::ALL.len()]);
+    let mut summary = Summary::default();
     for experiment in experiments {
-        let Some(report) = measure(experiment, args)? else { continue };
-        if let Some(path) = &args.save {
-            save(&report, path)?;
+        match run_one(experiment, args, &mut summary) {
+            // A run of hours goes on with the other experiments, and states the error at its end.
+            Err(error) if args.all => {
+                summary.errors.push(format!("{}: {error:#}", experiment.name))
+            }
+            result => result?,
         }
-        if let Some(directory) = &args.figures {
-            write_figures(&report, directory)?;
-        }
-        if args.json {
-            super::print_json(&report)?;
-        } else {
-            print(&report);
-        }
-        misses += report.misses();
-        all.iter_mut().zip(report.tally()).for_each(|(all, count)| *all += count);
     }
     if args.all {
-        println!("\n{} experiments: {}", ALL.len(), counts_text(all));
+        println!("\n{}", summary.text());
     }
+    let Summary { misses, errors, .. } = summary;
+    anyhow::ensure!(
+        errors.is_empty(),
+        "{} experiments failed:\n{}",
+        errors.len(),
+        errors.join("\n")
+    );
     anyhow::ensure!(misses == 0 || args.quick, "{misses} of the held rows miss their tolerance");
     Ok(())
 }
 
-/// Runs an experiment with a bar; `None` if only some of its cells are to be run.
+impl Summary {
+    fn add(&mut self, report: &Report) {
+        self.run += 1;
+        self.misses += report.misses();
+        self.verdicts.iter_mut().zip(report.tally()).for_each(|(all, count)| *all += count);
+    }
+
+    fn text(&self) -> String {
+        format!("{} of {} experiments: {}", self.run, ALL.len(), counts_text(self.verdicts))
+    }
+}
+
+/// Runs one experiment, prints its table and saves its rows.
+fn run_one(
+    experiment: &'static Experiment,
+    args: &LabRunArgs,
+    summary: &mut Summary,
+) -> anyhow::Result<()> {
+    if let Some(path) = &args.save {
+        check_rows_kept(experiment, args, usize::try_from(most_seeds(args))?, path)?;
+    }
+    let Some(report) = measure(experiment, args)? else { return Ok(()) };
+    if args.json {
+        super::print_json(&report)?;
+    } else {
+        print(&report);
+    }
+    summary.add(&report);
+    if let Some(directory) = &args.figures {
+        write_figures(&report, directory)?;
+    }
+    if let Some(path) = &args.save {
+        check_rows_kept(experiment, args, report.seeds.len(), path)?;
+        save(&report, path)?;
+    }
+    Ok(())
+}
+
+fn most_seeds(args: &LabRunArgs) -> u64 {
+    args.seeds.unwrap_or(if args.quick { 1 } else { SEEDS })
+}
+
+/// Runs an experiment with a bar; `None` if only some of its cells are to be run. With `--all` a
+/// first seed that a parameter was found on is passed over.
 fn measure(experiment: &'static Experiment, args: &LabRunArgs) -> anyhow::Result<Option<Report>> {
+    let mut seed = args.seed;
+    loop {
+        match measure_from(seed, experiment, args) {
+            Err(error) if args.all && is_known_seed(&error) => seed += 1,
+            Err(error) if is_known_seed(&error) => return Err(UsageError(error.to_string()).into()),
+            result => return result,
+        }
+    }
+}
+
+fn is_known_seed(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(LabError::Known { .. }))
+}
+
+fn measure_from(
+    seed: u64,
+    experiment: &'static Experiment,
+    args: &LabRunArgs,
+) -> anyhow::Result<Option<Report>> {
     let bar = parts().with_message(experiment.name);
     let progress = Progress::new(|done, expected| {
         bar.set_length(expected);
         bar.set_position(done);
     });
     let commit = lull_agent::COMMIT.to_owned();
-    let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
-    let values = args.seeds.unwrap_or(if args.quick { 1 } else { VALUES });
-    let report = report_of(experiment, setup, args, usize::try_from(values)?)?;
+    let setup = Setup { seed, quick: args.quick, commit, progress };
+    let report = report_of(experiment, setup, args)?;
     bar.finish_and_clear();
     Ok(report)
 }
@@ -82,38 +154,55 @@ fn report_of(
     experiment: &'static Experiment,
     setup: Setup<'_>,
     args: &LabRunArgs,
-    values: usize,
 ) -> anyhow::Result<Option<Report>> {
-    let usage = |error: LabError| match error {
-        LabError::Known { .. } => UsageError(error.to_string()).into(),
-        error => anyhow::Error::from(error),
-    };
+    let most = most_seeds(args);
     let Some(directory) = &args.cells.parts else {
-        return experiment.run_until_decided(setup, values).map(Some).map_err(usage);
+        return Ok(Some(seeds::run_until_decided(experiment, setup, usize::try_from(most)?)?));
     };
-    let wanted = args.cells.wanted(values as u64)?;
-    let cells = LabCells::open(directory, experiment, &setup, values, wanted)?;
+    let wanted = args.cells.wanted(most)?;
+    let cells = LabCells::open(directory, experiment, &setup, usize::try_from(most)?, wanted)?;
     let report = match &args.cells.cells {
         Some(_) => cells.run_wanted(setup).map(|()| None),
         None => cells.run_until_decided(setup).map(Some),
-    };
-    let report = report.map_err(|error| match error.downcast::<LabError>() {
-        Ok(error) => usage(error),
-        Err(error) => error,
-    })?;
+    }?;
     notice(cells.summary());
     Ok(report)
 }
 
+/// Refuses to replace recorded rows by those of a quicker run or of fewer seeds.
+fn check_rows_kept(
+    experiment: &Experiment,
+    args: &LabRunArgs,
+    seeds: usize,
+    path: &Path,
+) -> anyhow::Result<()> {
+    let length = if args.quick { Length::Quick } else { Length::Full };
+    let run = NewRun { experiment: experiment.name, length, seeds };
+    let why = run.would_weaken(&read_results(path)?).with_context(|| no_results(path))?;
+    match why.filter(|_| !args.force) {
+        Some(why) => {
+            let remedy = "write --force to replace its rows, or save to another file";
+            Err(UsageError(format!("{}: {why}: {remedy}", path.display())).into())
+        }
+        None => Ok(()),
+    }
+}
+
+fn read_results(path: &Path) -> anyhow::Result<String> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn no_results(path: &Path) -> String {
+    format!("{} is no file of results", path.display())
+}
+
 /// Puts the rows of a report into a file of results, in place of those of the same experiment.
 fn save(report: &Report, path: &Path) -> anyhow::Result<()> {
-    let before = match std::fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display()))?,
-    };
-    let after = results::merge(&before, report)
-        .with_context(|| format!("{} is no file of results", path.display()))?;
+    let after = results::merge(&read_results(path)?, report).with_context(|| no_results(path))?;
     std::fs::write(path, after).with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -148,4 +237,26 @@ fn counts_text(tally: [usize; Verdict::ALL.len()]) -> String {
     let counts =
         counts.map(|(count, verdict)| format!("{count} {}", verdict.to_string().to_lowercase()));
     counts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Run {
+        #[command(flatten)]
+        args: LabRunArgs,
+    }
+
+    #[test]
+    fn a_first_seed_that_a_parameter_was_found_on_is_refused_and_with_all_passed_over() {
+        let experiment = find("eetl-spikes").unwrap();
+        let args = |which: &str| Run::parse_from(["run", which, "--quick", "--seed", "5"]).args;
+        let error = measure(experiment, &args("eetl-spikes")).unwrap_err();
+        assert!(error.is::<UsageError>(), "{error}");
+        let report = measure(experiment, &args("--all")).unwrap().unwrap();
+        assert_eq!(report.seeds, [6]);
+    }
 }

@@ -61,6 +61,36 @@ fn a_run_is_of_one_experiment_or_of_all() {
 }
 
 #[test]
+fn a_run_of_all_experiments_goes_on_after_an_error_and_states_it_at_its_end() {
+    let scene = Scene::new();
+    let file = scene.path("results.csv");
+    std::fs::write(&file, "no table\n1,2\n").unwrap();
+    let command = ["lab", "run", "--all", "--quick", "--save"].map(AsRef::as_ref);
+    let run = scene.run(&[&command[..], &[file.as_os_str()]].concat());
+    let run = run.refused(1, "experiments failed:\ntheory: ");
+    assert!(run.err.contains("\nbayop-policy: "), "{}", run.err);
+    assert!(run.out.contains("0 of "), "{}", run.out);
+}
+
+#[test]
+fn recorded_rows_are_replaced_by_a_lesser_run_only_by_force() {
+    let scene = Scene::new();
+    let file = scene.path("results.csv");
+    let text = "experiment,row,unit,paper,mean,half_width,values,length,seeds,commit\n\
+                reef-c6,a row,1,,2.0,0.5,5,full,1 2 3,abc\n";
+    std::fs::write(&file, text).unwrap();
+    let run = |further: &[&str]| {
+        let command = ["lab", "run", "reef-c6", "--quick", "--save", file.to_str().unwrap()];
+        scene.run(&[&command[..], further].concat())
+    };
+    run(&[]).refused(2, "`reef-c6` is recorded at full length on 3 seeds");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    run(&["--force"]).well();
+    let after = std::fs::read_to_string(&file).unwrap();
+    assert!(!after.contains("a row,") && after.contains(",quick,1,"), "{after}");
+}
+
+#[test]
 fn a_quick_run_says_that_its_tolerances_need_not_hold() {
     let scene = Scene::new();
     let quick = scene.run(&["lab", "run", "theory", "--quick", "--seed", "7"]).well();

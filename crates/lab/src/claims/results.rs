@@ -95,6 +95,43 @@ pub fn parse(text: &str) -> Result<Vec<MeasuredRow>, csv::Error> {
     csv::Reader::from_reader(text.as_bytes()).deserialize().collect()
 }
 
+/// A run whose rows are to replace recorded ones.
+#[derive(Debug, Clone, Copy)]
+pub struct NewRun<'a> {
+    /// The experiment.
+    pub experiment: &'a str,
+    /// Length of the run.
+    pub length: Length,
+    /// How many seeds it has.
+    pub seeds: usize,
+}
+
+impl NewRun<'_> {
+    /// Returns why the rows of this run are worth less than those in the text of a file of
+    /// results: `None` if they are not.
+    ///
+    /// # Errors
+    /// If the text is no file of results.
+    pub fn would_weaken(&self, text: &str) -> Result<Option<String>, csv::Error> {
+        let rows = parse(text)?;
+        let seeds = |row: &MeasuredRow| row.seeds.split_whitespace().count();
+        let own = rows.iter().filter(|row| row.experiment == self.experiment);
+        let is_better = |row: &&MeasuredRow| {
+            row.mean.is_some()
+                && row.length == Length::Full
+                && (self.length == Length::Quick || seeds(row) > self.seeds)
+        };
+        Ok(own.filter(is_better).max_by_key(|row| seeds(row)).map(|row| {
+            let Self { experiment, length, seeds: ours } = self;
+            format!(
+                "`{experiment}` is recorded at full length on {} seeds, and this run is at \
+                 {length} length on {ours} at most",
+                seeds(row)
+            )
+        }))
+    }
+}
+
 /// The text of a file of results with the rows of a report in place of earlier ones of the
 /// same experiment. Rows of which the paper prints nothing are left out.
 ///
@@ -153,6 +190,23 @@ mod tests {
         assert_eq!((&*rows[0].row, &*rows[0].seeds, &*rows[0].commit), ("a, b", "1 2", "abc"));
         let estimate = Estimate { mean: 3.0, half_width: 0.25, values: 6 };
         assert_eq!(rows[1].estimate(), Some(estimate));
+    }
+
+    #[test]
+    fn a_quicker_run_or_one_of_fewer_seeds_would_weaken_recorded_rows() {
+        let full = merge("", &report("ahq-cores", false, 1.0)).unwrap();
+        let run = |length, seeds| NewRun { experiment: "ahq-cores", length, seeds };
+        let why = |text: &str, length, seeds| run(length, seeds).would_weaken(text).unwrap();
+        assert_eq!(why(&full, Length::Full, 2), None);
+        assert_eq!(why("", Length::Quick, 1), None);
+        for (length, seeds) in [(Length::Quick, 2), (Length::Full, 1)] {
+            let why = why(&full, length, seeds).unwrap();
+            assert!(why.contains("`ahq-cores` is recorded at full length on 2 seeds"), "{why}");
+        }
+        let quick = merge("", &report("ahq-cores", true, 1.0)).unwrap();
+        assert_eq!(why(&quick, Length::Quick, 1), None);
+        let other = NewRun { experiment: "ahq-ways", length: Length::Quick, seeds: 1 };
+        assert_eq!(other.would_weaken(&full).unwrap(), None);
     }
 
     #[test]

@@ -33,8 +33,8 @@ def run(
 ) -> LabReport:
     """Run an experiment, with the numbers of `lull lab run`.
 
-    It runs on one seed after another until each compared row has enough independent values. The
-    interpreter's lock is released; Ctrl-C ends the call at once.
+    It runs on one seed after another until each compared row has five independent values and a
+    verdict that is not open. The interpreter's lock is released; Ctrl-C ends the call at once.
 
     Parameters
     ----------
@@ -43,8 +43,7 @@ def run(
     seed : int
         The first seed.
     seeds : int, optional
-        Independent values that each compared row needs, and seeds at most; by default 5, of a
-        quick run 1.
+        Seeds at most; by default 5, of a quick run 1.
     quick : bool
         Cut lengths down, to see that the experiment works; tolerances then need not hold.
     threads : int, optional
@@ -124,7 +123,7 @@ def _options(
         raise ValueError(f"threads = {threads}: give one at least, or leave it out")
     return {
         "seed": seed,
-        "values": seeds if seeds is not None else 1 if quick else 5,
+        "most": seeds if seeds is not None else 1 if quick else 5,
         "quick": quick,
         "threads": threads,
         "path": None if path is None else os.fspath(path),
