@@ -16,7 +16,9 @@ macro_rules! println {
 /// Writes one line to standard error. Errors are ignored: `eprintln!` would panic on a closed
 /// terminal before the knobs are restored.
 pub(crate) fn line(text: impl Display) {
-    let _ = writeln!(std::io::stderr(), "{}", visible(&text.to_string()));
+    // As one piece, or standard error, which has no buffer, is written to twice.
+    let line = format!("{}\n", visible(&text.to_string()));
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Writes one line with the program's name before it.

@@ -25,7 +25,6 @@ use lull_measure::Nanos;
 use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Time after which all processes are listed although the kernel reports what becomes of them:
@@ -55,16 +54,9 @@ pub struct ProcessTable {
 
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    inode: u64,
+    /// The inode in the last listing; `None` if it was not in one yet.
+    inode: Option<u64>,
     facts: Facts,
-}
-
-impl Known {
-    /// Reads it from `/proc`; `None` if there is no such process.
-    fn read(roots: &Roots, pid: i32) -> Option<Self> {
-        let inode = std::fs::metadata(roots.proc.join(pid.to_string())).ok()?.ino();
-        Some(Self { inode, facts: Facts::of_process(roots, pid).ok()? })
-    }
 }
 
 impl ProcessTable {
@@ -123,10 +115,14 @@ impl ProcessTable {
         }
         let mut before = std::mem::take(&mut self.known);
         for (pid, inode) in listed {
-            let kept = before.remove(&pid).filter(|known| known.inode == inode);
-            let read = || Some(Known { inode, facts: Facts::of_process(&self.roots, pid).ok()? });
-            if let Some(known) = kept.or_else(read) {
-                self.known.insert(pid, known);
+            let inode = Some(inode);
+            let before = before.remove(&pid);
+            let facts = match before {
+                Some(known) if known.inode == inode => Some(known.facts),
+                _ => self.facts_again(pid, before),
+            };
+            if let Some(facts) = facts {
+                self.known.insert(pid, Known { inode, facts });
             }
         }
         if is_complete && !was_complete {
@@ -136,6 +132,14 @@ impl ProcessTable {
         self.ending.retain(|pid| self.known.contains_key(pid));
         self.describe_all();
         Ok(())
+    }
+
+    /// Reads a process that may be another one than before; what it was when it was first seen if
+    /// it is the same.
+    fn facts_again(&self, pid: i32, before: Option<Known>) -> Option<Facts> {
+        let read = Facts::of_process(&self.roots, pid).ok()?;
+        let same = before.filter(|known| known.facts.start_ticks == read.start_ticks);
+        Some(same.map_or(read, |known| known.facts))
     }
 
     /// Brings the table up to what the kernel has reported since the last call: processes that
@@ -165,20 +169,20 @@ impl ProcessTable {
     /// Reads a process; returns its facts now, or `None` if there is none of this number. The table
     /// keeps what the process was when it was first seen.
     fn read_again(&mut self, pid: i32) -> Option<Facts> {
-        let Some(read) = Known::read(&self.roots, pid) else {
+        let Ok(facts) = Facts::of_process(&self.roots, pid) else {
             self.known.remove(&pid);
             return None;
         };
         // Its end may be reported before its parent has waited for it, and is not reported again.
-        if read.facts.is_ended() || read.facts.is_exiting {
+        if facts.is_ended() || facts.is_exiting {
             self.ending.insert(pid);
         }
+        let read = Known { inode: None, facts };
         let before = self.known.entry(pid).or_insert(read);
-        match before.facts.start_ticks == read.facts.start_ticks {
-            true => before.inode = read.inode,
-            false => *before = read,
+        if before.facts.start_ticks != facts.start_ticks {
+            *before = read;
         }
-        Some(read.facts)
+        Some(facts)
     }
 
     /// Reads from now on what processes run, for an agent with this number.
@@ -298,13 +302,14 @@ mod tests {
         let [ended, alive] = [&short, &long].map(|child| child.id().cast_signed());
         table.refresh_changed().unwrap();
         assert!(table.facts(ended).is_some() && table.facts(alive).is_some());
-        let inode = table.known[&alive].inode;
+        let facts = *table.facts(alive).unwrap();
         short.kill().unwrap();
         short.wait().unwrap();
         look_until_gone(&mut table, ended);
         assert!(table.facts(alive).is_some());
         table.refresh().unwrap();
-        assert_eq!(table.known[&alive].inode, inode, "a listing takes it for the same process");
+        let listed = *table.facts(alive).unwrap();
+        assert_eq!(listed.start_ticks, facts.start_ticks, "a listing takes it for another process");
         long.kill().unwrap();
         long.wait().unwrap();
         if !is_reported {
