@@ -26,9 +26,8 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 pub(crate) const FLOOR_PER_S: f64 = 12_500.0;
 /// When promises are tightened in a [`portrait`].
 pub(crate) const PORTRAIT_CHANGE_S: u64 = 40;
-/// Turns at a time, ours: as many as the device has channels. C = 23, as
-/// in section 3.3, takes 16 % of this server's throughput, and with it
-/// best effort's floor; a worker that waits for the device needs no core.
+/// Turns at a time, ours: as many as the device has channels. A worker that waits for the device
+/// needs no core.
 const CAP: u32 = 40;
 /// C below the number of cores, as in section 3.3; one scheme is run with it, too.
 const PRINTED_CAP: u32 = 23;
@@ -116,8 +115,8 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices = choices(&mongo().1);
     report.choices.push(format!(
         "Demeter's and PSLO's controllers are ours (docs/policies.md), and so is how Algorithm 1 \
-         is corrected; each core is a frequency domain, REEF makes rounds of C = {CAP} turns (23, \
-         below the number of cores, take best effort's floor away), QoS-WC has the profile of the \
+         is corrected; each core is a frequency domain, REEF makes rounds of C = {CAP} turns (one \
+         row has C = {PRINTED_CAP}, below the number of cores), QoS-WC has the profile of the \
          server alone on 1 to 8 cores. Counted are 60 to 85 s, and from then to 105 s under \
          tightened promises"
     ));
