@@ -262,14 +262,14 @@ impl Frontend {
         server: String,
         wanted: Wanted,
         to: Sender<Answer>,
-    ) -> impl Fn(Vec<u8>) -> bool + Send + use<> {
+    ) -> impl Fn(u64, Vec<u8>) -> bool + Send + use<> {
         let mut supervisor = self.lock();
         let query = u32::try_from(supervisor.queries.len()).unwrap_or(u32::MAX);
         supervisor.queries.push(Query { server, wanted, to });
         let shared = Arc::downgrade(&self.shared);
-        move |bytes| {
+        move |generation, bytes| {
             let Some(shared) = shared.upgrade() else { return false };
-            Self { shared }.lock().send(&ToFrontend::Reply { query, bytes });
+            Self { shared }.lock().send(&ToFrontend::Reply { query, generation, bytes });
             true
         }
     }
@@ -415,9 +415,9 @@ impl Supervisor {
                     self.send(&ToFrontend::Answer { order: number, answer });
                 }
             }
-            FromFrontend::Number { query, number } => {
+            FromFrontend::Number { query, generation, number } => {
                 if let Some(query) = self.queries.get(query as usize) {
-                    let _ = query.to.send(answer_to(query, number));
+                    let _ = query.to.send(answer_to(query, generation, number));
                 }
             }
         }
@@ -617,15 +617,15 @@ mod tests {
         assert_eq!(supervisor.dropped, 10_000 - PUSHED_MAX as u64);
         assert_eq!(supervisor.notices.len(), NOTICES_MAX);
         assert!(supervisor.notices.iter().all(|text| text.len() <= message::TEXT_MAX));
-        let number = |query, number| FromFrontend::Number { query, number };
+        let number = |query, number| FromFrontend::Number { query, generation: 3, number };
         supervisor.take(number(0, Ok(Some(7e-9))));
         supervisor.take(number(0, Ok(Some(1e300))));
         supervisor.take(number(0, Err("why".to_owned())));
         supervisor.take(number(1, Ok(Some(7.0))));
         let tails: Vec<_> = tails
             .try_iter()
-            .map(|answer| match answer.reply {
-                Reply::Tail(tail) => tail,
+            .map(|answer| match (answer.generation, answer.reply) {
+                (3, Reply::Tail(tail)) => tail,
                 other => panic!("{other:?}"),
             })
             .collect();

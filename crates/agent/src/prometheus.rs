@@ -17,7 +17,7 @@ pub(crate) use subject::{Subject, names_pod};
 
 use crate::outbound::Access;
 use client::{Client, TIMEOUT};
-use lull_host::gauges::reported::{Answer, Expected, Reply, Reported};
+use lull_host::gauges::reported::{Answer, Expected, Generation, Reply, Reported};
 use lull_host::monotonic as now;
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
 use serde::Deserialize;
@@ -97,7 +97,8 @@ fn no_number(number: f64, what: &str) -> Missing {
 /// with a subject are about the pod that it has at the time.
 ///
 /// `parser` gets the address of the server, for reasons, what a query is for, and where replies
-/// go, and returns what has a reply parsed; that returns `false` once none is needed any more.
+/// go, and returns what has a reply parsed, of the generation in which it was requested; that
+/// returns `false` once none is needed any more.
 pub(crate) fn follow<P>(
     queries: Queries,
     subject: Option<Subject>,
@@ -105,7 +106,7 @@ pub(crate) fn follow<P>(
     mut parser: impl FnMut(String, Wanted, Sender<Answer>) -> P,
 ) -> Reported
 where
-    P: Fn(Vec<u8>) -> bool + Send + 'static,
+    P: Fn(u64, Vec<u8>) -> bool + Send + 'static,
 {
     let Queries { server, access, tail, at, load, age } = queries;
     let period = epoch.max(PERIOD_MIN);
@@ -113,7 +114,9 @@ where
     let count = 1 + u64::from(load.is_some()) + u64::from(age.is_some());
     let patience = period * 2 + TIMEOUT * count;
     let age_max = age.as_ref().map(|(_, most)| *most);
-    let (sender, reported) = Reported::new(Expected { at, patience, age_max });
+    let generation =
+        subject.as_ref().map_or_else(Generation::default, |subject| subject.generation().clone());
+    let (sender, reported) = Reported::new(Expected { at, patience, age_max }, generation.clone());
     let age = age.map(|(query, _)| (Wanted::Age, query));
     let load = load.map(|query| (Wanted::Load, query));
     let all = age.into_iter().chain([(Wanted::Tail, tail)]).chain(load);
@@ -130,14 +133,16 @@ where
         loop {
             let begun = now();
             for (wanted, query, have_parsed) in &all {
+                // A pod that is exchanged between this and the query makes the answer void.
+                let generation = generation.get();
                 let fetched = about(query).and_then(|query| {
                     client.fetch(&query).map_err(|error| format!("{base}: {error}"))
                 });
                 let is_needed = match fetched {
-                    Ok(bytes) => have_parsed(bytes),
+                    Ok(bytes) => have_parsed(generation, bytes),
                     Err(why) => {
                         let reply = wanted.reply(Err(Missing::because(why)));
-                        sender.send(Answer { received_at: now(), reply }).is_ok()
+                        sender.send(Answer { generation, received_at: now(), reply }).is_ok()
                     }
                 };
                 if !is_needed {

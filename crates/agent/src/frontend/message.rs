@@ -71,6 +71,8 @@ pub(super) enum ToFrontend {
     Reply {
         /// The number of the query.
         query: u32,
+        /// The generation of its app when it was sent.
+        generation: u64,
         /// All that the server has sent.
         bytes: Vec<u8>,
     },
@@ -107,6 +109,8 @@ pub(super) enum FromFrontend {
     Number {
         /// The number of the query.
         query: u32,
+        /// The generation that came with the reply.
+        generation: u64,
         /// `None` if there is none (NaN), or why it is not known.
         number: Result<Option<f64>, String>,
     },

@@ -230,11 +230,11 @@ impl FrontProcess {
                 let waits = self.answers.borrow_mut().remove(&order);
                 let _ = waits.map(|waits| waits.send(answer));
             }
-            ToFrontend::Reply { query, bytes } => {
+            ToFrontend::Reply { query, generation, bytes } => {
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
                 let number = prometheus::parse(&bytes, now.unwrap_or_default().as_secs_f64());
                 let number = number.map_err(|why| why.to_string());
-                send(&self.out, &[FromFrontend::Number { query, number }]).await;
+                send(&self.out, &[FromFrontend::Number { query, generation, number }]).await;
             }
         }
     }

@@ -16,8 +16,12 @@ pub(super) struct Query {
 }
 
 /// Checks a number that a front end has parsed.
-pub(super) fn answer_to(query: &Query, number: Result<Option<f64>, String>) -> Answer {
+pub(super) fn answer_to(
+    query: &Query,
+    generation: u64,
+    number: Result<Option<f64>, String>,
+) -> Answer {
     let Query { server, wanted, .. } = query;
     let number = number.map_err(|why| Missing::because(format!("{server}: {}", shorten(why))));
-    Answer { received_at: lull_host::monotonic(), reply: wanted.reply(number) }
+    Answer { generation, received_at: lull_host::monotonic(), reply: wanted.reply(number) }
 }

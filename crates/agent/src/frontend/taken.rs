@@ -82,7 +82,7 @@ pub fn sample_messages() -> Vec<u8> {
         FromFrontend::Pushed { client: 7, pid: Some(9), report },
         FromFrontend::Notice("a client was refused".to_owned()),
         FromFrontend::Order { number: 3, token: "00".repeat(16), order: Ordered::Pause },
-        FromFrontend::Number { query: 1, number: Ok(Some(0.001)) },
+        FromFrontend::Number { query: 1, generation: 0, number: Ok(Some(0.001)) },
         FromFrontend::Drained(1),
     ] {
         encode(&message, FROM_MAX, &mut bytes).expect("small messages fit");

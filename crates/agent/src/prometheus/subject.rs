@@ -2,6 +2,7 @@
 //! in a query are replaced by its names, which have no character that PromQL would read otherwise.
 
 use crate::discovery::PodIdentity;
+use lull_host::gauges::reported::Generation;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// In a regular expression of a whole pod: any container.
@@ -11,12 +12,20 @@ const ANY_CONTAINER: &str = ".*";
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
     pod: Arc<Mutex<Option<PodIdentity>>>,
+    generation: Generation,
 }
 
 impl Subject {
     /// Queries are about this pod from now on.
     pub(crate) fn set(&self, pod: Option<PodIdentity>) {
-        *self.pod.lock().unwrap_or_else(PoisonError::into_inner) = pod;
+        let mut now = self.pod.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = pod;
+        self.generation.advance();
+    }
+
+    /// Numbers the pods that queries are about.
+    pub(super) const fn generation(&self) -> &Generation {
+        &self.generation
     }
 
     /// Returns a query with the names of the pod; `None` while there is no pod.
@@ -41,7 +50,7 @@ mod tests {
     fn a_query_is_about_the_pod_that_is_the_app() {
         let query = r#"x{namespace="$namespace",pod="$pod",container=~"$container",uid="$uid"}"#;
         let subject = Subject::default();
-        assert_eq!(subject.fill(query), None);
+        assert_eq!((subject.fill(query), subject.generation().get()), (None, 0));
         let pod = PodIdentity {
             namespace: "shop".to_owned(),
             name: "web-0".to_owned(),
@@ -51,6 +60,7 @@ mod tests {
         subject.set(Some(pod.clone()));
         let filled = subject.fill(query).unwrap();
         assert_eq!(filled, r#"x{namespace="shop",pod="web-0",container=~".*",uid="1a"}"#);
+        assert_eq!(subject.generation().get(), 1, "answers about its predecessor are void");
         subject.set(Some(PodIdentity { container: "main".to_owned(), ..pod }));
         assert!(subject.fill(query).unwrap().contains(r#"container=~"main""#));
         assert!(names_pod(query) && !names_pod("rate(x[5s])"));

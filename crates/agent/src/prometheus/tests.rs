@@ -151,12 +151,12 @@ fn in_process(
     base: String,
     wanted: Wanted,
     to: Sender<Answer>,
-) -> impl Fn(Vec<u8>) -> bool + Send + 'static {
-    move |bytes| {
+) -> impl Fn(u64, Vec<u8>) -> bool + Send + 'static {
+    move |generation, bytes| {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let number = parse(&bytes, time.as_secs_f64());
         let number = number.map_err(|why| Missing::because(format!("{base}: {why}")));
-        to.send(Answer { received_at: now(), reply: wanted.reply(number) }).is_ok()
+        to.send(Answer { generation, received_at: now(), reply: wanted.reply(number) }).is_ok()
     }
 }
 

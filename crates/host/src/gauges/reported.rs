@@ -8,14 +8,36 @@
 //! A program that computes from old data still replies, with a tail that does not change or is
 //! none. So the age of the data may be requested beside the tail: without it, data that has
 //! stopped cannot be distinguished from an app without requests.
+//!
+//! An app may become another workload ([`Generation`]): replies about the former one do not count.
 
 use lull_control::{LatencySeen, ReportedTail};
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// The number of the workload that an app is, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Generation(Arc<AtomicU64>);
+
+impl Generation {
+    /// The app is another workload from now on.
+    pub fn advance(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the present number.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// One reply.
 #[derive(Debug, Clone)]
 pub struct Answer {
+    /// The generation of the app when the request was made.
+    pub generation: u64,
     /// When it arrived, `CLOCK_MONOTONIC`.
     pub received_at: Nanos,
     /// What it replies to, and its value.
@@ -48,6 +70,9 @@ pub struct Expected {
 #[derive(Debug)]
 pub struct Reported {
     expected: Expected,
+    generation: Generation,
+    /// The generation that everything below is about.
+    seen: u64,
     answers: Receiver<Answer>,
     /// The last tail, and when it arrived.
     tail: Option<(Nanos, Gauge<Option<Nanos>>)>,
@@ -57,10 +82,11 @@ pub struct Reported {
 
 impl Reported {
     /// Creates a gauge; replies must be sent through the sender.
-    pub fn new(expected: Expected) -> (Sender<Answer>, Self) {
+    pub fn new(expected: Expected, generation: Generation) -> (Sender<Answer>, Self) {
         let (sender, answers) = channel();
-        let age = Err(Missing::because("it has not been answered yet"));
-        (sender, Self { expected, answers, tail: None, load_per_s: None, age })
+        let seen = generation.get();
+        let age = Err(unanswered());
+        (sender, Self { expected, generation, seen, answers, tail: None, load_per_s: None, age })
     }
 
     /// Returns what was reported by the end of the epoch, `now`; starts the next.
@@ -90,7 +116,15 @@ impl Reported {
     /// Takes the replies that have arrived; `true` if a tail is among them.
     fn take_answers(&mut self) -> bool {
         let mut is_new = false;
-        for Answer { received_at, reply } in self.answers.try_iter() {
+        let present = self.generation.get();
+        if present != self.seen {
+            (self.seen, self.tail, self.load_per_s) = (present, None, None);
+            self.age = Err(unanswered());
+        }
+        for Answer { generation, received_at, reply } in self.answers.try_iter() {
+            if generation != present {
+                continue;
+            }
             match reply {
                 Reply::Tail(tail) => (self.tail, is_new) = (Some((received_at, tail)), true),
                 Reply::Load(load) => self.load_per_s = load.ok().flatten(),
@@ -116,6 +150,10 @@ impl Reported {
     }
 }
 
+fn unanswered() -> Missing {
+    Missing::because("it has not been answered yet")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,11 +162,15 @@ mod tests {
 
     fn reported() -> (Sender<Answer>, Reported) {
         let expected = Expected { at: Percentile::P95, patience: SECOND * 2, age_max: None };
-        Reported::new(expected)
+        Reported::new(expected, Generation::default())
     }
 
     fn answer(came_s: u64, tail: Gauge<Option<Nanos>>) -> Answer {
-        Answer { received_at: Nanos::from_secs(came_s), reply: Reply::Tail(tail) }
+        about(0, came_s, Reply::Tail(tail))
+    }
+
+    fn about(generation: u64, came_s: u64, reply: Reply) -> Answer {
+        Answer { generation, received_at: Nanos::from_secs(came_s), reply }
     }
 
     fn millis(count: u64) -> Gauge<Option<Nanos>> {
@@ -178,10 +220,10 @@ mod tests {
     fn old_data_is_missing_and_an_idle_app_is_not() {
         let expected =
             Expected { at: Percentile::P95, patience: SECOND * 2, age_max: Some(SECOND * 15) };
-        let (sender, mut reported) = Reported::new(expected);
+        let (sender, mut reported) = Reported::new(expected, Generation::default());
         let mut harvest = |age: Gauge<Option<Nanos>>| {
             sender.send(answer(1, Ok(None))).unwrap();
-            sender.send(Answer { received_at: SECOND, reply: Reply::Age(age) }).unwrap();
+            sender.send(about(0, 1, Reply::Age(age))).unwrap();
             reported.harvest(SECOND)
         };
         assert_eq!(tail(&harvest(Ok(Some(SECOND * 3)))), None, "no requests, by new data");
@@ -194,11 +236,37 @@ mod tests {
     }
 
     #[test]
+    fn replies_about_a_former_workload_do_not_count() {
+        let generation = Generation::default();
+        let expected =
+            Expected { at: Percentile::P95, patience: SECOND * 2, age_max: Some(SECOND * 15) };
+        let (sender, mut reported) = Reported::new(expected, generation.clone());
+        let send = |generation, reply| sender.send(about(generation, 1, reply)).unwrap();
+        send(0, Reply::Age(Ok(Some(SECOND))));
+        send(0, Reply::Load(Ok(Some(9.0))));
+        send(0, Reply::Tail(millis(7)));
+        assert!(tail(&reported.harvest(SECOND)).is_some());
+        generation.advance();
+        // It was requested before, and arrives afterwards.
+        send(0, Reply::Tail(millis(8)));
+        let why = reported.harvest(SECOND).unwrap_err().to_string();
+        assert!(why.contains("not answered yet"), "{why}");
+        send(1, Reply::Tail(millis(9)));
+        let why = reported.harvest(SECOND).unwrap_err().to_string();
+        assert!(why.contains("age of the data is unknown"), "{why}");
+        send(1, Reply::Age(Ok(Some(SECOND))));
+        send(1, Reply::Tail(millis(9)));
+        let seen = reported.harvest(SECOND);
+        assert_eq!(tail(&seen), Some(Nanos::from_millis(9)));
+        assert!(!seen.unwrap().has_rates(), "the load was that of the former one");
+    }
+
+    #[test]
     fn a_load_gives_rates_and_none_gives_none() {
         let (sender, mut reported) = reported();
         let mut harvest = |load: Gauge<Option<f64>>| {
             sender.send(answer(1, millis(7))).unwrap();
-            sender.send(Answer { received_at: SECOND, reply: Reply::Load(load) }).unwrap();
+            sender.send(about(0, 1, Reply::Load(load))).unwrap();
             reported.harvest(SECOND).unwrap()
         };
         let seen = harvest(Ok(Some(1_250.0)));
