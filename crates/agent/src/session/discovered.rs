@@ -42,7 +42,8 @@ pub(super) struct Discovered {
     /// What was found while an epoch lasted, and is taken in at its end.
     later: Vec<Finding>,
     entries: Vec<String>,
-    is_safe: bool,
+    /// The cause of the SLO-safe state while it lasts.
+    safe_cause: Option<String>,
 }
 
 struct Placed {
@@ -70,7 +71,7 @@ impl Discovered {
             waiting: BTreeMap::new(),
             later: Vec::new(),
             entries: Vec::new(),
-            is_safe: false,
+            safe_cause: None,
         }
     }
 
@@ -183,13 +184,13 @@ impl Discovered {
     fn report_epoch(&mut self, entries: &[Entry]) {
         for entry in entries {
             match &entry.event {
-                Event::SafeBegins { cause } if !std::mem::replace(&mut self.is_safe, true) => {
-                    let ids: Vec<u64> = self.placed.keys().copied().collect();
-                    for id in ids {
-                        self.report(id, ReportKind::SafeState, cause.clone());
+                Event::SafeBegins { cause } => {
+                    if self.safe_cause.replace(cause.clone()).is_none() {
+                        let ids: Vec<u64> = self.placed.keys().copied().collect();
+                        ids.into_iter().for_each(|id| self.report_safe_state(id));
                     }
                 }
-                Event::SafeEnds => self.is_safe = false,
+                Event::SafeEnds => self.safe_cause = None,
                 Event::Foreign { change, .. } => {
                     let text = format!("{} was changed by another program", change.whom);
                     self.report_knob(&change.knob, ReportKind::ForeignWriter, text);
@@ -203,6 +204,19 @@ impl Discovered {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Reports that a workload has an app, and the SLO-safe state if that lasts.
+    fn report_managed(&mut self, workload: &Workload, app: &str) {
+        self.report(workload.id, ReportKind::Managed, format!("as app `{app}`"));
+        self.report_safe_state(workload.id);
+        self.entries.push(format!("{} is {app}", workload.name));
+    }
+
+    fn report_safe_state(&mut self, workload: u64) {
+        if let Some(cause) = self.safe_cause.clone() {
+            self.report(workload, ReportKind::SafeState, cause);
         }
     }
 
@@ -253,9 +267,7 @@ impl Session {
                 self.totals.forget(name);
             }
             if let Some(workload) = workload {
-                let text = format!("{} is {name}", workload.name);
-                discovered.report(workload.id, ReportKind::Managed, format!("as app `{name}`"));
-                discovered.entries.push(text);
+                discovered.report_managed(&workload, name);
             }
             let usual = self.config.apps[app.index()].spec().objectives;
             let objectives = own.unwrap_or(usual);
@@ -324,136 +336,4 @@ impl Session {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use lull_control::journal::Decision;
-    use lull_control::{ForeignChange, Got, Outcome, Reason, Scheduling, Setting};
-    use lull_measure::Gauge;
-    use std::os::fd::OwnedFd;
-    use std::path::PathBuf;
-    use std::sync::mpsc::{Sender, channel};
-
-    /// Returns these findings once, and passes reports on.
-    struct Found(Vec<Finding>, Option<Sender<Report>>);
-
-    impl Discovery for Found {
-        fn poll(&mut self) -> Vec<Finding> {
-            std::mem::take(&mut self.0)
-        }
-
-        fn report(&mut self, report: Report) {
-            if let Some(reports) = &self.1 {
-                reports.send(report).unwrap();
-            }
-        }
-
-        fn silence(&self) -> Gauge<Nanos> {
-            Ok(Nanos::ZERO)
-        }
-
-        fn wakes(&self) -> Option<OwnedFd> {
-            None
-        }
-    }
-
-    fn workload(id: u64) -> Workload {
-        Workload {
-            id,
-            name: format!("pod {id}"),
-            template: 0,
-            cgroup: PathBuf::from(format!("kubepods/{id}")),
-            objectives: None,
-            pod: None,
-        }
-    }
-
-    /// A discovery with so many berths that returns these findings.
-    fn discovered(berths: usize, found: Vec<Finding>) -> Discovered {
-        Discovered {
-            discovery: Box::new(Found(found, None)),
-            templates: BTreeMap::from([(0, (0, Berths::new("pod", berths)))]),
-            placed: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            later: Vec::new(),
-            entries: Vec::new(),
-            is_safe: false,
-        }
-    }
-
-    #[test]
-    fn a_workload_that_waits_for_a_berth_is_reported_once() {
-        let found = [1, 2].map(|id| Finding::Present(workload(id)));
-        let mut discovered = discovered(1, found.into());
-        assert_eq!(discovered.poll().len(), 1);
-        let text = "pod 2 is not managed: all 1 apps of its [[match]] are taken: raise `most`";
-        assert_eq!(std::mem::take(&mut discovered.entries), [text]);
-        let mut changed = Changed::new();
-        for _ in 0..3 {
-            assert!(discovered.poll().is_empty());
-            discovered.accept(workload(2), &mut changed);
-        }
-        assert!(changed.is_empty() && discovered.entries.is_empty(), "{:?}", discovered.entries);
-        discovered.remove(1, &mut changed);
-        assert_eq!(discovered.poll().len(), 1, "it has the berth that has become free");
-        assert!(discovered.placed.contains_key(&2) && discovered.waiting.is_empty());
-    }
-
-    #[test]
-    fn only_new_workloads_are_taken_in_while_an_epoch_lasts() {
-        let present = |id| Finding::Present(workload(id));
-        let mut discovered = discovered(2, vec![present(1)]);
-        assert_eq!(discovered.poll_arrivals().len(), 1);
-        let objectives = Some(vec![Objective::Throughput { floor_per_s: 1.0 }]);
-        let other = Finding::Present(Workload { objectives, ..workload(1) });
-        // The last one comes back, and one finds no berth before the first is gone.
-        let found = [other, Finding::Gone(1), present(2), Finding::Gone(2), present(2), present(3)];
-        discovered.discovery = Box::new(Found(found.into(), None));
-        assert_eq!(discovered.poll_arrivals().into_keys().collect::<Vec<_>>(), [AppId(1)]);
-        assert!(discovered.placed.contains_key(&1), "it has its berth until the epoch ends");
-        assert!(discovered.waiting.is_empty() && discovered.entries.is_empty());
-        discovered.poll();
-        let placed: Vec<u64> = discovered.placed.keys().copied().collect();
-        assert_eq!((placed, discovered.later.len()), (vec![2, 3], 0));
-        assert!(discovered.waiting.is_empty());
-    }
-
-    #[test]
-    fn a_workload_hears_of_the_safe_state_and_of_its_own_knobs() {
-        let mut discovered = discovered(2, [1, 2].map(|id| Finding::Present(workload(id))).into());
-        discovered.poll();
-        let (reports, received) = channel();
-        discovered.discovery = Box::new(Found(Vec::new(), Some(reports)));
-        let classes = [Scheduling::Idle, Scheduling::Normal { nice: 0 }];
-        let [ours, found] = classes.map(|class| Setting::Scheduling(AppId(1), class));
-        let wanted = Setting::Scheduling(AppId(0), Scheduling::Idle);
-        let whom = "thread 7 of pod-2".to_owned();
-        let change = ForeignChange { knob: ours.knob(), ours, found, whom };
-        let got = Got::Refused { why: "no right".to_owned() };
-        let decision = Decision {
-            from: None,
-            reason: Reason::Start,
-            outcome: Outcome { wanted: wanted.clone(), got },
-            limit: None,
-            expected: None,
-        };
-        let safe = || Event::SafeBegins { cause: "no latency".to_owned() };
-        // A safe state that lasts is reported when it begins.
-        let foreign = Event::Foreign { change, yielded: true };
-        let events = [safe(), safe(), foreign, Event::Decision(decision), Event::SafeEnds, safe()];
-        let entries = events.map(|event| Entry { time: Nanos::ZERO, event });
-        discovered.report_epoch(&entries);
-        let report = |workload, kind, text: &str| Report { workload, kind, text: text.to_owned() };
-        let of_safe = [1, 2].map(|id| report(id, ReportKind::SafeState, "no latency"));
-        let refused = format!("{wanted} was refused: no right");
-        let own = [
-            report(
-                2,
-                ReportKind::ForeignWriter,
-                "thread 7 of pod-2 was changed by another program",
-            ),
-            report(1, ReportKind::KnobRefused, &refused),
-        ];
-        let expected = [&of_safe[..], &own, &of_safe].concat();
-        assert_eq!(received.try_iter().collect::<Vec<_>>(), expected);
-    }
-}
+mod tests;
