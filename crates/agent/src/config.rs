@@ -5,6 +5,7 @@
 
 mod access;
 mod agent;
+mod allowed;
 mod area;
 mod client;
 mod client_class;
@@ -38,7 +39,9 @@ pub use template::TemplateSection;
 
 use crate::located::{InputError, Located};
 use crate::otlp::Collector;
-use lull_control::{AppId, AppSpec, EpochRule, GateControl, LatencyOf, Limits, PolicyError, Rules};
+use lull_control::{
+    AppId, AppSpec, CoreSet, EpochRule, GateControl, LatencyOf, Limits, PolicyError,
+};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::oncall::gate_control;
 use lull_lab::CustomPolicy;
@@ -87,6 +90,8 @@ pub struct Config {
     pub run: Option<RunSection>,
     /// A policy that the caller hands in, which the text does not name.
     pub(crate) own: Option<OwnPolicy>,
+    /// The cores that the pods may use, if they are fewer than the node's; no key of the text.
+    pub(crate) pool: Option<CoreSet>,
 }
 
 /// A policy that the caller of the library hands in, and what it does.
@@ -137,17 +142,6 @@ impl Config {
         EpochRule::Fixed(self.agent.epoch.unwrap_or_else(bounded))
     }
 
-    /// Returns the rules that apply to the controller under every policy.
-    pub fn rules(&self, dry_run: bool) -> Rules {
-        Rules {
-            limits: self.limits.clone(),
-            importance: self.agent.importance,
-            silence_max: self.agent.silence,
-            override_foreign: self.agent.override_foreign,
-            dry_run,
-        }
-    }
-
     /// Parses and checks a text that was read already.
     pub fn from_located(source: Located) -> Result<Self, InputError> {
         let File {
@@ -190,6 +184,7 @@ impl Config {
             clients: client,
             run,
             own: None,
+            pool: None,
         };
         config.check()?;
         Ok(config)

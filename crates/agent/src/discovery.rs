@@ -5,7 +5,7 @@
 //! workload a free app of its template (`[[match]]` with `pods`). It passes on what happens to a
 //! workload by [`Discovery::report`].
 
-use lull_control::Objective;
+use lull_control::{CoreSet, Objective};
 use lull_measure::{Gauge, Nanos};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
@@ -49,6 +49,8 @@ pub struct Workload {
     pub template: usize,
     /// Its cgroup, which exists.
     pub cgroup: PathBuf,
+    /// The cores that its cgroup may use, if they are fewer than the node's.
+    pub cores: Option<CoreSet>,
     /// Objectives that differ from those of its template.
     pub objectives: Option<Vec<Objective>>,
     /// The pod that it is, if it is one.

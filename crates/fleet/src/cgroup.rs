@@ -1,5 +1,4 @@
-//! Where the kubelet puts the cgroups of pods and containers, and whether a pod has cores of its
-//! own.
+//! Where the kubelet puts the cgroups of pods and containers, and which cores these may use.
 //!
 //! The kubelet names them by one of two drivers (`pkg/kubelet/cm/cgroup_manager_linux.go` and
 //! `libcontainer/cgroups/systemd`; containers by the runtimes):
@@ -14,23 +13,20 @@
 //! slice has the names of all above it. A `--cgroup-root` is a prefix of both.
 
 use crate::message::{ContainerId, PodOrder, Runtime, Service};
+use crate::pool::Cpusets;
+use lull_control::CoreSet;
 use lull_host::Roots;
+use std::cell::OnceCell;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// The paths at which the cgroup of a pod or of its container may be, below the mount of cgroups.
 pub(crate) fn candidates(order: &PodOrder, root: &Path) -> Vec<PathBuf> {
-    let root: Vec<&str> = root.iter().filter_map(|part| part.to_str()).collect();
-    let root: Vec<&str> = root.into_iter().filter(|part| *part != "/").collect();
     let pod = format!("pod{}", order.uid);
-    let service = match order.service {
-        Service::Guaranteed => None,
-        Service::Burstable => Some("burstable"),
-        Service::BestEffort => Some("besteffort"),
-    };
-    let names: Vec<&str> =
-        root.iter().copied().chain(["kubepods"]).chain(service).chain([pod.as_str()]).collect();
-    let drivers = [of_systemd(&names), names.iter().collect::<PathBuf>()];
+    let mut names = names(root, order.service);
+    names.push(&pod);
+    let drivers = by_drivers(&names);
     let Some(container) = order.container else { return drivers.to_vec() };
     let [systemd, cgroupfs] = drivers;
     let hex = hex(&container);
@@ -40,6 +36,22 @@ pub(crate) fn candidates(order: &PodOrder, root: &Path) -> Vec<PathBuf> {
         Runtime::Docker => (format!("docker-{hex}.scope"), hex),
     };
     vec![systemd.join(scope), cgroupfs.join(plain)]
+}
+
+/// The names of the cgroups above the pods of a class, from the outermost on.
+fn names(root: &Path, service: Service) -> Vec<&str> {
+    let root = root.iter().filter_map(|part| part.to_str()).filter(|part| *part != "/");
+    let class = match service {
+        Service::Guaranteed => None,
+        Service::Burstable => Some("burstable"),
+        Service::BestEffort => Some("besteffort"),
+    };
+    root.chain(["kubepods"]).chain(class).collect()
+}
+
+/// The path of the cgroup with these names by systemd, and by cgroupfs.
+fn by_drivers(names: &[&str]) -> [PathBuf; 2] {
+    [of_systemd(names), names.iter().collect()]
 }
 
 /// The slices of these names, each within the one before it.
@@ -64,15 +76,15 @@ fn hex(container: &ContainerId) -> String {
     })
 }
 
-/// The hierarchy of version 2. What it says of all cgroups is read once for many pods.
+/// The hierarchy of version 2. What is read of all cgroups is read once for many pods.
 #[derive(Debug)]
 pub(crate) struct Hierarchy {
     /// Where it is mounted: alone, or beside version 1.
     mount: PathBuf,
-    /// The cores that cgroups may use; `None` without the controller.
-    cores: Option<usize>,
-    /// The list of cores of the machine.
-    online: PathBuf,
+    /// The cores of the node, and of no pod.
+    node: Cpusets,
+    /// The cpusets of all pods, once they were read.
+    pods: OnceCell<Cpusets>,
 }
 
 impl Hierarchy {
@@ -81,8 +93,10 @@ impl Hierarchy {
         let alone = roots.sys.join("fs/cgroup");
         let is_alone = alone.join("cgroup.procs").exists();
         let mount = if is_alone { alone } else { alone.join("unified") };
-        let online = roots.sys.join("devices/system/cpu/online");
-        Self { cores: count(&mount), mount, online }
+        // Without the controller of cpusets the list of the machine's cores counts.
+        let online = || read_cores(&roots.sys.join("devices/system/cpu/online"));
+        let node = Cpusets::new(cpuset(&mount).or_else(online).unwrap_or_default());
+        Self { mount, node, pods: OnceCell::new() }
     }
 
     /// Returns the one of these paths that is a cgroup.
@@ -91,57 +105,66 @@ impl Hierarchy {
         candidates.iter().find(exists).cloned()
     }
 
-    /// Why the processes of a cgroup are another program's to place, if they are: it or a cgroup
-    /// directly below it may use fewer cores than the node has.
-    pub(crate) fn confined(&self, cgroup: &Path) -> Option<String> {
-        let all = self.cores?;
-        let place = self.mount.join(cgroup);
-        let below = std::fs::read_dir(&place).ok()?.flatten();
-        let directories = below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let places = std::iter::once(place.clone()).chain(directories.map(|entry| entry.path()));
-        let fewest = places.filter_map(|place| count(&place)).min()?;
-        (fewest < all).then(|| {
-            format!(
-                "its cpuset has {fewest} of the node's {all} cores: another program, such as the \
-                 kubelet's CPU manager, has placed it"
-            )
-        })
+    /// Returns the cpusets of a cgroup and of those directly below it that are smaller than the
+    /// node's, with the one that a runtime has set.
+    pub(crate) fn smaller_cpusets(&self, cgroup: &Path, set: Option<CoreSet>) -> BTreeSet<CoreSet> {
+        self.node.smaller(cpusets(&self.mount.join(cgroup)).into_iter().chain(set))
     }
 
-    /// Why a pod is another program's to place, if it is: its runtime has set these cores for one
-    /// of its containers, and the node has more.
-    pub(crate) fn placed(&self, cpus: &str) -> Option<String> {
-        let few = cores(cpus).filter(|few| *few > 0)?;
-        let online = || std::fs::read_to_string(&self.online).ok();
-        let all = self.cores.or_else(|| cores(&online()?)).filter(|all| few < *all)?;
-        Some(format!(
-            "its container runtime has set the cores {cpus}, {few} of the node's {all}: another \
-             program, such as the kubelet's CPU manager, has placed it"
-        ))
+    /// Returns the cpusets of all pods below the kubelet's `--cgroup-root`.
+    pub(crate) fn cpusets_of_pods(&self, root: &Path) -> &Cpusets {
+        self.pods.get_or_init(|| {
+            let mut all = self.node.clone();
+            for service in [Service::Guaranteed, Service::Burstable, Service::BestEffort] {
+                for parent in by_drivers(&names(root, service)) {
+                    for path in directories(&self.mount.join(parent)) {
+                        if let Some(uid) = uid_of(&path) {
+                            all.add(uid, service, cpusets(&path));
+                        }
+                    }
+                }
+            }
+            all
+        })
     }
 }
 
-/// The number of cores that a cgroup may use; `None` without a cpuset.
-fn count(place: &Path) -> Option<usize> {
-    cores(&std::fs::read_to_string(place.join("cpuset.cpus.effective")).ok()?)
+/// The UID in the name of the cgroup of a pod, as its driver writes it.
+fn uid_of(cgroup: &Path) -> Option<&str> {
+    let (_, uid) = cgroup.file_name()?.to_str()?.trim_end_matches(".slice").rsplit_once("pod")?;
+    let is_part = |byte: u8| byte.is_ascii_hexdigit() || matches!(byte, b'-' | b'_');
+    uid.bytes().all(is_part).then_some(uid)
 }
 
-/// The number of cores of a list such as `0-3,7`.
-pub(crate) fn cores(text: &str) -> Option<usize> {
-    let ranges = text.trim().split(',').filter(|range| !range.is_empty());
-    ranges
-        .map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
-            Some(usize::from(last.checked_sub(first)?) + 1)
-        })
-        .sum()
+/// The cpusets of a cgroup and of those directly below it.
+fn cpusets(cgroup: &Path) -> Vec<CoreSet> {
+    std::iter::once(cgroup.to_owned())
+        .chain(directories(cgroup))
+        .filter_map(|path| cpuset(&path))
+        .collect()
+}
+
+fn directories(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let all = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    all.map(|entry| entry.path())
+}
+
+/// The cores that a cgroup may use; `None` without a cpuset.
+fn cpuset(cgroup: &Path) -> Option<CoreSet> {
+    read_cores(&cgroup.join("cpuset.cpus.effective"))
+}
+
+/// The cores of a file with a list such as `0-3,7`.
+fn read_cores(file: &Path) -> Option<CoreSet> {
+    std::fs::read_to_string(file).ok()?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::message::tests::order;
+    use crate::pool::Placement;
 
     fn paths(order: &PodOrder, root: &str) -> Vec<String> {
         let all = candidates(order, Path::new(root));
@@ -194,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_with_fewer_cores_than_the_node_is_another_programs() {
+    fn a_pod_is_placed_as_its_cpuset_and_those_of_others_say() {
         let tree = tempfile::tempdir().unwrap();
         let roots = Roots::under(tree.path());
         let write = |path: &str, text: &str| {
@@ -203,28 +226,47 @@ mod tests {
             std::fs::write(place.join("cgroup.procs"), "").unwrap();
             std::fs::write(place.join("cpuset.cpus.effective"), text).unwrap();
         };
-        write("", "0-7\n");
-        write("kubepods/pod1", "0-7\n");
-        write("kubepods/pod1/a", "0-7\n");
-        let hierarchy = Hierarchy::read(&roots);
-        let pod = [PathBuf::from("kubepods.slice/pod1"), PathBuf::from("kubepods/pod1")];
-        let found = hierarchy.find(&pod).unwrap();
-        assert_eq!(found, pod[1]);
-        assert_eq!(hierarchy.confined(&found), None);
-        write("kubepods/pod1/b", "2,4-5\n");
-        let why = hierarchy.confined(&found).unwrap();
-        assert!(why.contains("3 of the node's 8 cores"), "{why}");
-        assert_eq!(hierarchy.placed(""), None, "the runtime has set none");
-        assert_eq!(hierarchy.placed("0-7"), None, "all");
-        let why = hierarchy.placed("2,4-5").unwrap();
-        assert!(why.contains("the cores 2,4-5, 3 of the node's 8"), "{why}");
-        // Without the controller the list of the machine's cores counts.
-        let bare = tempfile::tempdir().unwrap();
-        let roots = Roots::under(bare.path());
-        assert_eq!(Hierarchy::read(&roots).confined(Path::new("a")), None);
-        assert_eq!(Hierarchy::read(&roots).placed("2"), None);
+        let placement = |path: &str| {
+            let hierarchy = Hierarchy::read(&roots);
+            let own = hierarchy.smaller_cpusets(Path::new(path), None);
+            hierarchy.cpusets_of_pods(Path::new("/kubelet")).placement(own)
+        };
+        let of_systemd = "kubelet.slice/kubelet-kubepods.slice";
+        let burstable = format!("{of_systemd}/kubelet-kubepods-burstable.slice");
+        let pods = [
+            format!("{burstable}/kubelet-kubepods-burstable-pod1.slice"),
+            "kubelet/kubepods/besteffort/pod2".to_owned(),
+            format!("{of_systemd}/kubelet-kubepods-pod3.slice"),
+        ];
+        for path in ["", of_systemd, &burstable, &pods[0], &pods[1], &pods[2]] {
+            write(path, "0-7\n");
+        }
+        let found = Hierarchy::read(&roots).find(&["kubepods/pod1".into(), pods[1].clone().into()]);
+        assert_eq!(found, Some(PathBuf::from(&pods[1])));
+        assert_eq!(placement(&pods[0]), Placement::Everywhere);
+        write(&format!("{}/main", pods[0]), "0-1,4-7\n");
+        assert!(matches!(placement(&pods[0]), Placement::Own(_)), "no other pod has it");
+        write(&format!("{}/main", pods[1]), "0-1,4-7\n");
+        write(&format!("{}/main", pods[2]), "2-3\n");
+        let pool = Placement::Pool("0-1,4-7".parse().unwrap());
+        assert_eq!((placement(&pods[0]), placement(&pods[1])), (pool.clone(), pool));
+        let Placement::Own(why) = placement(&pods[2]) else { panic!("it has cores of its own") };
+        assert!(why.contains("the cores 2-3 of the node's 0-7"), "{why}");
+        write(&format!("{}/main", pods[2]), "3-4\n");
+        assert!(matches!(placement(&pods[0]), Placement::Own(_)), "another pod has one of them");
+    }
+
+    #[test]
+    fn without_the_controller_the_cores_of_the_machine_count() {
+        let tree = tempfile::tempdir().unwrap();
+        let roots = Roots::under(tree.path());
+        let own = || {
+            let set = Some("1".parse().unwrap());
+            Hierarchy::read(&roots).smaller_cpusets(Path::new("a"), set).len()
+        };
+        assert_eq!(own(), 0, "the cores of the machine are not known");
         std::fs::create_dir_all(roots.sys.join("devices/system/cpu")).unwrap();
         std::fs::write(roots.sys.join("devices/system/cpu/online"), "0-1\n").unwrap();
-        assert!(Hierarchy::read(&roots).placed("1").is_some());
+        assert_eq!(own(), 1);
     }
 }

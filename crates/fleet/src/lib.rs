@@ -25,6 +25,7 @@ mod message;
 mod nri;
 mod objective;
 mod pods;
+mod pool;
 mod process;
 mod selector;
 mod source;

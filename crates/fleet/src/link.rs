@@ -3,20 +3,22 @@
 //!
 //! A watcher that ends is started again, with growing waits. Until a new one has sent all pods of
 //! the node, those that are known stay, as they do while the API server is away. A pod is handed
-//! on once its cgroup exists, and only while no other program has placed it on fewer cores than
-//! the node has.
+//! on once its cgroup exists, and only while it may use all cores of the node or is in the pool
+//! that pods share (`pool`).
 
 use crate::cgroup::{self, Hierarchy};
 use crate::child::WatcherChild;
-use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, ToWatcher, shorten};
+use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, Service, ToWatcher, shorten};
+use crate::pool::{Cpusets, Placement};
 use lull_agent::discovery::{Discovery, Finding, Report, Workload};
 use lull_agent::frontend::channel::ChannelError;
 use lull_agent::frontend::ending::EndingChild;
-use lull_control::Objective;
+use lull_control::{CoreSet, Objective};
 use lull_host::Roots;
 use lull_host::sandbox::Gap;
 use lull_measure::{Gauge, Missing, Nanos};
 use rustix::event::epoll;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,6 +28,9 @@ use std::time::{Duration, Instant};
 
 /// How often the cpuset of a pod that is managed is looked at.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// How long pods may have different cpusets when the shared pool changes: the kubelet sets them one
+/// after the other, every ten seconds (`cpuManagerReconcilePeriod`).
+const POOL_CHANGE_MAX: Duration = Duration::from_secs(20);
 /// The wait before the second start in a row; each further one doubles it.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait.
@@ -60,6 +65,8 @@ pub(crate) struct Link {
     ending: Vec<EndingChild>,
     /// The hierarchy of cgroups, once a pod was looked at in the present poll.
     hierarchy: Option<Hierarchy>,
+    /// The cpusets of all pods, once a pod had a smaller one than the node's in the present poll.
+    cpusets: OnceCell<Cpusets>,
     /// Readable when the channel of the watcher is.
     wakes: OwnedFd,
     due: Option<Instant>,
@@ -91,6 +98,8 @@ struct KnownPod {
     objectives: Option<Vec<Objective>>,
     standing: Standing,
     checked: Instant,
+    /// Since when its cpuset is smaller than the node's and not that of the shared pool.
+    placed: Option<Instant>,
 }
 
 /// What the session knows of a pod.
@@ -115,6 +124,7 @@ impl Link {
             child: None,
             ending: Vec::new(),
             hierarchy: None,
+            cpusets: OnceCell::new(),
             wakes: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             due: None,
             wait: Duration::ZERO,
@@ -251,15 +261,20 @@ impl Link {
         self.announced.insert(uid.clone());
         match self.pods.get_mut(&uid) {
             Some(pod) => {
+                if pod.order.cpus != order.cpus {
+                    self.cpusets.take();
+                }
                 (pod.order, pod.objectives) = (order, objectives);
                 if let Standing::LeftAlone(_) = pod.standing {
                     pod.standing = Standing::Waits;
                 }
             }
             None => {
+                self.cpusets.take();
                 self.next_id += 1;
                 let standing = Standing::Waits;
-                let pod = KnownPod { id: self.next_id, order, objectives, standing, checked: now };
+                let (id, checked, placed) = (self.next_id, now, None);
+                let pod = KnownPod { id, order, objectives, standing, checked, placed };
                 self.pods.insert(uid.clone(), pod);
             }
         }
@@ -273,6 +288,11 @@ impl Link {
         {
             self.findings.push(Finding::Gone(pod.id));
         }
+    }
+
+    /// Has cgroups read again.
+    fn forget_cgroups(&mut self) {
+        (self.hierarchy, self.cpusets) = (None, OnceCell::new());
     }
 
     /// Looks again at pods whose cgroup did not exist, and now and then at the others.
@@ -290,10 +310,28 @@ impl Link {
 
     /// Compares the standing of a pod with what the session knows.
     fn settle(&mut self, uid: &str, now: Instant) {
+        let Some(pod) = self.pods.get(uid) else { return };
+        let read = || Hierarchy::read(&self.setup.roots);
+        let hierarchy = &*self.hierarchy.get_or_insert_with(read);
+        let cpusets = || {
+            self.cpusets.get_or_init(|| {
+                let mut all = hierarchy.cpusets_of_pods(&self.setup.cgroup_root).clone();
+                let pods = self.pods.iter();
+                pods.for_each(|(uid, pod)| all.add(uid, pod.order.service, pod.set_cores()));
+                all
+            })
+        };
+        let found = pod.standing_now(&self.setup, hierarchy, cpusets);
         let Some(pod) = self.pods.get_mut(uid) else { return };
         pod.checked = now;
-        let hierarchy = self.hierarchy.get_or_insert_with(|| Hierarchy::read(&self.setup.roots));
-        let standing = pod.standing_now(&self.setup, hierarchy);
+        let standing = match found {
+            Ok(standing) => {
+                pod.placed = None;
+                standing
+            }
+            Err(_) if pod.may_join_pool(now) => return,
+            Err(why) => Standing::LeftAlone(why),
+        };
         // A cgroup that has gone took its processes with it; the API server says when the pod has.
         let has_gone = standing == Standing::Waits;
         if has_gone || standing == pod.standing {
@@ -334,42 +372,67 @@ impl KnownPod {
         workload.cgroup.strip_prefix("/").is_ok_and(|known| known == cgroup)
     }
 
-    fn standing_now(&self, setup: &Setup, hierarchy: &Hierarchy) -> Standing {
+    /// Whether its cpuset may soon be that of the shared pool, because the pool changes. A new
+    /// Guaranteed pod has its cpuset for good.
+    fn may_join_pool(&mut self, now: Instant) -> bool {
+        let since = *self.placed.get_or_insert(now);
+        let is_new = !matches!(self.standing, Standing::Present(_));
+        let is_for_good = is_new && self.order.service == Service::Guaranteed;
+        !is_for_good && now.saturating_duration_since(since) < POOL_CHANGE_MAX
+    }
+
+    /// The cores that the container runtime has set for it.
+    fn set_cores(&self) -> Option<CoreSet> {
+        self.order.cpus.parse().ok()
+    }
+
+    /// Returns its standing, or why another program has placed it, by the cpusets of all pods.
+    fn standing_now<'a>(
+        &self,
+        setup: &Setup,
+        hierarchy: &Hierarchy,
+        all: impl Fn() -> &'a Cpusets,
+    ) -> Result<Standing, String> {
         let Setup { templates, cgroup_root, .. } = setup;
         if self.order.may_be_exclusive {
-            return Standing::LeftAlone(
+            return Ok(Standing::LeftAlone(
                 "it is Guaranteed with a whole number of CPUs, so that the kubelet's CPU manager \
                  may give it cores of its own; cpu_manager = \"none\" in [kubernetes] says that \
                  it does not"
                     .to_owned(),
-            );
-        }
-        if let Some(why) = hierarchy.placed(&self.order.cpus) {
-            return Standing::LeftAlone(why);
+            ));
         }
         let mut candidates = cgroup::candidates(&self.order, cgroup_root);
         // Most often it is where it was.
         candidates.sort_by_key(|path| !self.is_at(path));
-        let Some(cgroup) = hierarchy.find(&candidates) else { return Standing::Waits };
-        if let Some(why) = hierarchy.confined(&cgroup) {
-            return Standing::LeftAlone(why);
-        }
-        Standing::Present(Workload {
+        let Some(cgroup) = hierarchy.find(&candidates) else { return Ok(Standing::Waits) };
+        let own = hierarchy.smaller_cpusets(&cgroup, self.set_cores());
+        // Most often no pod is placed, and the cpusets of the others need not be read.
+        let cores = match own.is_empty() {
+            true => None,
+            false => match all().placement(own) {
+                Placement::Everywhere => None,
+                Placement::Pool(cores) => Some(cores),
+                Placement::Own(why) => return Err(why),
+            },
+        };
+        Ok(Standing::Present(Workload {
             id: self.id,
             name: self.order.title(),
             // The order was checked on arrival.
             template: templates[usize::from(self.order.template)],
             cgroup: Path::new("/").join(cgroup),
+            cores,
             objectives: self.objectives.clone(),
             pod: Some(Box::new(self.order.identity())),
-        })
+        }))
     }
 }
 
 impl Discovery for Link {
     fn poll(&mut self) -> Vec<Finding> {
         let now = Instant::now();
-        self.hierarchy = None;
+        self.forget_cgroups();
         self.ending.retain_mut(|process| process.end_status(now).is_none());
         self.rejoin_runtime(now);
         self.revive(now);

@@ -2,7 +2,6 @@
 //! messages for the agent and Events for pods.
 
 use crate::annotations::PodSettings;
-use crate::cgroup;
 use crate::containers::Containers;
 use crate::message::{
     Begin, Bound, ContainerId, FromWatcher, Kind, Measured, PODS_MAX, PodOrder, TemplateOffer,
@@ -16,7 +15,7 @@ use crate::source::LatencyName;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::{Selector, SelectorExt};
 use lull_agent::config::CpuManager;
-use lull_control::{Class, Objective};
+use lull_control::{Class, CoreSet, Objective};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -349,7 +348,8 @@ impl Table {
     fn cpus_of(&self, pod: &PodFacts, container: Option<ContainerId>) -> String {
         let reported = self.reported_of(pod);
         let of_app = reported.filter(|one| container.is_none_or(|id| one.id == id));
-        let set = of_app.filter_map(|one| Some((cgroup::cores(&one.cpus)?, &one.cpus)));
+        let set =
+            of_app.filter_map(|one| Some((one.cpus.parse::<CoreSet>().ok()?.len(), &one.cpus)));
         // Of an empty list there are no cores.
         let fewest = set.filter(|(count, _)| *count > 0).min();
         fewest.map(|(_, cpus)| cpus.clone()).unwrap_or_default()

@@ -312,11 +312,13 @@ fn a_runtime_reports_containers_before_the_server_does(
     runtime.report("start", &uid, &id, "");
     agent.wait_for_present(before + 1);
     eprintln!("a pod without a status is managed {:.2?} after its start", begun.elapsed());
-    // As the kubelet's CPU manager does, and takes back.
+    // As the kubelet's CPU manager does to pods of its shared pool, and takes back from one.
+    let (other_uid, other_id) = (node.uid("web-10").to_owned(), node.container("web-10"));
     runtime.report("update", &uid, &id, "0");
-    agent.wait_until_said(
-        "pod default/early is left alone: its container runtime has set the cores 0",
-    );
+    runtime.report("update", &other_uid, &other_id, "0");
+    agent.wait_until_said("pods may use the cores 0 only");
+    runtime.report("update", &other_uid, &other_id, "");
+    agent.wait_until_said("pod default/early is left alone: its cpuset has the cores 0 of");
     agent.wait_for_present(before);
     runtime.report("update", &uid, &id, "");
     agent.wait_for_present(before + 1);

@@ -83,18 +83,22 @@ fn pods_of_a_kubelet_are_steered_from_their_start_to_their_end() {
     });
     assert_eq!(node.class(&server, "batch-changed").as_deref(), Some(NORMAL));
 
-    // Its CPU manager gives a pod a core of its own, and takes it from the others.
+    // Its CPU manager gives a pod a core of its own, and takes it from the others, which share
+    // those that are left.
     node.create(&server, "batch-exclusive", Some("1"));
-    agent.wait_until_said(
-        "pod default/batch-exclusive is left alone: its container runtime has set",
-    );
-    for name in BATCH {
-        agent.wait_until_said(&format!("pod default/{name} is left alone: its container runtime"));
-        wait_until(&format!("{name} has the class that it had"), || {
-            node.class(&server, name).as_deref() == Some(NORMAL)
+    agent.wait_until_said("pod default/batch-exclusive is left alone: its cpuset has the cores");
+    agent.wait_until_said("pods may use the cores ");
+    node.create(&server, "batch-late", None);
+    for name in BATCH.into_iter().chain(["batch-late"]) {
+        wait_until(&format!("{name} is steered on the cores that are left"), || {
+            node.class(&server, name).as_deref() == Some(IDLE)
         });
+        assert!(!agent.has_said(&format!("pod default/{name} is left alone")), "{name}");
     }
     agent.stop();
+    for name in BATCH {
+        assert_eq!(node.class(&server, name).as_deref(), Some(NORMAL), "{name} is as it was");
+    }
 }
 
 /// The API server of a guest, which `cargo xtask rig kubelet` starts by the name of this test.

@@ -42,7 +42,7 @@ pub struct KubernetesSection {
     pub cgroup_root: Option<PathBuf>,
     /// The kubelet's CPU manager: `none`, `static` or `unknown`. With `none` Guaranteed
     /// containers with a whole number of CPUs are managed, too. A container whose cpuset is
-    /// smaller than the node's is left alone in any case.
+    /// smaller than the node's is left alone in any case, unless it is the pool that pods share.
     #[schemars(extend("default" = "unknown"))]
     pub cpu_manager: CpuManager,
     /// The socket of the container runtime's NRI (containerd and CRI-O have it at

@@ -4,11 +4,11 @@
 //! template while it has the berth.
 
 use super::Session;
-use super::policy::{policy_of, shadow_of};
+use super::policy::{policy_of, rebuild_of, shadow_of};
 use crate::config::Config;
 use crate::discovery::{Discovery, Finding, Report, ReportKind, Workload};
 use lull_control::journal::{Entry, Event};
-use lull_control::{AppId, AppSpec, Epoch, Knob, Objective, Plant};
+use lull_control::{AppId, AppSpec, CoreSet, Epoch, Knob, Objective, Plant};
 use lull_host::apps::Berths;
 use lull_measure::Nanos;
 use lull_measure::catalogue::{DISCOVERY_SILENCE, Sample};
@@ -236,6 +236,12 @@ impl Discovered {
         }
     }
 
+    /// The cores that all workloads with an app may use, if they are fewer than the node's.
+    fn shared_cores(&self) -> Option<CoreSet> {
+        let limited = self.placed.values().filter_map(|placed| placed.workload.cores.clone());
+        limited.reduce(|all, one| all.intersection(&one)).filter(|cores| !cores.is_empty())
+    }
+
     /// The workload that has an app.
     fn workload_of(&self, app: AppId) -> Option<&Workload> {
         self.placed.values().find(|placed| placed.app == app).map(|placed| &placed.workload)
@@ -276,24 +282,43 @@ impl Session {
                 spec.objectives = objectives;
             });
         }
-        if is_other {
-            self.follow_objectives();
+        let has_other_cores = self.follow_cores();
+        if is_other || has_other_cores {
+            self.renew_policies(has_other_cores);
         }
     }
 
-    /// Lets policy and shadow go on with the objectives that the apps have now.
-    fn follow_objectives(&mut self) {
+    /// Uses only the cores that all pods may use; returns whether these have changed.
+    fn follow_cores(&mut self) -> bool {
+        let Some(discovered) = &mut self.discovered else { return false };
+        let all = self.control.plant().machine().all_cores();
+        let pool = discovered.shared_cores().map(|cores| cores.intersection(&all));
+        if pool == self.config.pool {
+            return false;
+        }
+        discovered.entries.push(match &pool {
+            Some(pool) => format!("pods may use the cores {pool} only: apps get no others"),
+            None => "pods may use all cores of the node".to_owned(),
+        });
+        self.config.pool = pool;
+        true
+    }
+
+    /// Lets policy and shadow go on with the objectives and the cores that the apps have now.
+    fn renew_policies(&mut self, has_other_cores: bool) {
         let rules = self.config.rules(self.dry_run);
         let specs = self.control.plant().apps().to_vec();
-        if !self.control.reconfigure(rules.clone(), &specs) {
+        let adapts = self.control.reconfigure(rules.clone(), &specs);
+        if has_other_cores || !adapts {
             let config = self.config.under(self.steered.policy());
             match policy_of(&config, self.plant().machine(), &specs) {
                 Ok(policy) => self.control.replace_policy(policy),
                 Err(error) => self.note_discovery(format!(
-                    "the policy cannot be built for other objectives, so the former one continues: \
-                     {error}"
+                    "the policy cannot be built for other objectives or cores, so the former one \
+                     continues: {error}"
                 )),
             }
+            self.control.set_rebuild(rebuild_of(&config, self.plant().machine()));
         }
         if self.shadow.is_some() {
             match shadow_of(&self.config, &rules, self.plant()) {

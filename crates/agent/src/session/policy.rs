@@ -74,7 +74,7 @@ pub fn search_of(config: &Config) -> Result<ReadTuning, InputError> {
 /// Returns the machine restricted to what the config allows Lull to use.
 fn allowed_of(config: &Config, machine: &Machine) -> Machine {
     let limits = &config.limits;
-    let cores = limits.cores.clone().unwrap_or_else(|| machine.all_cores());
+    let cores = config.allowed_cores().unwrap_or_else(|| machine.all_cores());
     let allowed = machine.clone().restricted_to(&cores);
     allowed.within_frequencies(limits.frequency_min, limits.frequency_max)
 }

@@ -48,6 +48,7 @@ impl Session {
         if let Some(own) = self.config.own.clone() {
             new.set_own(own);
         }
+        new.pool.clone_from(&self.config.pool);
         let difference = Difference::between(&table_of(&self.config)?, &table_of(&new)?);
         if difference.is_empty() {
             return Ok(Vec::new());

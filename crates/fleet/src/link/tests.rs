@@ -35,19 +35,24 @@ impl Node {
     }
 
     fn say(&mut self, message: FromWatcher) -> Vec<String> {
+        self.link.forget_cgroups();
         self.link.take(message, self.now);
         self.found()
     }
 
     fn look(&mut self, after: Duration) -> Vec<String> {
         self.now += after;
+        self.link.forget_cgroups();
         self.link.look(self.now);
         self.found()
     }
 
     fn found(&mut self) -> Vec<String> {
         let finding = |finding: Finding| match finding {
-            Finding::Present(it) => format!("{} {} at {}", it.id, it.name, it.cgroup.display()),
+            Finding::Present(it) => {
+                let on = it.cores.map(|cores| format!(" on {cores}")).unwrap_or_default();
+                format!("{} {} at {}{on}", it.id, it.name, it.cgroup.display())
+            }
             Finding::Gone(id) => format!("{id} gone"),
             Finding::Notice(text) => text,
         };
@@ -99,24 +104,64 @@ fn a_pod_that_is_placed_by_another_program_is_left_alone() {
     assert!(node.say(FromWatcher::Pod(Box::new(order("2b"))))[0].starts_with("2 pod"));
     node.cgroup("kubepods/burstable/pod2b/c", "2-3");
     assert!(node.look(CHECK_EVERY / 2).is_empty(), "looked at now and then");
-    let found = node.look(CHECK_EVERY);
+    assert!(node.look(CHECK_EVERY).is_empty(), "the pool may be changing");
+    let found = node.look(POOL_CHANGE_MAX);
     assert_eq!(found[0], "2 gone");
-    assert!(found[1].contains("2 of the node's 4 cores"), "{found:?}");
+    assert!(found[1].contains("the cores 2-3 of the node's 0-3"), "{found:?}");
     node.cgroup("kubepods/burstable/pod2b/c", "0-3");
     assert!(node.look(CHECK_EVERY)[0].starts_with("2 pod"), "it is free again");
 }
 
 #[test]
-fn a_pod_is_left_alone_at_once_when_its_runtime_sets_its_cores() {
+fn pods_of_the_shared_pool_are_handed_on_with_its_cores() {
     let mut node = Node::new();
-    node.cgroup("kubepods/burstable/pod1a", "0-3");
-    assert!(node.say(FromWatcher::Pod(Box::new(order("1a"))))[0].starts_with("1 pod"));
-    let placed = PodOrder { cpus: "2-3".to_owned(), ..order("1a") };
-    let found = node.say(FromWatcher::Pod(Box::new(placed)));
-    assert_eq!(found[0], "1 gone");
-    assert!(found[1].contains("the cores 2-3, 2 of the node's 4"), "{found:?}");
-    let all = PodOrder { cpus: "0-3".to_owned(), ..order("1a") };
-    assert!(node.say(FromWatcher::Pod(Box::new(all)))[0].starts_with("1 pod"), "it is free again");
+    for uid in ["1a", "2b"] {
+        node.cgroup(&format!("kubepods/burstable/pod{uid}/c"), "0-3");
+        node.cgroup(&format!("kubepods/burstable/pod{uid}"), "0-3");
+        node.say(FromWatcher::Pod(Box::new(order(uid))));
+    }
+    // A pod gets cores of its own; the kubelet takes them from one of the others after the other.
+    node.cgroup("kubepods/pod3c", "0-3");
+    node.cgroup("kubepods/pod3c/c", "3");
+    node.cgroup("kubepods/burstable/pod1a/c", "0-2");
+    assert!(node.look(CHECK_EVERY).is_empty(), "the pool is changing");
+    node.cgroup("kubepods/burstable/pod2b/c", "0-2");
+    let at = |id, uid| format!("{id} pod shop/web-{uid} at /kubepods/burstable/pod{uid}");
+    let both = |end: &str| [at(1, "1a"), at(2, "2b")].map(|text| text + end);
+    assert_eq!(node.look(CHECK_EVERY), both(" on 0-2"));
+    assert!(node.look(CHECK_EVERY).is_empty());
+    let own = PodOrder { service: Service::Guaranteed, ..order("3c") };
+    let found = node.say(FromWatcher::Pod(Box::new(own)));
+    assert!(found[0].contains("left alone: its cpuset has the cores 3 of"), "{found:?}");
+    node.say(FromWatcher::Gone("3c".to_owned()));
+    std::fs::remove_dir_all(node.tree.path().join("sys/fs/cgroup/kubepods/pod3c")).unwrap();
+    for uid in ["1a", "2b"] {
+        node.cgroup(&format!("kubepods/burstable/pod{uid}/c"), "0-3");
+    }
+    assert_eq!(node.look(CHECK_EVERY), both(""), "the pool is the node again");
+}
+
+#[test]
+fn cores_that_the_runtime_sets_count_where_cgroups_have_no_cpusets() {
+    let mut node = Node::new();
+    let path = |name: &str| node.tree.path().join("sys").join(name);
+    std::fs::remove_file(path("fs/cgroup/cpuset.cpus.effective")).unwrap();
+    std::fs::create_dir_all(path("devices/system/cpu")).unwrap();
+    std::fs::write(path("devices/system/cpu/online"), "0-3\n").unwrap();
+    node.cgroup("kubepods/pod3c", "");
+    let on = |uid: &str, cpus: &str| PodOrder { cpus: cpus.to_owned(), ..order(uid) };
+    let own = PodOrder { service: Service::Guaranteed, ..on("3c", "3") };
+    let found = node.say(FromWatcher::Pod(Box::new(own)));
+    assert!(found[0].contains("the cores 3 of the node's 0-3"), "at once: {found:?}");
+    for uid in ["1a", "2b"] {
+        node.cgroup(&format!("kubepods/burstable/pod{uid}"), "");
+        let found = node.say(FromWatcher::Pod(Box::new(on(uid, ""))));
+        assert!(found[0].ends_with(uid), "{found:?}");
+    }
+    assert!(node.say(FromWatcher::Pod(Box::new(on("1a", "0-2")))).is_empty(), "it is alone");
+    assert!(node.say(FromWatcher::Pod(Box::new(on("2b", "0-2"))))[0].ends_with("on 0-2"));
+    assert!(node.look(CHECK_EVERY)[0].ends_with("pod1a on 0-2"));
+    assert!(node.say(FromWatcher::Pod(Box::new(on("2b", ""))))[0].ends_with("pod2b"));
 }
 
 #[test]

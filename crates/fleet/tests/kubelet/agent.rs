@@ -68,7 +68,11 @@ most = 5
     }
 
     pub(crate) fn wait_until_said(&self, text: &str) {
-        wait_until(&format!("`{text}` in {}", self.log.display()), || self.log().contains(text));
+        wait_until(&format!("`{text}` in {}", self.log.display()), || self.has_said(text));
+    }
+
+    pub(crate) fn has_said(&self, text: &str) -> bool {
+        self.log().contains(text)
     }
 
     /// Ends the agent, which restores every knob.

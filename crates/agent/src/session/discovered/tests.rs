@@ -37,6 +37,7 @@ fn workload(id: u64) -> Workload {
         name: format!("pod {id}"),
         template: 0,
         cgroup: PathBuf::from(format!("kubepods/{id}")),
+        cores: None,
         objectives: None,
         pod: None,
     }
@@ -90,6 +91,25 @@ fn only_new_workloads_are_taken_in_while_an_epoch_lasts() {
     let placed: Vec<u64> = discovered.placed.keys().copied().collect();
     assert_eq!((placed, discovered.later.len()), (vec![2, 3], 0));
     assert!(discovered.waiting.is_empty());
+}
+
+#[test]
+fn the_cores_are_those_that_all_workloads_may_use() {
+    let on =
+        |id, cores: &str| Finding::Present(Workload { cores: cores.parse().ok(), ..workload(id) });
+    let mut discovered = discovered(3, Vec::new());
+    let mut cores_after = |found: Vec<Finding>| {
+        discovered.discovery = Box::new(Found(found, None));
+        let others = discovered.poll();
+        (others.len(), discovered.shared_cores().map(|cores| cores.to_string()))
+    };
+    assert_eq!(cores_after(vec![Finding::Present(workload(1))]), (1, None));
+    assert_eq!(cores_after(vec![on(2, "0-5")]), (1, Some("0-5".to_owned())));
+    // The kubelet changes one after the other.
+    assert_eq!(cores_after(vec![on(1, "0-3")]), (0, Some("0-3".to_owned())));
+    assert_eq!(cores_after(vec![on(2, "0-3")]), (0, Some("0-3".to_owned())));
+    let all = [1, 2].map(|id| Finding::Present(workload(id)));
+    assert_eq!(cores_after(all.into()), (0, None), "they may use all cores again");
 }
 
 #[test]
