@@ -1,7 +1,8 @@
 //! `lull export`: a record as Parquet and CSV, for DuckDB, pandas, polars.
 //!
 //! Each table becomes one file. Packed columns are unpacked: `latencies` has a row for each
-//! histogram bucket, `requests` a row for each sampled request. Rows are written as they are
+//! histogram bucket, `requests` a row for each sampled request. Each row ends with its run and its
+//! host, so that tables of several records can be put together. Rows are written as they are
 //! read, so that memory does not grow with the length of a run. The directory appears only
 //! when all files are complete. `--dataset` adds up minutes and days instead ([`dataset`]).
 
@@ -12,7 +13,8 @@ use crate::cli::{ExportArgs, ExportFormat};
 use crate::commands::UsageError;
 use anyhow::Context;
 use file::TableFile;
-use lull_agent::recorded::{Database, open};
+use lull_agent::recorded::{ColumnKind, Database, RunLabel, open};
+use rusqlite::types::Value;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +47,8 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         None if cfg!(feature = "parquet") => &[ExportFormat::Parquet, ExportFormat::Csv],
         None => &[ExportFormat::Csv],
     };
-    let tables = Export { record: &record, formats, place: beside.path() }.all()?;
+    let origin = origin(&record);
+    let tables = Export { record: &record, formats, place: beside.path(), origin }.all()?;
     // Only the owner may read a temporary directory, and so the export.
     let made = beside.keep();
     std::fs::rename(&made, &to).with_context(cannot)?;
@@ -71,11 +74,23 @@ fn check_free(to: &Path) -> Result<(), UsageError> {
     }
 }
 
+/// The run of a record and its host, as far as the record says.
+fn origin(record: &Database) -> [(&'static str, Value); 2] {
+    let (run, host) = match RunLabel::read(record) {
+        Ok(label) => (Some(label.run), label.host),
+        Err(_) => (None, None),
+    };
+    let value = |text: Option<String>| text.map_or(Value::Null, Value::Text);
+    [("run", value(run)), ("host", value(host))]
+}
+
 /// The export of one record.
 struct Export<'a> {
     record: &'a Database,
     formats: &'a [ExportFormat],
     place: &'a Path,
+    /// The columns that each table gets besides its own.
+    origin: [(&'static str, Value); 2],
 }
 
 impl Export<'_> {
@@ -86,9 +101,15 @@ impl Export<'_> {
 
     /// Copies a table; returns the number of its rows.
     fn table(&self, name: &str) -> anyhow::Result<u64> {
-        let columns = self.record.columns(name)?;
+        let mut columns = self.record.columns(name)?;
+        let is_free = |(column, _): &&(&str, Value)| columns.iter().all(|(it, _)| it != column);
+        let added: Vec<_> = self.origin.iter().filter(is_free).collect();
+        columns.extend(added.iter().map(|(column, _)| ((*column).to_owned(), ColumnKind::Text)));
         let mut file = TableFile::create(self.place, name, &columns, self.formats)?;
-        self.record.each_row(name, |row| file.append(row))?;
+        self.record.each_row(name, |mut row| {
+            row.extend(added.iter().map(|(_, value)| value.clone()));
+            file.append(row)
+        })?;
         file.finish()
     }
 }

@@ -76,11 +76,15 @@ fn sampled_requests_have_their_rate_and_lie_within_the_run() {
     assert!(!to.join("requests.parquet").exists(), "only CSV was asked for");
     let mut csv = csv::Reader::from_path(to.join("requests.csv")).unwrap();
     let header: Vec<_> = csv.headers().unwrap().iter().map(str::to_owned).collect();
-    assert_eq!(header, ["epoch", "app", "one_in", "due_ns", "wait_ns", "latency_ns"]);
-    let end = Record::open(&file).number("SELECT max(time_ns) FROM epochs");
+    let columns = ["epoch", "app", "one_in", "due_ns", "wait_ns", "latency_ns", "run", "host"];
+    assert_eq!(header, columns);
+    let record = Record::open(&file);
+    let end = record.number("SELECT max(time_ns) FROM epochs");
+    let host = record.text("SELECT value FROM run WHERE key = 'host'");
     for row in csv.records().map(Result::unwrap) {
         let number = |column: usize| row[column].parse::<i64>().unwrap();
-        assert_eq!(&row[1], "server");
+        assert_eq!((&row[1], &row[7]), ("server", host[0].as_str()));
+        assert!(row[6].starts_with("20"), "a run begins with its day: {row:?}");
         assert!(number(2) >= 1 && (number(2) as u64).is_power_of_two());
         assert!(number(3) <= end && number(5) >= number(4) && number(5) > 0, "{row:?}");
     }
