@@ -17,6 +17,7 @@ mod otlp;
 mod package;
 mod page;
 mod pinned;
+mod pods;
 mod policies;
 mod preload;
 mod process;
@@ -75,6 +76,7 @@ const BENCHES: &[Bench] = &[
 const ON_REQUEST: &[Bench] = &[
     churn::BENCH,
     reaction::BENCH,
+    pods::BENCH,
     fleet::BENCH,
     load::caches::BENCH,
     otlp::BENCH,

@@ -74,11 +74,8 @@ fn many_pods_arrive(server: &Server, node: &mut Node, agent: &RunningAgent) {
     let one = Instant::now();
     node.create(server, "one-more", &json!({}));
     agent.wait_for_present(PODS + 1);
-    eprintln!(
-        "{PODS} pods made in {created:.1?}, seen after {all:.1?}; one more after {:.2?}; {}",
-        one.elapsed(),
-        agent.costs()
-    );
+    lull_testing::figure("from the creation of a pod until it is in the metrics", one.elapsed());
+    eprintln!("{PODS} pods made in {created:.1?}, seen after {all:.1?}; {}", agent.costs());
     node.delete(server, "one-more");
     agent.wait_for_present(PODS);
     agent.assert_said("pod default/web-7 is pod-");
@@ -311,7 +308,8 @@ fn a_runtime_reports_containers_before_the_server_does(
     let begun = Instant::now();
     runtime.report("start", &uid, &id, "");
     agent.wait_for_present(before + 1);
-    eprintln!("a pod without a status is managed {:.2?} after its start", begun.elapsed());
+    let what = "from the start of a container until its pod is in the metrics";
+    lull_testing::figure(what, begun.elapsed());
     // As the kubelet's CPU manager does to pods of its shared pool, and takes back from one.
     let (other_uid, other_id) = (node.uid("web-10").to_owned(), node.container("web-10"));
     runtime.report("update", &uid, &id, "0");

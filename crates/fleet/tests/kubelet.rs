@@ -54,7 +54,7 @@ fn pods_of_a_kubelet_are_steered_from_their_start_to_their_end() {
         let begun = Instant::now();
         node.create(&server, name, None);
         agent.wait_until_said(&format!("pod default/{name} is batch-"));
-        eprintln!("{name} is managed {:.2?} after it was created", begun.elapsed());
+        lull_testing::figure("from the creation of a pod until it is managed", begun.elapsed());
     }
     for name in BATCH {
         wait_until(&format!("{name} runs when nothing else does"), || {

@@ -7,10 +7,26 @@ use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The environment variable that names the file to which [`skip`] appends. `cargo xtask
 /// test` sets it, reads the file after each phase, and counts those tests as skipped.
 pub const SKIPPED_FILE: &str = "LULL_SKIPPED_TESTS";
+
+/// The environment variable that names the file to which [`figure`] appends. Benchmarks set it.
+pub const FIGURES_FILE: &str = "LULL_TEST_FIGURES";
+
+/// Prints a duration that the running test has measured, and records it for a benchmark, which
+/// judges it: one line `what<TAB>seconds`.
+///
+/// # Panics
+/// If the file cannot be written.
+pub fn figure(what: &str, took: Duration) {
+    eprintln!("{what}: {took:.2?}");
+    if let Some(file) = std::env::var_os(FIGURES_FILE) {
+        append_line(Path::new(&file), &format!("{what}\t{}\n", took.as_secs_f64()));
+    }
+}
 
 /// Records that the running test cannot test anything here, and why. The test returns
 /// right afterwards.
@@ -34,10 +50,14 @@ fn append(file: &Path, why: &str) {
     let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
     let line =
         format!("{}\t{}\t{why}\n", program.unwrap_or_default(), thread.name().unwrap_or_default());
+    append_line(file, &line);
+}
+
+fn append_line(file: &Path, line: &str) {
     // In one piece, since the tests of a program run beside each other.
     let file = OpenOptions::new().append(true).create(true).open(file);
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
-    assert!(written.is_ok(), "cannot record that this test is skipped: {written:?}");
+    assert!(written.is_ok(), "cannot record what this test found: {written:?}");
 }
 
 /// Returns the directory in which fetched and built programs are kept for all clones of a user:
