@@ -13,6 +13,10 @@ use std::process::Command;
 
 /// A Prometheus that scrapes this address every 200 ms; itself and its address.
 pub(crate) fn prometheus(scene: &Scene, target: &str) -> (Agent, String) {
+    prometheus_with(scene, target, &[])
+}
+
+fn prometheus_with(scene: &Scene, target: &str, flags: &[&str]) -> (Agent, String) {
     let config = scene.write(
         "prometheus.yml",
         &format!(
@@ -24,7 +28,7 @@ pub(crate) fn prometheus(scene: &Scene, target: &str) -> (Agent, String) {
     let mut command = Command::new("prometheus");
     command.arg(format!("--config.file={}", config.display()));
     command.arg(format!("--storage.tsdb.path={}", scene.path("tsdb").display()));
-    command.arg(format!("--web.listen-address={address}"));
+    command.arg(format!("--web.listen-address={address}")).args(flags);
     let mut agent = scene.start(command);
     agent.wait_for("Prometheus", || {
         std::net::TcpStream::connect(&address).is_ok() && get(&address, "/-/ready").status == 200
@@ -60,6 +64,23 @@ fn prometheus_scrapes_every_metric_that_there_is() {
         let scraped = format!("count(last_over_time({name}%5B5m%5D))");
         wait_for(&format!("Prometheus to have {name}"), || !query(&address, &scraped).is_empty());
     }
+    agent.interrupt().well();
+}
+
+#[test]
+fn a_prometheus_with_native_histograms_stores_those_of_latency() {
+    let scene = Scene::new();
+    let (agent, target) = serving(&scene, "unmanaged", "");
+    let (_prometheus, address) =
+        prometheus_with(&scene, &target, &["--enable-feature=native-histograms"]);
+    let number = |text: &str| {
+        let result = query(&address, text);
+        result.first().and_then(|one| one["value"][1].as_str()?.parse::<f64>().ok())
+    };
+    let counts = || number("histogram_count(lull_request_latency_seconds)");
+    wait_for("requests in a native histogram", || counts().is_some_and(|count| count > 0.0));
+    let tail = number("histogram_quantile(0.95,lull_request_latency_seconds)").unwrap();
+    assert!((1e-7..10.0).contains(&tail), "{tail} s");
     agent.interrupt().well();
 }
 
@@ -100,6 +121,36 @@ fn the_tail_that_prometheus_tells_is_the_one_that_was_scraped() {
     assert_eq!(record.number(made_up), 0, "a tail tells nothing of rates");
     server.assert_as_before();
     batch.assert_as_before();
+}
+
+/// Prometheus goes on to compute a tail from what it has scraped before its target ended.
+#[test]
+fn a_target_that_has_ended_means_the_safe_state_by_the_age_of_its_data() {
+    let (seen, blind) = (Scene::new(), Scene::new());
+    let (first, target) = serving(&seen, "unmanaged", "");
+    let (_prometheus, address) = prometheus(&seen, &target);
+    wait_for("a scrape", || !query(&address, "lull_tail_latency_seconds").is_empty());
+    let (server, batch) = (Victim::server(), Victim::sleeper());
+    let tail = "lull_tail_latency_seconds{app=\"server\"}";
+    let source = format!(
+        "ideal = \"10us\"\nlatency = \"prometheus:http://{address}\"\n\
+         query = 'max(max_over_time({tail}[10m]))'\n\
+         prometheus = {{ age = 'time() - max(max_over_time(timestamp({tail})[1m:200ms]))', \
+         age_max = \"3s\" }}"
+    );
+    let text = attached("even", &server, &batch).replacen("ideal = \"10us\"", &source, 1);
+    let mut second = blind.agent(&blind.config("silence = \"1s\"", &text));
+    second.wait_for("a tail", || {
+        blind.records().last().is_some_and(|record| !tails(record, "server").is_empty())
+    });
+    first.interrupt().well();
+    let reasons = "SELECT reason FROM missing WHERE reason LIKE '%3.0s is the most%'";
+    second.wait_for("data that is too old", || {
+        blind.records().last().is_some_and(|record| !Record::open(record).text(reasons).is_empty())
+    });
+    second.wait_until_said("SLO-safe state");
+    assert!(!query(&address, &format!("max_over_time({tail}[10m])")).is_empty());
+    second.interrupt().well();
 }
 
 #[test]
