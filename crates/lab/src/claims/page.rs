@@ -356,7 +356,7 @@ mod tests {
             "| -3 ± 0.5 % (n = 5) | ahq-cores, full, seeds 1 2 3 4 5 | >= 0 | contradicts |",
             "- **1.** Most likely: a queue. Tried: other seeds.\n",
             "- **2.** no price is printed\n",
-            "- ahq-cores, *noise*: 2 ± 0.5 ms (n = 5), bound <= 1: contradicts. ours.\n",
+            "- ahq-cores, *noise*: 2 ± 0.5 ms (n = 5), bound <= 1: fail. ours.\n",
             "| ahq-cores | full | 1 2 3 4 5 | - |",
         ];
         for line in wanted {

@@ -160,7 +160,7 @@ mod tests {
             super::super::remark(&paper(&rows).claim[0], &rows).unwrap()
         };
         assert!(text(11.0).contains("about 40 values would decide it, which are 8 seeds."));
-        assert!(text(10.1).contains("which are 800 seeds, beyond the budget."));
+        assert!(text(10.5).contains("which are 32 seeds, beyond the budget."));
         assert!(text(10.0).contains("no number of values would decide it"));
     }
 }
