@@ -112,12 +112,13 @@ impl Original {
     pub(super) fn before(&self, values: &[FieldValue], inherited: &Self) -> Self {
         let mut before = self.clone();
         let (
-            Self::Thread { affinity, policy, rt_priority, nice, follows_cpuset, .. },
+            Self::Thread { affinity, policy, rt_priority, nice, slice_ns, follows_cpuset, .. },
             Self::Thread {
                 affinity: cores,
                 policy: class,
                 rt_priority: priority,
                 nice: niceness,
+                slice_ns: slice,
                 follows_cpuset: follows,
                 ..
             },
@@ -135,7 +136,7 @@ impl Original {
             (*affinity, *follows_cpuset) = (cores.clone(), *follows);
         }
         if is_lulls(Field::Class) {
-            (*policy, *rt_priority) = (*class, *priority);
+            (*policy, *rt_priority, *slice_ns) = (*class, *priority, *slice);
         }
         if is_lulls(Field::Nice) {
             *nice = *niceness;

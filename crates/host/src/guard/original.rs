@@ -34,6 +34,9 @@ pub enum Original {
         rt_priority: u32,
         /// Nice value.
         nice: i32,
+        /// The time slice that its owner set, in nanoseconds; 0 if it has the kernel's.
+        #[serde(default)]
+        slice_ns: u64,
         /// Whether it had the cores of its cpuset, and so follows the cpuset; `None` if the
         /// cpuset could not be read.
         follows_cpuset: Option<bool>,
@@ -128,6 +131,7 @@ impl Original {
             policy: state.policy,
             rt_priority: state.rt_priority,
             nice: state.nice,
+            slice_ns: sched::own_slice_of(thread.tid)?,
         })
     }
 

@@ -32,6 +32,8 @@ use std::time::Duration;
 
 /// Passes before giving up on apps that make processes faster than they can be restored.
 const PASSES: usize = 200;
+/// Ancestors of this process that are looked at; more than any tree of processes has.
+const ANCESTORS_MAX: usize = 64;
 /// How long threads may take to finish making a thread before the last pass.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -183,7 +185,13 @@ impl<'a> Reach<'a> {
                 return Ok(Some(found));
             }
             wanted.write(tid)?;
-            return self.read_back(thread, wanted).map(Some);
+            if let Original::Thread { slice_ns: slice_ns @ 1.., .. } = original
+                && wanted.field() == Field::Class
+            {
+                // A real-time class of Lull's has kept no slice.
+                sched::set_slice(tid, *slice_ns)?;
+            }
+            return self.read_back(thread, wanted, &found).map(Some);
         };
         let mut limits = self.online.clone();
         limits.extend(allowed.clone());
@@ -197,6 +205,7 @@ impl<'a> Reach<'a> {
             Some(true) => {
                 sched::unbind(tid)?;
                 let now = sched::affinity_of(tid)?;
+                self.check_alive(thread, &found)?;
                 if now == *before || allowed.is_none_or(|allowed| now == allowed) {
                     self.unbound.insert(thread);
                     return Ok(Some(wanted.clone()));
@@ -205,21 +214,34 @@ impl<'a> Reach<'a> {
             }
             _ => {
                 bind(tid, before, follows_cpuset.is_none())?;
-                self.read_back(thread, wanted).map(Some)
+                self.read_back(thread, wanted, &found).map(Some)
             }
         }
     }
 
-    /// Reads a field back after it was written, from the same thread.
-    fn read_back(&self, thread: LiveThread, wanted: &FieldValue) -> io::Result<FieldValue> {
+    /// Reads a field back after it was written, from the same thread; it was `found` before.
+    fn read_back(
+        &self,
+        thread: LiveThread,
+        wanted: &FieldValue,
+        found: &FieldValue,
+    ) -> io::Result<FieldValue> {
         let now = wanted.field().read(thread.tid)?;
-        if !thread.is_alive(self.roots) {
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
-        }
+        self.check_alive(thread, found)?;
         if now == *wanted {
             return Ok(now);
         }
         Err(io::Error::other(format!("it has {now} and had {wanted}")))
+    }
+
+    /// Checks that a thread lives after a write to it. Should its number be another thread's since,
+    /// that one gets back what was found.
+    fn check_alive(&self, thread: LiveThread, found: &FieldValue) -> io::Result<()> {
+        if thread.is_alive(self.roots) {
+            return Ok(());
+        }
+        let _ = found.write(thread.tid);
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
     }
 
     /// Brings what was made since into reach: children of known processes, and where the
@@ -288,21 +310,35 @@ impl<'a> Reach<'a> {
 
     /// Processes that were made since Lull's first write, are of no known process, and have
     /// cores or a class that Lull wrote, which they need not have from Lull. Where every fork
-    /// was reported there are none.
+    /// was reported, these are children of the parent of a known process: `clone` with
+    /// `CLONE_PARENT` makes such a child, and the kernel reports the parent as its creator.
     fn possibly_missed(&self) -> Vec<String> {
         let (Some(first), Some(table)) = (self.held.first_write_ticks(), &self.table) else {
             return Vec::new();
         };
-        if self.forks.is_complete() {
-            return Vec::new();
-        }
+        let is_complete = self.forks.is_complete();
+        let parents = self.parents_of_known(table);
         let written = self.held.all_written();
         let is_unknown = |(pid, facts): &(i32, &Facts)| {
             let process = ProcessId { pid: *pid, start_ticks: facts.start_ticks };
-            !self.held.has_process(process) && facts.start_ticks >= first && !facts.is_kernels
+            let is_given_up = self.held.is_released(&Key::Thread(*pid, facts.start_ticks));
+            let is_known = self.held.has_process(process) || is_given_up;
+            let is_new = facts.start_ticks >= first && !facts.is_kernels;
+            !is_known && is_new && (!is_complete || parents.contains(&facts.parent))
         };
         let suspects = table.iter().filter(is_unknown);
         suspects.filter_map(|(pid, _)| self.suspicion(pid, &written)).collect()
+    }
+
+    /// The parents of known processes, without the ancestors of this process: a shell or process 1
+    /// makes processes of its own all the time.
+    fn parents_of_known(&self, table: &ProcessTable) -> BTreeSet<i32> {
+        let parent = |pid: i32| table.facts(pid).map(|facts| facts.parent);
+        let me = std::process::id().cast_signed();
+        let ancestors: BTreeSet<i32> =
+            std::iter::successors(parent(me), |pid| parent(*pid)).take(ANCESTORS_MAX).collect();
+        let parents = self.held.inherited.keys().filter_map(|pid| parent(*pid));
+        parents.filter(|pid| *pid > 1 && !ancestors.contains(pid)).collect()
     }
 
     /// Which value of Lull's a process has that is not that of an unsteered process.
@@ -337,8 +373,65 @@ fn has_started_at(roots: &Roots, pid: i32, start_ticks: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry::{Entry, What};
     use super::*;
+    use crate::testing::Sleeper;
     use std::process::Command;
+
+    #[test]
+    fn a_thread_that_has_the_number_of_one_that_has_ended_gets_back_what_it_had() {
+        let (roots, forks, sleeper) = (Roots::default(), Forks::default(), Sleeper::new());
+        let all = sleeper.cores();
+        if all.len() < 2 {
+            return lull_testing::skip("one core has no other");
+        }
+        let one: CoreSet = all.iter().take(1).collect();
+        sched::set_affinity(sleeper.tid, &one).unwrap();
+        let pid = std::process::id().cast_signed();
+        let ended = LiveThread { pid, tid: sleeper.tid, start_ticks: 1 };
+        let mut reach = Reach::new(&roots, &Held::default(), &forks);
+        let (wanted, lulls) = (FieldValue::Cores(all), [FieldValue::Cores(one.clone())]);
+        for follows in [Some(true), Some(false), None] {
+            let mut original = Original::of_thread(ended).unwrap();
+            if let Original::Thread { follows_cpuset, .. } = &mut original {
+                *follows_cpuset = follows;
+            }
+            let outcome = reach.restore_field(ended, &original, &wanted, &lulls);
+            assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::ESRCH));
+            assert_eq!(sleeper.cores(), one, "{follows:?}");
+        }
+    }
+
+    /// A child of `clone` with `CLONE_PARENT` is as one that the parent has made.
+    #[test]
+    fn a_child_of_a_steered_process_s_parent_is_suspected_where_all_forks_are_reported() {
+        let (roots, forks) = (Roots::default(), Forks::default());
+        if !forks.subscribe() {
+            return lull_testing::skip("the kernel does not report forks here");
+        }
+        let mut children =
+            ["60", "61"].map(|time| Command::new("sleep").arg(time).spawn().unwrap());
+        let [steered, sibling] = [&children[0], &children[1]].map(|it| it.id().cast_signed());
+        let main = threads_of(&roots, steered).unwrap()[0];
+        let idle = FieldValue::Class { policy: libc::SCHED_IDLE as u32, rt_priority: 0 };
+        let clock = Clock::read(&roots).unwrap();
+        let threads = vec![(main.tid, main.start_ticks)];
+        let mut held = Held::default();
+        let old = What::Old(Original::of_thread(main).unwrap());
+        for what in [old, What::Write { threads, values: vec![idle.clone()] }] {
+            // Before both: start times count hundredths of a second.
+            held.take(&Entry { at_ticks: main.start_ticks - 1, ..clock.entry(what) });
+        }
+        idle.write(sibling).unwrap();
+        let mut total = Restoration::default();
+        Reach::new(&roots, &held, &forks).restore_all(&mut total);
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let name = format!("process {sibling} (sleep) has SCHED_IDLE");
+        assert!(total.missed.contains(&name), "{total}");
+    }
 
     #[test]
     fn a_restoration_leaves_reported_changes_to_the_table_that_follows_them() {

@@ -53,6 +53,9 @@ impl ThreadValue for SchedState {
     }
 
     fn aim(wanted: &Scheduling, found: Self) -> Self {
+        if read(found).is_none() {
+            return found;
+        }
         // Only a privileged process may take the fork bit away, and there is no need to.
         let fork_bit = found.policy & crate::sys::sched::RESET_ON_FORK;
         let (class, rt_priority, nice) = match *wanted {
@@ -160,6 +163,15 @@ mod tests {
         assert_eq!(read(state(FIFO, 7, 0)), Some(Scheduling::RoundRobin { priority: 7 }));
         assert_eq!(read(state(6, 0, 0)), None, "SCHED_DEADLINE");
         assert_eq!(read(state(IDLE | RESET_ON_FORK, 0, 3)), Some(Scheduling::Idle));
+    }
+
+    #[test]
+    fn a_thread_with_a_contract_of_its_own_is_left_alone() {
+        let deadline = state(6, 0, 0);
+        for wanted in [Scheduling::Idle, Scheduling::Normal { nice: 5 }] {
+            let aim = SchedState::aim(&wanted, deadline);
+            assert_eq!((aim, aim.fields(deadline)), (deadline, Vec::new()));
+        }
     }
 
     #[test]

@@ -95,12 +95,7 @@ pub fn mask_from(cores: &CoreSet) -> CpuSet {
 /// # Errors
 /// The kernel's error: `ESRCH` if there is no such thread.
 pub fn scheduling_of(tid: i32) -> io::Result<SchedState> {
-    let mut attr = attributes();
-    let size = attr.size;
-    let pointer: *mut libc::sched_attr = &raw mut attr;
-    // SAFETY: the kernel writes at most `size` bytes to `attr`, which is that long.
-    let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, pointer, size, 0) };
-    check(done)?;
+    let attr = attributes_of(tid)?;
     let reset = attr.sched_flags & libc::SCHED_FLAG_RESET_ON_FORK as u64 != 0;
     // `sched_getattr` reports 0 for policies that do not use the nice value.
     let nice = match is_fair(attr.sched_policy) {
@@ -114,8 +109,32 @@ pub fn scheduling_of(tid: i32) -> io::Result<SchedState> {
     })
 }
 
-/// Sets policy and priority, without the bit `SCHED_RESET_ON_FORK`. That bit and the nice
-/// value stay.
+/// The time slice of `SCHED_OTHER`, `SCHED_BATCH` or `SCHED_IDLE` that a thread's owner set, in
+/// nanoseconds; 0 if it has the kernel's, as all have before Linux 6.12, or another policy. The
+/// kernel does not say which slices were set: one that process 1 has, too, is the kernel's.
+///
+/// # Errors
+/// The kernel's error: `ESRCH` if there is no such thread.
+pub fn own_slice_of(tid: i32) -> io::Result<u64> {
+    let found = attributes_of(tid)?;
+    let usual_ns = attributes_of(1).map_or(0, |usual| usual.sched_runtime);
+    let is_own = is_fair(found.sched_policy) && found.sched_runtime != usual_ns;
+    Ok(if is_own { found.sched_runtime } else { 0 })
+}
+
+/// Sets the time slice of a thread of `SCHED_OTHER`, `SCHED_BATCH` or `SCHED_IDLE`, in
+/// nanoseconds; 0 is the kernel's. Policy and nice value stay. Before Linux 6.12 it does nothing.
+///
+/// # Errors
+/// As [`set_scheduling`].
+pub fn set_slice(tid: i32, slice_ns: u64) -> io::Result<()> {
+    let mut attr = attributes_of(tid)?;
+    attr.sched_runtime = slice_ns;
+    set_attributes(tid, &attr)
+}
+
+/// Sets policy and priority, without the bit `SCHED_RESET_ON_FORK`. That bit, the nice value and
+/// the slice that the owner set stay; a real-time policy has no slice.
 ///
 /// # Errors
 /// As [`set_scheduling`].
@@ -125,6 +144,10 @@ pub fn set_class(tid: i32, policy: u32, rt_priority: u32) -> io::Result<()> {
     attr.sched_policy = policy;
     attr.sched_priority = rt_priority;
     attr.sched_nice = found.nice;
+    if is_fair(policy) {
+        // 0 would replace a slice that was set by the kernel's (since Linux 6.12).
+        attr.sched_runtime = own_slice_of(tid)?;
+    }
     if found.policy != found.class() {
         attr.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
     }
@@ -161,6 +184,16 @@ pub fn set_scheduling(tid: i32, state: SchedState) -> io::Result<()> {
         attr.sched_flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
     }
     set_attributes(tid, &attr)
+}
+
+fn attributes_of(tid: i32) -> io::Result<libc::sched_attr> {
+    let mut attr = attributes();
+    let size = attr.size;
+    let pointer: *mut libc::sched_attr = &raw mut attr;
+    // SAFETY: the kernel writes at most `size` bytes to `attr`, which is that long.
+    let done = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, pointer, size, 0) };
+    check(done)?;
+    Ok(attr)
 }
 
 fn set_attributes(tid: i32, attr: &libc::sched_attr) -> io::Result<()> {
@@ -244,6 +277,24 @@ mod tests {
             assert_eq!(scheduling_of(me).unwrap(), class);
             set_nice(me, 9).unwrap();
             assert_eq!(scheduling_of(me).unwrap(), SchedState { nice: 9, ..class });
+        });
+    }
+
+    #[test]
+    fn a_slice_that_was_set_survives_a_change_of_class() {
+        on_own_thread(|me| {
+            let slice_ns = 5_000_000;
+            set_slice(me, slice_ns).unwrap();
+            let now_ns = || attributes_of(me).unwrap().sched_runtime;
+            if now_ns() != slice_ns {
+                return lull_testing::skip("threads have slices of their own since Linux 6.12");
+            }
+            for policy in [libc::SCHED_IDLE, libc::SCHED_OTHER] {
+                set_class(me, policy.cast_unsigned(), 0).unwrap();
+                assert_eq!((now_ns(), own_slice_of(me).unwrap()), (slice_ns, slice_ns));
+            }
+            set_slice(me, 0).unwrap();
+            assert_eq!(own_slice_of(me).unwrap(), 0);
         });
     }
 

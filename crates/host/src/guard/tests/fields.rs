@@ -52,6 +52,29 @@ fn a_renice_and_a_change_of_class_survive_an_agent_that_sets_cores() {
 }
 
 #[test]
+fn a_slice_that_the_owner_set_is_restored_after_a_real_time_class() {
+    let scene = Scene::new();
+    let tid = scene.thread().tid;
+    let slice_ns = 5_000_000;
+    sched::set_slice(tid, slice_ns).unwrap();
+    if sched::own_slice_of(tid).unwrap() != slice_ns {
+        return lull_testing::skip("threads have slices of their own since Linux 6.12");
+    }
+    let before = scene.original();
+    let mut ledger = scene.open().ledger;
+    let real_time = FieldValue::Class { policy: libc::SCHED_RR as u32, rt_priority: 3 };
+    let values = vec![real_time.clone()];
+    ledger.record_writes(&[ThreadWrite { thread: scene.thread(), values }]).unwrap();
+    if real_time.write(tid).is_err() {
+        return lull_testing::skip("sets a real-time class: run as root");
+    }
+    drop(ledger);
+    let _ = scene.open();
+    assert_eq!(scene.original(), before);
+    assert_eq!(sched::own_slice_of(tid).unwrap(), slice_ns);
+}
+
+#[test]
 fn a_thread_that_pins_itself_after_the_write_is_not_widened_and_is_listed() {
     let scene = Scene::new();
     let (first, last) = (first_core(&scene), last_core(&scene));
