@@ -48,6 +48,8 @@ struct Knob {
     now: String,
     /// What it was before the agent changed it.
     old: Option<String>,
+    /// Whether the agent, and no other program, has set it.
+    is_agents: bool,
     /// Whether the agent gave it up.
     is_released: bool,
 }
@@ -96,7 +98,10 @@ impl Machine {
         match call & 7 {
             0 | 1 => self.set(index, call & 0x80 != 0)?,
             // Another program writes a knob.
-            2 => self.write(index)?,
+            2 => {
+                self.write(index)?;
+                self.knobs[index].is_agents = false;
+            }
             3 => self.release(index)?,
             4 => self.restore()?,
             5 => self.end()?,
@@ -129,14 +134,17 @@ impl Machine {
 
     /// The agent sets a knob that it has not given up.
     fn set(&mut self, index: usize, has_safe: bool) -> io::Result<()> {
-        let (path, Knob { now, old, is_released }) = (self.path(index), self.knobs[index].clone());
+        let (path, Knob { now, old, is_released, .. }) =
+            (self.path(index), self.knobs[index].clone());
         if is_released {
             return Ok(());
         }
         let safe = has_safe.then(|| "safe".to_owned());
-        let original = Original::Text { path, text: now.clone(), safe };
+        let ours = vec![now.clone(), format!("value {}", self.values + 1)];
+        let original = Original::Text { path, text: now.clone(), safe, ours };
         self.ledger()?.record(&[original]).map_err(io::Error::other)?;
         self.knobs[index].old = Some(old.unwrap_or(now));
+        self.knobs[index].is_agents = true;
         self.write(index)
     }
 
@@ -207,13 +215,13 @@ impl Machine {
         Ok(())
     }
 
-    /// Every knob that the agent changed has its old value. Of a damaged ledger lines are lost,
+    /// Every knob that the agent was the last to change has its old value. Of a damaged ledger lines are lost,
     /// so that a knob may keep its value, but never gets one that is neither.
     fn check_restored(&mut self, is_damaged: bool) -> io::Result<()> {
         for index in 0..KNOBS {
             let found = fs::read_to_string(self.path(index))?.trim_end().to_owned();
             let knob = &mut self.knobs[index];
-            let wanted = knob.old.as_ref().unwrap_or(&knob.now);
+            let wanted = knob.old.as_ref().filter(|_| knob.is_agents).unwrap_or(&knob.now);
             let is_kept = is_damaged && found == knob.now;
             // The line that gives a knob up may be the one that is lost.
             let is_reclaimed = is_damaged && knob.is_released;

@@ -68,7 +68,7 @@ impl Wake for NoWake {
 #[derive(Debug, Default)]
 pub(crate) struct Saved {
     pub(crate) originals: Vec<Original>,
-    /// How often anything new was saved.
+    /// How often an old value was saved.
     pub(crate) batches: usize,
     pub(crate) is_full: bool,
 }
@@ -87,10 +87,15 @@ impl SaveOld for Saved {
             let (path, source) = ("/full/ledger".into(), std::io::ErrorKind::StorageFull.into());
             return Err(LedgerError::Write { path, source });
         }
-        let known: Vec<_> = self.originals.iter().map(Original::key).collect();
-        let new = originals.iter().filter(|original| !known.contains(&original.key()));
         let before = self.originals.len();
-        self.originals.extend(new.cloned());
+        for original in originals {
+            match self.originals.iter_mut().find(|known| known.key() == original.key()) {
+                Some(known) => {
+                    known.take_ours(original);
+                }
+                None => self.originals.push(original.clone()),
+            }
+        }
         self.batches += usize::from(self.originals.len() > before);
         Ok(())
     }

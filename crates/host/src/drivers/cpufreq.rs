@@ -10,6 +10,7 @@
 //! the kernel has taken them over, after the write has returned
 //! (`cpufreq_notifier_max` in drivers/cpufreq/cpufreq.c, since 5.3).
 
+use super::PutBack;
 use super::text::{FileError, read, read_number, write};
 use crate::Roots;
 use crate::files::{HotFile, number};
@@ -72,17 +73,21 @@ impl PolicyState {
         }
     }
 
-    /// As fast as the saved bounds allow: what is safe for every objective.
+    /// As fast as the saved bounds allow: what is safe for every objective. Leaves alone what
+    /// another program has set, as [`PolicyState::put_back_ours`] does.
     /// Whether anything was written.
-    pub(crate) fn boost(&self) -> Result<bool, FileError> {
+    pub(crate) fn boost(&self, ours: &[String]) -> Result<bool, FileError> {
         let now = Self::read(&self.dir)?;
-        let highest_khz = self.max_khz;
+        let own = self.without_others(&now, ours);
+        let highest_khz = own.max_khz;
         if now.max_khz < highest_khz {
             write(&self.file("scaling_max_freq"), &highest_khz.to_string())?;
             // A speed above the bound in force would be held at it.
-            Self { min_khz: now.min_khz, ..self.clone() }.wait_for_bounds()?;
+            Self { min_khz: now.min_khz, ..own.clone() }.wait_for_bounds()?;
         }
-        let is_slow = now.governor == USERSPACE && now.pinned_khz() < Some(highest_khz);
+        let is_slow = now.governor == USERSPACE
+            && now.pinned_khz() < Some(highest_khz)
+            && (own.governor != now.governor || own.speed_khz != now.speed_khz);
         if is_slow {
             write(&self.file("scaling_setspeed"), &highest_khz.to_string())?;
         }
@@ -113,6 +118,51 @@ impl PolicyState {
                 wanted: Some(self.to_string()),
                 source: std::io::Error::other(format!("it reads back as {kept}")),
             }),
+        }
+    }
+
+    /// Restores what one of the texts `ours` has set, and leaves alone what another program has
+    /// set since. Without texts everything is restored.
+    ///
+    /// # Errors
+    /// As [`PolicyState::put_back`].
+    pub(crate) fn put_back_ours(&self, ours: &[String]) -> Result<PutBack, FileError> {
+        let wanted = self.without_others(&Self::read(&self.dir)?, ours);
+        let was_needed = wanted.put_back()?;
+        Ok(match (wanted.is_like(self), was_needed) {
+            (false, _) => PutBack::Left { found: wanted.to_string() },
+            (true, true) => PutBack::Done,
+            (true, false) => PutBack::Already,
+        })
+    }
+
+    /// The saved state, but with what another program has set of `now`.
+    fn without_others(&self, now: &Self, ours: &[String]) -> Self {
+        if ours.is_empty() {
+            return self.clone();
+        }
+        let is_ours = |text: &str| ours.iter().any(|one| one == text);
+        // A limit of the moment, as of heat, has both bounds below what was written.
+        let is_limited = now.min_khz == now.max_khz
+            && ours.iter().filter_map(|text| text.parse().ok()).any(|khz: u64| khz > now.max_khz);
+        let bound = |saved_khz: u64, now_khz: u64| match is_limited || is_ours(&now_khz.to_string())
+        {
+            true => saved_khz,
+            false => now_khz,
+        };
+        let has_governor = is_ours(&now.governor) || now.governor == self.governor;
+        // The kernel may show the speed in force: a bound, or the highest one after a boost.
+        let has_speed = now.speed_khz.is_none_or(|khz| {
+            is_ours(&khz.to_string()) || [now.min_khz, now.max_khz, self.max_khz].contains(&khz)
+        });
+        let governor = if has_governor { self } else { now };
+        let is_speed_ours = has_governor && (has_speed || self.governor != USERSPACE);
+        Self {
+            dir: self.dir.clone(),
+            governor: governor.governor.clone(),
+            min_khz: bound(self.min_khz, now.min_khz),
+            max_khz: bound(self.max_khz, now.max_khz),
+            speed_khz: if is_speed_ours { self.speed_khz } else { now.speed_khz },
         }
     }
 
@@ -302,10 +352,78 @@ pub(crate) mod tests {
         ] {
             tree.write(&format!("{DIR}/{name}"), text);
         }
-        assert!(before.boost().unwrap());
+        assert!(before.boost(&[]).unwrap());
         assert_eq!(PolicyState::read(&dir).unwrap().pinned_khz(), Some(2_400_000));
         assert!(before.put_back().unwrap());
         assert_eq!(PolicyState::read(&dir).unwrap(), before);
+    }
+
+    /// A policy that Lull has put under `userspace`, or between two equal bounds.
+    fn steered(tree: &Tree, governors: &str, texts: &[(&str, &str)]) -> PolicyState {
+        policy(tree, DIR, governors);
+        let before = PolicyState::read(&tree.path(DIR)).unwrap();
+        texts.iter().for_each(|(name, text)| tree.write(&format!("{DIR}/{name}"), text));
+        before
+    }
+
+    fn now(tree: &Tree) -> String {
+        PolicyState::read(&tree.path(DIR)).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_governor_that_another_program_has_set_stays() {
+        let tree = Tree::new();
+        let written = [("scaling_governor", "userspace"), ("scaling_setspeed", "1200000")];
+        let before = steered(&tree, "schedutil userspace powersave", &written);
+        let ours = [USERSPACE.to_owned()];
+        tree.write(&format!("{DIR}/scaling_governor"), "powersave");
+        let theirs = now(&tree);
+        assert!(!before.boost(&ours).unwrap());
+        let left = PutBack::Left { found: theirs.clone() };
+        assert_eq!(before.put_back_ours(&ours).unwrap(), left);
+        assert_eq!(now(&tree), theirs);
+        tree.write(&format!("{DIR}/scaling_governor"), "userspace");
+        assert!(before.boost(&ours).unwrap());
+        assert_eq!(before.put_back_ours(&ours).unwrap(), PutBack::Done);
+        assert_eq!(before.put_back_ours(&ours).unwrap(), PutBack::Already);
+    }
+
+    #[test]
+    fn a_bound_that_another_program_has_set_stays_and_the_other_is_restored() {
+        let tree = Tree::new();
+        let written = [("scaling_min_freq", "1200000"), ("scaling_max_freq", "1200000")];
+        let before = steered(&tree, "powersave performance", &written);
+        let ours = ["1200000".to_owned()];
+        tree.write(&format!("{DIR}/scaling_max_freq"), "2000000");
+        assert!(!before.boost(&ours).unwrap(), "the maximum is another program's");
+        assert!(matches!(before.put_back_ours(&ours).unwrap(), PutBack::Left { .. }));
+        assert_eq!(now(&tree), "powersave 800000-2000000 kHz");
+        let before = steered(&tree, "powersave performance", &written);
+        assert!(before.boost(&ours).unwrap());
+        assert_eq!(before.put_back_ours(&ours).unwrap(), PutBack::Done);
+    }
+
+    #[test]
+    fn bounds_that_heat_has_lowered_are_restored() {
+        let tree = Tree::new();
+        let limited = [("scaling_min_freq", "1000000"), ("scaling_max_freq", "1000000")];
+        let before = steered(&tree, "powersave performance", &limited);
+        assert_eq!(before.put_back_ours(&["1200000".to_owned()]).unwrap(), PutBack::Done);
+    }
+
+    #[test]
+    fn a_speed_that_another_program_has_set_under_the_owners_userspace_stays() {
+        let tree = Tree::new();
+        let before = steered(&tree, "userspace schedutil", &[]);
+        tree.write(&format!("{DIR}/scaling_setspeed"), "1600000");
+        let before = PolicyState { speed_khz: Some(1_000_000), ..before };
+        let ours = [USERSPACE, "1200000"].map(str::to_owned);
+        assert!(!before.boost(&ours).unwrap());
+        assert!(matches!(before.put_back_ours(&ours).unwrap(), PutBack::Left { .. }));
+        tree.write(&format!("{DIR}/scaling_setspeed"), "1200000");
+        assert!(before.boost(&ours).unwrap());
+        assert_eq!(before.put_back_ours(&ours).unwrap(), PutBack::Done);
+        assert_eq!(now(&tree), "userspace 800000-2400000 kHz at 1000000 kHz");
     }
 
     #[test]

@@ -184,10 +184,27 @@ impl Coalescing {
             adaptive_tx: self.adaptive_tx.filter(|_| other.adaptive_tx.is_some()),
         }
     }
-}
 
-impl fmt::Display for Coalescing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The part of `self` that one of these texts names, or all of it without texts. A delay
+    /// changes by itself while the driver adapts it, so it goes with its adaptation.
+    pub(crate) fn of_ours(&self, ours: &[String]) -> Self {
+        let is_ours = |one: Self| ours.is_empty() || one.texts().iter().any(|it| ours.contains(it));
+        let is_adapted = |one: Self, on: Option<bool>| on == Some(true) && is_ours(one);
+        let none = Self::default();
+        let rx = Self { adaptive_rx: self.adaptive_rx, ..none };
+        let tx = Self { adaptive_tx: self.adaptive_tx, ..none };
+        let has_rx = is_ours(Self { rx_us: self.rx_us, ..none });
+        let has_tx = is_ours(Self { tx_us: self.tx_us, ..none });
+        Self {
+            rx_us: self.rx_us.filter(|_| has_rx || is_adapted(rx, self.adaptive_rx)),
+            tx_us: self.tx_us.filter(|_| has_tx || is_adapted(tx, self.adaptive_tx)),
+            adaptive_rx: self.adaptive_rx.filter(|_| is_ours(rx)),
+            adaptive_tx: self.adaptive_tx.filter(|_| is_ours(tx)),
+        }
+    }
+
+    /// Its parameters, a text each.
+    pub(crate) fn texts(&self) -> Vec<String> {
         let us = |name: &str, value: Option<u32>| value.map(|us| format!("{name} {us} us"));
         let on = |name: &str, value: Option<bool>| {
             value.map(|on| format!("{name} {}", if on { "on" } else { "off" }))
@@ -198,7 +215,13 @@ impl fmt::Display for Coalescing {
             on("adaptive-rx", self.adaptive_rx),
             on("adaptive-tx", self.adaptive_tx),
         ];
-        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        parts.into_iter().flatten().collect()
+    }
+}
+
+impl fmt::Display for Coalescing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = self.texts();
         f.write_str(&if parts.is_empty() { "nothing".to_owned() } else { parts.join(", ") })
     }
 }
@@ -373,6 +396,23 @@ mod tests {
             all.to_string(),
             "rx-usecs 200 us, tx-usecs 0 us, adaptive-rx on, adaptive-tx off"
         );
+    }
+
+    #[test]
+    fn a_parameter_is_lulls_while_it_has_lulls_value_or_the_driver_adapts_it_for_lull() {
+        let ours: Vec<String> =
+            ["rx-usecs 200 us", "adaptive-rx off", "adaptive-tx on"].map(str::to_owned).to_vec();
+        let now = Coalescing {
+            rx_us: Some(200),
+            tx_us: Some(37),
+            adaptive_rx: Some(false),
+            adaptive_tx: Some(true),
+        };
+        assert_eq!(now.of_ours(&ours), now);
+        let others = Coalescing { rx_us: Some(70), adaptive_tx: Some(false), ..now };
+        let lulls = Coalescing { adaptive_rx: Some(false), ..Coalescing::default() };
+        assert_eq!(others.of_ours(&ours), lulls);
+        assert_eq!(others.of_ours(&[]), others, "a former version saved no texts");
     }
 
     #[test]

@@ -116,8 +116,10 @@ impl Held {
             key @ Key::Thread(..) => {
                 self.originals.insert(key, value);
             }
+            // Saved again with what Lull writes next.
             key => {
-                self.originals.entry(key).or_insert(value);
+                let (_, saved) = self.originals.entry(key).or_insert(value);
+                saved.take_ours(original);
             }
         }
     }
@@ -338,6 +340,19 @@ impl Held {
     pub(super) fn knows(&self, key: &Key) -> bool {
         let is_lasting = matches!(key, Key::Thread(..) | Key::File(_));
         self.originals.contains_key(key) || (is_lasting && self.released.contains(key))
+    }
+
+    /// What is to be saved of a value before its next change: all of it, or if it is held, the
+    /// held one with what Lull writes next. `None` if nothing is new, or if it was given up.
+    pub(super) fn unsaved(&self, next: &Original) -> Option<Original> {
+        let key = next.key();
+        match self.originals.get(&key) {
+            Some((_, saved)) => {
+                let mut saved = saved.clone();
+                saved.take_ours(next).then_some(saved)
+            }
+            None => (!self.knows(&key)).then(|| next.clone()),
+        }
     }
 
     /// Whether the value was given up.

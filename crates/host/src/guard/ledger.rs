@@ -142,15 +142,16 @@ impl Ledger {
         Ok(Opened { ledger, recovery })
     }
 
-    /// Saves values before their first change; one known already is skipped.
+    /// Saves values before a change: what each was before the first one, and what Lull is about
+    /// to write. One of which both are known already is skipped.
     ///
     /// # Errors
     /// [`LedgerError::Write`]: nothing of it counts as saved, so nothing of it
     /// may be changed.
     pub fn record(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
-        let is_new = |original: &&Original| !self.held.knows(&original.key());
-        let line = |original| self.clock.entry(What::Old(original));
-        let new: Vec<Entry> = originals.iter().filter(is_new).cloned().map(line).collect();
+        let unsaved = originals.iter().filter_map(|original| self.held.unsaved(original));
+        let new: Vec<Entry> =
+            unsaved.map(|original| self.clock.entry(What::Old(original))).collect();
         self.append(&new)
     }
 

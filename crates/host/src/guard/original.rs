@@ -6,6 +6,7 @@ use crate::drivers::cgroup::CgroupFile;
 use crate::drivers::cpufreq::PolicyState;
 use crate::drivers::ethtool::Coalescing;
 use crate::drivers::systemd::{UnitProperty, UnitState};
+use crate::files::read_value;
 use crate::sys::sched;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
@@ -47,6 +48,9 @@ pub enum Original {
         path: PathBuf,
         /// Its value; -1 is off.
         runtime_us: i64,
+        /// As in [`Original::Text`].
+        #[serde(default)]
+        ours: Vec<String>,
     },
     /// A file of the kernel that takes and shows one text.
     Text {
@@ -56,6 +60,11 @@ pub enum Original {
         text: String,
         /// What is safe for every objective, where that is not the text itself.
         safe: Option<String>,
+        /// The texts that the file has if Lull, and no other program, has set it: Lull's former one
+        /// and the next. Empty in ledgers of versions that did not save them; the value is then
+        /// restored whatever the file has.
+        #[serde(default)]
+        ours: Vec<String>,
     },
     /// A resctrl group that Lull makes and must remove.
     Group {
@@ -68,9 +77,19 @@ pub enum Original {
         nic: String,
         /// All that it was set to.
         was: Coalescing,
+        /// As in [`Original::Text`], one parameter each.
+        #[serde(default)]
+        ours: Vec<String>,
     },
     /// The frequency of some cores.
-    CpuFreq(PolicyState),
+    CpuFreq {
+        /// Governor, bounds and speed.
+        #[serde(flatten)]
+        state: PolicyState,
+        /// As in [`Original::Text`], of any of its files.
+        #[serde(default)]
+        ours: Vec<String>,
+    },
     /// A file of a cgroup.
     Cgroup(CgroupFile),
     /// A limit of a systemd unit.
@@ -135,15 +154,51 @@ impl Original {
         })
     }
 
-    /// The real-time throttle now.
+    /// The real-time throttle now, to which Lull will write `next_us`.
     ///
     /// # Errors
     /// If the kernel's file cannot be read.
-    pub fn of_real_time_throttle(roots: &Roots) -> io::Result<Self> {
+    pub fn of_real_time_throttle(roots: &Roots, next_us: i64) -> io::Result<Self> {
         let path = roots.proc.join("sys/kernel/sched_rt_runtime_us");
-        let text = std::fs::read_to_string(&path)?;
-        let runtime_us = text.trim().parse().map_err(io::Error::other)?;
-        Ok(Self::RealTimeThrottle { path, runtime_us })
+        let runtime_us: i64 = read_value(&path)?;
+        let ours = vec![runtime_us.to_string(), next_us.to_string()];
+        Ok(Self::RealTimeThrottle { path, runtime_us, ours })
+    }
+
+    /// A file that has this text, to which Lull will write `next`.
+    pub(crate) fn of_text(path: PathBuf, text: String, next: &str) -> Self {
+        let ours = vec![text.clone(), next.to_owned()];
+        Self::Text { path, text, safe: None, ours }
+    }
+
+    /// Takes over what Lull writes next; returns whether that is to be saved.
+    pub(crate) fn take_ours(&mut self, next: &Self) -> bool {
+        let (Some(ours), Some(next)) = (self.ours_mut(), next.ours()) else { return false };
+        let is_new = next.iter().any(|text| !ours.contains(text));
+        if is_new {
+            *ours = next.to_vec();
+        }
+        is_new
+    }
+
+    fn ours(&self) -> Option<&[String]> {
+        match self {
+            Self::RealTimeThrottle { ours, .. }
+            | Self::Text { ours, .. }
+            | Self::Coalescing { ours, .. }
+            | Self::CpuFreq { ours, .. } => Some(ours),
+            _ => None,
+        }
+    }
+
+    const fn ours_mut(&mut self) -> Option<&mut Vec<String>> {
+        match self {
+            Self::RealTimeThrottle { ours, .. }
+            | Self::Text { ours, .. }
+            | Self::Coalescing { ours, .. }
+            | Self::CpuFreq { ours, .. } => Some(ours),
+            _ => None,
+        }
     }
 
     /// The same state for another thread; itself if it is no thread's.
@@ -165,7 +220,7 @@ impl Original {
             Self::RealTimeThrottle { .. }
             | Self::Text { .. }
             | Self::Coalescing { .. }
-            | Self::CpuFreq(_)
+            | Self::CpuFreq { .. }
             | Self::Unit(_) => true,
             Self::Cgroup(file) => file.is_there(),
             Self::Group { path } => path.exists(),
@@ -184,7 +239,7 @@ impl Original {
             | Self::Text { path, .. }
             | Self::Group { path } => Key::File(path.clone()),
             Self::Coalescing { nic, .. } => Key::Nic(nic.clone()),
-            Self::CpuFreq(state) => Key::File(state.dir.clone()),
+            Self::CpuFreq { state, .. } => Key::File(state.dir.clone()),
             Self::Cgroup(file) => Key::Cgroup(file.path.clone(), file.cgroup),
             Self::Unit(state) => Key::Unit(state.unit.clone(), state.property),
             Self::Stopped { pid, start_time_ticks } => {

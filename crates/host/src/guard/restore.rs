@@ -27,15 +27,21 @@ use std::time::{Duration, Instant};
 const UNIT_PAUSE: Duration = Duration::from_millis(500);
 
 impl Original {
-    /// Puts the value back, if its owner is still there. Threads are left to `reach.rs`,
-    /// which knows what Lull wrote to them.
+    /// Puts the value back, if its owner is still there and Lull, and no other program, has set
+    /// it. Threads are left to `reach.rs`, which knows what Lull wrote to them.
     pub fn restore(&self, roots: &Roots) -> Restored {
         let found = match self {
-            Self::RealTimeThrottle { path, runtime_us } => rewrite(path, *runtime_us),
-            Self::Text { path, text, .. } => retext(path, text).map_err(io::Error::other),
-            Self::Coalescing { nic, was } => recoalesce(nic, was),
+            Self::RealTimeThrottle { path, runtime_us, ours } => {
+                retext(path, &runtime_us.to_string(), ours).map_err(io::Error::other)
+            }
+            Self::Text { path, text, ours, .. } => {
+                retext(path, text, ours).map_err(io::Error::other)
+            }
+            Self::Coalescing { nic, was, ours } => recoalesce(nic, was, ours),
             Self::Group { path } => resctrl::remove(path).map(written),
-            Self::CpuFreq(state) => state.put_back().map(written).map_err(io::Error::other),
+            Self::CpuFreq { state, ours } => {
+                state.put_back_ours(ours).map(Restored::from).map_err(io::Error::other)
+            }
             Self::Cgroup(file) => file.put_back().map(Restored::from).map_err(io::Error::other),
             Self::Unit(state) => return restore_limit(state, roots, systemd::deadline()),
             Self::Stopped { pid, start_time_ticks } => {
@@ -56,12 +62,23 @@ impl Original {
     fn boost(&self, roots: &Roots) -> bool {
         match self {
             Self::Stopped { .. } | Self::Group { .. } => self.restore(roots) == Restored::Done,
-            Self::CpuFreq(state) => state.boost().unwrap_or(false),
-            Self::Text { path, safe: Some(safe), .. } => {
-                text::read(path).is_ok_and(|now| now != *safe) && text::write(path, safe).is_ok()
+            Self::CpuFreq { state, ours } => state.boost(ours).unwrap_or(false),
+            Self::Text { path, safe: Some(safe), ours, .. } => {
+                let is_unsafe = |now: String| now != *safe && has_set(ours, &now);
+                text::read(path).is_ok_and(is_unsafe) && text::write(path, safe).is_ok()
             }
             _ => false,
         }
+    }
+
+    /// The same for a file that is known to have no other program's text: the safe state, or
+    /// another file that was restored, may have given it one that Lull has not written.
+    fn without_ours(&self) -> Self {
+        let mut known = self.clone();
+        if let Self::Text { ours, .. } = &mut known {
+            ours.clear();
+        }
+        known
     }
 }
 
@@ -81,17 +98,13 @@ fn restore_limit(state: &UnitState, roots: &Roots, deadline: Instant) -> Restore
     restored.unwrap_or_else(|error| Restored::Failed { why: error.to_string() })
 }
 
-fn rewrite(path: &Path, value: i64) -> io::Result<Restored> {
-    if std::fs::read_to_string(path)?.trim() == value.to_string() {
+fn retext(path: &Path, text: &str, ours: &[String]) -> Result<Restored, FileError> {
+    let found = text::read(path)?;
+    if found == text {
         return Ok(Restored::Already);
     }
-    std::fs::write(path, value.to_string())?;
-    Ok(Restored::Done)
-}
-
-fn retext(path: &Path, text: &str) -> Result<Restored, FileError> {
-    if text::read(path)? == text {
-        return Ok(Restored::Already);
+    if !has_set(ours, &found) {
+        return Ok(Restored::Left { found });
     }
     text::write(path, text)?;
     let found = text::read(path)?;
@@ -102,11 +115,16 @@ fn retext(path: &Path, text: &str) -> Result<Restored, FileError> {
     Err(FileError { path: path.to_owned(), wanted: Some(text.to_owned()), source })
 }
 
+/// Whether Lull has set a value that is `found`. Without a record it counts as Lull's.
+fn has_set(ours: &[String], found: &str) -> bool {
+    ours.is_empty() || ours.iter().any(|text| text == found)
+}
+
 const fn written(was_needed: bool) -> Restored {
     if was_needed { Restored::Done } else { Restored::Already }
 }
 
-fn recoalesce(nic: &str, was: &Coalescing) -> io::Result<Restored> {
+fn recoalesce(nic: &str, was: &Coalescing, ours: &[String]) -> io::Result<Restored> {
     let now = match ethtool::get(nic) {
         Err(error) if error.source.raw_os_error() == Some(libc::ENODEV) => {
             return Ok(Restored::Gone);
@@ -114,11 +132,29 @@ fn recoalesce(nic: &str, was: &Coalescing) -> io::Result<Restored> {
         now => now.map_err(io::Error::other)?,
     };
     let changed = was.unlike(&now);
-    if changed == Coalescing::default() {
-        return Ok(Restored::Already);
+    let lulls = changed.only(&now.of_ours(ours));
+    if lulls != Coalescing::default() {
+        ethtool::set(nic, &lulls).map_err(io::Error::other)?;
+        let kept = ethtool::get(nic).map_err(io::Error::other)?;
+        check_kept(&lulls, &kept)?;
     }
-    ethtool::set(nic, &changed).map_err(io::Error::other)?;
-    Ok(Restored::Done)
+    Ok(match (changed == lulls, changed == Coalescing::default()) {
+        (false, _) => Restored::Left { found: now.only(&changed.unlike(&lulls)).to_string() },
+        (true, is_as_before) => written(!is_as_before),
+    })
+}
+
+/// Checks that an interface reads back as it was set. A driver that adapts a delay changes it.
+fn check_kept(wanted: &Coalescing, kept: &Coalescing) -> io::Result<()> {
+    let fixed = Coalescing {
+        rx_us: wanted.rx_us.filter(|_| kept.adaptive_rx != Some(true)),
+        tx_us: wanted.tx_us.filter(|_| kept.adaptive_tx != Some(true)),
+        ..*wanted
+    };
+    match fixed.unlike(kept) == Coalescing::default() {
+        true => Ok(()),
+        false => Err(io::Error::other(format!("it reads back as {}", kept.only(&fixed)))),
+    }
 }
 
 fn resume(roots: &Roots, process: ProcessId) -> io::Result<Restored> {
@@ -165,10 +201,18 @@ fn put_back_after(
     // Twice: one file may decide what another takes (a governor its preferences).
     for _ in 0..2 {
         for original in held.originals().filter(is_restored_here) {
-            let outcome = original.restore(roots);
-            let was_done = outcomes.get(&original.key()) == Some(&Restored::Done);
-            if !(was_done && outcome == Restored::Already) {
-                outcomes.insert(original.key(), outcome);
+            let key = original.key();
+            let before = outcomes.get(&key);
+            if matches!(before, Some(Restored::Left { .. })) {
+                continue;
+            }
+            let is_known = before.is_some() || touched.contains(&key);
+            let outcome = match is_known {
+                true => original.without_ours().restore(roots),
+                false => original.restore(roots),
+            };
+            if !(before == Some(&Restored::Done) && outcome == Restored::Already) {
+                outcomes.insert(key, outcome);
             }
         }
     }

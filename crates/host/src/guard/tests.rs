@@ -245,6 +245,81 @@ fn a_value_is_saved_once_as_it_was_first() {
     assert_eq!(scene.original(), before);
 }
 
+/// A file of the machine with this text, and its former text in a ledger.
+fn machine_file(scene: &Scene, ledger: &mut Ledger, texts: &[&str]) -> PathBuf {
+    let path = scene.place.path().join("scaling_governor");
+    std::fs::write(&path, "schedutil\n").unwrap();
+    for text in texts {
+        let found = std::fs::read_to_string(&path).unwrap().trim().to_owned();
+        ledger.record(&[Original::of_text(path.clone(), found, text)]).unwrap();
+        std::fs::write(&path, format!("{text}\n")).unwrap();
+    }
+    path
+}
+
+fn text_of(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_file_that_an_administrator_sets_after_the_agents_death_is_not_restored() {
+    let scene = Scene::new();
+    let mut ledger = scene.open().ledger;
+    let path = machine_file(&scene, &mut ledger, &["performance"]);
+    drop(ledger);
+    std::fs::write(&path, "powersave\n").unwrap();
+    let recovery = restore_stale(&scene.dir(), &scene.roots).unwrap().unwrap();
+    assert_eq!(text_of(&path), "powersave");
+    let text = recovery.to_string();
+    assert!(
+        text.contains("left as another program set it") && text.contains("powersave"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_file_that_an_administrator_sets_during_a_hold_is_not_restored_at_its_end() {
+    let scene = Scene::new();
+    let mut ledger = scene.open().ledger;
+    let path = machine_file(&scene, &mut ledger, &["performance"]);
+    std::fs::write(&path, "powersave\n").unwrap();
+    let restoration = ledger.restore();
+    assert_eq!((restoration.left_values.len(), restoration.done), (1, 0), "{restoration}");
+    assert_eq!(text_of(&path), "powersave");
+}
+
+#[test]
+fn each_write_of_a_file_is_saved_with_the_first_text_and_the_one_before_may_be_in_force() {
+    let scene = Scene::new();
+    let mut ledger = scene.open().ledger;
+    let path = machine_file(&scene, &mut ledger, &["performance", "ondemand", "userspace"]);
+    let lines = std::fs::read_to_string(scene.file()).unwrap();
+    assert_eq!(lines.matches("\"text\":\"schedutil\"").count(), 3, "{lines}");
+    for (text, is_restored) in [("userspace", true), ("ondemand", true), ("performance", false)] {
+        std::fs::write(&path, text).unwrap();
+        let _ = ledger.restore();
+        assert_eq!(text_of(&path) == "schedutil", is_restored, "{text}");
+    }
+    drop(ledger);
+    std::fs::write(&path, "userspace").unwrap();
+    let _ = scene.open();
+    assert_eq!(text_of(&path), "schedutil");
+}
+
+/// Former versions saved no texts of Lull's.
+#[test]
+fn a_file_in_a_ledger_without_lulls_texts_is_restored_whatever_it_has() {
+    let scene = Scene::new();
+    let ledger = scene.open().ledger;
+    let path = scene.place.path().join("knob");
+    std::fs::write(&path, "another\n").unwrap();
+    let line = serde_json::json!({ "text": { "path": path, "text": "first", "safe": null } });
+    let original: Original = serde_json::from_value(line).unwrap();
+    assert_eq!(original.restore(&scene.roots), Restored::Done);
+    assert_eq!(text_of(&path), "first");
+    drop(ledger);
+}
+
 #[test]
 fn a_change_made_by_others_wins() {
     let scene = Scene::new();

@@ -70,13 +70,17 @@ impl Nics {
     ) -> Result<(), KnobError> {
         let name = self.name(nic).unwrap_or_default().to_owned();
         let before = ethtool::get(&name)?;
-        let change = written(wanted, &before).unlike(&before);
+        let whole = written(wanted, &before);
+        let change = whole.unlike(&before);
         ethtool::refuse_cut_off(&name, &change)?;
-        save.values(&[Original::Coalescing { nic: name.clone(), was: before }])?;
+        let original = |ours| Original::Coalescing { nic: name.clone(), was: before, ours };
+        save.values(&[original([before.texts(), whole.texts()].concat())])?;
         ethtool::set(&name, &change)?;
         // Drivers round (e1000e: 900 to 902 us). The value read back is recorded, so that
         // rounding is not taken for another writer's change.
-        self.set.insert(nic, self.get(nic).unwrap_or(wanted));
+        let kept = ethtool::get(&name)?;
+        self.set.insert(nic, read(kept).unwrap_or(wanted));
+        save.values(&[original(kept.texts())])?;
         Ok(())
     }
 

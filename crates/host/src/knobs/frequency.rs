@@ -24,8 +24,6 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Frequencies {
     domains: BTreeMap<DomainId, Domain>,
-    /// Whether the old state of all domains is in the ledger.
-    is_saved: bool,
 }
 
 #[derive(Debug)]
@@ -107,7 +105,7 @@ impl Frequencies {
             let files = Files::new(&dir);
             Some((id, Domain { dir, files, means, original: None, set: None }))
         };
-        Self { domains: policies.filter_map(domain).collect(), is_saved: false }
+        Self { domains: policies.filter_map(domain).collect() }
     }
 
     /// The one frequency that a domain is set to; `None` where a governor chooses.
@@ -123,34 +121,24 @@ impl Frequencies {
         wanted: Hertz,
         save: &mut impl SaveOld,
     ) -> Result<FrequencyOutcome, KnobError> {
-        self.save_all(save)?;
         let none = || KnobError::Nonsense(format!("domain {} has no frequency to set", id.0));
         let domain = self.domains.get_mut(&id).ok_or_else(none)?;
         let before = domain.files.read()?;
+        let mut originals = vec![domain.to_save(wanted.0 / 1000, &before)];
+        // With the first one those of all domains, so that the disk is waited for once. One that is
+        // offline now is saved when it is first written.
+        for other in self.domains.values_mut().filter(|other| other.original.is_none()) {
+            let state = other.files.read().ok();
+            originals.extend(state.map(|state| other.to_save(wanted.0 / 1000, &state)));
+        }
+        save.values(&originals)?;
+        let domain = self.domains.get_mut(&id).ok_or_else(none)?;
         let outcome = domain.write(wanted.0 / 1000, &before);
         if outcome.is_err() {
             // If this fails too the ledger still has the old state.
             let _ = before.put_back();
         }
         outcome
-    }
-
-    /// One line in the ledger for each domain, written together.
-    fn save_all(&mut self, save: &mut impl SaveOld) -> Result<(), KnobError> {
-        if self.is_saved {
-            return Ok(());
-        }
-        let mut originals = Vec::new();
-        for domain in self.domains.values_mut() {
-            // One that is offline now is saved when it is first written.
-            if let Ok(state) = domain.files.read() {
-                domain.original = Some(state.clone());
-                originals.push(Original::CpuFreq(state));
-            }
-        }
-        save.values(&originals)?;
-        self.is_saved = originals.len() == self.domains.len();
-        Ok(())
     }
 
     /// Returns what other programs have set since, each change once. A domain whose cores went
@@ -179,13 +167,38 @@ impl Frequencies {
 }
 
 impl Domain {
+    /// Its old state, with what the files have if Lull has set them: in the state `now`, and after
+    /// the write of a frequency.
+    fn to_save(&mut self, wanted_khz: u64, now: &PolicyState) -> Original {
+        let state = self.original.get_or_insert_with(|| now.clone()).clone();
+        let khz = self.bounded_khz(wanted_khz, now);
+        let ours = match self.means {
+            // The governor of before replaces the speed.
+            Means::Speed if state.governor != USERSPACE => vec![USERSPACE.to_owned()],
+            Means::Speed => {
+                let speeds = now.speed_khz.into_iter().chain([khz]).map(|khz| khz.to_string());
+                [USERSPACE.to_owned()].into_iter().chain(speeds).collect()
+            }
+            Means::Bounds => {
+                let former_khz = (now.min_khz == now.max_khz).then_some(now.max_khz);
+                former_khz.into_iter().chain([khz]).map(|khz| khz.to_string()).collect()
+            }
+        };
+        Original::CpuFreq { state, ours }
+    }
+
+    /// The frequency within the bounds that were set before Lull.
+    fn bounded_khz(&self, wanted_khz: u64, before: &PolicyState) -> u64 {
+        let limits = self.original.as_ref().unwrap_or(before);
+        wanted_khz.max(limits.min_khz).min(limits.max_khz)
+    }
+
     fn write(
         &mut self,
         wanted_khz: u64,
         before: &PolicyState,
     ) -> Result<FrequencyOutcome, KnobError> {
-        let limits = self.original.as_ref().unwrap_or(before);
-        let khz = wanted_khz.max(limits.min_khz).min(limits.max_khz);
+        let khz = self.bounded_khz(wanted_khz, before);
         let outcome = |wrote: bool| match (khz == wanted_khz, wrote) {
             (false, _) => FrequencyOutcome::Held(Hertz::from_khz(khz)),
             (true, true) => FrequencyOutcome::Done,
@@ -328,6 +341,27 @@ mod tests {
         let restored: Vec<_> = scene.saved.originals.iter().map(restore).collect();
         assert!(restored.contains(&Restored::Done) && restored.contains(&Restored::Already));
         assert_eq!(scene.file(0, "scaling_governor"), "schedutil");
+    }
+
+    #[test]
+    fn what_another_program_has_set_stays_also_in_a_domain_that_was_never_set() {
+        for (governors, theirs) in [
+            ("schedutil userspace powersave", ("scaling_governor", "powersave")),
+            ("powersave performance", ("scaling_max_freq", "2000000")),
+        ] {
+            let mut scene = Scene::new(2, governors);
+            for mhz in [2000, 1600, 1400] {
+                scene.set(0, Hertz::from_khz(mhz * 1000)).unwrap();
+            }
+            for id in 0..2 {
+                scene.write(id, theirs.0, theirs.1);
+            }
+            for original in &scene.saved.originals {
+                let outcome = original.restore(&scene.tree.roots());
+                assert!(matches!(outcome, Restored::Left { .. }), "{outcome:?}");
+            }
+            assert_eq!([0, 1].map(|id| scene.file(id, theirs.0)), [theirs.1; 2]);
+        }
     }
 
     #[test]

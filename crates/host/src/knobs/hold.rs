@@ -26,7 +26,7 @@ use crate::drivers::ethtool::Coalescing;
 use crate::drivers::systemd::{self, Systemd, UnitState};
 use crate::drivers::texts::{TextWrite, WriteError, Written, undo, write_all};
 use crate::drivers::{ethtool, text};
-use crate::guard::{Ledger, Original};
+use crate::guard::{Key, Ledger, Original};
 use lull_control::CoreSet;
 use lull_measure::{Nanos, Watts};
 use std::collections::BTreeSet;
@@ -196,6 +196,10 @@ fn grant(
     let originals = plan.all_originals()?;
     save.values(&originals)?;
     let written = write_all(&plan.writes).map_err(KnobError::from)?;
+    if let Err(error) = save.values(&plan.kept(&written)) {
+        undo(&written);
+        return Err(error.into());
+    }
     let (notes, roots) = (plan.notes, roots.clone());
     let (nics, limits) = (Vec::new(), Vec::new());
     let mut held = Held { written, nics, latency: None, limits, notes, roots };
@@ -218,14 +222,37 @@ impl Plan {
             HoldRequest::Unit { unit, control } => unit::add(self, roots, unit, control),
             other => {
                 for write in other.writes(roots)? {
-                    let (path, safe) = (write.path.clone(), None);
-                    let text = text::read(&path)?;
-                    self.originals.push(Original::Text { path, text, safe });
+                    let text = text::read(&write.path)?;
+                    self.add_text(Original::of_text(write.path.clone(), text, &write.text));
                     self.writes.push(write);
                 }
                 Ok(())
             }
         }
+    }
+
+    /// Adds a file's text before. Two requests may write the same file, one after the other.
+    fn add_text(&mut self, original: Original) {
+        let key = original.key();
+        let known = self.originals.iter_mut().find(|known| known.key() == key);
+        match (known, original) {
+            (Some(Original::Text { ours, .. }), Original::Text { ours: more, .. }) => {
+                ours.extend(more);
+            }
+            (_, original) => self.originals.push(original),
+        }
+    }
+
+    /// What the files show since they were written: hardware rounds, and that counts as Lull's.
+    fn kept(&self, written: &[Written]) -> Vec<Original> {
+        let known = |key: Key| self.originals.iter().find(|original| original.key() == key);
+        let kept = |one: &Written| match known(Key::File(one.path.clone()))?.clone() {
+            Original::Text { path, text, safe, .. } => {
+                Some(Original::Text { path, text, safe, ours: vec![one.now.clone()] })
+            }
+            _ => None,
+        };
+        written.iter().filter_map(kept).collect()
     }
 
     fn add_cgroup_files(&mut self, writes: Vec<TextWrite>) -> Result<(), KnobError> {
@@ -370,6 +397,7 @@ mod tests {
     use super::*;
     use crate::drivers::cpufreq::tests::policy;
     use crate::drivers::text::faults;
+    use crate::guard::Restored;
     use crate::testing::{Saved, Tree};
 
     const POLICY: &str = "sys/devices/system/cpu/cpufreq/policy0";
@@ -415,9 +443,41 @@ mod tests {
         assert_eq!((held.changes().len(), saved.batches), (2, 1));
         assert_eq!(file("proc/irq/24/smp_affinity_list"), "1");
         for original in &saved.originals {
-            assert_eq!(original.restore(&tree.roots()), crate::guard::Restored::Done);
+            assert_eq!(original.restore(&tree.roots()), Restored::Done);
         }
         assert_eq!(file("proc/irq/24/smp_affinity_list"), "0-3");
+    }
+
+    #[test]
+    fn what_another_program_has_set_meanwhile_stays() {
+        let tree = Tree::new();
+        policy(&tree, POLICY, "schedutil performance powersave");
+        let governor = format!("{POLICY}/scaling_governor");
+        let request = "governor=performance".parse().unwrap();
+        let mut saved = Saved::default();
+        grant(&[request], &tree.roots(), &mut saved).unwrap();
+        tree.write(&governor, "powersave\n");
+        let left = Restored::Left { found: "powersave".to_owned() };
+        assert_eq!(saved.originals[0].restore(&tree.roots()), left);
+        assert_eq!(text::read(&tree.path(&governor)).unwrap(), "powersave");
+    }
+
+    #[test]
+    fn a_limit_that_the_hardware_rounds_is_restored() {
+        let tree = Tree::new();
+        let file = "sys/class/powercap/intel-rapl:0/constraint_0_power_limit_uw";
+        tree.write(file, "28000000\n");
+        let path = tree.path(file);
+        let original = Original::of_text(path.clone(), "28000000".to_owned(), "45000000");
+        let plan = Plan { originals: vec![original.clone()], ..Plan::default() };
+        let now = "44875000".to_owned();
+        let written = Written { path: path.clone(), before: "28000000".to_owned(), now };
+        let mut saved = Saved::default();
+        saved.values(&[original]).unwrap();
+        saved.values(&plan.kept(&[written])).unwrap();
+        tree.write(file, "44875000\n");
+        assert_eq!(saved.originals[0].restore(&tree.roots()), Restored::Done);
+        assert_eq!(text::read(&path).unwrap(), "28000000");
     }
 
     #[test]

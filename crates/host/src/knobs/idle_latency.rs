@@ -139,7 +139,7 @@ impl IdleLatency {
             }
             let wanted = if is_ours { DISABLED } else { owner.as_str() };
             writes.push(TextWrite::exactly(disable.clone(), wanted));
-            originals.push(Original::Text { path: disable.clone(), text, safe: None });
+            originals.push(Original::of_text(disable.clone(), text, wanted));
         }
         if reached < at_most {
             let why = format!("idle states of {at_most} to leave are disabled by their owner");
@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(idle.get(), Some(us(limit_us)), "{wanted_us}");
             assert!(idle.watch().is_none(), "{wanted_us}");
         }
-        assert_eq!((saved.originals.len(), saved.batches), (8, 1), "one wait for the disk");
+        assert_eq!((saved.originals.len(), saved.batches), (8, 1), "saved together");
         idle.set(us(2), &mut saved).unwrap();
         for original in &saved.originals {
             assert!(idle.is_of(&original.key()));

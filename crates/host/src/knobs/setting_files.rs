@@ -56,7 +56,7 @@ impl<Id: Copy + Ord, Value: Copy + PartialEq> SettingFiles<Id, Value> {
         let unknown = || KnobError::Nonsense(format!("there is no {}", (self.kind.domain)(id)));
         let path = self.files.get(&id).ok_or_else(unknown)?;
         let text = text::read(path)?;
-        save.values(&[Original::Text { path: path.clone(), text, safe: None }])?;
+        save.values(&[Original::of_text(path.clone(), text, &new)])?;
         write_all(&[TextWrite::exactly(path.clone(), new)])?;
         self.set.insert(id, value);
         Ok(())

@@ -70,7 +70,8 @@ impl Throttle {
         let on_us = self.original_us.filter(|us| *us >= 0).unwrap_or(DEFAULT_US);
         let wanted_us = if on { on_us } else { OFF_US };
         let refused = |source| KnobError::Refused { what: self.what(), source, is_privileged };
-        save.values(&[Original::of_real_time_throttle(&self.roots).map_err(refused)?])?;
+        let original = Original::of_real_time_throttle(&self.roots, wanted_us);
+        save.values(&[original.map_err(refused)?])?;
         std::fs::write(&self.path, wanted_us.to_string()).map_err(refused)?;
         let found_us: i64 = read_value(&self.path).map_err(refused)?;
         if found_us != wanted_us {
@@ -110,6 +111,7 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::Restored;
     use crate::testing::{Saved, Tree};
 
     const PATH: &str = "proc/sys/kernel/sched_rt_runtime_us";
@@ -128,6 +130,20 @@ mod tests {
             panic!("{saved:?}")
         };
         assert_eq!(*runtime_us, 900_000);
+    }
+
+    #[test]
+    fn a_throttle_that_another_program_has_set_stays() {
+        let tree = Tree::new();
+        tree.write(PATH, "900000\n");
+        let mut saved = Saved::default();
+        Throttle::new(&tree.roots()).set(false, &mut saved, true).unwrap();
+        tree.write(PATH, "500000\n");
+        let left = Restored::Left { found: "500000".to_owned() };
+        assert_eq!(saved.originals[0].restore(&tree.roots()), left);
+        tree.write(PATH, "-1\n");
+        assert_eq!(saved.originals[0].restore(&tree.roots()), Restored::Done);
+        assert_eq!(read_value::<i64>(&tree.path(PATH)).unwrap(), 900_000);
     }
 
     #[test]

@@ -239,9 +239,9 @@ impl HostPlant {
                 self.unrestored.push(format!("{key} is not as before: {why}"));
             }
         }
-        if !restored.left.is_empty() {
-            let left = restored.left_in_words().join(", ");
-            self.notice(format!("left as another program set it: {left}"));
+        let left = restored.left_in_words();
+        if !left.is_empty() {
+            self.notice(format!("left as another program set it: {}", left.join(", ")));
         }
         self.missed.extend(restored.missed.iter().cloned());
     }

@@ -99,7 +99,9 @@ impl Agent {
     /// Stops a process, and writes a file as it would the kernel's throttle.
     fn change_once(&mut self, sleeper: i32, file: &Path) {
         let ProcessId { pid, start_ticks } = ProcessId::lookup(&self.roots, sleeper).unwrap();
-        let throttle = Original::RealTimeThrottle { path: file.to_owned(), runtime_us: 950_000 };
+        let ours = vec!["-1".to_owned()];
+        let throttle =
+            Original::RealTimeThrottle { path: file.to_owned(), runtime_us: 950_000, ours };
         let stopped = Original::Stopped { pid, start_time_ticks: start_ticks };
         self.ledger.record(&[throttle, stopped]).unwrap();
         std::fs::write(file, "-1\n").unwrap();

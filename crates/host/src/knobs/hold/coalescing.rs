@@ -46,9 +46,12 @@ pub(super) fn set(
     }
     ethtool::refuse_cut_off(nic, wanted)?;
     let old = before.only(wanted);
-    save.values(&[Original::Coalescing { nic: nic.to_owned(), was: before }])?;
+    let original = |ours| Original::Coalescing { nic: nic.to_owned(), was: before, ours };
+    save.values(&[original([before.texts(), wanted.texts()].concat())])?;
     ethtool::set(nic, wanted)?;
-    let now = ethtool::get(nic)?.only(wanted);
+    let kept = ethtool::get(nic)?;
+    save.values(&[original(kept.texts())])?;
+    let now = kept.only(wanted);
     if now == old {
         let (wanted, found) = (wanted.to_string(), now.to_string());
         return Err(KnobError::NotKept { what: format!("coalescing of {nic}"), wanted, found });
