@@ -4,6 +4,7 @@ use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::threads::cores_of;
 use crate::support::{cores, is_root, skip};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,15 +24,31 @@ impl Sleeper {
         Self(command.arg(seconds).stdin(Stdio::null()).spawn().unwrap())
     }
 
+    /// A shell that runs a script whose last word is recognised, with pipes.
+    fn shell(script: &str) -> Self {
+        let mut command = Command::new("sh");
+        let piped = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(piped.spawn().unwrap())
+    }
+
+    /// Ends the wait of a script for a line.
+    fn proceed(&mut self) {
+        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
     fn pid(&self) -> i32 {
         self.0.id().cast_signed()
     }
 
-    /// Whether fewer cores are allowed to it than to this test.
     fn is_set(&self) -> bool {
-        let now = cores_of(self.pid());
-        !now.is_empty() && now != cores_of(std::process::id().cast_signed())
+        is_set(self.pid())
     }
+}
+
+/// Whether fewer cores are allowed to a process than to this test.
+fn is_set(pid: i32) -> bool {
+    let now = cores_of(pid);
+    !now.is_empty() && now != cores_of(std::process::id().cast_signed())
 }
 
 impl Drop for Sleeper {
@@ -168,6 +185,79 @@ fn cgroups_and_units_are_found_by_name_and_glob_when_they_appear() {
         assert!(!again.is_set() && !two.is_set(), "cores are not as before");
         scene.wait_until_quiet();
     }
+}
+
+#[test]
+fn a_process_that_executes_a_program_that_does_not_match_gets_all_cores_back_at_once() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let (one, other) = (unique(), unique());
+    let shell = format!("match = {{ args = \"*{one}\" }}");
+    let mut first = Sleeper::shell(&format!("read line; exec sleep 3000 # {one}"));
+    let second = Sleeper::new(&other);
+    let mut agent = scene.agent(&scene.config("", &two(&shell, &by_args(&other))));
+    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
+    first.proceed();
+    agent.wait_for("all cores for what left its app", || !first.is_set());
+    agent.wait_until_said("first has exited");
+    // What its owner sets from then on stays, also if Lull once wrote the same.
+    let cores = cores_of(first.pid());
+    let pin = |list: &str| {
+        let mut taskset = Command::new("taskset");
+        let done = taskset.args(["-pc", list, &first.pid().to_string()]).stdout(Stdio::null());
+        done.status().is_ok_and(|status| status.success())
+    };
+    let is_pinned = pin("0") && cores_of(first.pid()) != cores;
+    agent.interrupt().well();
+    assert_eq!(first.is_set(), is_pinned);
+    scene.wait_until_quiet();
+}
+
+#[test]
+fn a_child_whose_program_does_not_match_gets_all_cores_at_once() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let (one, other) = (unique(), unique());
+    let shell = format!("match = {{ args = \"*{one}\" }}");
+    let script = format!("read line; sleep 3000 & echo $!; read line; kill $! # {one}");
+    let (mut first, second) = (Sleeper::shell(&script), Sleeper::new(&other));
+    let mut agent = scene.agent(&scene.config("", &two(&shell, &by_args(&other))));
+    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
+    first.proceed();
+    let mut line = String::new();
+    BufReader::new(first.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let child: i32 = line.trim().parse().unwrap();
+    agent.wait_for("all cores for the child", || !is_set(child));
+    assert!(first.is_set(), "the shell is an app still");
+    first.proceed();
+    drop(first.0.stdin.take());
+    first.0.wait().unwrap();
+    agent.interrupt().well();
+}
+
+#[test]
+fn a_process_that_is_moved_out_of_its_cgroup_gets_all_cores_back_at_once() {
+    let name = format!("lull-e2e-{}-moved", unique());
+    let Some(group) = Cgroup::named(&name) else {
+        return skip("no cgroup can be made in systemd's tree");
+    };
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let (scene, other) = (Scene::new(), unique());
+    let (first, second) = (Sleeper::new("3000"), Sleeper::new(&other));
+    group.add(&first);
+    let place = format!("cgroup = \"system.slice/{name}\"");
+    let mut agent = scene.agent(&scene.config("", &two(&place, &by_args(&other))));
+    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
+    let outside = group.0.ancestors().nth(2).unwrap();
+    std::fs::write(outside.join("cgroup.procs"), first.pid().to_string()).unwrap();
+    agent.wait_for("all cores for what was moved", || !first.is_set());
+    agent.interrupt().well();
 }
 
 #[test]

@@ -129,6 +129,13 @@ impl Forks {
         self.state().kin.get(&pid).map(|kin| kin.creator)
     }
 
+    /// Calls this with each descendant and the nearest ancestor that is followed.
+    pub(crate) fn descendants(&self, mut take: impl FnMut(i32, ProcessId)) {
+        let state = self.state();
+        let made = state.kin.iter().filter(|(pid, kin)| **pid != kin.creator.pid);
+        made.for_each(|(pid, kin)| take(*pid, kin.creator));
+    }
+
     /// The first process of the app that a process descends from.
     pub fn first(&self, pid: i32) -> Option<ProcessId> {
         self.state().kin.get(&pid).map(|kin| kin.first)

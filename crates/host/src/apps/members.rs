@@ -48,7 +48,8 @@ pub struct AppProcesses {
     threads: Vec<LiveThread>,
     /// Processes that are found, too, but belong to another app or to none.
     left_out: BTreeSet<ProcessId>,
-    /// Processes that were members until their registration or assignment ended, and still run.
+    /// Processes that were members, and still run: their registration or assignment has ended, or
+    /// the search of the app no longer finds them.
     left: Vec<ProcessId>,
 }
 
@@ -111,10 +112,19 @@ impl AppProcesses {
             self.grow_tree(root, with_group, table);
         }
         if let Some(found) = found {
-            let pids = found.unwrap_or_else(|error| {
-                outcome = Err(error);
-                BTreeSet::new()
-            });
+            let pids = match found {
+                Ok(pids) => {
+                    let gone = self.processes().filter(|one| !pids.contains(&one.pid));
+                    let gone: Vec<ProcessId> = gone.collect();
+                    self.left.extend(gone);
+                    pids
+                }
+                // They are looked for again, and stay as they are until then.
+                Err(error) => {
+                    outcome = Err(error);
+                    BTreeSet::new()
+                }
+            };
             self.members.retain(|pid, _| pids.contains(pid));
             for pid in pids {
                 self.add(pid, table);
@@ -558,6 +568,22 @@ mod tests {
         assert_eq!(node.pids(), [11, 11, 12], "it was not listed again");
         node.set("pids.current", "2\n");
         assert_eq!(node.pids(), [11, 11]);
+    }
+
+    #[test]
+    fn a_process_that_its_cgroup_no_longer_has_has_left_and_one_that_has_ended_has_not() {
+        let mut node = Assigned::new("cpu.stat", "usage_usec 500\n");
+        node.set("cgroup.procs", "11\n12\n");
+        assert_eq!(node.pids(), [11, 12]);
+        assert_eq!(node.app.take_left(), []);
+        node.set("cgroup.procs", "12\n");
+        node.set("cpu.stat", "usage_usec 501\n");
+        assert_eq!(node.pids(), [12]);
+        assert_eq!(node.app.take_left(), [ProcessId { pid: 11, start_ticks: 70 }]);
+        std::fs::remove_dir_all(node.tree.path("proc/12")).unwrap();
+        node.table.refresh().unwrap();
+        assert_eq!(node.pids(), [0; 0]);
+        assert_eq!(node.app.take_left(), []);
     }
 
     #[test]

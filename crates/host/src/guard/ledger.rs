@@ -215,6 +215,26 @@ impl Ledger {
         self.append(&entries)
     }
 
+    /// Returns the processes that others of the ledger have made since Lull first wrote to these,
+    /// where the kernel reports forks, of the ones that `find` finds.
+    pub fn unsaved_descendants(
+        &self,
+        mut find: impl FnMut(i32) -> Option<ProcessId>,
+    ) -> Vec<LiveThread> {
+        let mut found = Vec::new();
+        self.forks.descendants(|pid, creator| {
+            let is_steered = self.held.has_process(creator);
+            let process = is_steered.then(|| find(pid)).flatten();
+            let main = process.map(|ProcessId { start_ticks, .. }| LiveThread {
+                pid,
+                tid: pid,
+                start_ticks,
+            });
+            found.extend(main.filter(|main| self.held.may_adopt(creator.pid, *main)));
+        });
+        found
+    }
+
     /// Saves threads again of which another program has set a field since they were saved, so that
     /// they get that back. This is for threads before a write to them: they were saved when they
     /// were first seen. A thread that is gone, or whose process is not saved, is skipped.

@@ -8,10 +8,11 @@
 
 use super::{KnobError, SaveOld};
 use crate::Roots;
+use crate::apps::ProcessId;
 use crate::gauges::app_time::is_gone;
 use crate::guard::{FieldValue, ThreadWrite};
 use crate::threads::LiveThread;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 /// Listings before giving up on an app that makes threads all the time; what
@@ -165,6 +166,13 @@ impl<V: ThreadValue> ThreadKnob<V> {
             }
         }
         outcome
+    }
+
+    /// Forgets the threads of processes that were put back, so that those which the app has now
+    /// are set as new ones.
+    pub(crate) fn forget(&mut self, processes: &BTreeSet<ProcessId>) {
+        let is_theirs = |thread: &LiveThread| processes.iter().any(|one| one.pid == thread.pid);
+        self.set.retain(|thread, _| !is_theirs(thread));
     }
 
     /// Forgets the setting, after all threads were put back.

@@ -43,6 +43,11 @@ impl Owners {
         overlaps.into_iter().filter(|one| self.reported.insert(one.apps)).collect()
     }
 
+    /// The app that has a process, by index.
+    pub(super) fn owner(&self, process: ProcessId) -> Option<usize> {
+        self.of.get(&process).copied()
+    }
+
     /// Takes in what a few apps, by index, claim now, if it is of no other app; else returns false,
     /// and all apps have to be looked at.
     pub(super) fn take_in(&mut self, claims: &[(usize, Vec<ProcessId>)]) -> bool {

@@ -1,4 +1,4 @@
-//! Processes that register themselves and depart while the agent runs.
+//! Processes that register themselves, and those that leave their apps, while the agent runs.
 
 use super::{HostPlant, now};
 use crate::apps::{Facts, ProcessId, threads_of};
@@ -81,8 +81,48 @@ impl HostPlant {
         let left: Vec<(usize, ProcessId)> = apps
             .flat_map(|(index, app)| app.handle.take_left().into_iter().map(move |it| (index, it)))
             .collect();
-        for failed in self.restore_left(&left).failed {
-            self.notice(failed);
+        self.release_left(&left);
+    }
+
+    /// Gives processes that processes of apps have made, and that belong to no app, what these had
+    /// before Lull: the jobs of a `cron` that is found by its program, for example.
+    pub(super) fn let_strays_go(&mut self) {
+        let stray = |pid| {
+            let start_ticks = self.table.facts(pid)?.start_ticks;
+            let process = ProcessId { pid, start_ticks };
+            self.owners.owner(process).is_none().then_some(process)
+        };
+        let strays = self.ledger.unsaved_descendants(stray);
+        if strays.is_empty() {
+            return;
+        }
+        let owner = |one: &LiveThread| {
+            let creator = self.ledger.forks().creator(one.pid);
+            creator.and_then(|creator| self.owners.owner(creator)).unwrap_or_default()
+        };
+        let id = |one: &LiveThread| ProcessId { pid: one.pid, start_ticks: one.start_ticks };
+        let left: Vec<(usize, ProcessId)> = strays.iter().map(|it| (owner(it), id(it))).collect();
+        let parent_of = |pid| self.table.facts(pid).map(|facts| facts.parent);
+        match self.ledger.record_descendants(&strays, parent_of) {
+            Ok(()) => self.release_left(&left),
+            Err(error) => self.notice(format!("processes that apps have made: {error}")),
+        }
+    }
+
+    /// Restores processes that have left these apps, by index, and forgets what they were set to.
+    fn release_left(&mut self, left: &[(usize, ProcessId)]) {
+        if left.is_empty() {
+            return;
+        }
+        let LeftRestored { failed, is_complete } = self.restore_left(left);
+        failed.into_iter().for_each(|failed| self.notice(failed));
+        let processes: BTreeSet<ProcessId> = left.iter().map(|(_, process)| *process).collect();
+        if is_complete && let Err(error) = self.ledger.dismiss(&processes) {
+            self.notice(format!("processes that have left are restored again at the end: {error}"));
+        }
+        for app in &mut self.apps {
+            app.cores.forget(&processes);
+            app.scheduling.forget(&processes);
         }
     }
 
