@@ -48,6 +48,7 @@ impl<P: Plant> ControlLoop<P> {
     pub fn turn(&mut self) -> Result<Epoch, PlantError> {
         let seen = self.plant.observe(self.pace.epoch())?;
         self.pace.note(&seen);
+        self.controller.note_arrivals(&seen, &self.plant);
         let mut turn = self.controller.turn(&seen, &mut self.rng);
         let plan = std::mem::take(&mut turn.plan);
         let applied = match turn.changes.as_slice() {

@@ -1,6 +1,6 @@
 //! The seam to whatever is watched and steered: a host or a simulated machine.
 
-use crate::{AppId, AppSpec, Machine, Observation, Setting};
+use crate::{AppId, AppSpec, Knob, KnobScope, Machine, Observation, Setting};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,14 @@ pub trait Plant {
 
     /// The knobs as they are now, as far as they can be read.
     fn settings(&self) -> Vec<Setting>;
+
+    /// The knobs of an app as its owner set them. Called when the app has arrived or was
+    /// restarted, because its new processes may have other values than the former ones. A plant
+    /// whose new processes may have Lull's values already must not return those.
+    fn owners(&self, app: AppId) -> Vec<Setting> {
+        let is_own = |knob: Knob| knob.app() == Some(app) && knob.row().scope == KnobScope::App;
+        self.settings().into_iter().filter(|setting| is_own(setting.knob())).collect()
+    }
 
     /// Sets knobs. Idempotent; a setting that cannot be had changes nothing
     /// and is answered with [`Got::Refused`] or the nearest with [`Got::Clamped`].

@@ -27,7 +27,7 @@ pub(crate) use cores::{Affinity, cores};
 pub use error::KnobError;
 pub(crate) use frequency::{Frequencies, FrequencyOutcome};
 pub(crate) use partitions::{Partitions, Share, Taken};
-pub(crate) use scheduling::{check as check_scheduling, scheduling};
+pub(crate) use scheduling::{check as check_scheduling, scheduling, scheduling_from};
 pub(crate) use threads::{Change, Means, ThreadKnob, ThreadValue, Threads};
 
 use crate::drivers::cpufreq::policies;

@@ -405,6 +405,10 @@ impl Plant for HostPlant {
         self.all_settings()
     }
 
+    fn owners(&self, app: AppId) -> Vec<Setting> {
+        self.owners_settings(app)
+    }
+
     fn apply(&mut self, wanted: &[Setting]) -> Applied {
         self.apply_all(wanted)
     }

@@ -3,7 +3,7 @@
 use super::{Controller, Turn};
 use crate::journal::Event;
 use crate::roster::{RosterChange, RosterEvent};
-use crate::{AppId, AppSpec, Observation, Policy, Setting, numbered};
+use crate::{AppId, AppSpec, Knob, Observation, Plant, Policy, Setting, numbered};
 
 /// Rebuilds the policy for these apps.
 pub type RebuildPolicy = Box<dyn Fn(&[AppSpec]) -> Result<Box<dyn Policy>, String> + Send>;
@@ -61,6 +61,21 @@ impl Controller {
         let is_of_app = |setting: &&Setting| setting.knob().app() == Some(app);
         self.original.retain(|setting| !is_of_app(&setting));
         self.original.extend(settings.iter().filter(is_of_app).cloned());
+    }
+
+    /// Takes over the values that the owners of apps gave their knobs, for the SLO-safe state, of
+    /// apps that have arrived or were restarted since the last turn. Called before
+    /// [`Controller::turn`] with the same observation.
+    pub fn note_arrivals(&mut self, seen: &Observation, plant: &impl Plant) {
+        for (app, _) in numbered(&self.apps) {
+            let is_new = !self.roster.is_present(app) || seen.restarted.contains(&app);
+            if is_new && seen.app(app).is_some_and(|now| now.alive) {
+                let owners = plant.owners(app);
+                let is_replaced = |knob: Knob| owners.iter().any(|new| new.knob() == knob);
+                self.original.retain(|setting| !is_replaced(setting.knob()));
+                self.original.extend(owners);
+            }
+        }
     }
 
     fn rebuild_policy(&mut self, changes: &[RosterChange], turn: &mut Turn) {

@@ -345,6 +345,13 @@ impl Ledger {
         self.append(&entries)
     }
 
+    /// How a thread was scheduled before Lull first set it or its process; `None` if the ledger
+    /// does not hold that, so that it is as its owner set it.
+    pub fn owners(&self, thread: LiveThread) -> Option<Original> {
+        let process = self.held.inherited.get(&thread.pid)?;
+        self.held.for_thread(thread, &process.original)
+    }
+
     /// Restores everything now; the ledger stays open.
     pub fn restore(&self) -> Restoration {
         restore::put_back(&self.roots, &self.held, &self.forks)

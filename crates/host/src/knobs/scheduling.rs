@@ -11,7 +11,7 @@ use super::threads::{ThreadValue, values};
 use crate::Roots;
 use crate::files::read_text;
 use crate::guard::FieldValue;
-use crate::sys::sched::{SchedState, scheduling_of, set_class, set_nice};
+use crate::sys::sched::{RESET_ON_FORK, SchedState, scheduling_of, set_class, set_nice};
 use crate::threads::LiveThread;
 use lull_control::Scheduling;
 use std::collections::BTreeSet;
@@ -57,7 +57,7 @@ impl ThreadValue for SchedState {
             return found;
         }
         // Only a privileged process may take the fork bit away, and there is no need to.
-        let fork_bit = found.policy & crate::sys::sched::RESET_ON_FORK;
+        let fork_bit = found.policy & RESET_ON_FORK;
         let (class, rt_priority, nice) = match *wanted {
             Scheduling::Normal { nice } => (OTHER, 0, i32::from(nice)),
             Scheduling::Idle => (IDLE, 0, found.nice),
@@ -86,10 +86,16 @@ pub(crate) fn scheduling(threads: &[LiveThread]) -> Option<Scheduling> {
 }
 
 fn read(state: SchedState) -> Option<Scheduling> {
-    match state.class() {
-        OTHER | BATCH => Some(Scheduling::Normal { nice: state.nice.try_into().ok()? }),
+    scheduling_from(state.policy, state.rt_priority, state.nice)
+}
+
+/// The class of a thread with these attributes (`sched_getattr(2)`); `None` if Lull has no name
+/// for its policy.
+pub(crate) fn scheduling_from(policy: u32, rt_priority: u32, nice: i32) -> Option<Scheduling> {
+    match policy & !RESET_ON_FORK {
+        OTHER | BATCH => Some(Scheduling::Normal { nice: nice.try_into().ok()? }),
         IDLE => Some(Scheduling::Idle),
-        RR | FIFO => Some(Scheduling::RoundRobin { priority: state.rt_priority.try_into().ok()? }),
+        RR | FIFO => Some(Scheduling::RoundRobin { priority: rt_priority.try_into().ok()? }),
         _ => None,
     }
 }

@@ -2,11 +2,12 @@
 
 use super::HostPlant;
 use super::app::Listed;
-use crate::guard::{Key, Patience, Restoration};
+use crate::guard::{Key, Original, Patience, Restoration};
 use crate::knobs::{
     FrequencyOutcome, KnobError, MachineKnobs, Means, OTHER_WRITER, Share, check_scheduling, cores,
-    scheduling,
+    scheduling, scheduling_from,
 };
+use crate::threads::LiveThread;
 use lull_control::{
     AppId, Applied, CoreSet, DomainId, Got, KNOBS, Knob, KnobScope, Outcome, Scheduling, Setting,
 };
@@ -40,6 +41,36 @@ impl HostPlant {
                 self.partitions.percent(app).map(|share| Setting::MemoryBandwidth(app, share))
             }
             of_machine => self.knobs.get(of_machine),
+        }
+    }
+
+    /// The knobs of an app as they were before Lull set them: threads by the ledger, because new
+    /// threads may have been set within the epoch, and the others before their first write.
+    pub(super) fn owners_settings(&self, app: AppId) -> Vec<Setting> {
+        let rows = KNOBS.iter().filter(|row| self.machine.capabilities.has(row.capability));
+        let knobs = rows.flat_map(|row| self.machine.knobs(row, self.specs.len()));
+        let of_app = knobs.filter(|knob| knob.app() == Some(app));
+        of_app.filter_map(|knob| self.owners_setting(knob)).collect()
+    }
+
+    fn owners_setting(&self, knob: Knob) -> Option<Setting> {
+        let now = self.setting(knob)?;
+        let each = |app: AppId| {
+            let saved = |thread: &LiveThread| self.ledger.owners(*thread);
+            let threads = self.apps[app.index()].threads().iter();
+            threads.filter_map(move |one| saved(one).or_else(|| Original::of_thread(*one).ok()))
+        };
+        match knob {
+            Knob::Cores(app) => {
+                let cores = each(app).filter_map(cores_from);
+                let cores = cores.reduce(|all, one| all.union(&one));
+                cores.map(|cores| Setting::Cores(app, cores))
+            }
+            Knob::Scheduling(app) => {
+                let class = each(app).find_map(class_from);
+                class.map(|class| Setting::Scheduling(app, class))
+            }
+            _ => Some(self.originals.get(&knob).cloned().unwrap_or(now)),
         }
     }
 
@@ -270,6 +301,16 @@ impl HostPlant {
         };
         restored.failed.iter().filter(move |(key, _)| concerns(key))
     }
+}
+
+fn cores_from(thread: Original) -> Option<CoreSet> {
+    let Original::Thread { affinity, .. } = thread else { return None };
+    Some(affinity)
+}
+
+fn class_from(thread: Original) -> Option<Scheduling> {
+    let Original::Thread { policy, rt_priority, nice, .. } = thread else { return None };
+    scheduling_from(policy, rt_priority, nice)
 }
 
 /// Why less than wanted was set.

@@ -8,4 +8,5 @@ mod gate;
 mod knobs;
 mod nobody;
 mod observing;
+mod owners;
 mod scene;
