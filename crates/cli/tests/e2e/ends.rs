@@ -4,8 +4,9 @@ use crate::runs::attached;
 use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::victim::Victim;
-use crate::support::{cores, free_port, skip};
+use crate::support::{arguments, cores, free_port, is_root, send, skip, wait_for};
 use rustix::process::Signal;
+use std::path::PathBuf;
 use std::process::Stdio;
 
 #[test]
@@ -89,7 +90,7 @@ fn a_reader_that_goes_away_does_not_keep_knobs_from_being_put_back() {
     let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
     let mut command = scene.lull(&["run".as_ref(), config.as_os_str(), "--json".as_ref()]);
     let mut agent = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    crate::support::wait_for("a change", || server.is_changed() && batch.is_changed());
+    wait_for("a change", || server.is_changed() && batch.is_changed());
     drop((agent.stdout.take(), agent.stderr.take()));
     let status = agent.wait().unwrap();
     assert_eq!(status.code(), Some(1), "{status}");
@@ -111,10 +112,65 @@ fn a_terminal_that_goes_away_does_not_end_a_run() {
     let mut command = scene.lull(&["run".as_ref(), config.as_os_str()]);
     let mut agent = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     drop(agent.stderr.take());
-    crate::support::wait_for("a change", || server.is_changed() && batch.is_changed());
-    crate::support::send(agent.id().cast_signed(), Signal::INT);
+    wait_for("a change", || server.is_changed() && batch.is_changed());
+    send(agent.id().cast_signed(), Signal::INT);
     let status = agent.wait().unwrap();
     assert_eq!(status.code(), Some(0), "{status}");
     server.assert_as_before();
     batch.assert_as_before();
+}
+
+/// The processes of `sleep` for so many seconds.
+fn sleepers(seconds: &str) -> Vec<i32> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|one| one.file_name().to_str()?.parse().ok());
+    all.filter(|pid| arguments(*pid) == ["sleep", seconds]).collect()
+}
+
+/// A config of an app that makes a process without its group and environment, which sleeps for so
+/// many seconds and has lost its parent; then the app does something else.
+fn detaching(scene: &Scene, seconds: &str, then: &str) -> PathBuf {
+    let script = format!("(env -i setsid sleep {seconds} &); {then}");
+    let app = format!(
+        "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"own\"\n\
+         class = \"best-effort\"\nsolo = 1.0\nstart = [\"sh\", \"-c\", {script:?}]\n"
+    );
+    scene.config("", &app)
+}
+
+fn assert_none_sleeps(seconds: &str) {
+    let left = sleepers(seconds);
+    left.iter().for_each(|pid| send(*pid, Signal::KILL));
+    assert!(left.is_empty(), "{left:?} sleep for {seconds} s");
+}
+
+#[test]
+fn what_a_started_app_has_made_ends_with_it_also_without_its_group_and_environment() {
+    if !is_root() {
+        return skip("needs root so that the kernel reports forks");
+    }
+    for signal in [Signal::TERM, Signal::KILL] {
+        let scene = Scene::new();
+        let seconds = format!("900.{}{}", std::process::id(), signal.as_raw());
+        let mut agent = scene.agent(&detaching(&scene, &seconds, "exec sleep 3000"));
+        agent.wait_until_said("recording to");
+        wait_for("the detached process", || !sleepers(&seconds).is_empty());
+        agent.signal(signal);
+        agent.wait();
+        scene.wait_until_quiet();
+        assert_none_sleeps(&seconds);
+    }
+}
+
+#[test]
+fn what_an_app_has_made_that_exits_at_once_ends_with_it() {
+    if !is_root() {
+        return skip("needs root so that the kernel reports forks");
+    }
+    let scene = Scene::new();
+    let seconds = format!("900.{}0", std::process::id());
+    let config = detaching(&scene, &seconds, "sleep 0.1; exit 3");
+    scene.run_for(&config, "1s").refused(1, "app `own` exited immediately");
+    scene.wait_until_quiet();
+    assert_none_sleeps(&seconds);
 }

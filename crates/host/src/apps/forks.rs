@@ -163,13 +163,25 @@ impl State {
             self.changed.insert(pid);
         }
         match event {
-            ProcessEvent::Forked { parent, child } => match self.kin.get(&parent).copied() {
-                Some(kin) => drop(self.kin.insert(child, kin)),
-                None => drop(self.kin.remove(&child)),
-            },
+            ProcessEvent::Forked { parent, child } => self.take_fork(parent, child),
             ProcessEvent::Became(_) => {}
             ProcessEvent::Exited(pid) => drop(self.kin.remove(&pid)),
             ProcessEvent::Lost => self.note_loss(),
+        }
+    }
+
+    /// A process that is followed already, because it was found before its fork was read, stays
+    /// its own creator. If an end may be missing, the number may be another process's by now.
+    fn take_fork(&mut self, parent: i32, child: i32) {
+        let is_own = |kin: &&Kin| kin.creator.pid == child && !self.has_lost;
+        let followed = self.kin.get(&child).filter(is_own).map(|kin| kin.creator);
+        match (self.kin.get(&parent).copied(), followed) {
+            (Some(Kin { first, .. }), Some(creator)) => {
+                self.kin.insert(child, Kin { creator, first });
+            }
+            (Some(kin), None) => drop(self.kin.insert(child, kin)),
+            (None, Some(_)) => {}
+            (None, None) => drop(self.kin.remove(&child)),
         }
     }
 
@@ -218,6 +230,24 @@ mod tests {
         assert!(!state.has_lost);
         state.take(ProcessEvent::Lost);
         assert!(state.has_lost);
+    }
+
+    #[test]
+    fn a_process_that_is_followed_before_its_fork_is_read_keeps_its_descendants() {
+        let mut state = State::default();
+        let own = |pid, first| Kin { creator: id(pid), first: id(first) };
+        state.kin.insert(5, own(5, 5));
+        state.kin.insert(7, own(7, 7));
+        state.kin.insert(8, own(8, 8));
+        let forked = |parent, child| ProcessEvent::Forked { parent, child };
+        // The first one was made by a process that is not followed, the second by another one.
+        [forked(1, 7), forked(7, 9), forked(5, 8)].into_iter().for_each(|event| state.take(event));
+        assert_eq!(state.kin[&7], own(7, 7));
+        assert_eq!(state.kin[&9], own(7, 7));
+        assert_eq!(state.kin[&8], own(8, 5), "it is of the app of its parent");
+        state.take(ProcessEvent::Lost);
+        state.take(forked(1, 7));
+        assert!(!state.kin.contains_key(&7), "its end may be among the lost reports");
     }
 
     #[test]

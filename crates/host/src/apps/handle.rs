@@ -370,9 +370,12 @@ impl AppHandle {
 /// SIGTERM first, SIGKILL after the grace time, to every descendant.
 pub fn stop(apps: &mut [AppHandle], roots: &Roots, grace: Duration) -> Ended {
     let started = || apps.iter().filter_map(|app| app.started.as_ref());
+    let Some(forks) = started().next().map(|started| started.forks.clone()) else {
+        return Ended::default();
+    };
     let roots_of_trees: Vec<ProcessId> = started().map(|started| started.id).collect();
     let marks: Vec<String> = started().map(|started| started.mark.clone()).collect();
-    let ended = terminate(roots, &roots_of_trees, &marks, grace);
+    let ended = terminate(&forks, roots, &roots_of_trees, &marks, grace);
     for started in apps.iter_mut().filter_map(|app| app.started.as_mut()) {
         // Takes notice of the end; one that did not end is in `ended.left`.
         let _ = started.child.try_wait();

@@ -6,6 +6,7 @@
 //! killed, its guard ends the app, because the app would run on without control.
 //! An app that must outlive the agent is started by another program and attached.
 
+use super::forks::Forks;
 use super::identity::ProcessId;
 use super::ready::{Endpoint, Ready};
 use super::terminate::{GRACE, MARK_VARIABLE, mark_of, terminate};
@@ -149,6 +150,8 @@ pub(super) struct Started {
     pub(super) id: ProcessId,
     /// What its environment and that of its descendants is marked with.
     pub(super) mark: String,
+    /// What it and its descendants have made, where the kernel reports it.
+    pub(super) forks: Forks,
 }
 
 /// Starts an app and waits until it is ready.
@@ -162,10 +165,14 @@ pub(super) fn start(
         return Err(StartError::Taken { name, endpoint: ready.endpoint.clone() });
     }
     let mark = format!("{}{name}/", mark_of(ledger.agent()));
+    // Before it runs, so that none of its descendants is missed.
+    ledger.forks().subscribe();
+    let forks = ledger.forks().clone();
     let mut child = execute(launch, &mark)?;
-    let mut begin = || {
-        let id = ProcessId::lookup(roots, child.id().cast_signed())
-            .map_err(|source| StartError::Watch { name: launch.name.clone(), source })?;
+    let found = ProcessId::lookup(roots, child.id().cast_signed());
+    let known: Vec<ProcessId> = found.iter().copied().collect();
+    let begin = || {
+        let id = found.map_err(|source| StartError::Watch { name: launch.name.clone(), source })?;
         let ProcessId { pid, start_ticks } = id;
         ledger.record(&[Original::Started { pid, start_time_ticks: start_ticks }])?;
         ledger.forks().follow(id, id);
@@ -173,9 +180,9 @@ pub(super) fn start(
         Ok(id)
     };
     match begin() {
-        Ok(id) => Ok(Started { child, id, mark }),
+        Ok(id) => Ok(Started { child, id, mark, forks }),
         Err(error) => {
-            let _ = terminate(roots, &[], std::slice::from_ref(&mark), GRACE);
+            let _ = terminate(&forks, roots, &known, std::slice::from_ref(&mark), GRACE);
             // It was ended above; without proc to find it by, here.
             let _ = child.kill();
             let _ = child.wait();

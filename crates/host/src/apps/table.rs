@@ -42,6 +42,8 @@ pub struct ProcessTable {
     /// What the processes run, if an app goes by it.
     described: Option<Descriptions>,
     forks: Forks,
+    /// Whether the changes that are reported are left to another table.
+    is_observer: bool,
     /// Processes that the next look reads again: they were about to end when they were read, so
     /// that their end was reported already, or were reported just before a listing, or may be
     /// among those whose reports are missing.
@@ -65,11 +67,25 @@ impl ProcessTable {
     /// # Errors
     /// If `proc` cannot be listed.
     pub fn new(roots: &Roots) -> io::Result<Self> {
+        Self::listed(roots, Forks::default(), false)
+    }
+
+    /// A second table of the machine: it knows which processes these forks have made, and leaves
+    /// the changes that are reported to the table that follows them.
+    ///
+    /// # Errors
+    /// As [`ProcessTable::new`].
+    pub(super) fn observer(forks: &Forks, roots: &Roots) -> io::Result<Self> {
+        Self::listed(roots, forks.clone(), true)
+    }
+
+    fn listed(roots: &Roots, forks: Forks, is_observer: bool) -> io::Result<Self> {
         let mut table = Self {
             roots: roots.clone(),
             known: BTreeMap::new(),
             described: None,
-            forks: Forks::default(),
+            forks,
+            is_observer,
             ending: BTreeSet::new(),
             list_at: Nanos::ZERO,
             listing: 0,
@@ -97,6 +113,10 @@ impl ProcessTable {
     /// be read is left out.
     pub fn refresh(&mut self) -> io::Result<()> {
         // What is reported from here on may be missing from the listing.
+        if self.is_observer {
+            self.forks.read();
+            return self.list(None);
+        }
         let changed = self.forks.take_changed();
         self.list(changed)
     }

@@ -1,12 +1,13 @@
 //! Ending what Lull started, and all that it started in turn.
 //!
-//! A process is found as a descendant of a started app, as a member of its
-//! process group, or by a mark in its environment that every descendant
-//! inherits: the last catches those that left the group after their parent
-//! ended, and one whose agent died before it could write it down. First all
-//! get SIGTERM (and SIGCONT, as a stopped process could not act on it), after
-//! the grace time SIGKILL.
+//! A process is found as a descendant of a started app, also one that the
+//! kernel has reported (`forks.rs`), as a member of its process group, or by a
+//! mark in its environment: the last catches those that left the group after
+//! their parent ended where the kernel reports nothing, and one whose agent
+//! died before it could write it down. First all get SIGTERM (and SIGCONT, as
+//! a stopped process could not act on it), after the grace time SIGKILL.
 
+use super::forks::Forks;
 use super::identity::{Facts, ProcessId};
 use super::members::{AppProcesses, Scope};
 use super::signal::signal;
@@ -47,12 +48,13 @@ pub struct Ended {
 ///
 /// `marks` are the starts of the marks that they have in their environments.
 pub(crate) fn terminate(
+    forks: &Forks,
     roots: &Roots,
     started: &[ProcessId],
     marks: &[String],
     grace: Duration,
 ) -> Ended {
-    let Ok(table) = ProcessTable::new(roots) else {
+    let Ok(table) = ProcessTable::observer(forks, roots) else {
         return Ended { left: started.to_vec(), ..Ended::default() };
     };
     let mut hunt = Hunt::new(table, started, marks);

@@ -89,6 +89,16 @@ impl Entry {
         }
     }
 
+    /// The first process of the app that Lull has started, if the line is about one.
+    pub(super) fn started(&self) -> Option<ProcessId> {
+        match self.what {
+            What::Old(Original::Started { pid, start_time_ticks: start_ticks }) => {
+                Some(ProcessId { pid, start_ticks })
+            }
+            _ => None,
+        }
+    }
+
     fn decode(line: &[u8]) -> Result<Self, String> {
         let (sum, json) = line.split_at_checked(9).ok_or("too short")?;
         if sum != checksum(json).as_bytes() {

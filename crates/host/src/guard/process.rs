@@ -263,8 +263,11 @@ impl<'a> Kin<'a> {
         let roots = Roots::default();
         // If the ledger cannot be read now, it is read when the agent has ended.
         let entries = self.tail.read(self.dir).unwrap_or_default();
-        let new: Vec<ProcessId> = entries.iter().filter_map(Entry::main_process).collect();
+        let started: Vec<ProcessId> = entries.iter().filter_map(Entry::started).collect();
+        started.iter().for_each(|process| self.forks.follow(*process, *process));
+        let mut new: Vec<ProcessId> = entries.iter().filter_map(Entry::main_process).collect();
         new.iter().for_each(|process| self.forks.distinguish(*process));
+        new.extend(started);
         self.forks.read();
         let has_ended = |process: &&ProcessId| process.facts(&roots).is_none();
         new.iter().filter(has_ended).for_each(|process| self.forks.forget(*process));

@@ -210,7 +210,7 @@ pub(super) fn put_all_back(
         }
     };
     if let Some(agent) = held.agent {
-        let _ = apps::terminate(roots, &started, &[apps::mark_of(agent)], GRACE);
+        let _ = apps::terminate(forks, roots, &started, &[apps::mark_of(agent)], GRACE);
     }
     // After everything else is as before, since this may take long.
     if let Some(How::Now(restoration)) = &mut how
