@@ -463,3 +463,27 @@ fn fill_and_recover(scene: &Scene) -> String {
     let _ = restore_stale(&scene.dir(), &scene.roots).unwrap().unwrap();
     error
 }
+
+/// Changes of the roster that the ledger sees, where the environment does not say: enough for it
+/// to be compacted twice.
+const CHANGES: usize = 5_000;
+
+#[test]
+#[ignore = "slow: thousands of lines, each synchronised to disk"]
+fn a_ledger_does_not_grow_with_apps_that_come_and_go() {
+    let changes = std::env::var("LULL_ROSTER_CHANGES")
+        .map_or(CHANGES, |text| text.parse().expect("LULL_ROSTER_CHANGES is a number"));
+    let scene = Scene::new();
+    let mut ledger = scene.open().ledger;
+    let process = ProcessId::lookup(&scene.roots, scene.thread().pid).unwrap();
+    let written = ThreadWrite { thread: scene.thread(), values: vec![FieldValue::Nice(5)] };
+    let mut longest = 0;
+    for _ in 0..changes {
+        ledger.record_writes(std::slice::from_ref(&written)).unwrap();
+        ledger.dismiss(&BTreeSet::from([process])).unwrap();
+        longest = longest.max(std::fs::metadata(scene.file()).unwrap().len());
+    }
+    let lines = 4096;
+    assert!(longest <= (1 << 20) + lines, "{longest} bytes after {changes} changes");
+    assert!(ledger.owners(scene.thread()).is_none(), "nothing is held of the app");
+}
