@@ -32,6 +32,8 @@ const AWAY: Duration = Duration::from_millis(15);
 const BETWEEN: Duration = Duration::from_millis(2_300);
 const STEERED_MAX_MS: f64 = 250.0;
 const KILLED_MAX_MS: f64 = 1_000.0;
+/// The time that `docs/operating.md` promises.
+const REPLACED_MAX_MS: f64 = 500.0;
 const STOPPED_MAX_MS: f64 = 8_000.0;
 /// Between two looks at the app.
 const LOOK: Duration = Duration::from_millis(1);
@@ -79,6 +81,8 @@ fn run(context: &Context) -> Result<Report> {
     add("from SIGKILL of the agent until the app is as before", &killed, KILLED_MAX_MS);
     let stopped = ended_by(&lull, Signal::STOP, STOPS)?;
     add("from SIGSTOP of the agent until the app is as before", &stopped, STOPPED_MAX_MS);
+    let replaced = guards_replaced(&lull)?;
+    add("from SIGKILL of the guard until there is a new one", &replaced, REPLACED_MAX_MS);
     let by_hand = (0..KILLS).map(|_| restored_by_hand(&lull)).collect::<Result<Vec<_>>>()?;
     let what = "`lull restore` after SIGKILL of agent and guard";
     report.reported(what, Summary::new(by_hand), "ms");
@@ -167,6 +171,27 @@ fn ended_by(lull: &Path, signal: Signal, rounds: u32) -> Result<Vec<f64>> {
         stage.wait_until(false, sent)
     };
     (0..rounds).map(once).collect()
+}
+
+/// How long it takes after each end of an agent's guard until there is another one, in ms.
+fn guards_replaced(lull: &Path) -> Result<Vec<f64>> {
+    let stage = Stage::new(lull, BY_ITSELF)?;
+    let agent = stage.agent()?;
+    let guard = || Ok::<_, anyhow::Error>(children_with(agent.pid(), "guard")?.first().copied());
+    let once = |_| {
+        let former = guard()?.context("the agent has no guard")?;
+        let sent = Instant::now();
+        send(former, Signal::KILL)?;
+        // One that has ended and was not waited for has no command line.
+        while guard()?.is_none_or(|now| now == former) {
+            if sent.elapsed() > PATIENCE {
+                bail!("there is no new guard after {} s", PATIENCE.as_secs());
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(sent.elapsed().as_secs_f64() * 1e3)
+    };
+    (0..KILLS).map(once).collect()
 }
 
 /// How long `lull restore` takes after agent and guard were killed, in ms.

@@ -20,8 +20,18 @@ struct Row {
     unit: &'static str,
     /// What the median must keep; none if the figure is only reported.
     bound: Option<RangeInclusive<f64>>,
-    /// Whether the lower end must keep the bound in place of the median.
-    is_lower_end: bool,
+    /// What of the value must keep the bound.
+    decisive: Decisive,
+}
+
+/// What of a value decides whether it keeps its bound.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Decisive {
+    Median,
+    /// The lower end of its interval.
+    Low,
+    /// The upper end of its interval.
+    High,
 }
 
 impl Report {
@@ -50,7 +60,19 @@ impl Report {
         least: f64,
     ) {
         let row = Row::new(what, value, unit, Some(least..=f64::INFINITY));
-        self.rows.push(Row { is_lower_end: true, ..row });
+        self.rows.push(Row { decisive: Decisive::Low, ..row });
+    }
+
+    /// Adds a figure with an interval whose upper end must be at most `most`.
+    pub(super) fn bounded_above(
+        &mut self,
+        what: &str,
+        value: Summary,
+        unit: &'static str,
+        most: f64,
+    ) {
+        let row = Row::new(what, value, unit, Some(0.0..=most));
+        self.rows.push(Row { decisive: Decisive::High, ..row });
     }
 
     /// Adds a sentence on how the figures were measured.
@@ -98,11 +120,15 @@ impl Row {
         unit: &'static str,
         bound: Option<RangeInclusive<f64>>,
     ) -> Self {
-        Self { what: what.to_owned(), value, unit, bound, is_lower_end: false }
+        Self { what: what.to_owned(), value, unit, bound, decisive: Decisive::Median }
     }
 
     fn verdict(&self) -> &'static str {
-        let decisive = if self.is_lower_end { self.value.low } else { self.value.median };
+        let decisive = match self.decisive {
+            Decisive::Median => self.value.median,
+            Decisive::Low => self.value.low,
+            Decisive::High => self.value.high,
+        };
         match &self.bound {
             None => "reported",
             Some(bound) if bound.contains(&decisive) => "kept",
@@ -113,7 +139,10 @@ impl Row {
     fn bound_text(&self) -> String {
         let Some(bound) = &self.bound else { return "–".to_owned() };
         match (*bound.start(), *bound.end()) {
-            (least, _) if self.is_lower_end => format!("lower end >= {}", short(least)),
+            (least, _) if self.decisive == Decisive::Low => {
+                format!("lower end >= {}", short(least))
+            }
+            (_, most) if self.decisive == Decisive::High => format!("upper end <= {}", short(most)),
             (least, f64::INFINITY) => format!(">= {}", short(least)),
             (0.0 | f64::NEG_INFINITY, most) => format!("<= {}", short(most)),
             (least, most) => format!("{} .. {}", short(least), short(most)),
@@ -130,7 +159,11 @@ impl Row {
             "high": self.value.high,
             "unit": self.unit,
             "bound": self.bound.as_ref().map(|bound| [side(*bound.start()), side(*bound.end())]),
-            "bound_on": if self.is_lower_end { "low" } else { "median" },
+            "bound_on": match self.decisive {
+                Decisive::Median => "median",
+                Decisive::Low => "low",
+                Decisive::High => "high",
+            },
             "verdict": self.verdict(),
         })
     }
