@@ -269,17 +269,28 @@ fn is_stream<T>(answer: &hyper::Response<T>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::sync::broadcast::error::RecvError;
+
+    fn block_on(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(test);
+    }
+
+    /// A server at a free port, and its address.
+    async fn server() -> (Server, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (orders, _) = mpsc::channel(1);
+        let (run, facts) = ("run".to_owned(), "{}".to_owned());
+        let serve = Serve { run, facts, names: Vec::new(), token: None };
+        (Server::start(listener, serve, orders), address)
+    }
 
     #[test]
     fn a_stream_of_epochs_ends_when_the_facts_change_and_the_next_one_goes_on() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let (orders, _) = mpsc::channel(1);
-            let (run, facts) = ("run".to_owned(), "{}".to_owned());
-            let serve = Serve { run, facts, names: Vec::new(), token: None };
-            let server = Server::start(listener, serve, orders);
+        block_on(async {
+            let (server, _) = server().await;
             let mut before = server.shared.subscribe();
             server.show(Moment::empty());
             assert!(before.recv().await.is_ok());
@@ -289,6 +300,31 @@ mod tests {
             assert_eq!(before.recv().await, Err(RecvError::Closed));
             assert!(after.recv().await.is_ok());
             assert_eq!(*server.shared.facts(), "{\"apps\":[]}");
+        });
+    }
+
+    async fn health(address: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request =
+            format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[test]
+    fn health_is_503_once_the_last_epoch_is_a_minute_old() {
+        block_on(async {
+            let (server, address) = server().await;
+            server.show(Moment::empty());
+            let fresh = health(&address).await;
+            assert!(fresh.starts_with("HTTP/1.1 200 "), "{fresh}");
+            let minute_ago = Instant::now().checked_sub(Duration::from_secs(60));
+            server.shared.seen().arrived = minute_ago;
+            let stale = health(&address).await;
+            assert!(stale.starts_with("HTTP/1.1 503 "), "{stale}");
+            assert!(stale.contains(r#""status":"stale""#), "{stale}");
         });
     }
 }

@@ -41,6 +41,7 @@ mod reload;
 mod replay;
 mod report;
 mod restoring;
+mod run_queue;
 mod runs;
 mod sim;
 mod slurm;

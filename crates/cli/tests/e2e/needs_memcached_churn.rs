@@ -33,6 +33,9 @@ const WITHOUT_KILLS: f64 = 0.5;
 const GROWN_MAX_KIB: u64 = 4096;
 /// A ledger is compacted when it is twice as long as what it holds, and longer than 1 MiB.
 const LEDGER_MAX_BYTES: u64 = 2 << 20;
+/// The part of what is due by the numbers above that must have happened: a busy machine has fewer
+/// ticks, and each start of an agent takes its time.
+const MOST: f64 = 0.25;
 const TICK: Duration = Duration::from_millis(50);
 /// Policies that change something on two cores, one after the other.
 const POLICIES: [&str; 3] = ["tide", "lc-first", "arq"];
@@ -197,13 +200,14 @@ impl Held {
 /// Apps come and go and the config is reloaded, under one agent.
 fn with_one_agent(churn: &mut Churn, seconds: f64) {
     let mut agent = churn.start();
-    let (begun, mut reloads, mut early) = (Instant::now(), 0, None);
+    let (begun, mut reloads, mut restarts, mut early) = (Instant::now(), 0, 0, None);
     while begun.elapsed().as_secs_f64() < seconds {
         sleep(TICK);
         if churn.is_due(PROCESSES) {
             churn.start_batch();
         }
         if churn.is_due(RESTARTS / WITHOUT_KILLS) {
+            restarts += 1;
             churn.restart_server();
         }
         if churn.is_due(RELOADS / WITHOUT_KILLS) {
@@ -217,7 +221,10 @@ fn with_one_agent(churn: &mut Churn, seconds: f64) {
         agent.wait_for("a tick", || true);
     }
     let late = Held::new(churn, &agent);
-    eprintln!("{reloads} reloads: {early:?}, at the end {late:?}");
+    eprintln!("{reloads} reloads, {restarts} restarts: {early:?}, at the end {late:?}");
+    let wanted = churn.haste * seconds / SECONDS_OF_WHOLE / WITHOUT_KILLS;
+    assert!(reloads as f64 >= MOST * wanted * RELOADS, "only {reloads} reloads");
+    assert!(f64::from(restarts) >= MOST * wanted * RESTARTS, "only {restarts} restarts");
     late.assert_not_grown_since(&early.unwrap());
     agent.interrupt().well();
     churn.wait_until_as_before("an orderly end");
@@ -250,6 +257,8 @@ fn with_kills(churn: &mut Churn, seconds: f64) {
         churn.wait_until_as_before("a kill");
     }
     eprintln!("{kills} kills");
+    let wanted = KILLS * seconds / ((1.0 - WITHOUT_KILLS) * SECONDS_OF_WHOLE);
+    assert!(f64::from(kills) >= MOST * wanted, "only {kills} kills");
 }
 
 #[test]

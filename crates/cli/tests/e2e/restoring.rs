@@ -74,15 +74,26 @@ fn daemons_of_steered_apps_are_as_before_after_every_end() {
     if cores() < 2 || !is_root() {
         return skip("needs two cores, and root so that the kernel reports forks");
     }
-    for (policy, signal) in
-        [("even", Signal::TERM), ("even", Signal::KILL), ("lc-first", Signal::KILL)]
-    {
+    // `lc-first` sets the class of the latency-critical app, and `arq` that of best-effort apps.
+    let cases = [
+        ("even", Signal::TERM),
+        ("even", Signal::KILL),
+        ("lc-first", Signal::KILL),
+        ("arq", Signal::TERM),
+        ("arq", Signal::KILL),
+    ];
+    for (policy, signal) in cases {
         let mark = format!("{policy}-{}-{signal:?}", std::process::id());
         let (scene, shell) = (Scene::new(), Victim::daemoniser(&mark));
         let other = Victim::sleeper();
-        // `lc-first` sets the class of the latency-critical app.
-        let config = scene.config("silence = \"1h\"", &attached(policy, &shell, &other));
-        let mut agent = scene.agent(&config);
+        let apps = match policy {
+            "arq" => {
+                let priority = "name = \"arq\"\npriority = \"latency-critical\"";
+                attached(policy, &other, &shell).replace("name = \"arq\"", priority)
+            }
+            _ => attached(policy, &shell, &other),
+        };
+        let mut agent = scene.agent(&scene.config("silence = \"1h\"", &apps));
         agent.wait_for("steered daemons", || shell.changed_daemons(&mark).len() > 10);
         agent.signal(signal);
         agent.wait();
@@ -98,30 +109,72 @@ fn end_daemons(mark: &str) {
     daemons(mark).into_iter().for_each(|pid| send(pid, Signal::KILL));
 }
 
-/// Whether daemons pin themselves. One that does so in the microseconds in which Lull sets it may
-/// lose its pin (docs/operating.md), so that the usual run has none.
-fn has_self_pinning_daemons() -> bool {
-    std::env::var_os(ROUNDS).is_some()
+/// A run of which apps make daemons.
+struct Restless {
+    scene: Scene,
+    server: Victim,
+    batch: Victim,
+    mark: String,
+    /// Whether daemons pin themselves: in every other round of the usual run, and in all of a long
+    /// one.
+    pins: bool,
 }
 
-/// Kills agent, guard, or both at a random moment of a run whose apps make daemons, some of which
-/// pin themselves if [`has_self_pinning_daemons`], and are reniced and pinned by other programs at
-/// another moment.
+impl Restless {
+    fn new(round: u64) -> Self {
+        let mark = format!("restless-{}-{round}", std::process::id());
+        let pins = std::env::var_os(ROUNDS).is_some() || round % 2 == 1;
+        let batch = match pins {
+            true => Victim::self_pinning_daemoniser(&mark),
+            false => Victim::daemoniser(&mark),
+        };
+        Self { scene: Scene::new(), server: Victim::server(), batch, mark, pins }
+    }
+
+    /// Returns how many daemons were possibly missed, which `said` must name.
+    fn check(&self, said: &str) -> usize {
+        let Self { scene, server, batch, mark, pins } = self;
+        scene.wait_until_quiet();
+        let main = batch.now()[&batch.pid()].clone();
+        let pinned = server.now()[&server.other_thread()].cores.clone();
+        let all = threads(server.pid())[&server.pid()].cores.clone();
+        // One may have ended since.
+        let moved: Vec<(i32, String)> = self_pinned(mark)
+            .into_iter()
+            .map(|pid| (pid, cores_of(pid)))
+            .filter(|(_, cores)| !matches!(cores.as_str(), SELF_PINNED | ""))
+            .collect();
+        // Nice and class are inherited by what the shell makes afterwards, and cores are not.
+        let wrong: Vec<i32> = batch
+            .changed_daemons(mark)
+            .into_iter()
+            .filter(|(_, state)| state.cores != all && (!pins || state.cores != SELF_PINNED))
+            .map(|(pid, _)| pid)
+            .collect();
+        end_daemons(mark);
+        assert!(moved.is_empty(), "daemons that had pinned themselves to core 0: {moved:?}");
+        let unnamed: Vec<&i32> =
+            wrong.iter().filter(|pid| !said.contains(&format!("process {pid} ("))).collect();
+        assert!(unnamed.is_empty(), "daemons left on {unnamed:?}, said: {said}");
+        assert_eq!((main.nice.as_str(), main.policy.as_str()), ("7", "3"));
+        assert_eq!(main.cores, all);
+        assert_eq!(pinned, (cores() - 1).to_string());
+        wrong.len()
+    }
+}
+
+/// Kills agent, guard, or both at a random moment of a run whose apps make daemons, and are
+/// reniced and pinned by other programs at another moment.
 fn kill_restless(round: u64, random: &mut Generator) -> usize {
-    let mark = format!("restless-{}-{round}", std::process::id());
-    let (scene, server) = (Scene::new(), Victim::server());
-    let batch = if has_self_pinning_daemons() {
-        Victim::self_pinning_daemoniser(&mark)
-    } else {
-        Victim::daemoniser(&mark)
-    };
-    let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
+    let restless = Restless::new(round);
+    let Restless { scene, server, batch, .. } = &restless;
+    let config = scene.config("silence = \"1h\"", &attached("even", server, batch));
     let agent = scene.agent(&config);
     let [first, second] = [0; 2].map(|_| Duration::from_millis(random.random_range(0..1_200)));
     let whom = random.random_range(0..3);
     eprintln!("round {round}: set by others after {first:?}, kill of {whom} {second:?} later");
     sleep(first);
-    set_by_others(&server, &batch);
+    set_by_others(server, batch);
     sleep(second);
     let guard = scene.process_with(&["guard"]).filter(|_| whom > 0);
     guard.into_iter().for_each(|guard| send(guard, Signal::KILL));
@@ -132,41 +185,10 @@ fn kill_restless(round: u64, random: &mut Generator) -> usize {
         let state = scene.path("state").display().to_string();
         let said = scene.run(&["restore", "--json", "--state", &state]).well();
         agent.wait();
-        return check_restless(&scene, &server, &batch, &mark, &said.out);
+        return restless.check(&said.out);
     }
     agent.wait();
-    check_restless(&scene, &server, &batch, &mark, "")
-}
-
-/// Returns how many daemons were possibly missed, which `said` must name.
-fn check_restless(scene: &Scene, server: &Victim, batch: &Victim, mark: &str, said: &str) -> usize {
-    scene.wait_until_quiet();
-    let main = batch.now()[&batch.pid()].clone();
-    let pinned = server.now()[&server.other_thread()].cores.clone();
-    let all = threads(server.pid())[&server.pid()].cores.clone();
-    // One may have ended since.
-    let moved: Vec<(i32, String)> = self_pinned(mark)
-        .into_iter()
-        .map(|pid| (pid, cores_of(pid)))
-        .filter(|(_, cores)| !matches!(cores.as_str(), SELF_PINNED | ""))
-        .collect();
-    let pins = has_self_pinning_daemons();
-    // Nice and class are inherited by what the shell makes afterwards, and cores are not.
-    let wrong: Vec<i32> = batch
-        .changed_daemons(mark)
-        .into_iter()
-        .filter(|(_, state)| state.cores != all && (!pins || state.cores != SELF_PINNED))
-        .map(|(pid, _)| pid)
-        .collect();
-    end_daemons(mark);
-    assert!(moved.is_empty(), "daemons that had pinned themselves to core 0: {moved:?}");
-    let unnamed: Vec<&i32> =
-        wrong.iter().filter(|pid| !said.contains(&format!("process {pid} ("))).collect();
-    assert!(unnamed.is_empty(), "daemons left on {unnamed:?}, said: {said}");
-    assert_eq!((main.nice.as_str(), main.policy.as_str()), ("7", "3"));
-    assert_eq!(main.cores, all);
-    assert_eq!(pinned, (cores() - 1).to_string());
-    wrong.len()
+    restless.check("")
 }
 
 #[test]

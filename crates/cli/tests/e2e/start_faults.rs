@@ -5,10 +5,10 @@ use crate::support::scene::Scene;
 use crate::support::victim::Victim;
 use crate::support::{cores, free_port, is_root, send, skip, wait_for};
 use rustix::process::Signal;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// One best-effort app, of which `place` says where it is.
 fn batch(place: &str) -> String {
@@ -85,6 +85,30 @@ fn an_app_that_contains_lull_is_refused() {
         scene.run_for(&config, "1s").refused(2, what);
     }
     assert!(scene.records().is_empty());
+}
+
+#[test]
+fn two_apps_by_pid_of_which_one_is_a_child_of_the_other_are_refused_with_both_names() {
+    if cores() < 2 {
+        return skip("one core cannot be divided");
+    }
+    let scene = Scene::new();
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 3000 & echo $!; wait"]).stdout(Stdio::piped());
+    let mut parent = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let child: i32 = line.trim().parse().unwrap();
+    let first = batch(&format!("pid = {}", parent.id()));
+    let second = format!("[[app]]\nname = \"more\"\nclass = \"best-effort\"\npid = {child}\n");
+    let ended = scene.run_for(&scene.config("", &format!("{first}{second}")), "1s");
+    send(child, Signal::KILL);
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let ended = ended.refused(2, "belongs to both `batch` and `more`");
+    assert!(ended.err.contains(&child.to_string()), "{}", ended.err);
+    assert!(scene.records().is_empty());
+    scene.wait_until_quiet();
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Whatever dies, the machine gets its settings back.
 
 use crate::scene::{Scene, runs, wait_for};
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitStatus, waitpid};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -14,6 +16,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_signal_to_the_whole_group_does_not_keep_the_guard_from_its_work", signal_to_group),
     ("a_killed_guard_is_replaced", killed_guard),
     ("a_stopped_agent_is_ended_and_cleaned_up_after", stopped_agent),
+    ("a_stuck_agent_whose_exit_is_delayed_is_cleaned_up_after_meanwhile", delayed_exit),
     ("an_agent_killed_at_any_moment_is_cleaned_up_after", || agents_killed(10)),
     ("guard_and_agent_killed_in_any_order_leave_a_ledger_to_restore", || both_killed(10)),
 ];
@@ -86,6 +89,37 @@ fn stopped_agent() {
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
     wait_for("the end of app and guard", || !app.iter().chain(&guards).any(|one| runs(*one)));
     scene.wait_until_as_before();
+}
+
+/// A tracer keeps the killed agent from exiting, as a disk that does not answer does.
+fn delayed_exit() {
+    let scene = Scene::new();
+    let mut agent = scene.start_agent(6);
+    agent.wait_until_changed();
+    let (app, guards) = (agent.app(), agent.guards());
+    let pid = agent.process.0.id().cast_signed();
+    let traced = nix::unistd::Pid::from_raw(pid);
+    ptrace::seize(traced, ptrace::Options::PTRACE_O_TRACEEXIT).unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+    wait_until_exiting(traced);
+    scene.wait_until_as_before();
+    assert!(guards.iter().all(|guard| runs(*guard)), "the guard waits for the exit");
+    ptrace::cont(traced, None).unwrap();
+    let status = agent.process.0.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    wait_for("the end of app and guard", || !app.iter().chain(&guards).any(|one| runs(*one)));
+    scene.wait_until_as_before();
+}
+
+/// Waits until a traced process is stopped at its exit.
+fn wait_until_exiting(traced: nix::unistd::Pid) {
+    loop {
+        match waitpid(traced, None).unwrap() {
+            WaitStatus::PtraceEvent(_, _, libc::PTRACE_EVENT_EXIT) => return,
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => panic!("it has exited"),
+            _ => {}
+        }
+    }
 }
 
 /// Moments from its start to well into its work, by chance.

@@ -1,6 +1,7 @@
 //! `lull exec` on real servers: its results, and the servers' behaviour under it.
 
 mod hostile;
+mod leftovers;
 mod needs_cc;
 mod needs_mariadbd;
 mod needs_memcached;
