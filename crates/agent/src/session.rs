@@ -5,6 +5,7 @@
 
 mod areas;
 mod berthed;
+mod corrected;
 mod discovered;
 mod gates;
 mod keeper;
@@ -34,7 +35,8 @@ use gates::Gates;
 use keeper::Keeper;
 use lull_control::journal::{Entry, Event};
 use lull_control::{
-    AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, Setting, Totals, samples,
+    AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, ReferenceCheck, Setting, Totals,
+    samples,
 };
 use lull_host::apps::{AppHandle, GRACE};
 use lull_host::guard::{GuardError, GuardHandle, GuardState, Patience};
@@ -71,6 +73,8 @@ pub struct Session {
     berthed: Berthed,
     /// The shadow policy's decisions after the last epoch.
     shadowed: Vec<Entry>,
+    /// Compares the apps' references with what the apps reach.
+    references: ReferenceCheck,
     /// The counters since the run began.
     totals: Totals,
     /// What sends them to a collector.
@@ -147,15 +151,15 @@ impl Session {
         self.note_discovered(&mut epoch);
         let found = self.control.discoveries();
         self.keeper.take(found, &epoch, self.control.controller().yielded());
-        let apps = self.control.plant().apps();
         let state = self.control.controller().state();
-        let mut samples = samples(apps, state, &epoch.seen, &epoch.standing);
+        let mut samples = samples(self.apps(), state, &epoch.seen, &epoch.standing);
         samples.extend(self.discovery_sample());
+        self.correct_references(&mut epoch)?;
         let phase = self.steered.phase(phase);
         let shadow = self.shadow.as_mut().map(|shadow| shadow.turn(&epoch.seen));
         self.shadowed = shadow.unwrap_or_default();
         self.recorder.write(&Moment {
-            apps,
+            apps: self.control.plant().apps(),
             epoch: &epoch,
             samples: &samples,
             phase: &phase,

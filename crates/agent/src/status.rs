@@ -3,8 +3,8 @@
 use crate::text::number;
 use lull_control::journal::{Entry, Event, OperatorAct};
 use lull_control::{
-    AppId, AppSeen, AppSpec, AppStanding, EnergySource, Epoch, Expectation, Got, Knob, Outcome,
-    Setting, numbered,
+    AppId, AppSeen, AppSpec, AppStanding, Correction, EnergySource, Epoch, Expectation, Got, Knob,
+    Outcome, Setting, numbered,
 };
 use std::collections::BTreeMap;
 
@@ -110,8 +110,24 @@ pub fn describe_event(apps: &[AppSpec], event: &Event) -> String {
         }
         Event::GateChanged { app, admission, gate } => format!("{app}: {gate}: by {admission}"),
         Event::AreasChanged { app, by, areas } => format!("{app}: {areas}: areas by {by}"),
+        Event::ReferenceCorrected { app, correction } => corrected(app, *correction),
         Event::Discovery { text } => text.clone(),
         Event::Operator(act) => operator(act),
+    }
+}
+
+fn corrected(app: &str, correction: Correction) -> String {
+    match correction {
+        Correction::Ideal { was, now } => format!(
+            "{app}: its tail beside other apps is below its ideal {was:.2}: the ideal is {now:.2} \
+             from now on"
+        ),
+        Correction::Solo { was, now } => format!(
+            "{app}: its progress beside other apps is above its solo progress {}/s: the solo \
+             progress is {}/s from now on",
+            number(was),
+            number(now)
+        ),
     }
 }
 

@@ -3,6 +3,9 @@
 use crate::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lull_agent::session::Session;
+use lull_agent::status;
+use lull_control::Epoch;
+use lull_control::journal::{Entry, Event};
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -28,9 +31,12 @@ fn bar(length: u64, template: &str) -> ProgressBar {
     bar
 }
 
-/// Prints a session's notices above its bar.
-pub(crate) fn print_notices(session: &Session, bar: &ProgressBar) {
-    for notice in session.take_notices() {
+/// Prints a session's notices, and the references that an epoch has corrected, above its bar.
+pub(crate) fn print_notices(session: &Session, epoch: &Epoch, bar: &ProgressBar) {
+    let is_correction = |entry: &&Entry| matches!(entry.event, Event::ReferenceCorrected { .. });
+    let corrections = epoch.entries.iter().filter(is_correction);
+    let corrections = corrections.map(|entry| status::describe(session.apps(), entry));
+    for notice in session.take_notices().into_iter().chain(corrections) {
         bar.suspend(|| say::line(notice));
     }
 }

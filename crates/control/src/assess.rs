@@ -68,6 +68,11 @@ impl Assessor {
         self.importance = importance;
     }
 
+    /// Goes on with other references of the same apps.
+    pub fn set_references(&mut self, specs: &[AppSpec]) {
+        self.specs = specs.to_vec();
+    }
+
     /// Forgets what was seen of an app, which was removed or is another program from now on.
     pub fn forget(&mut self, app: AppId) {
         if let Some(memory) = self.memory.get_mut(app.index()) {
@@ -207,6 +212,16 @@ mod tests {
             assert_eq!(e_be(strange), None, "{strange}");
         }
         assert_eq!(e_be(50.0), Some(0.5));
+    }
+
+    #[test]
+    fn entropy_follows_corrected_references() {
+        let be = AppSpec { solo_per_s: Some(100.0), ..AppSpec::best_effort("be") };
+        let mut assessor = Assessor::new(std::slice::from_ref(&be), RelativeImportance::default());
+        let seen = observation(vec![working(200.0)]);
+        assert_eq!(assessor.assess(&seen).entropy.be, Some(0.0), "an excess counts as unharmed");
+        assessor.set_references(&[AppSpec { solo_per_s: Some(400.0), ..be }]);
+        assert_eq!(assessor.assess(&seen).entropy.be, Some(0.5));
     }
 
     #[test]

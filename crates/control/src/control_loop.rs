@@ -82,6 +82,11 @@ impl<P: Plant> ControlLoop<P> {
         self.controller.reconfigure(rules, apps)
     }
 
+    /// Takes over the references of the plant's apps, which were corrected.
+    pub fn update_references(&mut self) {
+        self.controller.set_references(self.plant.apps());
+    }
+
     /// Forgets all that is known of apps that the plant has added, removed, or made other programs
     /// since the last epoch. [`ControlLoop::reconfigure`] and [`ControlLoop::replace_policy`] come
     /// first.

@@ -173,6 +173,13 @@ impl Controller {
         is_same || (has_same_apps && self.policy.retarget(apps))
     }
 
+    /// Goes on with corrected references of the same apps; the policy keeps what it has learned.
+    pub fn set_references(&mut self, apps: &[crate::AppSpec]) {
+        self.assessor.set_references(apps);
+        self.policy.references_changed(apps);
+        self.apps = apps.to_vec();
+    }
+
     /// Records the state of the knobs after they were restored.
     pub(crate) fn set_state(&mut self, settings: &[Setting]) {
         self.pending = None;

@@ -1,6 +1,6 @@
 //! The decision journal: what changed, why, the expected effect and the measured one.
 
-use crate::{Direction, Expectation, ForeignChange, Got, Outcome, Reason, Setting};
+use crate::{Correction, Direction, Expectation, ForeignChange, Got, Outcome, Reason, Setting};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -94,6 +94,13 @@ pub enum Event {
         by: String,
         /// The areas, and the reason, in words.
         areas: String,
+    },
+    /// The run has refuted a reference of an app, which is replaced.
+    ReferenceCorrected {
+        /// The app's name.
+        app: String,
+        /// The reference before and from now on.
+        correction: Correction,
     },
     /// A discovery has found an app, or lost one, or cannot reach its source.
     Discovery {

@@ -24,6 +24,10 @@ pub trait Policy: Send {
         false
     }
 
+    /// Called when ideals or solo rates of the same apps were corrected, because the run has
+    /// refuted them. By default a policy keeps the references with which it was built.
+    fn references_changed(&mut self, _: &[AppSpec]) {}
+
     /// Called before `decide` when apps have departed, arrived or were restarted since the
     /// last observation. Returns `false` if the policy must be rebuilt.
     ///

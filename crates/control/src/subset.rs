@@ -48,6 +48,11 @@ impl Numbering {
         u16::try_from(own).ok().map(AppId)
     }
 
+    /// Returns the specs of the policy's apps; `None` if the run lacks one.
+    fn specs(&self, apps: &[AppSpec]) -> Option<Vec<AppSpec>> {
+        self.0.iter().map(|app| apps.get(app.index()).cloned()).collect()
+    }
+
     /// Returns what the policy sees of an observation.
     fn observed(&self, seen: &Observation) -> Observation {
         let unknown = || AppSeen::unknown(&Missing::because("the app is not observed"));
@@ -132,9 +137,13 @@ impl Policy for Subset {
     }
 
     fn retarget(&mut self, apps: &[AppSpec]) -> bool {
-        let spec = |app: &AppId| apps.get(app.index()).cloned();
-        let own: Option<Vec<AppSpec>> = self.numbers.0.iter().map(spec).collect();
-        own.is_some_and(|own| self.inner.retarget(&own))
+        self.numbers.specs(apps).is_some_and(|own| self.inner.retarget(&own))
+    }
+
+    fn references_changed(&mut self, apps: &[AppSpec]) {
+        if let Some(own) = self.numbers.specs(apps) {
+            self.inner.references_changed(&own);
+        }
     }
 
     fn roster_changed(&mut self, changes: &[RosterChange]) -> bool {
@@ -183,6 +192,7 @@ mod tests {
         changes: Vec<RosterChange>,
         refused: Vec<Setting>,
         objectives: Vec<String>,
+        references: Vec<String>,
     }
 
     /// Pins its last app to the first core, and notes its calls.
@@ -206,6 +216,10 @@ mod tests {
         fn retarget(&mut self, apps: &[AppSpec]) -> bool {
             self.1.lock().unwrap().objectives = apps.iter().map(|app| app.name.clone()).collect();
             true
+        }
+
+        fn references_changed(&mut self, apps: &[AppSpec]) {
+            self.1.lock().unwrap().references = apps.iter().map(|app| app.name.clone()).collect();
         }
 
         fn roster_changed(&mut self, changes: &[RosterChange]) -> bool {
@@ -307,10 +321,12 @@ mod tests {
         assert!(calls.lock().unwrap().refused.is_empty());
         policy.refused(&[(set(0), "why".to_owned()), (set(2), "why".to_owned())]);
         assert!(policy.retarget(&specs()));
+        policy.references_changed(&specs());
         let calls = calls.lock().unwrap();
         assert_eq!(calls.changes, [change(1)]);
         assert_eq!(calls.refused, [set(0), set(1)]);
         assert_eq!(calls.objectives, ["a", "c"]);
+        assert_eq!(calls.references, ["a", "c"]);
     }
 
     #[test]

@@ -331,6 +331,7 @@ fn line(apps: &[AppSpec], entry: &Entry) -> Line {
         | Event::AppArrived { .. }
         | Event::AppRestarted { .. }
         | Event::PolicyRebuilt { .. }
+        | Event::ReferenceCorrected { .. }
         | Event::Discovery { .. } => LineKind::App,
         Event::GateChanged { .. }
         | Event::AreasChanged { .. }

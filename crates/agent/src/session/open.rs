@@ -24,7 +24,9 @@ use crate::record::Recorder;
 use anyhow::Context;
 use checks::{check_kernel, check_own, check_pids, check_present};
 use launch::{FoundBy, Launcher, Surroundings, registrar_of};
-use lull_control::{ControlLoop, Controller, Machine, Plant, PlantError, Rng, Totals};
+use lull_control::{
+    ControlLoop, Controller, Machine, Plant, PlantError, ReferenceCheck, Rng, Totals,
+};
 use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE};
 use lull_host::gauges::push::{PushGauge, PushSocket};
@@ -349,6 +351,7 @@ impl<'a> Agent<'a> {
             shadow,
             shadowed: Vec::new(),
             totals: Totals::default(),
+            references: ReferenceCheck::default(),
             exporter,
             discovered,
             berthed,

@@ -11,7 +11,6 @@ mod exchange;
 
 use super::Session;
 use super::open::checks::{check_kernel, check_pids};
-use super::open::outside;
 use super::policy::{limits_error, policy_of, rebuild_of, shadow_of, shadow_policy};
 use super::reference;
 use crate::config::{AppSection, Config};
@@ -19,7 +18,7 @@ use crate::located::InputError;
 use difference::Difference;
 use exchange::{Exchange, RESTART};
 use lull_control::journal::OperatorAct;
-use lull_control::{AppId, AppSpec, Plant, Policy, Rules, numbered};
+use lull_control::{AppId, AppSpec, Plant, Policy, ReferenceCheck, Rules, numbered};
 use lull_host::HostApp;
 use toml::Table;
 
@@ -157,6 +156,8 @@ impl Session {
             self.control.plant_mut().update_spec(app, |now| now.clone_from(spec));
         }
         let adapted = self.control.reconfigure(rules.clone(), &specs);
+        // What apps reached before may be of other objectives.
+        self.references = ReferenceCheck::default();
         self.config = config;
         self.areas.reload(&self.config);
         if difference.concerns("policy") {
@@ -189,11 +190,8 @@ impl Session {
         }
         let has_changed =
             !exchange.is_empty() || difference.concerns("app[") || difference.concerns("match[");
-        if let Some(live) = self.live.as_ref().filter(|_| has_changed) {
-            let orders = live.takes_orders();
-            let facts =
-                outside::facts(&self.config, self.plant(), &self.recorder, orders, self.dry_run);
-            failed.extend(live.set_facts(&facts).err().map(|it| it.to_string()));
+        if has_changed {
+            failed.extend(self.update_facts().err());
         }
         failed
     }

@@ -6,8 +6,8 @@
 
 use lull_control::journal::{Entry, Event};
 use lull_control::{
-    Applied, Controller, Got, LimitsError, Observation, Outcome, Plant, Policy, RebuildPolicy, Rng,
-    Rules,
+    AppSpec, Applied, Controller, Got, LimitsError, Observation, Outcome, Plant, Policy,
+    RebuildPolicy, Rng, Rules,
 };
 use rand::SeedableRng;
 
@@ -38,6 +38,11 @@ impl Shadow {
         self.controller.set_rebuild(rebuild);
     }
 
+    /// Goes on with corrected references of the same apps.
+    pub(super) fn set_references(&mut self, apps: &[AppSpec]) {
+        self.controller.set_references(apps);
+    }
+
     /// The policy's name.
     pub(super) fn name(&self) -> &str {
         &self.name
@@ -65,7 +70,7 @@ impl Shadow {
 mod tests {
     use super::*;
     use lull_control::conformance::{MemoryApp, MemoryPlant};
-    use lull_control::{AppId, AppSpec, CoreSet, Plan, Reason, Setting};
+    use lull_control::{AppId, CoreSet, Plan, Reason, Setting};
     use lull_measure::Nanos;
 
     /// Wants one core more in every epoch.

@@ -152,7 +152,7 @@ fn one_block(
         let epoch = session.turn(phase).map_err(TurnError::cut_short)?;
         elapsed += epoch.seen.epoch;
         bar.inc(epoch.seen.epoch.as_secs_f64().round() as u64);
-        progress::print_notices(session, bar);
+        progress::print_notices(session, &epoch, bar);
     }
     Ok(())
 }

@@ -215,7 +215,7 @@ impl Demo {
             Err(why) => format!("unknown: {why}"),
         };
         self.bar.set_position(time_s as u64);
-        progress::print_notices(&self.session, &self.bar);
+        progress::print_notices(&self.session, epoch, &self.bar);
     }
 
     fn conclude(self, cores: usize) -> (Session, Findings) {

@@ -75,6 +75,25 @@ fn arq_takes_cores_from_best_effort_work_and_the_record_says_why() {
 }
 
 #[test]
+fn references_that_a_run_refutes_are_replaced_in_record_and_journal() {
+    let scene = Scene::new();
+    let text = started("unmanaged", free_port()).replace("\"20us\"", "\"10s\"");
+    let text = text.replace("\"10us\"", "\"5s\"").replace("solo = 1e9", "solo = 1.0");
+    // Twenty epochs of 200 ms are needed.
+    let ended = scene.run_for(&scene.config("", &text), "8s").well();
+    assert!(ended.err.contains("server: its tail beside other apps is below its ideal 5.00 s"));
+    let record = Record::open(&scene.records()[0]);
+    let corrected = record.events("reference_corrected");
+    let of = |app: &str| corrected.iter().find(|event| event["app"] == app).unwrap();
+    assert_eq!(of("server")["correction"]["ideal"]["was"], 5_000_000_000_u64);
+    assert_eq!(of("burner")["correction"]["solo"]["was"], 1.0);
+    let specs = record.text("SELECT spec FROM apps ORDER BY id");
+    let specs: Vec<Value> = specs.iter().map(|spec| serde_json::from_str(spec).unwrap()).collect();
+    assert!(specs[0]["ideal"].as_u64().unwrap() < 5_000_000_000, "{specs:?}");
+    assert!(specs[1]["solo_per_s"].as_f64().unwrap() > 1.0, "{specs:?}");
+}
+
+#[test]
 fn unmanaged_touches_nothing() {
     let (_scene, record, burner_cores) = run_started("unmanaged");
     assert_eq!(burner_cores.len(), 1, "{burner_cores:?}");

@@ -395,6 +395,11 @@ impl Arq {
 }
 
 impl Policy for Arq {
+    /// E_S, by which it decides, follows the references.
+    fn references_changed(&mut self, apps: &[AppSpec]) {
+        self.assessor.set_references(apps);
+    }
+
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         self.plan.expected = None;
         if let Some(whole) = self.period.add(seen) {

@@ -412,6 +412,11 @@ fn critical_apps(apps: &[AppSpec], holds: impl Fn(AppId) -> bool) -> Vec<AppId> 
 }
 
 impl Policy for Tide {
+    /// E_S, by which it decides, follows the references.
+    fn references_changed(&mut self, apps: &[AppSpec]) {
+        self.assessor.set_references(apps);
+    }
+
     /// The level that was safe is the beginning for the new roster, too.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true

@@ -95,6 +95,7 @@ impl Chooser<'_> {
             | Event::PolicyRebuilt { .. }
             | Event::GateChanged { .. }
             | Event::AreasChanged { .. }
+            | Event::ReferenceCorrected { .. }
             | Event::Discovery { .. }
             | Event::Operator(_) => {
                 self.lines.push(Line { time: entry.time, text, weight: None });

@@ -452,3 +452,14 @@ fn priority_for_latency_critical_apps_lowers_entropy_without_isolation() {
     entropies.sort_by(|a, b| a.1.total_cmp(&b.1));
     assert_eq!(entropies[0].0, "a:0 b:0 shared:9");
 }
+
+#[test]
+fn the_entropy_by_which_it_decides_follows_corrected_references() {
+    let mut bench = Bench::new("");
+    let seen = observation(EPOCH, EPOCH, vec![lc(5), lc(5), be(200.0)]);
+    assert_eq!(bench.arq.assessor.assess(&seen).entropy.be, Some(0.0));
+    let mut apps = specs(8);
+    apps[BE.index()].solo_per_s = Some(400.0);
+    bench.arq.references_changed(&apps);
+    assert_eq!(bench.arq.assessor.assess(&seen).entropy.be, Some(0.5));
+}

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::testing::{
-    Bench, alive, be, be_spec, cores_only, gone, lc, lc_spec, machine, p95_ms, plant, silent, steer,
+    Bench, alive, be, be_spec, cores_only, gone, lc, lc_spec, machine, observation, p95_ms, plant,
+    silent, steer,
 };
 use lull_control::{CoreSet, Knob, Plant};
 use lull_measure::Latency;
@@ -428,4 +429,15 @@ fn on_a_plant_that_answers_objectives_are_met_at_once_and_best_effort_work_keeps
     assert_eq!(missed.count(), 0);
     let progress = seen.last().unwrap().apps[2].progress.as_ref().unwrap().per_s;
     assert!(progress > 5.0, "{progress} of 9 - 3.8 cores");
+}
+
+#[test]
+fn the_entropy_by_which_it_decides_follows_corrected_references() {
+    let mut tide = build("", &machine(10), &specs()).unwrap();
+    let seen = observation(PERIOD, PERIOD, vec![lc(5.0), lc(5.0), be(200.0)]);
+    assert_eq!(tide.assessor.assess(&seen).entropy.be, Some(0.0));
+    let mut apps = specs();
+    apps[2].solo_per_s = Some(400.0);
+    tide.references_changed(&apps);
+    assert_eq!(tide.assessor.assess(&seen).entropy.be, Some(0.5));
 }
