@@ -2,8 +2,8 @@
 //!
 //! Starts the built-in options server with an open-loop load and a
 //! memory-bound best-effort app, measures both alone, and then alternates
-//! blocks without and with a policy. Which half of a pair comes first
-//! alternates too, so that a steady drift favours neither.
+//! blocks without and with a policy. Pairs are in random order, each order equally
+//! often, so that drift favours neither.
 //!
 //! `lull demo database` (`database`) compares a real database with and without a
 //! concurrency limit.
@@ -22,8 +22,9 @@ use figure::{Figure, Panel, axis_top};
 use indicatif::ProgressBar;
 use lull_agent::config::Config;
 use lull_agent::located::Located;
+use lull_agent::proof::order;
 use lull_agent::session::{Agent, Session, TurnError, bound_by_ideal, policy_of};
-use lull_control::{AppId, Capability, Epoch, Plant};
+use lull_control::{AppId, AppSpec, Capability, Epoch, Plant, Rng};
 use lull_host::plant::HostPlant;
 use lull_host::{Roots, probe};
 use lull_measure::{Nanos, Percentile};
@@ -120,8 +121,8 @@ struct Point {
     time_s: f64,
     /// Tail latency in milliseconds, if requests were answered.
     tail_ms: Option<f64>,
-    /// Progress of the best-effort app in percent of its progress alone.
-    progress_percent: Option<f64>,
+    /// Progress of the best-effort app per second.
+    progress_per_s: Option<f64>,
 }
 
 /// A demo under way.
@@ -158,10 +159,10 @@ impl Demo {
     }
 
     fn alternate(&mut self) -> anyhow::Result<()> {
-        for pair in 0..self.blocks {
-            let order = if pair % 2 == 0 { [false, true] } else { [true, false] };
+        let mut rng = Rng::seed_from_u64(self.session.config().agent.seed());
+        for (pair, on_first) in (0..).zip(order(self.blocks as usize, &mut rng)) {
             let mut halves = (Block::default(), Block::default());
-            for on in order {
+            for on in [on_first, !on_first] {
                 let half = self.one_block(pair, on)?;
                 if on { halves.1 = half } else { halves.0 = half }
             }
@@ -208,7 +209,7 @@ impl Demo {
         self.points.push(Point {
             time_s,
             tail_ms: fresh.map(|tail| tail.latency.as_millis_f64()),
-            progress_percent: progress.map(|be| 100.0 * be.real / be.solo),
+            progress_per_s: progress.map(|be| be.real),
         });
         self.energy_source = match &epoch.seen.energy {
             Ok(energy) => energy.source.to_string(),
@@ -220,19 +221,15 @@ impl Demo {
 
     fn conclude(self, cores: usize) -> (Session, Findings) {
         let spec = &self.session.apps()[SERVER.index()];
-        let (percentile, bound) = spec.tail().unwrap_or((Percentile::P95, Nanos::ZERO));
+        let rows = result::rows(&self.pairs, spec, self.solo_per_s());
         let record = self.session.record().to_owned();
-        let drawn = self.draw(&record, percentile, bound);
-        let ideal = spec.ideal.unwrap_or_default();
+        let drawn = self.draw(&record, spec);
         let findings = Findings {
-            objective: format!(
-                "{percentile} at most {bound:.2}, which is {ROOM} times the {ideal:.2} that the \
-                 server has alone at this load"
-            ),
+            objective: objective(spec),
             policy: self.policy,
             keys: self.keys,
             pairs: self.pairs.len(),
-            rows: result::rows(&self.pairs, percentile, bound),
+            rows,
             energy_source: self.energy_source,
             record,
             figure: drawn.inspect_err(|error| say::notice(lull_agent::error::describe(error))).ok(),
@@ -241,13 +238,20 @@ impl Demo {
         (self.session, findings)
     }
 
-    fn draw(&self, record: &Path, at: Percentile, bound: Nanos) -> anyhow::Result<PathBuf> {
+    /// Solo progress of the best-effort app, as corrected in the run.
+    fn solo_per_s(&self) -> f64 {
+        self.session.apps()[BURNER.index()].solo_per_s.unwrap_or(f64::NAN)
+    }
+
+    fn draw(&self, record: &Path, server: &AppSpec) -> anyhow::Result<PathBuf> {
         let file = record.with_extension("svg");
+        let (at, bound) = server.tail().unwrap_or((Percentile::P95, Nanos::ZERO));
         let bound_ms = bound.as_millis_f64();
-        let series = |value: fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
+        let series = |value: &dyn Fn(&Point) -> Option<f64>| -> Vec<(f64, f64)> {
             self.points.iter().filter_map(|one| Some((one.time_s, value(one)?))).collect()
         };
-        let tails = series(|point| point.tail_ms);
+        let percent = 100.0 / self.solo_per_s();
+        let tails = series(&|point| point.tail_ms);
         let tails = Panel {
             caption: format!("{at} of the server, policy {} in shaded blocks", self.policy),
             axis: "ms",
@@ -259,7 +263,7 @@ impl Demo {
             caption: "Best-effort progress, in percent of its progress alone".to_owned(),
             axis: "%",
             top: 110.0,
-            points: series(|point| point.progress_percent),
+            points: series(&|point| Some(percent * point.progress_per_s?)),
             mark: None,
         };
         let end_s = self.points.last().map_or(1.0, |point| point.time_s);
@@ -269,6 +273,18 @@ impl Demo {
         drawn.with_context(|| format!("the figure {} cannot be written", file.display()))?;
         Ok(file)
     }
+}
+
+/// Describes the server's objective and its ideal, which the run may have corrected after the bound
+/// was set.
+fn objective(server: &AppSpec) -> String {
+    let (percentile, bound) = server.tail().unwrap_or((Percentile::P95, Nanos::ZERO));
+    let ideal = server.ideal.unwrap_or_default();
+    let room = bound.as_secs_f64() / ideal.as_secs_f64();
+    format!(
+        "{percentile} at most {bound:.2}, which is {room:.1} times the {ideal:.2} that the server \
+         has alone at this load"
+    )
 }
 
 /// Returns notes on what this machine is too small to show.

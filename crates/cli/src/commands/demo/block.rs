@@ -1,14 +1,22 @@
 //! One block of the demo: what was measured in it.
 
 use lull_control::{AppId, Epoch};
+use lull_measure::entropy::{BeReading, LcReading, RelativeImportance, system_entropy};
 use lull_measure::{Joules, Latency, Nanos, Percentile};
+
+/// What one epoch adds to entropy. Solo progress is not part of it, because a run may correct it.
+#[derive(Debug)]
+struct Readings {
+    lc: Option<LcReading>,
+    /// Progress of the best-effort app per second.
+    progress_per_s: Option<f64>,
+}
 
 /// Sums over the epochs of one block, its settling time left out.
 #[derive(Debug, Default)]
 pub(super) struct Block {
     latency: Latency,
-    progress_shares: Vec<f64>,
-    entropies: Vec<f64>,
+    readings: Vec<Readings>,
     energy: Option<Joules>,
     span: Nanos,
 }
@@ -19,10 +27,9 @@ impl Block {
         if let Some(Ok(seen)) = epoch.seen.app(server).map(|app| &app.latency) {
             self.latency.merge(&seen.window);
         }
-        let standing = &epoch.standing;
-        let progress = standing.apps[burner.index()].be;
-        self.progress_shares.extend(progress.map(|be| be.real / be.solo));
-        self.entropies.push(standing.entropy.system);
+        let stand = &epoch.standing.apps;
+        let progress_per_s = stand[burner.index()].be.map(|be| be.real);
+        self.readings.push(Readings { lc: stand[server.index()].lc, progress_per_s });
         if let Ok(seen) = &epoch.seen.energy {
             self.energy = Some(self.energy.unwrap_or_default() + seen.energy);
         }
@@ -45,14 +52,19 @@ impl Block {
         (self.span > Nanos::ZERO).then(|| self.latency.count() as f64 / self.span.as_secs_f64())
     }
 
-    /// Progress of the best-effort app, as a share of its progress alone.
-    pub(super) fn progress(&self) -> Option<f64> {
-        mean(&self.progress_shares)
+    /// Progress of the best-effort app, as a share of its solo progress.
+    pub(super) fn progress(&self, solo_per_s: f64) -> Option<f64> {
+        let rates = self.readings.iter().filter_map(|epoch| epoch.progress_per_s);
+        mean(&rates.map(|rate| rate / solo_per_s).collect::<Vec<_>>())
     }
 
-    /// Mean E_S.
-    pub(super) fn entropy(&self) -> Option<f64> {
-        mean(&self.entropies)
+    /// Mean E_S with this solo progress of the best-effort app.
+    pub(super) fn entropy(&self, solo_per_s: f64) -> Option<f64> {
+        let system = |epoch: &Readings| {
+            let be = epoch.progress_per_s.map(|real| BeReading { solo: solo_per_s, real });
+            system_entropy(epoch.lc.as_slice(), be.as_slice(), RelativeImportance::default()).system
+        };
+        mean(&self.readings.iter().map(system).collect::<Vec<_>>())
     }
 
     /// Mean power in watts.
@@ -69,4 +81,17 @@ impl Block {
 
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_and_entropy_follow_the_solo_progress_that_holds_at_the_end() {
+        let readings = |rate| Readings { lc: None, progress_per_s: Some(rate) };
+        let block = Block { readings: [150.0, 250.0].map(readings).into(), ..Block::default() };
+        assert_eq!(block.progress(100.0), Some(2.0), "a solo rate that was too low");
+        assert_eq!((block.progress(250.0), block.entropy(250.0)), (Some(0.8), Some(0.2)));
+    }
 }

@@ -3,6 +3,7 @@
 use super::block::Block;
 use crate::text::{estimate, table};
 use lull_agent::blocks::Paired;
+use lull_control::AppSpec;
 use lull_measure::statistics::{Estimate, holm};
 use lull_measure::{Nanos, Percentile};
 use serde::Serialize;
@@ -54,14 +55,19 @@ pub(super) struct Findings {
 pub(super) type Quantity<'a, B> = (String, f64, Box<dyn Fn(&B) -> Option<f64> + 'a>);
 
 /// The rows of the table from pairs of blocks (off, on).
-pub(super) fn rows(pairs: &[(Block, Block)], percentile: Percentile, bound: Nanos) -> Vec<Row> {
+pub(super) fn rows(pairs: &[(Block, Block)], server: &AppSpec, solo_per_s: f64) -> Vec<Row> {
+    let (percentile, bound) = server.tail().unwrap_or((Percentile::P95, Nanos::ZERO));
     let quantities: Vec<Quantity<'_, Block>> = vec![
         (format!("{percentile} latency, ms"), 1e3, Box::new(|b| b.tail_s(percentile))),
         ("p99 latency, ms".to_owned(), 1e3, Box::new(|b| b.tail_s(Percentile::P99))),
         (format!("requests over {bound:.2}, %"), 100.0, Box::new(|b| b.missed(bound))),
         ("requests answered, 1/s".to_owned(), 1.0, Box::new(Block::throughput)),
-        ("best-effort progress, % of alone".to_owned(), 100.0, Box::new(Block::progress)),
-        ("system entropy E_S".to_owned(), 1.0, Box::new(Block::entropy)),
+        (
+            "best-effort progress, % of alone".to_owned(),
+            100.0,
+            Box::new(|b| b.progress(solo_per_s)),
+        ),
+        ("system entropy E_S".to_owned(), 1.0, Box::new(|b| b.entropy(solo_per_s))),
         ("power, W".to_owned(), 1.0, Box::new(Block::power_w)),
         ("energy per request, J".to_owned(), 1.0, Box::new(Block::energy_per_request_j)),
     ];
