@@ -9,8 +9,8 @@ const INTRO: &str = "# Dispatchers on real cores
 
 Written by `cargo xtask place`; do not edit. It runs `lull lab dispatch`: the built-in
 options server under open-loop load, each request placed on a slow or a fast
-core by EETL, TL, EE and S2F in turn, a block each, every round beginning with
-another one. The slow core is one of this machine's with a duty cycler on it
+core by EETL, TL, EE and S2F in turn, a block each, in another random order every
+round. The slow core is one of this machine's with a duty cycler on it
 (`lull lab emulate`), accepted when a loop of known work is slowed as planned within
 5 %.
 ";

@@ -9,6 +9,7 @@ mod say;
 mod alongside;
 mod cli;
 mod commands;
+mod order;
 mod progress;
 mod signals;
 mod text;

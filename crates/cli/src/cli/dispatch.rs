@@ -119,7 +119,7 @@ pub(crate) struct PlaceArgs {
     /// Length of a block; its first quarter is left out of the figures
     #[arg(long, default_value = "20s")]
     pub(crate) block: Nanos,
-    /// Seed of arrivals and requests
+    /// Seed of arrivals, requests and the order of the blocks
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Write the table here as Markdown too

@@ -10,6 +10,7 @@ mod result;
 use crate::cli::CompareArgs;
 use crate::commands::UsageError;
 use crate::commands::save::{self, Destination};
+use crate::order::draw_order;
 use crate::signals::stop_request;
 use crate::{progress, say};
 use indicatif::ProgressBar;
@@ -20,7 +21,6 @@ use lull_control::Rng;
 use lull_host::plant::HostPlant;
 use lull_measure::Nanos;
 use rand::SeedableRng;
-use rand::seq::SliceRandom;
 use result::{Refused, Report};
 use std::path::PathBuf;
 
@@ -128,8 +128,7 @@ fn alternate(
     let mut rng = Rng::seed_from_u64(session.config().agent.seed());
     let mut order: Vec<&String> = policies.iter().collect();
     for round in 0..args.rounds {
-        order.shuffle(&mut rng);
-        for policy in order.iter().copied() {
+        for policy in draw_order(policies.len(), &mut rng).into_iter().map(|at| &policies[at]) {
             bar.set_message(format!("round {} of {}, {policy}", round + 1, args.rounds));
             let built = policy_for(config, policy, session)?;
             session.switch(policy, built);

@@ -2,13 +2,14 @@
 //!
 //! Server, open-loop client and dispatch run in one process, and only the dispatcher
 //! changes from block to block. Each dispatcher keeps its learned state between its blocks.
-//! Every round starts with a different dispatcher, so that a drift affects all of them.
+//! The order of the dispatchers is drawn for each round, so that drift favours none.
 
 mod plan;
 mod result;
 
 use crate::cli::PlaceArgs;
 use crate::commands::save::{self, Destination};
+use crate::order::draw_order;
 use crate::progress;
 use crate::signals;
 use anyhow::{Context, bail};
@@ -19,11 +20,13 @@ use lull_host::dispatch::{Seated, Tally};
 use lull_host::emulate::{Cycler, Emulated, PERIOD};
 use lull_marks::Dispatch;
 use lull_measure::Nanos;
+use lull_workload::Generator;
 use lull_workload::apps::options::{Server, ServerConfig};
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{self, LoadConfig};
 use lull_workload::target::Address;
 use plan::Plan;
+use rand::SeedableRng;
 use result::{Block, Report};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -111,9 +114,9 @@ fn turns(
     let bar = progress::seconds(
         (args.block * u64::from(args.rounds) * seats.len() as u64).as_secs_f64() as u64,
     );
+    let mut rng = Generator::seed_from_u64(args.seed);
     for round in 0..args.rounds as usize {
-        for turn in 0..seats.len() {
-            let next = (round + turn) % seats.len();
+        for next in draw_order(seats.len(), &mut rng) {
             if at != Some(next) {
                 let seat =
                     seats[next].take().context("a dispatcher is at the desk or has a seat")?;
