@@ -12,6 +12,7 @@ mod client_class;
 mod gate;
 mod kubernetes;
 mod latency;
+mod load;
 mod machine;
 mod place;
 mod power;

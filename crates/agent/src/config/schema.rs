@@ -15,7 +15,7 @@ use crate::areas::Area;
 use crate::otlp::{OtlpSource, Senders};
 use crate::outbound::Access;
 use crate::prometheus::Queries;
-use lull_control::{AppSpec, Class, HostObjective, LatencyOf, Limits};
+use lull_control::{AppSpec, Class, CoreSet, HostObjective, LatencyOf, Limits};
 use lull_host::oncall::{ClientClass, ClientMatch, Rules};
 use lull_lab::scenario::RunSection;
 use lull_measure::Nanos;
@@ -248,6 +248,10 @@ pub struct LoadSection {
     #[serde(default = "connections")]
     #[schemars(extend("x-unit" = "connections"))]
     pub connections: NonZeroU32,
+    /// Cores on which its threads run; all if absent. Apps may run there, too: `limits.cores` keeps
+    /// policies from assigning them. `lull calibrate` sends from all cores.
+    #[schemars(with = "Option<String>", example = &"3")]
+    pub cores: Option<CoreSet>,
     /// Further arguments of `lull load`.
     #[serde(default)]
     #[schemars(example = ["--depth", "4"])]

@@ -182,6 +182,7 @@ impl<'a> Agent<'a> {
         let limits = self.config.limits.check(&machine);
         limits.map_err(|error| limits_error(&self.config, &error))?;
         self.config.check_area_cores(&machine)?;
+        self.config.check_load_cores(&machine)?;
         // Check the store before starting anything, so that a broken file fails early.
         remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
         reference::check(&self.config)?;
@@ -350,8 +351,8 @@ impl<'a> Agent<'a> {
             keeper,
             shadow,
             shadowed: Vec::new(),
-            totals: Totals::default(),
             references: ReferenceCheck::default(),
+            totals: Totals::default(),
             exporter,
             discovered,
             berthed,

@@ -1,6 +1,7 @@
 //! The arguments of `lull load`.
 
 use clap::{ArgGroup, Args};
+use lull_control::CoreSet;
 use lull_measure::Nanos;
 use lull_workload::apps::options::Demand;
 use lull_workload::arrivals::{Process, Rate};
@@ -34,6 +35,9 @@ pub(crate) struct LoadArgs {
     /// Threads that send; the connections and the requests are divided among them
     #[arg(long, default_value_t = 1)]
     pub(crate) threads: usize,
+    /// Cores on which its threads run, such as 3 or 2-3
+    #[arg(long)]
+    pub(crate) cores: Option<CoreSet>,
     /// Connections held open
     #[arg(long, short, default_value_t = 16)]
     pub(crate) connections: usize,

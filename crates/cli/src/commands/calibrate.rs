@@ -23,7 +23,7 @@ use crate::{progress, say};
 use anyhow::{Context, bail};
 use clap::Parser;
 use indicatif::ProgressBar;
-use lull_agent::config::{AppSection, Config, LoadSection, MeasureWord, Reference};
+use lull_agent::config::{AppSection, Config, MeasureWord, Reference};
 use lull_agent::load_knee::{LoadCurve, LoadKnee, LoadTrial, find_curve};
 use lull_agent::located::Located;
 use lull_agent::session::{Agent, Session};
@@ -178,21 +178,13 @@ fn load_of(config: &Config, app: &AppSection) -> anyhow::Result<Box<LoadArgs>> {
         let message = format!("`{}` has no [[load]], so nothing says how to load it", app.name);
         return Err(config.source.error("load", message).into());
     };
-    let words = arguments(load);
+    let words = load.arguments();
     let parsed = Cli::try_parse_from(words.iter().map(String::as_str));
     match parsed.map(|cli| cli.command) {
         Ok(Command::Load(args)) => Ok(args),
         Ok(_) => bail!("`lull load` is another command"),
         Err(error) => Err(config.source.error("load", error.to_string()).into()),
     }
-}
-
-fn arguments(load: &LoadSection) -> Vec<String> {
-    let (target, rate) = (load.target.to_string(), load.rate.to_string());
-    let (arrivals, connections) = (load.arrivals.to_string(), load.connections.to_string());
-    let fixed = ["lull", "load", &target, "--rate", &rate, "--arrivals", &arrivals];
-    let fixed = fixed.into_iter().chain(["--connections", &connections]);
-    fixed.map(str::to_owned).chain(load.extra.iter().cloned()).collect()
 }
 
 /// A calibration under way.

@@ -5,6 +5,8 @@ use crate::progress;
 use crate::signals;
 use anyhow::Context;
 use lull_agent::error::UsageError;
+use lull_control::CoreSet;
+use lull_host::sys::sched::{affinity_of, set_affinity};
 use lull_measure::Nanos;
 use lull_workload::apps::options::Demand;
 use lull_workload::client::{LoadConfig, LoadError, LoadReport, run_watched};
@@ -18,6 +20,7 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
     if let Some(path) = &hdr {
         check_directory(path)?;
     }
+    run_on(args.cores.as_ref())?;
     let config = config(args);
     let stop = signals::stop_flag()?;
     let bar = progress::seconds(total.unwrap_or(Nanos::ZERO).as_secs_f64() as u64);
@@ -106,6 +109,20 @@ fn check_directory(path: &Path) -> Result<(), UsageError> {
     }
 }
 
+/// Keeps this thread, and those that it starts, on these cores, if any are given.
+fn run_on(cores: Option<&CoreSet>) -> Result<(), UsageError> {
+    let Some(cores) = cores else { return Ok(()) };
+    let me = rustix::thread::gettid().as_raw_nonzero().get();
+    let why = match set_affinity(me, cores).and_then(|()| affinity_of(me)) {
+        Ok(now) if now == *cores => return Ok(()),
+        Ok(now) => format!("only {now} of them can be used"),
+        Err(error) => error.to_string(),
+    };
+    Err(UsageError(format!(
+        "--cores {cores}: {why}: name cores that are online and that this process may use"
+    )))
+}
+
 /// Returns the load that these arguments request.
 pub(super) fn config(args: LoadArgs) -> LoadConfig {
     let password = match args.target.protocol() {
@@ -143,4 +160,30 @@ pub(super) fn config(args: LoadArgs) -> LoadConfig {
     config.preload = !args.no_preload;
     config.push = args.push.zip(args.app).map(|(socket, app)| PushConfig { socket, app });
     config
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_runs_on_its_cores_and_refuses_those_that_it_cannot_use() {
+        // On a thread of its own: the affinity ends with it.
+        let test = || {
+            let me = rustix::thread::gettid().as_raw_nonzero().get();
+            let first: CoreSet = affinity_of(me).unwrap().iter().take(1).collect();
+            run_on(Some(&first)).unwrap();
+            let inherited = std::thread::spawn(|| {
+                affinity_of(rustix::thread::gettid().as_raw_nonzero().get()).unwrap()
+            });
+            assert_eq!(inherited.join().unwrap(), first);
+            let absent: CoreSet = "900".parse().unwrap();
+            let refused = run_on(Some(&absent)).unwrap_err().to_string();
+            assert!(
+                refused.starts_with("--cores 900: ") && refused.contains("online"),
+                "{refused}"
+            );
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
 }

@@ -141,17 +141,9 @@ impl Agent<'_> {
         load: &LoadSection,
         socket: &Path,
     ) -> anyhow::Result<Launch> {
-        let mut argv = vec!["lull".to_owned(), "load".to_owned(), load.target.to_string()];
-        let options = [
-            ("--rate", load.rate.to_string()),
-            ("--arrivals", load.arrivals.to_string()),
-            ("--connections", load.connections.to_string()),
-        ];
-        argv.extend(options.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));
-        argv.extend(load.extra.iter().cloned());
         // Several loads may be on one app; each has its own log.
         let name = format!("load-{number}-{}", load.app);
-        self.launcher(socket).launch(&name, argv, &load.app, None)
+        self.launcher(socket).launch(&name, load.arguments(), &load.app, None)
     }
 }
 
