@@ -30,9 +30,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use xtask::{here, packages, release, root};
 
-/// Blocks a policy in each scene of `cargo xtask live`, and their length: twenty minutes in all.
+/// Blocks a policy in each scene of `cargo xtask live`, and their length: 70 minutes in all.
 const LIVE_ROUNDS: u32 = 5;
-const LIVE_BLOCK_S: u32 = 10;
+const LIVE_BLOCK_S: u32 = 30;
 
 /// The same of `cargo xtask validate`: nine minutes in all, and three around them.
 const VALIDATE_ROUNDS: u32 = 6;

@@ -21,9 +21,12 @@ pub(crate) struct CompareArgs {
     /// Rounds; in each every policy has one block
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) rounds: u32,
-    /// Length of a block; its first quarter is left out of the figures
+    /// Length of a block
     #[arg(long, default_value = "20s")]
     pub(crate) block: Nanos,
+    /// Time to leave out at the beginning of each block [default: a quarter of the block]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) settle: Option<Nanos>,
     /// Set the bound of every app whose ideal is measured to this many times its ideal
     #[arg(long, value_name = "FACTOR")]
     pub(crate) room: Option<f64>,
@@ -33,6 +36,13 @@ pub(crate) struct CompareArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl CompareArgs {
+    /// The time that is left out at the beginning of each block.
+    pub(crate) fn settling(&self) -> Nanos {
+        self.settle.unwrap_or(self.block / 4)
+    }
 }
 
 /// `lull lab tiers`.

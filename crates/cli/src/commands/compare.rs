@@ -24,9 +24,6 @@ use rand::SeedableRng;
 use result::{Refused, Report};
 use std::path::PathBuf;
 
-/// Share of a block that is left out while things settle.
-const SETTLE: f64 = 0.25;
-
 pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
     // Orders of an operator would distort the comparison.
@@ -49,7 +46,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<()> {
     // All knobs are restored: from here on a closed pipe may end the process.
     sigpipe::reset();
     let run = Run::read(&record)?;
-    let parts = Part::all_of(&run, args.block.scale(SETTLE))?;
+    let parts = Part::all_of(&run, args.settling())?;
     let report = Report::from_parts(&run, &policies, &parts, refused, record);
     if let Some(to) = &table_at {
         save::all(&[(to, report.markdown().into_bytes())])?;
@@ -81,6 +78,14 @@ fn check(args: &CompareArgs, config: &Config) -> anyhow::Result<()> {
     let longest = args.policies.iter().map(epoch).max().unwrap_or_default();
     if args.block < longest * 4 {
         let problem = format!("--block {} has less than four epochs", args.block);
+        return Err(UsageError(problem).into());
+    }
+    if args.block.saturating_sub(args.settling()) < longest * 3 {
+        let (settle, block) = (args.settling(), args.block);
+        let problem = format!(
+            "--settle {settle} leaves less than three epochs of {longest} of a block of {block}: \
+             choose a shorter one, or a longer --block"
+        );
         return Err(UsageError(problem).into());
     }
     if args.room.is_some_and(|room| !(room > 1.0 && room.is_finite())) {
@@ -126,7 +131,6 @@ fn alternate(
     let blocks = f64::from(args.rounds) * policies.len() as f64;
     let bar = progress::seconds((blocks * args.block.as_secs_f64()) as u64);
     let mut rng = Rng::seed_from_u64(session.config().agent.seed());
-    let mut order: Vec<&String> = policies.iter().collect();
     for round in 0..args.rounds {
         for policy in draw_order(policies.len(), &mut rng).into_iter().map(|at| &policies[at]) {
             bar.set_message(format!("round {} of {}, {policy}", round + 1, args.rounds));
