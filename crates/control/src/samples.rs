@@ -96,6 +96,8 @@ fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
     if spec.is_latency_critical() {
         latency_samples(sink, &seen.latency);
         sink.put(metrics::TAIL_RESOLUTION, tail_resolution(spec, &seen.latency));
+        sink.put(metrics::INSTRUCTIONS_PER_REQUEST, per_request(metrics::INSTRUCTIONS, seen));
+        sink.put(metrics::CPU_PER_REQUEST, per_request(metrics::CPU, seen));
     } else {
         let progress = seen.progress.as_ref().map(|progress| progress.per_s);
         sink.put(metrics::PROGRESS, progress.map_err(Clone::clone));
@@ -136,6 +138,18 @@ fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
     sink.put(metrics::OFFERED, known(LatencySeen::has_rates, |seen| seen.offered_per_s));
     sink.put(metrics::COMPLETED, known(LatencySeen::has_rates, |seen| seen.completed_per_s));
     sink.put(metrics::OUTSTANDING, known(has_more, |seen| seen.outstanding as f64));
+}
+
+/// A reading that is a rate, over the rate of answers.
+fn per_request(reading: &'static Metric, seen: &AppSeen) -> Gauge<f64> {
+    let latency = seen.latency.as_ref().map_err(Clone::clone)?;
+    if !latency.has_rates() {
+        return Err(Missing::because("the app's latency source reports a tail only"));
+    }
+    if latency.completed_per_s <= 0.0 {
+        return Err(Missing::because("no request was answered in the epoch"));
+    }
+    Ok(seen.readings.get(reading)? / latency.completed_per_s)
 }
 
 /// How far the tail of the epoch may be off, if its source reports buckets.

@@ -499,6 +499,31 @@ fn every_metric_of_the_catalogue_is_produced() {
 }
 
 #[test]
+fn instructions_and_cpu_time_are_given_over_the_requests_answered() {
+    let mut run = run(isolate(), Rules::default());
+    let mut epoch = run.turn().unwrap();
+    let state = run.controller().state().clone();
+    let read = |seen: &Observation, metric: &catalogue::Metric| {
+        let all = samples(run.plant().apps(), &state, seen, &epoch.standing);
+        all.into_iter()
+            .find(|it| it.metric.name == metric.name && it.label.as_str() == "lc")
+            .unwrap()
+            .value
+    };
+    let app = &mut epoch.seen.apps[0];
+    app.readings.set(catalogue::INSTRUCTIONS, Ok(3e9));
+    app.readings.set(catalogue::CPU, Ok(0.5));
+    app.latency.as_mut().unwrap().completed_per_s = 1000.0;
+    let seen = epoch.seen.clone();
+    assert_eq!(read(&seen, catalogue::INSTRUCTIONS_PER_REQUEST), Ok(3e6));
+    assert_eq!(read(&seen, catalogue::CPU_PER_REQUEST), Ok(0.0005));
+    let mut idle = seen;
+    idle.apps[0].latency.as_mut().unwrap().completed_per_s = 0.0;
+    let why = read(&idle, catalogue::CPU_PER_REQUEST).unwrap_err();
+    assert!(why.reason.contains("no request was answered"), "{why}");
+}
+
+#[test]
 fn the_loop_quickens_with_the_rhythm_of_the_load() {
     let plant = plant();
     let keep = Box::new(Always(Plan::keep()));

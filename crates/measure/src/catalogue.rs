@@ -333,6 +333,12 @@ metrics! {
         "Core cycles spent.", "perf_event", Mean;
     LLC_MISSES = "llc_misses", PerSecond, App,
         "Reads that the last-level cache could not answer.", "perf_event LLC-load-misses", Mean;
+    INSTRUCTIONS_PER_REQUEST = "instructions_per_request", Count, App,
+        "Instructions retired over requests answered in the epoch (IPQ).",
+        "derived from `instructions` and `completed_requests`";
+    CPU_PER_REQUEST = "cpu_per_request", Seconds, App,
+        "CPU time used over requests answered in the epoch.",
+        "derived from `cpu` and `completed_requests`";
     CACHE_OCCUPANCY = "cache_occupancy", Bytes, App,
         "Last-level cache that the app fills now, all sockets together.",
         "resctrl llc_occupancy of the app's group", Last;
