@@ -151,6 +151,10 @@ fn a_knob_that_is_refused_leaves_the_search_and_a_run_uses_what_is_found_of_the_
     assert_eq!(found["meets"], true, "{found} {}", ended.err);
     server.assert_as_before();
     scene.wait_until_quiet();
+    // Both numbers of cores meet the bound; the one that is not in force shows that it is used.
+    let open = rusqlite::Connection::open(&store).unwrap();
+    open.execute("UPDATE spot SET knob_values = '[1.0]' WHERE knobs = 'cores'", []).unwrap();
+    drop(open);
     let mut run = scene.agent(&path);
     run.wait_for("the setting that is known", || reasons(&scene, 1, "found") > 0);
     let ended = run.interrupt().well();
