@@ -86,6 +86,8 @@ pub struct Turn {
     pub entries: Vec<Entry>,
     /// The plan of the policy, before the limits.
     pub plan: Plan,
+    /// Settings of the plan that are not applied and not in force, and why.
+    withheld: Vec<(Setting, String)>,
     origins: Vec<SettingOrigin>,
     expected: Option<Expectation>,
     time: Nanos,
@@ -235,6 +237,7 @@ impl Controller {
             changes: Vec::new(),
             entries: Vec::new(),
             plan: Plan::keep(),
+            withheld: Vec::new(),
             origins: Vec::new(),
             expected: None,
             time: seen.time,
@@ -258,8 +261,8 @@ impl Controller {
 
     /// Takes note of what the plant made of a turn's changes; the journal of the epoch.
     pub fn conclude(&mut self, turn: Turn, applied: Applied) -> (Standing, Vec<Entry>) {
-        let Turn { standing, mut entries, origins, expected, time, .. } = turn;
-        let (mut changed, mut refused) = (false, Vec::new());
+        let Turn { standing, mut entries, withheld, origins, expected, time, .. } = turn;
+        let (mut changed, mut refused) = (false, withheld);
         for (outcome, origin) in applied.outcomes.into_iter().zip(origins) {
             let knob = outcome.wanted.knob();
             let from = self.state.get(&knob).cloned();
@@ -358,12 +361,23 @@ impl Controller {
             let knob = step.setting.knob();
             let is_absent = knob.app().is_some_and(|app| !self.roster.is_present(app));
             // An absent app has no thread to set.
-            if is_absent || self.yielded.contains(&knob) {
+            if is_absent {
+                continue;
+            }
+            if self.yielded.contains(&knob) {
+                if self.state.get(&knob) != Some(&step.setting) {
+                    turn.withheld.push((step.setting.clone(), self.why_yielded(knob)));
+                }
                 continue;
             }
             match self.gate.judge(&step.setting, &self.state, turn.time, self.safe) {
                 Verdict::Same => {}
-                Verdict::Hold(why) => turn.push(held(why)),
+                // It is applied later: the policy wants it until then.
+                Verdict::Wait(why) => turn.push(held(why)),
+                Verdict::Hold(why) => {
+                    turn.withheld.push((step.setting.clone(), why.clone()));
+                    turn.push(held(why));
+                }
                 Verdict::Pass(_, _) if self.rules.dry_run => turn.push(held("dry run".into())),
                 Verdict::Pass(to, limit) => {
                     turn.changes.push(to);
@@ -373,6 +387,14 @@ impl Controller {
         }
         turn.expected = plan.expected.clone();
         turn.plan = plan;
+    }
+
+    fn why_yielded(&self, knob: Knob) -> String {
+        let why = match self.reserved.contains(&knob) {
+            true => "areas of cores decide on that knob",
+            false => "another program has changed that knob, and its setting stays",
+        };
+        why.to_owned()
     }
 }
 

@@ -56,7 +56,9 @@ pub(crate) enum Verdict {
     Pass(Setting, Option<String>),
     /// It is as good as set.
     Same,
-    /// Not now or not at all, and why.
+    /// Not now, and why.
+    Wait(String),
+    /// Not at all, and why.
     Hold(String),
 }
 
@@ -171,7 +173,7 @@ impl Gatekeeper {
         let last = self.changed.iter().find(|(changed, _)| *changed == kind);
         match last {
             Some((_, at)) if !urgent && now < *at + self.limits.dwell => {
-                Verdict::Hold(format!("dwell: changed less than {} ago", self.limits.dwell))
+                Verdict::Wait(format!("dwell: changed less than {} ago", self.limits.dwell))
             }
             _ => Verdict::Pass(to, note),
         }
@@ -235,7 +237,7 @@ mod tests {
         gate.note_change(Knob::Cores(AppId(7)), Nanos::from_secs(10));
         let cores = |count| Setting::Cores(AppId(0), CoreSet::first(count));
         let (old, soon) = (state(cores(1)), Nanos::from_millis(10_500));
-        assert!(matches!(gate.judge(&cores(2), &old, soon, false), Verdict::Hold(_)));
+        assert!(matches!(gate.judge(&cores(2), &old, soon, false), Verdict::Wait(_)));
         assert!(matches!(gate.judge(&cores(2), &old, soon, true), Verdict::Pass(..)));
         let later = Nanos::from_secs(11);
         assert!(matches!(gate.judge(&cores(2), &old, later, false), Verdict::Pass(..)));
@@ -248,6 +250,6 @@ mod tests {
         let (old, soon) = (state(GHZ(20)), Nanos::from_millis(10_500));
         assert!(matches!(gate.judge(&GHZ(30), &old, soon, false), Verdict::Pass(..)));
         gate.note_change(Knob::Frequency(DomainId(0)), Nanos::from_secs(10));
-        assert!(matches!(gate.judge(&GHZ(30), &old, soon, false), Verdict::Hold(_)));
+        assert!(matches!(gate.judge(&GHZ(30), &old, soon, false), Verdict::Wait(_)));
     }
 }

@@ -37,9 +37,10 @@ pub trait Policy: Send {
         changes.iter().all(|change| change.event != RosterEvent::Arrived)
     }
 
-    /// Receives the settings of the last plan that were refused, each with the plant's
-    /// reason. Called before the next `decide`, so that a learning policy does not
-    /// attribute the next observation to a setting that was refused.
+    /// Receives the settings of the last plan that are not in force, each with the reason: the
+    /// plant or a limit refused them, or another program has changed their knob. Called before
+    /// the next `decide`, so that a learning policy does not attribute the next observation to
+    /// them. Settings that wait for their dwell, and those of a dry run, are not among them.
     fn refused(&mut self, _: &[(Setting, String)]) {}
 
     /// Returns why the policy could not decide, for example because its own code failed. Called

@@ -155,6 +155,51 @@ fn a_knob_that_accepts_a_setting_and_keeps_the_former_one_has_not_taken_it() {
     assert_eq!(told.lock().unwrap().len(), count);
 }
 
+/// A loop of a policy that records its refusals.
+fn recording_refusals(rules: Rules) -> (Harness, Arc<Mutex<Vec<(Setting, String)>>>) {
+    let (plant, refusals) = (plant(), Arc::new(Mutex::new(Vec::new())));
+    let policy = Box::new(RefusalRecorder(refusals.clone()));
+    let controller = Controller::new(policy, rules, &plant).unwrap();
+    (Harness { plant, controller, rng: rng() }, refusals)
+}
+
+#[test]
+fn a_policy_learns_that_another_program_has_its_knob() {
+    let (mut harness, refusals) = recording_refusals(Rules::default());
+    harness.turn();
+    assert!(refusals.lock().unwrap().is_empty());
+    harness.plant.interfere(Setting::Cores(BE, "0-1".parse().unwrap()));
+    harness.turn();
+    let refused = std::mem::take(&mut *refusals.lock().unwrap());
+    let [(setting, why)] = &refused[..] else { panic!("{refused:?}") };
+    assert_eq!(*setting, Setting::Cores(BE, "3".parse().unwrap()));
+    assert!(why.contains("another program"), "{why}");
+    // The other program has set what the policy wants.
+    let (mut harness, refusals) = recording_refusals(Rules::default());
+    harness.plant.interfere(Setting::Cores(BE, "3".parse().unwrap()));
+    harness.turn();
+    assert!(refusals.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_policy_learns_what_a_limit_excludes_and_not_what_waits_for_its_dwell() {
+    let limits = Limits { cores: Some("0-2".parse().unwrap()), ..Limits::default() };
+    let (mut harness, refusals) = recording_refusals(Rules { limits, ..Rules::default() });
+    harness.turn();
+    let refused = refusals.lock().unwrap().clone();
+    let [(Setting::Cores(BE, _), why)] = &refused[..] else { panic!("{refused:?}") };
+    assert!(why.contains("limits.cores"), "{why}");
+    let limits = Limits { dwell: Nanos::from_secs(60), ..Limits::default() };
+    let (mut harness, refusals) = recording_refusals(Rules { limits, ..Rules::default() });
+    harness.turn();
+    let other = Box::new(RefusalRecorder(refusals.clone()));
+    let now = [Setting::Cores(BE, "0-1".parse().unwrap())];
+    harness.controller.set_policy(other, &now);
+    let entries = harness.turn();
+    let is_held = |entry: &Entry| matches!(entry.event, Event::Held { .. });
+    assert!(entries.iter().any(is_held) && refusals.lock().unwrap().is_empty(), "{entries:?}");
+}
+
 #[test]
 fn a_dry_run_touches_nothing_and_says_what_it_would() {
     let mut run = run(isolate(), Rules { dry_run: true, ..Rules::default() });
