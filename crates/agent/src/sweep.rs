@@ -13,7 +13,9 @@ pub mod analysis;
 pub mod rows;
 
 use lull_control::Capability;
-use lull_policies::search::{Dimension, Place, Reading, Refusal, Rules, Space};
+use lull_policies::search::{
+    Dimension, Place, Reading, Refusal, Rules, Space, has_level, refused_levels,
+};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use std::collections::BTreeSet;
@@ -95,12 +97,9 @@ impl Sweep {
     pub fn next_trial(&self) -> Option<(usize, Place)> {
         let done: BTreeSet<_> = self.trials.iter().map(|it| (it.block, &it.place)).collect();
         let refused = self.refused_levels();
-        let is_refused = |place: &Place| {
-            let mut levels = place.0.iter().copied().enumerate();
-            levels.any(|level| refused.contains(&level))
-        };
         for block in 0..self.blocks {
-            let mut left = self.order(block).into_iter().filter(|place| !is_refused(place));
+            let mut left =
+                self.order(block).into_iter().filter(|place| !has_level(place, &refused));
             if let Some(place) = left.find(|place| !done.contains(&(block, place))) {
                 return Some((block, place));
             }
@@ -132,19 +131,8 @@ impl Sweep {
 
     /// The dimensions and levels that a knob has refused and that were never set.
     fn refused_levels(&self) -> BTreeSet<(usize, u16)> {
-        let axis = |refusal: &Refusal| {
-            let mut dimensions = self.space.dimensions().iter();
-            dimensions.position(|it| Some(it.knob) == refusal.knob)
-        };
-        let refused = self.trials.iter().filter_map(|trial| {
-            let axis = axis(trial.outcome.as_ref().err()?)?;
-            Some((axis, trial.place.0[axis]))
-        });
-        let was_set = |(axis, level): &(usize, u16)| {
-            let mut set = self.trials.iter().filter(|trial| trial.outcome.is_ok());
-            set.any(|trial| trial.place.0[*axis] == *level)
-        };
-        refused.filter(|level| !was_set(level)).collect()
+        let trials = self.trials.iter().map(|it| (&it.place, it.outcome.as_ref().err()));
+        refused_levels(&self.space, trials)
     }
 }
 

@@ -29,7 +29,7 @@ pub use gather::{Gather, Gathered, Protocol};
 pub use level::Level;
 pub use prior::PriorMean;
 pub use reading::Reading;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, has_level, refused_levels};
 pub use rules::{Method, Rules};
 pub(crate) use space::NUMERIC;
 pub use space::{Dimension, Place, Space, SpaceError};

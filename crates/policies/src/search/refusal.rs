@@ -1,7 +1,9 @@
 //! Why a trial has no reading.
 
+use super::space::{Place, Space};
 use lull_control::Capability;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Why a trial has no reading.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +43,30 @@ impl From<StoredRefusal> for Refusal {
             StoredRefusal::Whole { knob, why } => Self { knob, why },
         }
     }
+}
+
+/// Returns the levels that knobs have refused and that were never set, each with the number of its
+/// dimension. A trial is its setting and, if it has no reading, the reason.
+pub fn refused_levels<'a>(
+    space: &Space,
+    trials: impl Iterator<Item = (&'a Place, Option<&'a Refusal>)> + Clone,
+) -> BTreeSet<(usize, u16)> {
+    let axis =
+        |refusal: &Refusal| space.dimensions().iter().position(|it| Some(it.knob) == refusal.knob);
+    let refused = trials.clone().filter_map(|(place, refusal)| {
+        let axis = axis(refusal?)?;
+        Some((axis, place.0[axis]))
+    });
+    let was_set = |(axis, level): &(usize, u16)| {
+        let mut set = trials.clone().filter(|(_, refusal)| refusal.is_none());
+        set.any(|(place, _)| place.0[*axis] == *level)
+    };
+    refused.filter(|level| !was_set(level)).collect()
+}
+
+/// Whether a setting has one of these levels.
+pub fn has_level(place: &Place, levels: &BTreeSet<(usize, u16)>) -> bool {
+    place.0.iter().copied().enumerate().any(|level| levels.contains(&level))
 }
 
 #[cfg(test)]

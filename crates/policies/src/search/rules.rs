@@ -1,6 +1,7 @@
 //! The rules of a search: how it chooses candidates, and when it ends.
 
 use super::prior::PriorMean;
+use lull_control::TrialEvidence;
 use lull_measure::Percentile;
 use lull_measure::statistics::trials_without_event;
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,11 @@ impl Rules {
     pub fn least_requests(&self) -> f64 {
         let all = trials_without_event(self.allowed, 1.0 - CONFIDENCE) as f64;
         (all / (self.confirmations() + 1) as f64).max(1.0 / self.allowed)
+    }
+
+    /// Whether this evidence shows that a setting meets the bound.
+    pub(crate) fn is_enough(&self, evidence: &TrialEvidence) -> bool {
+        evidence.is_within() && evidence.probability >= self.final_floor
     }
 
     /// Returns how often a setting is measured again before it can be chosen for good.

@@ -17,7 +17,8 @@
 //!
 //! With any method a setting meets the bound only on evidence ([`super::evidence`]). A
 //! setting that two trials or more refute is not proposed again, and neither is one that an
-//! earlier search at this load has refuted ([`Search::leave_out`]).
+//! earlier search at this load has refuted ([`Search::leave_out`]), nor one with a level that its
+//! knob has refused.
 
 mod fronts;
 mod proposals;
@@ -26,10 +27,10 @@ pub use fronts::FrontSetting;
 
 use super::evidence::{is_refuted, weigh};
 use super::reading::Reading;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, has_level, refused_levels};
 use super::rules::{Method, Rules};
 use super::separate::{Models, View};
-use super::space::{Place, Space};
+use super::space::{Dimension, Place, Space};
 use crate::toolkit::surrogate::{GaussianProcess, Posterior, log_expected_improvement};
 use lull_control::{Capability, Rng, TrialEvidence};
 use rand::RngExt;
@@ -106,6 +107,23 @@ pub struct Search {
 const CANDIDATES_MAX: usize = 20_000;
 /// Proposals in a row with a low expected gain that end a search.
 const LOW_GAINS_MAX: usize = 5;
+/// Settings that are drawn at random until one has no refused level.
+const DRAWS_MAX: usize = 100;
+
+/// Settings that are not proposed again.
+struct Closed {
+    /// Refused or refuted ones, in order.
+    places: Vec<Place>,
+    /// Refused levels, by dimension: every setting that has one of them is closed.
+    levels: BTreeSet<(usize, u16)>,
+}
+
+impl Closed {
+    fn contains(&self, place: &Place) -> bool {
+        self.places.binary_search(place).is_ok() || has_level(place, &self.levels)
+    }
+}
+
 impl Search {
     /// Creates a search without trials.
     pub fn new(space: Space, rules: Rules) -> Self {
@@ -192,22 +210,19 @@ impl Search {
         self.trials.push(Trial { place, came: sound });
     }
 
-    /// Returns a knob that cannot be searched: it was refused at two levels or more and was never
-    /// set, or at three or more and was set at one level only, which may be the one in force.
+    /// Returns a knob that cannot be searched: all of its levels but one were refused, or it was
+    /// refused at two levels or more and was never set, or at three or more and was set at one
+    /// level only, which may be the one in force.
     pub fn useless_knob(&self) -> Option<Capability> {
-        let dimensions = self.space.dimensions().iter().enumerate();
-        let useless = |(axis, knob): (usize, Capability)| {
-            let is_refused = |trial: &&Trial| {
-                trial.came.as_ref().is_err_and(|refusal| refusal.knob == Some(knob))
-            };
-            let levels = |trials: &mut dyn Iterator<Item = &Trial>| -> usize {
-                trials.map(|trial| trial.place.0[axis]).collect::<BTreeSet<_>>().len()
-            };
-            let refused = levels(&mut self.trials.iter().filter(is_refused));
-            let set = levels(&mut self.trials.iter().filter(|trial| trial.came.is_ok()));
-            set < 2 && refused > set + 1
+        let refused = self.refused_levels();
+        let is_useless = |(axis, dimension): &(usize, &Dimension)| {
+            let refused = refused.iter().filter(|(of, _)| of == axis).count();
+            let set: BTreeSet<u16> = self.readings().map(|(place, _)| place.0[*axis]).collect();
+            let is_fixed = refused > 0 && refused + 1 >= dimension.levels.len();
+            is_fixed || (set.len() < 2 && refused > set.len() + 1)
         };
-        dimensions.map(|(axis, it)| (axis, it.knob)).find(|it| useless(*it)).map(|it| it.1)
+        let mut dimensions = self.space.dimensions().iter().enumerate();
+        dimensions.find(is_useless).map(|(_, dimension)| dimension.knob)
     }
 
     /// Returns the share of all requests so far that were over the bound.
@@ -304,8 +319,11 @@ impl Search {
     }
 
     fn anywhere(&self, rng: &mut Rng) -> Next {
-        let number = rng.random_range(0..self.space.size());
-        Next { place: self.space.place(number), expected_gain: None }
+        let refused = self.refused_levels();
+        let draw = || self.space.place(rng.random_range(0..self.space.size()));
+        let mut drawn = std::iter::repeat_with(draw).take(DRAWS_MAX);
+        let place = drawn.find(|place| !has_level(place, &refused));
+        Next { place: place.unwrap_or_else(|| self.space.fastest()), expected_gain: None }
     }
 
     /// An additive recurrence by powers of the generalised golden ratio, from a
@@ -348,7 +366,7 @@ impl Search {
         let is_open = |score: f64| !score.is_nan() && (!self.rules.safe || score > f64::MIN);
         let pairs = scores.zip(&self.candidates).filter(|(score, _)| is_open(*score));
         let closed = self.closed();
-        let open = pairs.filter(|(_, (place, _))| closed.binary_search(place).is_err());
+        let open = pairs.filter(|(_, (place, _))| !closed.contains(place));
         let (score, (place, _)) = open.max_by(|a, b| a.0.total_cmp(&b.0))?;
         let place = place.clone();
         // Outputs are logarithms, so a decrease is a share.
@@ -360,13 +378,17 @@ impl Search {
         Some(Next { place, expected_gain: Some(gain) })
     }
 
-    /// Settings that are not proposed again, in order: refused, or refuted.
-    fn closed(&self) -> Vec<Place> {
-        let mut all = self.refuted();
+    fn closed(&self) -> Closed {
+        let mut places = self.refuted();
         let refused = self.trials.iter().filter(|trial| trial.came.is_err());
-        all.extend(refused.map(|trial| trial.place.clone()));
-        all.sort_unstable();
-        all
+        places.extend(refused.map(|trial| trial.place.clone()));
+        places.sort_unstable();
+        Closed { places, levels: self.refused_levels() }
+    }
+
+    fn refused_levels(&self) -> BTreeSet<(usize, u16)> {
+        let trials = self.trials.iter().map(|it| (&it.place, it.came.as_ref().err()));
+        refused_levels(&self.space, trials)
     }
 
     fn models(&self) -> Option<Models> {
@@ -383,16 +405,11 @@ impl Search {
         let evidence = self.weighed(models, place)?;
         Some(Choice {
             place: place.clone(),
-            meets: good.is_some() && self.is_enough(&evidence),
+            meets: good.is_some() && self.rules.is_enough(&evidence),
             evidence,
             watts: reading.watts,
             tail_us: reading.tail_us,
         })
-    }
-
-    /// Whether this evidence shows that a setting meets the bound.
-    fn is_enough(&self, evidence: &TrialEvidence) -> bool {
-        evidence.is_within() && evidence.probability >= self.rules.final_floor
     }
 }
 

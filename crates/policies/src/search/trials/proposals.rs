@@ -55,9 +55,9 @@ impl Search {
         if self.is_confined() {
             return self.stay();
         }
-        let begun = self.beginning();
+        let (begun, closed) = (self.beginning(), self.closed());
         let is_new = |place: &Place| {
-            !self.has_tried(place) && !self.is_left_out(place) && self.may_begin_at(place)
+            !self.has_tried(place) && !closed.contains(place) && self.may_begin_at(place)
         };
         if let Some(place) = begun.into_iter().find(is_new) {
             return Some(Next { place, expected_gain: None });
@@ -65,7 +65,7 @@ impl Search {
         let again = |place| Some(Next { place, expected_gain: None });
         // A safe search that may try nothing else measures the fastest setting again.
         let fastest = self.space.fastest();
-        let may_repeat = self.rules.safe && self.closed().binary_search(&fastest).is_err();
+        let may_repeat = self.rules.safe && !closed.contains(&fastest);
         let Some(models) = self.models() else {
             return match self.rules.safe {
                 true => may_repeat.then_some(fastest).and_then(again),
@@ -110,21 +110,19 @@ impl Search {
     /// and all readings of a safe search are of the fastest setting.
     fn is_confined(&self) -> bool {
         let fastest = self.space.fastest();
-        let refused = self.trials.iter().filter(|trial| trial.came.is_err());
-        let is_closed = |step: &Place| {
-            self.is_left_out(step) || refused.clone().any(|trial| trial.place == *step)
-        };
-        self.rules.safe
-            && self.readings().next().is_some()
-            && self.readings().all(|(place, _)| *place == fastest)
-            && self.steps_from(&fastest).iter().all(is_closed)
+        let has_begun = self.readings().next().is_some();
+        if !self.rules.safe || !has_begun || self.readings().any(|(place, _)| *place != fastest) {
+            return false;
+        }
+        let closed = self.closed();
+        self.steps_from(&fastest).iter().all(|step| closed.contains(step))
     }
 
     /// The fastest setting, until its evidence is enough or refutes it.
     fn stay(&self) -> Option<Next> {
         let place = self.space.fastest();
         let is_shown = || self.models().is_some_and(|models| self.is_shown(&models, &place));
-        let is_over = self.closed().binary_search(&place).is_ok() || is_shown();
+        let is_over = self.closed().contains(&place) || is_shown();
         (!is_over).then_some(Next { place, expected_gain: None })
     }
 
@@ -221,7 +219,7 @@ impl Search {
     fn is_shown(&self, models: &Models, place: &Place) -> bool {
         let evidence = self.weighed(Some(models), place);
         let often = self.rules.confirmations() + 1;
-        evidence.is_some_and(|it| it.trials as usize >= often && self.is_enough(&it))
+        evidence.is_some_and(|it| it.trials as usize >= often && self.rules.is_enough(&it))
     }
 
     /// The first candidates: the fastest setting, one that was good before, one step from the

@@ -476,6 +476,41 @@ fn a_knob_that_is_refused_at_two_levels_and_never_set_is_useless() {
     assert_eq!(search.useless_knob(), None);
 }
 
+#[test]
+fn a_knob_with_one_level_that_is_not_refused_is_useless() {
+    let values = [(Capability::IdleLatency, vec![2.0, 133.0]), (Capability::Cores, vec![1.0, 2.0])];
+    let space = Space::from_values(&values).unwrap();
+    let mut search = Search::new(space, Rules::new(Method::Apart, BOUND_US, 30));
+    search.tell(Place(vec![0, 1]), Ok(reading(40.0, 20.0)));
+    assert_eq!(search.useless_knob(), None);
+    let why = "disabled by their owner".to_owned();
+    search.tell(Place(vec![1, 1]), Err(Refusal::of_knob(Capability::IdleLatency, why)));
+    assert_eq!(search.useless_knob(), Some(Capability::IdleLatency));
+}
+
+#[test]
+fn a_refused_level_is_not_proposed_with_other_levels_of_the_other_knobs() {
+    for method in [Method::Apart, Method::Front, Method::Random] {
+        let mut search = Search::new(space(), Rules::new(method, BOUND_US, 40));
+        let mut rng = Rng::seed_from_u64(1);
+        let mut refused = Vec::new();
+        while let Some(next) = search.ask(&mut rng) {
+            let level = next.place.0[1];
+            // Odd numbers of cores cannot be set.
+            let came = match level % 2 {
+                0 => {
+                    refused.push(level);
+                    Err(Refusal::of_knob(Capability::Cores, "not here".to_owned()))
+                }
+                _ => Ok(server(&search.space().values(&next.place))),
+            };
+            search.tell(next.place, came);
+        }
+        let once: BTreeSet<_> = refused.iter().collect();
+        assert!(!refused.is_empty() && once.len() == refused.len(), "{method:?}: {refused:?}");
+    }
+}
+
 /// Trials of a server whose tail is noisy: lognormal by trial, and requests late by chance.
 fn noisy(values: &[f64], std_dev: fn(&Reading) -> f64, rng: &mut Rng) -> Reading {
     let exact = server(values);
