@@ -6,6 +6,7 @@
 //! readings and a generator of random numbers. [`response`] is the paper's model of a
 //! server's response to its settings. A [`Gather`] makes one reading out of several epochs.
 
+mod cards;
 mod evidence;
 mod front;
 mod gates;
@@ -22,6 +23,7 @@ mod space;
 mod trials;
 mod tuning;
 
+pub use cards::CardRefusals;
 pub use evidence::evidence_of;
 pub(crate) use evidence::is_refuted;
 pub(crate) use gather::first_tail;

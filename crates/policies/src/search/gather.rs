@@ -94,6 +94,11 @@ impl Gather {
         self.completed / self.span.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
+    /// Whether requests have arrived in the trial so far.
+    pub fn has_requests(&self) -> bool {
+        self.offered >= 1.0
+    }
+
     /// Adds an epoch and returns the state of the trial.
     pub fn add(&mut self, seen: &Observation) -> Gathered {
         if self.settled < self.protocol.settle {
@@ -169,7 +174,7 @@ impl Gather {
             Ok(joules) => *joules,
             Err(why) => return Gathered::Nothing(why.to_string()),
         };
-        if self.offered < 1.0 {
+        if !self.has_requests() {
             return Gathered::Nothing("no request arrived".to_owned());
         }
         let seconds = self.span.as_secs_f64();

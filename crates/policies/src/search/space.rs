@@ -5,7 +5,7 @@ mod adaptive;
 use super::level::{Level, scaled};
 use super::{gates, hardware};
 use lull_control::{
-    AppSpec, Capability, Coalescing, CoreSet, Machine, Nic, Setting, WayMask, numbered,
+    AppSpec, Capability, Coalescing, CoreSet, Knob, Machine, Nic, NicId, Setting, WayMask, numbered,
 };
 use lull_measure::{Hertz, Nanos};
 use serde::{Deserialize, Serialize};
@@ -239,6 +239,18 @@ impl Space {
         let left = self.dimensions.iter().filter(|it| it.knob != knob);
         let dimensions: Vec<_> = left.cloned().collect();
         (!dimensions.is_empty()).then_some(Self { dimensions })
+    }
+
+    /// Returns the space without the delays of a network card; `None` if they are those of no
+    /// other card.
+    pub(crate) fn without_card(mut self, card: NicId) -> Option<Self> {
+        let mut dimensions = self.dimensions.iter_mut();
+        let coalescing = dimensions.find(|it| it.knob == Capability::Coalescing)?;
+        for level in &mut coalescing.levels {
+            level.settings.retain(|setting| setting.knob() != Knob::Coalescing(card));
+        }
+        let has_other = coalescing.levels.iter().all(|level| !level.settings.is_empty());
+        has_other.then_some(self)
     }
 
     /// Number of places.

@@ -40,13 +40,16 @@
 //! 6. *Several latency-critical apps*: the search is for the first with a tail objective.
 //!
 //! A plant without an energy meter is refused, unless `allow_modelled` permits a model. A trial
-//! ends without a reading if a knob refuses its setting. A knob that is refused at two levels
-//! and was never set leaves the search, which begins again with the rest.
+//! ends without a reading if a setting of it is not in force, or the meter fails. A knob whose
+//! levels are refused leaves the search, which begins again with the rest; if one network card of
+//! several refuses, only that card leaves (`refusals.rs`). A load at which trials are too short
+//! for the percentile is not searched.
 //!
 //! Source: Dong et al., CCDS 2026, section 5. Checked against the penalty's printed vectors, a
 //! server by formulas whose best setting is known, and `lull lab`.
 
 mod known;
+mod refusals;
 mod settings;
 mod stages;
 
@@ -55,7 +58,7 @@ use crate::entry::{
     ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
 };
 use crate::search::{
-    Choice, Gather, Gathered, Place, Protocol, Refusal, Rules, Search, Space, Tuning,
+    CardRefusals, Choice, Gather, Gathered, Place, Protocol, Rules, Search, Space, Tuning,
     of_another_load,
 };
 use crate::toolkit::slack::check_apps;
@@ -135,6 +138,8 @@ struct Bayop {
     rate_per_s: f64,
     /// Searches in a row that began again because the load changed.
     restarts: u32,
+    /// What network cards have refused in the search.
+    card_refusals: CardRefusals,
     plan: Plan,
     /// Discoveries that were not yet read.
     found: Vec<Discovery>,
@@ -170,6 +175,7 @@ impl Bayop {
             stage: Stage::Waiting,
             rate_per_s: 0.0,
             restarts: 0,
+            card_refusals: CardRefusals::default(),
             plan: Plan::keep(),
             found: Vec::new(),
         };
@@ -192,6 +198,10 @@ impl Bayop {
     }
 
     fn begin(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
+        if let Some(cause) = self.too_short(protocol) {
+            return self.hold_fastest(protocol, now, cause);
+        }
+        self.card_refusals = CardRefusals::default();
         let mut search = Search::new(self.space.clone(), self.rules(protocol));
         let hint = || self.nearest(&self.hints, self.rate_per_s);
         let other = || {
@@ -229,7 +239,6 @@ impl Bayop {
         self.restarts = 0;
         let trials = search.trials().len() as u32;
         let choice = search.choice();
-        let figures = choice.as_ref().map(|it| (it.tail_us, it.watts));
         let (place, meets, reason) = match &choice {
             Some(Choice { place, meets: true, watts, .. }) => {
                 let found = Reason::Found { trials, score: *watts };
@@ -248,7 +257,7 @@ impl Bayop {
         if meets {
             self.known.push((self.rate_per_s, place.clone()));
         }
-        if let Some(figures) = figures {
+        if let Some(figures) = figures_of(&place, choice.as_ref(), search) {
             self.note(&place, meets, figures, trials);
             if let Some(found) = self.found.last_mut() {
                 found.evidence = search.evidence(&place);
@@ -262,7 +271,9 @@ impl Bayop {
     fn unmet(&self, protocol: Protocol, search: &Search, fastest: Option<&Choice>) -> Reason {
         let trials = search.trials().len();
         let Protocol { percentile, bound, .. } = protocol;
-        let best = fastest.map_or(String::new(), |it| {
+        let refusal = search.trials().last().and_then(|it| it.came.as_ref().err());
+        let unread = || refusal.map_or(String::new(), |it| format!("; none was read: {}", it.why));
+        let best = fastest.map_or_else(unread, |it| {
             format!("; the best tail was {:.0} us, with {}", it.tail_us, it.evidence)
         });
         let stayed = search.confinement().map_or(String::new(), |why| format!("; {why}"));
@@ -343,12 +354,14 @@ impl Bayop {
             return;
         };
         let Gathered::Reading(reading, rate_per_s) = end else {
-            // Without requests there is nothing to learn; the load will come back.
-            trying.gather = Gather::new(protocol);
-            self.stage = Stage::Trying(trying);
-            return;
+            return self.go_on_unread(trying, end, protocol, now, rng);
         };
         self.rate_per_s = *rate_per_s;
+        if trying.load.is_none()
+            && let Some(cause) = self.too_short(protocol)
+        {
+            return self.hold_fastest(protocol, now, cause);
+        }
         let load = trying.load.unwrap_or(*rate_per_s);
         let changed = !is_near(load, *rate_per_s, self.config.load_change);
         if changed && self.restarts < RESTARTS_MAX {
@@ -357,24 +370,6 @@ impl Bayop {
         }
         trying.search.tell(trying.place, Ok(*reading));
         self.go_on(trying.search, Some(load), (protocol, now), rng);
-    }
-
-    /// A trial cannot be.
-    fn give_up(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
-        let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
-        let Stage::Trying(Trying { mut search, place, refused: Some(why), load, .. }) = stage
-        else {
-            return;
-        };
-        search.tell(place, Err(why));
-        let useless = search.useless_knob().map(|knob| (knob, self.space.without(knob)));
-        match useless {
-            Some((knob, Some(left))) => match self.leave(knob, left) {
-                true => self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) },
-                false => self.begin(protocol, now, rng),
-            },
-            _ => self.go_on(search, load, (protocol, now), rng),
-        }
     }
 
     /// A window has passed at the place that stays: does it still do?
@@ -393,7 +388,7 @@ impl Bayop {
         if let Some(place) = still {
             self.note(&place, true, (reading.tail_us, reading.watts), 0);
             if let Some(found) = self.found.last_mut() {
-                found.evidence = Some(seen.evidence);
+                found.evidence = Some(seen.evidence).filter(|it| rules.is_enough(it));
             }
         }
         if changed
@@ -443,17 +438,23 @@ impl Policy for Bayop {
     }
 
     fn refused(&mut self, settings: &[(Setting, String)]) {
-        if let Stage::Trying(Trying { place, refused, .. }) = &mut self.stage {
-            let tried = self.space.settings(place);
-            let one = settings.iter().find(|(setting, _)| tried.contains(setting));
-            *refused = one
-                .map(|(setting, why)| Refusal::of_knob(setting.knob().capability(), why.clone()));
-        }
+        self.note_refused(settings);
     }
 
     fn discoveries(&mut self) -> Vec<Discovery> {
         std::mem::take(&mut self.found)
     }
+}
+
+/// Tail and power of the setting that stays. Those of a choice are of the choice's own setting,
+/// and those of one that was not chosen are predictions.
+fn figures_of(place: &Place, choice: Option<&Choice>, search: &Search) -> Option<(f64, f64)> {
+    let chosen = choice.filter(|it| it.place == *place).map(|it| (it.tail_us, it.watts));
+    let predicted = || {
+        let all = search.believe(std::slice::from_ref(place))?;
+        all.first().map(|it| (it.tail_us, it.watts))
+    };
+    chosen.or_else(predicted)
 }
 
 /// Whether two rates differ by no more than this share.

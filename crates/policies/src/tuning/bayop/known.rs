@@ -10,12 +10,12 @@ impl Bayop {
         let allowed = self.protocol.map_or(0.0, |it| 1.0 - it.percentile.fraction());
         for one in &self.config.known {
             let Some(place) = one.place(&self.space) else { continue };
-            let at = (one.rate_per_s, place);
-            match one.late_at_most {
-                _ if one.refuted => self.refuted.push(at),
-                Some(late) if late <= allowed => self.known.push(at),
-                _ => self.hints.push(at),
-            }
+            let list = match one.is_shown(allowed, self.config.final_floor) {
+                _ if one.refuted => &mut self.refuted,
+                true => &mut self.known,
+                false => &mut self.hints,
+            };
+            list.push((one.rate_per_s, place));
         }
     }
 

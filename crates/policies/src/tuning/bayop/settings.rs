@@ -77,12 +77,23 @@ pub(crate) struct KnownSetting {
     /// values instead of trusting them.
     #[serde(default)]
     pub(super) late_at_most: Option<f64>,
+    /// Probability that one more trial meets the bound, if it is known. Below `final_floor` a
+    /// search begins with these values instead of trusting them.
+    #[serde(default)]
+    pub(super) probability: Option<f64>,
     /// Whether a search has refuted these values at this load: they are not tried again.
     #[serde(default)]
     pub(super) refuted: bool,
 }
 
 impl KnownSetting {
+    /// Whether its evidence shows that it meets an objective that allows this share of late
+    /// requests.
+    pub(super) fn is_shown(&self, allowed: f64, final_floor: f64) -> bool {
+        self.late_at_most.is_some_and(|late| late <= allowed)
+            && self.probability.is_none_or(|probability| probability >= final_floor)
+    }
+
     /// Names the knobs of a setting without them: those of the search.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! BayOp on a server of formulas, and on what goes wrong.
 
 use super::*;
+use crate::search::Reading;
 use crate::testing::{alive, lc_spec, machine, observation};
 use lull_control::{
     AppId, AppSeen, Capabilities, Coalescing, EnergySeen, EnergySource, Knob, LatencySeen, NicId,
@@ -35,6 +36,7 @@ struct Server {
     worse_ms: f64,
     /// Delays in microseconds that are refused; what was in force stays.
     refused_us: Range<f64>,
+    is_metered: bool,
 }
 
 impl Server {
@@ -46,6 +48,7 @@ impl Server {
             rng: Rng::seed_from_u64(1),
             worse_ms: 0.0,
             refused_us: 0.0..0.0,
+            is_metered: true,
         }
     }
 
@@ -77,7 +80,10 @@ impl Server {
         let app = AppSeen { latency: Ok(latency), ..alive() };
         let energy = Joules(watts * EPOCH.as_secs_f64());
         let source = EnergySource::Measured("test".to_owned());
-        let energy = Ok(EnergySeen { energy, source });
+        let energy = match self.is_metered {
+            true => Ok(EnergySeen { energy, source }),
+            false => Err(Missing::because("the meter has failed")),
+        };
         Observation { energy, ..observation(self.time, EPOCH, vec![app]) }
     }
 
@@ -98,6 +104,10 @@ impl Server {
             policy.refused(&[(wanted.clone(), "Invalid argument".to_owned())]);
             let stays = Coalescing::Delay(Nanos::from_secs_f64(self.at().0 / 1e6));
             plan.set(Setting::Coalescing(NicId(0), stays), Reason::Start);
+        }
+        // A second card, where there is one, refuses every delay.
+        if let Some(wanted) = plan.setting(Knob::Coalescing(NicId(1))) {
+            policy.refused(&[(wanted.clone(), "Operation not supported".to_owned())]);
         }
         self.settings = plan;
     }
@@ -262,6 +272,92 @@ fn that_nothing_meets_the_bound_is_said_too() {
 }
 
 #[test]
+fn the_figures_of_the_fastest_setting_are_its_own() {
+    let mut policy = bayop(QUICK);
+    let protocol = policy.protocol.unwrap();
+    let mut search = Search::new(policy.space.clone(), policy.rules(protocol));
+    // None meets the bound of 10 ms, and one without a delay has the lowest tail.
+    let places = [policy.space.fastest(), policy.space.nearest(&[0.0, 2.0])];
+    for (place, tail_us, watts) in [(&places[0], 50e3, 60.0), (&places[1], 30e3, 70.0)] {
+        for _ in 0..3 {
+            let (requests, late) = (2000, 2000);
+            let reading = Reading { tail_us, watts, requests, late, progress_per_s: None };
+            search.tell(place.clone(), Ok(reading));
+        }
+    }
+    assert_eq!(search.choice().unwrap().place, places[1]);
+    policy.settle(&search, protocol, Nanos::ZERO);
+    let found = policy.discoveries().remove(0);
+    assert_eq!((found.meets, found.values.as_slice()), (false, &[20.0, 2.0][..]));
+    assert!(found.tail_us > 45e3 && found.watts < 63.0, "{found:?}");
+}
+
+#[test]
+fn a_few_windows_of_the_setting_in_force_are_no_evidence() {
+    let known = "known = [{ rate_per_s = 2000.0, values = [300.0, 1.0], late_at_most = 0.0 }]\n";
+    let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
+    let mut evidence = Vec::new();
+    for _ in 0..24 {
+        server.run(&mut policy, EPOCH);
+        evidence.extend(policy.discoveries().into_iter().map(|one| one.evidence));
+    }
+    assert!(evidence.len() >= 5 && evidence[..2] == [None, None], "{evidence:?}");
+    let last = evidence.last().unwrap().unwrap();
+    assert!(last.trials >= 3 && last.is_within() && last.probability >= 0.95, "{last}");
+}
+
+#[test]
+fn a_meter_that_fails_ends_the_search() {
+    for measured in [Nanos::ZERO, Nanos::from_secs(6)] {
+        let (mut policy, mut server) = (bayop(QUICK), Server::new());
+        server.run(&mut policy, measured);
+        server.is_metered = false;
+        server.run(&mut policy, Nanos::from_secs(20));
+        assert!(matches!(policy.stage, Stage::Holding(_)), "{:?}", policy.stage);
+        assert_eq!(server.at(), (20.0, 2.0));
+        let reasons: Vec<_> = server.settings.steps().map(|it| it.reason.to_string()).collect();
+        let has_why = reasons.iter().all(|it| it.contains("the meter has failed"));
+        assert!(has_why || measured > Nanos::ZERO, "{reasons:?}");
+    }
+}
+
+#[test]
+fn a_load_at_which_trials_are_too_short_is_not_searched_until_it_rises() {
+    for known in ["", "known = [{ rate_per_s = 900.0, values = [300.0, 1.0] }]\n"] {
+        let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
+        server.rate_per_s = 10.0;
+        server.run(&mut policy, Nanos::from_secs(8));
+        let Stage::Holding(held) = &policy.stage else { panic!("{:?}", policy.stage) };
+        assert!(!held.meets && server.at() == (20.0, 2.0), "{:?}", server.at());
+        let reasons: Vec<_> = server.settings.steps().map(|it| it.reason.to_string()).collect();
+        // Twelve trials of a p95 take 28 requests each.
+        let advice = "too short for p95: write window = \"3s\"";
+        assert!(reasons.iter().all(|it| it.contains(advice)), "{reasons:?}");
+        server.rate_per_s = 2000.0;
+        server.run(&mut policy, Nanos::from_secs(30));
+        assert!(matches!(policy.stage, Stage::Holding(Holding { meets: true, .. })));
+    }
+}
+
+#[test]
+fn a_network_card_that_refuses_leaves_the_search_and_the_other_one_stays() {
+    let mut two = metered();
+    let second = lull_control::Nic { id: NicId(1), ..two.nics[0].clone() };
+    two.nics.push(second);
+    let table = format!("knobs = [\"coalescing\", \"frequency\"]\n{QUICK}").parse().unwrap();
+    let mut policy = Bayop::new(read(&table).unwrap(), &two, &[lc_spec("a")]).unwrap();
+    let mut server = Server::new();
+    server.run(&mut policy, Nanos::from_secs(40));
+    let Stage::Holding(Holding { meets: true, .. }) = policy.stage else {
+        panic!("{:?}", policy.stage)
+    };
+    let found = policy.discoveries().remove(0);
+    assert_eq!(found.knobs, [Capability::Coalescing, Capability::Frequency]);
+    assert!(server.at().0 >= 200.0, "{:?}", server.at());
+    assert!(server.settings.setting(Knob::Coalescing(NicId(1))).is_none());
+}
+
+#[test]
 fn of_two_places_that_are_known_the_one_of_the_nearer_load_is_used() {
     let known = "known = [{ rate_per_s = 1900.0, values = [100.0, 2.0], late_at_most = 0.01 }, \
                  { rate_per_s = 2020.0, values = [300.0, 1.0], late_at_most = 0.01 }]\n";
@@ -385,7 +481,7 @@ fn config_out_of_range_is_refused_by_key() {
 
 #[test]
 fn a_known_place_without_evidence_is_tried_and_not_trusted() {
-    for late in ["", ", late_at_most = 0.2"] {
+    for late in ["", ", late_at_most = 0.2", ", late_at_most = 0.01, probability = 0.5"] {
         let known = format!("known = [{{ rate_per_s = 2000.0, values = [300.0, 1.0]{late} }}]\n");
         let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
         server.run(&mut policy, Nanos::from_secs(8));

@@ -1,0 +1,90 @@
+//! What `bayop` does about trials without a reading, and about loads that give too few requests.
+
+use super::{Bayop, Stage, Trying};
+use crate::search::{Gather, Gathered, Protocol, Refusal};
+use lull_control::{Capability, Plan, Reason, Rng, Setting};
+use lull_measure::Nanos;
+
+impl Bayop {
+    /// Records settings that are not in force: the trial of one of them ends.
+    pub(super) fn note_refused(&mut self, settings: &[(Setting, String)]) {
+        let Stage::Trying(Trying { place, refused, .. }) = &mut self.stage else { return };
+        let tried = self.space.settings(place);
+        let of_trial = || settings.iter().filter(|(setting, _)| tried.contains(setting));
+        of_trial().for_each(|(setting, _)| self.card_refusals.note(setting));
+        let refusal = |(setting, why): &(Setting, String)| {
+            Refusal::of_knob(setting.knob().capability(), why.clone())
+        };
+        *refused = of_trial().next().map(refusal);
+    }
+
+    /// Ends a trial that cannot be: a setting of it is not in force, or it has no reading.
+    pub(super) fn give_up(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
+        let Stage::Trying(Trying { mut search, place, refused: Some(why), load, .. }) = stage
+        else {
+            return;
+        };
+        search.tell(place, Err(why));
+        let Some(knob) = search.useless_knob() else {
+            return self.go_on(search, load, (protocol, now), rng);
+        };
+        let with_other_cards = match knob {
+            Capability::Coalescing => self.card_refusals.without_refusing(&self.space),
+            _ => None,
+        };
+        if let Some(left) = with_other_cards {
+            self.space = left;
+            self.plan = Plan::keep();
+            return self.begin(protocol, now, rng);
+        }
+        match self.space.without(knob).map(|left| self.leave(knob, left)) {
+            Some(true) => self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) },
+            Some(false) => self.begin(protocol, now, rng),
+            None => self.go_on(search, load, (protocol, now), rng),
+        }
+    }
+
+    /// Goes on after a trial without a reading. If requests arrived, it cannot be measured; if
+    /// none did, the app is idle, and the trial waits for the load to come back.
+    pub(super) fn go_on_unread(
+        &mut self,
+        mut trying: Trying,
+        end: &Gathered,
+        protocol: Protocol,
+        now: Nanos,
+        rng: &mut Rng,
+    ) {
+        if let Gathered::Nothing(why) = end
+            && trying.gather.has_requests()
+        {
+            trying.refused = Some(why.clone().into());
+            self.stage = Stage::Trying(trying);
+            return self.give_up(protocol, now, rng);
+        }
+        trying.gather = Gather::new(protocol);
+        self.stage = Stage::Trying(trying);
+    }
+
+    /// Returns why trials at the load show nothing about the objective's percentile; `None` if
+    /// they do, or the load is not known yet.
+    pub(super) fn too_short(&self, protocol: Protocol) -> Option<String> {
+        let (rate, least) = (self.rate_per_s, self.rules(protocol).least_requests());
+        let Protocol { percentile, window, .. } = protocol;
+        let is_short = rate > 0.0 && window.as_secs_f64() * rate < least;
+        is_short.then(|| {
+            let takes = Nanos::from_secs_f64((least / rate).ceil());
+            format!(
+                "trials of {window} at {rate:.1} requests/s are too short for {percentile}: write \
+                 window = \"{takes}\" in [policy], or another percentile"
+            )
+        })
+    }
+
+    /// Keeps the fastest setting, because no search can show anything.
+    pub(super) fn hold_fastest(&mut self, protocol: Protocol, now: Nanos, cause: String) {
+        self.restarts = 0;
+        let fastest = self.space.fastest();
+        self.hold(&fastest, false, (protocol, now), &Reason::Safe { cause });
+    }
+}
