@@ -7,6 +7,7 @@
 
 mod subject;
 
+use subject::is_near;
 pub use subject::{Key, Subject, bin, machine_class};
 
 use crate::error::UsageError;
@@ -312,23 +313,39 @@ impl Store {
         .collect()
     }
 
-    /// Returns the settings of a search's space that were refuted in its load bin.
+    /// Returns the load of the result that is stored for about the load of a search: the nearest
+    /// one within 15 %, in its own bin or a neighbouring one.
+    fn result_rate(&self, key: &Key) -> anyhow::Result<Option<f64>> {
+        let sql = "SELECT rate_per_s FROM spot WHERE machine = ? AND app = ? AND objective = ?
+                   AND knobs = ?";
+        let Subject { machine, app, objective, knobs } = &key.subject;
+        let mut statement = self.connection.prepare(sql)?;
+        let rates =
+            statement.query_map(params![machine, app, objective, knobs], |row| row.get(0))?;
+        let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
+        let near = rates.into_iter().filter(|rate| is_near(*rate, key.rate_per_s));
+        let distance = |rate: &f64| (rate - key.rate_per_s).abs();
+        Ok(near.min_by(|a, b| distance(a).total_cmp(&distance(b))))
+    }
+
+    /// Returns the settings of a search's space that the last search at about its load has
+    /// refuted.
     ///
     /// # Errors
     /// As [`Store::refuted_settings`].
     pub fn refuted_here(&self, key: &Key, space: &Space) -> anyhow::Result<Vec<Place>> {
-        let all = self.refuted_settings(&key.subject)?;
-        let here = all.into_iter().filter(|one| bin(one.rate_per_s) == key.bin);
+        let (rate, all) = (self.result_rate(key)?, self.refuted_settings(&key.subject)?);
+        let here = all.into_iter().filter(|one| Some(one.rate_per_s) == rate);
         Ok(here.filter_map(|one| space.stored(&one.values)).collect())
     }
 
-    /// Returns the stored setting in the load bin of a search.
+    /// Returns the setting that is stored for about the load of a search.
     ///
     /// # Errors
     /// As [`Store::known_settings`].
     pub fn known_setting(&self, key: &Key) -> anyhow::Result<Option<KnownSetting>> {
-        let all = self.known_settings(&key.subject)?;
-        Ok(all.into_iter().find(|known| bin(known.rate_per_s) == key.bin))
+        let (rate, all) = (self.result_rate(key)?, self.known_settings(&key.subject)?);
+        Ok(all.into_iter().find(|known| Some(known.rate_per_s) == rate))
     }
 
     /// Stores the result of a search in place of the previous one for its load, with what it has
@@ -407,7 +424,7 @@ impl Store {
         let Subject { machine, app, objective, knobs } = &subject.over(&seen.knobs);
         let (rate, bin) = (seen.rate_per_s, bin(seen.rate_per_s));
         let (tail_us, watts) = (seen.tail_us, seen.watts);
-        // Too few windows are no evidence of their own, and replace none.
+        // A window of a policy that does not weigh its evidence replaces none.
         let evidence = seen.evidence.filter(TrialEvidence::is_within);
         let evidence = evidence.as_ref().map(serde_json::to_string).transpose()?;
         let transaction = self.connection.unchecked_transaction()?;

@@ -8,7 +8,7 @@ use crate::located::InputError;
 use crate::profile;
 use crate::tuning_store::{Store, Subject};
 use lull_control::{
-    AppSpec, LimitsError, Machine, Plant, Policy, PolicyError, RebuildPolicy, Rules,
+    AppSpec, LimitsError, Machine, Plant, Policy, PolicyError, RebuildPolicy, Rules, TrialEvidence,
     build_without_removed,
 };
 use lull_host::plant::HostPlant;
@@ -112,14 +112,17 @@ pub(super) fn remember(
         count += stored.len();
         ignored += store.count_without_evidence(&one)?;
         entries.extend(stored.into_iter().map(|it| {
-            let evidence = ("late_at_most", it.evidence.at_most.into());
-            known_entry(&one, it.rate_per_s, it.values, evidence)
+            let TrialEvidence { at_most, probability, .. } = it.evidence;
+            let mut entry = known_entry(&one, it.rate_per_s, it.values);
+            entry.insert("late_at_most".to_owned(), at_most.into());
+            entry.insert("probability".to_owned(), probability.into());
+            toml::Value::Table(entry)
         }));
-        entries.extend(
-            refuted
-                .into_iter()
-                .map(|it| known_entry(&one, it.rate_per_s, it.values, ("refuted", true.into()))),
-        );
+        entries.extend(refuted.into_iter().map(|it| {
+            let mut entry = known_entry(&one, it.rate_per_s, it.values);
+            entry.insert("refuted".to_owned(), true.into());
+            toml::Value::Table(entry)
+        }));
     }
     let shown = path.display();
     say(&format!("{count} settings for `{app}` are known from {shown}"));
@@ -137,19 +140,13 @@ pub(super) fn remember(
 }
 
 /// An entry of the policy's key `known`.
-fn known_entry(
-    subject: &Subject,
-    rate_per_s: f64,
-    values: Vec<f64>,
-    extra: (&str, toml::Value),
-) -> toml::Value {
+fn known_entry(subject: &Subject, rate_per_s: f64, values: Vec<f64>) -> toml::Table {
     let mut table = toml::Table::new();
     let knobs: Vec<toml::Value> = subject.knobs().map(Into::into).collect();
     table.insert("knobs".to_owned(), knobs.into());
     table.insert("rate_per_s".to_owned(), rate_per_s.into());
     table.insert("values".to_owned(), values.into());
-    table.insert(extra.0.to_owned(), extra.1);
-    table.into()
+    table
 }
 
 /// The policy that decides beside the acting one, if the config has one.
@@ -189,7 +186,7 @@ mod tests {
     use super::*;
     use crate::located::Located;
     use lull_control::conformance::MemoryPlant;
-    use lull_control::{AppId, Capability, Discovery, TrialEvidence};
+    use lull_control::{AppId, Capability, Discovery};
     use lull_measure::{Hertz, Nanos, Percentile};
 
     const BOUND: Nanos = Nanos::from_millis(60);
@@ -258,6 +255,8 @@ mod tests {
         let known = config.policy_keys["known"].as_array().unwrap();
         let knobs = |it: &toml::Value| it["knobs"].as_array().unwrap() == &["cores".into()];
         assert!(known.len() == 2 && known.iter().all(knobs), "{known:?}");
+        let both = ["late_at_most", "probability"].map(|key| known[0][key].as_float());
+        assert_eq!(both, [Some(0.02), Some(0.99)]);
         assert!(policy_of(&config, &machine(), &apps()).is_ok());
     }
 }

@@ -97,6 +97,11 @@ pub fn bin(rate_per_s: f64) -> i64 {
     (rate_per_s.max(1e-3).ln() / BIN.ln()).round() as i64
 }
 
+/// Whether two rates differ by at most the width of a load bin.
+pub(super) fn is_near(a: f64, b: f64) -> bool {
+    (a.max(1e-3).ln() - b.max(1e-3).ln()).abs() <= BIN.ln()
+}
+
 /// Returns the class of a machine: its name and a checksum of everything that a setting may
 /// depend on. Gates are left out because they belong to apps; their settings are stored under
 /// the knobs of the app.

@@ -36,8 +36,12 @@ fn search_of(cores: &[f64]) -> Search {
 }
 
 fn key(machine: &Machine, search: &Search) -> Key {
+    key_at(1000.0, machine, search)
+}
+
+fn key_at(rate_per_s: f64, machine: &Machine, search: &Search) -> Key {
     let subject = Subject::new(machine, "a", P95, search.space());
-    Key::new(subject, search, &protocol(), ("live", 1000.0))
+    Key::new(subject, search, &protocol(), ("live", rate_per_s))
 }
 
 /// One core misses the bound, more meet it.
@@ -120,4 +124,35 @@ fn results_of_searches_that_a_knob_has_left_are_found_among_those_of_all_knobs()
     let both = [Capability::Frequency, Capability::Cores];
     store.keep_found(&other, &found(&both, &[2.0, 3.0])).unwrap();
     assert_eq!(store.subjects_within(&of_both).unwrap(), [of_cores]);
+}
+
+#[test]
+fn a_result_of_a_load_just_beyond_the_edge_of_a_bin_is_of_the_same_load() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
+    let (machine, mut search) = (machine(4), search());
+    let mut rng = lull_control::Rng::seed_from_u64(1);
+    while let Some(next) = search.ask(&mut rng) {
+        let came = read(&search, &next.place);
+        search.tell(next.place, Ok(came));
+    }
+    for _ in 0..2 {
+        let slow = Place(vec![0]);
+        search.tell(slow.clone(), Ok(read(&search, &slow)));
+    }
+    let choice = search.choice().unwrap();
+    store.keep_choice(&key_at(1005.0, &machine, &search), &search, &choice).unwrap();
+    assert_ne!(bin(1005.0), bin(1025.0));
+    let found = |rate: f64| {
+        let key = key_at(rate, &machine, &search);
+        let known = store.known_setting(&key).unwrap().map(|known| known.rate_per_s);
+        (known, store.refuted_here(&key, search.space()).unwrap().len())
+    };
+    assert_eq!(found(1025.0), (Some(1005.0), 1));
+    assert_eq!(found(1200.0), (None, 0), "another load");
+    // A nearer result counts instead, with what its own search refuted.
+    let clean = Search::new(search.space().clone(), search.rules().clone());
+    store.keep_choice(&key_at(1100.0, &machine, &search), &clean, &choice).unwrap();
+    assert_eq!(found(1090.0), (Some(1100.0), 0));
+    assert_eq!(found(1025.0), (Some(1005.0), 1));
 }
