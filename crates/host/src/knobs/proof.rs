@@ -81,7 +81,7 @@ fn write_back(file: &Path) -> Result<(), Missing> {
     }
 }
 
-/// Returns the interfaces whose delay was changed and written back, or why none could be.
+/// Returns the interfaces whose delay was changed and written back, and why others refused it.
 ///
 /// # Errors
 /// The reasons, if no interface took another delay.
@@ -94,9 +94,17 @@ fn coalescing(nics: &[Nic], ledger: &mut Ledger) -> Result<String, Missing> {
             Err(why) => reasons.push(why),
         }
     }
-    match proven.is_empty() {
-        true => Err(Missing::because(reasons.join("; "))),
-        false => Ok(format!("ethtool netlink ({}; written and read back)", proven.join(", "))),
+    describe_cards(&proven, &reasons)
+}
+
+fn describe_cards(proven: &[&str], reasons: &[String]) -> Result<String, Missing> {
+    let (proven, refused) = (proven.join(", "), reasons.join("; "));
+    match (proven.is_empty(), refused.is_empty()) {
+        (true, _) => Err(Missing::because(refused)),
+        (false, true) => Ok(format!("ethtool netlink ({proven}; written and read back)")),
+        (false, false) => {
+            Ok(format!("ethtool netlink ({proven}; written and read back), but not {refused}"))
+        }
     }
 }
 
@@ -192,6 +200,16 @@ mod tests {
         let why = prove_files(knob, &tree.roots()).unwrap_err();
         faults::clear();
         assert!(why.reason.contains("resctrl/schemata"), "{}", why.reason);
+    }
+
+    #[test]
+    fn of_two_cards_the_one_that_refuses_is_named_beside_the_other() {
+        let why = "eth1 accepts a delay of 20us and keeps the one it has".to_owned();
+        let both = describe_cards(&["eth0"], std::slice::from_ref(&why)).unwrap();
+        assert!(both.contains("eth0; written") && both.ends_with(&why), "{both}");
+        let none = describe_cards(&[], std::slice::from_ref(&why)).unwrap_err();
+        assert!(none.reason.contains(&why), "{none}");
+        assert!(!describe_cards(&["eth0"], &[]).unwrap().contains("but not"));
     }
 
     #[test]
