@@ -1,4 +1,4 @@
-//! Tells the pods that share cores from those that another program has placed.
+//! Distinguishes the pods that share cores from those that another program has placed.
 //!
 //! The kubelet's static CPU manager gives some containers of Guaranteed pods cores of their own,
 //! and all other containers the cores that are left, the *shared pool* (`pkg/kubelet/cm/cpumanager`

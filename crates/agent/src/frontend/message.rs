@@ -109,7 +109,7 @@ pub(super) enum FromFrontend {
     Number {
         /// The number of the query.
         query: u32,
-        /// The generation that came with the reply.
+        /// The generation that the reply was sent with.
         generation: u64,
         /// `None` if there is none (NaN), or why it is not known.
         number: Result<Option<f64>, String>,
