@@ -133,7 +133,9 @@ to write this page again:
     lull lab run NAME --save crates/lab/src/claims/results.csv && cargo xtask docs
 
 Written by `lull lab claims --markdown`; do not edit.
+";
 
+const RULES: &str = "\
 - **pass**: the whole 95 % interval (Student's t over n independent replications on the stated
   seeds) is inside the tolerance; **fail**: all of it is outside; **open**: it reaches across.
 - **contradicts**: the interval excludes the printed sign, or the order of the systems that the
@@ -170,11 +172,9 @@ that has a line of its own.
 pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
     let all = || papers.iter().flat_map(|paper| &paper.claim);
     let headline = tally(all().filter(|claim| claim.is_headline()), results);
+    let (count, tallied) = (all().count(), tally(all(), results));
     let mut page = format!(
-        "{HEAD}\n{}\nClaims of abstracts and conclusions: {headline}.\nAll {} claims: {}.\n",
-        runs::seeds_text(papers, results),
-        all().count(),
-        tally(all(), results)
+        "{HEAD}\nClaims of abstracts and conclusions: {headline}.\nAll {count} claims: {tallied}.\n"
     );
     let calibrated = || all().filter(|claim| claim.is_calibrated());
     if calibrated().next().is_some() {
@@ -188,6 +188,7 @@ pub fn page(papers: &[PaperClaims], results: &[MeasuredRow]) -> String {
         let _ = writeln!(page, "{count} claims print a number: {tally}.");
         let _ = writeln!(page, "{}", shares_text(numbered(), results));
     }
+    let _ = write!(page, "\n{RULES}\n{}", runs::seeds_text(papers, results));
     for paper in papers {
         add_paper(&mut page, paper, results);
     }
