@@ -1,7 +1,7 @@
-//! What the annotations of a pod say of it.
+//! What the annotations and labels of a pod say of it. An annotation overrules a label.
 //!
 //! ```text
-//! lull.dev/class: latency-critical      or best-effort; also as a label
+//! lull.dev/class: latency-critical      or best-effort
 //! lull.dev/objective: p99=50ms          several separated by commas
 //! lull.dev/latency: ebpf                where its latency comes from: ebpf, push, otlp, prometheus
 //! lull.dev/service: checkout            the service.name of its exports that name no pod
@@ -48,7 +48,7 @@ impl PodSettings {
         annotations: &BTreeMap<String, String>,
     ) -> Result<Self, String> {
         let mut settings = Self::default();
-        let of_labels = labels.iter().filter(|(key, _)| *key == "lull.dev/class");
+        let of_labels = labels.iter().filter(|(key, _)| !annotations.contains_key(*key));
         for (key, value) in of_labels.chain(annotations) {
             let Some(name) = key.strip_prefix(PREFIX) else { continue };
             settings.set(name, value.trim()).map_err(|why| format!("{key} {why}"))?;
@@ -180,11 +180,17 @@ mod tests {
     }
 
     #[test]
-    fn the_class_may_be_a_label_and_an_annotation_wins() {
-        let labels = map(&[("lull.dev/class", "best-effort"), ("app", "web")]);
-        let settings = PodSettings::read(&labels, &BTreeMap::new()).unwrap();
-        assert_eq!(settings.class, Some(Class::BestEffort));
+    fn every_key_may_be_a_label_and_an_annotation_wins() {
+        let none = BTreeMap::new();
+        let mut labels = map(&[("lull.dev/class", "best-effort"), ("app", "web")]);
+        labels.extend(map(&[("lull.dev/manage", "false"), ("lull.dev/container", "web")]));
+        let settings = PodSettings::read(&labels, &none).unwrap();
+        assert_eq!((settings.class, settings.manage), (Some(Class::BestEffort), Some(false)));
+        assert_eq!(settings.container.as_deref(), Some("web"));
+        let unknown = PodSettings::read(&map(&[("lull.dev/managed", "false")]), &none);
+        assert!(unknown.unwrap_err().contains("lull.dev/managed is unknown"));
         let annotations = map(&[("lull.dev/class", "latency-critical")]);
+        labels.insert("lull.dev/class".to_owned(), "critical".to_owned());
         let settings = PodSettings::read(&labels, &annotations).unwrap();
         assert_eq!(settings.class, Some(Class::LatencyCritical));
     }
