@@ -1,18 +1,18 @@
-//! Which Events are published on pods: each once in a while, and few at a time.
+//! Which Events are published: each once in a while, and few at a time.
 //!
 //! Events are kept in the cluster's store, where a node that sends many harms all. The same text
-//! about the same pod is published again after [`REPEAT`] at the earliest; the node publishes
+//! about the same object is published again after [`REPEAT`] at the earliest; the node publishes
 //! [`BURST`] warnings at once and one a [`GAP`] in the long run, and as many other Events, so that
-//! the arrival of many pods does not hold warnings back. What is not published is in the agent's
-//! journal all the same.
+//! the arrival of many pods does not hold warnings back. What exceeds these rates waits, as does
+//! what the API server did not take: at most [`WAITING_MAX`] Events, and the latest of each object
+//! and topic.
 
 use crate::message::Kind;
 use crate::table::PodEvent;
-use kube::runtime::events::{Event, EventType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Shortest time between two Events of the same text about a pod.
+/// Shortest time between two Events of the same text about an object.
 const REPEAT: Duration = Duration::from_secs(600);
 /// Most Events at once.
 const BURST: u32 = 25;
@@ -20,15 +20,22 @@ const BURST: u32 = 25;
 const GAP: Duration = Duration::from_secs(6);
 /// Most texts that are remembered.
 const REMEMBERED_MAX: usize = 4_096;
+/// Most Events that wait.
+const WAITING_MAX: usize = 1_024;
 
-/// The limits of Events.
+/// The limits of Events, and the Events that wait for them.
 #[derive(Debug)]
 pub(crate) struct EventLimits {
-    said: BTreeMap<(String, Kind, String), Instant>,
+    /// When each text was published: by the UID of its object, its kind and itself.
+    published: BTreeMap<(String, Kind, String), Instant>,
     warnings: Budget,
     others: Budget,
-    /// Events that the rate has held back since the last [`EventLimits::take_held`].
-    held: u64,
+    /// The oldest first.
+    waiting: VecDeque<PodEvent>,
+    /// Events that began to wait since the last report.
+    added: usize,
+    /// Events that were dropped since then, because too many wait.
+    dropped: usize,
 }
 
 /// How many Events of one kind may be published.
@@ -43,69 +50,124 @@ impl Budget {
         Self { left: BURST, filled: now }
     }
 
-    /// Takes one, if there is one.
-    fn take(&mut self, now: Instant) -> bool {
+    fn fill(&mut self, now: Instant) {
         let new = now.saturating_duration_since(self.filled).as_secs() / GAP.as_secs();
         let new = u32::try_from(new).unwrap_or(u32::MAX);
         self.filled += GAP.saturating_mul(new);
         self.left = self.left.saturating_add(new).min(BURST);
-        let has_one = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        has_one
     }
 }
 
 impl EventLimits {
     pub(crate) const fn new(now: Instant) -> Self {
-        let (warnings, others) = (Budget::new(now), Budget::new(now));
-        Self { said: BTreeMap::new(), warnings, others, held: 0 }
+        Self {
+            published: BTreeMap::new(),
+            warnings: Budget::new(now),
+            others: Budget::new(now),
+            waiting: VecDeque::new(),
+            added: 0,
+            dropped: 0,
+        }
     }
 
-    /// Whether an Event may be published now; notes that it is.
-    pub(crate) fn admit(&mut self, event: &PodEvent, now: Instant) -> bool {
-        let uid = event.regarding.uid.clone().unwrap_or_default();
-        let key = (uid, event.kind, event.text.clone());
-        let since = |at: &Instant| now.saturating_duration_since(*at);
-        if self.said.get(&key).is_some_and(|at| since(at) < REPEAT) {
-            return false;
+    /// Adds an Event, unless the same one waits or was published a short time ago. It replaces one
+    /// that waits and that it makes obsolete.
+    pub(crate) fn add(&mut self, event: PodEvent, now: Instant) {
+        if self.waiting.contains(&event) {
+            return;
         }
-        let is_warning = event.kind != Kind::Managed;
-        let budget = if is_warning { &mut self.warnings } else { &mut self.others };
-        if !budget.take(now) {
-            self.held += 1;
-            return false;
+        self.waiting.retain(|one| !is_of_one_topic(one, &event));
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < REPEAT;
+        if !self.published.get(&key(&event)).is_some_and(is_recent) {
+            self.wait(event);
         }
-        if self.said.len() >= REMEMBERED_MAX {
-            self.said.retain(|_, at| since(at) < REPEAT);
-        }
-        if self.said.len() < REMEMBERED_MAX {
-            self.said.insert(key, now);
-        }
-        true
     }
 
-    /// Returns, once, how many Events were held back by the rate.
-    pub(crate) fn take_held(&mut self) -> u64 {
-        std::mem::take(&mut self.held)
+    /// Adds an Event again that was due and could not be sent, unless a later one has made it
+    /// obsolete.
+    pub(crate) fn put_back(&mut self, event: PodEvent) {
+        let key = key(&event);
+        let at = self.published.remove(&key);
+        let is_later = |((uid, kind, _), other): (&(String, Kind, String), &Instant)| {
+            *uid == key.0 && topic(*kind) == topic(key.1) && at.is_none_or(|at| at < *other)
+        };
+        let is_obsolete = self.waiting.iter().any(|one| is_of_one_topic(one, &event))
+            || self.published.iter().any(is_later);
+        if !is_obsolete {
+            self.wait(event);
+        }
+    }
+
+    fn wait(&mut self, event: PodEvent) {
+        if self.waiting.len() >= WAITING_MAX {
+            self.waiting.pop_front();
+            self.dropped += 1;
+        }
+        self.waiting.push_back(event);
+        self.added += 1;
+    }
+
+    /// Returns the Events that are to be published now, and drops those of objects that are gone.
+    pub(crate) fn due(
+        &mut self,
+        now: Instant,
+        is_known: impl Fn(&PodEvent) -> bool,
+    ) -> Vec<PodEvent> {
+        self.warnings.fill(now);
+        self.others.fill(now);
+        let mut due = Vec::new();
+        for event in std::mem::take(&mut self.waiting) {
+            let is_warning = event.kind != Kind::Managed;
+            let budget = if is_warning { &mut self.warnings } else { &mut self.others };
+            if budget.left == 0 {
+                self.waiting.push_back(event);
+            } else if is_known(&event) {
+                budget.left -= 1;
+                self.remember(&event, now);
+                due.push(event);
+            }
+        }
+        due
+    }
+
+    fn remember(&mut self, event: &PodEvent, now: Instant) {
+        if self.published.len() >= REMEMBERED_MAX {
+            self.published.retain(|_, at| now.saturating_duration_since(*at) < REPEAT);
+        }
+        if self.published.len() < REMEMBERED_MAX {
+            self.published.insert(key(event), now);
+        }
+    }
+
+    /// Reports, once, the Events that began to wait and those that were dropped.
+    pub(crate) fn report(&mut self) -> Option<String> {
+        let waiting = self.waiting.len();
+        let added = std::mem::take(&mut self.added).min(waiting);
+        let dropped = std::mem::take(&mut self.dropped);
+        (added + dropped > 0).then(|| {
+            format!(
+                "{waiting} Events wait to be published, because a node publishes few at once; \
+                 {dropped} older ones were dropped"
+            )
+        })
     }
 }
 
-/// An Event as the API server takes it.
-pub(crate) fn described(event: &PodEvent) -> Event {
-    let (type_, reason, action) = match event.kind {
-        Kind::Managed => (EventType::Normal, "LullManaged", "Manage"),
-        Kind::Unmanaged => (EventType::Warning, "LullUnmanaged", "LeaveAlone"),
-        Kind::SafeState => (EventType::Warning, "LullSafeState", "Protect"),
-        Kind::KnobRefused => (EventType::Warning, "LullKnobRefused", "Steer"),
-        Kind::ForeignWriter => (EventType::Warning, "LullForeignWriter", "LeaveAlone"),
-    };
-    Event {
-        type_,
-        reason: reason.to_owned(),
-        note: Some(event.text.clone()),
-        action: action.to_owned(),
-        secondary: None,
+fn key(event: &PodEvent) -> (String, Kind, String) {
+    (event.regarding.uid.clone().unwrap_or_default(), event.kind, event.text.clone())
+}
+
+/// Events of one topic make each other obsolete: a pod that is managed again has no other reason
+/// for not being managed.
+const fn topic(kind: Kind) -> Kind {
+    match kind {
+        Kind::Managed => Kind::Unmanaged,
+        other => other,
     }
+}
+
+fn is_of_one_topic(one: &PodEvent, other: &PodEvent) -> bool {
+    one.regarding.uid == other.regarding.uid && topic(one.kind) == topic(other.kind)
 }
 
 #[cfg(test)]
@@ -118,46 +180,92 @@ mod tests {
         PodEvent { regarding, kind: Kind::SafeState, text: text.to_owned() }
     }
 
+    fn due(limits: &mut EventLimits, now: Instant) -> usize {
+        limits.due(now, |_| true).len()
+    }
+
     #[test]
     fn the_same_text_about_a_pod_is_published_once_in_ten_minutes() {
         let begin = Instant::now();
         let mut limits = EventLimits::new(begin);
+        let mut publishes = |event: &PodEvent, now| {
+            limits.add(event.clone(), now);
+            due(&mut limits, now) == 1
+        };
         let one = event("1", "silent");
-        assert!(limits.admit(&one, begin));
-        assert!(!limits.admit(&one, begin + REPEAT - Duration::from_secs(1)));
-        assert!(limits.admit(&event("2", "silent"), begin), "another pod");
-        assert!(limits.admit(&event("1", "other"), begin), "another text");
-        assert!(limits.admit(&PodEvent { kind: Kind::Managed, ..one.clone() }, begin));
-        assert!(limits.admit(&one, begin + REPEAT));
-        assert_eq!(limits.take_held(), 0, "a repetition is not held back by the rate");
+        assert!(publishes(&one, begin));
+        assert!(!publishes(&one, begin + REPEAT - Duration::from_secs(1)));
+        assert!(publishes(&event("2", "silent"), begin), "another pod");
+        assert!(publishes(&event("1", "other"), begin), "another text");
+        assert!(publishes(&PodEvent { kind: Kind::Managed, ..one.clone() }, begin));
+        assert!(publishes(&one, begin + REPEAT));
+        assert_eq!(limits.report(), None, "a repetition does not wait");
     }
 
     #[test]
-    fn a_storm_is_held_back_and_counted() {
+    fn what_exceeds_the_rate_is_published_later() {
         let begin = Instant::now();
         let mut limits = EventLimits::new(begin);
-        let admitted = |limits: &mut EventLimits, from: u32, now| {
-            let events = (from..from + 100).map(|number| event(&number.to_string(), "silent"));
-            events.filter(|event| limits.admit(event, now)).count()
-        };
-        assert_eq!(admitted(&mut limits, 0, begin), BURST as usize);
-        assert_eq!(limits.take_held(), 75);
-        let arrival = PodEvent { kind: Kind::Managed, ..event("1", "as app `a`") };
-        assert!(limits.admit(&arrival, begin), "arrivals have a budget of their own");
-        let later = begin + GAP * 3;
-        assert_eq!(admitted(&mut limits, 200, later), 3);
-        let much_later = later + Duration::from_secs(86_400);
-        assert_eq!(admitted(&mut limits, 400, much_later), BURST as usize);
+        (0..100).for_each(|number| limits.add(event(&number.to_string(), "silent"), begin));
+        assert_eq!(due(&mut limits, begin), BURST as usize);
+        assert!(limits.report().unwrap().starts_with("75 Events wait"));
+        assert_eq!(limits.report(), None, "reported once");
+        limits.add(PodEvent { kind: Kind::Managed, ..event("1", "as app `a`") }, begin);
+        assert_eq!(due(&mut limits, begin), 1, "arrivals have a budget of their own");
+        assert_eq!(due(&mut limits, begin + GAP * 3), 3);
+        limits.add(event("99", "silent"), begin + GAP * 3);
+        let later = begin + GAP * 3 + Duration::from_secs(86_400);
+        let rest: Vec<PodEvent> = (0..3)
+            .flat_map(|day| limits.due(later + Duration::from_secs(86_400) * day, |_| true))
+            .collect();
+        assert_eq!(rest.len(), 72, "each once");
+        assert_eq!(rest[0], event("28", "silent"), "the oldest first");
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn only_the_latest_state_of_an_object_waits_and_of_none_that_is_gone() {
+        let begin = Instant::now();
+        let mut limits = EventLimits::new(begin);
+        let unmanaged = PodEvent { kind: Kind::Unmanaged, ..event("1", "p99=fast") };
+        let managed = PodEvent { kind: Kind::Managed, ..event("1", "as app `a`") };
+        limits.add(unmanaged, begin);
+        limits.add(managed.clone(), begin);
+        limits.add(event("2", "silent"), begin);
+        assert_eq!(limits.due(begin, |one| *one != event("2", "silent")), [managed]);
+        assert!(limits.waiting.is_empty());
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_due_again_unless_it_is_obsolete() {
+        let begin = Instant::now();
+        let mut limits = EventLimits::new(begin);
+        let unmanaged = PodEvent { kind: Kind::Unmanaged, ..event("1", "p99=fast") };
+        let publish = |limits: &mut EventLimits, event: &PodEvent, now| {
+            limits.add(event.clone(), now);
+            assert_eq!(limits.due(now, |_| true), [event.clone()]);
+        };
+        publish(&mut limits, &unmanaged, begin);
+        limits.put_back(unmanaged.clone());
+        assert_eq!(limits.due(begin, |_| true), [unmanaged.clone()]);
+        let managed = PodEvent { kind: Kind::Managed, ..event("1", "as app `a`") };
+        publish(&mut limits, &managed, begin + GAP);
+        limits.put_back(unmanaged);
+        assert_eq!(due(&mut limits, begin + GAP), 0, "the pod is managed by now");
+    }
+
+    #[test]
+    fn what_waits_and_what_is_remembered_is_bounded() {
         let mut now = Instant::now();
         let mut limits = EventLimits::new(now);
+        let all = WAITING_MAX + BURST as usize + 5;
+        (0..all).for_each(|number| limits.add(event(&number.to_string(), "silent"), now));
+        assert_eq!(limits.waiting.len(), WAITING_MAX);
+        assert!(limits.report().unwrap().ends_with("; 30 older ones were dropped"));
         for number in 0..REMEMBERED_MAX + 100 {
             now += GAP;
-            assert!(limits.admit(&event(&number.to_string(), "silent"), now));
-            assert!(limits.said.len() <= REMEMBERED_MAX);
+            limits.add(event(&number.to_string(), "loud"), now);
+            assert_eq!(due(&mut limits, now).min(1), 1);
+            assert!(limits.published.len() <= REMEMBERED_MAX);
         }
     }
 }

@@ -208,6 +208,8 @@ pub(crate) enum Kind {
     SafeState,
     KnobRefused,
     ForeignWriter,
+    /// Of a `LatencyObjective`; no agent reports it.
+    ObjectiveIgnored,
 }
 
 impl From<ReportKind> for Kind {

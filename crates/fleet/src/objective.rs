@@ -25,7 +25,8 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"Class","type":"string","jsonPath":".spec.class"}"#,
     printcolumn = r#"{"name":"Objectives","type":"string","jsonPath":".spec.objectives"}"#,
     printcolumn = r#"{"name":"Policy","type":"string","jsonPath":".spec.policy"}"#,
-    validation = class_rule()
+    validation = class_rule(),
+    validation = latency_rule()
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LatencyObjectiveSpec {
@@ -47,10 +48,13 @@ pub struct LatencyObjectiveSpec {
     pub policy: PodPolicy,
 }
 
-/// The form of an objective.
+/// The form of an objective. A number above zero is `0*[1-9][0-9]*(\.[0-9]+)?`, or is below one.
 const OBJECTIVE: &str = concat!(
-    r"^((run_queue_)?p[0-9]{1,2}(\.[0-9]{1,4})?=[0-9]+(\.[0-9]+)?(us|ms|s)",
-    r"|memory_pressure=[0-9.]+%|throughput=[0-9.]+|disengagement=0\.[0-9]+)$",
+    r"^((run_queue_)?p[1-9][0-9]?(\.[0-9]{1,4})?=",
+    r"(0*[1-9][0-9]*(\.[0-9]+)?|0+\.[0-9]*[1-9][0-9]*)(us|ms|s)",
+    r"|memory_pressure=(0*[1-9][0-9]?(\.[0-9]+)?|0+\.[0-9]*[1-9][0-9]*)%",
+    r"|throughput=(0*[1-9][0-9]*(\.[0-9]+)?|0+\.[0-9]*[1-9][0-9]*)",
+    r"|disengagement=0\.[0-9]*[1-9][0-9]*)$",
 );
 
 /// What the API server checks beyond the types.
@@ -58,6 +62,17 @@ fn class_rule() -> Rule {
     let has_class = "self.spec.class != 'latency-critical' || self.spec.policy != 'Manage'";
     Rule::new(format!("{has_class} || size(self.spec.objectives) > 0"))
         .message("a latency-critical class needs objectives")
+}
+
+/// The API server refuses what [`parse_objectives`] would: bounds of two kinds of latency.
+fn latency_rule() -> Rule {
+    let exists = |begins: &[&str]| {
+        let begins: Vec<String> = begins.iter().map(|it| format!("o.startsWith('{it}')")).collect();
+        format!("self.spec.objectives.exists(o, {})", begins.join(" || "))
+    };
+    let kinds = [exists(&["p", "disengagement="]), exists(&["run_queue_"]), exists(&["memory_"])];
+    Rule::new(format!("[{}].filter(kind, kind).size() <= 1", kinds.join(", ")))
+        .message("the objectives bound more than one kind of latency: keep one")
 }
 
 /// The class of an app.
@@ -162,5 +177,16 @@ mod tests {
         assert_eq!(of("class")["enum"], json!(["latency-critical", "best-effort"]));
         assert_eq!(of("policy")["enum"], json!(["Manage", "LeaveAlone"]));
         assert_eq!(spec["required"], json!(["selector"]));
+    }
+
+    #[test]
+    fn the_rules_of_the_definition_name_every_kind_of_latency() {
+        let crd = serde_json::to_value(LatencyObjective::crd()).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let rules = schema["x-kubernetes-validations"].as_array().unwrap();
+        assert_eq!(rules.len(), 2, "{rules:?}");
+        let rule = rules[1]["rule"].as_str().unwrap();
+        let exists = "self.spec.objectives.exists(o, o.startsWith(";
+        assert_eq!(rule.matches(exists).count(), 3, "{rule}");
     }
 }

@@ -7,9 +7,9 @@
 mod api;
 mod backoff;
 mod health;
+mod publisher;
 
-use crate::events::EventLimits;
-use crate::message::{Begin, FROM_MAX, FromWatcher, TO_MAX, ToWatcher, shorten};
+use crate::message::{Begin, FROM_MAX, FromWatcher, Kind, TO_MAX, ToWatcher, shorten};
 use crate::nri::{self, ContainerChange, PluginError, Reports};
 use crate::objective::LatencyObjective;
 use crate::pods::{PodFacts, WatchedPod};
@@ -19,11 +19,13 @@ use api::{Change, Changes};
 use backoff::Throttle;
 use futures_util::StreamExt;
 use health::Health;
+use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use lull_agent::VERSION;
 use lull_agent::frontend::frames::{Frames, encode};
 use lull_host::sandbox::{self, Gap, Layer};
 use lull_host::sys::memory::{self, ProgramPages};
+use publisher::Publisher;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, stdin};
@@ -33,7 +35,6 @@ use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 /// How often the API server is queried, while the watches are silent.
@@ -42,8 +43,6 @@ const PROBE_EVERY: Duration = Duration::from_secs(30);
 const PROBE_WHILE_LOST: Duration = Duration::from_secs(3);
 /// How long the first listing of the container runtime is awaited.
 const LISTING_WAIT: Duration = Duration::from_secs(1);
-/// Events that wait to be published.
-const EVENTS_MAX: usize = 64;
 
 /// Runs a watcher until its agent ends; what the program's `pods` subcommand calls. The agent's
 /// channel is the standard input.
@@ -166,8 +165,7 @@ struct Watcher<'a> {
     config: kube::Config,
     client: kube::Client,
     table: Table,
-    limits: EventLimits,
-    events: mpsc::Sender<PodEvent>,
+    publisher: Publisher,
     health: Health,
     throttle: Throttle,
     /// What the container runtime reports, if it is followed.
@@ -196,14 +194,13 @@ impl<'a> Watcher<'a> {
         let throttle = Throttle::default();
         let client =
             api::client(&config, &throttle).context("cannot make a client of the API server")?;
-        let events = api::publish(client.clone(), throttle.clone(), &node, EVENTS_MAX);
+        let publisher = Publisher::new(&node, client.clone(), throttle.clone());
         Ok(Self {
             node,
             config,
             client,
             table,
-            limits: EventLimits::new(Instant::now()),
-            events,
+            publisher,
             health: Health::default(),
             throttle,
             reports: None,
@@ -273,9 +270,7 @@ impl<'a> Watcher<'a> {
                 Some(Next::Restarts) => {
                     self.renewed = Instant::now();
                     if let Ok(client) = api::client(&self.config, &self.throttle) {
-                        let throttle = self.throttle.clone();
-                        self.events =
-                            api::publish(client.clone(), throttle, &self.node, EVENTS_MAX);
+                        self.publisher.reconnect(client.clone(), self.throttle.clone());
                         self.client = client;
                     }
                 }
@@ -308,7 +303,7 @@ impl<'a> Watcher<'a> {
                 }
                 report = nri::next(self.reports.as_mut()) => self.take_report(report),
                 () = tokio::time::sleep(probe_in) => {
-                    self.note_held();
+                    self.publisher.report().into_iter().for_each(|text| self.health.note(text));
                     next = self.probe().await?;
                     probed = Instant::now();
                 }
@@ -333,7 +328,7 @@ impl<'a> Watcher<'a> {
             if let ToWatcher::Report { uid, kind, text } = message
                 && let Some(event) = self.table.event(&uid, kind, text)
             {
-                self.publish(event);
+                self.publisher.add(event);
             }
         }
         Ok(true)
@@ -461,7 +456,11 @@ impl<'a> Watcher<'a> {
             }
             Event::InitApply(rule) | Event::Apply(rule) => {
                 let Some((namespace, name)) = key(&rule) else { return };
-                self.table.set_rule(&namespace, &name, Some(&rule.spec));
+                if let Some(text) = self.table.set_rule(&namespace, &name, Some(&rule.spec)) {
+                    let regarding = rule.object_ref(&());
+                    let kind = Kind::ObjectiveIgnored;
+                    self.publisher.add(PodEvent { regarding, kind, text: shorten(text) });
+                }
                 if let Some(listed) = &mut self.listed {
                     listed.insert((namespace, name));
                 }
@@ -474,27 +473,14 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Sends what has come of the changes.
+    /// Sends what has come of the changes. Events wait while the API server is away.
     async fn flush(&mut self) -> anyhow::Result<()> {
         let Outcome { messages, events } = self.table.take();
-        events.into_iter().for_each(|event| self.publish(event));
+        events.into_iter().for_each(|event| self.publisher.add(event));
+        if !self.health.is_lost() {
+            self.publisher.send(|event| self.table.knows(&event.regarding));
+        }
         self.out.send(&self.health.take()).await?;
         self.out.send(&messages).await
-    }
-
-    /// Reports how many Events the rate has held back since the last report.
-    fn note_held(&mut self) {
-        let held = self.limits.take_held();
-        if held > 0 {
-            self.health.note(format!("{held} Events on pods are held back: too many at once"));
-        }
-    }
-
-    /// Publishes an Event, unless it is one too many.
-    fn publish(&mut self, event: PodEvent) {
-        if self.limits.admit(&event, Instant::now()) {
-            // Where the API server does not take them, they are dropped.
-            let _ = self.events.try_send(event);
-        }
     }
 }

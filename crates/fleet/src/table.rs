@@ -24,7 +24,7 @@ const RULES_MAX: usize = 4_096;
 /// Most of one namespace.
 const NAMESPACE_RULES_MAX: usize = 64;
 
-/// An Event that a pod is to get.
+/// An Event about a pod or a `LatencyObjective`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PodEvent {
     pub(crate) regarding: ObjectReference,
@@ -156,41 +156,47 @@ impl Table {
         self.retract(uid);
     }
 
-    /// A `LatencyObjective` was added or changed (`Some`), or is gone.
+    /// A `LatencyObjective` was added or changed (`Some`), or is gone. Returns why it is ignored, if
+    /// it is.
     pub(crate) fn set_rule(
         &mut self,
         namespace: &str,
         name: &str,
         spec: Option<&LatencyObjectiveSpec>,
-    ) {
+    ) -> Option<String> {
         let key = (namespace.to_owned(), name.to_owned());
-        match spec.map(LatencyObjectiveSpec::rule) {
+        let ignored = match spec.map(LatencyObjectiveSpec::rule) {
             Some(Ok(rule)) if self.has_room_for(&key) => {
                 self.rules.insert(key, rule);
+                None
             }
             Some(Ok(_)) => {
+                let why =
+                    format!("{RULES_MAX} are the most, and {NAMESPACE_RULES_MAX} of a namespace");
                 if !std::mem::replace(&mut self.is_full_of_rules, true) {
                     let text = format!(
-                        "LatencyObjective {namespace}/{name} and perhaps others are ignored: \
-                         {RULES_MAX} are the most, and {NAMESPACE_RULES_MAX} of a namespace"
+                        "LatencyObjective {namespace}/{name} and perhaps others are ignored: {why}"
                     );
                     self.outcome.messages.push(FromWatcher::Notice(shorten(text)));
                 }
-                return;
+                return Some(why);
             }
             Some(Err(why)) => {
                 self.rules.remove(&key);
                 let text = format!("LatencyObjective {namespace}/{name} is ignored: {why}");
                 self.outcome.messages.push(FromWatcher::Notice(shorten(text)));
+                Some(why)
             }
             None => {
                 self.rules.remove(&key);
+                None
             }
-        }
+        };
         let inside = |pod: &&PodFacts| pod.namespace == namespace;
         let uids: Vec<String> =
             self.pods.values().filter(inside).map(|pod| pod.uid.clone()).collect();
         uids.iter().for_each(|uid| self.decide(uid));
+        ignored
     }
 
     /// Takes what the container runtime has reported, from its first listing on.
@@ -240,6 +246,12 @@ impl Table {
     /// An Event about a pod that the agent has reported.
     pub(crate) fn event(&self, uid: &str, kind: Kind, text: String) -> Option<PodEvent> {
         Some(PodEvent { regarding: self.pods.get(uid)?.reference(), kind, text })
+    }
+
+    /// Whether the object of an Event is still there, if it is a pod.
+    pub(crate) fn knows(&self, object: &ObjectReference) -> bool {
+        let is_it = |pod: &PodFacts| Some(&pod.object_uid) == object.uid.as_ref();
+        object.kind.as_deref() != Some("Pod") || self.pods.values().any(is_it)
     }
 
     /// Compares what is to become of a pod with what the agent knows.

@@ -162,6 +162,19 @@ fn wrong_annotations_leave_pods_alone(server: &Server, node: &Node, agent: &Runn
 fn objectives_come_from_resources(server: &Server, node: &mut Node, agent: &RunningAgent) {
     let refused = server.create_objective("wrong", &json!(["p99 below 50ms"]));
     assert!(refused.unwrap_err().contains("should match"), "the schema checks the form");
+    let wrong = [
+        (json!(["memory_pressure=2..5%"]), "should match"),
+        (json!(["p99=0ms"]), "should match"),
+        (json!([]), "a latency-critical class needs objectives"),
+        (json!(["p99=50ms", "memory_pressure=2%"]), "more than one kind of latency"),
+        (json!(["run_queue_p99=1ms", "disengagement=0.01"]), "more than one kind of latency"),
+    ];
+    for (objectives, why) in wrong {
+        let error = server.create_objective("wrong", &objectives).unwrap_err();
+        assert!(error.contains(why), "{objectives}: {error}");
+    }
+    server.create_objective_for("unusable", "Equals", &json!(["p99=50ms"])).unwrap();
+    server.wait_for_events("LullObjectiveIgnored", 1);
     node.create(server, "critical-a", &json!({ "lull.dev/class": "latency-critical" }));
     agent.wait_for_metric(CRITICAL_BOUND, 0.02);
     server.create_objective("web", &json!(["memory_pressure=5%"])).unwrap();

@@ -1,11 +1,9 @@
 //! The API server: how to reach it, what is watched, and what its errors mean.
 
 use super::backoff::{PatientBackoff, Throttle};
-use crate::events::described;
 use crate::message::Begin;
 use crate::objective::LatencyObjective;
 use crate::pods::WatchedPod;
-use crate::table::PodEvent;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,20 +12,18 @@ use futures_util::stream::{BoxStream, select};
 use http::Response;
 use kube::client::{ClientBuilder, DynBody};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config};
 use lull_host::sandbox::ClientRights;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 use tower::util::MapResponseLayer;
 
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest silence of a connection; the server ends a watch after 290 s itself.
 const READ_TIMEOUT: Duration = Duration::from_secs(295);
-/// Longest wait for the answer to a probe or an Event.
+/// Longest wait for the answer to a probe.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the C library reads to resolve a name.
 const RESOLVER_FILES: [&str; 5] =
@@ -37,8 +33,6 @@ const RESOLVER_FILES: [&str; 5] =
 const PAGE: u32 = 50;
 /// The port of name servers, for long answers.
 const NAME_SERVER_PORT: u16 = 53;
-/// Who reports, in Events.
-const CONTROLLER: &str = "lull.dev/agent";
 
 /// A change of what is watched.
 #[derive(Debug)]
@@ -127,29 +121,6 @@ pub(super) fn watch(client: &Client, node: &str, throttle: &Throttle) -> Changes
     let pods = pods.map(|change| Change::Pod(Box::new(change)));
     let rules = rules.map(|change| Change::Rule(Box::new(change)));
     select(pods, rules).boxed()
-}
-
-/// Returns where Events are sent to be published, one after the other.
-pub(super) fn publish(
-    client: Client,
-    throttle: Throttle,
-    node: &str,
-    most: usize,
-) -> mpsc::Sender<PodEvent> {
-    let (events, mut waiting) = mpsc::channel::<PodEvent>(most);
-    let reporter =
-        Reporter { controller: CONTROLLER.to_owned(), instance: Some(format!("lull-{node}")) };
-    tokio::task::spawn_local(async move {
-        let recorder = Recorder::new(client, reporter);
-        while let Some(event) = waiting.recv().await {
-            tokio::time::sleep(throttle.remaining(Instant::now())).await;
-            let published = described(&event);
-            let publishing = recorder.publish(&published, &event.regarding);
-            // One that fails is in the agent's journal all the same.
-            let _ = tokio::time::timeout(ANSWER_TIMEOUT, publishing).await;
-        }
-    });
-    events
 }
 
 /// Checks whether the API server answers.
@@ -301,8 +272,10 @@ mod tests {
         assert!(is_answer(&error) && describe(&error, "pods").contains("throttling"), "{error:?}");
         let left = throttle.remaining(Instant::now());
         assert!(left > Duration::from_secs(40) && left <= Duration::from_secs(70), "{left:?}");
-        let to_pods = requests.try_iter().filter(|request| request.contains("/pods?")).count();
-        assert_eq!(to_pods, 1);
+        let requests = requests.try_iter().filter(|request| request.contains("/pods?"));
+        let to_pods: Vec<String> = requests.collect();
+        assert_eq!(to_pods.len(), 1);
+        assert!(to_pods[0].contains("fieldSelector=spec.nodeName%3Dnode&"), "{to_pods:?}");
     }
 
     #[test]

@@ -252,6 +252,37 @@ fn a_latency_objective_speaks_for_the_pods_that_it_selects() {
 }
 
 #[test]
+fn why_a_latency_objective_is_ignored_is_returned_for_its_owner() {
+    let mut table = table();
+    let spec: LatencyObjectiveSpec = serde_json::from_value(json!({
+        "selector": {}, "objectives": ["p99=5ms", "memory_pressure=2%"],
+    }))
+    .unwrap();
+    let why = table.set_rule("shop", "web", Some(&spec)).unwrap();
+    assert!(why.contains("keep one"), "{why}");
+    assert!(table.rules.is_empty());
+    apply(&mut table, "1", &json!({}));
+    let mut object = facts(pod("1", &json!({}))).reference();
+    assert!(table.knows(&object));
+    object.uid = Some("2".to_owned());
+    assert!(!table.knows(&object), "a pod that is gone");
+    object.kind = Some("LatencyObjective".to_owned());
+    assert!(table.knows(&object));
+}
+
+#[test]
+fn labels_say_what_annotations_say() {
+    let mut table = table();
+    table.apply(labelled("1", &json!({ "tier": "web" })));
+    table.apply(labelled("1", &json!({ "tier": "web", "lull.dev/manage": "false" })));
+    assert_eq!(sent_by(&mut table), ["1 in 0", "1 gone"]);
+    table.apply(labelled("2", &json!({ "tier": "web", "lull.dev/managed": "false" })));
+    let Outcome { messages, events } = table.take();
+    assert!(matches!(&messages[..], [FromWatcher::Notice(_)]), "{messages:?}");
+    assert!(events[0].text.starts_with("lull.dev/managed is unknown"), "{events:?}");
+}
+
+#[test]
 fn latency_objectives_are_bounded_by_namespace_and_in_all() {
     let mut table = table();
     let spec: LatencyObjectiveSpec = serde_json::from_value(json!({
@@ -262,7 +293,9 @@ fn latency_objectives_are_bounded_by_namespace_and_in_all() {
         table.set_rule("one", &number.to_string(), Some(&spec));
     }
     assert_eq!(table.rules.len(), NAMESPACE_RULES_MAX);
-    table.set_rule("one", "0", Some(&spec));
+    assert_eq!(table.set_rule("one", "0", Some(&spec)), None, "it has its room");
+    let why = table.set_rule("one", "more", Some(&spec)).unwrap();
+    assert!(why.ends_with("64 of a namespace"), "{why}");
     let messages = sent_by(&mut table);
     assert_eq!(messages.len(), 1, "reported once: {messages:?}");
     for number in 0..RULES_MAX {
