@@ -54,6 +54,18 @@ fn by_drivers(names: &[&str]) -> [PathBuf; 2] {
     [of_systemd(names), names.iter().collect()]
 }
 
+/// The cgroups above all pods, as the two drivers name them.
+pub(crate) fn tops(roots: &Roots, root: &Path) -> [PathBuf; 2] {
+    by_drivers(&names(root, Service::Guaranteed)).map(|top| mount(roots).join(top))
+}
+
+/// Where version 2 of cgroups is mounted: alone, or beside version 1.
+fn mount(roots: &Roots) -> PathBuf {
+    let alone = roots.sys.join("fs/cgroup");
+    let is_alone = alone.join("cgroup.procs").exists();
+    if is_alone { alone } else { alone.join("unified") }
+}
+
 /// The slices of these names, each within the one before it.
 fn of_systemd(names: &[&str]) -> PathBuf {
     let mut path = PathBuf::new();
@@ -90,9 +102,7 @@ pub(crate) struct Hierarchy {
 impl Hierarchy {
     /// Reads it.
     pub(crate) fn read(roots: &Roots) -> Self {
-        let alone = roots.sys.join("fs/cgroup");
-        let is_alone = alone.join("cgroup.procs").exists();
-        let mount = if is_alone { alone } else { alone.join("unified") };
+        let mount = mount(roots);
         // Without the controller of cpusets the list of the machine's cores counts.
         let online = || read_cores(&roots.sys.join("devices/system/cpu/online"));
         let node = Cpusets::new(cpuset(&mount).or_else(online).unwrap_or_default());

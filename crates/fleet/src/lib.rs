@@ -22,6 +22,7 @@ mod containers;
 mod events;
 mod link;
 mod message;
+mod node_lock;
 mod nri;
 mod objective;
 mod pods;
@@ -50,7 +51,8 @@ use std::path::PathBuf;
 /// the `lull` program, built with this crate.
 ///
 /// # Errors
-/// If a selector of a `[[match]]` is none, the node has no name, or the program cannot be started.
+/// If a selector of a `[[match]]` is none, the node has no name, another agent controls its pods, or
+/// the program cannot be started.
 pub fn discover(config: &Config, program: PathBuf) -> anyhow::Result<Box<dyn Discovery>> {
     let (templates, offers): (Vec<usize>, Vec<TemplateOffer>) = offers(config)?.into_iter().unzip();
     let KubernetesSection { node, kubeconfig, cgroup_root, cpu_manager, nri } =
@@ -65,7 +67,6 @@ pub fn discover(config: &Config, program: PathBuf) -> anyhow::Result<Box<dyn Dis
         cpu_manager,
         ends_with_thread: false,
     };
-    let shown = program.display().to_string();
     let setup = Setup {
         program,
         begin,
@@ -73,9 +74,7 @@ pub fn discover(config: &Config, program: PathBuf) -> anyhow::Result<Box<dyn Dis
         roots: Roots::default(),
         cgroup_root: cgroup_root.unwrap_or_default(),
     };
-    let link = Link::start(setup);
-    let link = link.with_context(|| format!("cannot start `{shown} pods`, which watches pods"))?;
-    Ok(Box::new(link))
+    Ok(Box::new(Link::start(setup)?))
 }
 
 /// The templates for pods, each with its number.

@@ -9,7 +9,9 @@
 use crate::cgroup::{self, Hierarchy};
 use crate::child::WatcherChild;
 use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, Service, ToWatcher, shorten};
+use crate::node_lock::NodeLock;
 use crate::pool::{Cpusets, Placement};
+use anyhow::Context;
 use lull_agent::discovery::{Discovery, Finding, Report, Workload};
 use lull_agent::frontend::channel::ChannelError;
 use lull_agent::frontend::ending::EndingChild;
@@ -59,6 +61,7 @@ pub(crate) struct Setup {
 /// The agent's handle of its watcher.
 #[derive(Debug)]
 pub(crate) struct Link {
+    _lock: NodeLock,
     setup: Setup,
     child: Option<WatcherChild>,
     /// Watchers whose channel has ended, and which may still run.
@@ -117,9 +120,11 @@ impl Link {
     /// Starts a watcher.
     ///
     /// # Errors
-    /// If the program cannot be started.
-    pub(crate) fn start(setup: Setup) -> io::Result<Self> {
+    /// If another agent controls the pods of the node, or the program cannot be started.
+    pub(crate) fn start(setup: Setup) -> anyhow::Result<Self> {
+        let program = setup.program.display().to_string();
         let mut link = Self {
+            _lock: NodeLock::take(&setup.roots, &setup.cgroup_root)?,
             setup,
             child: None,
             ending: Vec::new(),
@@ -138,7 +143,8 @@ impl Link {
             lost: None,
             findings: Vec::new(),
         };
-        link.spawn()?;
+        link.spawn()
+            .with_context(|| format!("cannot start `{program} pods`, which watches pods"))?;
         Ok(link)
     }
 

@@ -10,19 +10,22 @@ struct Node {
     now: Instant,
 }
 
+/// What an agent begins with that is a program without effect.
+fn setup(tree: &Path) -> Setup {
+    Setup {
+        program: PathBuf::from("/bin/true"),
+        begin: Begin::default(),
+        templates: vec![3],
+        roots: Roots::under(tree),
+        cgroup_root: PathBuf::new(),
+    }
+}
+
 impl Node {
     fn new() -> Self {
         let tree = tempfile::tempdir().unwrap();
-        let roots = Roots::under(tree.path());
-        let setup = Setup {
-            program: PathBuf::from("/bin/true"),
-            begin: Begin::default(),
-            templates: vec![3],
-            roots,
-            cgroup_root: PathBuf::new(),
-        };
-        let now = Instant::now();
-        let node = Self { tree, link: Link::start(setup).unwrap(), now };
+        let link = Link::start(setup(tree.path())).unwrap();
+        let node = Self { tree, link, now: Instant::now() };
         node.cgroup("", "0-3");
         node
     }
@@ -57,6 +60,29 @@ impl Node {
             Finding::Notice(text) => text,
         };
         std::mem::take(&mut self.link.findings).into_iter().map(finding).collect()
+    }
+}
+
+#[test]
+fn a_second_agent_of_a_node_is_refused_wherever_its_state_is() {
+    for top in ["kubepods", "kubepods.slice"] {
+        let node = Node::new();
+        node.cgroup(top, "0-3");
+        let first = Link::start(setup(node.tree.path())).unwrap();
+        let second = Link::start(setup(node.tree.path()));
+        let error = second.unwrap_err().to_string();
+        assert!(error.contains("another agent already controls the pods"), "{error}");
+        assert!(error.contains(&format!("fs/cgroup/{top};")), "{error}");
+        drop(first);
+        // A program that another test starts at this moment has a copy of the lock until it begins.
+        let is_free = |_| {
+            std::thread::sleep(Duration::from_millis(1));
+            Link::start(setup(node.tree.path())).is_ok()
+        };
+        assert!((0..1_000).any(is_free));
+        let other_root = PathBuf::from("/other");
+        let other = Setup { cgroup_root: other_root, ..setup(node.tree.path()) };
+        assert!(Link::start(other).is_ok(), "the pods of another kubelet");
     }
 }
 

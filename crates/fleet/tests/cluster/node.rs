@@ -29,6 +29,10 @@ impl Node {
         let alone = Path::new("/sys/fs/cgroup");
         let is_alone = alone.join("cgroup.procs").exists();
         let top = if is_alone { alone.to_owned() } else { alone.join("unified") };
+        // A kubelet makes them before there are pods.
+        for place in ["kubepods.slice", "kubepods"] {
+            std::fs::create_dir_all(top.join(place)).unwrap();
+        }
         Self { pods: BTreeMap::new(), top }
     }
 
