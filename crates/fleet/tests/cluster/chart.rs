@@ -16,11 +16,16 @@ const SERVICE: &str = "otlp.service.enabled=true,otlp.hostPort=false";
 /// # Errors
 /// What helm says.
 fn render(helm: &Path, settings: &[&str]) -> Result<String, String> {
+    render_for(helm, "1.34.0", settings)
+}
+
+/// The same for a version of Kubernetes.
+fn render_for(helm: &Path, kubernetes: &str, settings: &[&str]) -> Result<String, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut command = Command::new(helm);
     command.args(["template", "lull"]).arg(root.join("packaging/helm/lull"));
     // A helm that was built as a library claims to know an old Kubernetes only.
-    command.args(["--namespace", "monitors", "--kube-version", "1.34.0", "--values"]);
+    command.args(["--namespace", "monitors", "--kube-version", kubernetes, "--values"]);
     command.arg(root.join("crates/fleet/tests/cluster/values.yaml"));
     for setting in settings {
         command.args(["--set", setting]);
@@ -148,4 +153,118 @@ fn a_service_leads_to_the_receiver_of_the_same_node_under_names_that_it_accepts(
     assert!(wrong.is_err(), "the schema knows what a Service has");
     let secretless = render(&helm, &["otlp.enabled=true"]);
     assert!(secretless.is_err(), "without certificate and token it would not serve");
+}
+
+#[test]
+fn an_agent_that_steers_may_write_below_sys_and_one_that_reads_may_not() {
+    let helm = match server::helm() {
+        Ok(helm) => helm,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    let annotation = "container.apparmor.security.beta.kubernetes.io/lull: unconfined";
+    let field = "appArmorProfile: { type: Unconfined }";
+    let cases = [
+        ("1.34.0", "steering=true", false, true, "readOnly: false }"),
+        ("1.30.1-gke.100", "steering=true", false, true, "readOnly: false }"),
+        ("1.29.4", "steering=true", true, false, "readOnly: false }"),
+        (
+            "1.34.0",
+            "steering=false",
+            false,
+            false,
+            "readOnly: true, recursiveReadOnly: IfPossible }",
+        ),
+        ("1.29.4", "steering=false", false, false, "readOnly: true }"),
+    ];
+    for (kubernetes, steering, has_annotation, has_field, mount) in cases {
+        let rendered = render_for(&helm, kubernetes, &[steering]).unwrap();
+        let set = manifest(&rendered, "DaemonSet").unwrap();
+        assert_eq!(set.contains(annotation), has_annotation, "{kubernetes} {steering}: {set}");
+        assert_eq!(set.contains(field), has_field, "{kubernetes} {steering}: {set}");
+        let mount = format!("{{ name: sys, mountPath: /sys, {mount}");
+        assert!(set.contains(&mount), "{kubernetes} {steering}: {set}");
+    }
+}
+
+#[test]
+fn only_an_agent_in_the_network_of_the_node_may_change_its_network_cards() {
+    let helm = match server::helm() {
+        Ok(helm) => helm,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    let set = |settings: &[&str]| {
+        let rendered = render(&helm, settings).unwrap();
+        manifest(&rendered, "DaemonSet").unwrap().to_owned()
+    };
+    let own = set(&["steering=true"]);
+    assert!(!own.contains("NET_ADMIN") && !own.contains("hostNetwork"), "{own}");
+    let of_node = set(&["steering=true", "hostNetwork=true"]);
+    let network = "      hostNetwork: true\n      dnsPolicy: ClusterFirstWithHostNet\n";
+    assert!(of_node.contains("\"SYS_ADMIN\",\"NET_ADMIN\"]"), "{of_node}");
+    assert!(of_node.contains(network), "{of_node}");
+    let reading = set(&["hostNetwork=true"]);
+    assert!(!reading.contains("NET_ADMIN") && reading.contains(network), "{reading}");
+}
+
+#[test]
+fn the_service_account_has_these_rights_and_no_others() {
+    let helm = match server::helm() {
+        Ok(helm) => helm,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    let rendered = render(&helm, &[]).unwrap();
+    let roles = rendered.split("\n---\n").filter(|one| one.contains("\nkind: ClusterRole\n"));
+    let rules = roles.filter_map(|role| Some(role.split_once("\nrules:\n")?.1.trim_end()));
+    let rules: Vec<&str> = rules.collect();
+    let of_agent = r#"  - apiGroups: [""]
+    resources: [pods]
+    verbs: [list, watch]
+  - apiGroups: [lull.dev]
+    resources: [latencyobjectives]
+    verbs: [list, watch]
+  - apiGroups: [events.k8s.io]
+    resources: [events]
+    verbs: [create]"#;
+    let of_owners = r#"  - apiGroups: [lull.dev]
+    resources: [latencyobjectives]
+    verbs: [get, list, watch, create, update, patch, delete]"#;
+    assert_eq!(rules, [of_agent, of_owners]);
+    assert!(!rendered.contains("kind: Role\n") && !rendered.contains("kind: RoleBinding\n"));
+}
+
+#[test]
+fn a_prometheus_scrapes_the_port_that_the_probes_and_the_policy_name() {
+    let helm = match server::helm() {
+        Ok(helm) => helm,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    let settings = ["podMonitor.enabled=true", "podMonitor.labels.release=main", "page.port=7078"];
+    let rendered = render(&helm, &settings).unwrap();
+    let monitor = manifest(&rendered, "PodMonitor").unwrap();
+    for part in [
+        "    release: main\n",
+        "  scrapeClassicHistograms: true\n",
+        "    - port: page\n      path: /metrics\n      interval: 15s\n",
+        "      honorLabels: true\n",
+        "targetLabel: instance }",
+    ] {
+        assert!(monitor.contains(part), "{part}: {monitor}");
+    }
+    let old = render(&helm, &[settings[0], "podMonitor.classicHistograms=null"]).unwrap();
+    assert!(!old.contains("scrapeClassicHistograms"), "an operator that lacks it");
+    let set = manifest(&rendered, "DaemonSet").unwrap();
+    assert!(set.contains("{ name: page, containerPort: 7078 }"), "{set}");
+    let probe = "Probe:\n            httpGet: { path: /healthz, port: page }\n";
+    assert_eq!(set.matches(probe).count(), 3, "start, life and readiness: {set}");
+    let policy = manifest(&rendered, "NetworkPolicy").unwrap();
+    let (ingress, egress) = policy.split_once("  egress:\n").unwrap();
+    assert!(ingress.contains("kubernetes.io/metadata.name: monitoring"), "{policy}");
+    assert!(ingress.contains("ports: [{ port: page, protocol: TCP }]"), "{policy}");
+    for port in ["443, protocol: TCP", "6443, protocol: TCP", "53, protocol: UDP"] {
+        assert!(egress.contains(&format!("{{ port: {port} }}")), "{port}: {policy}");
+    }
+    assert!(egress.contains("port: 9090"), "the rules of `networkPolicy.egress`: {policy}");
+    let none = render(&helm, &["networkPolicy.enabled=false"]).unwrap();
+    assert_eq!(manifest(&none, "NetworkPolicy"), None);
+    assert_eq!(manifest(&none, "PodMonitor"), None, "only if it is requested");
 }

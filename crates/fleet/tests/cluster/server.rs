@@ -298,6 +298,16 @@ impl Server {
 
     /// Makes a `LatencyObjective` for latency-critical pods.
     pub(crate) fn create_objective(&self, name: &str, objectives: &Value) -> Result<(), String> {
+        self.create_objective_for(name, "Exists", objectives)
+    }
+
+    /// The same with another operator of its selector.
+    pub(crate) fn create_objective_for(
+        &self,
+        name: &str,
+        operator: &str,
+        objectives: &Value,
+    ) -> Result<(), String> {
         let kind = GroupVersionKind::gvk("lull.dev", "v1alpha1", "LatencyObjective");
         let resource = ApiResource::from_gvk(&kind);
         let all =
@@ -306,7 +316,7 @@ impl Server {
             "apiVersion": "lull.dev/v1alpha1", "kind": "LatencyObjective",
             "metadata": { "name": name },
             "spec": {
-                "selector": { "matchExpressions": [{ "key": "critical", "operator": "Exists" }] },
+                "selector": { "matchExpressions": [{ "key": "critical", "operator": operator }] },
                 "objectives": objectives,
             },
         });
@@ -377,8 +387,16 @@ impl Server {
         let before = added(&reading);
         let new: Vec<Value> =
             added(&steering).into_iter().filter(|one| !before.contains(one)).collect();
-        assert_eq!(new, ["SYS_NICE", "SYS_ADMIN", "NET_ADMIN"]);
+        assert_eq!(new, ["SYS_NICE", "SYS_ADMIN"]);
         assert_eq!(steering["securityContext"]["privileged"], Value::Null);
+        let profile = &steering["securityContext"]["appArmorProfile"]["type"];
+        assert_eq!(profile, "Unconfined");
+        let mount = |container: &Value| {
+            let mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
+            mounts.into_iter().find(|one| one["mountPath"] == "/sys")
+        };
+        assert_eq!(mount(&reading).unwrap()["recursiveReadOnly"], "IfPossible");
+        assert_eq!(mount(&steering).unwrap()["readOnly"], Value::Null);
     }
 
     fn container(&self) -> Value {

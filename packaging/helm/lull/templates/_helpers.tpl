@@ -15,6 +15,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if contains "lull" .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{- else -}}{{ .Release.Name | trunc 45 | trimSuffix "-" }}-lull{{- end -}}
 {{- end }}
 
+{{/* The capabilities of the agent, as a JSON list. */}}
+{{- define "lull.capabilities" -}}
+{{- $all := .Values.capabilities.reading -}}
+{{- if .Values.steering -}}
+{{- $all = concat $all .Values.capabilities.steering -}}
+{{- /* It is for network cards, which are of the node's network namespace. */ -}}
+{{- if .Values.hostNetwork -}}{{- $all = append $all "NET_ADMIN" -}}{{- end -}}
+{{- end -}}
+{{- uniq $all | toJson -}}
+{{- end }}
+
 {{/* Names of the page and of the receiver, as a JSON list. */}}
 {{- define "lull.httpNames" -}}
 {{- $names := .Values.httpNames | default list -}}
