@@ -94,7 +94,8 @@ fn counters() -> String {
     text.push_str(&format!(
         "\n## Histogram\n\n`{LATENCY_HISTOGRAM}`, by app. {LATENCY_HELP} The classic buckets end \
          at 10 us, 20 us, 50 us and so on up to 100 s. Prometheus' protobuf has native buckets \
-         besides, each 9 % wide.\n"
+         besides, each 9 % wide. A Prometheus that stores native histograms drops the classic \
+         buckets, unless `always_scrape_classic_histograms` is set.\n"
     ));
     text
 }

@@ -16,6 +16,7 @@ pub(crate) fn prometheus(scene: &Scene, target: &str) -> (Agent, String) {
     prometheus_with(scene, target, &[])
 }
 
+/// The same with further flags.
 fn prometheus_with(scene: &Scene, target: &str, flags: &[&str]) -> (Agent, String) {
     let config = scene.write(
         "prometheus.yml",
@@ -81,6 +82,61 @@ fn a_prometheus_with_native_histograms_stores_those_of_latency() {
     wait_for("requests in a native histogram", || counts().is_some_and(|count| count > 0.0));
     let tail = number("histogram_quantile(0.95,lull_request_latency_seconds)").unwrap();
     assert!((1e-7..10.0).contains(&tail), "{tail} s");
+    agent.interrupt().well();
+}
+
+/// The expressions of a dashboard, for the machines and the interval of a test.
+fn expressions(dashboard: &str) -> Vec<String> {
+    let path = format!("{}/../../docs/{dashboard}", env!("CARGO_MANIFEST_DIR"));
+    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let exprs = targets.map(|target| target["expr"].as_str().unwrap());
+    exprs.map(|it| it.replace("$instance", ".+").replace("$__rate_interval", "10s")).collect()
+}
+
+/// The number of series that an expression has, of which a long list would be sent in chunks.
+fn count(address: &str, expr: &str) -> usize {
+    let each = |byte: u8| match byte {
+        b'a'..=b'z' | b'0'..=b'9' => char::from(byte).to_string(),
+        other => format!("%{other:02X}"),
+    };
+    let text: String = format!("count({expr})").bytes().map(each).collect();
+    let answer = get(address, &format!("/api/v1/query?query={text}"));
+    assert_eq!(answer.status, 200, "{expr}: {}", answer.body);
+    let first = &answer.json()["data"]["result"][0]["value"][1];
+    first.as_str().map_or(0, |number| number.parse().unwrap())
+}
+
+#[test]
+fn prometheus_answers_every_expression_of_the_dashboards() {
+    let scene = Scene::new();
+    let (agent, target) = serving(&scene, "arq", "");
+    let (_prometheus, address) = prometheus(&scene, &target);
+    let all = [expressions("grafana.json"), expressions("grafana-fleet.json")].concat();
+    assert!(all.len() > 60, "{}", all.len());
+    let rates = all.iter().filter(|expr| {
+        expr.contains("lull_requests_total") || expr.contains("lull_cpu_time_seconds_total")
+    });
+    for expr in rates {
+        wait_for(&format!("series of {expr}"), || count(&address, expr) > 0);
+    }
+    for expr in &all {
+        count(&address, expr);
+    }
+    agent.interrupt().well();
+}
+
+#[test]
+fn the_fleet_shows_latency_where_prometheus_keeps_native_histograms_only() {
+    let scene = Scene::new();
+    let (agent, target) = serving(&scene, "unmanaged", "");
+    let native = ["--enable-feature=native-histograms"];
+    let (_prometheus, address) = prometheus_with(&scene, &target, &native);
+    let all = expressions("grafana-fleet.json");
+    let quantile = all.iter().find(|expr| expr.starts_with("histogram_quantile(0.99,")).unwrap();
+    wait_for("a latency of the fleet", || count(&address, quantile) > 0);
+    assert_eq!(count(&address, "lull_request_latency_seconds_bucket"), 0, "no classic buckets");
     agent.interrupt().well();
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Each scope has a row and each metric a panel, so that a new line in the catalogue also
 //! adds the metric to the dashboard. A bound is drawn in the panel of the metric that it
-//! limits. The fleet's dashboard has sums over machines, which only counters allow.
+//! limits. The fleet's dashboard has sums over machines, which only counters allow. As the rules of
+//! `packaging/prometheus` do, it adds pods up by namespace and workload.
 
 use lull_measure::catalogue::histogram::{LATENCY_HELP, LATENCY_HISTOGRAM};
 use lull_measure::catalogue::{
@@ -39,45 +40,57 @@ pub(super) fn dashboard() -> Value {
 pub(super) fn fleet() -> Value {
     let mut panels = Panels::default();
     panels.row("Objectives");
-    let per_s = |total: &Metric| rate(total, "sum by (app)");
-    let app = "{{app}}";
+    let per_s = |total: &Metric| rate_of_apps(total, "app, namespace");
+    let app = "{{namespace}} {{app}}";
     panels.chart(&Chart {
         title: "Late requests",
         about: LATE_REQUESTS.help,
         unit: "percentunit",
         queries: &[(format!("{} / {}", per_s(LATE_REQUESTS), per_s(REQUESTS)), app)],
     });
+    // Prometheus stores native histograms, classic buckets, or both.
     let quantile = |at: f64| {
-        format!(
-            "histogram_quantile({at}, sum by (app, le) \
-             (rate({LATENCY_HISTOGRAM}_bucket{{{MACHINES}}}[$__rate_interval])))"
-        )
+        let classic = sum_of_apps(&format!("{LATENCY_HISTOGRAM}_bucket"), "app, namespace, le");
+        let native = sum_of_apps(LATENCY_HISTOGRAM, "app, namespace");
+        format!("histogram_quantile({at}, {classic}) or histogram_quantile({at}, {native})")
     };
     panels.chart(&Chart {
         title: "Latency of all machines",
         about: LATENCY_HELP,
         unit: "s",
-        queries: &[(quantile(0.5), "{{app}} p50"), (quantile(0.99), "{{app}} p99")],
+        queries: &[
+            (quantile(0.5), "{{namespace}} {{app}} p50"),
+            (quantile(0.99), "{{namespace}} {{app}} p99"),
+        ],
     });
     panels.chart(&Chart {
         title: "Requests",
         about: REQUESTS.help,
         unit: "reqps",
-        queries: &[(per_s(REQUESTS), app), (per_s(FAILED_REQUESTS), "{{app}} failed")],
+        queries: &[
+            (per_s(REQUESTS), app),
+            (per_s(FAILED_REQUESTS), "{{namespace}} {{app}} failed"),
+        ],
     });
     panels.row("Counters");
     let shown = [REQUESTS, LATE_REQUESTS, FAILED_REQUESTS];
     for total in counters().filter(|total| shown.iter().all(|it| it.name != total.name)) {
-        let (by, legend) = match total.scope.label_names() {
-            [] => ("sum by (instance)".to_owned(), "{{instance}}".to_owned()),
-            names => (format!("sum by ({})", names.join(", ")), legend_of(total.scope)),
+        let (query, legend) = match total.scope.label_names() {
+            [] => {
+                let rate = rate(&total.prometheus_name());
+                (format!("sum by (instance) ({rate})"), "{{instance}}".to_owned())
+            }
+            names => {
+                let legend = format!("{{{{namespace}}}} {}", legend_of(total.scope));
+                (rate_of_apps(total, &format!("{}, namespace", names.join(", "))), legend)
+            }
         };
         let title = capitalised(total.name);
         panels.chart(&Chart {
             title: &title,
             about: total.help,
             unit: if total.unit == Unit::Joules { "watt" } else { unit_of_rate(total.unit) },
-            queries: &[(rate(total, &by), &legend)],
+            queries: &[(query, &legend)],
         });
     }
     panels.row("Agents");
@@ -103,8 +116,21 @@ pub(super) fn fleet() -> Value {
 /// Selects the machines that are chosen on the dashboard.
 const MACHINES: &str = "instance=~\"$instance\"";
 
-fn rate(total: &Metric, by: &str) -> String {
-    format!("{by} (rate({}{{{MACHINES}}}[$__rate_interval]))", total.prometheus_name())
+fn rate(name: &str) -> String {
+    format!("rate({name}{{{MACHINES}}}[$__rate_interval])")
+}
+
+fn rate_of_apps(total: &Metric, by: &str) -> String {
+    sum_of_apps(&total.prometheus_name(), by)
+}
+
+/// Adds up the rates of a counter or histogram of apps. The app of a pod (`critical-1`) is another
+/// pod on each node, so its workload becomes its `app`; `berth` keeps the series of a workload apart
+/// until they are added up.
+fn sum_of_apps(name: &str, by: &str) -> String {
+    let rate = rate(name);
+    let kept = format!("label_replace({rate}, \"berth\", \"$1\", \"app\", \"(.+)\")");
+    format!("sum by ({by}) (label_replace({kept}, \"app\", \"$1\", \"workload\", \"(.+)\"))")
 }
 
 /// Grafana's name of a counter's unit by second: seconds by second are a share.
@@ -267,7 +293,23 @@ mod tests {
             let name = total.prometheus_name();
             assert!(text.contains(&format!("(rate({name}{{")), "{name}");
         }
-        assert!(text.contains("lull_request_latency_seconds_bucket"));
+    }
+
+    #[test]
+    fn the_fleet_adds_pods_up_by_workload_and_finds_native_histograms() {
+        let fleet = fleet();
+        let panels = fleet["panels"].as_array().unwrap();
+        let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+        for expr in targets.map(|target| target["expr"].as_str().unwrap()) {
+            let is_by_app = expr.contains("(app");
+            assert_eq!(expr.contains("\"app\", \"$1\", \"workload\""), is_by_app, "{expr}");
+            assert_eq!(expr.contains("namespace"), is_by_app, "{expr}");
+            if expr.starts_with("histogram_quantile") {
+                assert!(expr.contains("lull_request_latency_seconds_bucket{"), "{expr}");
+                assert!(expr.contains(" or histogram_quantile("), "{expr}");
+                assert!(expr.contains("lull_request_latency_seconds{"), "{expr}");
+            }
+        }
     }
 
     #[test]
