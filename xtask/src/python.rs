@@ -6,6 +6,7 @@
 //! maturin, and tests it as a user would install it.
 
 use crate::command::{done, read_output};
+use crate::packages::on_path;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -98,6 +99,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         Command::new(install_wheel(root, &python, options.release)?)
     };
     tests.current_dir(root.join(CRATE)).env("LULL_PROGRAM", program);
+    // The tests build a service in Go once.
+    tests.envs(on_path("go").map(|_| ("LULL_OTLP_GO", "1")));
     // Bytecode would be written into the clone.
     tests.env("PYTHONDONTWRITEBYTECODE", "1").args(["-m", "pytest", "-q", "--durations=5"]);
     if options.ray {

@@ -59,6 +59,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_default_program_has_no_client_of_kubernetes() {
+        let crates = shipped(&xtask::root()).unwrap();
+        let has = |name: &str| crates.iter().any(|one| one.name == name);
+        assert!(has("serde") && !has("kube") && !has("k8s-openapi"), "the feature fleet has them");
+        assert!(of_workspace(&xtask::root()).unwrap().iter().any(|one| one.name == "kube"));
+    }
+
+    #[test]
     fn crates_of_others_are_listed_once() {
         let listed = "lull-cli v0.1.0 (/home/a/lull/crates/cli)|Apache-2.0\n\
                       syn v2.0.1 (proc-macro)|MIT OR Apache-2.0\n\
