@@ -124,12 +124,12 @@ impl Frequencies {
         let none = || KnobError::Nonsense(format!("domain {} has no frequency to set", id.0));
         let domain = self.domains.get_mut(&id).ok_or_else(none)?;
         let before = domain.files.read()?;
-        let mut originals = vec![domain.to_save(wanted.0 / 1000, &before)];
+        let mut originals = vec![domain.to_save(Some(wanted.0 / 1000), &before)];
         // With the first one those of all domains, so that the disk is waited for once. One that is
         // offline now is saved when it is first written.
         for other in self.domains.values_mut().filter(|other| other.original.is_none()) {
             let state = other.files.read().ok();
-            originals.extend(state.map(|state| other.to_save(wanted.0 / 1000, &state)));
+            originals.extend(state.map(|state| other.to_save(None, &state)));
         }
         save.values(&originals)?;
         let domain = self.domains.get_mut(&id).ok_or_else(none)?;
@@ -168,20 +168,21 @@ impl Frequencies {
 
 impl Domain {
     /// Its old state, with what the files have if Lull has set them: in the state `now`, and after
-    /// the write of a frequency.
-    fn to_save(&mut self, wanted_khz: u64, now: &PolicyState) -> Original {
+    /// the write of a frequency, if one is to be written.
+    fn to_save(&mut self, wanted_khz: Option<u64>, now: &PolicyState) -> Original {
         let state = self.original.get_or_insert_with(|| now.clone()).clone();
-        let khz = self.bounded_khz(wanted_khz, now);
+        let khz = wanted_khz.map(|khz| self.bounded_khz(khz, now));
         let ours = match self.means {
             // The governor of before replaces the speed.
             Means::Speed if state.governor != USERSPACE => vec![USERSPACE.to_owned()],
             Means::Speed => {
-                let speeds = now.speed_khz.into_iter().chain([khz]).map(|khz| khz.to_string());
+                let speeds = now.speed_khz.into_iter().chain(khz).map(|khz| khz.to_string());
                 [USERSPACE.to_owned()].into_iter().chain(speeds).collect()
             }
             Means::Bounds => {
                 let former_khz = (now.min_khz == now.max_khz).then_some(now.max_khz);
-                former_khz.into_iter().chain([khz]).map(|khz| khz.to_string()).collect()
+                let bounds = former_khz.into_iter().chain(khz).map(|khz| khz.to_string());
+                [state.governor.clone()].into_iter().chain(bounds).collect()
             }
         };
         Original::CpuFreq { state, ours }
