@@ -335,7 +335,7 @@ mod tests {
     fn a_missed_claim_says_what_was_tried_and_an_unanswered_one_why() {
         let text = "paper = \"A\"\n[systems]\nx = \"ours\"\n[[claim]]\ntext = \"x is fast\"\n\
                     place = \"abstract\"\nunit = \"%\"\nsystems = [\"x\"]\n\
-                    tolerance = { at-least = 0.0 }\nwhy = \"its sign\"\n\
+                    tolerance = { at-least = 0.0 }\nneutral = 0.0\nwhy = \"its sign\"\n\
                     row = { experiment = \"ahq-cores\", name = \"speed\" }\n\
                     tried = \"other seeds.\"\nmechanism = \"a queue\"\n[[claim]]\n\
                     text = \"x is cheap\"\nplace = \"Fig. 2\"\nsystems = [\"x\"]\n\
