@@ -29,7 +29,7 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
 /// Seeds at most, if the user states no number.
 const SEEDS: u64 = 5;
 
-/// What all experiments of a command came to.
+/// The counts and errors of all experiments of a command.
 #[derive(Default)]
 struct Summary {
     run: usize,
