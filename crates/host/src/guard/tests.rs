@@ -465,8 +465,8 @@ fn fill_and_recover(scene: &Scene) -> String {
 }
 
 /// Changes of the roster that the ledger sees, where the environment does not say: enough for it
-/// to be compacted twice.
-const CHANGES: usize = 5_000;
+/// to be compacted.
+const CHANGES: usize = 2_000;
 
 #[test]
 #[ignore = "slow: thousands of lines, each synchronised to disk"]
