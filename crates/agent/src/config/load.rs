@@ -60,7 +60,7 @@ mod tests {
         let checked = |cores| config(cores).check_load_cores(plant.machine());
         assert!(checked("").is_ok() && checked("cores = \"3\"\n").is_ok());
         let refused = checked("cores = \"3-4\"\n").unwrap_err().to_string();
-        let why = "lull.toml:12: load[0].cores: `3-4` is not part of this machine's `0-3`";
+        let why = "lull.toml:13: load[0].cores: `3-4` is not part of this machine's `0-3`";
         assert!(refused.starts_with(why), "{refused}");
     }
 

@@ -69,7 +69,7 @@ fn what_cannot_be_compared_is_refused_before_anything_starts() {
     run(&["--policies", "arq"]).refused(2, "names one policy");
     run(&["--markdown", "none/x.md"]).refused(2, "no such directory");
     run(&["--block", "500ms"]).refused(2, "less than four epochs");
-    run(&["--block", "4s", "--settle", "3s"]).refused(2, "--settle 3s leaves less than three");
+    run(&["--block", "4s", "--settle", "4s"]).refused(2, "--settle 4s leaves less than three");
     run(&["--room", "1"]).refused(2, "--room");
     assert!(scene.records().is_empty() && scene.processes().is_empty());
 }

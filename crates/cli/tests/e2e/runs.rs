@@ -81,7 +81,7 @@ fn references_that_a_run_refutes_are_replaced_in_record_and_journal() {
     let text = text.replace("\"10us\"", "\"5s\"").replace("solo = 1e9", "solo = 1.0");
     // Twenty epochs of 200 ms are needed.
     let ended = scene.run_for(&scene.config("", &text), "8s").well();
-    assert!(ended.err.contains("server: its tail beside other apps is below its ideal 5.00 s"));
+    assert!(ended.err.contains("server: its tail beside other apps is below its ideal 5.00s"));
     let record = Record::open(&scene.records()[0]);
     let corrected = record.events("reference_corrected");
     let of = |app: &str| corrected.iter().find(|event| event["app"] == app).unwrap();
