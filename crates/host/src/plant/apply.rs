@@ -67,7 +67,7 @@ impl HostPlant {
                 cores.map(|cores| Setting::Cores(app, cores))
             }
             Knob::Scheduling(app) => {
-                let class = each(app).find_map(class_from);
+                let class = each(app).find_map(|thread| class_from(&thread));
                 class.map(|class| Setting::Scheduling(app, class))
             }
             _ => Some(self.originals.get(&knob).cloned().unwrap_or(now)),
@@ -308,9 +308,9 @@ fn cores_from(thread: Original) -> Option<CoreSet> {
     Some(affinity)
 }
 
-fn class_from(thread: Original) -> Option<Scheduling> {
+fn class_from(thread: &Original) -> Option<Scheduling> {
     let Original::Thread { policy, rt_priority, nice, .. } = thread else { return None };
-    scheduling_from(policy, rt_priority, nice)
+    scheduling_from(*policy, *rt_priority, *nice)
 }
 
 /// Why less than wanted was set.
