@@ -126,7 +126,7 @@ fn compare(
     let config = root.join(format!("examples/live/{scene}.toml"));
     let (mut command, config) = match here::cores() {
         cores if cores < CORES_FOR_CLIENTS => (Command::new(lull), config),
-        cores => apart(lull, &config, &part.with_extension("toml"), cores)?,
+        cores => start_off_last_core(lull, &config, &part.with_extension("toml"), cores)?,
     };
     // Paths in the scenes are relative to the root.
     command.current_dir(root).arg("compare").arg(config);
@@ -143,7 +143,12 @@ fn compare(
 
 /// Writes the scene with load clients on the last core; returns a command that keeps the agent and
 /// the apps that it starts off that core, and the config for it.
-fn apart(lull: &Path, scene: &Path, to: &Path, cores: usize) -> Result<(Command, PathBuf)> {
+fn start_off_last_core(
+    lull: &Path,
+    scene: &Path,
+    to: &Path,
+    cores: usize,
+) -> Result<(Command, PathBuf)> {
     let text = std::fs::read_to_string(scene)
         .with_context(|| format!("cannot read {}", scene.display()))?;
     std::fs::write(to, with_own_core(&text, cores))
