@@ -88,16 +88,15 @@ impl RunningAgent {
     }
 
     /// Starts another agent of the node, which must be refused: with the state directory of this
-    /// one, which it must name, and with one of its own.
+    /// one, and with one of its own.
     pub(crate) fn a_second_one_is_refused(&self, server: &Server) {
-        let first = format!("another agent, process {}, already controls", self.child.id());
-        self.is_refused(server, "state", &first);
-        self.is_refused(server, "other-state", "another agent already controls the pods");
+        self.is_refused(server, "state");
+        self.is_refused(server, "other-state");
     }
 
     /// Starts an agent with this state directory. Its page and its receiver have ports of their
     /// own, as those of another pod have.
-    fn is_refused(&self, server: &Server, state: &str, why: &str) {
+    fn is_refused(&self, server: &Server, state: &str) {
         let place = server.place.path();
         let mut config = std::fs::read_to_string(place.join("lull.toml")).unwrap();
         let own = |name: &str| format!("state = \"{}\"", place.join(name).display());
@@ -117,7 +116,7 @@ impl RunningAgent {
         wait_or(what, || second.0.try_wait().unwrap().is_some());
         let (status, text) = (second.0.wait().unwrap(), written());
         assert_eq!(status.code(), Some(1), "{text}");
-        assert!(text.contains(why), "{text}");
+        assert!(text.contains("another agent already controls the pods of this node"), "{text}");
     }
 
     fn get(&self, path: &str) -> String {
