@@ -1,12 +1,7 @@
 //! Policies on a simulated server behind a network card, over a day of 24 short hours.
 
-use lull_control::{AppSpec, Plant, Reason, Rng};
 use lull_lab::progress::Progress;
 use lull_lab::scenario::{AnyFile, AnyScenario, Choice, Outcome};
-use lull_measure::{Nanos, Percentile};
-use lull_policies::POLICIES;
-use lull_sim::netserver::NetServerModel;
-use rand::SeedableRng;
 use std::path::Path;
 
 /// The example, with hours of a tenth, and searches that fit into them.
@@ -70,43 +65,25 @@ fn a_day_has_its_load_and_each_policy_its_settings() {
     assert!((1.0..60.0).contains(&searching), "{searching}");
 }
 
-/// Epochs of trials of `bayop` on each of two days of two loads, a second each.
-fn trials_of_two_days(keys: &str) -> [usize; 2] {
-    let example = include_str!("../../../examples/sim/network-day.toml");
-    let example: toml::Table = example.parse().unwrap();
-    let mut server = example["server"].clone();
-    let step = |half: usize| {
-        let rate_per_s = [5000.0, 20_000.0][half % 2];
-        format!("{{ from = \"{}ms\", rate-per-s = {rate_per_s:.1} }}", 1000 * half)
-    };
-    let load = (0..4).map(step).collect::<Vec<_>>().join(", ");
-    let load: toml::Table = format!("load = [{load}]").parse().unwrap();
-    server["traffic"]["open"]["load"] = load["load"].clone();
-    let model: NetServerModel = server.try_into().unwrap();
-    let bound = Nanos::from_millis(1);
-    let app = AppSpec::latency_critical("memcached", Percentile::P95, bound);
-    let mut plant = model.plant(&app, 1, 0).unwrap();
-    let keys = keys.parse().unwrap();
-    let mut policy = POLICIES.build("bayop", &keys, plant.machine(), plant.apps()).unwrap();
-    let mut rng = Rng::seed_from_u64(1);
-    let mut trials = [0; 2];
-    for epoch in 0..800 {
-        let seen = plant.observe(Nanos::from_millis(5)).unwrap();
-        let plan = policy.decide(&seen, &mut rng);
-        let is_trial = plan.steps().any(|step| matches!(step.reason, Reason::Trial { .. }));
-        trials[epoch / 400] += usize::from(is_trial);
-        let wanted: Vec<_> = plan.steps().map(|step| step.setting.clone()).collect();
-        let _ = plant.apply(&wanted);
-    }
-    trials
-}
-
 #[test]
-fn a_second_day_at_the_same_loads_has_hardly_a_trial() {
-    let keys = "trials = 12\nsettle = \"5ms\"\nwindow = \"20ms\"\nload_change = 0.25";
-    let [first, second] = trials_of_two_days(keys);
-    // Two searches of twelve trials, five epochs each; then what was found is used again.
-    assert!(first >= 60 && second <= 10, "{first} and {second} epochs of trials");
+fn later_days_at_the_same_loads_have_no_trial() {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = directory.path().join("trace.csv");
+    // Six days of four hours, at two loads.
+    let rates = [5000, 5000, 20_000, 20_000];
+    let hour = |hour: usize| format!("{},{}\n", 3600 * hour, rates[hour % 4]);
+    let hours: String = (0..24).map(hour).collect();
+    std::fs::write(&trace, format!("time_s,rate_per_s\n{hours}")).unwrap();
+    let changes = [
+        ("../../traces/synthetic-day.csv", trace.to_str().unwrap()),
+        ("hour = \"200ms\"", "hour = \"500ms\""),
+        ("peak-per-s = 10000.0", "peak-per-s = 20000.0"),
+        ("trials = 4", "trials = 12"),
+    ];
+    let text = changes.iter().fold(short(), |text, (from, to)| text.replacen(from, to, 1));
+    let searching = mean(&run(&text), "bayop", "searching");
+    // Two searches of twelve trials of 25 ms are 5 % of 12 s, of which a part is warm-up.
+    assert!((4.0..=5.0).contains(&searching), "{searching}");
 }
 
 #[test]
