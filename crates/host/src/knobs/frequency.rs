@@ -124,12 +124,12 @@ impl Frequencies {
         let none = || KnobError::Nonsense(format!("domain {} has no frequency to set", id.0));
         let domain = self.domains.get_mut(&id).ok_or_else(none)?;
         let before = domain.files.read()?;
-        let mut originals = vec![domain.to_save(Some(wanted.0 / 1000), &before)];
+        let mut originals = vec![domain.note_original(Some(wanted.0 / 1000), &before)];
         // With the first one those of all domains, so that the disk is waited for once. One that is
         // offline now is saved when it is first written.
         for other in self.domains.values_mut().filter(|other| other.original.is_none()) {
             let state = other.files.read().ok();
-            originals.extend(state.map(|state| other.to_save(None, &state)));
+            originals.extend(state.map(|state| other.note_original(None, &state)));
         }
         save.values(&originals)?;
         let domain = self.domains.get_mut(&id).ok_or_else(none)?;
@@ -169,7 +169,7 @@ impl Frequencies {
 impl Domain {
     /// Its old state, with what the files have if Lull has set them: in the state `now`, and after
     /// the write of a frequency, if one is to be written.
-    fn to_save(&mut self, wanted_khz: Option<u64>, now: &PolicyState) -> Original {
+    fn note_original(&mut self, wanted_khz: Option<u64>, now: &PolicyState) -> Original {
         let state = self.original.get_or_insert_with(|| now.clone()).clone();
         let khz = wanted_khz.map(|khz| self.bounded_khz(khz, now));
         let ours = match self.means {
