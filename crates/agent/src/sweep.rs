@@ -132,7 +132,7 @@ impl Sweep {
     /// The dimensions and levels that a knob has refused and that were never set.
     fn refused_levels(&self) -> BTreeSet<(usize, u16)> {
         let trials = self.trials.iter().map(|it| (&it.place, it.outcome.as_ref().err()));
-        refused_levels(&self.space, trials)
+        refused_levels(&self.space, &trials)
     }
 }
 

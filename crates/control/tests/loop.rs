@@ -92,8 +92,11 @@ fn a_plan_is_applied_once_and_its_effect_is_journalled() {
     assert!(events(&run.turn().unwrap()).is_empty(), "a repeated plan is no decision");
 }
 
+/// The refusals that a policy has received.
+type Refusals = Arc<Mutex<Vec<(Setting, String)>>>;
+
 /// Wants a frequency, and records the refusals that it receives.
-struct RefusalRecorder(Arc<Mutex<Vec<(Setting, String)>>>);
+struct RefusalRecorder(Refusals);
 
 impl Policy for RefusalRecorder {
     fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
@@ -156,8 +159,8 @@ fn a_knob_that_accepts_a_setting_and_keeps_the_former_one_has_not_taken_it() {
 }
 
 /// A loop of a policy that records its refusals.
-fn recording_refusals(rules: Rules) -> (Harness, Arc<Mutex<Vec<(Setting, String)>>>) {
-    let (plant, refusals) = (plant(), Arc::new(Mutex::new(Vec::new())));
+fn recording_refusals(rules: Rules) -> (Harness, Refusals) {
+    let (plant, refusals) = (plant(), Refusals::default());
     let policy = Box::new(RefusalRecorder(refusals.clone()));
     let controller = Controller::new(policy, rules, &plant).unwrap();
     (Harness { plant, controller, rng: rng() }, refusals)

@@ -49,7 +49,7 @@ impl From<StoredRefusal> for Refusal {
 /// dimension. A trial is its setting and, if it has no reading, the reason.
 pub fn refused_levels<'a>(
     space: &Space,
-    trials: impl Iterator<Item = (&'a Place, Option<&'a Refusal>)> + Clone,
+    trials: &(impl Iterator<Item = (&'a Place, Option<&'a Refusal>)> + Clone),
 ) -> BTreeSet<(usize, u16)> {
     let axis =
         |refusal: &Refusal| space.dimensions().iter().position(|it| Some(it.knob) == refusal.knob);

@@ -388,7 +388,7 @@ impl Search {
 
     fn refused_levels(&self) -> BTreeSet<(usize, u16)> {
         let trials = self.trials.iter().map(|it| (&it.place, it.came.as_ref().err()));
-        refused_levels(&self.space, trials)
+        refused_levels(&self.space, &trials)
     }
 
     fn models(&self) -> Option<Models> {
