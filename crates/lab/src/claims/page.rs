@@ -202,13 +202,10 @@ fn shares_text<'c>(
     numbered: impl Iterator<Item = &'c Claim> + Clone,
     results: &[MeasuredRow],
 ) -> String {
-    let share = |claims: &mut dyn Iterator<Item = &'c Claim>| {
-        let (mut passed, mut count) = (0_u32, 0_u32);
-        for claim in claims {
-            passed += u32::from(claim.judge(results).verdict() == Some(Verdict::Pass));
-            count += 1;
-        }
-        let percent = 100.0 * f64::from(passed) / f64::from(count.max(1));
+    let share = |claims: Vec<&Claim>| {
+        let is_passed = |claim: &&&Claim| claim.judge(results).verdict() == Some(Verdict::Pass);
+        let (passed, count) = (claims.iter().filter(is_passed).count(), claims.len());
+        let percent = 100.0 * passed as f64 / count.max(1) as f64;
         format!("{passed} of {count} ({percent:.0} %)")
     };
     let answered = numbered.clone().filter(|claim| claim.row.is_some());
@@ -216,9 +213,9 @@ fn shares_text<'c>(
     format!(
         "Of the claims that print a number, {} pass; without those that no experiment answers {}; \
          held out {}.",
-        share(&mut numbered.clone()),
-        share(&mut answered.clone()),
-        share(&mut held_out.clone())
+        share(numbered.collect()),
+        share(answered.collect()),
+        share(held_out.collect())
     )
 }
 
