@@ -7,7 +7,6 @@
 //! lower 13 bits.
 
 use crate::sys::netlink::GenericNetlink;
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -291,7 +290,8 @@ fn acknowledgement(one: &[u8]) -> Option<Result<(), Refusal>> {
     if code == 0 {
         return Some(Ok(()));
     }
-    let source: io::Error = Errno::from_raw_os_error(-code).into();
+    // A number that is no error of the kernel's must not panic.
+    let source = io::Error::from_raw_os_error(code.wrapping_neg());
     // After the code follows the refused message: its header alone if capped.
     let refused = one.get(HEADER_BYTES + 4..)?;
     let echoed = match flags & number::CAPPED {
