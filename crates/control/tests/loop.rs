@@ -148,14 +148,12 @@ fn a_knob_that_accepts_a_setting_and_keeps_the_former_one_has_not_taken_it() {
     let before = plant.settings();
     let stays = |wanted: &Setting| {
         let to = before.iter().find(|it| it.knob() == wanted.knob()).unwrap().clone();
-        let why = "it has a mind of its own".to_owned();
-        Outcome { wanted: wanted.clone(), got: Got::Clamped { to, why } }
+        Outcome { wanted: wanted.clone(), got: Got::Clamped { to, why: String::new() } }
     };
     let applied = Applied { outcomes: turn.changes.iter().map(stays).collect() };
-    assert!(!applied.outcomes.is_empty());
     let count = applied.outcomes.len();
     controller.conclude(turn, applied);
-    assert_eq!(told.lock().unwrap().len(), count);
+    assert!(count > 0 && told.lock().unwrap().len() == count);
 }
 
 /// A loop of a policy that records its refusals.

@@ -51,8 +51,8 @@ use std::path::PathBuf;
 /// the `lull` program, built with this crate.
 ///
 /// # Errors
-/// If a selector of a `[[match]]` is none, the node has no name, another agent controls its pods, or
-/// the program cannot be started.
+/// If a selector of a `[[match]]` is none, the node has no name, another agent controls its pods,
+/// or the program cannot be started.
 pub fn discover(config: &Config, program: PathBuf) -> anyhow::Result<Box<dyn Discovery>> {
     let (templates, offers): (Vec<usize>, Vec<TemplateOffer>) = offers(config)?.into_iter().unzip();
     let KubernetesSection { node, kubeconfig, cgroup_root, cpu_manager, nri } =

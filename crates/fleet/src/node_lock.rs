@@ -1,7 +1,7 @@
 //! One agent for the pods of a node: a lock on the directory of the kubelet's cgroups.
 //!
-//! The state directory has a lock, too, which agents with another state directory do not see. Agents
-//! in containers share this lock if they mount the node's `/sys`, as those of the chart do.
+//! The state directory has a lock, too, which agents with another state directory do not see.
+//! Agents in containers share this lock if they mount the node's `/sys`, as those of the chart do.
 
 use crate::cgroup;
 use anyhow::{Context, ensure};

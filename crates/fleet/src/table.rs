@@ -156,8 +156,8 @@ impl Table {
         self.retract(uid);
     }
 
-    /// A `LatencyObjective` was added or changed (`Some`), or is gone. Returns why it is ignored, if
-    /// it is.
+    /// A `LatencyObjective` was added or changed (`Some`), or is gone. Returns why it is ignored,
+    /// if it is.
     pub(crate) fn set_rule(
         &mut self,
         namespace: &str,

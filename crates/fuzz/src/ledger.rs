@@ -215,8 +215,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Every knob that the agent was the last to change has its old value. Of a damaged ledger lines are lost,
-    /// so that a knob may keep its value, but never gets one that is neither.
+    /// Every knob that the agent was the last to change has its old value. Of a damaged ledger
+    /// lines are lost, so that a knob may keep its value, but never gets one that is neither.
     fn check_restored(&mut self, is_damaged: bool) -> io::Result<()> {
         for index in 0..KNOBS {
             let found = fs::read_to_string(self.path(index))?.trim_end().to_owned();

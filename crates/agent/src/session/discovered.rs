@@ -180,16 +180,19 @@ impl Discovered {
         self.discovery.report(Report { workload, kind, text });
     }
 
+    /// Reports the safe state to all workloads, unless it has one cause already.
+    fn begin_safe_state(&mut self, cause: String) {
+        if self.safe_cause.replace(cause).is_none() {
+            let ids: Vec<u64> = self.placed.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.report_safe_state(id));
+        }
+    }
+
     /// Reports what concerns workloads in an epoch.
     fn report_epoch(&mut self, entries: &[Entry]) {
         for entry in entries {
             match &entry.event {
-                Event::SafeBegins { cause } => {
-                    if self.safe_cause.replace(cause.clone()).is_none() {
-                        let ids: Vec<u64> = self.placed.keys().copied().collect();
-                        ids.into_iter().for_each(|id| self.report_safe_state(id));
-                    }
-                }
+                Event::SafeBegins { cause } => self.begin_safe_state(cause.clone()),
                 Event::SafeEnds => self.safe_cause = None,
                 Event::Foreign { change, .. } => {
                     let text = format!("{} was changed by another program", change.whom);

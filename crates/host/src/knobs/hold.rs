@@ -196,7 +196,7 @@ fn grant(
     let originals = plan.all_originals()?;
     save.values(&originals)?;
     let written = write_all(&plan.writes).map_err(KnobError::from)?;
-    if let Err(error) = save.values(&plan.kept(&written)) {
+    if let Err(error) = save.values(&plan.shown_texts(&written)) {
         undo(&written);
         return Err(error.into());
     }
@@ -244,7 +244,7 @@ impl Plan {
     }
 
     /// What the files show since they were written: hardware rounds, and that counts as Lull's.
-    fn kept(&self, written: &[Written]) -> Vec<Original> {
+    fn shown_texts(&self, written: &[Written]) -> Vec<Original> {
         let known = |key: Key| self.originals.iter().find(|original| original.key() == key);
         let kept = |one: &Written| match known(Key::File(one.path.clone()))?.clone() {
             Original::Text { path, text, safe, .. } => {
@@ -474,7 +474,7 @@ mod tests {
         let written = Written { path: path.clone(), before: "28000000".to_owned(), now };
         let mut saved = Saved::default();
         saved.values(&[original]).unwrap();
-        saved.values(&plan.kept(&[written])).unwrap();
+        saved.values(&plan.shown_texts(&[written])).unwrap();
         tree.write(file, "44875000\n");
         assert_eq!(saved.originals[0].restore(&tree.roots()), Restored::Done);
         assert_eq!(text::read(&path).unwrap(), "28000000");

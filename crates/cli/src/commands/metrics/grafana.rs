@@ -48,28 +48,13 @@ pub(super) fn fleet() -> Value {
         unit: "percentunit",
         queries: &[(format!("{} / {}", per_s(LATE_REQUESTS), per_s(REQUESTS)), app)],
     });
-    // Prometheus stores native histograms, classic buckets, or both. `label_replace` of Prometheus
-    // 2.42 loses native histograms, so that it follows the quantile.
-    let native = |by: &str, pods: &str| {
-        let selected = format!("{LATENCY_HISTOGRAM}{{{MACHINES},{pods}}}");
-        format!("sum by ({by}, namespace) (rate({selected}[$__rate_interval]))")
-    };
-    let native =
-        [native("app", "workload=\"\""), native("workload", "workload!=\"\"")].join(" or ");
-    let quantile = |at: f64| {
-        let classic = sum_of_apps(&format!("{LATENCY_HISTOGRAM}_bucket"), "app, namespace, le");
-        format!(
-            "histogram_quantile({at}, {classic}) or sum by (app, namespace) (label_replace(\
-             histogram_quantile({at}, {native}), \"app\", \"$1\", \"workload\", \"(.+)\"))"
-        )
-    };
     panels.chart(&Chart {
         title: "Latency of all machines",
         about: LATENCY_HELP,
         unit: "s",
         queries: &[
-            (quantile(0.5), "{{namespace}} {{app}} p50"),
-            (quantile(0.99), "{{namespace}} {{app}} p99"),
+            (quantile_of_apps(0.5), "{{namespace}} {{app}} p50"),
+            (quantile_of_apps(0.99), "{{namespace}} {{app}} p99"),
         ],
     });
     panels.chart(&Chart {
@@ -102,6 +87,13 @@ pub(super) fn fleet() -> Value {
             queries: &[(query, &legend)],
         });
     }
+    add_agents(&mut panels);
+    let about = "Late requests, latency, energy and what needs attention, over all machines";
+    whole(("Lull: fleet", "lull-fleet", about), &panels)
+}
+
+/// Charts about the agents themselves.
+fn add_agents(panels: &mut Panels) {
     panels.row("Agents");
     panels.chart(&Chart {
         title: "Time since the last epoch",
@@ -118,8 +110,23 @@ pub(super) fn fleet() -> Value {
             "{{state}} {{policy}}",
         )],
     });
-    let about = "Late requests, latency, energy and what needs attention, over all machines";
-    whole(("Lull: fleet", "lull-fleet", about), &panels)
+}
+
+/// A quantile of the latency of each app or workload. Prometheus stores native histograms, classic
+/// buckets, or both. `label_replace` of Prometheus 2.42 loses native histograms, so that it follows
+/// the quantile.
+fn quantile_of_apps(at: f64) -> String {
+    let native = |by: &str, pods: &str| {
+        let selected = format!("{LATENCY_HISTOGRAM}{{{MACHINES},{pods}}}");
+        format!("sum by ({by}, namespace) (rate({selected}[$__rate_interval]))")
+    };
+    let native =
+        [native("app", "workload=\"\""), native("workload", "workload!=\"\"")].join(" or ");
+    let classic = sum_of_apps(&format!("{LATENCY_HISTOGRAM}_bucket"), "app, namespace, le");
+    format!(
+        "histogram_quantile({at}, {classic}) or sum by (app, namespace) (label_replace(\
+         histogram_quantile({at}, {native}), \"app\", \"$1\", \"workload\", \"(.+)\"))"
+    )
 }
 
 /// Selects the machines that are chosen on the dashboard.
@@ -134,8 +141,8 @@ fn rate_of_apps(total: &Metric, by: &str) -> String {
 }
 
 /// Adds up the rates of a counter or histogram of apps. The app of a pod (`critical-1`) is another
-/// pod on each node, so its workload becomes its `app`; `berth` keeps the series of a workload apart
-/// until they are added up.
+/// pod on each node, so its workload becomes its `app`; `berth` keeps the series of a workload
+/// apart until they are added up.
 fn sum_of_apps(name: &str, by: &str) -> String {
     let rate = rate(name);
     let kept = format!("label_replace({rate}, \"berth\", \"$1\", \"app\", \"(.+)\")");
