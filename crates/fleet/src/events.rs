@@ -242,11 +242,11 @@ mod tests {
         let unmanaged = PodEvent { kind: Kind::Unmanaged, ..event("1", "p99=fast") };
         let publish = |limits: &mut EventLimits, event: &PodEvent, now| {
             limits.add(event.clone(), now);
-            assert_eq!(limits.due(now, |_| true), [event.clone()]);
+            assert_eq!(limits.due(now, |_| true), std::slice::from_ref(event));
         };
         publish(&mut limits, &unmanaged, begin);
         limits.put_back(unmanaged.clone());
-        assert_eq!(limits.due(begin, |_| true), [unmanaged.clone()]);
+        assert_eq!(limits.due(begin, |_| true), std::slice::from_ref(&unmanaged));
         let managed = PodEvent { kind: Kind::Managed, ..event("1", "as app `a`") };
         publish(&mut limits, &managed, begin + GAP);
         limits.put_back(unmanaged);

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
         match run_one(experiment, args, &mut summary) {
             // A run of hours goes on with the other experiments, and states the error at its end.
             Err(error) if args.all => {
-                summary.errors.push(format!("{}: {error:#}", experiment.name))
+                summary.errors.push(format!("{}: {error:#}", experiment.name));
             }
             result => result?,
         }
