@@ -78,20 +78,17 @@ pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     Ok(said.into_iter().collect::<Vec<_>>().join("; "))
 }
 
-/// The files that are written, without bounds that are not the hardware's: what is read may be a
-/// limit of the moment, and would stay.
+/// The files that are written, without a lower bound that is not the hardware's, which may be a
+/// limit of the moment and would stay, and without the upper one: the hardware's own rises when
+/// turbo is switched on, and what was written would stay, too.
 pub(super) fn files(roots: &Roots) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for (_, dir) in policies(roots) {
         all.push(dir.join("scaling_governor"));
-        for [bound, hardware] in
-            [["scaling_min_freq", "cpuinfo_min_freq"], ["scaling_max_freq", "cpuinfo_max_freq"]]
-        {
-            let [bound, hardware] = [bound, hardware].map(|name| dir.join(name));
-            let found = [&bound, &hardware].map(|file| text::read_number(file).ok());
-            if found[0].is_some() && found[0] == found[1] {
-                all.push(bound);
-            }
+        let [bound, hardware] = ["scaling_min_freq", "cpuinfo_min_freq"].map(|it| dir.join(it));
+        let found = [&bound, &hardware].map(|file| text::read_number(file).ok());
+        if found[0].is_some() && found[0] == found[1] {
+            all.push(bound);
         }
     }
     all

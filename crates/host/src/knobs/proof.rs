@@ -8,8 +8,8 @@
 //!
 //! Of all other knobs in files each file gets the text that it holds, and is read again: of cache
 //! ways and memory bandwidth the `schemata` of the group of all tasks, of frequencies the governor
-//! and each bound that is the hardware's. Other bounds are not written: what is read may be a limit
-//! of the moment, such as a thermal one, and would stay.
+//! and the lower bound if it is the hardware's. Other bounds are not written: what is read may be a
+//! limit of the moment, such as one of heat or a turbo that is off, and would stay.
 
 use super::MACHINE_KNOBS;
 use super::coalescing::Nics;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn of_frequencies_the_governor_and_the_bounds_of_the_hardware_are_written() {
+    fn of_frequencies_the_governor_and_the_lower_bound_of_the_hardware_are_written() {
         let tree = Tree::new();
         policy(&tree, DIR, "schedutil userspace");
         let names = || {
@@ -172,9 +172,9 @@ mod tests {
             let name = |file: PathBuf| file.file_name().unwrap().to_str().unwrap().to_owned();
             files.into_iter().map(name).collect::<Vec<_>>()
         };
-        assert_eq!(names(), ["scaling_governor", "scaling_min_freq", "scaling_max_freq"]);
-        tree.write(&format!("{DIR}/scaling_max_freq"), "2000000\n");
-        assert_eq!(names(), ["scaling_governor", "scaling_min_freq"], "it may be a thermal limit");
+        assert_eq!(names(), ["scaling_governor", "scaling_min_freq"]);
+        tree.write(&format!("{DIR}/scaling_min_freq"), "900000\n");
+        assert_eq!(names(), ["scaling_governor"], "it may be a limit of the moment");
         faults::refuse("scaling_governor", 0, libc::EROFS);
         let why = prove_files(Capability::Frequency, &tree.roots()).unwrap_err();
         faults::clear();
