@@ -90,7 +90,10 @@ impl Recorded {
             load.map(|load| load.arrivals)
         });
         let clients = clients.collect();
-        let machine = machine.restricted_to(&allowed.0);
+        let limits = &config.limits;
+        let machine = machine
+            .restricted_to(&allowed.0)
+            .within_frequencies(limits.frequency_min, limits.frequency_max);
         if machine.cores.iter().any(|core| core.smt_leader != core.id) {
             let what = "some cores share a physical one, and the model takes them for whole ones";
             notices.push(what.to_owned());

@@ -163,7 +163,10 @@ impl Session {
         if difference.concerns("policy") {
             self.switch(&followed, policy);
             self.pace_by(&followed);
-        } else if !adapted || difference.concerns("limits.cores") {
+        } else if !adapted
+            || difference.concerns("limits.cores")
+            || difference.concerns("limits.frequency")
+        {
             self.control.replace_policy(policy);
         }
         self.control.exchange_apps(&exchange.changed());

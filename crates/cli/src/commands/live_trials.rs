@@ -175,6 +175,10 @@ impl<'s> Trials<'s> {
                 let why = format!("{setting} cannot be set: {how}");
                 return Ok(Some(Refusal::of_knob(setting.knob().capability(), why)));
             }
+            // Decisions of the safe state are not those of the trial.
+            if epoch.safe {
+                return Ok(None);
+            }
             if let Some(refused) = epoch.entries.iter().find_map(|entry| refusal(&entry.event)) {
                 return Ok(Some(refused));
             }

@@ -193,7 +193,11 @@ impl<'s> Hunt<'s> {
         mut trial: impl FnMut(&Search, &Place) -> anyhow::Result<Result<Reading, Refusal>>,
     ) -> anyhow::Result<()> {
         loop {
-            if let Some(knob) = self.search.useless_knob() {
+            // The only knob stays while another setting of it is an answer.
+            let can_leave = |knob: &Capability| {
+                self.search.space().without(*knob).is_some() || self.search.choice().is_none()
+            };
+            if let Some(knob) = self.search.useless_knob().filter(can_leave) {
                 self.store.forget(&self.key)?;
                 let trials = self.search.trials().iter();
                 let mut refusals = trials.rev().filter_map(|it| it.came.as_ref().err());

@@ -172,6 +172,8 @@ fn a_trial_whose_knob_another_program_changes_in_its_window_has_no_reading() {
     let all = ["tune".as_ref(), path.as_os_str(), "--store".as_ref(), store.as_os_str()];
     let mut search = scene.start(scene.lull(&[&all[..], &["--json".as_ref()]].concat()));
     search.wait_for("fewer cores", || server.is_changed());
+    // The epoch that sets all threads ends, and the window of the trial begins.
+    std::thread::sleep(std::time::Duration::from_millis(800));
     let (thread, whole) = (Pid::from_raw(server.other_thread()), sched_getaffinity(None).unwrap());
     let mut last = CpuSet::new();
     last.set((0..CpuSet::MAX_CPU).rev().find(|core| whole.is_set(*core)).unwrap());

@@ -83,7 +83,6 @@ impl Bayop {
 
     /// Keeps the fastest setting, because no search can show anything.
     pub(super) fn hold_fastest(&mut self, protocol: Protocol, now: Nanos, cause: String) {
-        self.restarts = 0;
         let fastest = self.space.fastest();
         self.hold(&fastest, false, (protocol, now), &Reason::Safe { cause });
     }
