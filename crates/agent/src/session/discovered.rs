@@ -295,6 +295,10 @@ impl Session {
     fn follow_cores(&mut self) -> bool {
         let Some(discovered) = &mut self.discovered else { return false };
         let all = self.control.plant().machine().all_cores();
+        // Without a pod nothing is known of the pool, and the last one counts.
+        if discovered.placed.is_empty() {
+            return false;
+        }
         let pool = discovered.shared_cores().map(|cores| cores.intersection(&all));
         if pool == self.config.pool {
             return false;

@@ -80,7 +80,7 @@ fn references_that_a_run_refutes_are_replaced_in_record_and_journal() {
     let text = started("unmanaged", free_port()).replace("\"20us\"", "\"10s\"");
     let text = text.replace("\"10us\"", "\"5s\"").replace("solo = 1e9", "solo = 1.0");
     // Twenty epochs of 200 ms are needed.
-    let ended = scene.run_for(&scene.config("", &text), "8s").well();
+    let ended = scene.run_for(&scene.config("", &text), "20s").well();
     assert!(ended.err.contains("server: its tail beside other apps is below its ideal 5.00s"));
     let record = Record::open(&scene.records()[0]);
     let corrected = record.events("reference_corrected");
