@@ -105,7 +105,11 @@ fn run_one(
         write_figures(&report, directory)?;
     }
     if let Some(path) = &args.save {
-        check_rows_kept(experiment, args, report.seeds.len(), path)?;
+        if let Err(refused) = check_rows_kept(experiment, args, report.seeds.len(), path) {
+            let aside = path.with_extension("refused.csv");
+            save(&report, &aside)?;
+            return Err(refused.context(format!("the rows are in {}", aside.display())));
+        }
         save(&report, path)?;
     }
     Ok(())
