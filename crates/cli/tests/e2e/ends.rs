@@ -4,7 +4,7 @@ use crate::runs::attached;
 use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::victim::Victim;
-use crate::support::{arguments, cores, free_port, is_root, send, skip, wait_for};
+use crate::support::{arguments, cores, free_port, has_forks, send, skip, wait_for};
 use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -146,7 +146,7 @@ fn assert_none_sleeps(seconds: &str) {
 
 #[test]
 fn what_a_started_app_has_made_ends_with_it_also_without_its_group_and_environment() {
-    if !is_root() {
+    if !has_forks() {
         return skip("needs root so that the kernel reports forks");
     }
     for signal in [Signal::TERM, Signal::KILL] {
@@ -164,7 +164,7 @@ fn what_a_started_app_has_made_ends_with_it_also_without_its_group_and_environme
 
 #[test]
 fn what_an_app_has_made_that_exits_at_once_ends_with_it() {
-    if !is_root() {
+    if !has_forks() {
         return skip("needs root so that the kernel reports forks");
     }
     let scene = Scene::new();

@@ -28,6 +28,9 @@ struct State {
     kin: BTreeMap<i32, Kin>,
     /// Whether the kernel ever dropped events: descendants may be unknown from then on.
     has_lost: bool,
+    /// The processes that are followed since events were read last: their own forks may be among
+    /// those that are read next, and not later.
+    fresh: BTreeSet<i32>,
     /// Whether events were dropped since the changes were last taken.
     has_missed: bool,
     /// The processes that were made, have become others or have ended since they were last taken.
@@ -67,8 +70,9 @@ impl Forks {
     /// already keeps its creator.
     pub fn follow(&self, process: ProcessId, first: ProcessId) {
         let mut state = self.state();
-        if state.events.is_some() {
-            state.kin.entry(process.pid).or_insert(Kin { creator: process, first });
+        if state.events.is_some() && !state.kin.contains_key(&process.pid) {
+            state.fresh.insert(process.pid);
+            state.kin.insert(process.pid, Kin { creator: process, first });
         }
     }
 
@@ -77,7 +81,11 @@ impl Forks {
     pub(crate) fn distinguish(&self, process: ProcessId) {
         let mut state = self.state();
         if state.events.is_some() {
-            let first = state.kin.get(&process.pid).map_or(process, |kin| kin.first);
+            let first = state.kin.get(&process.pid).map(|kin| kin.first);
+            if first.is_none() {
+                state.fresh.insert(process.pid);
+            }
+            let first = first.unwrap_or(process);
             state.kin.insert(process.pid, Kin { creator: process, first });
         }
     }
@@ -99,6 +107,7 @@ impl Forks {
         if events.read(|event| state.take(event)).is_err() {
             state.note_loss();
         }
+        state.fresh.clear();
         state.events = Some(events);
     }
 
@@ -171,9 +180,10 @@ impl State {
     }
 
     /// A process that is followed already, because it was found before its fork was read, stays
-    /// its own creator. If an end may be missing, the number may be another process's by now.
+    /// its own creator. Otherwise, or if an end may be missing, the number is another process's.
     fn take_fork(&mut self, parent: i32, child: i32) {
-        let is_own = |kin: &&Kin| kin.creator.pid == child && !self.has_lost;
+        let is_fresh = self.fresh.contains(&child) && !self.has_lost;
+        let is_own = |kin: &&Kin| kin.creator.pid == child && is_fresh;
         let followed = self.kin.get(&child).filter(is_own).map(|kin| kin.creator);
         match (self.kin.get(&parent).copied(), followed) {
             (Some(Kin { first, .. }), Some(creator)) => {
@@ -239,6 +249,7 @@ mod tests {
         state.kin.insert(5, own(5, 5));
         state.kin.insert(7, own(7, 7));
         state.kin.insert(8, own(8, 8));
+        state.fresh.extend([5, 7, 8]);
         let forked = |parent, child| ProcessEvent::Forked { parent, child };
         // The first one was made by a process that is not followed, the second by another one.
         [forked(1, 7), forked(7, 9), forked(5, 8)].into_iter().for_each(|event| state.take(event));
@@ -248,6 +259,15 @@ mod tests {
         state.take(ProcessEvent::Lost);
         state.take(forked(1, 7));
         assert!(!state.kin.contains_key(&7), "its end may be among the lost reports");
+    }
+
+    #[test]
+    fn a_number_that_is_given_again_is_followed_no_longer() {
+        let mut state = State::default();
+        // A child that waits to be waited for is followed again after its end was reported.
+        state.kin.insert(7, Kin { creator: id(7), first: id(5) });
+        state.take(ProcessEvent::Forked { parent: 1, child: 7 });
+        assert!(!state.kin.contains_key(&7));
     }
 
     #[test]

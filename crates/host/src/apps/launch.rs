@@ -176,7 +176,7 @@ pub(super) fn start(
         let ProcessId { pid, start_ticks } = id;
         ledger.record(&[Original::Started { pid, start_time_ticks: start_ticks }])?;
         ledger.forks().follow(id, id);
-        wait_until_ready(launch, &mut child)?;
+        wait_until_ready(launch, &mut child, &forks)?;
         Ok(id)
     };
     match begin() {
@@ -211,11 +211,13 @@ fn execute(launch: &Launch, mark: &str) -> Result<Child, StartError> {
     command.spawn().map_err(failed)
 }
 
-fn wait_until_ready(launch: &Launch, child: &mut Child) -> Result<(), StartError> {
+fn wait_until_ready(launch: &Launch, child: &mut Child, forks: &Forks) -> Result<(), StartError> {
     let name = || launch.name.clone();
     let limit = launch.ready.as_ref().map_or(SETTLE, |ready| ready.timeout);
     let begun = Instant::now();
     loop {
+        // Or the kernel drops reports before the first epoch.
+        forks.read();
         let ended =
             child.try_wait().map_err(|source| StartError::Watch { name: name(), source })?;
         if let Some(status) = ended {

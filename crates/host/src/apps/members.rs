@@ -114,8 +114,9 @@ impl AppProcesses {
         if let Some(found) = found {
             let pids = match found {
                 Ok(pids) => {
+                    let runs = |one: &ProcessId| one.facts(table.roots()).is_some();
                     let gone = self.processes().filter(|one| !pids.contains(&one.pid));
-                    let gone: Vec<ProcessId> = gone.collect();
+                    let gone: Vec<ProcessId> = gone.filter(runs).collect();
                     self.left.extend(gone);
                     pids
                 }

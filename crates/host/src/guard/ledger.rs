@@ -225,6 +225,7 @@ impl Ledger {
         self.forks.descendants(|pid, creator| {
             let is_steered = self.held.has_process(creator);
             let process = is_steered.then(|| find(pid)).flatten();
+            let process = process.filter(|process| !self.held.has_process(*process));
             let main = process.map(|ProcessId { start_ticks, .. }| LiveThread {
                 pid,
                 tid: pid,

@@ -203,10 +203,9 @@ fn put_back_after(
         for original in held.originals().filter(is_restored_here) {
             let key = original.key();
             let before = outcomes.get(&key);
-            if matches!(before, Some(Restored::Left { .. })) {
-                continue;
-            }
-            let is_known = before.is_some() || touched.contains(&key);
+            // What was left may show Lull's value now that another file is restored.
+            let is_left = matches!(before, Some(Restored::Left { .. }));
+            let is_known = !is_left && (before.is_some() || touched.contains(&key));
             let outcome = match is_known {
                 true => original.without_ours().restore(roots),
                 false => original.restore(roots),
