@@ -24,7 +24,7 @@ fn every_policy_of_co_location_takes_an_objective_of_run_queue_latency() {
             server.pid(),
             batch.pid()
         );
-        let ended = scene.run_for(&scene.config("", &config), "600ms");
+        let ended = scene.run_for(&scene.config("", &config), "2s");
         if ended.code() == 2 {
             assert!(ended.err.contains("needs"), "{}: {}", entry.name, ended.err);
             continue;

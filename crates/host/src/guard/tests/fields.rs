@@ -412,7 +412,10 @@ fn a_daemon_gets_what_its_creator_had() {
     let after = sched::affinity_of(daemon).unwrap();
     end(shell, daemon);
     assert_eq!((changed, after), (first_core(&scene), before));
-    assert!(restoration.is_complete(), "{restoration}");
+    // Processes of other tests have the same parent, and may be missed.
+    let own = format!("process {daemon} ");
+    assert!(!restoration.missed.iter().any(|one| one.starts_with(&own)), "{restoration}");
+    assert!(restoration.failed.is_empty(), "{restoration}");
 }
 
 #[test]
