@@ -48,7 +48,7 @@ use open::launch::Launcher;
 use policy::rebuild_of;
 use shadow::Shadow;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use steered::Steered;
@@ -323,15 +323,10 @@ impl Session {
         self.control.controller().state()
     }
 
-    /// Returns the knobs that the policy leaves alone: another program has changed them, or they
-    /// are reserved.
-    pub fn yielded(&self) -> &BTreeSet<Knob> {
-        self.control.controller().yielded()
-    }
-
-    /// Returns the knobs on which areas of cores decide instead of the policy.
-    pub fn reserved(&self) -> &BTreeSet<Knob> {
-        self.control.controller().reserved()
+    /// Returns why the policy leaves a knob alone: another program has changed it, or areas of
+    /// cores decide on it. `None` if it does not.
+    pub fn why_yielded(&self, knob: Knob) -> Option<&'static str> {
+        self.control.controller().why_yielded(knob)
     }
 
     /// Where the output of started apps goes.

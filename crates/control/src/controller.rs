@@ -364,9 +364,9 @@ impl Controller {
             if is_absent {
                 continue;
             }
-            if self.yielded.contains(&knob) {
+            if let Some(why) = self.why_yielded(knob) {
                 if self.state.get(&knob) != Some(&step.setting) {
-                    turn.withheld.push((step.setting.clone(), self.why_yielded(knob)));
+                    turn.withheld.push((step.setting.clone(), why.to_owned()));
                 }
                 continue;
             }
@@ -389,12 +389,14 @@ impl Controller {
         turn.plan = plan;
     }
 
-    fn why_yielded(&self, knob: Knob) -> String {
+    /// Returns why the policy leaves a knob alone: another program has changed it, or it is
+    /// reserved. `None` if it does not.
+    pub fn why_yielded(&self, knob: Knob) -> Option<&'static str> {
         let why = match self.reserved.contains(&knob) {
             true => "areas of cores decide on that knob",
             false => "another program has changed that knob, and its setting stays",
         };
-        why.to_owned()
+        self.yielded.contains(&knob).then_some(why)
     }
 }
 

@@ -166,14 +166,13 @@ impl<'s> Trials<'s> {
         let mut why = None;
         for _ in 0..HELD_MAX {
             let epoch = self.turn()?;
-            let lost = settings.iter().find(|it| self.session.yielded().contains(&it.knob()));
-            if let Some(setting) = lost {
-                let how = match self.session.reserved().contains(&setting.knob()) {
-                    true => "areas of cores decide on that knob",
-                    false => "another program has changed that knob, and its setting stays",
-                };
-                let why = format!("{setting} cannot be set: {how}");
-                return Ok(Some(Refusal::of_knob(setting.knob().capability(), why)));
+            let lost = |it: &Setting| {
+                let why = self.session.why_yielded(it.knob())?;
+                let why = format!("{it} cannot be set: {why}");
+                Some(Refusal::of_knob(it.knob().capability(), why))
+            };
+            if let Some(refused) = settings.iter().find_map(lost) {
+                return Ok(Some(refused));
             }
             // Decisions of the safe state are not those of the trial.
             if epoch.safe {
