@@ -71,8 +71,7 @@ impl Forks {
     pub fn follow(&self, process: ProcessId, first: ProcessId) {
         let mut state = self.state();
         if state.events.is_some() && !state.kin.contains_key(&process.pid) {
-            state.fresh.insert(process.pid);
-            state.kin.insert(process.pid, Kin { creator: process, first });
+            state.insert(process, first);
         }
     }
 
@@ -81,12 +80,8 @@ impl Forks {
     pub(crate) fn distinguish(&self, process: ProcessId) {
         let mut state = self.state();
         if state.events.is_some() {
-            let first = state.kin.get(&process.pid).map(|kin| kin.first);
-            if first.is_none() {
-                state.fresh.insert(process.pid);
-            }
-            let first = first.unwrap_or(process);
-            state.kin.insert(process.pid, Kin { creator: process, first });
+            let first = state.kin.get(&process.pid).map_or(process, |kin| kin.first);
+            state.insert(process, first);
         }
     }
 
@@ -163,6 +158,13 @@ impl Forks {
 }
 
 impl State {
+    /// Makes a process the creator of what it makes.
+    fn insert(&mut self, process: ProcessId, first: ProcessId) {
+        if self.kin.insert(process.pid, Kin { creator: process, first }).is_none() {
+            self.fresh.insert(process.pid);
+        }
+    }
+
     fn take(&mut self, event: ProcessEvent) {
         if let ProcessEvent::Forked { child: pid, .. }
         | ProcessEvent::Became(pid)
@@ -246,10 +248,7 @@ mod tests {
     fn a_process_that_is_followed_before_its_fork_is_read_keeps_its_descendants() {
         let mut state = State::default();
         let own = |pid, first| Kin { creator: id(pid), first: id(first) };
-        state.kin.insert(5, own(5, 5));
-        state.kin.insert(7, own(7, 7));
-        state.kin.insert(8, own(8, 8));
-        state.fresh.extend([5, 7, 8]);
+        [5, 7, 8].into_iter().for_each(|pid| state.insert(id(pid), id(pid)));
         let forked = |parent, child| ProcessEvent::Forked { parent, child };
         // The first one was made by a process that is not followed, the second by another one.
         [forked(1, 7), forked(7, 9), forked(5, 8)].into_iter().for_each(|event| state.take(event));
