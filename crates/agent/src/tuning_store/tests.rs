@@ -52,23 +52,28 @@ fn read(search: &Search, place: &Place) -> Reading {
     Reading { tail_us, watts: 10.0 + cores, requests: 1000, late, progress_per_s: None }
 }
 
-#[test]
-fn what_a_store_knows_of_another_machine_class_is_neither_used_nor_lost() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
-    let (here, other) = (machine(4), machine(8));
+/// A search with all its trials, and two that miss the bound and refute one core.
+fn ended_search() -> Search {
     let mut search = search();
     let mut rng = lull_control::Rng::seed_from_u64(1);
     while let Some(next) = search.ask(&mut rng) {
         let came = read(&search, &next.place);
         search.tell(next.place, Ok(came));
     }
-    // Two trials that miss the bound refute one core.
     for _ in 0..2 {
         let slow = Place(vec![0]);
         let came = read(&search, &slow);
         search.tell(slow, Ok(came));
     }
+    search
+}
+
+#[test]
+fn what_a_store_knows_of_another_machine_class_is_neither_used_nor_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
+    let (here, other) = (machine(4), machine(8));
+    let search = ended_search();
     let choice = search.choice().unwrap();
     assert!(choice.meets && !search.refuted().is_empty(), "{choice:?}");
     let of_other = key(&other, &search);
@@ -130,16 +135,7 @@ fn results_of_searches_that_a_knob_has_left_are_found_among_those_of_all_knobs()
 fn a_result_of_a_load_just_beyond_the_edge_of_a_bin_is_of_the_same_load() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
-    let (machine, mut search) = (machine(4), search());
-    let mut rng = lull_control::Rng::seed_from_u64(1);
-    while let Some(next) = search.ask(&mut rng) {
-        let came = read(&search, &next.place);
-        search.tell(next.place, Ok(came));
-    }
-    for _ in 0..2 {
-        let slow = Place(vec![0]);
-        search.tell(slow.clone(), Ok(read(&search, &slow)));
-    }
+    let (machine, search) = (machine(4), ended_search());
     let choice = search.choice().unwrap();
     store.keep_choice(&key_at(1005.0, &machine, &search), &search, &choice).unwrap();
     assert_ne!(bin(1005.0), bin(1025.0));
