@@ -103,6 +103,6 @@ mod tests {
         };
         assert_eq!(seeds_from(0.5, 20), (1, Verdict::Pass), "eight values decide it");
         assert_eq!(seeds_from(0.95, 20), (3, Verdict::Pass), "an open row takes further seeds");
-        assert_eq!(seeds_from(0.95, 2), (2, Verdict::Open), "no more than were asked for");
+        assert_eq!(seeds_from(0.95, 2), (2, Verdict::Open), "no more seeds than requested");
     }
 }
