@@ -179,7 +179,6 @@ impl<'a> Reach<'a> {
         if found == *wanted || is_unbound {
             return Ok(None);
         }
-        let allowed = cpuset::cores_of_process(self.roots, thread.pid);
         let FieldValue::Cores(before) = wanted else {
             if !lulls.contains(&found) {
                 return Ok(Some(found));
@@ -193,9 +192,15 @@ impl<'a> Reach<'a> {
             }
             return self.read_back(thread, wanted, &found).map(Some);
         };
+        let allowed = cpuset::cores_of_process(self.roots, thread.pid);
         let mut limits = self.online.clone();
         limits.extend(allowed.clone());
         limits.push(before.clone());
+        // Read again: a new program often sets its own cores while the file of its cpuset is read.
+        let found = wanted.field().read(tid)?;
+        if found == *wanted {
+            return Ok(None);
+        }
         if !lulls.iter().any(|value| found.is_of(value, &limits)) {
             return Ok(Some(found));
         }
