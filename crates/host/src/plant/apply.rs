@@ -7,6 +7,7 @@ use crate::knobs::{
     FrequencyOutcome, KnobError, MachineKnobs, Means, OTHER_WRITER, Share, check_scheduling, cores,
     scheduling, scheduling_from,
 };
+use crate::sys::sched;
 use crate::threads::LiveThread;
 use lull_control::{
     AppId, Applied, CoreSet, DomainId, Got, KNOBS, Knob, KnobScope, Outcome, Scheduling, Setting,
@@ -22,10 +23,7 @@ impl HostPlant {
 
     /// A knob as it is now; `None` if it cannot be read or has no thread.
     fn setting(&self, knob: Knob) -> Option<Setting> {
-        let threads = |app: AppId| {
-            let app = self.apps.get(app.index()).filter(|app| app.is_alive())?;
-            Some(app.threads())
-        };
+        let threads = |app: AppId| self.alive_threads(app);
         match knob {
             Knob::Cores(app) => cores(threads(app)?).map(|cores| Setting::Cores(app, cores)),
             Knob::Scheduling(app) => {
@@ -44,6 +42,12 @@ impl HostPlant {
         }
     }
 
+    /// The threads of an app that has processes.
+    fn alive_threads(&self, app: AppId) -> Option<&[LiveThread]> {
+        let app = self.apps.get(app.index()).filter(|app| app.is_alive())?;
+        Some(app.threads())
+    }
+
     /// The knobs of an app as they were before Lull set them: threads by the ledger, because new
     /// threads may have been set within the epoch, and the others before their first write.
     pub(super) fn owners_settings(&self, app: AppId) -> Vec<Setting> {
@@ -54,23 +58,29 @@ impl HostPlant {
     }
 
     fn owners_setting(&self, knob: Knob) -> Option<Setting> {
-        let now = self.setting(knob)?;
-        let each = |app: AppId| {
-            let saved = |thread: &LiveThread| self.ledger.owners(*thread);
-            let threads = self.apps[app.index()].threads().iter();
-            threads.filter_map(move |one| saved(one).or_else(|| Original::of_thread(*one).ok()))
-        };
+        let owners = |one: &LiveThread| self.ledger.owners(*one);
         match knob {
             Knob::Cores(app) => {
-                let cores = each(app).filter_map(cores_from);
-                let cores = cores.reduce(|all, one| all.union(&one));
+                let cores_of = |one: &LiveThread| match owners(one) {
+                    Some(saved) => cores_from(saved),
+                    None => sched::affinity_of(one.tid).ok(),
+                };
+                let each = self.alive_threads(app)?.iter().filter_map(cores_of);
+                let cores = each.reduce(|all, one| all.union(&one));
                 cores.map(|cores| Setting::Cores(app, cores))
             }
             Knob::Scheduling(app) => {
-                let class = each(app).find_map(|thread| class_from(&thread));
+                let class_of = |one: &LiveThread| match owners(one) {
+                    Some(saved) => class_from(&saved),
+                    None => class_now(*one),
+                };
+                let class = self.alive_threads(app)?.iter().find_map(class_of);
                 class.map(|class| Setting::Scheduling(app, class))
             }
-            _ => Some(self.originals.get(&knob).cloned().unwrap_or(now)),
+            _ => {
+                let now = self.setting(knob)?;
+                Some(self.originals.get(&knob).cloned().unwrap_or(now))
+            }
         }
     }
 
@@ -311,6 +321,11 @@ fn cores_from(thread: Original) -> Option<CoreSet> {
 fn class_from(thread: &Original) -> Option<Scheduling> {
     let Original::Thread { policy, rt_priority, nice, .. } = thread else { return None };
     scheduling_from(*policy, *rt_priority, *nice)
+}
+
+fn class_now(thread: LiveThread) -> Option<Scheduling> {
+    let now = sched::scheduling_of(thread.tid).ok()?;
+    scheduling_from(now.policy, now.rt_priority, now.nice)
 }
 
 /// Why less than wanted was set.
