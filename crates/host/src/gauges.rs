@@ -24,7 +24,7 @@ pub mod traffic;
 pub mod utilisation;
 
 use crate::Roots;
-use crate::apps::ProcessId;
+use crate::apps::{AppHandle, ProcessId};
 use crate::files::read_text;
 use crate::threads::LiveThread;
 use app_time::{AppTime, AppUse};
@@ -54,6 +54,8 @@ pub(crate) struct AppGauges {
 pub(crate) struct AppEpoch<'a> {
     /// Its threads now.
     pub(crate) threads: &'a [LiveThread],
+    /// Its processes as of a refresh at the end of the epoch, if there was one.
+    pub(crate) refreshed: Option<&'a AppHandle>,
     /// The length of the epoch.
     pub(crate) span: Nanos,
     /// When processes were listed, since boot.
@@ -104,7 +106,10 @@ impl AppGauges {
 }
 
 fn read_time(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) {
-    let AppUse { cpu, wait, switches } = gauges.time.read(epoch.threads, epoch.listed);
+    let AppUse { cpu, wait, switches } = {
+        let known = |pid| epoch.refreshed?.cpu_time_of(pid);
+        gauges.time.read_after(epoch.threads, epoch.listed, known)
+    };
     let cores = |time: Nanos| time.as_secs_f64() / epoch.span.as_secs_f64();
     into.set(CPU, cpu.map(cores));
     into.set(RUN_QUEUE_WAIT, wait.map(cores));

@@ -13,6 +13,7 @@ use super::template::Slot;
 use super::terminate::{Ended, terminate};
 use crate::guard::{Key, Ledger, LedgerError, Original};
 use crate::{LiveThread, Roots};
+use lull_measure::Nanos;
 use rustix::process::Signal;
 use std::io;
 use std::process::ExitStatus;
@@ -151,6 +152,12 @@ impl AppHandle {
     /// it stays, none of its tasks has run.
     pub(crate) const fn usage_us(&self) -> Option<u64> {
         self.processes.usage_us()
+    }
+
+    /// The CPU time of a process as of the last refresh, if it was read: of one whose cgroup has
+    /// not run since, at an earlier one.
+    pub(crate) fn cpu_time_of(&self, pid: i32) -> Option<Nanos> {
+        self.processes.cpu_time_of(pid)
     }
 
     /// Its processes at the last refresh.

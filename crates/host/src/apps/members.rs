@@ -330,6 +330,11 @@ impl AppProcesses {
         }
     }
 
+    /// The CPU time of a process as of the last refresh, if it was read.
+    pub(super) fn cpu_time_of(&self, pid: i32) -> Option<Nanos> {
+        self.members.get(&pid)?.cpu_time
+    }
+
     /// The processes, by number.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let id = |(pid, member): (&i32, &Member)| ProcessId {

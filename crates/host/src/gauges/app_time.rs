@@ -139,10 +139,21 @@ impl AppTime {
     /// made at `listed` since boot: what is new in the next one and younger
     /// than this one counts from its birth.
     pub fn read(&mut self, live: &[LiveThread], listed: Nanos) -> AppUse {
+        self.read_after(live, listed, |_| None)
+    }
+
+    /// As [`AppTime::read`]; `known` are the CPU times of processes that were read at the end of
+    /// this epoch already.
+    pub(crate) fn read_after(
+        &mut self,
+        live: &[LiveThread],
+        listed: Nanos,
+        known: impl Fn(i32) -> Option<Nanos>,
+    ) -> AppUse {
         self.round += 1;
         let mut sums = Sums::default();
         for of_process in live.chunk_by(|one, next| one.pid == next.pid) {
-            if self.is_idle(of_process) {
+            if self.is_idle(of_process, &known) {
                 continue;
             }
             self.read_process(of_process[0].pid, of_process.len(), &mut sums);
@@ -173,7 +184,7 @@ impl AppTime {
     }
 
     /// Whether a process has not run since the last reading, which then holds for this one.
-    fn is_idle(&mut self, threads: &[LiveThread]) -> bool {
+    fn is_idle(&mut self, threads: &[LiveThread], known: impl Fn(i32) -> Option<Nanos>) -> bool {
         let [main] = threads else { return false };
         let Some(process) = self.processes.get_mut(&main.pid) else { return false };
         let Some(thread) = self.threads.get_mut(&(main.tid, main.start_ticks)) else {
@@ -184,7 +195,8 @@ impl AppTime {
         if !was_same || !self.roots.is_own_proc() {
             return false;
         }
-        let is_idle = process_cpu_time(main.pid).is_ok_and(|now| now == own);
+        let now = known(main.pid).or_else(|| process_cpu_time(main.pid).ok());
+        let is_idle = now == Some(own);
         if is_idle {
             (process.round, thread.round) = (self.round, self.round);
         }

@@ -211,7 +211,15 @@ mod tests {
     /// An epoch of an app that is not found by its cgroup.
     const fn epoch(threads: &[LiveThread]) -> AppEpoch<'_> {
         let (listed, group, usage_us) = (Nanos::ZERO, None, None);
-        AppEpoch { threads, span: SPAN, listed, group, is_by_cgroup: false, usage_us }
+        AppEpoch {
+            threads,
+            refreshed: None,
+            span: SPAN,
+            listed,
+            group,
+            is_by_cgroup: false,
+            usage_us,
+        }
     }
 
     fn set(tree: &Tree, group: &str, total_us: u64) {

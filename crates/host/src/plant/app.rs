@@ -119,9 +119,15 @@ impl RunningApp {
     /// What it did in `span`, which ends now; processes were listed at
     /// `listed` since boot, and `group` is its resctrl group.
     pub(super) fn work(&mut self, span: Nanos, listed: Nanos, group: Option<&Path>) -> Readings {
-        let threads = self.handle.threads();
-        let (is_by_cgroup, usage_us) = (self.handle.is_assigned(), self.handle.usage_us());
-        self.gauges.read(AppEpoch { threads, span, listed, group, is_by_cgroup, usage_us })
+        self.gauges.read(AppEpoch {
+            threads: self.handle.threads(),
+            refreshed: Some(&self.handle),
+            span,
+            listed,
+            group,
+            is_by_cgroup: self.handle.is_assigned(),
+            usage_us: self.handle.usage_us(),
+        })
     }
 
     /// The latency of its requests in the epoch that ends `now`, at `deadline`

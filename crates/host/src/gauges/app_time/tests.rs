@@ -203,3 +203,21 @@ fn a_process_that_rests_is_known_until_it_works_or_ends() {
     }
     child.wait().unwrap();
 }
+
+#[test]
+fn a_cpu_time_that_was_read_in_the_epoch_is_not_read_again() {
+    let mut child = spawn("while :; do :; done");
+    let live = [main_thread(&child)];
+    let mut gauge = AppTime::new(&Roots::default());
+    gauge.read(&live, since_boot());
+    let own = gauge.processes[&live[0].pid].last.own;
+    while process_cpu_time(live[0].pid).unwrap() <= own {
+        std::thread::yield_now();
+    }
+    let seen = gauge.read_after(&live, since_boot(), |_| Some(own));
+    assert_eq!(seen, used(Nanos::ZERO, 0, 0), "as known, it has not run");
+    let seen = gauge.read_after(&live, since_boot(), |_| Some(own + TICK));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(seen.cpu.unwrap() > Nanos::ZERO, "as known, it has run");
+}
