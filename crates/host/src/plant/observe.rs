@@ -50,6 +50,13 @@ impl HostPlant {
         if self.discovery.is_none() {
             return Ok(false);
         }
+        let mut wait = match self.epoch_wait {
+            Some(wait) => wait,
+            None => self.begin_wait(epoch),
+        };
+        // A cgroup that was assigned to an app since the last wait has processes already.
+        self.look_if_due(&mut wait, now(ClockId::Monotonic));
+        self.epoch_wait = Some(wait);
         self.wait_within(epoch, true)
     }
 

@@ -8,7 +8,7 @@
 //! immediately; the epoch after that has its full length, so that many arrivals do not turn epochs
 //! into short ones. A match that is back before it was absent for two ends of epochs needs no
 //! decision: it still has its settings. News of a discovery only interrupt the wait for the end of
-//! an epoch.
+//! an epoch; the processes of a cgroup that they assign are looked for before the wait goes on.
 
 use super::app::RunningApp;
 use super::{HostPlant, now};

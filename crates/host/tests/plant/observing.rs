@@ -2,10 +2,11 @@
 
 use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene, latency_critical, one_core};
-use lull_control::{AppSpec, Plant, PlantError, ProgressSource, Setting};
+use lull_control::{AppId, AppSpec, Plant, PlantError, ProgressSource, Setting};
+use lull_host::apps::{AppHandle, Berths};
 use lull_host::gauges::memory_pressure::MemoryPressure;
 use lull_host::gauges::run_queue::RunQueue;
-use lull_host::{ProgressFrom, Roots};
+use lull_host::{HostApp, LatencyFrom, ProgressFrom, Roots};
 use lull_measure::catalogue::{
     CONTEXT_SWITCHES, CPU, MEMORY_PRESSURE, RUN_QUEUE_P99, RUN_QUEUE_WAIT,
 };
@@ -216,6 +217,33 @@ fn news_of_a_discovery_interrupt_the_wait_and_leave_the_epoch_its_length() {
     let seen = scene.plant.observe(long).unwrap();
     assert_eq!(seen.time, seen.epoch, "one epoch, however often it was interrupted");
     assert!(seen.epoch < long);
+}
+
+#[test]
+fn a_cgroup_that_news_assign_is_looked_at_before_the_wait_goes_on() {
+    let (app, other) = (App::start(0), App::start(0));
+    let mut scene = Scene::new(&app);
+    let (assigned, long) = (AppId(1), Nanos::from_secs(3_600));
+    let berths = Berths::new("pod", 1);
+    let host_app = HostApp {
+        spec: AppSpec::best_effort("pod-1"),
+        handle: AppHandle::attach_assigned(&["pod-1".to_owned()], &berths).remove(0),
+        latency: LatencyFrom::Push,
+        progress: ProgressFrom::CpuTime,
+    };
+    assert_eq!(scene.plant.exchange_apps(&[], vec![(assigned, host_app)]), []);
+    let (news, mut source) = UnixStream::pair().unwrap();
+    scene.plant.set_discovery(Some(news.into()));
+    source.write_all(b"n").unwrap();
+    assert!(scene.plant.wait_for_news(long).unwrap());
+    let cgroup = tempfile::tempdir().unwrap();
+    std::fs::write(cgroup.path().join("cgroup.procs"), format!("{}\n", other.pid())).unwrap();
+    berths.take(cgroup.path());
+    assert!(!scene.plant.is_present(assigned));
+    // Nothing is waited for, because the run is to stop.
+    scene.stop.request();
+    assert_eq!(scene.plant.wait_for_news(long), Err(PlantError::Stopped));
+    assert!(scene.plant.is_present(assigned));
 }
 
 #[test]
