@@ -404,8 +404,10 @@ impl<'a> Watcher<'a> {
                 self.take_rule(event);
             }
             // Without the definition there are no such resources; pods go on.
-            Err(error) if api::is_refusal(&error) => {
-                if !std::mem::replace(&mut self.has_no_rules, true) {
+            Err(error) if api::is_answer(&error) => {
+                self.table.end_rules();
+                let is_refused = api::is_refusal(&error);
+                if is_refused && !std::mem::replace(&mut self.has_no_rules, true) {
                     let why = api::describe(&error, "LatencyObjectives");
                     self.health.note(format!("{why}: annotations and templates count alone"));
                 }
@@ -453,6 +455,7 @@ impl<'a> Watcher<'a> {
             Event::InitDone => {
                 let listed = self.listed.take().unwrap_or_default();
                 self.table.retain_rules(&listed);
+                self.table.end_rules();
             }
             Event::InitApply(rule) | Event::Apply(rule) => {
                 let Some((namespace, name)) = key(&rule) else { return };

@@ -53,8 +53,12 @@ pub(crate) struct Table {
     sent: BTreeMap<String, PodOrder>,
     /// Why pods are not managed, by UID; reported once.
     refused: BTreeMap<String, String>,
+    /// Whether the rules are known, or cannot be.
+    knows_rules: bool,
     /// The pods of a listing that has begun.
     listed: Option<BTreeSet<String>>,
+    /// Whether a listing has ended that the agent does not know of yet.
+    is_listed: bool,
     is_full: bool,
     /// Whether a rule was left out for want of room; reported once.
     is_full_of_rules: bool,
@@ -79,7 +83,9 @@ impl Table {
             rules: BTreeMap::new(),
             sent: BTreeMap::new(),
             refused: BTreeMap::new(),
+            knows_rules: false,
             listed: None,
+            is_listed: false,
             is_full: false,
             is_full_of_rules: false,
             has_conflict: false,
@@ -104,7 +110,24 @@ impl Table {
                 self.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
             gone.iter().for_each(|uid| self.remove(uid));
         }
-        self.outcome.messages.push(FromWatcher::Synced);
+        self.is_listed = true;
+        self.report_listing();
+    }
+
+    /// All rules are known, or the API server refuses to list them: pods are judged from now on.
+    /// In the other order each pod would be judged without its rule first, and those that only a
+    /// rule selects would end and begin again whenever a watcher starts.
+    pub(crate) fn end_rules(&mut self) {
+        if !std::mem::replace(&mut self.knows_rules, true) {
+            self.decide_all();
+            self.report_listing();
+        }
+    }
+
+    fn report_listing(&mut self) {
+        if self.knows_rules && std::mem::take(&mut self.is_listed) {
+            self.outcome.messages.push(FromWatcher::Synced);
+        }
     }
 
     /// A pod was added, changed or listed. It is left out if another pod has its UID.
@@ -256,7 +279,7 @@ impl Table {
 
     /// Compares what is to become of a pod with what the agent knows.
     fn decide(&mut self, uid: &str) {
-        let Some(pod) = self.pods.get(uid) else { return };
+        let Some(pod) = self.pods.get(uid).filter(|_| self.knows_rules) else { return };
         match self.order_of(pod) {
             Ok(Some(order)) => {
                 self.refused.remove(uid);

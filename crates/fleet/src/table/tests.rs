@@ -24,7 +24,14 @@ fn begin() -> Begin {
 }
 
 fn table() -> Table {
-    Table::new(&begin()).unwrap()
+    table_of(&begin())
+}
+
+/// A table that knows that there are no rules.
+fn table_of(begin: &Begin) -> Table {
+    let mut table = Table::new(begin).unwrap();
+    table.end_rules();
+    table
 }
 
 /// What the messages are, in short.
@@ -84,7 +91,7 @@ fn a_pod_says_where_its_latency_comes_from() {
         offer(LatencyName::Otlp, None),
         offer(LatencyName::Prometheus, Some(99.0)),
     ];
-    let mut table = Table::new(&Begin { templates, ..Begin::default() }).unwrap();
+    let mut table = table_of(&Begin { templates, ..Begin::default() });
     let by = |source: &str, bound: &str| {
         let keys = ["lull.dev/latency", "lull.dev/objective"];
         json!({ keys[0]: source, keys[1]: bound })
@@ -252,6 +259,25 @@ fn a_latency_objective_speaks_for_the_pods_that_it_selects() {
 }
 
 #[test]
+fn pods_are_judged_once_the_latency_objectives_are_known() {
+    let mut table = Table::new(&begin()).unwrap();
+    table.begin_list();
+    apply(&mut table, "1", &json!({}));
+    table.end_list();
+    let spec: LatencyObjectiveSpec = serde_json::from_value(json!({
+        "selector": { "matchLabels": { "tier": "web" } }, "objectives": ["run_queue_p99=1ms"],
+    }))
+    .unwrap();
+    table.set_rule("shop", "web", Some(&spec));
+    assert!(sent_by(&mut table).is_empty(), "another rule may follow");
+    table.end_rules();
+    assert_eq!(sent_by(&mut table), ["1 in 1", "synced"]);
+    table.begin_list();
+    table.end_list();
+    assert_eq!(sent_by(&mut table), ["1 gone", "synced"]);
+}
+
+#[test]
 fn why_a_latency_objective_is_ignored_is_returned_for_its_owner() {
     let mut table = table();
     let spec: LatencyObjectiveSpec = serde_json::from_value(json!({
@@ -310,7 +336,7 @@ fn latency_objectives_are_bounded_by_namespace_and_in_all() {
 #[test]
 fn pods_that_may_have_cores_of_their_own_are_marked() {
     let exclusive = |cpu_manager| {
-        let mut table = Table::new(&Begin { cpu_manager, ..begin() }).unwrap();
+        let mut table = table_of(&Begin { cpu_manager, ..begin() });
         let mut pod = pod("1", &json!({}));
         pod["status"]["qosClass"] = json!("Guaranteed");
         pod["spec"]["containers"][0]["resources"] = json!({ "limits": { "cpu": "2" } });
