@@ -7,9 +7,10 @@
 mod api;
 mod backoff;
 mod health;
+mod out;
 mod publisher;
 
-use crate::message::{Begin, FROM_MAX, FromWatcher, Kind, TO_MAX, ToWatcher, shorten};
+use crate::message::{Begin, FromWatcher, Kind, TO_MAX, ToWatcher, shorten};
 use crate::nri::{self, ContainerChange, PluginError, Reports};
 use crate::objective::LatencyObjective;
 use crate::pods::{PodFacts, WatchedPod};
@@ -18,13 +19,15 @@ use anyhow::Context;
 use api::{Change, Changes};
 use backoff::Throttle;
 use futures_util::StreamExt;
+use futures_util::future::{LocalBoxFuture, OptionFuture};
 use health::Health;
 use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use lull_agent::VERSION;
-use lull_agent::frontend::frames::{Frames, encode};
+use lull_agent::frontend::frames::Frames;
 use lull_host::sandbox::{self, Gap, Layer};
 use lull_host::sys::memory::{self, ProgramPages};
+use out::Out;
 use publisher::Publisher;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::collections::BTreeSet;
@@ -32,7 +35,6 @@ use std::io::{ErrorKind, Read, stdin};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::Path;
-use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use tokio::task::LocalSet;
@@ -74,7 +76,7 @@ pub fn run() -> anyhow::Result<()> {
     let pages = ProgramPages::find();
     let gaps = confine(&begin, &rights);
     let table = Table::new(&begin).map_err(anyhow::Error::msg)?;
-    let out = Out { channel: &channel };
+    let out = Out::new(&channel);
     LocalSet::new().block_on(&runtime, async {
         out.send(&[FromWatcher::Ready(gaps)]).await?;
         let config = match config {
@@ -132,33 +134,6 @@ fn confine(begin: &Begin, rights: &sandbox::ClientRights) -> Vec<Gap> {
     gaps
 }
 
-/// The way to the agent.
-#[derive(Clone, Copy)]
-struct Out<'a> {
-    channel: &'a UnixStream,
-}
-
-impl Out<'_> {
-    /// Sends messages, as fast as the agent takes them.
-    async fn send(self, messages: &[FromWatcher]) -> anyhow::Result<()> {
-        let mut bytes = Vec::new();
-        for message in messages {
-            // Every text is bounded where it was made.
-            let _ = encode(message, FROM_MAX, &mut bytes);
-        }
-        let mut rest = bytes.as_slice();
-        while !rest.is_empty() {
-            self.channel.writable().await?;
-            match self.channel.try_write(rest) {
-                Ok(count) => rest = &rest[count..],
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-}
-
 /// The state of the process.
 struct Watcher<'a> {
     node: String,
@@ -172,6 +147,10 @@ struct Watcher<'a> {
     reports: Option<Reports>,
     /// When the client was made.
     renewed: Instant,
+    /// The query of the API server that has no answer yet.
+    probe: Option<Probe>,
+    /// When such a query began or was answered last.
+    probed: Instant,
     /// Resources of a listing that has begun.
     listed: Option<BTreeSet<(String, String)>>,
     has_no_rules: bool,
@@ -179,6 +158,9 @@ struct Watcher<'a> {
     start_pages: Option<ProgramPages>,
     out: Out<'a>,
 }
+
+/// A query of whether the API server answers.
+type Probe = LocalBoxFuture<'static, Result<(), String>>;
 
 /// Whether the watches go on as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,6 +187,8 @@ impl<'a> Watcher<'a> {
             throttle,
             reports: None,
             renewed: Instant::now(),
+            probe: None,
+            probed: Instant::now(),
             listed: None,
             has_no_rules: false,
             start_pages: None,
@@ -269,6 +253,7 @@ impl<'a> Watcher<'a> {
                 // A new client reads the token again, and leaves connections that hang.
                 Some(Next::Restarts) => {
                     self.renewed = Instant::now();
+                    (self.probe, self.probed) = (None, self.renewed);
                     if let Ok(client) = api::client(&self.config, &self.throttle) {
                         self.publisher.reconnect(client.clone(), self.throttle.clone());
                         self.client = client;
@@ -284,29 +269,28 @@ impl<'a> Watcher<'a> {
         mut changes: Changes,
         frames: &mut Frames,
     ) -> anyhow::Result<Option<Next>> {
-        let mut probed = Instant::now();
         let mut bytes = vec![0; 16 << 10];
         loop {
             let pause = if self.health.is_lost() { PROBE_WHILE_LOST } else { PROBE_EVERY };
-            let probe_in = pause.saturating_sub(probed.elapsed());
+            let probe_in = pause.saturating_sub(self.probed.elapsed());
             let mut next = Next::GoesOn;
             tokio::select! {
                 change = changes.next() => match change {
                     Some(change) => next = self.take(change),
                     None => next = Next::Restarts,
                 },
-                ready = self.out.channel.readable() => {
+                ready = self.out.channel().readable() => {
                     ready?;
                     if !self.read(frames, &mut bytes)? {
                         return Ok(None);
                     }
                 }
                 report = nri::next(self.reports.as_mut()) => self.take_report(report),
-                () = tokio::time::sleep(probe_in) => {
-                    self.publisher.report().into_iter().for_each(|text| self.health.note(text));
-                    next = self.probe().await?;
-                    probed = Instant::now();
+                Some(answer) = OptionFuture::from(self.probe.as_mut()) => {
+                    (self.probe, self.probed) = (None, Instant::now());
+                    next = self.take_answer(answer);
                 }
+                () = tokio::time::sleep(probe_in), if self.probe.is_none() => self.begin_probe(),
             }
             self.flush().await?;
             if next != Next::GoesOn {
@@ -317,7 +301,7 @@ impl<'a> Watcher<'a> {
 
     /// Reads what the agent has sent; `false` if it has ended.
     fn read(&mut self, frames: &mut Frames, bytes: &mut [u8]) -> anyhow::Result<bool> {
-        match self.out.channel.try_read(bytes) {
+        match self.out.channel().try_read(bytes) {
             Ok(0) => return Ok(false),
             Ok(count) => frames.add(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(true),
@@ -334,41 +318,33 @@ impl<'a> Watcher<'a> {
         Ok(true)
     }
 
-    /// Checks whether the API server answers, unless it wants to be left alone. After a time
-    /// without answers the watches begin again, because their connections may hang. Watches that
-    /// were refused begin again by themselves, with growing waits.
-    async fn probe(&mut self) -> anyhow::Result<Next> {
-        if !self.throttle.remaining(Instant::now()).is_zero() {
-            return Ok(Next::GoesOn);
+    /// Queries the API server, unless it wants to be left alone. A server that hangs takes seconds
+    /// to be given up, in which changes and reports go on.
+    fn begin_probe(&mut self) {
+        self.publisher.report().into_iter().for_each(|text| self.health.note(text));
+        self.probed = Instant::now();
+        if self.throttle.remaining(self.probed).is_zero() {
+            let client = self.client.clone();
+            self.probe = Some(Box::pin(async move { api::probe(&client).await }));
         }
-        let was_lost = self.health.is_lost();
-        match self.answer_to_probe().await? {
+    }
+
+    /// Takes in the answer of the API server. After a time without answers the watches begin again,
+    /// because their connections may hang. Watches that were refused begin again by themselves,
+    /// with growing waits.
+    fn take_answer(&mut self, answer: Result<(), String>) -> Next {
+        match answer {
             Ok(()) if self.health.is_refused() => {}
             Ok(()) => {
+                let was_lost = self.health.is_lost();
                 self.health.hear(Instant::now());
                 if was_lost {
-                    return Ok(Next::Restarts);
+                    return Next::Restarts;
                 }
             }
             Err(why) => self.health.lose(why, false),
         }
-        Ok(Next::GoesOn)
-    }
-
-    /// Queries the API server. A server that hangs takes seconds to be given up, in which the
-    /// reports of the container runtime reach the agent.
-    async fn answer_to_probe(&mut self) -> anyhow::Result<Result<(), String>> {
-        let client = self.client.clone();
-        let mut probe = pin!(api::probe(&client));
-        loop {
-            tokio::select! {
-                answer = &mut probe => return Ok(answer),
-                report = nri::next(self.reports.as_mut()) => {
-                    self.take_report(report);
-                    self.flush().await?;
-                }
-            }
-        }
+        Next::GoesOn
     }
 
     /// Takes in a change. The watches begin again if the token was refused, at most once in
@@ -476,14 +452,25 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Sends what has come of the changes. Events wait while the API server is away.
+    /// Sends what has come of the changes.
     async fn flush(&mut self) -> anyhow::Result<()> {
+        let messages = self.messages();
+        self.out.send(&messages).await
+    }
+
+    /// Returns what the agent has to know, to be sent at once: a message that the agent takes in
+    /// alone makes the next one wait. Events are published, but wait while the API server is away.
+    fn messages(&mut self) -> Vec<FromWatcher> {
         let Outcome { messages, events } = self.table.take();
         events.into_iter().for_each(|event| self.publisher.add(event));
         if !self.health.is_lost() {
             self.publisher.send(|event| self.table.knows(&event.regarding));
         }
-        self.out.send(&self.health.take()).await?;
-        self.out.send(&messages).await
+        let mut all = self.health.take();
+        all.extend(messages);
+        all
     }
 }
+
+#[cfg(test)]
+mod tests;
