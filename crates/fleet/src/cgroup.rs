@@ -38,6 +38,17 @@ pub(crate) fn candidates(order: &PodOrder, root: &Path) -> Vec<PathBuf> {
     vec![systemd.join(scope), cgroupfs.join(plain)]
 }
 
+/// Why a pod without a cgroup is left alone, and where it was looked for.
+pub(crate) fn describe_missing(order: &PodOrder, root: &Path) -> String {
+    let places = candidates(order, root).into_iter().map(|path| path.display().to_string());
+    let places: Vec<String> = places.collect();
+    format!(
+        "its cgroup does not exist: cgroup_root in [kubernetes] must be the kubelet's \
+         --cgroup-root, and cgroups of version 2 must be mounted; looked for {}",
+        places.join(" and ")
+    )
+}
+
 /// The names of the cgroups above the pods of a class, from the outermost on.
 fn names(root: &Path, service: Service) -> Vec<&str> {
     let root = root.iter().filter_map(|part| part.to_str()).filter(|part| *part != "/");

@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 
 /// How often the cpuset of a pod that is managed is looked at.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
+/// How long the cgroup of a pod may be missing whose container runs.
+const CGROUP_WAIT: Duration = Duration::from_secs(10);
 /// How long pods may have different cpusets when the shared pool changes: the kubelet sets them one
 /// after the other, every ten seconds (`cpuManagerReconcilePeriod`).
 const POOL_CHANGE_MAX: Duration = Duration::from_secs(20);
@@ -101,6 +103,8 @@ struct KnownPod {
     objectives: Option<Vec<Objective>>,
     standing: Standing,
     checked: Instant,
+    /// Since when its cgroup is looked for.
+    awaited: Instant,
     /// Since when its cpuset is smaller than the node's and not that of the shared pool.
     placed: Option<Instant>,
 }
@@ -272,15 +276,15 @@ impl Link {
                 }
                 (pod.order, pod.objectives) = (order, objectives);
                 if let Standing::LeftAlone(_) = pod.standing {
-                    pod.standing = Standing::Waits;
+                    (pod.standing, pod.awaited) = (Standing::Waits, now);
                 }
             }
             None => {
                 self.cpusets.take();
                 self.next_id += 1;
                 let standing = Standing::Waits;
-                let (id, checked, placed) = (self.next_id, now, None);
-                let pod = KnownPod { id, order, objectives, standing, checked, placed };
+                let (id, checked, awaited, placed) = (self.next_id, now, now, None);
+                let pod = KnownPod { id, order, objectives, standing, checked, awaited, placed };
                 self.pods.insert(uid.clone(), pod);
             }
         }
@@ -331,6 +335,9 @@ impl Link {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         pod.checked = now;
         let standing = match found {
+            Ok(Standing::Waits) if pod.is_overdue(now) => {
+                Standing::LeftAlone(cgroup::describe_missing(&pod.order, &self.setup.cgroup_root))
+            }
             Ok(standing) => {
                 pod.placed = None;
                 standing
@@ -376,6 +383,12 @@ impl KnownPod {
     fn is_at(&self, cgroup: &Path) -> bool {
         let Standing::Present(workload) = &self.standing else { return false };
         workload.cgroup.strip_prefix("/").is_ok_and(|known| known == cgroup)
+    }
+
+    /// Whether its cgroup has been looked for too long.
+    fn is_overdue(&self, now: Instant) -> bool {
+        let waits = self.standing == Standing::Waits;
+        waits && now.saturating_duration_since(self.awaited) >= CGROUP_WAIT
     }
 
     /// Whether its cpuset may soon be that of the shared pool, because the pool changes. A new

@@ -100,6 +100,21 @@ fn a_pod_is_handed_on_once_its_cgroup_exists() {
 }
 
 #[test]
+fn a_pod_without_a_cgroup_is_left_alone_until_there_is_one() {
+    let mut node = Node::new();
+    assert!(node.say(FromWatcher::Pod(Box::new(order("1a")))).is_empty());
+    assert!(node.look(CGROUP_WAIT / 2).is_empty());
+    let found = node.look(CGROUP_WAIT);
+    assert!(found[0].contains("left alone: its cgroup does not exist"), "{found:?}");
+    assert!(found[0].ends_with(" and kubepods/burstable/pod1a"), "{found:?}");
+    assert!(node.look(CHECK_EVERY).is_empty(), "reported once");
+    node.cgroup("kubepods/burstable/pod1a", "0-3");
+    assert!(node.look(CHECK_EVERY)[0].starts_with("1 pod shop/web-1a at "));
+    std::fs::remove_dir_all(node.tree.path().join("sys/fs/cgroup/kubepods")).unwrap();
+    assert!(node.look(CHECK_EVERY + CGROUP_WAIT).is_empty(), "the API server says that it is gone");
+}
+
+#[test]
 fn pods_stay_while_the_server_is_away_and_until_a_new_watcher_has_sent_all() {
     let mut node = Node::new();
     for uid in ["1a", "2b"] {
