@@ -24,8 +24,10 @@ const FORGET_AFTER: Nanos = Nanos::from_secs(300);
 const SWEEP_PAUSE: Nanos = Nanos::from_secs(10);
 /// The attribute of requests that failed.
 const ERROR: &str = "error.type";
-/// Most texts that are noted, each once.
+/// Most texts that are noted in a [`NOTED_FOR`], each once. Senders that come and go would use up
+/// any number for good, and hide all that is wrong later.
 const NOTED_MAX: usize = 64;
+const NOTED_FOR: Nanos = Nanos::from_secs(3_600);
 
 /// When an export has arrived.
 #[derive(Debug, Clone, Copy)]
@@ -77,8 +79,9 @@ pub(crate) struct Intake {
     senders: BTreeMap<Key, Sender>,
     next_sender: u32,
     swept_at: Nanos,
-    /// What was noted once.
+    /// What was noted since a time.
     noted: BTreeSet<String>,
+    noted_since: Nanos,
     notices: Vec<String>,
 }
 
@@ -122,6 +125,7 @@ impl Intake {
             next_sender: 0,
             swept_at: Nanos::ZERO,
             noted: BTreeSet::new(),
+            noted_since: Nanos::ZERO,
             notices: Vec::new(),
         }
     }
@@ -143,6 +147,9 @@ impl Intake {
     /// If the bytes are no export. What was read before the error is counted.
     pub(super) fn take(&mut self, bytes: &[u8], arrival: Arrival) -> Result<Outcome, WireError> {
         let mut outcome = Outcome::default();
+        if arrival.monotonic >= self.noted_since.saturating_add(NOTED_FOR) {
+            (self.noted, self.noted_since) = (BTreeSet::new(), arrival.monotonic);
+        }
         let read = resources(bytes)
             .try_for_each(|resource| self.take_resource(&resource?, arrival, &mut outcome));
         if let Some(why) = &outcome.why {
@@ -342,7 +349,7 @@ impl Intake {
         is_late
     }
 
-    /// Reports a text, once.
+    /// Reports a text, once in a [`NOTED_FOR`].
     fn note(&mut self, text: String) {
         if self.noted.len() < NOTED_MAX && self.noted.insert(text.clone()) {
             self.notices.push(text);

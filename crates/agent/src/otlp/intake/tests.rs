@@ -287,6 +287,19 @@ fn what_cannot_be_counted_is_refused_with_its_reason() {
 }
 
 #[test]
+fn what_is_wrong_is_reported_once_an_hour_whatever_was_wrong_before() {
+    let mut intake = intake();
+    let mut noted = |at_s, service: &str| {
+        take(&mut intake, at_s, &export(service, "a", &cumulative((10, at_s), [1, 0, 0])));
+        intake.take_notices().len()
+    };
+    let each = (0..NOTED_MAX).map(|number| noted(4_000, &format!("unknown-{number}")));
+    assert_eq!(each.sum::<usize>(), NOTED_MAX);
+    assert_eq!(noted(7_599, "late"), 0, "too many");
+    assert_eq!((noted(7_600, "late"), noted(7_601, "late")), (1, 0));
+}
+
+#[test]
 fn a_service_that_is_restarted_counts_on_under_its_new_start() {
     let mut intake = intake();
     for (start, at, count) in [(10, 1_000, 500), (10, 1_010, 520), (1_012, 1_020, 3)] {
