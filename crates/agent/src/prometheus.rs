@@ -94,7 +94,7 @@ fn no_number(number: f64, what: &str) -> Missing {
 }
 
 /// Starts a thread that sends the queries once an epoch, until the receiver is dropped. Queries
-/// with a subject are about the pod that it has at the time.
+/// with a subject are about the pod that it has at the time, and are sent as soon as it has one.
 ///
 /// `parser` gets the address of the server, for reasons, what a query is for, and where replies
 /// go, and returns what has a reply parsed, of the generation in which it was requested; that
@@ -150,7 +150,11 @@ where
                 }
             }
             let taken = now().saturating_sub(begun);
-            std::thread::sleep(period.saturating_sub(taken).into());
+            let left = period.saturating_sub(taken);
+            match &subject {
+                Some(subject) => subject.pause(left),
+                None => std::thread::sleep(left.into()),
+            }
         }
     });
     reported

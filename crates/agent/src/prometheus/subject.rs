@@ -3,24 +3,54 @@
 
 use crate::discovery::PodIdentity;
 use lull_host::gauges::reported::Generation;
-use std::sync::{Arc, Mutex, PoisonError};
+use lull_measure::Nanos;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// In a regular expression of a whole pod: any container.
 const ANY_CONTAINER: &str = ".*";
+/// Longest wait for a pod: then the thread checks whether it is still needed.
+const POD_WAIT: Duration = Duration::from_secs(10);
 
 /// The pod, which the control loop changes and the thread of the queries reads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
-    pod: Arc<Mutex<Option<PodIdentity>>>,
+    shared: Arc<Shared>,
     generation: Generation,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    pod: Mutex<Option<PodIdentity>>,
+    has_changed: Condvar,
+}
+
+impl Shared {
+    fn pod(&self) -> MutexGuard<'_, Option<PodIdentity>> {
+        self.pod.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Subject {
     /// Queries are about this pod from now on.
     pub(crate) fn set(&self, pod: Option<PodIdentity>) {
-        let mut now = self.pod.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.shared.pod();
         *now = pod;
         self.generation.advance();
+        self.shared.has_changed.notify_all();
+    }
+
+    /// Waits for this time, or if no pod is the app, until one is: most apps of a template may be
+    /// free, and each has a thread.
+    pub(super) fn pause(&self, span: Nanos) {
+        let pod = self.shared.pod();
+        if pod.is_none() {
+            let changed = &self.shared.has_changed;
+            drop(changed.wait_timeout_while(pod, POD_WAIT, |pod| pod.is_none()));
+        } else {
+            drop(pod);
+            std::thread::sleep(span.into());
+        }
     }
 
     /// Numbers the pods that queries are about.
@@ -30,7 +60,7 @@ impl Subject {
 
     /// Returns a query with the names of the pod; `None` while there is no pod.
     pub(super) fn fill(&self, query: &str) -> Option<String> {
-        let pod = self.pod.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let pod = self.shared.pod().clone()?;
         let container = if pod.container.is_empty() { ANY_CONTAINER } else { &pod.container };
         let query = query.replace("$namespace", &pod.namespace).replace("$pod", &pod.name);
         Some(query.replace("$container", container).replace("$uid", &pod.uid))
@@ -64,5 +94,14 @@ mod tests {
         subject.set(Some(PodIdentity { container: "main".to_owned(), ..pod }));
         assert!(subject.fill(query).unwrap().contains(r#"container=~"main""#));
         assert!(names_pod(query) && !names_pod("rate(x[5s])"));
+    }
+    #[test]
+    fn a_thread_without_a_pod_waits_for_one() {
+        let subject = Subject::default();
+        let of_loop = subject.clone();
+        let setting = std::thread::spawn(move || of_loop.set(Some(PodIdentity::default())));
+        subject.pause(Nanos::ZERO);
+        assert!(subject.fill("up").is_some());
+        setting.join().unwrap();
     }
 }
