@@ -21,7 +21,7 @@ mod kubelet {
 use cluster::server::Programs;
 use kubelet::agent::SteeringAgent;
 use kubelet::control::{ControlPlane, is_guest, serve};
-use kubelet::node::{Node, NodePrograms};
+use kubelet::node::{Node, NodePrograms, age};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -55,11 +55,11 @@ fn pods_of_a_kubelet_are_steered_from_their_start_to_their_end() {
         node.create(&server, name, None);
         agent.wait_until_said(&format!("pod default/{name} is batch-"));
         lull_testing::figure("from the creation of a pod until it is managed", begun.elapsed());
-    }
-    for name in BATCH {
         wait_until(&format!("{name} runs when nothing else does"), || {
             node.class(&server, name).as_deref() == Some(IDLE)
         });
+        let age = age(node.process(&server, name).unwrap());
+        lull_testing::figure("from the start of a pod's process until it is steered", age);
     }
     assert_eq!(node.class(&server, "critical-a").as_deref(), Some(NORMAL));
 

@@ -12,6 +12,7 @@ use serde_json::json;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// The node's name.
 pub(crate) const NAME: &str = "whole-node-of-the-test";
@@ -287,7 +288,7 @@ impl Drop for Node {
         // A shim that has ended leaves the processes of its container to themselves.
         for _ in 0..3 {
             self.end_processes();
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::thread::sleep(Duration::from_millis(300));
         }
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let mounts = mounts.lines().filter_map(|line| line.split(' ').nth(1));
@@ -306,6 +307,17 @@ impl Drop for Node {
             let _ = std::fs::write(path, value);
         }
     }
+}
+
+/// How long a process has run.
+pub(crate) fn age(pid: i32) -> Duration {
+    let read = |file: String| std::fs::read_to_string(file).unwrap();
+    let (stat, uptime) = (read(format!("/proc/{pid}/stat")), read("/proc/uptime".to_owned()));
+    // The fields after the name begin with the third; times are in hundredths of a second.
+    let started = stat.rsplit(')').next().unwrap().split_whitespace().nth(22 - 3).unwrap();
+    let up_s: f64 = uptime.split_whitespace().next().unwrap().parse().unwrap();
+    let age_s = up_s - started.parse::<f64>().unwrap() / 100.0;
+    Duration::from_secs_f64(age_s.max(0.0))
 }
 
 /// Whether a kubelet runs.
