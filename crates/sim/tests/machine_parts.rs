@@ -13,8 +13,9 @@ use lull_control::{
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::Replication;
 use lull_sim::machine::{
-    Activity, ClosedClients, Controllers, CoreTypes, DispatchPart, DutyCycle, Governor, MachineApp,
-    MachineModel, MachinePlant, MemoryUse, Polling, RunQueues,
+    Activity, ClosedClients, Contention, Controllers, CoreTypes, DispatchPart, DutyCycle,
+    GateModel, Governor, MachineApp, MachineModel, MachinePlant, MemoryUse, Polling, Query,
+    RunQueues,
 };
 use lull_sim::model::Distribution;
 use rayon::prelude::*;
@@ -318,6 +319,21 @@ fn knobs_of_one_part_reach_the_apps_of_another() {
     let confined = Setting::Cores(AppId(0), CoreSet::first(1));
     let beside = |cap| tail(&model, cap, std::slice::from_ref(&confined), 0);
     assert!(beside(1) < beside(16));
+}
+
+#[test]
+fn a_query_without_io_is_answered_as_soon_as_its_work_is_done() {
+    let at = |us| Distribution::constant(Nanos::from_micros(us));
+    let query = Query { before: at(1000), io: at(0), after: at(0), round_trip: at(1) };
+    let contention = Contention::default();
+    let gate = GateModel { query, contention, ..whole().gate.unwrap() };
+    let app = vec![MachineApp::new("database", 3, Activity::Connections)];
+    let plain = MachineModel::plain("one", 1, Hertz(1_000_000_000));
+    let model = MachineModel { gate: Some(gate), app, ..plain };
+    // It waits for the work of two others. A worker that needed the core once more would wait for
+    // them again.
+    let worst = tail(&model, 3, &[], 0);
+    assert!(worst < Nanos::from_micros(3_500), "{worst}");
 }
 
 #[test]
@@ -743,6 +759,10 @@ fn times_of_changes_and_of_looks_have_bounds() {
 fn a_part_that_another_needs_is_named() {
     assert_refused(&[
         (|model| model.idle.clear(), "power: needs idle states"),
+        (
+            |model| model.gate.as_mut().unwrap().query.round_trip.mean = Nanos(u64::MAX),
+            "gate.query.round_trip.mean: ",
+        ),
         (|model| model.gate = None, "app[1].activity: connections are served behind a gate"),
         (|model| drop(model.app.remove(1)), "gate: nothing is behind it"),
         (|model| model.scaling.as_mut().unwrap().lowest = Hertz(3_000_000_000), "scaling.lowest"),

@@ -112,6 +112,7 @@ impl MachineSimulation {
         match gated.connections[index].stage {
             Stage::After => return self.answer_query(index),
             Stage::Look => return self.looked(index),
+            Stage::Before if !gated.connections[index].has_io() => return self.answer_query(index),
             _ => {}
         }
         gated.connections[index].stage = Stage::Io;

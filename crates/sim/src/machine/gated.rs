@@ -323,4 +323,10 @@ impl Connection {
         let (arrived_ns, before, io, after) = (0, 0.0, 0.0, 0.0);
         Self { app, thread, works, stage, arrived_ns, before, io, after, lease, wait }
     }
+
+    /// Whether its query needs the device, or work after it; else it is answered after its first
+    /// work, without another wake-up of its worker.
+    pub(super) fn has_io(&self) -> bool {
+        self.io > 0.0 || self.after > 0.0
+    }
 }
