@@ -174,10 +174,14 @@ impl Scene {
         if keeps_log {
             (0..self.apps.len()).for_each(|app| plant.simulation_mut().keep_log(app));
         }
+        // A policy that is built for cores that do not exist would hide this error.
+        let limits = &self.rules.limits;
+        limits.check(plant.machine()).map_err(Failure::from)?;
         let (mut machine, steered) = (plant.machine().clone(), steering.clone());
-        if let Some(allowed) = &self.rules.limits.cores {
+        if let Some(allowed) = &limits.cores {
             machine = machine.restricted_to(allowed);
         }
+        let machine = machine.within_frequencies(limits.frequency_min, limits.frequency_max);
         let build = move |apps: &[AppSpec]| steered.policy.build(&steered.config, &machine, apps);
         let policy = build(plant.apps())?;
         let mut controller =

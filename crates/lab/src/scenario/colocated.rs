@@ -161,6 +161,9 @@ impl Colocated {
         let started = self.scene.start(&variant.steering, self.frame.seed, 0);
         started.map(drop).map_err(|error| match error {
             PlayError::Policy(error) => variant.policy_error(error),
+            PlayError::Scene(Failure::Limits(error)) => {
+                Wrong::at(format!("limits.{}", error.key), error.message)
+            }
             PlayError::Scene(failure) => Wrong::at("node", failure.to_string()),
         })
     }
