@@ -24,9 +24,9 @@ mod values;
 
 pub use access::{AccessSection, ReceiverSection};
 pub use agent::AgentSection;
-pub use client::{ClientSection, MemorySection, WorkSection};
+pub use client::{ClientSection, ContentionSection, MemorySection, WorkSection};
 pub use client_class::{ClientClassSection, ClientMatchSection, bypass, client_classes};
-pub use gate::{Concurrency, GateSection};
+pub use gate::{Concurrency, GateMode, GateSection};
 pub use kubernetes::{CpuManager, Discover, KubernetesSection};
 pub use latency::{LatencySource, OtlpSection, ProgressSource, PrometheusSection};
 pub use machine::{

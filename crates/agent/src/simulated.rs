@@ -6,13 +6,15 @@
 //! cannot play is refused, or listed with file, line and key.
 
 mod demand;
+mod gated;
 mod left_out;
 mod load;
 mod machine;
 mod scene;
 
-use crate::config::{ClientSection, Config, MachineSection};
+use crate::config::{AppSection, ClientSection, Config, MachineSection};
 use crate::located::{InputError, Located};
+use gated::GatedApp;
 use lull_lab::scenario::{AnyScenario, Choice, Colocated, RunSection};
 use scene::Scene;
 use serde::Deserialize;
@@ -107,6 +109,11 @@ impl Simulated {
         Ok(this)
     }
 
+    /// The client of an app, with its number.
+    fn client_of(&self, app: &AppSection) -> Option<(usize, &ClientSection)> {
+        self.clients.iter().enumerate().find(|(_, client)| client.app == app.name)
+    }
+
     /// Refuses clients of no app, two of one app, and keys that exclude each other.
     fn check_clients(&self) -> Result<(), InputError> {
         for (at, client) in self.clients.iter().enumerate() {
@@ -127,6 +134,12 @@ impl Simulated {
                 return error("app", format!("`{}` has two clients: keep one", client.app));
             }
             client.check().or_else(|(key, why)| error(key, why))?;
+            let gated = GatedApp::find(self).filter(|gated| gated.app.name == client.app);
+            if client.contention.is_some() && gated.is_none() {
+                let why = "is of the workers behind the simulated gate, which the app does not \
+                           have: write concurrency for the app, and clients and work here";
+                return error("contention", why.to_owned());
+            }
         }
         Ok(())
     }
@@ -153,3 +166,6 @@ fn machine_of(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ mod gate;
 mod space_time;
 
 pub(crate) use dispatcher::RequestDispatcher;
-pub(crate) use gate::GateKeeper;
+pub use gate::{GateKeeper, LiveServer, Promised};
 pub(crate) use space_time::SpaceTime;
 
 use crate::bounds::BACKLOG_MAX;
@@ -33,6 +33,8 @@ pub(crate) struct Scene {
     pub(crate) apps: Vec<AppSpec>,
     /// What holds under every policy.
     pub(crate) rules: Rules,
+    /// What the first connections at the machine's gate are promised.
+    pub(crate) promises: Vec<Promised>,
 }
 
 /// A policy with its config and the epochs at whose ends it decides.
@@ -93,6 +95,8 @@ pub(crate) struct Played {
     pub(crate) lost: Vec<f64>,
     /// Latencies of all answers of each app; empty for best-effort apps.
     pub(crate) answers: Vec<Latency>,
+    /// Latencies of the connections of each promise.
+    pub(crate) promised: Vec<Latency>,
     /// Work of each app per second of its presence; NaN without any.
     pub(crate) work_per_s: Vec<f64>,
     /// How many more requests of each app waited at the end than at the start.
@@ -221,6 +225,9 @@ impl Scene {
     ) -> Result<Played, PlayError> {
         let mut control = self.start(steering, span.seed, replication)?;
         self.keep_windows(control.plant_mut(), span);
+        let promises = self.promises.iter().map(|promise| promise.connections);
+        let promises: Vec<u32> = promises.collect();
+        control.plant_mut().simulation_mut().keep_promises(&promises, span.warmup);
         let lost = |error: PlantError| Failure::Setup(error.to_string());
         let mut now = Nanos::ZERO;
         while now < span.warmup {
@@ -248,7 +255,8 @@ impl Scene {
         let lost = lost.collect();
         let space_time = SpaceTime::between(self, &begun, &ended);
         let missed = self.missed(control.plant(), span);
-        Ok(Played { lost, missed, space_time, ..recorder.finish(self) })
+        let promised = control.plant().simulation().promised().to_vec();
+        Ok(Played { lost, missed, space_time, promised, ..recorder.finish(self) })
     }
 
     /// The number in the model of each app with an objective, and the objective.
@@ -390,6 +398,7 @@ impl Recorder {
             lost: Vec::new(),
             missed: f64::NAN,
             answers: self.windows,
+            promised: Vec::new(),
             space_time: SpaceTime::default(),
         }
     }

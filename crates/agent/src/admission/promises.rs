@@ -96,6 +96,16 @@ impl Promise {
         Ok(())
     }
 
+    /// Returns the connections that it is kept for at a time.
+    pub fn connections(&self) -> u32 {
+        self.connections
+    }
+
+    /// Returns what each of them is promised.
+    pub fn objective(&self) -> Objective {
+        self.objective.0
+    }
+
     /// Returns the class of clients that it is for.
     pub fn client_class(&self) -> Option<&str> {
         self.client_class.as_deref()

@@ -2,7 +2,7 @@
 //! know.
 
 use lull_measure::Nanos;
-use lull_sim::machine::MemoryUse;
+use lull_sim::machine::{Contention, MemoryUse};
 use lull_sim::model::{Distribution, Shape};
 use lull_workload::arrivals::{Process, Rate};
 use schemars::JsonSchema;
@@ -32,9 +32,12 @@ pub struct ClientSection {
     pub think: Option<Distribution>,
     /// CPU time of a request on a core alone, with all of the cache.
     pub work: Option<WorkSection>,
-    /// What a request takes besides work and waiting: network, devices.
+    /// What a request takes besides work and waiting: network, devices. Behind a simulated gate
+    /// it keeps its worker and its slot meanwhile.
     #[schemars(with = "Option<DistributionKeys>")]
     pub delay: Option<Distribution>,
+    /// How much the workers behind the app's gate slow each other down; not at all if absent.
+    pub contention: Option<ContentionSection>,
     /// Threads of the app; `threads` of the app if absent.
     #[schemars(example = 4, extend("x-unit" = "threads"))]
     pub threads: Option<u32>,
@@ -68,6 +71,25 @@ struct DistributionKeys {
     /// How it varies, as in `work`.
     #[schemars(extend("default" = "exponential"))]
     shape: Option<String>,
+}
+
+/// `client.contention`: `n` transactions in service take `1 + sigma (n - 1) + kappa n (n - 1)`
+/// times the work of one alone each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ContentionSection {
+    /// For each other transaction in service, 0 to 1000.
+    #[schemars(example = 0.02, extend("x-unit" = "none"))]
+    pub sigma: f64,
+    /// For each pair of transactions in service, 0 to 1000.
+    #[schemars(example = 0.001, extend("x-unit" = "none"))]
+    pub kappa: f64,
+}
+
+impl From<ContentionSection> for Contention {
+    fn from(ContentionSection { sigma, kappa }: ContentionSection) -> Self {
+        Self { sigma, kappa, ..Self::default() }
+    }
 }
 
 /// `client.memory`: what the app's work needs of cache and memory, measured alone.
@@ -115,6 +137,7 @@ impl ClientSection {
             ("think", self.think.is_some()),
             ("arrivals", self.arrivals.is_some()),
             ("delay", self.delay.is_some()),
+            ("contention", self.contention.is_some()),
         ];
         keys.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
     }

@@ -1,12 +1,15 @@
 //! What of a config and a machine the simulation leaves out or assumes, key by key.
 
 use super::Simulated;
+use super::gated::{self, GatedApp};
 use super::machine::Described;
-use crate::config::{AppSection, LatencySource, ProgressSource};
+use crate::config::{AppSection, LatencySource, PowerSection, ProgressSource};
 use crate::located::Located;
 use lull_control::Capability;
+use lull_measure::Nanos;
 use lull_policies::POLICIES;
 use lull_sim::machine::MachineModel;
+use std::collections::BTreeSet;
 
 /// Notes about keys of one text.
 struct Notes<'a> {
@@ -20,12 +23,24 @@ impl Notes<'_> {
     }
 }
 
-/// Everything that is left out or assumed, each with file, line and key.
-pub(super) fn left_out(simulated: &Simulated, machine: &Described) -> Vec<String> {
+/// Everything that is left out or assumed, each with file, line and key. `gated` is the app whose
+/// gate is simulated.
+pub(super) fn left_out(
+    simulated: &Simulated,
+    machine: &Described,
+    gated: Option<&GatedApp<'_>>,
+) -> Vec<String> {
     let mut of_config = Notes { text: &simulated.config.source, all: Vec::new() };
     of_agent(simulated, &mut of_config);
     for (at, app) in simulated.config.apps.iter().enumerate() {
         of_app(app, &app.entry(at), &mut of_config);
+        let of_gate = match gated.filter(|gated| gated.number == at) {
+            Some(gated) => gated.notes(),
+            None => gated::left_out(app, gated),
+        };
+        for (key, why) in of_gate {
+            of_config.add(&format!("{}.{key}", app.entry(at)), why);
+        }
     }
     for (at, load) in simulated.config.loads.iter().enumerate() {
         let key = format!("load[{at}]");
@@ -34,7 +49,7 @@ pub(super) fn left_out(simulated: &Simulated, machine: &Described) -> Vec<String
             of_config.add(&format!("{key}.extra"), "further arguments of the client are left out");
         }
     }
-    of_policy(simulated, &machine.model, &mut of_config);
+    of_policy(simulated, &machine.model, gated, &mut of_config);
     let mut of_machine = Notes { text: &simulated.machine_text, all: Vec::new() };
     for (key, why) in &machine.notes {
         of_machine.add(&format!("machine.{key}"), why);
@@ -54,6 +69,15 @@ fn of_agent(simulated: &Simulated, notes: &mut Notes<'_>) {
     if agent.spots.is_some() {
         notes.add("agent.spots", "is left out: the search begins without known settings");
     }
+    if agent.seed.is_some() {
+        notes.add("agent.seed", "is left out: run.seed is the seed of the simulation");
+    }
+    if agent.discover.is_some() {
+        notes.add("agent.discover", "is left out: no pods are discovered here");
+    }
+    if simulated.config.power != PowerSection::default() {
+        notes.add("power", "is left out: the simulated power is that of [machine.power]");
+    }
     if agent.override_foreign {
         notes.add("agent.override_foreign", "has no effect: no other program sets knobs here");
     }
@@ -63,16 +87,6 @@ fn of_app(app: &AppSection, entry: &str, notes: &mut Notes<'_>) {
     if app.latency != LatencySource::Push {
         let why = "is left out: the simulator sees the latency of each request";
         notes.add(&format!("{entry}.latency"), why);
-    }
-    for (key, is_given) in [
-        ("concurrency", app.concurrency.is_some()),
-        ("gate", app.gate.is_some()),
-        ("promise", !app.promise.is_empty()),
-    ] {
-        if is_given {
-            let why = "is left out: the simulated app has no gate, and all its threads serve";
-            notes.add(&format!("{entry}.{key}"), why);
-        }
     }
     if !app.area.is_empty() {
         let why = "is left out: the simulated app has no classes of clients";
@@ -89,7 +103,12 @@ fn of_app(app: &AppSection, entry: &str, notes: &mut Notes<'_>) {
 }
 
 /// Knobs that the policy would use on a host and does not find here.
-fn of_policy(simulated: &Simulated, model: &MachineModel, notes: &mut Notes<'_>) {
+fn of_policy(
+    simulated: &Simulated,
+    model: &MachineModel,
+    gated: Option<&GatedApp<'_>>,
+    notes: &mut Notes<'_>,
+) {
     let Ok(entry) = POLICIES.find(&simulated.config.policy) else { return };
     let throttles = model.memory.is_some_and(|memory| memory.throttle.is_some());
     let is_missing = |capability: &&Capability| match capability {
@@ -99,6 +118,7 @@ fn of_policy(simulated: &Simulated, model: &MachineModel, notes: &mut Notes<'_>)
         Capability::IdleResidency => model.idle.is_empty(),
         Capability::Energy => model.power.is_none(),
         Capability::Coalescing => model.card.is_none(),
+        Capability::IdleLatency => exits(model) < 2,
         Capability::Cores
         | Capability::Scheduling
         | Capability::CpuTime
@@ -106,7 +126,7 @@ fn of_policy(simulated: &Simulated, model: &MachineModel, notes: &mut Notes<'_>)
         | Capability::Instructions
         | Capability::TailLatency
         | Capability::Progress => false,
-        _ => true,
+        knob => !gated.is_some_and(|gated| gated.has_knob(**knob)),
     };
     let missing: Vec<&str> =
         entry.kind.uses.iter().filter(is_missing).map(|capability| capability.name()).collect();
@@ -118,4 +138,10 @@ fn of_policy(simulated: &Simulated, model: &MachineModel, notes: &mut Notes<'_>)
         );
         notes.add("policy.name", why);
     }
+}
+
+/// Exit latencies to which the idle states of a machine can be limited.
+fn exits(model: &MachineModel) -> usize {
+    let exits = model.idle.iter().map(|state| state.exit).filter(|exit| *exit > Nanos::ZERO);
+    exits.collect::<BTreeSet<_>>().len()
 }

@@ -1,11 +1,12 @@
 //! Apps and clients as the simulator's apps, and errors of the simulator as keys of the files.
 
 use super::demand::{self, Demand};
+use super::gated::{GatedApp, NO_TIME};
 use super::{Simulated, left_out, load, machine};
 use crate::config::{AppSection, ClientSection, EPOCH_MIN, MemorySection};
 use crate::located::InputError;
 use lull_control::{AppSpec, EpochRule, LatencyOf};
-use lull_lab::scenario::{NodeScene, Wrong};
+use lull_lab::scenario::{GateKeeper, NodeScene, Wrong};
 use lull_measure::Nanos;
 use lull_sim::machine::{Activity, ClosedClients, LoadStep, MachineApp, MachineModel};
 use lull_sim::model::Distribution;
@@ -14,8 +15,6 @@ use std::path::Path;
 
 /// The policy that every other is compared with.
 const REFERENCE: &str = "unmanaged";
-/// The least think time: none, in the clock of the simulator.
-const NO_TIME: Nanos = Nanos(1);
 
 /// The apps of a simulated config.
 pub(super) struct Scene<'a> {
@@ -25,6 +24,9 @@ pub(super) struct Scene<'a> {
     /// The number in the config of each app.
     numbers: Vec<usize>,
     notices: Vec<String>,
+    /// The app whose gate the machine has, and what decides there.
+    gated: Option<GatedApp<'a>>,
+    admission: Option<GateKeeper>,
 }
 
 impl<'a> Scene<'a> {
@@ -35,22 +37,44 @@ impl<'a> Scene<'a> {
     pub(super) fn new(simulated: &'a Simulated, base: &Path) -> Result<Self, InputError> {
         let described = machine::described(&simulated.machine)
             .map_err(|(key, why)| simulated.machine_text.error(&format!("machine.{key}"), why))?;
-        let notices = left_out::left_out(simulated, &described);
-        let model = described.model;
-        let mut scene = Self { simulated, model, apps: Vec::new(), numbers: Vec::new(), notices };
+        let gated = GatedApp::find(simulated);
+        let notices = left_out::left_out(simulated, &described, gated.as_ref());
+        let admission = gated.map(|gated| gated.keeper()).transpose();
+        let mut scene = Self {
+            simulated,
+            model: described.model,
+            apps: Vec::new(),
+            numbers: Vec::new(),
+            notices,
+            gated,
+            admission: None,
+        };
+        scene.admission =
+            admission.map_err(|(key, why)| scene.gate_error(&format!("gate.{key}"), why))?;
         for (number, app) in simulated.config.apps.iter().enumerate() {
             scene.add(number, app, base)?;
         }
         Ok(scene)
     }
 
-    /// The scene with the policies to compare: the config's against doing nothing.
+    /// The scene with the policies to compare: the config's against doing nothing, where the gate
+    /// is open.
     pub(super) fn node_scene(&self) -> NodeScene {
         let config = &self.simulated.config;
         let mut policy = config.policy_keys.clone();
         policy.insert("name".to_owned(), config.policy.clone().into());
-        let reference = || toml::Table::from_iter([("name".to_owned(), REFERENCE.into())]);
+        let has_gate = self.gated.is_some();
+        let mut reference = toml::Table::from_iter([("name".to_owned(), REFERENCE.into())]);
+        if has_gate {
+            let open = toml::Table::from_iter([("name".to_owned(), "open".into())]);
+            reference.insert("admission".to_owned(), open.into());
+        }
         let is_reference = config.policy == REFERENCE;
+        if let Some(keeper) = self.admission.as_ref().filter(|_| is_reference) {
+            let label = format!("{REFERENCE} + {}", keeper.name);
+            policy.insert("label".to_owned(), label.into());
+        }
+        let reference = (!is_reference || has_gate).then_some(reference);
         let agent = &config.agent;
         let adaptive = agent.adaptive_epoch.clone().map(EpochRule::Adaptive);
         NodeScene {
@@ -59,8 +83,9 @@ impl<'a> Scene<'a> {
             model: self.model.clone(),
             apps: self.apps.clone(),
             rules: config.rules(false),
-            policies: (!is_reference).then(reference).into_iter().chain([policy]).collect(),
+            policies: reference.into_iter().chain([policy]).collect(),
             epoch: adaptive.or_else(|| agent.epoch.map(EpochRule::Fixed)),
+            admission: self.admission.clone(),
             shortest_epoch: EPOCH_MIN,
             notices: self.notices.clone(),
         }
@@ -80,9 +105,19 @@ impl<'a> Scene<'a> {
             );
             return Err(self.error(number, "objectives", why));
         }
-        let threads = self.threads(number, app, client)?;
+        let gated = self.gated.filter(|gated| gated.number == number);
+        let threads = match gated {
+            Some(gated) => gated.clients,
+            None => self.threads(number, app, client)?,
+        };
         let activity = match client.filter(|client| client.work.is_some()) {
-            Some(client) => self.requests(app, client, base)?,
+            Some(client) => match gated {
+                Some(gated) => {
+                    self.model.gate = Some(gated.model(self.demand(app, client, base)?));
+                    Activity::Connections
+                }
+                None => self.requests(app, client, base)?,
+            },
             None => {
                 self.check_demandless(app, client)?;
                 self.endless(number, app)?
@@ -218,7 +253,7 @@ impl<'a> Scene<'a> {
     }
 
     fn client_of(&self, app: &AppSection) -> Option<(usize, &'a ClientSection)> {
-        self.simulated.clients.iter().enumerate().find(|(_, client)| client.app == app.name)
+        self.simulated.client_of(app)
     }
 
     fn client_key(&self, app: &AppSection, key: &str) -> String {
@@ -246,12 +281,33 @@ impl<'a> Scene<'a> {
         let key = wrong.key.as_str();
         let (head, rest) = key.split_once('.').unwrap_or((key, ""));
         match head.split('[').next() {
+            Some("node") if rest.starts_with("gate") => self.locate_gate(rest, why),
             Some("node") => simulated.machine_text.error(&format!("machine.{rest}"), why),
             Some("run") => simulated.run_text.error(key, why),
             Some("policy") if rest.is_empty() => simulated.config.source.error("policy", why),
+            Some("policy") if rest.starts_with("admission") => {
+                self.gate_error(&rest.replacen("admission", "concurrency", 1), why)
+            }
             Some("policy") => simulated.config.source.error(&format!("policy.{rest}"), why),
             Some("app") => self.locate_app(index_of(head), rest, why),
             _ => simulated.config.source.error(key, why),
+        }
+    }
+
+    /// An error at a key of the app whose gate is simulated.
+    fn gate_error(&self, key: &str, why: String) -> InputError {
+        match self.gated {
+            Some(gated) => self.error(gated.number, key, why),
+            None => self.simulated.config.source.error("app", why),
+        }
+    }
+
+    /// An error of the simulated gate at the key of the client that it comes from.
+    fn locate_gate(&self, rest: &str, why: String) -> InputError {
+        let key = GatedApp::client_key(rest.trim_start_matches("gate").trim_start_matches('.'));
+        match self.gated {
+            Some(gated) => self.client_error(gated.app, &key, why),
+            None => self.simulated.config.source.error("app", why),
         }
     }
 
@@ -266,7 +322,12 @@ impl<'a> Scene<'a> {
             .or_else(|| rest.starts_with("memory").then_some(rest))
             .or_else(|| {
                 let stated = self.client_of(app).and_then(|(_, client)| client.threads);
-                (rest == "threads" && stated.is_some()).then_some(rest)
+                let is_gated = self.gated.is_some_and(|gated| gated.number == number);
+                match rest {
+                    "threads" if is_gated => Some("clients"),
+                    "threads" => stated.map(|_| rest),
+                    _ => None,
+                }
             });
         match of_client {
             Some("load") => self.client_error(app, "rate", why),

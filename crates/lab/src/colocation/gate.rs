@@ -3,7 +3,7 @@
 use lull_control::admission::Admission;
 use lull_control::{AppSpec, Objective, PolicyError};
 use lull_policies::ADMISSION_CONTROLLERS;
-use lull_policies::admission::Site;
+use lull_policies::admission::{Site, Workers};
 use lull_sim::machine::MachineModel;
 
 /// The admission controller where none is named.
@@ -11,14 +11,38 @@ const OPEN: &str = "open";
 
 /// An admission controller with its config.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct GateKeeper {
-    pub(crate) name: String,
-    pub(crate) config: toml::Table,
+pub struct GateKeeper {
+    /// The admission controller's name.
+    pub name: String,
+    /// Its own keys.
+    pub config: toml::Table,
+    /// The live server that it is configured for, if it is from the config of an agent.
+    pub server: Option<LiveServer>,
+}
+
+/// What an agent knows of a server for the admission controller at its gate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LiveServer {
+    /// Objectives of the server as a whole.
+    pub objectives: Vec<Objective>,
+    /// What the first connections are promised, each alone; the others are best effort.
+    pub promises: Vec<Promised>,
+    /// Whether workers beyond the limit wait or rest.
+    pub workers: Workers,
+}
+
+/// Connections to which the same is promised.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Promised {
+    /// How many.
+    pub connections: u32,
+    /// What each of them is promised.
+    pub objective: Objective,
 }
 
 impl Default for GateKeeper {
     fn default() -> Self {
-        Self { name: OPEN.to_owned(), config: toml::Table::new() }
+        Self { name: OPEN.to_owned(), config: toml::Table::new(), server: None }
     }
 }
 
@@ -29,7 +53,7 @@ impl GateKeeper {
     /// If it is no table with a name.
     pub(crate) fn read(written: toml::Value) -> Result<Self, String> {
         let (name, config) = read_named(written, "admission", "auto")?;
-        Ok(Self { name, config })
+        Ok(Self { name, config, server: None })
     }
 
     /// Builds it for the gate of a machine; none for a machine without a gate.
@@ -51,12 +75,35 @@ impl GateKeeper {
                 }),
             };
         }
-        let objectives = objectives(model, apps);
+        let objectives = match &self.server {
+            Some(server) => server.promised(model),
+            None => objectives(model, apps),
+        };
         // One core is left to the system (REEF, section 3.3: C below the number of cores).
         let cores = u32::from(model.cores.max(2)) - 1;
-        let site = Site { seed, ..Site::new(&objectives, cores) };
+        let site = match &self.server {
+            None => Site::new(&objectives, cores),
+            // As an agent builds it, which counts all cores.
+            Some(server) => Site {
+                asked: &server.objectives,
+                workers: server.workers,
+                is_live: true,
+                ..Site::new(&objectives, model.cores.into())
+            },
+        };
+        let site = Site { seed, ..site };
         let built = ADMISSION_CONTROLLERS.build(&self.name, &self.config, &site);
         built.map(Some).map_err(|error| error.within("admission"))
+    }
+}
+
+impl LiveServer {
+    /// What each connection is promised; `None` for best effort.
+    fn promised(&self, model: &MachineModel) -> Vec<Option<Objective>> {
+        let connections = model.connected().map(|(_, app)| app.threads as usize).sum();
+        let each = self.promises.iter();
+        let promised = each.flat_map(|one| vec![Some(one.objective); one.connections as usize]);
+        promised.chain(std::iter::repeat(None)).take(connections).collect()
     }
 }
 

@@ -18,12 +18,14 @@ use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::bounds::BACKLOG_MAX;
 use crate::cells::Sample;
-use crate::colocation::{GateKeeper, PlayError, Played, RequestDispatcher, Scene, Span, Steering};
+use crate::colocation::{
+    GateKeeper, PlayError, Played, Promised, RequestDispatcher, Scene, Span, Steering,
+};
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::report::number_text;
 use check::check_no_calls;
-use lull_control::{AppSpec, EpochRule, PolicyError, Rules};
+use lull_control::{AppSpec, EpochRule, Objective, PolicyError, Rules};
 use lull_measure::Nanos;
 use lull_sim::Replication;
 use lull_sim::machine::{Activity, MachineApp, MachineModel, MachineSimulation, Presence};
@@ -50,6 +52,8 @@ pub struct NodeScene {
     pub policies: Vec<toml::Table>,
     /// The epoch of policies that state none; that of each policy if there is none here.
     pub epoch: Option<EpochRule>,
+    /// The admission controller of policies that name none; `open` if there is none here.
+    pub admission: Option<GateKeeper>,
     /// No policy's own epoch is shorter.
     pub shortest_epoch: Nanos,
     /// Notices about how far the figures are valid.
@@ -75,6 +79,8 @@ pub(super) struct NodeVariant {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum NodeFigure {
     Response(usize, Response),
+    /// Of the connections of a promise.
+    Promise(usize, Response),
     Progress(usize),
     /// Requests that an app left unanswered when it left, or that were abandoned.
     Lost(usize),
@@ -87,6 +93,11 @@ pub(super) enum NodeFigure {
 }
 
 impl NodeScene {
+    /// The admission controller of policies that name none.
+    fn admission(&self) -> GateKeeper {
+        self.admission.clone().unwrap_or_default()
+    }
+
     /// The epoch of a policy: the given one, else that of the scene, else its own.
     fn epoch_of(
         &self,
@@ -130,7 +141,9 @@ impl Colocated {
     pub fn new(scene: NodeScene, choice: &Choice) -> Result<Self, Wrong> {
         // Its errors come after those of the machine and the apps.
         let chosen = variants(&scene, choice);
-        let NodeScene { title, run, model, mut apps, rules, mut notices, .. } = scene;
+        let NodeScene { title, run, model, mut apps, rules, mut notices, admission, .. } = scene;
+        let server = admission.and_then(|keeper| keeper.server);
+        let promises = server.map_or_else(Vec::new, |server| server.promises);
         model.check().map_err(|error| {
             let of_app = error.key.starts_with("app[");
             let key = if of_app {
@@ -146,11 +159,12 @@ impl Colocated {
         for (at, spec) in apps.iter_mut().enumerate() {
             complete(spec, &format!("app[{at}]"), &model, seed, &mut notices)?;
         }
-        let contents =
-            Contents { title, notices, variants: chosen?, figures: figures(&apps, &model) };
+        let mut figures = figures(&apps, &model);
+        figures.extend(promise_figures(&promises, &model));
+        let contents = Contents { title, notices, variants: chosen?, figures };
         let frame = Frame::new(contents, &run, choice, NODE_WARMUP)?;
         check_presence(&model, frame.warmup, frame.length)?;
-        let scenario = Self { frame, scene: Scene { model, apps, rules } };
+        let scenario = Self { frame, scene: Scene { model, apps, rules, promises } };
         let mut all = scenario.frame.contents.variants.iter();
         all.try_for_each(|variant| scenario.check_policy(variant))?;
         Ok(scenario)
@@ -203,13 +217,10 @@ impl Colocated {
         let part = |part: Option<f64>| part.unwrap_or(f64::NAN);
         match what {
             NodeFigure::Response(app, response) => {
-                let latency = &played.answers[app];
-                response.value(Answers {
-                    span: played.present[app],
-                    count: latency.count(),
-                    mean_ms: latency.mean().map_or(f64::NAN, Nanos::as_millis_f64),
-                    latency,
-                })
+                response.value(Answers::new(&played.answers[app], played.present[app]))
+            }
+            NodeFigure::Promise(promise, response) => {
+                response.value(Answers::new(&played.promised[promise], self.frame.length))
             }
             NodeFigure::Progress(app) => {
                 let solo = self.scene.apps[app].solo_per_s.unwrap_or(f64::NAN);
@@ -361,6 +372,20 @@ fn figures(specs: &[AppSpec], model: &MachineModel) -> Vec<(Quantity, NodeFigure
     all
 }
 
+/// The figures of the connections of each promise.
+fn promise_figures(promises: &[Promised], model: &MachineModel) -> Vec<(Quantity, NodeFigure)> {
+    let server = model.connected().next().map_or("", |(_, app)| app.name.as_str());
+    let of_promise = |(number, promise): (usize, &Promised)| {
+        let tail = match promise.objective {
+            Objective::Tail { percentile, bound } => Some((percentile, bound)),
+            Objective::Throughput { .. } | Objective::Disengagement { .. } => None,
+        };
+        let all = responses(&format!("{server} promise {}", number + 1), tail).into_iter();
+        all.map(move |(quantity, response)| (quantity, NodeFigure::Promise(number, response)))
+    };
+    promises.iter().enumerate().flat_map(of_promise).collect()
+}
+
 /// The policies of the file, or those that the command line names.
 fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wrong> {
     let mut written: Vec<NodeVariant> = Vec::new();
@@ -386,7 +411,7 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
                 policy,
                 config,
                 epoch,
-                admission: admission.unwrap_or_default(),
+                admission: admission.unwrap_or_else(|| scene.admission()),
                 dispatcher,
             },
             key,
@@ -396,7 +421,7 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
     let named = |name: &str| {
         let (policy, config) = (choice.source(name)?, toml::Table::new());
         let epoch = scene.epoch_of(None, &policy, &config, first.as_ref());
-        let (admission, dispatcher) = (GateKeeper::default(), None);
+        let (admission, dispatcher) = (scene.admission(), None);
         let steering = Steering { policy, config, epoch, admission, dispatcher };
         Ok(NodeVariant { label: name.to_owned(), steering, key: "--policy".to_owned() })
     };

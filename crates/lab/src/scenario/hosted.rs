@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::trial::{Control, rules};
 use backlog::run_within;
 use lull_control::{AppSpec, EpochRule, Plant, PolicyError};
-use lull_measure::{Latency, Nanos};
+use lull_measure::Latency;
 use lull_sim::hosts::{Host, HostError, HostedSystem};
 use lull_sim::machine::{Activity, Controllers, MachineAppTotals, MachineTotals};
 use lull_sim::model::{Model, Source};
@@ -196,12 +196,7 @@ impl HostedScenario {
             HostedFigure::Response(host, app, response) => {
                 let mut latency = Latency::default();
                 of_app(host, app).for_each(|totals| latency.merge(&totals.latency));
-                response.value(Answers {
-                    span: present(host, app),
-                    count: latency.count(),
-                    mean_ms: latency.mean().map_or(f64::NAN, Nanos::as_millis_f64),
-                    latency: &latency,
-                })
+                response.value(Answers::new(&latency, present(host, app)))
             }
             HostedFigure::Progress(host, app) => {
                 let Some(described) = self.hosts.values().nth(host) else { return f64::NAN };

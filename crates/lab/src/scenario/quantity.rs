@@ -43,6 +43,14 @@ pub(super) struct Answers<'a> {
     pub(super) latency: &'a Latency,
 }
 
+impl<'a> Answers<'a> {
+    /// Answers with these latencies in this time.
+    pub(super) fn new(latency: &'a Latency, span: Nanos) -> Self {
+        let mean_ms = latency.mean().map_or(f64::NAN, Nanos::as_millis_f64);
+        Self { span, count: latency.count(), mean_ms, latency }
+    }
+}
+
 /// Percentiles that every app is measured at.
 const PERCENTILES: [f64; 3] = [50.0, 95.0, 99.0];
 

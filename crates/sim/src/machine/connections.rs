@@ -170,7 +170,9 @@ impl MachineSimulation {
         let trip = gated.draws.round_trip.sample(&mut connection.works);
         let latency = self.apps[app].record(now_ns, arrived_ns, 0);
         let answered = Answered { connection: index as u32, latency, queries: 1 };
-        self.gated_mut().answered.push(answered);
+        let gated = self.gated_mut();
+        gated.answered.push(answered);
+        gated.promises.record(index, latency, now_ns);
         self.transmit(self.threads[thread].core);
         self.set_timer(now_ns + round_ns(trip), Timer::Arrival, index);
         if self.gated_mut().gate.answered(index as u32) {

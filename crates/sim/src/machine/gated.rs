@@ -9,7 +9,7 @@ use crate::model::Draw;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_control::Objective;
 use lull_control::admission::{Admission, Answered, Numbers, RoundSeen, Seen, ServerTimes};
-use lull_measure::{Missing, Nanos};
+use lull_measure::{Latency, Missing, Nanos};
 use lull_oncall::ClassShare;
 
 /// Where a connection's query is.
@@ -89,6 +89,15 @@ pub(super) struct GatedSums {
     pub(super) gate: GateTotals,
 }
 
+/// Latencies of the first connections, by promise, of answers since a time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PromiseLog {
+    since_ns: u64,
+    /// The promise of each of them.
+    of_connection: Vec<usize>,
+    latency: Vec<Latency>,
+}
+
 /// The state of the gated server.
 pub(super) struct GatedServer {
     pub(super) model: GateModel,
@@ -99,6 +108,7 @@ pub(super) struct GatedServer {
     pub(super) phase: Phase,
     pub(super) round: Option<RoundSeen>,
     pub(super) answered: Vec<Answered>,
+    pub(super) promises: PromiseLog,
     pub(super) storage: Storage,
     pub(super) device_due: u64,
     /// Device starts and time at the last decision.
@@ -156,6 +166,7 @@ impl GatedServer {
             phase: Phase::Rest,
             round: None,
             answered: Vec::new(),
+            promises: PromiseLog::default(),
             storage: Storage::new(gate.device, order),
             device_due: u64::MAX,
             decided: (0, 0),
@@ -315,6 +326,31 @@ fn client_classes(
     let shares = std::iter::once(ClassShare::default()).chain(own);
     let shares = if gate.client_class.is_empty() { Vec::new() } else { shares.collect() };
     (shares, classes.collect())
+}
+
+impl PromiseLog {
+    /// Each promise is for as many connections as it states, in their order.
+    pub(super) fn new(connections: &[u32], since: Nanos) -> Self {
+        let of_connection = connections.iter().enumerate();
+        let of_connection = of_connection
+            .flat_map(|(promise, count)| std::iter::repeat_n(promise, *count as usize));
+        Self {
+            since_ns: since.0,
+            of_connection: of_connection.collect(),
+            latency: vec![Latency::default(); connections.len()],
+        }
+    }
+
+    /// Records an answer, if its connection has a promise.
+    pub(super) fn record(&mut self, connection: usize, latency: Nanos, now_ns: u64) {
+        let promise = self.of_connection.get(connection).filter(|_| now_ns >= self.since_ns);
+        promise.into_iter().for_each(|promise| self.latency[*promise].record(latency));
+    }
+
+    /// The latencies of each promise.
+    pub(super) fn latencies(&self) -> &[Latency] {
+        &self.latency
+    }
 }
 
 impl Connection {

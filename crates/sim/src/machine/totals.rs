@@ -1,7 +1,7 @@
 //! Totals of a machine.
 
 use super::dispatching::DispatchCounts;
-use super::gated::GatedSums;
+use super::gated::{GatedSums, PromiseLog};
 use super::gated_totals::{CoreTime, GatedTotals, MeanThreads};
 use super::queue::CoreState;
 use super::windows::{DueWindows, Windows};
@@ -125,6 +125,19 @@ impl MachineSimulation {
     /// Counts in which spans of the windows the requests of an app miss an objective.
     pub fn keep_windows(&mut self, app: usize, objective: (Percentile, Nanos), windows: Windows) {
         self.apps[app].windows = Some(DueWindows::new(windows, objective));
+    }
+
+    /// Records the latencies of the first connections of the gated server, so many for each
+    /// promise, of answers since `since`.
+    pub fn keep_promises(&mut self, connections: &[u32], since: Nanos) {
+        if let Some(gated) = &mut self.gated {
+            gated.promises = PromiseLog::new(connections, since);
+        }
+    }
+
+    /// Returns the recorded latencies of connections by promise.
+    pub fn promised(&self) -> &[Latency] {
+        self.gated.as_ref().map_or(&[], |gated| gated.promises.latencies())
     }
 
     /// Requests of an app that are due and unanswered.

@@ -337,7 +337,8 @@ fn scene(model: &MachineModel, specs: &[AppSpec], pair: &Pair) -> Scene {
     let both = [pair.first, pair.second];
     let mut model = model.clone();
     model.app = both.iter().map(|app| model.app[*app].clone()).collect();
-    Scene { model, rules: rules(), apps: both.iter().map(|app| specs[*app].clone()).collect() }
+    let apps = both.iter().map(|app| specs[*app].clone()).collect();
+    Scene { model, rules: rules(), apps, promises: Vec::new() }
 }
 
 /// Under RR the first app goes first: the policy ranks apps as listed.

@@ -30,6 +30,7 @@ impl From<ColocatedFile> for NodeScene {
             rules: rules(),
             policies: file.policy,
             epoch: None,
+            admission: None,
             shortest_epoch: Nanos::ZERO,
             notices: Vec::new(),
         }
