@@ -316,6 +316,8 @@ pub(crate) trait SaveOld {
     fn threads(&mut self, writes: &[ThreadWrite]) -> Result<(), LedgerError>;
     /// Saves new processes again that have been set by others since they were saved.
     fn changed_threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError>;
+    /// How a thread was scheduled before Lull first set it or its process, if that is saved.
+    fn owners(&self, thread: LiveThread) -> Option<Original>;
     /// Saves other values together; those known already are skipped.
     fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError>;
 }
@@ -327,6 +329,10 @@ impl SaveOld for Ledger {
 
     fn changed_threads(&mut self, threads: &[LiveThread]) -> Result<(), LedgerError> {
         self.record_changed(threads)
+    }
+
+    fn owners(&self, thread: LiveThread) -> Option<Original> {
+        Self::owners(self, thread)
     }
 
     fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError> {

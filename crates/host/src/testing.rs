@@ -82,6 +82,10 @@ impl SaveOld for Saved {
         Ok(())
     }
 
+    fn owners(&self, _: LiveThread) -> Option<Original> {
+        None
+    }
+
     fn values(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
         if self.is_full {
             let (path, source) = ("/full/ledger".into(), std::io::ErrorKind::StorageFull.into());

@@ -7,7 +7,7 @@
 use super::threads::{ThreadValue, values};
 use crate::Roots;
 use crate::files::read_text;
-use crate::guard::FieldValue;
+use crate::guard::{FieldValue, Original};
 use crate::sys::sched::{cores_of, mask_from, mask_of, set_mask};
 use crate::threads::LiveThread;
 use lull_control::CoreSet;
@@ -36,6 +36,11 @@ impl ThreadValue for Affinity {
 
     fn aim(wanted: &CoreSet, _: Self) -> Self {
         Self(mask_from(wanted))
+    }
+
+    fn owners(original: &Original, _: Self) -> Option<Self> {
+        let Original::Thread { affinity, .. } = original else { return None };
+        Some(Self(mask_from(affinity)))
     }
 
     fn is_within(aim: Self, found: Self) -> bool {

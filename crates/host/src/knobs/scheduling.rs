@@ -10,7 +10,7 @@ use super::KnobError;
 use super::threads::{ThreadValue, values};
 use crate::Roots;
 use crate::files::read_text;
-use crate::guard::FieldValue;
+use crate::guard::{FieldValue, Original};
 use crate::sys::sched::{RESET_ON_FORK, SchedState, scheduling_of, set_class, set_nice};
 use crate::threads::LiveThread;
 use lull_control::Scheduling;
@@ -64,6 +64,14 @@ impl ThreadValue for SchedState {
             Scheduling::RoundRobin { priority } => (RR, u32::from(priority), found.nice),
         };
         Self { policy: class | fork_bit, rt_priority, nice }
+    }
+
+    fn owners(original: &Original, found: Self) -> Option<Self> {
+        let Original::Thread { policy, rt_priority, nice, .. } = *original else { return None };
+        // The fork bit stays, as in `aim`.
+        let policy = policy & !RESET_ON_FORK | found.policy & RESET_ON_FORK;
+        let own = Self { policy, rt_priority, nice };
+        (read(found).is_some() && read(own).is_some()).then_some(own)
     }
 
     fn is_within(_: Self, _: Self) -> bool {

@@ -4,13 +4,15 @@
 //! value is written to each thread until a fresh listing shows none without
 //! it; new threads, which inherit it unless the app says otherwise, are
 //! brought under it every epoch; and a thread that shows another value than
-//! was written has met another writer.
+//! was written has met another writer. A setting that the owner of the app has given it is
+//! another matter: each thread then gets the value that it had itself, and new threads keep
+//! what they inherit.
 
 use super::{KnobError, SaveOld};
 use crate::Roots;
 use crate::apps::ProcessId;
 use crate::gauges::app_time::is_gone;
-use crate::guard::{FieldValue, ThreadWrite};
+use crate::guard::{FieldValue, Original, ThreadWrite};
 use crate::threads::LiveThread;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -33,6 +35,9 @@ pub(crate) trait ThreadValue: Copy + PartialEq {
     fn fields(self, found: Self) -> Vec<FieldValue>;
     /// The value to write to a thread that has `found`.
     fn aim(wanted: &Self::Wanted, found: Self) -> Self;
+    /// The value that a thread had before Lull, where it has `found` now; `None` if Lull leaves
+    /// such a thread alone.
+    fn owners(original: &Original, found: Self) -> Option<Self>;
     /// Whether `found` is as much of `aim` as the kernel allows.
     fn is_within(aim: Self, found: Self) -> bool;
     /// Whether the machine, and no other writer, made `found` of `ours`.
@@ -55,10 +60,35 @@ pub(crate) struct Means<'a, S> {
     pub(crate) roots: &'a Roots,
 }
 
+/// What the threads of an app are set to.
+#[derive(Debug, Clone)]
+struct Goal<W> {
+    wanted: W,
+    /// Whether the owner of the app has given it that.
+    is_owners: bool,
+}
+
+impl<W> Goal<W> {
+    /// The value to write to a thread that has `found`.
+    fn aim<V: ThreadValue<Wanted = W>>(
+        &self,
+        thread: LiveThread,
+        found: V,
+        save: &impl SaveOld,
+    ) -> V {
+        if !self.is_owners {
+            return V::aim(&self.wanted, found);
+        }
+        // A thread that is not saved is as its owner set it.
+        let original = save.owners(thread);
+        original.and_then(|original| V::owners(&original, found)).unwrap_or(found)
+    }
+}
+
 /// A value on all threads of one app.
 #[derive(Debug)]
 pub(crate) struct ThreadKnob<V: ThreadValue> {
-    wanted: Option<V::Wanted>,
+    goal: Option<Goal<V::Wanted>>,
     /// What each thread read back after it was set.
     set: BTreeMap<LiveThread, V>,
 }
@@ -74,7 +104,7 @@ pub(crate) struct Change<V: ThreadValue> {
 
 impl<V: ThreadValue> Default for ThreadKnob<V> {
     fn default() -> Self {
-        Self { wanted: None, set: BTreeMap::new() }
+        Self { goal: None, set: BTreeMap::new() }
     }
 }
 
@@ -87,8 +117,8 @@ pub(crate) fn values<V: ThreadValue>(
 
 impl<V: ThreadValue> ThreadKnob<V> {
     /// Whether new threads are set.
-    pub(crate) const fn is_set(&self) -> bool {
-        self.wanted.is_some()
+    pub(crate) fn is_set(&self) -> bool {
+        self.goal.as_ref().is_some_and(|goal| !goal.is_owners)
     }
 
     /// Sets every thread, new ones included. If one cannot be set, those set
@@ -99,14 +129,34 @@ impl<V: ThreadValue> ThreadKnob<V> {
         threads: &mut impl Threads,
         means: &mut Means<'_, S>,
     ) -> Result<(), KnobError> {
+        self.pursue(Goal { wanted: wanted.clone(), is_owners: false }, threads, means)
+    }
+
+    /// Gives every thread the value that it had before Lull, by which the app is as its owner
+    /// `wanted` it. If one cannot be set, those set before are put back.
+    pub(crate) fn give_back<S: SaveOld>(
+        &mut self,
+        wanted: &V::Wanted,
+        threads: &mut impl Threads,
+        means: &mut Means<'_, S>,
+    ) -> Result<(), KnobError> {
+        self.pursue(Goal { wanted: wanted.clone(), is_owners: true }, threads, means)
+    }
+
+    fn pursue<S: SaveOld>(
+        &mut self,
+        goal: Goal<V::Wanted>,
+        threads: &mut impl Threads,
+        means: &mut Means<'_, S>,
+    ) -> Result<(), KnobError> {
         let mut before = BTreeMap::<LiveThread, V>::new();
-        if let Err(error) = write_all(wanted, self.wanted.as_ref(), threads, means, &mut before) {
-            put_back(wanted, &before, means);
+        if let Err(error) = write_all(&goal, self.goal.as_ref(), threads, means, &mut before) {
+            put_back(&goal, &before, means);
             return Err(error);
         }
         let done: Vec<_> = before.into_keys().collect();
         self.set = values(&done).collect();
-        self.wanted = Some(wanted.clone());
+        self.goal = Some(goal);
         Ok(())
     }
 
@@ -117,12 +167,12 @@ impl<V: ThreadValue> ThreadKnob<V> {
         threads: &[LiveThread],
         means: &mut Means<'_, S>,
     ) -> Result<Option<Change<V>>, KnobError> {
-        let Some(wanted) = self.wanted.clone() else { return Ok(None) };
+        let Some(goal) = self.goal.clone() else { return Ok(None) };
         let (mut new, mut changed) = (Vec::new(), Vec::new());
         for (thread, found) in values(threads) {
             match self.set.get(&thread) {
                 Some(ours) if *ours == found => {}
-                Some(ours) if V::is_explained(&wanted, *ours, found, means.roots) => {}
+                Some(ours) if V::is_explained(&goal.wanted, *ours, found, means.roots) => {}
                 Some(_) => changed.push((thread, found)),
                 None => new.push((thread, found)),
             }
@@ -131,35 +181,37 @@ impl<V: ThreadValue> ThreadKnob<V> {
             self.set.retain(|thread, _| threads.contains(thread));
         }
         if changed.is_empty() {
-            self.bring_under(&wanted, new, means)?;
+            self.bring_under(&goal, new, means)?;
             return Ok(None);
         }
         let threads = changed.iter().map(|(thread, _)| *thread).collect();
-        self.wanted = None;
+        self.goal = None;
         self.set.clear();
-        Ok(Some(Change { ours: wanted, threads }))
+        Ok(Some(Change { ours: goal.wanted, threads }))
     }
 
     /// Applies the setting to a new thread. If that fails the thread keeps its value, and
     /// the failure is reported once.
     fn bring_under<S: SaveOld>(
         &mut self,
-        wanted: &V::Wanted,
+        goal: &Goal<V::Wanted>,
         new: Vec<(LiveThread, V)>,
         means: &mut Means<'_, S>,
     ) -> Result<(), KnobError> {
-        if new.is_empty() {
+        self.set.extend(new.iter().copied());
+        // The thread that made a new one has its own value.
+        if new.is_empty() || goal.is_owners {
             return Ok(());
         }
-        self.set.extend(new.iter().copied());
-        let is_written = |(_, found): &&(LiveThread, V)| V::aim(wanted, *found) != *found;
+        let is_written = |(_, found): &&(LiveThread, V)| V::aim(&goal.wanted, *found) != *found;
         let written: Vec<LiveThread> =
             new.iter().filter(is_written).map(|(thread, _)| *thread).collect();
         means.save.changed_threads(&written)?;
-        means.save.threads(&writes(wanted, &new))?;
+        let writes = writes(goal, &new, means.save);
+        means.save.threads(&writes)?;
         let mut outcome = Ok(());
         for (thread, found) in new {
-            match write(thread, found, wanted, means) {
+            match write(thread, found, goal, means) {
                 Ok(Some(kept)) => drop(self.set.insert(thread, kept)),
                 Ok(None) => drop(self.set.remove(&thread)),
                 Err(error) => outcome = Err(error),
@@ -177,16 +229,20 @@ impl<V: ThreadValue> ThreadKnob<V> {
 
     /// Forgets the setting, after all threads were put back.
     pub(crate) fn restored(&mut self) {
-        self.wanted = None;
+        self.goal = None;
         self.set.clear();
     }
 }
 
 /// What is written to threads that have these values.
-fn writes<V: ThreadValue>(wanted: &V::Wanted, threads: &[(LiveThread, V)]) -> Vec<ThreadWrite> {
+fn writes<V: ThreadValue>(
+    goal: &Goal<V::Wanted>,
+    threads: &[(LiveThread, V)],
+    save: &impl SaveOld,
+) -> Vec<ThreadWrite> {
     let write = |(thread, found): &(LiveThread, V)| ThreadWrite {
         thread: *thread,
-        values: V::aim(wanted, *found).fields(*found),
+        values: goal.aim(*thread, *found, save).fields(*found),
     };
     threads.iter().map(write).collect()
 }
@@ -194,13 +250,13 @@ fn writes<V: ThreadValue>(wanted: &V::Wanted, threads: &[(LiveThread, V)]) -> Ve
 /// Gives threads that were to be set the values that they had. These are the last that Lull
 /// writes to them, so they are saved as such: the ledger has what was refused already.
 fn put_back<V: ThreadValue, S: SaveOld>(
-    wanted: &V::Wanted,
+    goal: &Goal<V::Wanted>,
     before: &BTreeMap<LiveThread, V>,
     means: &mut Means<'_, S>,
 ) {
     let back = |(thread, value): (&LiveThread, &V)| ThreadWrite {
         thread: *thread,
-        values: value.fields(V::aim(wanted, *value)),
+        values: value.fields(goal.aim(*thread, *value, means.save)),
     };
     let back: Vec<ThreadWrite> = before.iter().map(back).collect();
     // If that fails, the ledger still has what Lull wrote before the refused value.
@@ -214,10 +270,10 @@ fn put_back<V: ThreadValue, S: SaveOld>(
     }
 }
 
-/// Sets all threads, of which Lull wanted `last` before.
+/// Sets all threads, which Lull had set to `last` before.
 fn write_all<V: ThreadValue, S: SaveOld>(
-    wanted: &V::Wanted,
-    last: Option<&V::Wanted>,
+    goal: &Goal<V::Wanted>,
+    last: Option<&Goal<V::Wanted>>,
     threads: &mut impl Threads,
     means: &mut Means<'_, S>,
     before: &mut BTreeMap<LiveThread, V>,
@@ -231,32 +287,33 @@ fn write_all<V: ThreadValue, S: SaveOld>(
         }
         let new: Vec<_> = values::<V>(&new).collect();
         // One that another program has set since it was saved gets that back after the run.
-        let is_others = |(_, found): &&(LiveThread, V)| {
-            let is_at = |wanted| V::aim(wanted, *found) == *found;
-            !last.is_some_and(is_at) && !is_at(wanted)
+        let is_others = |(thread, found): &&(LiveThread, V)| {
+            let is_at = |goal: &Goal<_>| goal.aim(*thread, *found, means.save) == *found;
+            !last.is_some_and(is_at) && !is_at(goal)
         };
         let others: Vec<_> = new.iter().filter(is_others).map(|(thread, _)| *thread).collect();
         means.save.changed_threads(&others)?;
-        means.save.threads(&writes(wanted, &new))?;
+        let writes = writes(goal, &new, means.save);
+        means.save.threads(&writes)?;
         // Noted before any is written: the ledger says of all of them that they are set, and a
         // failed check is put back too.
         before.extend(new.iter().copied());
         for (thread, found) in new {
-            write(thread, found, wanted, means)?;
+            write(thread, found, goal, means)?;
         }
     }
     Ok(())
 }
 
 /// Sets one thread and reads back; `None` if it has ended meanwhile.
-fn write<V: ThreadValue, S>(
+fn write<V: ThreadValue, S: SaveOld>(
     thread: LiveThread,
     found: V,
-    wanted: &V::Wanted,
+    goal: &Goal<V::Wanted>,
     means: &Means<'_, S>,
 ) -> Result<Option<V>, KnobError> {
     let what = || format!("{} of thread {}", V::WHAT, thread.tid);
-    let aim = V::aim(wanted, found);
+    let aim = goal.aim(thread, found, means.save);
     if aim == found {
         return Ok(Some(found));
     }
@@ -390,7 +447,7 @@ mod tests {
     #[test]
     fn a_process_that_pinned_itself_before_it_was_brought_under_gets_its_own_cores_back() {
         a_process_that_pins_itself_gets_its_own_cores_back(|knob, first, threads, means| {
-            knob.wanted = Some(first.clone());
+            knob.goal = Some(Goal { wanted: first.clone(), is_owners: false });
             let foreign = knob.watch(threads.list(), means).unwrap();
             assert!(foreign.is_none(), "it is new");
         });

@@ -220,21 +220,36 @@ impl HostPlant {
         self.partitions.set((app, &name), share, &mut listed, &mut self.ledger)
     }
 
+    /// Whether the owner of an app has given it this setting, and Lull another one since.
+    fn is_owners(&self, app: AppId, setting: &Setting) -> bool {
+        let is_saved = |thread: &LiveThread| self.ledger.owners(*thread).is_some();
+        self.apps[app.index()].threads().iter().any(is_saved)
+            && self.owners_setting(setting.knob()).as_ref() == Some(setting)
+    }
+
     fn write_cores(&mut self, app: AppId, wanted: &CoreSet) -> Result<(), KnobError> {
+        let is_owners = self.is_owners(app, &Setting::Cores(app, wanted.clone()));
         let app = &mut self.apps[app.index()];
         let mut means =
             Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
         let mut listed = Listed { handle: &mut app.handle, table: &mut self.table };
-        app.cores.set(wanted, &mut listed, &mut means)
+        match is_owners {
+            true => app.cores.give_back(wanted, &mut listed, &mut means),
+            false => app.cores.set(wanted, &mut listed, &mut means),
+        }
     }
 
     fn write_scheduling(&mut self, app: AppId, wanted: Scheduling) -> Result<(), KnobError> {
+        let is_owners = self.is_owners(app, &Setting::Scheduling(app, wanted));
         let app = &mut self.apps[app.index()];
         check_scheduling(wanted, app.threads(), self.is_privileged, &self.roots)?;
         let mut means =
             Means { save: &mut self.ledger, is_privileged: self.is_privileged, roots: &self.roots };
         let mut listed = Listed { handle: &mut app.handle, table: &mut self.table };
-        app.scheduling.set(&wanted, &mut listed, &mut means)
+        match is_owners {
+            true => app.scheduling.give_back(&wanted, &mut listed, &mut means),
+            false => app.scheduling.set(&wanted, &mut listed, &mut means),
+        }
     }
 
     /// Puts back every knob that was written, through the ledger, which knows

@@ -74,6 +74,39 @@ fn each_thread_gets_back_what_it_had_itself() {
     assert_eq!(affinity_of(young).unwrap(), allowed(), "born under Lull, as its process was");
 }
 
+/// The safe state gives apps what their owners gave them.
+#[test]
+fn an_app_that_gets_what_its_owner_gave_it_has_the_cores_and_the_class_of_each_thread() {
+    let Some(other) = second_core() else { return };
+    let other: CoreSet = [other].into_iter().collect();
+    let mut app = App::start(1);
+    let pinned = app.add_worker();
+    set_affinity(pinned, &other).unwrap();
+    let batch = SchedState { policy: 3, rt_priority: 0, nice: 3 };
+    set_scheduling(pinned, batch).unwrap();
+    let mut scene = Scene::new(&app);
+    scene.set(cores(one_core()));
+    assert_eq!(affinity_of(pinned).unwrap(), one_core());
+    assert_eq!(scene.set(cores(allowed())).got, Got::Done);
+    assert_eq!(affinity_of(pinned).unwrap(), other, "its owner gave it no more");
+    assert_eq!(affinity_of(app.pid()).unwrap(), allowed());
+    let young = app.add_worker();
+    assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty());
+    assert_eq!(affinity_of(young).unwrap(), allowed());
+    if has(&scene, Capability::Scheduling) {
+        let is_class = |setting: &&Setting| matches!(setting, Setting::Scheduling(..));
+        let owners = scene.plant.owners(APP).iter().find(is_class).unwrap().clone();
+        scene.set(Setting::Scheduling(APP, Scheduling::Idle));
+        assert_eq!(scene.set(owners).got, Got::Done);
+        assert_eq!(scheduling_of(pinned).unwrap(), batch);
+    }
+    set_affinity(app.pid(), &one_core()).unwrap();
+    assert_eq!(scene.plant.observe(EPOCH).unwrap().foreign.len(), 1, "others are still seen");
+    let _ = scene.plant.restore();
+    assert_eq!((affinity_of(pinned).unwrap(), scheduling_of(pinned).unwrap()), (other, batch));
+    assert_eq!(affinity_of(app.pid()).unwrap(), one_core());
+}
+
 #[test]
 fn another_writer_is_told_once_and_stays() {
     let Some(other) = second_core() else { return };
