@@ -11,8 +11,8 @@
 //! maker's settings, and the maker may be preempted in between (by a guard of real-time
 //! priority, too), so the last pass comes after a pause.
 //!
-//! A thread that had all cores of its cpuset is unbound by writing all ones, and then follows
-//! its cpuset as before. Any other gets the mask that it had, and never more.
+//! A thread that had all cores of its cpuset is unbound by writing all ones, also if Lull has
+//! given it all of them last, and then follows its cpuset as before. Any other gets the mask that it had, and never more.
 //!
 //! Verified on Linux 6.18 by `tests/processes`.
 
@@ -173,55 +173,89 @@ impl<'a> Reach<'a> {
         wanted: &FieldValue,
         lulls: &[FieldValue],
     ) -> io::Result<Option<FieldValue>> {
+        if wanted.field() == Field::Cores {
+            return self.restore_cores(thread, original, lulls);
+        }
         let tid = thread.tid;
         let found = wanted.field().read(tid)?;
-        let is_unbound = wanted.field() == Field::Cores && self.unbound.contains(&thread);
-        if found == *wanted || is_unbound {
+        if found == *wanted {
             return Ok(None);
         }
-        let FieldValue::Cores(before) = wanted else {
-            if !lulls.contains(&found) {
-                return Ok(Some(found));
-            }
-            wanted.write(tid)?;
-            if let Original::Thread { slice_ns: slice_ns @ 1.., .. } = original
-                && wanted.field() == Field::Class
-            {
-                // A real-time class of Lull's has kept no slice.
-                sched::set_slice(tid, *slice_ns)?;
-            }
-            return self.read_back(thread, wanted, &found).map(Some);
+        if !lulls.contains(&found) {
+            return Ok(Some(found));
+        }
+        wanted.write(tid)?;
+        if let Original::Thread { slice_ns: slice_ns @ 1.., .. } = original
+            && wanted.field() == Field::Class
+        {
+            // A real-time class of Lull's has kept no slice.
+            sched::set_slice(tid, *slice_ns)?;
+        }
+        self.read_back(thread, wanted, &found).map(Some)
+    }
+
+    /// The same for the cores of a thread.
+    fn restore_cores(
+        &mut self,
+        thread: LiveThread,
+        original: &Original,
+        lulls: &[FieldValue],
+    ) -> io::Result<Option<FieldValue>> {
+        let Original::Thread { affinity: before, follows_cpuset, .. } = original else {
+            return Ok(None);
         };
-        let allowed = cpuset::cores_of_process(self.roots, thread.pid);
+        if self.unbound.contains(&thread) {
+            return Ok(None);
+        }
+        let is_follower = *follows_cpuset == Some(true);
+        let wanted = FieldValue::Cores(before.clone());
+        let mut found = Field::Cores.read(thread.tid)?;
         let mut limits = self.online.clone();
-        limits.extend(allowed.clone());
-        limits.push(before.clone());
-        // Read again: a new program often sets its own cores while the file of its cpuset is read.
-        let found = wanted.field().read(tid)?;
-        if found == *wanted {
+        if found != wanted {
+            limits.extend(cpuset::cores_of_process(self.roots, thread.pid));
+            limits.push(before.clone());
+            // Read again: a new program often sets its own cores while the file of its cpuset is
+            // read.
+            found = Field::Cores.read(thread.tid)?;
+        }
+        if found == wanted {
+            // A write of all its cores has bound it to these.
+            let has_all = |value: &FieldValue| match value {
+                FieldValue::Cores(cores) => before.is_subset(cores),
+                _ => false,
+            };
+            if is_follower && lulls.iter().any(has_all) {
+                self.unbind(thread, before, &found)?;
+            }
             return Ok(None);
         }
         if !lulls.iter().any(|value| found.is_of(value, &limits)) {
             return Ok(Some(found));
         }
-        let Original::Thread { follows_cpuset, .. } = original else { return Ok(None) };
-        match follows_cpuset {
-            // Its cpuset may have changed since, and other cores be allowed now.
-            Some(true) => {
-                sched::unbind(tid)?;
-                let now = sched::affinity_of(tid)?;
-                self.check_alive(thread, &found)?;
-                if now == *before || allowed.is_none_or(|allowed| now == allowed) {
-                    self.unbound.insert(thread);
-                    return Ok(Some(wanted.clone()));
-                }
-                Err(io::Error::other(format!("it has cores {now} and had {before}")))
-            }
-            _ => {
-                bind(tid, before, follows_cpuset.is_none())?;
-                self.read_back(thread, wanted, &found).map(Some)
-            }
+        if is_follower {
+            return self.unbind(thread, before, &found).map(|()| Some(wanted));
         }
+        bind(thread.tid, before, follows_cpuset.is_none())?;
+        self.read_back(thread, &wanted, &found).map(Some)
+    }
+
+    /// Lets a thread that had all cores of its cpuset follow it again. The cpuset may have changed
+    /// since, and other cores be allowed now.
+    fn unbind(
+        &mut self,
+        thread: LiveThread,
+        before: &CoreSet,
+        found: &FieldValue,
+    ) -> io::Result<()> {
+        sched::unbind(thread.tid)?;
+        let now = sched::affinity_of(thread.tid)?;
+        self.check_alive(thread, found)?;
+        let allowed = cpuset::cores_of_process(self.roots, thread.pid);
+        if now == *before || allowed.is_none_or(|allowed| now == allowed) {
+            self.unbound.insert(thread);
+            return Ok(());
+        }
+        Err(io::Error::other(format!("it has cores {now} and had {before}")))
     }
 
     /// Reads a field back after it was written, from the same thread; it was `found` before.

@@ -350,6 +350,22 @@ fn a_restored_thread_follows_its_cpuset_as_before() {
 }
 
 #[test]
+fn a_thread_to_which_lull_has_given_all_its_cores_follows_its_cpuset_as_before() {
+    let scene = Scene::new();
+    let tid = scene.thread().tid;
+    let all = sched::affinity_of(tid).unwrap();
+    let (first, last) = (first_core(&scene), last_core(&scene));
+    let Some(cpuset) = Cpuset::new(tid, &first).filter(|_| first != last) else {
+        return lull_testing::skip("no cpuset of two cores can be made here");
+    };
+    let ledger = with_cores(&scene, &first);
+    let restoration = ledger.restore();
+    assert_eq!((restoration.done, restoration.already), (0, 1), "{restoration}");
+    cpuset.allow(&all);
+    assert_eq!(sched::affinity_of(tid).unwrap(), all, "it is bound to what it was allowed");
+}
+
+#[test]
 fn a_cpuset_that_changes_under_a_steered_thread_is_no_foreign_change() {
     let scene = Scene::new();
     let tid = scene.thread().tid;
