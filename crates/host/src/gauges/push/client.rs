@@ -7,6 +7,9 @@ use std::os::unix::net::UnixStream;
 
 /// Bytes taken from one client at a time, so that one cannot starve the rest.
 const TURN_BYTES: usize = 4 * MAX_LINE_BYTES;
+/// Messages taken from one client at a time: ten times those of a usual client between two turns,
+/// and few enough that one client cannot fill the room that all share. The rest waits.
+pub(super) const TURN_MESSAGES: usize = 128;
 
 /// A client, in messages to users and in tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,30 +51,37 @@ impl PushClient {
         self.id
     }
 
-    /// Hands every whole message to `take` until nothing is left to read.
+    /// Hands every whole message to `take` until nothing is left to read, or its turn is over.
     pub(super) fn drain(&mut self, mut take: impl FnMut(Message) -> Result<(), String>) -> Drained {
-        let mut left = TURN_BYTES;
+        let (mut bytes, mut messages) = (TURN_BYTES, TURN_MESSAGES);
         loop {
-            let fill = self.lines.fill(&mut self.stream);
-            if let Err(why) = self.take_lines(&mut take) {
+            if let Err(why) = self.take_lines(&mut messages, &mut take) {
                 return Drained::Bad(why);
             }
-            match fill {
-                Ok(Fill::Read(count)) if count < left => left -= count,
-                Ok(Fill::Read(_) | Fill::WouldBlock) => return Drained::Open,
+            if bytes == 0 || messages == 0 {
+                return Drained::Open;
+            }
+            match self.lines.fill(&mut self.stream) {
+                Ok(Fill::Read(count)) => bytes = bytes.saturating_sub(count),
+                Ok(Fill::WouldBlock) => return Drained::Open,
                 Ok(Fill::End) => return Drained::Closed,
                 Err(error) => return Drained::Bad(error.to_string()),
             }
         }
     }
 
+    /// Takes at most `left` lines of what was read.
     fn take_lines(
         &mut self,
+        left: &mut usize,
         take: &mut impl FnMut(Message) -> Result<(), String>,
     ) -> Result<(), String> {
-        while let Some(line) = self.lines.next_line() {
+        while *left > 0
+            && let Some(line) = self.lines.next_line()
+        {
             let line = line.map_err(|error| error.to_string())?;
             take(Message::decode(line).map_err(|error| error.to_string())?)?;
+            *left -= 1;
         }
         Ok(())
     }

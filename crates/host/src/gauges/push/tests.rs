@@ -148,6 +148,27 @@ fn what_is_older_than_ten_seconds_is_ignored_and_said_once() {
 }
 
 #[test]
+fn a_client_that_pushes_without_pause_has_turns_as_others_and_loses_nothing() {
+    let (mut gauge, _dir) = gauge();
+    let progress =
+        Progress { app: "burner".to_owned(), unit: "paths".to_owned(), total: 1.0, time_ns: NOW };
+    let mut line = Vec::new();
+    Message::Progress(progress).encode(&mut line).unwrap();
+    let turn = client::TURN_MESSAGES;
+    connect(&gauge).write_all(&line.repeat(2 * turn + 5)).unwrap();
+    let mut take_turn = || {
+        let mut taken = 0;
+        let mut count = |_: ClientId, _: Message| {
+            taken += 1;
+            Ok(())
+        };
+        gauge.source.drain(&mut count, &mut |text| panic!("{text}"));
+        taken
+    };
+    assert_eq!([take_turn(), take_turn(), take_turn(), take_turn()], [turn, turn, 5, 0]);
+}
+
+#[test]
 fn more_clients_than_can_be_served_are_told_apart_from_silence() {
     let (mut gauge, _dir) = gauge();
     let mut clients = Vec::new();
