@@ -270,6 +270,7 @@ impl Session {
             apps: plant.apps(),
             controller: self.control.controller(),
             epoch,
+            next_epoch: self.control.epoch(),
             shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
             totals: &self.totals,
             pods: self.berthed.pods(),

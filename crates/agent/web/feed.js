@@ -23,7 +23,7 @@ export class Feed {
     this.arrived = null;
   }
 
-  /** Returns the seconds since the last epoch arrived; null before the first. */
+  /** Returns the seconds since the last epoch ended; null before the first. */
   age() {
     return this.arrived === null ? null : (performance.now() - this.arrived) / 1000;
   }
@@ -63,7 +63,14 @@ export class Feed {
     this.journal = past.journal;
     const last = this.times.at(-1) ?? -1;
     if (later && later.time_s > last) this.append(later);
-    if (!later && past.times_s.length > 0) this.latest = await json("api/epoch");
+    if (!later && past.times_s.length > 0) {
+      const [latest, age] = [await json("api/epoch"), await ageOfLast()];
+      // An epoch may have arrived meanwhile.
+      if (this.latest === null) {
+        this.latest = latest;
+        this.arrived = performance.now() - 1000 * age;
+      }
+    }
     this.seen.past();
   }
 
@@ -113,6 +120,12 @@ export class Feed {
     this.seen.link(false);
     setTimeout(() => this.start(), RETRY_MS);
   }
+}
+
+/** Returns the seconds since the agent's last epoch ended; they are no error if they are many. */
+async function ageOfLast() {
+  const health = await (await fetch("healthz")).json();
+  return health.epoch_age_seconds ?? 0;
 }
 
 async function json(path) {

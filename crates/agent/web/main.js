@@ -7,7 +7,7 @@ import { panels, SERIES } from "./panels.js";
 import { showEpoch, showFacts, showMissing } from "./summary.js";
 
 const link = document.getElementById("link");
-// As `/healthz`: an epoch is overdue after twice its length and these seconds.
+// As `/healthz`: the next epoch is overdue after twice its length and these seconds.
 const LATE_S = 5;
 const span = document.getElementById("span");
 let facts = null;
@@ -40,7 +40,7 @@ const feed = new Feed(SERIES, {
 /** Says whether the agent answers, and how old the last epoch is. */
 function showLink() {
   const age = feed.age();
-  const late = age !== null && age > 2 * feed.latest.epoch_s + LATE_S;
+  const late = age !== null && age > 2 * feed.latest.next_epoch_s + LATE_S;
   link.className = linked && !late ? "live" : "lost";
   if (!linked) link.textContent = "the agent does not answer; retrying";
   else if (late) link.textContent = `no epoch for ${age.toFixed(0)} s: the agent may be stuck`;

@@ -5,8 +5,8 @@ use crate::discovery::PodIdentity;
 use crate::status;
 use lull_control::journal::{Effect, Entry, Event};
 use lull_control::{AppSpec, Controller, EnergySource, Epoch, Knob, Machine, Setting, Totals};
-use lull_measure::Missing;
 use lull_measure::catalogue::{ALL, Kind, Metric, Sample};
+use lull_measure::{Missing, Nanos};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -41,6 +41,9 @@ pub(super) struct Head {
     /// Seconds since the run began.
     pub(super) time_s: f64,
     pub(super) epoch_s: f64,
+    /// Length of the epoch that has begun, if nothing ends it early. An arrival has cut the last
+    /// one short, or the policy has another length now.
+    pub(super) next_epoch_s: f64,
     /// The policy's name.
     pub(super) policy: String,
     pub(super) safe: bool,
@@ -119,6 +122,8 @@ pub struct Scene<'a> {
     pub controller: &'a Controller,
     /// What was observed and decided.
     pub epoch: &'a Epoch,
+    /// The length of the next epoch.
+    pub next_epoch: Nanos,
     /// Name and decisions of the policy that decides beside the acting one.
     pub shadow: Option<(&'a str, &'a [Entry])>,
     /// The counters.
@@ -141,6 +146,7 @@ impl Moment {
                 epoch: epoch.number,
                 time_s: epoch.seen.time.as_secs_f64(),
                 epoch_s: epoch.seen.epoch.as_secs_f64(),
+                next_epoch_s: scene.next_epoch.as_secs_f64(),
                 policy: policy.to_owned(),
                 safe: epoch.safe,
                 paused: controller.is_paused(),
@@ -170,6 +176,7 @@ impl Moment {
                 epoch: 0,
                 time_s: 0.0,
                 epoch_s: 1.0,
+                next_epoch_s: 1.0,
                 policy: String::new(),
                 safe: false,
                 paused: false,

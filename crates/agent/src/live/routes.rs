@@ -138,12 +138,13 @@ async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
 async fn health(State(shared): Here) -> Response {
     let seen = shared.seen();
     let (Some(moment), Some(age)) = (&seen.latest, seen.age()) else { return not_yet() };
+    let is_stale = is_stale(moment.head.next_epoch_s, age);
     let body = serde_json::json!({
-        "status": if is_stale(moment.head.epoch_s, age) { "stale" } else { "ok" },
+        "status": if is_stale { "stale" } else { "ok" },
         "epoch": moment.head.epoch,
         "epoch_age_seconds": age.as_secs_f64(),
     });
-    match is_stale(moment.head.epoch_s, age) {
+    match is_stale {
         false => json(body.to_string()),
         true => (StatusCode::SERVICE_UNAVAILABLE, json(body.to_string())).into_response(),
     }
@@ -151,8 +152,8 @@ async fn health(State(shared): Here) -> Response {
 
 /// Whether the next epoch is overdue by more than its own length and some seconds, by which a
 /// busy machine may be late.
-fn is_stale(epoch_s: f64, age: Duration) -> bool {
-    age.as_secs_f64() > 2.0 * epoch_s + LATE_MAX.as_secs_f64()
+fn is_stale(next_epoch_s: f64, age: Duration) -> bool {
+    age.as_secs_f64() > 2.0 * next_epoch_s + LATE_MAX.as_secs_f64()
 }
 
 /// Streams every epoch from now on. A viewer that cannot keep up misses epochs.

@@ -314,6 +314,19 @@ mod tests {
     }
 
     #[test]
+    fn a_long_epoch_after_one_that_an_arrival_has_cut_short_is_not_stale() {
+        block_on(async {
+            let (server, address) = server().await;
+            let mut moment = Moment::empty();
+            (moment.head.epoch_s, moment.head.next_epoch_s) = (0.05, 60.0);
+            server.show(moment);
+            server.shared.seen().arrived = Instant::now().checked_sub(Duration::from_secs(60));
+            let running = health(&address).await;
+            assert!(running.starts_with("HTTP/1.1 200 "), "{running}");
+        });
+    }
+
+    #[test]
     fn health_is_503_once_the_last_epoch_is_a_minute_old() {
         block_on(async {
             let (server, address) = server().await;

@@ -4,9 +4,9 @@ use crate::report::{proven, report};
 use crate::runs::started;
 use crate::support::agent::Agent;
 use crate::support::browser::Browser;
-use crate::support::free_port;
-use crate::support::http::address_of;
+use crate::support::http::{address_of, get};
 use crate::support::scene::Scene;
+use crate::support::{free_port, send};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -63,6 +63,27 @@ fn the_page_shows_the_run_goes_on_with_it_and_survives_a_restart() {
     let ours = browser.errors().into_iter().filter(|error| !error.contains("net::ERR_"));
     assert_eq!(ours.collect::<Vec<_>>(), Vec::<String>::new());
     agent_two.interrupt().well();
+}
+
+#[test]
+fn a_page_that_is_opened_once_the_agent_is_stuck_is_not_live() {
+    let scene = Scene::new();
+    let port = free_port();
+    let mut agent = agent(&scene, port);
+    let address = format!("127.0.0.1:{port}");
+    agent.wait_for("an epoch", || get(&address, "/api/epoch").status == 200);
+    // Its guard would end it.
+    agent.signal(Signal::STOP);
+    send(scene.process_with(&["guard"]).unwrap(), Signal::KILL);
+    agent.wait_for("the age of the epoch", || get(&address, "/healthz").status == 503);
+    let browser = Browser::start();
+    browser.open(&format!("http://{address}/"));
+    browser.wait_until("document.getElementById('link').innerText.includes('may be stuck')");
+    agent.signal(Signal::KILL);
+    agent.wait();
+    let state = scene.path("state").display().to_string();
+    scene.run(&["restore", "--state", &state]).well();
+    scene.wait_until_quiet();
 }
 
 #[test]
