@@ -15,7 +15,7 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use state::Top;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often keys and new epochs are polled.
 const TICK: Duration = Duration::from_millis(100);
@@ -49,6 +49,7 @@ fn show(
             top.take(update);
             is_new = true;
         }
+        is_new |= top.note_time(Instant::now());
         if is_new {
             terminal.draw(|frame| view::draw(frame, top))?;
             is_new = false;

@@ -53,7 +53,8 @@ impl Source {
     fn run(&self) {
         loop {
             let lost = match self.follow() {
-                Ok(()) => "the agent has ended".to_owned(),
+                // Also after a reload, since viewers read the facts of the run again.
+                Ok(()) => "the stream of epochs has ended".to_owned(),
                 Err(error) => lull_agent::error::describe(&error),
             };
             if self.sender.send(Update::Lost(lost)).is_err() {

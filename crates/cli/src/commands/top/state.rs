@@ -2,10 +2,13 @@
 
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
 
 /// Values kept for a line of the past.
 const PAST: usize = 300;
 const LINES: usize = 300;
+/// How late an epoch may be before the agent may be stuck, as on the page.
+const LATE_S: f64 = 5.0;
 
 /// A message of the feed.
 #[derive(Debug)]
@@ -52,6 +55,8 @@ pub(super) struct Past {
 pub(super) struct Epoch {
     pub(super) time_s: f64,
     pub(super) epoch_s: f64,
+    /// None from an agent of an earlier version.
+    next_epoch_s: Option<f64>,
     pub(super) policy: String,
     pub(super) safe: bool,
     pub(super) paused: bool,
@@ -114,6 +119,9 @@ pub(super) struct Top {
     pub(super) address: String,
     pub(super) facts: Option<Facts>,
     pub(super) latest: Option<Epoch>,
+    arrived: Option<Instant>,
+    /// The age of the last epoch in seconds, if the next one is overdue.
+    pub(super) overdue_s: Option<u64>,
     /// Why no updates arrive; empty while they do.
     pub(super) lost: String,
     pub(super) entropy: VecDeque<f64>,
@@ -130,6 +138,8 @@ impl Top {
             address: address.to_owned(),
             facts: None,
             latest: None,
+            arrived: None,
+            overdue_s: None,
             lost: "connecting".to_owned(),
             entropy: VecDeque::new(),
             tails: BTreeMap::new(),
@@ -142,6 +152,18 @@ impl Top {
     pub(super) fn scroll(&mut self, by: isize) {
         let most = self.journal.len().saturating_sub(1);
         self.skipped = self.skipped.saturating_add_signed(by).min(most);
+    }
+
+    /// Takes note of the time; returns whether the picture changes by it.
+    pub(super) fn note_time(&mut self, now: Instant) -> bool {
+        let last = self.latest.as_ref().zip(self.arrived);
+        let overdue_s = last.and_then(|(epoch, arrived)| {
+            let age = now.saturating_duration_since(arrived);
+            let next_epoch_s = epoch.next_epoch_s.unwrap_or(epoch.epoch_s);
+            let is_late = age.as_secs_f64() > 2.0 * next_epoch_s + LATE_S;
+            is_late.then_some(age.as_secs())
+        });
+        std::mem::replace(&mut self.overdue_s, overdue_s) != overdue_s
     }
 
     /// Applies an update.
@@ -180,7 +202,7 @@ impl Top {
             self.scroll(epoch.journal.len().cast_signed());
         }
         shorten(&mut self.journal, LINES);
-        self.latest = Some(epoch);
+        (self.latest, self.arrived) = (Some(epoch), Some(Instant::now()));
     }
 }
 

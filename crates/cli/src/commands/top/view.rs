@@ -54,9 +54,12 @@ fn heading(facts: &Facts, top: &Top) -> Paragraph<'static> {
     let cores = facts.machine.cores;
     let (machine, run) = (visible_line(&facts.machine.name), visible_line(&facts.run));
     let what = format!(" {machine}, {cores} cores, run {run}");
-    let link = match top.lost.as_str() {
-        "" => Span::from("  live").fg(Color::Green),
-        why => Span::from(format!("  lost: {why}; retrying")).fg(Color::Red),
+    let link = match (top.lost.as_str(), top.overdue_s) {
+        ("", None) => Span::from("  live").fg(Color::Green),
+        ("", Some(age_s)) => {
+            Span::from(format!("  no epoch for {age_s} s: the agent may be stuck")).fg(Color::Red)
+        }
+        (why, _) => Span::from(format!("  lost: {why}; retrying")).fg(Color::Red),
     };
     Paragraph::new(Line::from(vec![Span::from("Lull").bold(), Span::from(what), link]))
 }
@@ -261,6 +264,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use serde_json::{Value, json};
+    use std::time::{Duration, Instant};
 
     fn facts() -> Value {
         json!({ "run": "20261121-arq", "machine": { "name": "a machine", "cores": 8 }, "apps": [
@@ -398,6 +402,24 @@ mod tests {
         assert!(text.contains("lost: connection refused") && text.contains("p95 2.00ms"), "{text}");
         let nothing = drawn(&Top::new("127.0.0.1:7077"), 80, 5).backend().to_string();
         assert!(nothing.contains("connecting at 127.0.0.1:7077"), "{nothing}");
+    }
+
+    #[test]
+    fn an_agent_that_may_be_stuck_is_not_live() {
+        let mut top = top(0.002);
+        let begin = Instant::now();
+        let after = |seconds| begin + Duration::from_secs(seconds);
+        assert!(!top.note_time(after(3)) && text(&drawn(&top, 110, 24)).contains("  live"));
+        assert!(top.note_time(after(90)) && !top.note_time(after(90)));
+        let stuck = text(&drawn(&top, 110, 24));
+        assert!(
+            stuck.contains("s: the agent may be stuck") && !stuck.contains("  live"),
+            "{stuck}"
+        );
+        let mut cut_short = epoch(0.002);
+        cut_short["next_epoch_s"] = json!(60.0);
+        top.take(Update::Epoch(serde_json::from_value(cut_short).unwrap()));
+        assert!(top.note_time(after(90)) && top.overdue_s.is_none(), "the next epoch is long");
     }
 
     #[test]
