@@ -11,6 +11,7 @@ use crate::support::{arguments, cores, free_port, send, skip, wait_for, wait_or}
 use lull_workload::Generator;
 use rand::{RngExt, SeedableRng};
 use rustix::process::Signal;
+use std::fmt::Display;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -29,7 +30,7 @@ const KILLS: f64 = 100.0;
 const HASTE_MAX: f64 = 6.0;
 /// The part of the time in which the agent is not killed, so that it can grow.
 const WITHOUT_KILLS: f64 = 0.5;
-/// What the agent may grow by: its allocator keeps some of what it used.
+/// What a process may grow by: its allocator keeps some of what it used.
 const GROWN_MAX_KIB: u64 = 4096;
 /// A ledger is compacted when it is twice as long as what it holds, and longer than 1 MiB.
 const LEDGER_MAX_BYTES: u64 = 2 << 20;
@@ -166,33 +167,50 @@ fn serve(port: u16) -> Child {
     child
 }
 
-/// What an agent holds: memory of its own, descriptors, and the size of its ledger. Pages of the
-/// program do not count: those that only the start has used are given back, and come again.
+/// Memory of a process's own and its descriptors. Pages of the program do not count: those that
+/// only the start has used are given back, and come again.
 #[derive(Debug)]
-struct Held {
+struct ProcessHeld {
     own_kib: u64,
     descriptors: usize,
+}
+
+impl ProcessHeld {
+    fn new(pid: impl Display) -> Self {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+        Self {
+            own_kib: line.trim().trim_end_matches(" kB").parse().unwrap(),
+            descriptors: descriptors.count(),
+        }
+    }
+}
+
+/// What agent, guard and front end hold, and the size of the ledger.
+#[derive(Debug)]
+struct Held {
+    processes: [ProcessHeld; 3],
     ledger_bytes: u64,
 }
 
 impl Held {
     fn new(churn: &Churn, agent: &Agent) -> Self {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap();
+        let helper = |name| ProcessHeld::new(churn.scene.process_with(&[name]).unwrap());
         let ledger = std::fs::metadata(churn.scene.path("state/ledger")).unwrap();
         Self {
-            own_kib: line.trim().trim_end_matches(" kB").parse().unwrap(),
-            descriptors: descriptors.count(),
+            processes: [ProcessHeld::new(agent.pid()), helper("guard"), helper("frontend")],
             ledger_bytes: ledger.len(),
         }
     }
 
     fn assert_not_grown_since(&self, before: &Self) {
-        let grown = self.own_kib.saturating_sub(before.own_kib);
-        assert!(grown <= GROWN_MAX_KIB, "{before:?} {self:?}");
-        // A few are open for the moment: of a process that is read, of a client that connects.
-        assert!(self.descriptors <= before.descriptors + 24, "{before:?} {self:?}");
+        for (now, then) in self.processes.iter().zip(&before.processes) {
+            let grown = now.own_kib.saturating_sub(then.own_kib);
+            assert!(grown <= GROWN_MAX_KIB, "{before:?} {self:?}");
+            // A few are open for the moment: of a process that is read, of a client that connects.
+            assert!(now.descriptors <= then.descriptors + 24, "{before:?} {self:?}");
+        }
         assert!(self.ledger_bytes <= LEDGER_MAX_BYTES, "{before:?} {self:?}");
     }
 }
