@@ -26,6 +26,11 @@ struct State {
     events: Option<ProcessEvents>,
     /// By number, the processes that are followed, and their descendants.
     kin: BTreeMap<i32, Kin>,
+    /// The process whose children may be followed later, if one is set.
+    starter: Option<i32>,
+    /// By number, the children of the starter that are not followed, and their descendants, each
+    /// with the child that it descends from.
+    expected: BTreeMap<i32, i32>,
     /// Whether the kernel ever dropped events: descendants may be unknown from then on.
     has_lost: bool,
     /// The processes that are followed since events were read last: their own forks may be among
@@ -65,9 +70,15 @@ impl Forks {
         state.events.is_some() && !state.has_lost
     }
 
+    /// Notes from now on what each child of this process makes, so that a child that is followed
+    /// later has the descendants of before: the agent starts an app before its ledger names it.
+    pub(crate) fn expect_children_of(&self, starter: i32) {
+        self.state().starter = Some(starter);
+    }
+
     /// Follows a process, of the app whose first process is `first`: what it makes from now
-    /// on, and in events that are not read yet, is its descendant. One that is followed
-    /// already keeps its creator.
+    /// on, and in events that are not read yet, is its descendant, and what it has made already
+    /// if it was expected. One that is followed already keeps its creator.
     pub fn follow(&self, process: ProcessId, first: ProcessId) {
         let mut state = self.state();
         if state.events.is_some() && !state.kin.contains_key(&process.pid) {
@@ -160,8 +171,13 @@ impl Forks {
 impl State {
     /// Makes a process the creator of what it makes.
     fn insert(&mut self, process: ProcessId, first: ProcessId) {
-        if self.kin.insert(process.pid, Kin { creator: process, first }).is_none() {
+        let kin = Kin { creator: process, first };
+        if self.kin.insert(process.pid, kin).is_none() {
             self.fresh.insert(process.pid);
+        }
+        let made = self.expected.extract_if(.., |_, child| *child == process.pid);
+        for (pid, _) in made {
+            self.kin.entry(pid).or_insert(kin);
         }
     }
 
@@ -174,9 +190,15 @@ impl State {
             self.changed.insert(pid);
         }
         match event {
-            ProcessEvent::Forked { parent, child } => self.take_fork(parent, child),
+            ProcessEvent::Forked { parent, child } => {
+                self.take_fork(parent, child);
+                self.expect(parent, child);
+            }
             ProcessEvent::Became(_) => {}
-            ProcessEvent::Exited(pid) => drop(self.kin.remove(&pid)),
+            ProcessEvent::Exited(pid) => {
+                self.kin.remove(&pid);
+                self.expected.remove(&pid);
+            }
             ProcessEvent::Lost => self.note_loss(),
         }
     }
@@ -195,6 +217,20 @@ impl State {
             (None, Some(_)) => {}
             (None, None) => drop(self.kin.remove(&child)),
         }
+    }
+
+    /// Notes which child of the starter a new process is, or descends from.
+    fn expect(&mut self, parent: i32, child: i32) {
+        let is_start = self.starter == Some(parent);
+        if is_start {
+            // These descend from an earlier process of this number.
+            self.expected.retain(|_, from| *from != child);
+        }
+        let from = if is_start { Some(child) } else { self.expected.get(&parent).copied() };
+        match from.filter(|_| !self.kin.contains_key(&child)) {
+            Some(from) => self.expected.insert(child, from),
+            None => self.expected.remove(&child),
+        };
     }
 
     fn note_loss(&mut self) {
@@ -258,6 +294,26 @@ mod tests {
         state.take(ProcessEvent::Lost);
         state.take(forked(1, 7));
         assert!(!state.kin.contains_key(&7), "its end may be among the lost reports");
+    }
+
+    #[test]
+    fn a_child_of_the_starter_that_is_followed_late_has_what_it_made_before() {
+        let mut state = State { starter: Some(2), ..State::default() };
+        let forked = |parent, child| ProcessEvent::Forked { parent, child };
+        let exited = ProcessEvent::Exited;
+        // The daemon 9 is the child of 8, which has ended; 12 is of another child.
+        let made = [forked(2, 7), forked(7, 8), forked(8, 9), exited(8), forked(3, 10)];
+        made.into_iter().chain([forked(2, 11), forked(11, 12)]).for_each(|it| state.take(it));
+        state.insert(id(7), id(7));
+        assert_eq!(state.kin.keys().copied().collect::<Vec<_>>(), [7, 9]);
+        assert!(state.kin.values().all(|kin| *kin == Kin { creator: id(7), first: id(7) }));
+        // Process 11 has ended, and the starter makes another of its number.
+        [exited(11), forked(2, 11)].into_iter().for_each(|it| state.take(it));
+        state.insert(id(11), id(11));
+        assert_eq!(state.kin.keys().copied().collect::<Vec<_>>(), [7, 9, 11]);
+        // What a child makes once it is followed is noted there alone.
+        state.take(forked(11, 13));
+        assert!(state.expected.is_empty() && state.kin.contains_key(&13));
     }
 
     #[test]

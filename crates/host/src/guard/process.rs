@@ -166,7 +166,7 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
         }
         Err(source) => return Err(GuardError::Failed { doing: "watch the agent", source }),
     };
-    let mut kin = Kin::new(&dir);
+    let mut kin = Kin::new(&dir, args.agent.pid);
     say_armed().map_err(|source| GuardError::Failed { doing: "say it is ready", source })?;
     // From here on it sleeps for months, and needs little of what its start has mapped.
     memory::return_freed();
@@ -251,14 +251,16 @@ struct Kin<'a> {
 }
 
 impl<'a> Kin<'a> {
-    fn new(dir: &'a StateDir) -> Self {
+    fn new(dir: &'a StateDir, agent: i32) -> Self {
         let forks = Forks::default();
+        forks.expect_children_of(agent);
         forks.subscribe();
         Self { dir, forks, tail: Tail::default() }
     }
 
     /// Reads which processes are in the ledger and then what they made. A process is in the
-    /// ledger before it gets a setting that a process made by it can inherit.
+    /// ledger before it gets a setting that a process made by it can inherit. A started app is in
+    /// it a moment after its start; what it makes before is expected.
     fn read(&mut self) {
         let roots = Roots::default();
         // If the ledger cannot be read now, it is read when the agent has ended.
@@ -378,7 +380,56 @@ fn put_back(
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry::What;
+    use super::super::original::Original;
     use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Child, Command, Stdio};
+
+    /// A started app and its daemon, which has lost its parent.
+    struct Daemoniser {
+        app: Child,
+        daemon: i32,
+    }
+
+    impl Daemoniser {
+        fn start() -> Self {
+            let script = "(setsid sh -c 'echo $$; exec sleep 600' &); read line";
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut app = command.spawn().unwrap();
+            let mut said = String::new();
+            BufReader::new(app.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+            Self { app, daemon: said.trim().parse().unwrap() }
+        }
+    }
+
+    impl Drop for Daemoniser {
+        fn drop(&mut self) {
+            self.app.kill().unwrap();
+            self.app.wait().unwrap();
+            let daemon = rustix::process::Pid::from_raw(self.daemon).unwrap();
+            rustix::process::kill_process(daemon, Signal::KILL).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_guard_that_wakes_before_the_line_of_an_app_knows_what_the_app_has_made() {
+        if !Forks::default().subscribe() {
+            return lull_testing::skip("the kernel does not report forks here");
+        }
+        let (roots, place) = (Roots::default(), tempfile::tempdir().unwrap());
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let mut kin = Kin::new(&dir, std::process::id().cast_signed());
+        let started = Daemoniser::start();
+        kin.read();
+        let app = ProcessId::lookup(&roots, started.app.id().cast_signed()).unwrap();
+        let ProcessId { pid, start_ticks: start_time_ticks } = app;
+        let line = What::Old(Original::Started { pid, start_time_ticks });
+        LedgerFile::create(&dir, &[Clock::read(&roots).unwrap().entry(line)]).unwrap();
+        kin.read();
+        assert_eq!(kin.forks.first(started.daemon), Some(app));
+    }
 
     #[test]
     fn arguments_are_read_as_they_are_written() {
