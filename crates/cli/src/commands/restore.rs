@@ -1,6 +1,7 @@
 //! `lull restore`: restores the knobs that a killed agent and guard left changed.
 
 use crate::cli::RestoreArgs;
+use anyhow::bail;
 use lull_host::Roots;
 use lull_host::guard::{Recovery, StateDir, restore_stale};
 
@@ -17,12 +18,16 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     }
     let place = StateDir::locate(args.state.as_deref())?;
     let recovery = restore_stale(&place, &Roots::default())?;
-    if args.json {
-        return super::print_json(&recovery);
-    }
-    match recovery {
+    match &recovery {
+        _ if args.json => super::print_json(&recovery)?,
         None => println!("nothing to restore in {}", place.path().display()),
         Some(recovery) => println!("{recovery}"),
+    }
+    if recovery.is_some_and(|recovery| recovery.has_failed()) {
+        bail!(
+            "not everything is as before: remove the cause and run `lull restore` again, or set \
+             what the output names by hand"
+        );
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Commands that only print: valid JSON, and no panic when the reader closes the pipe.
 
 use crate::support::scene::Scene;
+use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
@@ -113,4 +114,18 @@ fn restoring_when_nothing_is_left_says_so_and_makes_no_directory() {
     DirBuilder::new().mode(0o700).create(&state).unwrap();
     let empty = restored();
     assert!(empty.contains("nothing to restore in"), "{empty}");
+}
+
+#[test]
+fn a_restore_that_cannot_read_what_is_to_be_restored_fails_and_says_so() {
+    let scene = Scene::new();
+    let state = scene.path("state");
+    DirBuilder::new().mode(0o700).create(&state).unwrap();
+    std::fs::write(state.join("ledger"), "no line of a ledger\n").unwrap();
+    for json in [None, Some(OsStr::new("--json"))] {
+        let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
+        let arguments: Vec<&OsStr> = restore.into_iter().chain(json).collect();
+        let ended = scene.run(&arguments).refused(1, "not everything is as before");
+        assert!(ended.out.contains("line 1: its checksum is wrong"), "{}", ended.out);
+    }
 }

@@ -142,10 +142,15 @@ impl LedgerFile {
     /// Appends the last entry. Where the disk is full the file is emptied,
     /// which says the same: there is nothing to restore.
     pub(super) fn close(&mut self, closed: &Entry) -> Result<(), LedgerError> {
-        self.append(std::slice::from_ref(closed)).or_else(|error| {
-            let emptied = self.file.set_len(0).and_then(|()| self.file.sync_data());
-            emptied.map_err(|_| error)
-        })
+        let appended = self.append(std::slice::from_ref(closed));
+        appended.or_else(|error| self.empty().map_err(|_| error))
+    }
+
+    /// Empties the file, which is then closed and holds no outcome.
+    pub(super) fn empty(&mut self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.len = 0;
+        self.file.sync_data()
     }
 
     /// Length in bytes.

@@ -78,14 +78,33 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// Restores what a dead agent left in the state directory, by hand.
+impl Recovery {
+    /// Whether a value is known not to be as its owner left it.
+    pub fn has_failed(&self) -> bool {
+        let has_failed = match &self.how {
+            How::Now(restoration) | How::ByGuard(restoration) => !restoration.failed.is_empty(),
+            How::OtherBoot { .. } => false,
+        };
+        has_failed || !self.damaged.is_empty()
+    }
+}
+
+/// Restores what a dead agent left in the state directory, by hand, or returns what its guard
+/// restored. A recovery without a failure is returned once.
 ///
 /// # Errors
 /// [`LedgerError::Busy`] if the agent runs, others if the ledger cannot be read.
 pub fn restore_stale(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>, LedgerError> {
     let _lock = lock(dir, Role::Restorer)?;
     // The ledger is closed afterwards, so that no other process tries again.
-    recover(dir, roots, UNIT_PATIENCE)
+    let recovery = recover(dir, roots, UNIT_PATIENCE)?;
+    if recovery.as_ref().is_some_and(|recovery| !recovery.has_failed())
+        && let Some((mut file, _)) = LedgerFile::existing(dir)?
+    {
+        // It holds nothing that a later restore or start must report. A failure leaves it closed.
+        let _ = file.empty();
+    }
+    Ok(recovery)
 }
 
 /// Takes the lock; waits for a restore that is under way.
@@ -183,7 +202,7 @@ fn ends_soon(agent: ProcessId, roots: &Roots) -> bool {
 }
 
 /// Restores what a ledger holds, of any agent, and closes it. Limits of units that fail are
-/// restored again until `patience` is over.
+/// restored again until `patience` is over. Of a closed ledger only what has failed is restored.
 pub(super) fn put_all_back(
     file: &mut LedgerFile,
     lines: &Lines,
@@ -195,7 +214,12 @@ pub(super) fn put_all_back(
     let held = Held::from_lines(lines, clock.boot());
     let told = |how| Some(Recovery { agent: held.agent, how, damaged: lines.damaged.clone() });
     if held.closed {
-        return Ok(held.restored.clone().map(How::ByGuard).and_then(told));
+        let Some(mut restored) = held.restored.clone() else { return Ok(None) };
+        if !restore::retry_failed(roots, &held, &mut restored) {
+            return Ok(told(How::ByGuard(restored)));
+        }
+        let _ = file.append(&[clock.entry(What::Restored(restored.clone()))]);
+        return Ok(told(How::Now(restored)));
     }
     let started = held.started();
     let is_empty = held.values() == 0 && started.is_empty() && lines.damaged.is_empty();

@@ -262,6 +262,23 @@ pub(super) fn retry_limits(
     has_tried
 }
 
+/// Tries again what a former restore could not restore, threads left out: they may have ended or
+/// belong to another program by now. Returns whether it tried anything.
+pub(super) fn retry_failed(roots: &Roots, held: &Held, total: &mut Restoration) -> bool {
+    let mut has_tried = false;
+    for (key, why) in std::mem::take(&mut total.failed) {
+        let is_thread = matches!(key, Key::Thread(..));
+        match held.originals().find(|original| !is_thread && original.key() == key) {
+            Some(original) => {
+                total.count(key, original.restore(roots));
+                has_tried = true;
+            }
+            None => total.failed.push((key, why)),
+        }
+    }
+    has_tried
+}
+
 fn is_limit((key, _): &(Key, String)) -> bool {
     matches!(key, Key::Unit(..))
 }

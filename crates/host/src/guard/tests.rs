@@ -116,8 +116,27 @@ fn restoring_by_hand_does_it_once() {
     assert_eq!(scene.original(), before);
     scene.change();
     let second = restore_stale(&scene.dir(), &scene.roots).unwrap();
-    assert!(matches!(second.unwrap().how, How::ByGuard(_)));
+    assert_eq!(second, None, "it was reported before");
     assert_ne!(scene.original(), before, "a closed ledger was restored again");
+    assert_eq!(scene.open().recovery, None);
+}
+
+#[test]
+fn what_a_guard_restored_is_reported_once_and_what_it_could_not_every_time() {
+    let scene = Scene::new();
+    let clock = Clock::read(&scene.roots).unwrap();
+    let reported = |outcome: &Restoration| {
+        let entries = [What::Restored(outcome.clone()), What::Closed].map(|it| clock.entry(it));
+        LedgerFile::create(&scene.dir(), &entries).unwrap();
+        let report = || restore_stale(&scene.dir(), &scene.roots).unwrap().map(|it| it.how);
+        [report(), report()]
+    };
+    let complete = Restoration { done: 3, ..Restoration::default() };
+    let failed = vec![(Key::Threads, "read-only".to_owned())];
+    let incomplete = Restoration { failed, ..Restoration::default() };
+    assert_eq!(reported(&complete), [Some(How::ByGuard(complete)), None]);
+    let again = Some(How::ByGuard(incomplete.clone()));
+    assert_eq!(reported(&incomplete), [again.clone(), again]);
 }
 
 #[test]
@@ -275,6 +294,27 @@ fn a_file_that_an_administrator_sets_after_the_agents_death_is_not_restored() {
         text.contains("left as another program set it") && text.contains("powersave"),
         "{text}"
     );
+}
+
+#[test]
+fn what_could_not_be_restored_is_tried_again_by_hand() {
+    let scene = Scene::new();
+    let mut ledger = scene.open().ledger;
+    let path = machine_file(&scene, &mut ledger, &["performance"]);
+    drop(ledger);
+    std::fs::remove_file(&path).unwrap();
+    let restore = || restore_stale(&scene.dir(), &scene.roots).unwrap();
+    for _ in 0..2 {
+        assert!(restore().unwrap().has_failed());
+    }
+    std::fs::write(&path, "performance\n").unwrap();
+    let recovery = restore().unwrap();
+    assert!(!recovery.has_failed(), "{recovery}");
+    assert_eq!(text_of(&path), "schedutil");
+    // Nothing is tried again that was restored.
+    std::fs::write(&path, "performance\n").unwrap();
+    assert_eq!(restore(), None);
+    assert_eq!(text_of(&path), "performance");
 }
 
 #[test]
