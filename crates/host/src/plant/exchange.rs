@@ -79,6 +79,8 @@ impl HostPlant {
             // The first reading of its gauges: a change needs two.
             let _ = self.apps[app.index()].work(Nanos(1), self.listed, None);
         }
+        // The caller records the exchange before the next epoch, and may wait for a disk.
+        let _ = self.beat(Patience::Long);
         failed
     }
 

@@ -4,6 +4,7 @@ use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene, allowed, one_core, second_core};
 use lull_control::{AppId, AppSpec, CoreSet, Got, Plant, Setting};
 use lull_host::apps::{AppHandle, Target};
+use lull_host::guard::{self, GuardCommand};
 use lull_host::sys::sched::affinity_of;
 use lull_host::{HostApp, HostError, LatencyFrom, ProgressFrom, Roots};
 use lull_measure::catalogue::CPU;
@@ -90,4 +91,21 @@ fn an_app_with_a_process_of_another_one_that_stays_is_refused_with_both_names() 
     assert_eq!((pid, one.as_str(), second.as_str()), (first.pid(), "served", "added"));
     let mut again = [(ADDED, added(&first))];
     scene.plant.check_arrivals(&mut again, &[APP]).unwrap();
+}
+
+#[test]
+fn the_guard_is_patient_with_what_follows_an_exchange() {
+    let app = App::start(0);
+    let mut scene = Scene::new(&app);
+    let place = tempfile::tempdir().unwrap();
+    let beats = place.path().join("beats");
+    let script = format!("echo armed; exec cat > '{}'", beats.display());
+    let args = vec!["-c".into(), script.into()];
+    let command = GuardCommand { program: "/bin/sh".into(), args };
+    let guard = guard::spawn(command, scene.plant.ledger_mut()).unwrap();
+    scene.plant.set_guard(guard.clone());
+    assert_eq!(scene.plant.exchange_apps(&[APP], Vec::new()), []);
+    guard.finish().unwrap();
+    let beats = std::fs::read(beats).unwrap();
+    assert_eq!(beats.last(), Some(&60), "{beats:?}");
 }
