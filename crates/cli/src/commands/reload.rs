@@ -9,8 +9,10 @@ use anyhow::{Context, bail};
 use lull_host::Roots;
 use lull_host::apps::ProcessId;
 use lull_host::guard::{StateDir, running_agent};
+use lull_host::own_directory::replace_file;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -59,7 +61,7 @@ impl Answer {
         let answer = Self { agent: Some(ProcessId::own(&Roots::default())?), ..self };
         // A reader never sees half an answer.
         let new = state.join("reload.json.new");
-        std::fs::write(&new, serde_json::to_string(&answer)?)?;
+        replace_file(&new)?.write_all(&serde_json::to_vec(&answer)?)?;
         std::fs::rename(new, Self::file(state))
     }
 
@@ -113,6 +115,15 @@ pub(crate) fn run(args: &ReloadArgs) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn only_the_owner_of_the_agent_can_read_an_answer() {
+        let place = tempfile::tempdir().unwrap();
+        Answer::leave(place.path(), &Err("lull.toml:7: app[0].client".to_owned())).unwrap();
+        let mode = std::fs::metadata(Answer::file(place.path())).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 
     #[test]
     fn an_answer_is_of_the_process_that_wrote_it_and_of_no_other_of_its_number() {
