@@ -59,6 +59,20 @@ pub struct Proof {
     pub energy_missing: Option<String>,
     /// Epochs that counted and in which the SLO-safe state was in force.
     pub safe_epochs: u64,
+    /// The apps that came or went, which changes the figures of all.
+    #[serde(default)]
+    pub disturbances: Vec<Disturbance>,
+}
+
+/// Epochs that counted and in which an app was absent or was restarted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Disturbance {
+    /// The app.
+    pub app: String,
+    /// Unmanaged epochs.
+    pub off: u64,
+    /// Epochs with the policy.
+    pub on: u64,
 }
 
 /// One figure, off and on.
@@ -129,8 +143,29 @@ impl Proof {
         let (energy_source, energy_missing) = energy(pairs);
         let safe = |pair: &Pair| pair.off.safe_epochs + pair.on.safe_epochs;
         let safe_epochs = pairs.iter().map(safe).sum();
-        Self { design, pairs: pairs.len(), figures, energy_source, energy_missing, safe_epochs }
+        let disturbances = disturbances(apps, pairs);
+        Self {
+            design,
+            pairs: pairs.len(),
+            figures,
+            energy_source,
+            energy_missing,
+            safe_epochs,
+            disturbances,
+        }
     }
+}
+
+/// The apps that were absent or restarted in some epochs. One that is absent in all changes nothing.
+fn disturbances(apps: &[AppSpec], pairs: &[Pair]) -> Vec<Disturbance> {
+    let epochs: u64 = pairs.iter().map(|pair| pair.off.epochs + pair.on.epochs).sum();
+    let of = |(app, spec): (usize, &AppSpec)| {
+        let off: u64 = pairs.iter().map(|pair| pair.off.disturbed_epochs(app)).sum();
+        let on: u64 = pairs.iter().map(|pair| pair.on.disturbed_epochs(app)).sum();
+        let is_some = (1..epochs).contains(&(off + on));
+        is_some.then(|| Disturbance { app: spec.name.clone(), off, on })
+    };
+    apps.iter().enumerate().filter_map(of).collect()
 }
 
 /// Returns `on - off`, or 0 if the two differ only by rounding, such as two sums of the same

@@ -1,6 +1,6 @@
 //! One block of a proof: sums over its epochs, its settling time left out.
 
-use lull_control::{AppSpec, Epoch};
+use lull_control::{AppId, AppSpec, Epoch};
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
 
 /// What was measured in one block.
@@ -11,6 +11,8 @@ pub struct Block {
     span: Nanos,
     /// Where energy comes from, or why some of it is not known.
     source: Option<Result<String, Missing>>,
+    /// Epochs that were added.
+    pub(super) epochs: u64,
     /// Epochs in which the SLO-safe state was in force instead of the policy.
     pub(super) safe_epochs: u64,
 }
@@ -25,6 +27,8 @@ struct AppSums {
     work: f64,
     worked: Nanos,
     unit: Option<String>,
+    /// Epochs in which it was absent or was restarted.
+    disturbed: u64,
 }
 
 impl AppSums {
@@ -38,8 +42,10 @@ impl Block {
     pub fn add(&mut self, epoch: &Epoch) {
         let length = epoch.seen.epoch;
         self.apps.resize_with(epoch.seen.apps.len(), AppSums::default);
-        let each = self.apps.iter_mut().zip(&epoch.seen.apps).zip(&epoch.standing.apps);
-        for ((sums, seen), stand) in each {
+        let seen = (0..).map(AppId).zip(&epoch.seen.apps);
+        let each = self.apps.iter_mut().zip(seen).zip(&epoch.standing.apps);
+        for ((sums, (app, seen)), stand) in each {
+            sums.disturbed += u64::from(!seen.alive || epoch.seen.restarted.contains(&app));
             let fresh = stand.tail.filter(|tail| !tail.stale);
             sums.tails_ms.extend(fresh.map(|tail| tail.latency.as_millis_f64()));
             if let Ok(latency) = &seen.latency {
@@ -62,7 +68,13 @@ impl Block {
             (Err(why), _) => self.source = Some(Err(why.clone())),
         }
         self.span += length;
+        self.epochs += 1;
         self.safe_epochs += u64::from(epoch.safe);
+    }
+
+    /// Epochs in which an app was absent or was restarted.
+    pub(super) fn disturbed_epochs(&self, app: usize) -> u64 {
+        self.apps.get(app).map_or(0, |sums| sums.disturbed)
     }
 
     /// Latency of an app, in milliseconds.

@@ -109,6 +109,30 @@ fn energy_that_is_not_known_throughout_is_no_figure() {
 }
 
 #[test]
+fn apps_that_came_or_went_are_named_with_their_epochs() {
+    let epochs = |alive: [bool; 3], restarted: bool| {
+        let mut block = Block::default();
+        for alive in alive {
+            let mut epoch = epoch(10, Ok(50.0));
+            epoch.seen.apps[0].alive = alive;
+            epoch.seen.restarted.extend(restarted.then_some(lull_control::AppId(0)));
+            block.add(&epoch);
+        }
+        block
+    };
+    let pair = Pair { off: epochs([true; 3], false), on: epochs([true, false, false], false) };
+    let text = lines(&proof(&[pair.clone(), pair]));
+    assert!(text.contains("(under unmanaged, under arq): lc (0, 4)."), "{text}");
+    assert!(!text.contains("be ("), "it was absent throughout: {text}");
+    let pair = Pair { off: epochs([true; 3], true), on: epochs([true; 3], false) };
+    let text = lines(&proof(&[pair]));
+    assert!(text.contains("lc (3, 0)."), "{text}");
+    let pair = Pair { off: epochs([true; 3], false), on: epochs([true; 3], false) };
+    let text = lines(&proof(&[pair]));
+    assert!(!text.contains("absent or restarted"), "{text}");
+}
+
+#[test]
 fn without_enough_whole_pairs_nothing_is_claimed_and_that_is_said() {
     let pair = || Pair { off: block(20, Ok(50.0)), on: block(10, Ok(40.0)) };
     let text = lines(&proof(&[pair(), pair(), pair()]));

@@ -1,7 +1,10 @@
 //! A proof in words: the cells of its table, and a sentence for what it does not show.
 
-use super::{Difference, Figure, PAIRS_MIN, Proof};
+use super::{Difference, Disturbance, Figure, PAIRS_MIN, Proof};
 use crate::text::number;
+
+/// Apps that came or went and are named.
+const NAMED_MAX: usize = 8;
 
 impl Proof {
     /// The headings of [`Proof::cells`].
@@ -36,7 +39,26 @@ impl Proof {
                 self.safe_epochs
             ));
         }
+        notes.extend(self.disturbed());
         notes
+    }
+
+    /// Which apps came or went, if any did.
+    fn disturbed(&self) -> Option<String> {
+        let count = |it: &Disturbance| format!("{} ({}, {})", it.app, it.off, it.on);
+        let mut each: Vec<String> = self.disturbances.iter().map(count).collect();
+        let others = each.len().saturating_sub(NAMED_MAX);
+        each.truncate(NAMED_MAX);
+        if others > 0 {
+            each.push(format!("{others} more"));
+        }
+        let (off, on) = (&self.design.against, &self.design.policy);
+        let text = format!(
+            "Apps were absent or restarted in some epochs (under {off}, under {on}): {}. The figures \
+             of these epochs are of other work.",
+            each.join(", ")
+        );
+        (!each.is_empty()).then_some(text)
     }
 
     /// Quantity, off, on, difference, verdict.
