@@ -64,8 +64,8 @@ struct Tuned {
     energy: String,
     /// Share of the search's requests that were over the bound.
     harm: f64,
-    /// The tried settings that no other one beats in predicted power, tail and, with best-effort
-    /// apps, progress.
+    /// The tried settings within the bound that no other one beats in predicted power, tail and,
+    /// with best-effort apps, progress.
     front: Vec<OnFront>,
     /// All trials, in order.
     tried: Vec<Tried>,

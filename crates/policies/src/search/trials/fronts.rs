@@ -49,12 +49,13 @@ impl Known {
 }
 
 impl Search {
-    /// Returns the tried settings that no other one beats in predicted power, tail and, if each
-    /// reading has it, progress of best-effort apps, by ascending power. Empty before the second
-    /// reading.
+    /// Returns the tried settings within the bound that no other one beats in predicted power,
+    /// tail and, if each reading has it, progress of best-effort apps, by ascending power. Empty
+    /// before the second reading.
     pub fn front(&self) -> Vec<FrontSetting> {
         let Some(models) = self.models() else { return Vec::new() };
-        let tried = self.tried_views(&models);
+        let mut tried = self.tried_views(&models);
+        tried.retain(|(_, view)| view.tail.mean <= 0.0);
         let views = || tried.iter().map(|(_, view)| view);
         let on_front = match views().map(point_of_three).collect::<Option<Vec<Point3>>>() {
             Some(points) => front_of_three(&points),
@@ -213,6 +214,20 @@ mod tests {
             assert!(pair[0].watts < pair[1].watts && pair[0].tail_us > pair[1].tail_us, "{pair:?}");
         }
         assert!(search.choice().unwrap().meets, "the last trials confirm an answer");
+    }
+
+    #[test]
+    fn a_setting_that_is_predicted_to_miss_the_bound_is_not_on_the_front() {
+        let mut search = Search::new(space(), Rules::new(Method::Front, BOUND_US, 20));
+        // One core has the least power, and a tail of 900 us and more.
+        for cores in [0, 3, 8, 17] {
+            let place = Place(vec![20, cores]);
+            let exact = server(&search.space().values(&place));
+            search.tell(place, Ok(exact));
+        }
+        let front = search.front();
+        let cores: Vec<_> = front.iter().map(|it| it.place.0[1]).collect();
+        assert_eq!(cores, [3, 8, 17], "{front:?}");
     }
 
     /// The server with best-effort apps, which use the cores that there are, and do more the
