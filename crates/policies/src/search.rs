@@ -32,7 +32,7 @@ pub use level::Level;
 pub use prior::PriorMean;
 pub use reading::Reading;
 pub use refusal::{Refusal, has_level, refused_levels};
-pub use rules::{Method, Rules};
+pub use rules::{Method, Rules, UnknownMethod, UnsafeMethod};
 pub(crate) use space::NUMERIC;
 pub use space::{Dimension, Place, Space, SpaceError};
 pub use trials::{Believed, Choice, FrontSetting, Next, Search, Trial, penalty};

@@ -111,6 +111,9 @@ pub(crate) struct TuneArgs {
     /// bound are tried
     #[arg(long)]
     pub(crate) harm_max: Option<f64>,
+    /// Try no new setting that is predicted to exceed twice the bound; methods apart and front
+    #[arg(long)]
+    pub(crate) safe: bool,
     /// End a trial whose tail is this many bounds after a quarter of its time
     #[arg(long)]
     pub(crate) cut: Option<f64>,

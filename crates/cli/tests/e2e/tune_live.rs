@@ -240,6 +240,7 @@ fn a_config_of_another_policy_and_a_rate_are_refused() {
     };
     tune(&["--rate", "100"]).refused(2, "a running one has the load it has");
     tune(&["--method", "magic"]).refused(2, "policy.method");
+    tune(&["--method", "random", "--safe"]).refused(2, "policy.safe");
     let text = std::fs::read_to_string(&path).unwrap();
     let other = text.replacen("name = \"bayop\"", "name = \"even\"", 1);
     let (begin, end) = (other.find("knobs").unwrap(), other.find("[[app]]").unwrap());

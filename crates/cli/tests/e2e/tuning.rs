@@ -247,6 +247,26 @@ fn a_search_finds_a_setting_and_says_what_it_cost() {
 }
 
 #[test]
+fn a_safe_search_tries_the_setting_of_another_load_only_once_it_can_predict() {
+    let scene = Scene::new();
+    let second_setting = |store: &str, further: &[&str]| {
+        let store = text_of(&scene.path(store));
+        let arguments = ["--store", &store, "--trials", "8", "--json"];
+        let found = lull(&scene, "tune", SMALL, &arguments).well().json();
+        assert_eq!(found[0]["values"], serde_json::json!([200.0, 1.2]), "{found}");
+        let at_another_load = [&arguments[..], &["--rate", "26000"], further].concat();
+        let ended = lull(&scene, "tune", SMALL, &at_another_load).well();
+        assert!(ended.err.contains("which is another load"), "{}", ended.err);
+        ended.json()[0]["tried"][1]["values"].clone()
+    };
+    let of_other_load = serde_json::json!([200.0, 1.2]);
+    assert_eq!(second_setting("bold.sqlite", &[]), of_other_load);
+    assert_ne!(second_setting("safe.sqlite", &["--safe"]), of_other_load);
+    let ended = lull(&scene, "tune", SMALL, &["--safe", "--method", "random"]);
+    ended.refused(2, "--safe: the methods penalty and random predict no tail");
+}
+
+#[test]
 fn searches_differ_unless_they_have_the_same_seed() {
     let scene = Scene::new();
     let search = |store: &str, further: &[&str]| {

@@ -5,6 +5,7 @@ use lull_control::TrialEvidence;
 use lull_measure::Percentile;
 use lull_measure::statistics::trials_without_event;
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// Confidence of the one-sided limits of the share of late requests.
 pub(super) const CONFIDENCE: f64 = 0.99;
@@ -22,6 +23,46 @@ pub enum Method {
     Front,
     /// Anywhere: what a search must beat.
     Random,
+}
+
+/// No method has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("write apart, penalty, front or random")]
+pub struct UnknownMethod;
+
+/// The method predicts no tail.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the methods penalty and random predict no tail that a safe search could avoid: write the \
+     method apart or front"
+)]
+pub struct UnsafeMethod;
+
+impl FromStr for Method {
+    type Err = UnknownMethod;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMethod> {
+        match name {
+            "apart" => Ok(Self::Apart),
+            "penalty" => Ok(Self::Penalty),
+            "front" => Ok(Self::Front),
+            "random" => Ok(Self::Random),
+            _ => Err(UnknownMethod),
+        }
+    }
+}
+
+impl Method {
+    /// Checks that the method can avoid settings whose tail it predicts to be too long.
+    ///
+    /// # Errors
+    /// If it predicts no tail.
+    pub fn check_safe(self) -> Result<(), UnsafeMethod> {
+        match self {
+            Self::Apart | Self::Front => Ok(()),
+            Self::Penalty | Self::Random => Err(UnsafeMethod),
+        }
+    }
 }
 
 /// The bound, the length and the caution of a search.
@@ -104,6 +145,15 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_names_of_methods_are_those_of_the_config() {
+        for method in [Method::Apart, Method::Penalty, Method::Front, Method::Random] {
+            let name = serde_json::to_value(method).unwrap();
+            assert_eq!(name.as_str().unwrap().parse(), Ok(method));
+        }
+        assert_eq!("best".parse::<Method>(), Err(UnknownMethod));
+    }
 
     #[test]
     fn a_trial_takes_more_requests_for_a_higher_percentile() {

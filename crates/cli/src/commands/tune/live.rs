@@ -72,6 +72,7 @@ fn search(
         let subject = Subject::new(&machine, &app, (protocol.percentile, protocol.bound), &space);
         let key = Key::new(subject, &search, &protocol, ("live", rate_per_s));
         let mut hunt = Hunt::new(search, key, store, seed)?;
+    put("safe", args.safe.then_some(true.into()));
         let ended = hunt.go_on(picture, |search, place| {
             let settings = search.space().settings(place);
             let came = trials.one(&settings, search.trials().len() + 1)?;

@@ -58,11 +58,11 @@ fn one(
     let model = scenario.model.at_rate(rate_per_s);
     let run = scenario.run;
     let mut plant = model.plant(&scenario.app, run.seed, run.replication)?;
-    let method = method(args.method.as_deref())?;
     let trials = usize::from(args.trials.unwrap_or(TRIALS));
     let rules = Rules {
         harm_max: args.harm_max.unwrap_or(HARM_MAX),
-        ..Rules::new(method, bound.as_micros_f64(), trials).at(percentile)
+        safe: args.safe,
+        ..Rules::new(method(args)?, bound.as_micros_f64(), trials).at(percentile)
     };
     let search = Search::new(scenario.grid.only(), rules);
     let protocol = Protocol {
@@ -91,16 +91,14 @@ fn one(
     hunt.tuned((&plant.machine().name, &scenario.app.name), rate_per_s, energy)
 }
 
-fn method(name: Option<&str>) -> Result<Method, UsageError> {
-    match name.unwrap_or("apart") {
-        "apart" => Ok(Method::Apart),
-        "penalty" => Ok(Method::Penalty),
-        "front" => Ok(Method::Front),
-        "random" => Ok(Method::Random),
-        other => {
-            Err(UsageError(format!("--method {other}: write apart, penalty, front or random")))
-        }
+fn method(args: &TuneArgs) -> Result<Method, UsageError> {
+    let name = args.method.as_deref().unwrap_or("apart");
+    let method = name.parse::<Method>();
+    let method = method.map_err(|error| UsageError(format!("--method {name}: {error}")))?;
+    if args.safe {
+        method.check_safe().map_err(|error| UsageError(format!("--safe: {error}")))?;
     }
+    Ok(method)
 }
 
 /// Makes one trial; returns the reason if a knob refuses a setting of the place.

@@ -136,10 +136,8 @@ fn check(config: &Config) -> Result<(), PolicyError> {
         let key = if config.trials == 0 { "trials" } else { "patience" };
         return Err(wrong(key, format!("`{key}` is 0: write at least 1")));
     }
-    if config.safe && matches!(config.method, Method::Penalty | Method::Random) {
-        let message = "the methods penalty and random predict no tail that a safe search could \
-                       avoid: write method = \"apart\" or \"front\"";
-        return Err(wrong("safe", message.to_owned()));
+    if config.safe {
+        config.method.check_safe().map_err(|error| wrong("safe", error.to_string()))?;
     }
     // A NaN is not above 1 either.
     if config.cut.is_nan() || config.cut < 1.0 {
