@@ -203,13 +203,9 @@ impl<'s> Trials<'s> {
             if let Some(why) = events.find_map(|event| disturbance(event, settings)) {
                 return Ok(Some(Err(why)));
             }
-            match gather.add(&epoch.seen) {
-                Gathered::More => {}
-                Gathered::Nothing(why) => bail!("a trial gives no reading: {why}"),
-                Gathered::Reading(reading, rate_per_s) => {
-                    let completed_per_s = gather.completed_per_s();
-                    return Ok(Some(Ok(Measured { reading, rate_per_s, completed_per_s })));
-                }
+            let state = gather.add(&epoch.seen);
+            if let Some(outcome) = concluded(&gather, state)? {
+                return Ok(Some(outcome));
             }
         }
     }
@@ -295,6 +291,26 @@ fn held_back(event: &Event) -> Option<Refusal> {
     Some(Refusal::of_knob(wanted.knob().capability(), why))
 }
 
+/// Returns the outcome of a trial that has ended; `None` if it goes on. A trial with requests and
+/// without a reading, because the meter failed, is one trial less; without requests there is no
+/// load to try anything at.
+fn concluded(
+    gather: &Gather,
+    state: Gathered,
+) -> anyhow::Result<Option<Result<Measured, Refusal>>> {
+    match state {
+        Gathered::More => Ok(None),
+        Gathered::Reading(reading, rate_per_s) => {
+            let completed_per_s = gather.completed_per_s();
+            Ok(Some(Ok(Measured { reading, rate_per_s, completed_per_s })))
+        }
+        Gathered::Nothing(why) => {
+            let why = format!("the trial has no reading: {why}");
+            if gather.has_requests() { Ok(Some(Err(why.into()))) } else { bail!(why) }
+        }
+    }
+}
+
 /// Returns why a trial's settings are no longer in force, if an event in its window says so.
 fn disturbance(event: &Event, settings: &[Setting]) -> Option<Refusal> {
     if let Event::Foreign { change, .. } = event {
@@ -326,8 +342,11 @@ pub(super) fn close<T>(session: Session, outcome: anyhow::Result<T>) -> anyhow::
 mod tests {
     use super::*;
     use lull_control::journal::Decision;
-    use lull_control::{AppId, CoreSet, DomainId, ForeignChange, Got, Outcome};
-    use lull_measure::Hertz;
+    use lull_control::{
+        AppId, AppSeen, CoreSet, DomainId, EnergySeen, EnergySource, ForeignChange, Got,
+        LatencySeen, Outcome,
+    };
+    use lull_measure::{Hertz, Joules, Latency, Missing, Percentile};
 
     fn cores(count: u16) -> Setting {
         Setting::Cores(AppId(0), CoreSet::first(count))
@@ -369,6 +388,52 @@ mod tests {
         let held = Event::Held { wanted: cores(2), reason: Reason::Start, why };
         assert!(disturbance(&held, &settings).unwrap().why.contains("held back: dwell"));
         assert_eq!(disturbance(&Event::SafeEnds, &settings), None);
+    }
+
+    /// The outcome of a trial of two epochs of a second, with this many requests in each, whose
+    /// meter fails in the second one or not.
+    fn trial(requests: u32, fails: bool) -> anyhow::Result<Result<Measured, Refusal>> {
+        let second = Nanos::from_secs(1);
+        let mut gather = Gather::new(Protocol {
+            app: AppId(0),
+            percentile: Percentile::P95,
+            bound: Nanos::from_millis(10),
+            settle: Nanos::ZERO,
+            window: second.scale(2.0),
+            cut: 2.0,
+            allow_modelled: false,
+        });
+        for is_second in [false, true] {
+            let missing = Missing::because("the meter does not answer");
+            let mut window = Latency::default();
+            window.record_many(Nanos::from_millis(1), u64::from(requests));
+            let per_s = f64::from(requests);
+            let (offered_per_s, completed_per_s) = (per_s, per_s);
+            let latency =
+                LatencySeen { window, offered_per_s, completed_per_s, ..LatencySeen::default() };
+            let mut seen = Observation::unknown(second, second, &missing);
+            seen.apps = vec![AppSeen { latency: Ok(latency), ..AppSeen::unknown(&missing) }];
+            if !(fails && is_second) {
+                let source = EnergySource::Measured("test".to_owned());
+                seen.energy = Ok(EnergySeen { energy: Joules(20.0), source });
+            }
+            let state = gather.add(&seen);
+            if let Some(outcome) = concluded(&gather, state)? {
+                return Ok(outcome);
+            }
+        }
+        unreachable!("a trial ends");
+    }
+
+    #[test]
+    fn a_meter_that_fails_in_a_trial_costs_the_trial_and_not_the_search() {
+        let measured = trial(100, false).unwrap().unwrap();
+        assert_eq!((measured.reading.requests, measured.completed_per_s), (200, 100.0));
+        let refusal = trial(100, true).unwrap().unwrap_err();
+        assert_eq!(refusal.knob, None, "no knob is at fault");
+        assert!(refusal.why.contains("the meter does not answer"), "{}", refusal.why);
+        let idle = trial(0, false).unwrap_err().to_string();
+        assert!(idle.contains("no request arrived"), "{idle}");
     }
 
     #[test]
