@@ -18,6 +18,31 @@ use lull_agent::tuning_store::{Key, Store, Subject};
 use lull_control::Plant;
 use lull_policies::search::{Search, Tuning};
 
+/// Starts in a row in which the load changed before a trial had ended, after which a search ends.
+const UNSTEADY_MAX: u32 = 3;
+
+/// The load never stays for a trial.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the load has changed three times in a row before a trial had ended: write a shorter \
+     window or a larger load_change in [policy], or search while the load is steady"
+)]
+struct Unsteady;
+
+/// Counts the starts of a search that the load has ended.
+#[derive(Debug, Default)]
+struct Starts {
+    without_trial: u32,
+}
+
+impl Starts {
+    /// Records that the load has changed after so many trials of a start.
+    fn end(&mut self, trials: usize) -> Result<(), Unsteady> {
+        self.without_trial = if trials == 0 { self.without_trial + 1 } else { 0 };
+        if self.without_trial < UNSTEADY_MAX { Ok(()) } else { Err(Unsteady) }
+    }
+}
+
 pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
     if !args.rate.is_empty() {
         let what = "--rate is for a simulated server: a running one has the load it has";
@@ -47,6 +72,7 @@ fn config(source: Located, args: &TuneArgs) -> anyhow::Result<Config> {
     put("trials", args.trials.map(|it| i64::from(it).into()));
     put("method", args.method.clone().map(Into::into));
     put("harm_max", args.harm_max.map(Into::into));
+    put("safe", args.safe.then_some(true.into()));
     put("cut", args.cut.map(Into::into));
     Ok(config)
 }
@@ -62,6 +88,7 @@ fn search(
     let app = session.apps()[protocol.app.index()].name.clone();
     let machine = session.plant().machine().clone();
     let mut trials = Trials::new(session, "tune", protocol, STOPPED);
+    let mut starts = Starts::default();
     loop {
         let before = trials.read_as_it_is()?;
         let rate_per_s = before.rate_per_s;
@@ -72,7 +99,6 @@ fn search(
         let subject = Subject::new(&machine, &app, (protocol.percentile, protocol.bound), &space);
         let key = Key::new(subject, &search, &protocol, ("live", rate_per_s));
         let mut hunt = Hunt::new(search, key, store, seed)?;
-    put("safe", args.safe.then_some(true.into()));
         let ended = hunt.go_on(picture, |search, place| {
             let settings = search.space().settings(place);
             let came = trials.one(&settings, search.trials().len() + 1)?;
@@ -84,6 +110,7 @@ fn search(
                 return hunt.tuned((&machine.name, &app), rate_per_s, trials.energy().to_owned());
             }
             Err(error) if error.is::<Moved>() => {
+                starts.end(hunt.search.trials().len() - hunt.resumed)?;
                 notice(format_args!("{error}: its trials are kept, and the search starts again"));
             }
             Err(error) => {
@@ -96,5 +123,19 @@ fn search(
                 space = left;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_ends_if_the_load_never_stays_for_a_trial_and_goes_on_where_it_does() {
+        let mut starts = Starts::default();
+        for trials in [0, 0, 2, 0, 0, 1, 0, 0] {
+            assert!(starts.end(trials).is_ok());
+        }
+        assert!(starts.end(0).unwrap_err().to_string().contains("load_change"));
     }
 }
