@@ -290,6 +290,27 @@ impl Store {
         Ok(self.connection.query_row(sql, of, |row| row.get::<_, i64>(0))?.cast_unsigned())
     }
 
+    /// Describes the settings for the app and its objective that other machine classes have found
+    /// and this one does not use; `None` without any.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub fn describe_unused(&self, subject: &Subject) -> anyhow::Result<Option<String>> {
+        let sql = "SELECT count(*) FROM spot WHERE machine <> ? AND app = ? AND objective = ? AND
+                   meets AND evidence IS NOT NULL";
+        let Subject { machine, app, objective, .. } = subject;
+        let of = params![machine, app, objective];
+        let count: i64 = self.connection.query_row(sql, of, |row| row.get(0))?;
+        let path = self.path.display();
+        Ok((count > 0).then(|| {
+            format!(
+                "{count} settings for `{app}` in {path} were found on another class of machine \
+                 than `{machine}` and are not used: its processor, knobs or meters differ, or the \
+                 rights to use them. Search again here"
+            )
+        }))
+    }
+
     /// Returns the settings of a subject that the last search of their load has refuted.
     ///
     /// # Errors

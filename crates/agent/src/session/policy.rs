@@ -132,6 +132,9 @@ pub(super) fn remember(
              ignored: search again"
         ));
     }
+    if let Some(text) = store.describe_unused(&subject)? {
+        say(&text);
+    }
     let known = config.policy_keys.entry("known").or_insert_with(|| toml::Value::Array(Vec::new()));
     if let toml::Value::Array(known) = known {
         known.extend(entries);
@@ -210,6 +213,32 @@ mod tests {
         Config::from_located(Located::embedded("lull.toml", &text)).unwrap()
     }
 
+    /// Two cores, found to meet the bound; one core was refuted.
+    fn found() -> Discovery {
+        let evidence = TrialEvidence {
+            trials: 4,
+            requests: 800,
+            late: 3,
+            at_least: 0.001,
+            at_most: 0.02,
+            allowed: 0.05,
+            probability: 0.99,
+        };
+        Discovery {
+            app: AppId(0),
+            rate_per_s: 100.0,
+            settings: Vec::new(),
+            values: vec![2.0],
+            knobs: vec![Capability::Cores],
+            meets: true,
+            tail_us: 5000.0,
+            watts: 10.0,
+            trials: 9,
+            evidence: Some(evidence),
+            refuted: vec![vec![1.0]],
+        }
+    }
+
     #[test]
     fn frequencies_beyond_the_limits_are_not_searched() {
         let tuning = tuning_of(&config("", "\"frequency\""), &machine(), &apps()).unwrap();
@@ -225,29 +254,7 @@ mod tests {
         let mut config = config(&format!("spots = {path:?}"), "\"coalescing\", \"cores\"");
         let Tuning { space, .. } = tuning_of(&config, &machine(), &apps()).unwrap();
         let subject = Subject::new(&machine(), "a", (Percentile::P95, BOUND), &space);
-        let evidence = TrialEvidence {
-            trials: 4,
-            requests: 800,
-            late: 3,
-            at_least: 0.001,
-            at_most: 0.02,
-            allowed: 0.05,
-            probability: 0.99,
-        };
-        let found = Discovery {
-            app: AppId(0),
-            rate_per_s: 100.0,
-            settings: Vec::new(),
-            values: vec![2.0],
-            knobs: vec![Capability::Cores],
-            meets: true,
-            tail_us: 5000.0,
-            watts: 10.0,
-            trials: 9,
-            evidence: Some(evidence),
-            refuted: vec![vec![1.0]],
-        };
-        Store::open(&path).unwrap().keep_found(&subject, &found).unwrap();
+        Store::open(&path).unwrap().keep_found(&subject, &found()).unwrap();
         let notices = std::cell::RefCell::new(Vec::new());
         let say = |text: &str| notices.borrow_mut().push(text.to_owned());
         remember(&mut config, &machine(), &apps(), &say).unwrap();
@@ -258,5 +265,25 @@ mod tests {
         let both = ["late_at_most", "probability"].map(|key| known[0][key].as_float());
         assert_eq!(both, [Some(0.02), Some(0.99)]);
         assert!(policy_of(&config, &machine(), &apps()).is_ok());
+        assert_eq!(notices.borrow().len(), 1, "{notices:?}");
+    }
+
+    #[test]
+    fn settings_of_another_machine_class_are_reported_and_not_passed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("spots.sqlite");
+        let mut config = config(&format!("spots = {path:?}"), "\"cores\"");
+        let Tuning { space, .. } = tuning_of(&config, &machine(), &apps()).unwrap();
+        let other = Machine { name: "another".to_owned(), ..machine() };
+        let subject = Subject::new(&other, "a", (Percentile::P95, BOUND), &space);
+        Store::open(&path).unwrap().keep_found(&subject, &found()).unwrap();
+        let notices = std::cell::RefCell::new(Vec::new());
+        let say = |text: &str| notices.borrow_mut().push(text.to_owned());
+        remember(&mut config, &machine(), &apps(), &say).unwrap();
+        let notices = notices.borrow();
+        assert!(notices[0].contains("0 settings for `a` are known"), "{notices:?}");
+        assert!(notices[1].contains("1 settings for `a`"), "{notices:?}");
+        assert!(notices[1].contains("another class of machine"), "{notices:?}");
+        assert!(config.policy_keys["known"].as_array().unwrap().is_empty());
     }
 }

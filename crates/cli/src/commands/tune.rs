@@ -161,6 +161,9 @@ impl<'s> Hunt<'s> {
                  ignored"
             ));
         }
+        if let Some(text) = store.describe_unused(key.subject())? {
+            notice(text);
+        }
         search.leave_out(store.refuted_here(&key, search.space())?);
         if let Some(known) = store.known_setting(&key)? {
             let place = search.space().nearest(&known.values);

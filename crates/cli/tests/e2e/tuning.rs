@@ -325,6 +325,20 @@ fn a_damaged_store_is_refused_and_left_alone() {
 }
 
 #[test]
+fn settings_of_another_machine_class_are_reported_and_not_used() {
+    let scene = Scene::new();
+    let store = text_of(&scene.path("store.sqlite"));
+    let arguments = ["--store", &store, "--trials", "8", "--json"];
+    let first = lull(&scene, "tune", SMALL, &arguments).well();
+    assert!(!first.err.contains("another class of machine"), "{}", first.err);
+    let other = SMALL.replacen("small server", "another server", 1);
+    let second = lull(&scene, "tune", &other, &arguments).well();
+    assert!(second.err.contains("1 settings for `cache`"), "{}", second.err);
+    assert!(second.err.contains("another class of machine"), "{}", second.err);
+    assert!(!second.err.contains("an earlier search found"), "{}", second.err);
+}
+
+#[test]
 fn a_load_that_no_setting_can_serve_is_no_success() {
     let scene = Scene::new();
     let store = text_of(&scene.path("store.sqlite"));
