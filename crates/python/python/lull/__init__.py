@@ -46,7 +46,7 @@ from .errors import (
     SimulationError,
     WorkerLostError,
 )
-from .search import Best, Candidate, Search
+from .search import Best, Candidate, Evidence, FrontSetting, Search
 
 from . import agent, lab, records, statistics, theory
 
@@ -61,6 +61,8 @@ __all__ = [
     "DatasetError",
     "Entropy",
     "Environment",
+    "Evidence",
+    "FrontSetting",
     "LullError",
     "Machine",
     "Observation",
