@@ -81,6 +81,9 @@ fn a_number_and_an_admission_controller_limit_the_simulated_server_as_the_live_o
     ] {
         let outcome =
             simulate(&replaced("concurrency = 4", &format!("concurrency = {concurrency}")));
+        let misses =
+            |notice: &String| notice.contains("with an open gate, above its bound of 50ms");
+        assert!(outcome.notices.iter().any(misses), "{:?}", outcome.notices);
         let labels = outcome.policies.iter().map(|policy| policy.label.as_str());
         assert_eq!(labels.collect::<Vec<_>>(), ["unmanaged", label]);
         let [open, gated] = [0, 1].map(|policy| figure(&outcome, policy, "throughput"));

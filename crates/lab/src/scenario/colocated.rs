@@ -307,13 +307,21 @@ fn measure_alone(
         return Ok(());
     };
     // Without an answer there is no ideal; policies then use the best latency they observe.
-    if let Some(ideal) = totals.latency.quantile(percentile) {
+    let Some(ideal) = totals.latency.quantile(percentile) else { return Ok(()) };
+    // An admission controller may keep a bound that an open gate misses.
+    if connects && ideal > bound {
         notices.push(format!(
-            "`{name}` alone has a {percentile} of {ideal} under a bound of {bound} (measured; \
-             `ideal` sets it)"
+            "`{name}` alone has a {percentile} of {ideal} with an open gate, above its bound of \
+             {bound}: policies take the best latency that they observe for its ideal (`ideal` \
+             sets it)"
         ));
-        spec.ideal = Some(ideal);
+        return Ok(());
     }
+    notices.push(format!(
+        "`{name}` alone has a {percentile} of {ideal} under a bound of {bound} (measured; `ideal` \
+         sets it)"
+    ));
+    spec.ideal = Some(ideal);
     Ok(())
 }
 
