@@ -215,10 +215,12 @@ fn keys_of_the_agent_that_the_simulation_has_its_own_for_are_listed() {
 #[test]
 fn a_policy_sets_the_number_of_a_gate_and_none_that_a_controller_chooses() {
     let search = "name = \"bayop\"\nknobs = [\"gate-cap\"]";
-    let config = replaced("name = \"unmanaged\"", search);
+    let power = "cores = [{ count = 2 }]\nidle = [{ name = \"C1\", exit = \"2us\", watts = 1.0 }]\n\
+                 power = { base_watts = 10.0, busy_core_watts = 4.0 }";
+    let config = replaced("name = \"unmanaged\"", search).replace("cores = [{ count = 2 }]", power);
     let scenario = read(&config, &[]).unwrap();
     let missing = notice(scenario.notices(), "policy.name").unwrap();
-    assert!(missing.contains("energy") && !missing.contains("gate"), "{missing}");
+    assert!(missing.contains("coalescing") && !missing.contains("gate"), "{missing}");
     let controlled = config.replace("concurrency = 4", "concurrency = \"auto\"");
     let error = read(&controlled, &[]).err().unwrap_or_default();
     assert!(error.starts_with("c.toml:3: policy.knobs"), "{error}");
