@@ -69,9 +69,6 @@ fn of_agent(simulated: &Simulated, notes: &mut Notes<'_>) {
     if agent.spots.is_some() {
         notes.add("agent.spots", "is left out: the search begins without known settings");
     }
-    if agent.seed.is_some() {
-        notes.add("agent.seed", "is left out: run.seed is the seed of the simulation");
-    }
     if agent.discover.is_some() {
         notes.add("agent.discover", "is left out: no pods are discovered here");
     }

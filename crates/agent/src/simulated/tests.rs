@@ -204,12 +204,11 @@ fn a_simulated_policy_is_built_for_the_cores_and_frequencies_of_the_limits() {
 }
 
 #[test]
-fn keys_of_the_agent_that_the_simulation_has_its_own_for_are_listed() {
-    let config = format!("[agent]\nseed = 7\n[power]\nbase_watts = 30.0\n{GATED}");
+fn a_power_model_of_the_config_is_listed_as_left_out() {
+    let config = format!("[power]\nbase_watts = 30.0\n{GATED}");
     let scenario = read(&config, &[]).unwrap();
-    for key in ["agent.seed", "power"] {
-        assert!(notice(scenario.notices(), key).unwrap().starts_with("is left out: "), "{key}");
-    }
+    assert!(notice(scenario.notices(), "power").unwrap().starts_with("is left out: "));
+    assert_eq!(notice(read(GATED, &[]).unwrap().notices(), "power"), None);
 }
 
 #[test]

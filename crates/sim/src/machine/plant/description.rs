@@ -14,7 +14,8 @@ use lull_oncall::{BATCH_MAX, CAP_MAX, ISR_DELAY_MAX_NS};
 /// Why no gate's numbers can be set.
 const NO_GATE: &str = "the model gives the machine no gate";
 const GATE_NOT_MANUAL: &str = "the admission controller at the gate chooses its numbers itself: \
-                               write admission = { name = \"manual\" } to leave them to a policy";
+                               to leave them to a policy, write a number as the concurrency of a \
+                               config, or admission = { name = \"manual\" } in a scenario";
 
 /// The machine of a plant that watches these apps, whose numbers in the model are given.
 pub(super) fn describe(
