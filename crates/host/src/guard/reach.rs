@@ -429,11 +429,12 @@ mod tests {
         let pid = std::process::id().cast_signed();
         let ended = LiveThread { pid, tid: sleeper.tid, start_ticks: 1 };
         let mut reach = Reach::new(&roots, &Held::default(), &forks);
-        let (wanted, lulls) = (FieldValue::Cores(all), [FieldValue::Cores(one.clone())]);
+        let wanted = FieldValue::Cores(all.clone());
+        let lulls = [FieldValue::Cores(one.clone())];
         for follows in [Some(true), Some(false), None] {
             let mut original = Original::of_thread(ended).unwrap();
-            if let Original::Thread { follows_cpuset, .. } = &mut original {
-                *follows_cpuset = follows;
+            if let Original::Thread { affinity, follows_cpuset, .. } = &mut original {
+                (*affinity, *follows_cpuset) = (all.clone(), follows);
             }
             let outcome = reach.restore_field(ended, &original, &wanted, &lulls);
             assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::ESRCH));
