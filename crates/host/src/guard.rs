@@ -30,7 +30,7 @@ mod state_dir;
 mod tests;
 mod watch;
 
-pub(crate) use cpuset::cores_of_process;
+pub(crate) use cpuset::{cores_of_process, online};
 pub use field::{Field, FieldValue, ThreadWrite};
 pub use heartbeat::Patience;
 pub use ledger::{Ledger, LedgerError, Opened};

@@ -7,7 +7,7 @@ use crate::sys::sched::affinity_of;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
 use lull_oncall::{Id, Seat, Wake};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -136,5 +136,36 @@ impl Drop for Sleeper {
     fn drop(&mut self) {
         drop(self.end.take());
         self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+/// A cpuset (version 1) of this test's own, for one process; `None` where none can be made.
+pub(crate) struct Cpuset(PathBuf);
+
+impl Cpuset {
+    pub(crate) fn new(process: i32, cores: &CoreSet) -> Option<Self> {
+        let top = Path::new("/sys/fs/cgroup/cpuset");
+        let memory = std::fs::read_to_string(top.join("cpuset.mems")).ok()?;
+        let dir = top.join(format!("lull-test-{process}"));
+        std::fs::create_dir(&dir).ok()?;
+        let cpuset = Self(dir);
+        std::fs::write(cpuset.0.join("cpuset.mems"), memory).ok()?;
+        cpuset.allow(cores);
+        std::fs::write(cpuset.0.join("cgroup.procs"), process.to_string()).ok()?;
+        Some(cpuset)
+    }
+
+    pub(crate) fn allow(&self, cores: &CoreSet) {
+        std::fs::write(self.0.join("cpuset.cpus"), cores.to_string()).unwrap();
+    }
+}
+
+impl Drop for Cpuset {
+    fn drop(&mut self) {
+        let processes = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for process in processes.lines() {
+            let _ = std::fs::write("/sys/fs/cgroup/cpuset/cgroup.procs", process);
+        }
+        let _ = std::fs::remove_dir(&self.0);
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn cores_of_process(roots: &Roots, pid: i32) -> Option<CoreSet> {
 }
 
 /// The cores that are online.
-pub(super) fn online(roots: &Roots) -> Option<CoreSet> {
+pub(crate) fn online(roots: &Roots) -> Option<CoreSet> {
     cores_in(&roots.sys.join("devices/system/cpu/online"))
 }
 

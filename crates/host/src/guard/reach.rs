@@ -211,8 +211,10 @@ impl<'a> Reach<'a> {
         let wanted = FieldValue::Cores(before.clone());
         let mut found = Field::Cores.read(thread.tid)?;
         let mut limits = self.online.clone();
+        let mut allowed = None;
         if found != wanted {
-            limits.extend(cpuset::cores_of_process(self.roots, thread.pid));
+            allowed = cpuset::cores_of_process(self.roots, thread.pid);
+            limits.extend(allowed.clone());
             limits.push(before.clone());
             // Read again: a new program often sets its own cores while the file of its cpuset is
             // read.
@@ -230,7 +232,9 @@ impl<'a> Reach<'a> {
             return Ok(None);
         }
         if !lulls.iter().any(|value| found.is_of(value, &limits)) {
-            return Ok(Some(found));
+            // Before Linux 6.2 a cpuset that changes lets all of its threads follow it.
+            let follows = is_follower && allowed.map(FieldValue::Cores).as_ref() == Some(&found);
+            return Ok((!follows).then_some(found));
         }
         if is_follower {
             return self.unbind(thread, before, &found).map(|()| Some(wanted));
@@ -440,6 +444,30 @@ mod tests {
             assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::ESRCH));
             assert_eq!(sleeper.cores(), one, "{follows:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_a_changed_cpuset_has_unbound_is_as_before_and_one_that_was_bound_is_left() {
+        let (roots, forks, sleeper) = (Roots::default(), Forks::default(), Sleeper::new());
+        let all = sleeper.cores();
+        if cpuset::cores_of_process(&roots, std::process::id().cast_signed()) != Some(all.clone()) {
+            return lull_testing::skip("this test has not all cores of its cpuset");
+        }
+        let mut threads = threads_of(&roots, std::process::id().cast_signed()).unwrap();
+        threads.retain(|thread| thread.tid == sleeper.tid);
+        let absent: CoreSet = "1000".parse().unwrap();
+        let before = FieldValue::Cores(all.union(&absent));
+        let mut reach = Reach::new(&roots, &Held::default(), &forks);
+        let mut outcome = |follows| {
+            let mut original = Original::of_thread(threads[0]).unwrap();
+            if let Original::Thread { affinity, follows_cpuset, .. } = &mut original {
+                (*affinity, *follows_cpuset) = (all.union(&absent), follows);
+            }
+            let lulls = [FieldValue::Cores(absent.clone())];
+            reach.restore_field(threads[0], &original, &before, &lulls).unwrap()
+        };
+        assert_eq!(outcome(Some(true)), None);
+        assert_eq!(outcome(Some(false)), Some(FieldValue::Cores(all)));
     }
 
     /// A child of `clone` with `CLONE_PARENT` is as one that the parent has made.

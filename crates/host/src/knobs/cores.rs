@@ -2,12 +2,13 @@
 //!
 //! Threads of one app may be bound differently before Lull comes; then the
 //! app reads as the union. The kernel leaves out of a mask what is offline or
-//! outside the cpuset of the app's cgroup.
+//! outside the cpuset of the app's cgroup. When a cpuset changes, its threads get what it has of
+//! the cores that were set, and all of it if that is nothing. Before Linux 6.2 they always get all
+//! of it (`set_cpus_allowed_ptr` in `kernel/cgroup/cpuset.c`).
 
-use super::threads::{ThreadValue, values};
+use super::threads::{Deviation, Limits, ThreadValue, values};
 use crate::Roots;
-use crate::files::read_text;
-use crate::guard::{FieldValue, Original};
+use crate::guard::{FieldValue, Original, cores_of_process, online};
 use crate::sys::sched::{cores_of, mask_from, mask_of, set_mask};
 use crate::threads::LiveThread;
 use lull_control::CoreSet;
@@ -21,6 +22,8 @@ pub(crate) struct Affinity(CpuSet);
 impl ThreadValue for Affinity {
     const WHAT: &'static str = "cores";
     type Wanted = CoreSet;
+    /// The cores that are online and in the cpuset; `None` if they cannot be read.
+    type Limit = Option<CoreSet>;
 
     fn get(tid: i32) -> io::Result<Self> {
         mask_of(tid).map(Self)
@@ -47,14 +50,24 @@ impl ThreadValue for Affinity {
         cores_of(&found.0).is_subset(&cores_of(&aim.0))
     }
 
-    /// A core that goes offline leaves all masks, and is back in them later.
-    fn is_explained(wanted: &CoreSet, ours: Self, found: Self, roots: &Roots) -> bool {
-        let online = read_text(&roots.sys.join("devices/system/cpu/online"));
-        let Some(online) = online.ok().and_then(|list| list.parse::<CoreSet>().ok()) else {
-            return false;
-        };
+    fn limit(roots: &Roots, pid: i32) -> Self::Limit {
+        cores_of_process(roots, pid).or_else(|| online(roots))
+    }
+
+    fn deviation(
+        wanted: &CoreSet,
+        ours: Self,
+        found: Self,
+        limits: &Limits<'_, Self::Limit>,
+    ) -> Deviation {
+        let Some(now) = limits.now else { return Deviation::Foreign };
         let found = cores_of(&found.0);
-        found == wanted.intersection(&online) || found == cores_of(&ours.0).intersection(&online)
+        let is_cut = |cores: &CoreSet| found == cores.intersection(now);
+        if is_cut(wanted) || is_cut(&cores_of(&ours.0)) {
+            return Deviation::Limited;
+        }
+        let has_changed = limits.at_write.is_some_and(|before| before != limits.now);
+        if found == *now && has_changed { Deviation::Replaced } else { Deviation::Foreign }
     }
 
     fn show(self) -> String {
@@ -90,20 +103,47 @@ mod tests {
         Affinity(mask_from(&cores.parse().unwrap()))
     }
 
+    /// Returns what is made of `found` in a thread of process 7 that was set to `ours` when its
+    /// limit was `at_write`.
+    fn deviation(tree: &Tree, at_write: &str, ours: &str, found: &str) -> Deviation {
+        let at_write = at_write.parse().ok();
+        let now = Affinity::limit(&tree.roots(), 7);
+        let limits = Limits { at_write: Some(&at_write), now: &now };
+        Affinity::deviation(&"1-2".parse().unwrap(), affinity(ours), affinity(found), &limits)
+    }
+
     #[test]
     fn a_core_that_goes_offline_is_no_foreign_change() {
         let tree = Tree::new();
         tree.write("sys/devices/system/cpu/online", "0-1,3\n");
-        let wanted = "1-2".parse().unwrap();
-        let explained = |ours, found| {
-            Affinity::is_explained(&wanted, affinity(ours), affinity(found), &tree.roots())
-        };
-        assert!(explained("1-2", "1"), "core 2 went offline");
-        assert!(!explained("1-2", "3"));
-        assert!(!explained("1-2", "1,3"));
+        let deviates = |ours, found| deviation(&tree, "0-3", ours, found);
+        assert_eq!(deviates("1-2", "1"), Deviation::Limited, "core 2 went offline");
+        assert_eq!(deviates("1-2", "3"), Deviation::Foreign);
+        assert_eq!(deviates("1-2", "1,3"), Deviation::Foreign);
         tree.write("sys/devices/system/cpu/online", "0-3\n");
-        assert!(explained("1", "1-2"), "core 2 came back");
-        assert!(!explained("1-2", "1"));
+        assert_eq!(deviates("1", "1-2"), Deviation::Limited, "core 2 came back");
+        assert_eq!(deviates("1-2", "1"), Deviation::Foreign);
+    }
+
+    #[test]
+    fn a_cpuset_that_changes_is_no_foreign_change() {
+        let tree = Tree::new();
+        tree.write("sys/devices/system/cpu/online", "0-5\n");
+        tree.write("proc/7/cpuset", "/pod\n");
+        let allow = |cores| tree.write("sys/fs/cgroup/pod/cpuset.cpus.effective", cores);
+        allow("0-1");
+        let deviates = |found| deviation(&tree, "0-5", "1-2", found);
+        assert_eq!(deviates("1"), Deviation::Limited, "the cpuset has lost core 2");
+        assert_eq!(deviates("0"), Deviation::Foreign);
+        assert_eq!(deviates("0-1"), Deviation::Replaced, "as before Linux 6.2");
+        allow("3-4");
+        assert_eq!(deviates("3-4"), Deviation::Replaced, "the cpuset has none of its cores");
+        assert_eq!(deviates("3"), Deviation::Foreign);
+        let found = deviation(&tree, "3-4", "3-4", "0-5");
+        assert_eq!(found, Deviation::Foreign, "no cpuset allows these cores");
+        allow("0-5");
+        let found = deviation(&tree, "0-5", "1-2", "0-5");
+        assert_eq!(found, Deviation::Foreign, "the cpuset has not changed");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! `SCHED_DEADLINE` has a contract with the kernel that Lull leaves alone.
 
 use super::KnobError;
-use super::threads::{ThreadValue, values};
+use super::threads::{Deviation, Limits, ThreadValue, values};
 use crate::Roots;
 use crate::files::read_text;
 use crate::guard::{FieldValue, Original};
@@ -26,6 +26,7 @@ const RR: u32 = libc::SCHED_RR.cast_unsigned();
 impl ThreadValue for SchedState {
     const WHAT: &'static str = "scheduling class";
     type Wanted = Scheduling;
+    type Limit = ();
 
     fn get(tid: i32) -> io::Result<Self> {
         scheduling_of(tid)
@@ -78,8 +79,10 @@ impl ThreadValue for SchedState {
         false
     }
 
-    fn is_explained(_: &Scheduling, _: Self, _: Self, _: &Roots) -> bool {
-        false
+    fn limit(_: &Roots, _: i32) {}
+
+    fn deviation(_: &Scheduling, _: Self, _: Self, _: &Limits<'_, ()>) -> Deviation {
+        Deviation::Foreign
     }
 
     fn show(self) -> String {

@@ -4,9 +4,9 @@
 //! value is written to each thread until a fresh listing shows none without
 //! it; new threads, which inherit it unless the app says otherwise, are
 //! brought under it every epoch; and a thread that shows another value than
-//! was written has met another writer. A setting that the owner of the app has given it is
-//! another matter: each thread then gets the value that it had itself, and new threads keep
-//! what they inherit.
+//! was written has met another writer, unless the machine has changed what it allows. A setting
+//! that the owner of the app has given it is another matter: each thread then gets the value that
+//! it had itself, and new threads keep what they inherit.
 
 use super::{KnobError, SaveOld};
 use crate::Roots;
@@ -27,6 +27,8 @@ pub(crate) trait ThreadValue: Copy + PartialEq {
     const WHAT: &'static str;
     /// What an app is set to.
     type Wanted: Clone;
+    /// What the machine allows the threads of a process.
+    type Limit;
 
     fn get(tid: i32) -> io::Result<Self>;
     /// Gives a thread this value, and writes only the fields in which it differs.
@@ -40,9 +42,34 @@ pub(crate) trait ThreadValue: Copy + PartialEq {
     fn owners(original: &Original, found: Self) -> Option<Self>;
     /// Whether `found` is as much of `aim` as the kernel allows.
     fn is_within(aim: Self, found: Self) -> bool;
-    /// Whether the machine, and no other writer, made `found` of `ours`.
-    fn is_explained(wanted: &Self::Wanted, ours: Self, found: Self, roots: &Roots) -> bool;
+    /// Reads what the machine allows the threads of a process now.
+    fn limit(roots: &Roots, pid: i32) -> Self::Limit;
+    /// Returns why a thread that was set to `ours` shows `found`.
+    fn deviation(
+        wanted: &Self::Wanted,
+        ours: Self,
+        found: Self,
+        limits: &Limits<'_, Self::Limit>,
+    ) -> Deviation;
     fn show(self) -> String;
+}
+
+/// Why a thread shows another value than was written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deviation {
+    /// Another program has set it.
+    Foreign,
+    /// The machine allows no more of the setting.
+    Limited,
+    /// The machine has replaced the setting, which is to be written again.
+    Replaced,
+}
+
+/// What the machine allows the threads of a process.
+pub(crate) struct Limits<'a, L> {
+    /// When they were written, if that is known.
+    pub(crate) at_write: Option<&'a L>,
+    pub(crate) now: &'a L,
 }
 
 /// The threads of one app, as of the last refresh and after another.
@@ -91,6 +118,8 @@ pub(crate) struct ThreadKnob<V: ThreadValue> {
     goal: Option<Goal<V::Wanted>>,
     /// What each thread read back after it was set.
     set: BTreeMap<LiveThread, V>,
+    /// What the machine allowed each process when its threads were written last.
+    limits: BTreeMap<i32, V::Limit>,
 }
 
 /// Threads that another writer has set since.
@@ -104,7 +133,7 @@ pub(crate) struct Change<V: ThreadValue> {
 
 impl<V: ThreadValue> Default for ThreadKnob<V> {
     fn default() -> Self {
-        Self { goal: None, set: BTreeMap::new() }
+        Self { goal: None, set: BTreeMap::new(), limits: BTreeMap::new() }
     }
 }
 
@@ -155,6 +184,8 @@ impl<V: ThreadValue> ThreadKnob<V> {
             return Err(error);
         }
         let done: Vec<_> = before.into_keys().collect();
+        self.limits.clear();
+        self.note_limits(&done, means.roots);
         self.set = values(&done).collect();
         self.goal = Some(goal);
         Ok(())
@@ -169,35 +200,54 @@ impl<V: ThreadValue> ThreadKnob<V> {
     ) -> Result<Option<Change<V>>, KnobError> {
         let Some(goal) = self.goal.clone() else { return Ok(None) };
         let (mut new, mut changed) = (Vec::new(), Vec::new());
+        let mut allowed = BTreeMap::new();
         for (thread, found) in values(threads) {
-            match self.set.get(&thread) {
-                Some(ours) if *ours == found => {}
-                Some(ours) if V::is_explained(&goal.wanted, *ours, found, means.roots) => {}
-                Some(_) => changed.push((thread, found)),
-                None => new.push((thread, found)),
+            let ours = match self.set.get(&thread) {
+                Some(ours) if *ours == found => continue,
+                Some(ours) => *ours,
+                None => {
+                    new.push((thread, found));
+                    continue;
+                }
+            };
+            let now = || V::limit(means.roots, thread.pid);
+            let now = &*allowed.entry(thread.pid).or_insert_with(now);
+            let limits = Limits { at_write: self.limits.get(&thread.pid), now };
+            match V::deviation(&goal.wanted, ours, found, &limits) {
+                Deviation::Limited => {}
+                Deviation::Replaced => new.push((thread, found)),
+                Deviation::Foreign => changed.push(thread),
             }
         }
         if self.set.len() + new.len() > threads.len() {
             self.set.retain(|thread, _| threads.contains(thread));
+            let pids: BTreeSet<i32> = threads.iter().map(|thread| thread.pid).collect();
+            self.limits.retain(|pid, _| pids.contains(pid));
         }
         if changed.is_empty() {
             self.bring_under(&goal, new, means)?;
             return Ok(None);
         }
-        let threads = changed.iter().map(|(thread, _)| *thread).collect();
-        self.goal = None;
-        self.set.clear();
-        Ok(Some(Change { ours: goal.wanted, threads }))
+        self.restored();
+        Ok(Some(Change { ours: goal.wanted, threads: changed }))
     }
 
-    /// Applies the setting to a new thread. If that fails the thread keeps its value, and
-    /// the failure is reported once.
+    /// Notes what the machine allows these threads, before what they show is read.
+    fn note_limits(&mut self, threads: &[LiveThread], roots: &Roots) {
+        let pids: BTreeSet<i32> = threads.iter().map(|thread| thread.pid).collect();
+        self.limits.extend(pids.into_iter().map(|pid| (pid, V::limit(roots, pid))));
+    }
+
+    /// Applies the setting to new threads, and to those whose setting the machine has replaced.
+    /// If that fails the thread keeps its value, and the failure is reported once.
     fn bring_under<S: SaveOld>(
         &mut self,
         goal: &Goal<V::Wanted>,
         new: Vec<(LiveThread, V)>,
         means: &mut Means<'_, S>,
     ) -> Result<(), KnobError> {
+        let threads: Vec<LiveThread> = new.iter().map(|(thread, _)| *thread).collect();
+        self.note_limits(&threads, means.roots);
         self.set.extend(new.iter().copied());
         // The thread that made a new one has its own value.
         if new.is_empty() || goal.is_owners {
@@ -227,10 +277,9 @@ impl<V: ThreadValue> ThreadKnob<V> {
         self.set.retain(|thread, _| !is_theirs(thread));
     }
 
-    /// Forgets the setting, after all threads were put back.
+    /// Forgets the setting, after all threads were put back or left to another writer.
     pub(crate) fn restored(&mut self) {
-        self.goal = None;
-        self.set.clear();
+        *self = Self::default();
     }
 }
 
@@ -351,6 +400,7 @@ mod tests {
     use crate::guard::{Ledger, StateDir};
     use crate::knobs::Affinity;
     use crate::sys::sched;
+    use crate::testing::Cpuset;
     use lull_control::CoreSet;
     use std::process::{Command, Stdio};
 
@@ -392,6 +442,42 @@ mod tests {
         victim.wait().unwrap();
         assert_eq!((refused, steered, after), ([true; 2], first, all));
         assert!(restoration.failed.is_empty() && restoration.left.is_empty(), "{restoration}");
+    }
+
+    #[test]
+    fn a_cpuset_that_changes_is_no_other_writer_and_the_setting_returns() {
+        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
+        let mut victim = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().unwrap();
+        let pid = victim.id().cast_signed();
+        let all = sched::affinity_of(pid).unwrap();
+        let first: CoreSet = all.iter().take(1).collect();
+        let last: CoreSet = all.iter().next_back().into_iter().collect();
+        let cpuset = Cpuset::new(pid, &all).filter(|_| first != last);
+        let outcomes = cpuset.map(|cpuset| {
+            let mut threads = Listed(threads_of(&roots, pid).unwrap());
+            let mut knob = Knob::default();
+            let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
+            knob.set(&first, &mut threads, &mut means).unwrap();
+            let mut allow = |cores: &CoreSet| {
+                cpuset.allow(cores);
+                let found = knob.watch(threads.list(), &mut means);
+                let is_foreign = found.map(|change| change.is_some()).map_err(|it| it.to_string());
+                (is_foreign, sched::affinity_of(pid).unwrap())
+            };
+            let by_cpuset = [allow(&last), allow(&last), allow(&all)];
+            sched::set_affinity(pid, &last).unwrap();
+            (by_cpuset, allow(&all))
+        });
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        let Some(([(refused, cores), once, back], foreign)) = outcomes else {
+            return lull_testing::skip("no cpuset of two cores can be made here");
+        };
+        assert!(refused.unwrap_err().contains("in the app's cpuset"), "it has no core of the app");
+        assert_eq!((cores, once), (last.clone(), (Ok(false), last.clone())));
+        assert_eq!((back, foreign), ((Ok(false), first), (Ok(true), last)));
     }
 
     /// A process is seen, pins itself, and is then brought under a setting in some way.

@@ -4,6 +4,7 @@ use super::*;
 use crate::apps::Forks;
 use crate::guard::entry::Lines;
 use crate::guard::held::Held;
+use crate::testing::Cpuset;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
@@ -298,37 +299,6 @@ fn a_thread_that_was_pinned_before_never_gets_more_cores_than_that() {
     drop(with_cores(&scene, &first));
     let _ = scene.open();
     assert_eq!(scene.original(), before);
-}
-
-/// A cpuset (version 1) of this test's own, for one process; `None` where none can be made.
-struct Cpuset(PathBuf);
-
-impl Cpuset {
-    fn new(process: i32, cores: &CoreSet) -> Option<Self> {
-        let top = Path::new("/sys/fs/cgroup/cpuset");
-        let memory = std::fs::read_to_string(top.join("cpuset.mems")).ok()?;
-        let dir = top.join(format!("lull-test-{process}"));
-        std::fs::create_dir(&dir).ok()?;
-        let cpuset = Self(dir);
-        std::fs::write(cpuset.0.join("cpuset.mems"), memory).ok()?;
-        cpuset.allow(cores);
-        std::fs::write(cpuset.0.join("cgroup.procs"), process.to_string()).ok()?;
-        Some(cpuset)
-    }
-
-    fn allow(&self, cores: &CoreSet) {
-        std::fs::write(self.0.join("cpuset.cpus"), cores.to_string()).unwrap();
-    }
-}
-
-impl Drop for Cpuset {
-    fn drop(&mut self) {
-        let processes = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
-        for process in processes.lines() {
-            let _ = std::fs::write("/sys/fs/cgroup/cpuset/cgroup.procs", process);
-        }
-        let _ = std::fs::remove_dir(&self.0);
-    }
 }
 
 #[test]
