@@ -2,10 +2,12 @@
 //! writes them back when the agent dies.
 
 use lull_host::Roots;
+use lull_host::apps::join_host_cgroups;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spawn};
 
 /// Opens the ledger and starts a guard for it. If a former agent left knobs changed,
-/// they are put back first, and `say` is called with what was done.
+/// they are put back first, and `say` is called with what was done, and with what cannot be read
+/// in this container.
 ///
 /// # Errors
 /// Another agent holds the ledger, or it cannot be written.
@@ -16,6 +18,10 @@ pub fn open_ledger(
     say: &dyn Fn(&str),
 ) -> anyhow::Result<(Ledger, GuardHandle)> {
     crate::library::remove_leftovers();
+    // Before the guard is started, which has the same namespace.
+    if let Err(error) = join_host_cgroups(roots) {
+        say(&error.to_string());
+    }
     let Opened { ledger, recovery } = Ledger::open(directory, roots)?;
     if let Some(recovery) = recovery {
         say(&recovery.to_string());

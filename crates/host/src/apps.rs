@@ -7,6 +7,7 @@ mod activity;
 mod assigned;
 mod attach;
 pub mod cgroup;
+mod cgroup_namespace;
 mod described;
 mod forks;
 mod globs;
@@ -26,6 +27,7 @@ mod terminate;
 
 pub use assigned::Berths;
 pub use attach::{AttachError, Target, above_lull};
+pub use cgroup_namespace::{CgroupNamespaceError, join_host_cgroups};
 pub use forks::Forks;
 pub use globs::{GlobError, check_glob};
 pub use handle::{AppHandle, PauseError, stop};

@@ -1,8 +1,10 @@
 //! `lull restore`: restores the knobs that a killed agent and guard left changed.
 
 use crate::cli::RestoreArgs;
+use crate::say;
 use anyhow::bail;
 use lull_host::Roots;
+use lull_host::apps::join_host_cgroups;
 use lull_host::guard::{Recovery, StateDir, restore_stale};
 
 pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
@@ -17,7 +19,11 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let place = StateDir::locate(args.state.as_deref())?;
-    let recovery = restore_stale(&place, &Roots::default())?;
+    let roots = Roots::default();
+    if let Err(error) = join_host_cgroups(&roots) {
+        say::notice(&error.to_string());
+    }
+    let recovery = restore_stale(&place, &roots)?;
     match &recovery {
         _ if args.json => super::print_json(&recovery)?,
         None => println!("nothing to restore in {}", place.path().display()),
