@@ -134,10 +134,10 @@ impl Session {
     /// Call it again immediately, or [`Session::hold`]: a process that holds knobs and does not run
     /// epochs for a minute is regarded as stuck, and its guard kills it and restores the knobs.
     pub fn turn(&mut self, phase: &str) -> Result<Epoch, TurnError> {
-        self.discover();
+        self.discover()?;
         let length = self.control.epoch();
         while self.control.plant_mut().wait_for_news(length)? {
-            self.discover_arrivals();
+            self.discover_arrivals()?;
         }
         self.control.set_surveyed(self.admission_controllers.is_surveyed());
         let mut epoch = self.control.turn()?;

@@ -75,6 +75,13 @@ pub struct ReferenceCheck {
 }
 
 impl ReferenceCheck {
+    /// Forgets the epochs of an app, which is another program or has other objectives from now on.
+    pub fn forget(&mut self, app: AppId) {
+        if let Some(recent) = self.recent.get_mut(app.index()) {
+            recent.clear();
+        }
+    }
+
     /// Takes note of an epoch, and returns the references that the last epochs refute.
     pub fn note(&mut self, apps: &[AppSpec], standing: &Standing) -> Vec<(AppId, Correction)> {
         self.recent.resize_with(apps.len(), VecDeque::new);
@@ -153,6 +160,20 @@ mod tests {
         assert_eq!(specs[0].ideal, Some(Nanos::from_millis(2)));
         assert_eq!(specs[1].solo_per_s, Some(173.0));
         assert_eq!(corrected(&mut specs, &epochs), [], "the new references hold");
+    }
+
+    #[test]
+    fn epochs_of_a_former_program_are_no_evidence_on_the_next_one() {
+        let (specs, epoch) = (apps(), standing(2, 173.0));
+        let mut check = ReferenceCheck::default();
+        for _ in 0..19 {
+            assert_eq!(check.note(&specs, &epoch), []);
+        }
+        check.forget(AppId(1));
+        check.forget(AppId(7));
+        let found = check.note(&specs, &epoch);
+        let found: Vec<AppId> = found.iter().map(|(app, _)| *app).collect();
+        assert_eq!(found, [AppId(0)], "app 1 has one epoch");
     }
 
     #[test]

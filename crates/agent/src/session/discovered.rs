@@ -7,6 +7,7 @@ use super::Session;
 use super::policy::{policy_of, rebuild_of, shadow_of};
 use crate::config::Config;
 use crate::discovery::{Discovery, Finding, Report, ReportKind, Workload};
+use crate::record::RecordError;
 use lull_control::journal::{Entry, Event};
 use lull_control::{AppId, AppSpec, CoreSet, Epoch, Knob, Objective, Plant};
 use lull_host::apps::Berths;
@@ -239,10 +240,14 @@ impl Discovered {
         }
     }
 
-    /// The cores that all workloads with an app may use, if they are fewer than the node's.
-    fn shared_cores(&self) -> Option<CoreSet> {
+    /// The cores that all workloads with an app may use, if they are fewer than the node's. Those
+    /// of before count while no workload has an app, and while some have the former pool and others
+    /// the new one, which has no core in common with it.
+    fn shared_cores(&self, before: Option<&CoreSet>) -> Option<CoreSet> {
         let limited = self.placed.values().filter_map(|placed| placed.workload.cores.clone());
-        limited.reduce(|all, one| all.intersection(&one)).filter(|cores| !cores.is_empty())
+        let shared = limited.reduce(|all, one| all.intersection(&one));
+        let is_unknown = self.placed.is_empty() || shared.as_ref().is_some_and(CoreSet::is_empty);
+        if is_unknown { before.cloned() } else { shared }
     }
 
     /// The workload that has an app.
@@ -253,30 +258,35 @@ impl Discovered {
 
 impl Session {
     /// Takes in what the discovery has found since the last epoch.
-    pub(super) fn discover(&mut self) {
+    pub(super) fn discover(&mut self) -> Result<(), RecordError> {
         let changed = self.discovered.as_mut().map(Discovered::poll).unwrap_or_default();
-        self.follow_changes(changed);
+        self.follow_changes(changed)
     }
 
     /// Takes in the workloads that are new, while an epoch lasts.
-    pub(super) fn discover_arrivals(&mut self) {
+    pub(super) fn discover_arrivals(&mut self) -> Result<(), RecordError> {
         let changed = self.discovered.as_mut().map(Discovered::poll_arrivals).unwrap_or_default();
-        self.follow_changes(changed);
+        self.follow_changes(changed)
     }
 
-    fn follow_changes(&mut self, changed: Changed) {
-        let Some(discovered) = &mut self.discovered else { return };
-        let mut is_other = false;
+    fn follow_changes(&mut self, changed: Changed) -> Result<(), RecordError> {
+        let (mut is_other, mut reset) = (false, Vec::new());
         for (app, own) in changed {
+            let Some(discovered) = &mut self.discovered else { break };
             let name = &self.config.apps[app.index()].name;
             let workload = discovered.workload_of(app).cloned();
             let pod = workload.as_ref().and_then(|workload| workload.pod.as_deref());
-            if self.berthed.assign(app, name, pod) {
+            let is_other_pod = self.berthed.assign(app, name, pod);
+            if is_other_pod {
                 // The counters of an app are those of the pod that it is.
                 self.totals.forget(name);
             }
             if let Some(workload) = workload {
                 discovered.report_managed(&workload, name);
+            }
+            if is_other_pod && self.reset_references(app) {
+                self.note_discovery(reset_text(&self.config.apps[app.index()].name));
+                reset.push(app);
             }
             let usual = self.config.apps[app.index()].spec().objectives;
             let objectives = own.unwrap_or(usual);
@@ -289,17 +299,15 @@ impl Session {
         if is_other || has_other_cores {
             self.renew_policies(has_other_cores);
         }
+        self.use_references(&reset)
     }
 
     /// Uses only the cores that all pods may use; returns whether these have changed.
     fn follow_cores(&mut self) -> bool {
         let Some(discovered) = &mut self.discovered else { return false };
         let all = self.control.plant().machine().all_cores();
-        // Without a pod nothing is known of the pool, and the last one counts.
-        if discovered.placed.is_empty() {
-            return false;
-        }
-        let pool = discovered.shared_cores().map(|cores| cores.intersection(&all));
+        let pool = discovered.shared_cores(self.config.pool.as_ref());
+        let pool = pool.map(|cores| cores.intersection(&all));
         if pool == self.config.pool {
             return false;
         }
@@ -365,6 +373,11 @@ impl Session {
         let value = silence.map(Nanos::as_secs_f64);
         Some(Sample { metric: DISCOVERY_SILENCE, label: "".into(), value })
     }
+}
+
+/// What the journal has of an app that has the references of its template again.
+pub(super) fn reset_text(app: &str) -> String {
+    format!("{app} has the references of its template again, because it is another one now")
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::located::InputError;
 use difference::Difference;
 use exchange::{Exchange, RESTART};
 use lull_control::journal::OperatorAct;
-use lull_control::{AppId, AppSpec, Plant, Policy, ReferenceCheck, Rules, numbered};
+use lull_control::{AppId, AppSpec, Plant, Policy, Rules, numbered};
 use lull_host::HostApp;
 use toml::Table;
 
@@ -94,7 +94,7 @@ impl Session {
         difference: &Difference,
     ) -> Result<Prepared, InputError> {
         let machine = self.plant().machine();
-        let mut specs = exchange.specs(new, self.apps());
+        let mut specs = exchange.specs(&self.config, new, self.apps());
         if let Some(discovered) = &self.discovered {
             discovered.respecify(&mut specs);
         }
@@ -152,12 +152,19 @@ impl Session {
         difference: &Difference,
     ) -> Result<(), InputError> {
         let Prepared { config, specs, followed, policy, rules } = prepared;
+        exchange.changed().into_iter().for_each(|app| self.references.forget(app));
         for (app, spec) in numbered(&specs) {
-            self.control.plant_mut().update_spec(app, |now| now.clone_from(spec));
+            let mut is_other = false;
+            self.control.plant_mut().update_spec(app, |now| {
+                is_other = *now != *spec;
+                now.clone_from(spec);
+            });
+            if is_other {
+                // What the app reached before may be of other objectives.
+                self.references.forget(app);
+            }
         }
         let adapted = self.control.reconfigure(rules.clone(), &specs);
-        // What apps reached before may be of other objectives.
-        self.references = ReferenceCheck::default();
         self.config = config;
         self.areas.reload(&self.config);
         if difference.concerns("policy") {

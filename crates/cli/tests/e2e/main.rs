@@ -36,6 +36,7 @@ mod placement;
 mod presence;
 mod prove;
 mod records;
+mod references;
 mod register;
 mod reload;
 mod replay;

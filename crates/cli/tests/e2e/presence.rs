@@ -16,7 +16,7 @@ pub(crate) fn unique() -> String {
 }
 
 /// A sleeping process, ended when dropped.
-struct Sleeper(Child);
+pub(crate) struct Sleeper(Child);
 
 impl Sleeper {
     fn new(seconds: &str) -> Self {
@@ -25,7 +25,7 @@ impl Sleeper {
     }
 
     /// A shell that runs a script whose last word is recognised, with pipes.
-    fn shell(script: &str) -> Self {
+    pub(crate) fn shell(script: &str) -> Self {
         let mut command = Command::new("sh");
         let piped = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(piped.spawn().unwrap())
@@ -59,12 +59,12 @@ impl Drop for Sleeper {
 }
 
 /// A cgroup of systemd's tree, removed when dropped.
-struct Cgroup(PathBuf);
+pub(crate) struct Cgroup(pub(crate) PathBuf);
 
 impl Cgroup {
     /// A name below the directory where systemd keeps its services; `None` where no cgroup can
     /// be made.
-    fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         let tops = ["", "systemd"].map(|top| Path::new("/sys/fs/cgroup").join(top));
         let top = tops.into_iter().find(|top| top.join("cgroup.procs").exists())?;
         let slice = top.join("system.slice");
@@ -72,7 +72,7 @@ impl Cgroup {
         Some(Self(slice.join(name)))
     }
 
-    fn add(&self, process: &Sleeper) {
+    pub(crate) fn add(&self, process: &Sleeper) {
         std::fs::create_dir_all(&self.0).unwrap();
         std::fs::write(self.0.join("cgroup.procs"), process.pid().to_string()).unwrap();
     }

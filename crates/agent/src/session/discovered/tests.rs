@@ -97,19 +97,24 @@ fn only_new_workloads_are_taken_in_while_an_epoch_lasts() {
 fn the_cores_are_those_that_all_workloads_may_use() {
     let on =
         |id, cores: &str| Finding::Present(Workload { cores: cores.parse().ok(), ..workload(id) });
-    let mut discovered = discovered(3, Vec::new());
+    let (mut discovered, mut pool) = (discovered(3, Vec::new()), None);
     let mut cores_after = |found: Vec<Finding>| {
         discovered.discovery = Box::new(Found(found, None));
         let others = discovered.poll();
-        (others.len(), discovered.shared_cores().map(|cores| cores.to_string()))
+        pool = discovered.shared_cores(pool.as_ref());
+        (others.len(), pool.as_ref().map(ToString::to_string))
     };
     assert_eq!(cores_after(vec![Finding::Present(workload(1))]), (1, None));
     assert_eq!(cores_after(vec![on(2, "0-5")]), (1, Some("0-5".to_owned())));
     // The kubelet changes one after the other.
     assert_eq!(cores_after(vec![on(1, "0-3")]), (0, Some("0-3".to_owned())));
     assert_eq!(cores_after(vec![on(2, "0-3")]), (0, Some("0-3".to_owned())));
-    let all = [1, 2].map(|id| Finding::Present(workload(id)));
-    assert_eq!(cores_after(all.into()), (0, None), "they may use all cores again");
+    assert_eq!(cores_after(vec![on(1, "4-5")]), (0, Some("0-3".to_owned())), "none is left");
+    assert_eq!(cores_after(vec![on(2, "4-5")]), (0, Some("4-5".to_owned())));
+    let gone = [1, 2].map(Finding::Gone);
+    assert_eq!(cores_after(gone.into()), (2, Some("4-5".to_owned())), "no pod shows the pool");
+    let all = [3, 4].map(|id| Finding::Present(workload(id)));
+    assert_eq!(cores_after(all.into()), (2, None), "they may use all cores again");
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Exchange {
         let arriving = ids().zip(&places).filter_map(arrives).collect();
         let exchange = Self { leaving, arriving, places };
         exchange.check_leaving(former, new)?;
-        exchange.check_measured(new, now)?;
+        exchange.check_measured(former, new, now)?;
         Ok(exchange)
     }
 
@@ -96,17 +96,20 @@ impl Exchange {
         Config { apps, ..new.clone() }
     }
 
-    /// The apps by id. Those that stay keep the references that were measured of them, which `now`
-    /// has; an arriving app is another program, even under the same name.
-    pub(super) fn specs(&self, new: &Config, now: &[AppSpec]) -> Vec<AppSpec> {
+    /// The apps by id. Those that stay keep the references that `now` has, measured or corrected,
+    /// unless the text gives another number than the former one; an arriving app is another
+    /// program, even under the same name.
+    pub(super) fn specs(&self, former: &Config, new: &Config, now: &[AppSpec]) -> Vec<AppSpec> {
         let spec = |(id, place): (usize, &Option<usize>)| {
             let Some(index) = place else { return AppSpec::removed() };
             let spec = new.apps[*index].spec();
             let is_arriving = self.arriving.iter().any(|(app, _)| app.index() == id);
-            let measured = now.get(id).filter(|_| !is_arriving);
+            let both = now.get(id).zip(former.apps.get(id)).filter(|_| !is_arriving);
+            let Some((now, before)) = both else { return spec };
+            let before = before.spec();
             AppSpec {
-                ideal: spec.ideal.or(measured.and_then(|now| now.ideal)),
-                solo_per_s: spec.solo_per_s.or(measured.and_then(|now| now.solo_per_s)),
+                ideal: reference(spec.ideal, before.ideal, now.ideal),
+                solo_per_s: reference(spec.solo_per_s, before.solo_per_s, now.solo_per_s),
                 ..spec
             }
         };
@@ -132,8 +135,13 @@ impl Exchange {
     }
 
     /// Refuses references that would have to be measured, for which all other apps would wait.
-    fn check_measured(&self, new: &Config, now: &[AppSpec]) -> Result<(), InputError> {
-        let specs = self.specs(new, now);
+    fn check_measured(
+        &self,
+        former: &Config,
+        new: &Config,
+        now: &[AppSpec],
+    ) -> Result<(), InputError> {
+        let specs = self.specs(former, new, now);
         for (app, index) in &self.arriving {
             let (section, spec) = (&new.apps[*index], &specs[app.index()]);
             let ideal = matches!(section.ideal, Some(Reference::Measure(_)));
@@ -149,6 +157,11 @@ impl Exchange {
         }
         Ok(())
     }
+}
+
+/// The number that the text gives, if it is another one than `before`, or else the one in force.
+fn reference<T: PartialEq>(given: Option<T>, before: Option<T>, now: Option<T>) -> Option<T> {
+    if given == before { now } else { given.or(now) }
 }
 
 /// The entries of the new config whose apps are found, read or treated in another way than before.
@@ -218,6 +231,7 @@ fn source_of(app: &AppSection) -> LatencyOf {
 mod tests {
     use super::*;
     use crate::located::Located;
+    use lull_measure::Nanos;
 
     const OLD: &str = "[policy]\nname = \"unmanaged\"\n\
         [[app]]\nname = \"server\"\nclass = \"latency-critical\"\n\
@@ -258,7 +272,8 @@ mod tests {
         let (former, new) = (config(OLD), config(&OLD.replace("4ms", "5ms")));
         let exchange = plan(&former, &former.specs(), &new).unwrap();
         assert!(exchange.is_empty() && exchange.changed().is_empty());
-        assert_eq!(exchange.specs(&new, &former.specs())[0].objectives, new.specs()[0].objectives);
+        let specs = exchange.specs(&former, &new, &former.specs());
+        assert_eq!(specs[0].objectives, new.specs()[0].objectives);
     }
 
     #[test]
@@ -268,7 +283,7 @@ mod tests {
         let new = config(&without);
         let exchange = plan(&former, &former.specs(), &new).unwrap();
         assert_eq!(moves(&exchange, &new), (vec![1], named(&[(4, "late")])));
-        let specs = exchange.specs(&new, &former.specs());
+        let specs = exchange.specs(&former, &new, &former.specs());
         let names: Vec<&str> = specs.iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(names, ["server", "", "w-1", "w-2", "late"]);
         let arranged = exchange.arrange(&former, &new);
@@ -290,7 +305,7 @@ mod tests {
         assert_eq!(moves(&exchange, &new), (vec![2, 3], vec![]));
         let arranged = exchange.arrange(&former, &new);
         let again = config(&OLD.replace("most = 2", "most = 3"));
-        let specs = exchange.specs(&new, &former.specs());
+        let specs = exchange.specs(&former, &new, &former.specs());
         let exchange = plan(&arranged, &specs, &again).unwrap();
         let arriving = named(&[(2, "w-1"), (3, "w-2"), (4, "w-3")]);
         assert_eq!(moves(&exchange, &again), (vec![], arriving));
@@ -320,13 +335,32 @@ mod tests {
         now[1].solo_per_s = Some(3.0);
         let stays = config(&measured.replace("4ms", "5ms"));
         let exchange = plan(&former, &now, &stays).unwrap();
-        assert_eq!(exchange.specs(&stays, &now)[1].solo_per_s, Some(3.0));
+        assert_eq!(exchange.specs(&former, &stays, &now)[1].solo_per_s, Some(3.0));
         let refused = plan(&former, &now, &config(&measured.replace("pid = 8", "pid = 9")));
         let refused = refused.unwrap_err();
         assert!(refused.contains("app[1].solo: cannot be measured"), "{refused}");
         let given = config(&OLD.replace("pid = 8", "pid = 9"));
         let exchange = plan(&former, &now, &given).unwrap();
-        assert_eq!(exchange.specs(&given, &now)[1].solo_per_s, Some(1.0));
+        assert_eq!(exchange.specs(&former, &given, &now)[1].solo_per_s, Some(1.0));
+    }
+
+    #[test]
+    fn a_corrected_reference_stays_until_the_text_gives_another_one() {
+        let former = config(OLD);
+        let mut now = former.specs();
+        (now[0].ideal, now[1].solo_per_s) = (Some(Nanos::from_millis(1)), Some(3.0));
+        let references = |text: &str| {
+            let new = config(text);
+            let exchange = plan(&former, &now, &new).unwrap();
+            let specs = exchange.specs(&former, &new, &now);
+            (specs[0].ideal.map(|ideal| ideal.0 / 1_000_000), specs[1].solo_per_s)
+        };
+        assert_eq!(references(&OLD.replace("4ms", "5ms")), (Some(1), Some(3.0)));
+        assert_eq!(references(&format!("{OLD}[limits]\ndwell = \"1s\"\n")), (Some(1), Some(3.0)));
+        assert_eq!(references(&OLD.replace("\"2ms\"", "\"3ms\"")), (Some(3), Some(3.0)));
+        assert_eq!(references(&OLD.replace("solo = 1.0", "solo = 2.0")), (Some(1), Some(2.0)));
+        let other_program = OLD.replace("pid = 8", "pid = 9");
+        assert_eq!(references(&other_program), (Some(1), Some(1.0)));
     }
 
     #[test]
