@@ -359,7 +359,7 @@ impl<'a> Watcher<'a> {
         };
         match pods {
             Ok(event) => {
-                self.health.hear(Instant::now());
+                self.health.hear_event(&event);
                 self.take_pod(event);
             }
             Err(error) => {
@@ -376,14 +376,14 @@ impl<'a> Watcher<'a> {
     fn take_rules(&mut self, change: watcher::Result<Event<LatencyObjective>>) {
         match change {
             Ok(event) => {
-                self.health.hear(Instant::now());
+                self.health.hear_event(&event);
                 self.take_rule(event);
             }
             // Without the definition there are no such resources; pods go on.
-            Err(error) if api::is_answer(&error) => {
+            Err(error) if api::is_answer(&error) || api::is_unreadable(&error) => {
                 self.table.end_rules();
-                let is_refused = api::is_refusal(&error);
-                if is_refused && !std::mem::replace(&mut self.has_no_rules, true) {
+                let has_none = api::is_refusal(&error) || api::is_unreadable(&error);
+                if has_none && !std::mem::replace(&mut self.has_no_rules, true) {
                     let why = api::describe(&error, "LatencyObjectives");
                     self.health.note(format!("{why}: annotations and templates count alone"));
                 }
@@ -432,6 +432,7 @@ impl<'a> Watcher<'a> {
                 let listed = self.listed.take().unwrap_or_default();
                 self.table.retain_rules(&listed);
                 self.table.end_rules();
+                self.has_no_rules = false;
             }
             Event::InitApply(rule) | Event::Apply(rule) => {
                 let Some((namespace, name)) = key(&rule) else { return };

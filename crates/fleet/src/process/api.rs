@@ -152,6 +152,9 @@ pub(super) fn describe(error: &watcher::Error, what: &str) -> String {
         Some(403) => format!("the service account may not list and watch {what}: {}", chain(error)),
         Some(404) => format!("the API server knows no {what}"),
         Some(429) => "the API server is throttling: the watch begins again later".to_owned(),
+        _ if is_unreadable(error) => {
+            format!("this version cannot read the {what} of the API server: {}", chain(error))
+        }
         _ => format!("the API server cannot be reached: {}", chain(error)),
     }
 }
@@ -170,6 +173,16 @@ pub(super) fn is_answer(error: &watcher::Error) -> bool {
 /// Whether the server has answered that there is no such thing for this client.
 pub(super) fn is_refusal(error: &watcher::Error) -> bool {
     matches!(code_of(error), Some(403 | 404))
+}
+
+/// Whether the server has answered with what this version cannot read.
+pub(super) fn is_unreadable(error: &watcher::Error) -> bool {
+    matches!(
+        error,
+        watcher::Error::InitialListFailed(kube::Error::SerdeError(_))
+            | watcher::Error::WatchStartFailed(kube::Error::SerdeError(_))
+            | watcher::Error::WatchFailed(kube::Error::SerdeError(_))
+    )
 }
 
 fn code_of(error: &watcher::Error) -> Option<u16> {
@@ -230,7 +243,11 @@ mod tests {
             assert!(text.contains(wanted), "{code}: {text}");
             assert_eq!(is_unauthorized(&answered(code)), code == 401);
             assert_eq!(is_refusal(&answered(code)), [403, 404].contains(&code));
+            assert!(!is_unreadable(&answered(code)));
         }
+        let wrong = serde_json::from_str::<bool>("1").unwrap_err();
+        let wrong = watcher::Error::InitialListFailed(kube::Error::SerdeError(wrong));
+        assert!(is_unreadable(&wrong) && describe(&wrong, "pods").contains("cannot read the pods"));
     }
 
     #[test]

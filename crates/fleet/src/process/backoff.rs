@@ -44,11 +44,13 @@ impl Throttle {
 pub(super) struct PatientBackoff {
     throttle: Throttle,
     usual: DefaultBackoff,
+    /// Events since the last error.
+    events: u32,
 }
 
 impl PatientBackoff {
     pub(super) fn new(throttle: Throttle) -> Self {
-        Self { throttle, usual: DefaultBackoff::default() }
+        Self { throttle, usual: DefaultBackoff::default(), events: 0 }
     }
 }
 
@@ -58,14 +60,20 @@ impl Iterator for PatientBackoff {
     /// The usual wait, which is random, begins when the server wants a request: of many nodes that
     /// received the same time, not all send one at once.
     fn next(&mut self) -> Option<Duration> {
+        self.events = 0;
         let usual = self.usual.next()?;
         Some(self.throttle.remaining(Instant::now()) + usual)
     }
 }
 
 impl Backoff for PatientBackoff {
+    /// Called with each event. The first one may be `Init`, which a watch makes by itself before
+    /// each list: the waits between lists that fail would never grow.
     fn reset(&mut self) {
-        self.usual.reset();
+        self.events = self.events.saturating_add(1);
+        if self.events > 1 {
+            self.usual.reset();
+        }
     }
 }
 
@@ -90,6 +98,21 @@ mod tests {
         assert_eq!(throttle.remaining(now + Duration::from_secs(61)), Duration::ZERO);
         throttle.note(&response(429, "999999999"), now);
         assert_eq!(throttle.remaining(now), WAIT_MAX);
+    }
+
+    #[test]
+    fn waits_between_lists_that_fail_grow_until_the_server_answers_one() {
+        let mut backoff = PatientBackoff::new(Throttle::default());
+        let mut list_fails = || {
+            backoff.reset();
+            backoff.next().unwrap()
+        };
+        let waits: Vec<Duration> = (0..5).map(|_| list_fails()).collect();
+        assert!(waits[4] > waits[0] * 3, "{waits:?}");
+        // `Init` and `InitDone`.
+        backoff.reset();
+        backoff.reset();
+        assert!(waits[4] > backoff.next().unwrap() * 3);
     }
 
     #[test]

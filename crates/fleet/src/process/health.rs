@@ -2,6 +2,7 @@
 //! of life at most once a second.
 
 use crate::message::{FromWatcher, shorten};
+use kube::runtime::watcher::Event;
 use std::time::{Duration, Instant};
 
 /// Shortest time between two signs of life.
@@ -26,6 +27,13 @@ impl Health {
         if was_lost || self.heard.is_none_or(is_due) {
             self.heard = Some(now);
             self.messages.push(FromWatcher::Heard);
+        }
+    }
+
+    /// A watch has an event. It makes `Init` by itself, before it sends a request.
+    pub(super) fn hear_event<K>(&mut self, event: &Event<K>) {
+        if !matches!(event, Event::Init) {
+            self.hear(Instant::now());
         }
     }
 

@@ -110,3 +110,39 @@ fn a_pod_waits_for_latency_objectives_that_the_api_server_does_not_refuse() {
         assert!(why.contains("knows no LatencyObjectives"), "{why}");
     });
 }
+
+#[test]
+fn a_watch_that_begins_is_no_answer_of_the_server() {
+    block_on(async {
+        let (_server, address) = silent();
+        let (channel, _agent) = UnixStream::pair().unwrap();
+        let mut watcher = watcher(address, &channel);
+        watcher.take(Change::Pod(Box::new(Ok(Event::Init))));
+        watcher.take(Change::Rule(Box::new(Ok(Event::Init))));
+        assert!(watcher.messages().is_empty());
+        watcher.take(Change::Pod(Box::new(Ok(Event::InitDone))));
+        let messages = watcher.messages();
+        assert!(matches!(messages[..], [FromWatcher::Heard]), "{messages:?}");
+    });
+}
+
+#[test]
+fn latency_objectives_that_cannot_be_read_are_reported_once_and_hold_up_no_pod() {
+    block_on(async {
+        let (_server, address) = silent();
+        let (channel, _agent) = UnixStream::pair().unwrap();
+        let mut watcher = watcher(address, &channel);
+        watcher.take(applied("1a"));
+        for _ in 0..2 {
+            let wrong = serde_json::from_str::<bool>("1").unwrap_err();
+            let wrong = watcher::Error::InitialListFailed(kube::Error::SerdeError(wrong));
+            watcher.take(Change::Rule(Box::new(Err(wrong))));
+        }
+        let messages = watcher.messages();
+        let [FromWatcher::Heard, FromWatcher::Notice(why), FromWatcher::Pod(_)] = &messages[..]
+        else {
+            panic!("{messages:?}");
+        };
+        assert!(why.contains("cannot read the LatencyObjectives"), "{why}");
+    });
+}
