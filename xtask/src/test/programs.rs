@@ -22,6 +22,12 @@ impl Program {
         format!("{} {}", self.package, self.target.trim_start_matches("--"))
     }
 
+    /// How many of its tests run at once where a program that computes runs one: end-to-end tests
+    /// wait for processes most of their time.
+    pub(super) fn tests_per_thread(&self) -> usize {
+        if self.target == "--test e2e" { 3 } else { 1 }
+    }
+
     /// The command that runs it again.
     pub(super) fn cargo(&self, profile: &[&str], arguments: &[&str]) -> String {
         let profile: String = profile.iter().map(|flag| format!(" {flag}")).collect();
@@ -98,7 +104,9 @@ mod tests {
         let again = "cargo test --release -p lull-app --all-features --test e2e -- --ignored";
         assert_eq!(program.cargo(&["--release"], &["--ignored"]), again);
         let library = MESSAGE.replace("[\"test\"]", "[\"rlib\",\"cdylib\"]");
-        assert_eq!(parse(&library).unwrap().name(), "lull-app lib");
+        let library = parse(&library).unwrap();
+        assert_eq!(library.name(), "lull-app lib");
+        assert!(library.tests_per_thread() < program.tests_per_thread());
         let short = MESSAGE.replace("#lull-app@0.1.0", "#0.1.0");
         assert_eq!(parse(&short).unwrap().name(), "app test e2e");
     }

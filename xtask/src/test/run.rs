@@ -170,7 +170,8 @@ impl<'a> Runner<'a> {
 
     /// Runs one program; none if it ends without a result.
     fn program(&self, program: &Program, round: Round) -> Result<Option<Counts>> {
-        let threads = threads(self.lanes.load(Ordering::Relaxed));
+        let waiting = if round == Round::First { program.tests_per_thread() } else { 1 };
+        let threads = waiting * threads(self.lanes.load(Ordering::Relaxed));
         let skips = self.skips.iter().map(String::as_str);
         let ignored = (round == Round::Slow).then_some("--ignored");
         let arguments: Vec<&str> = ignored.into_iter().chain(skips).collect();
