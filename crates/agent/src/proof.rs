@@ -59,7 +59,7 @@ pub struct Proof {
     pub energy_missing: Option<String>,
     /// Epochs that counted and in which the SLO-safe state was in force.
     pub safe_epochs: u64,
-    /// The apps that came or went, which changes the figures of all.
+    /// The apps that arrived or departed, which changes the figures of all.
     #[serde(default)]
     pub disturbances: Vec<Disturbance>,
 }
@@ -156,7 +156,8 @@ impl Proof {
     }
 }
 
-/// The apps that were absent or restarted in some epochs. One that is absent in all changes nothing.
+/// The apps that were absent or restarted in some epochs. One that is absent in all changes
+/// nothing.
 fn disturbances(apps: &[AppSpec], pairs: &[Pair]) -> Vec<Disturbance> {
     let epochs: u64 = pairs.iter().map(|pair| pair.off.epochs + pair.on.epochs).sum();
     let of = |(app, spec): (usize, &AppSpec)| {

@@ -3,7 +3,7 @@
 use super::{Difference, Disturbance, Figure, PAIRS_MIN, Proof};
 use crate::text::number;
 
-/// Apps that came or went and are named.
+/// Apps that arrived or departed and are named.
 const NAMED_MAX: usize = 8;
 
 impl Proof {
@@ -43,7 +43,7 @@ impl Proof {
         notes
     }
 
-    /// Which apps came or went, if any did.
+    /// Which apps arrived or departed, if any did.
     fn disturbed(&self) -> Option<String> {
         let count = |it: &Disturbance| format!("{} ({}, {})", it.app, it.off, it.on);
         let mut each: Vec<String> = self.disturbances.iter().map(count).collect();
@@ -54,8 +54,8 @@ impl Proof {
         }
         let (off, on) = (&self.design.against, &self.design.policy);
         let text = format!(
-            "Apps were absent or restarted in some epochs (under {off}, under {on}): {}. The figures \
-             of these epochs are of other work.",
+            "Apps were absent or restarted in some epochs (under {off}, under {on}): {}. The \
+             figures of these epochs are of other work.",
             each.join(", ")
         );
         (!each.is_empty()).then_some(text)

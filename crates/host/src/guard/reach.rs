@@ -12,7 +12,8 @@
 //! priority, too), so the last pass comes after a pause.
 //!
 //! A thread that had all cores of its cpuset is unbound by writing all ones, also if Lull has
-//! given it all of them last, and then follows its cpuset as before. Any other gets the mask that it had, and never more.
+//! given it all of them last, and then follows its cpuset as before. Any other gets the mask that
+//! it had, and never more.
 //!
 //! Verified on Linux 6.18 by `tests/processes`.
 
