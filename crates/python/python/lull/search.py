@@ -275,6 +275,6 @@ class Search:
     def least_requests(self) -> int:
         """Requests that a trial takes at least: with fewer, no setting is shown to meet the bound.
 
-        It grows with the percentile: 100 for 99 and 1,000 for 99.9, with 30 trials.
+        It grows with the percentile: about 100 for 99 and 1,000 for 99.9, with 30 trials.
         """
         return self._search.least_requests
