@@ -139,6 +139,8 @@ fn every_key_says_what_it_means_what_to_write_and_its_unit() {
         "exempt_ports",
         "port",
         "port",
+        "kappa",
+        "sigma",
         "queueing",
         "seed",
     ];
