@@ -21,7 +21,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     let place = StateDir::locate(args.state.as_deref())?;
     let roots = Roots::default();
     if let Err(error) = join_host_cgroups(&roots) {
-        say::notice(&error.to_string());
+        say::notice(error.to_string());
     }
     let recovery = restore_stale(&place, &roots)?;
     match &recovery {
