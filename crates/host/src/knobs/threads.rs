@@ -199,7 +199,7 @@ impl<V: ThreadValue> ThreadKnob<V> {
         means: &mut Means<'_, S>,
     ) -> Result<Option<Change<V>>, KnobError> {
         let Some(goal) = self.goal.clone() else { return Ok(None) };
-        let (mut new, mut changed) = (Vec::new(), Vec::new());
+        let (mut new, mut changed, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         let mut allowed = BTreeMap::new();
         for (thread, found) in values(threads) {
             let ours = match self.set.get(&thread) {
@@ -214,15 +214,30 @@ impl<V: ThreadValue> ThreadKnob<V> {
             let now = &*allowed.entry(thread.pid).or_insert_with(now);
             let limits = Limits { at_write: self.limits.get(&thread.pid), now };
             match V::deviation(&goal.wanted, ours, found, &limits) {
+                // The machine has given it back what was refused before.
+                Deviation::Limited if goal.aim(thread, found, &*means.save) == found => {
+                    kept.push((thread, found));
+                }
                 Deviation::Limited => {}
                 Deviation::Replaced => new.push((thread, found)),
                 Deviation::Foreign => changed.push(thread),
             }
         }
+        let given_back: Vec<LiveThread> = kept.iter().map(|(thread, _)| *thread).collect();
+        self.note_limits(&given_back, means.roots);
+        self.set.extend(kept);
         if self.set.len() + new.len() > threads.len() {
             self.set.retain(|thread, _| threads.contains(thread));
             let pids: BTreeSet<i32> = threads.iter().map(|thread| thread.pid).collect();
             self.limits.retain(|pid, _| pids.contains(pid));
+        }
+        for (thread, _) in &new {
+            // A process with an older limit keeps it: its other threads were read before.
+            if let Some(now) = allowed.remove(&thread.pid) {
+                self.limits.insert(thread.pid, now);
+            }
+            let now = || V::limit(means.roots, thread.pid);
+            self.limits.entry(thread.pid).or_insert_with(now);
         }
         if changed.is_empty() {
             self.bring_under(&goal, new, means)?;
@@ -246,14 +261,18 @@ impl<V: ThreadValue> ThreadKnob<V> {
         new: Vec<(LiveThread, V)>,
         means: &mut Means<'_, S>,
     ) -> Result<(), KnobError> {
-        let threads: Vec<LiveThread> = new.iter().map(|(thread, _)| *thread).collect();
-        self.note_limits(&threads, means.roots);
+        let is_replaced = |(thread, _): &&(LiveThread, V)| self.set.contains_key(thread);
+        let replaced: BTreeSet<LiveThread> =
+            new.iter().filter(is_replaced).map(|(thread, _)| *thread).collect();
         self.set.extend(new.iter().copied());
         // The thread that made a new one has its own value.
         if new.is_empty() || goal.is_owners {
             return Ok(());
         }
-        let is_written = |(_, found): &&(LiveThread, V)| V::aim(&goal.wanted, *found) != *found;
+        // What the machine made of Lull's setting is no value of the owner's.
+        let is_written = |(thread, found): &&(LiveThread, V)| {
+            V::aim(&goal.wanted, *found) != *found && !replaced.contains(thread)
+        };
         let written: Vec<LiveThread> =
             new.iter().filter(is_written).map(|(thread, _)| *thread).collect();
         means.save.changed_threads(&written)?;
@@ -387,6 +406,10 @@ fn write<V: ThreadValue, S: SaveOld>(
             Err(KnobError::NotKept { what: what(), wanted: aim.show(), found: kept.show() })
         }
         Err(error) if is_gone(&error) => Ok(None),
+        // None of the cores that its owner gave it is allowed now. The others get theirs.
+        Err(error) if goal.is_owners && error.raw_os_error() == Some(libc::EINVAL) => {
+            Ok(Some(found))
+        }
         Err(source) => {
             Err(KnobError::Refused { what: what(), source, is_privileged: means.is_privileged })
         }
@@ -466,16 +489,18 @@ mod tests {
                 let is_foreign = found.map(|change| change.is_some()).map_err(|it| it.to_string());
                 (is_foreign, sched::affinity_of(pid).unwrap())
             };
-            [allow(&last), allow(&last), allow(&all)]
+            let by_cpuset = [allow(&last), allow(&last), allow(&all)];
+            sched::set_affinity(pid, &last).unwrap();
+            (by_cpuset, allow(&all))
         });
         victim.kill().unwrap();
         victim.wait().unwrap();
-        let Some([(refused, cores), once, back]) = outcomes else {
+        let Some(([(refused, cores), once, back], foreign)) = outcomes else {
             return lull_testing::skip("no cpuset of two cores can be made here");
         };
         assert!(refused.unwrap_err().contains("in the app's cpuset"), "it has no core of the app");
-        assert_eq!((cores, once), (last.clone(), (Ok(false), last)));
-        assert_eq!(back, (Ok(false), first));
+        assert_eq!((cores, once), (last.clone(), (Ok(false), last.clone())));
+        assert_eq!((back, foreign), ((Ok(false), first), (Ok(true), last)));
     }
 
     /// A process is seen, pins itself, and is then brought under a setting in some way.
