@@ -7,8 +7,8 @@ use std::os::unix::net::UnixStream;
 
 /// Bytes taken from one client at a time, so that one cannot starve the rest.
 const TURN_BYTES: usize = 4 * MAX_LINE_BYTES;
-/// Messages taken from one client at a time: ten times those of a usual client between two turns,
-/// and few enough that one client cannot fill the room that all share. The rest waits.
+/// Messages taken from one client at a time, few enough that one client cannot fill the room that
+/// all share before the others have had their turns.
 pub(super) const TURN_MESSAGES: usize = 128;
 
 /// A client, in messages to users and in tables.
@@ -31,6 +31,8 @@ pub(super) struct PushClient {
 /// The state of a connection after a turn.
 #[derive(Debug)]
 pub(super) enum Drained {
+    /// Its turn is over, and more may be there.
+    More,
     /// More may come.
     Open,
     /// The client has closed it.
@@ -59,7 +61,7 @@ impl PushClient {
                 return Drained::Bad(why);
             }
             if bytes == 0 || messages == 0 {
-                return Drained::Open;
+                return Drained::More;
             }
             match self.lines.fill(&mut self.stream) {
                 Ok(Fill::Read(count)) => bytes = bytes.saturating_sub(count),

@@ -7,6 +7,8 @@ use std::fmt::Debug;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
+/// Turns of each client in one go. What is left after them waits for the next.
+const TURNS_MAX: usize = 16;
 /// Clients served at once; each may hold up to one line of memory.
 pub(super) const CLIENTS_MAX: usize = 256;
 
@@ -46,17 +48,27 @@ impl Intake {
         notice: &mut dyn FnMut(String),
     ) {
         self.accept(notice);
-        self.clients.retain_mut(|client| {
-            let id = client.id();
-            match client.drain(|message| take(id, message)) {
-                Drained::Open => true,
-                Drained::Closed => false,
-                Drained::Bad(why) => {
-                    notice(format!("{id} was dropped: {why}"));
-                    false
+        for _ in 0..TURNS_MAX {
+            let mut has_more = false;
+            self.clients.retain_mut(|client| {
+                let id = client.id();
+                match client.drain(|message| take(id, message)) {
+                    Drained::More => {
+                        has_more = true;
+                        true
+                    }
+                    Drained::Open => true,
+                    Drained::Closed => false,
+                    Drained::Bad(why) => {
+                        notice(format!("{id} was dropped: {why}"));
+                        false
+                    }
                 }
+            });
+            if !has_more {
+                break;
             }
-        });
+        }
     }
 
     /// Disconnects the client with this number.
