@@ -270,7 +270,11 @@ pub(super) fn retry_failed(roots: &Roots, held: &Held, total: &mut Restoration) 
         let is_thread = matches!(key, Key::Thread(..));
         match held.originals().find(|original| !is_thread && original.key() == key) {
             Some(original) => {
-                total.count(key, original.restore(roots));
+                match original.restore(roots) {
+                    // It may have this of the restore that failed.
+                    Restored::Left { .. } => total.failed.push((key, why)),
+                    outcome => total.count(key, outcome),
+                }
                 has_tried = true;
             }
             None => total.failed.push((key, why)),
