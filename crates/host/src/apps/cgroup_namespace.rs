@@ -51,9 +51,14 @@ pub fn join_host_cgroups(roots: &Roots) -> Result<(), CgroupNamespaceError> {
         move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ControlGroup))?;
         path("self").map_err(io::Error::other)
     };
+    let former = File::open(roots.proc.join("thread-self/ns/cgroup"));
     let own = join().map_err(|source| CgroupNamespaceError::Refused { source })?;
-    cgroup::find(roots, Path::new(&own)).map_err(CgroupNamespaceError::NotMounted)?;
-    Ok(())
+    let Err(error) = cgroup::find(roots, Path::new(&own)) else { return Ok(()) };
+    // Back, so that the cgroups of this container have the names by which they are mounted.
+    if let Ok(former) = former {
+        let _ = move_into_link_name_space(former.as_fd(), Some(LinkNameSpaceType::ControlGroup));
+    }
+    Err(CgroupNamespaceError::NotMounted(error))
 }
 
 #[cfg(test)]
