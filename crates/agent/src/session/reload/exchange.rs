@@ -7,6 +7,7 @@ use super::difference::Difference;
 use crate::config::{AppSection, Config, LatencySource, Reference};
 use crate::located::InputError;
 use lull_control::{AppId, AppSpec, LatencyOf};
+use lull_measure::Percentile;
 use std::collections::BTreeSet;
 
 /// Keys of `[[app]]` that change without a change of its processes.
@@ -107,8 +108,13 @@ impl Exchange {
             let both = now.get(id).zip(former.apps.get(id)).filter(|_| !is_arriving);
             let Some((now, before)) = both else { return spec };
             let before = before.spec();
+            // A corrected ideal is of the percentile at which it was seen.
+            let is_same_tail = percentile(&spec) == percentile(&before);
             AppSpec {
-                ideal: reference(spec.ideal, before.ideal, now.ideal),
+                ideal: match is_same_tail || spec.ideal.is_none() {
+                    true => reference(spec.ideal, before.ideal, now.ideal),
+                    false => spec.ideal,
+                },
                 solo_per_s: reference(spec.solo_per_s, before.solo_per_s, now.solo_per_s),
                 ..spec
             }
@@ -159,8 +165,17 @@ impl Exchange {
     }
 }
 
+/// The percentile of an app's first objective.
+fn percentile(spec: &AppSpec) -> Option<Percentile> {
+    spec.tail().map(|(percentile, _)| percentile)
+}
+
 /// The number that the text gives, if it is another one than `before`, or else the one in force.
-fn reference<T: PartialEq>(given: Option<T>, before: Option<T>, now: Option<T>) -> Option<T> {
+fn reference<T: Copy + PartialEq>(
+    given: Option<T>,
+    before: Option<T>,
+    now: Option<T>,
+) -> Option<T> {
     if given == before { now } else { given.or(now) }
 }
 
@@ -359,6 +374,7 @@ mod tests {
         assert_eq!(references(&format!("{OLD}[limits]\ndwell = \"1s\"\n")), (Some(1), Some(3.0)));
         assert_eq!(references(&OLD.replace("\"2ms\"", "\"3ms\"")), (Some(3), Some(3.0)));
         assert_eq!(references(&OLD.replace("solo = 1.0", "solo = 2.0")), (Some(1), Some(2.0)));
+        assert_eq!(references(&OLD.replace("p95", "p99")), (Some(2), Some(3.0)));
         let other_program = OLD.replace("pid = 8", "pid = 9");
         assert_eq!(references(&other_program), (Some(1), Some(1.0)));
     }
