@@ -16,6 +16,8 @@ use lull_measure::Nanos;
 use lull_policies::search::{Gather, Gathered, Protocol, Refusal, Rules};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Readings in a row without a meter, after which trials end.
+const UNREAD_MAX: u32 = 3;
 /// Epochs for which limits may hold back the settings of a trial.
 const HELD_MAX: usize = 10;
 /// Repeats of a trial at another load, while the load without its settings stays.
@@ -149,14 +151,25 @@ impl<'s> Trials<'s> {
     }
 
     /// Waits until the settings are in force and reads them. The safe state replaces them while
-    /// no latency is known; they then take effect again.
+    /// no latency is known; they then take effect again. A reading whose meter failed is repeated,
+    /// and nothing is stored of it.
     fn measure(&mut self, settings: &[Setting]) -> anyhow::Result<Result<Measured, Refusal>> {
+        let mut unread = 0;
         loop {
             if let Some(why) = self.take_effect(settings)? {
                 return Ok(Err(why));
             }
-            if let Some(outcome) = self.read(settings)? {
-                return Ok(outcome);
+            match self.read(settings)? {
+                // No knob is at fault.
+                Some(Err(refusal)) if refusal.knob.is_none() => {
+                    unread += 1;
+                    if settings.is_empty() || unread == UNREAD_MAX {
+                        bail!(refusal.why);
+                    }
+                    notice(format_args!("{}: it is repeated", refusal.why));
+                }
+                Some(outcome) => return Ok(outcome),
+                None => {}
             }
         }
     }
@@ -292,8 +305,8 @@ fn held_back(event: &Event) -> Option<Refusal> {
 }
 
 /// Returns the outcome of a trial that has ended; `None` if it goes on. A trial with requests and
-/// without a reading, because the meter failed, is one trial less; without requests there is no
-/// load to try anything at.
+/// without a reading, because the meter failed, is refused without a knob; without requests there
+/// is no load to try anything at.
 fn concluded(
     gather: &Gather,
     state: Gathered,
