@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(deviates("1-2", "3"), Deviation::Foreign);
         assert_eq!(deviates("1-2", "1,3"), Deviation::Foreign);
         tree.write("sys/devices/system/cpu/online", "0-3\n");
-        assert_eq!(deviates("1", "1-2"), Deviation::Limited, "core 2 came back");
+        assert_eq!(deviates("1", "1-2"), Deviation::Limited, "core 2 is online again");
         assert_eq!(deviates("1-2", "1"), Deviation::Foreign);
     }
 

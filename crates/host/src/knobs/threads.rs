@@ -223,15 +223,12 @@ impl<V: ThreadValue> ThreadKnob<V> {
                 Deviation::Foreign => changed.push(thread),
             }
         }
-        let given_back: Vec<LiveThread> = kept.iter().map(|(thread, _)| *thread).collect();
-        self.note_limits(&given_back, means.roots);
-        self.set.extend(kept);
         if self.set.len() + new.len() > threads.len() {
             self.set.retain(|thread, _| threads.contains(thread));
             let pids: BTreeSet<i32> = threads.iter().map(|thread| thread.pid).collect();
             self.limits.retain(|pid, _| pids.contains(pid));
         }
-        for (thread, _) in &new {
+        for (thread, _) in kept.iter().chain(&new) {
             // A process with an older limit keeps it: its other threads were read before.
             if let Some(now) = allowed.remove(&thread.pid) {
                 self.limits.insert(thread.pid, now);
@@ -239,6 +236,7 @@ impl<V: ThreadValue> ThreadKnob<V> {
             let now = || V::limit(means.roots, thread.pid);
             self.limits.entry(thread.pid).or_insert_with(now);
         }
+        self.set.extend(kept);
         if changed.is_empty() {
             self.bring_under(&goal, new, means)?;
             return Ok(None);
