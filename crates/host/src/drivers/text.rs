@@ -91,16 +91,17 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Missing> {
     })
 }
 
-/// Writes a text with its newline in one call; the file must be there.
+/// Writes a text with its newline in one call; the file must be there. An ordinary file is cut
+/// behind it afterwards: cut at its opening, it would be empty if the process died before the call.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), FileError> {
     let line = format!("{text}\n");
     #[cfg(test)]
     if let Some(source) = faults::next(path) {
         return Err(FileError { path: path.to_owned(), wanted: Some(text.to_owned()), source });
     }
-    let open = OpenOptions::new().write(true).truncate(true).open(path);
+    let open = OpenOptions::new().write(true).open(path);
     let written = open.and_then(|mut file| match file.write(line.as_bytes())? {
-        length if length == line.len() => Ok(()),
+        length if length == line.len() => file.set_len(length as u64),
         length => {
             Err(io::Error::other(format!("the kernel took {length} of {} bytes", line.len())))
         }

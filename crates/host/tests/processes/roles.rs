@@ -11,6 +11,7 @@ use lull_host::{LiveThread, Roots};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::env;
+use std::fs::OpenOptions;
 use std::io::{self, BufRead, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -104,7 +105,9 @@ impl Agent {
             Original::RealTimeThrottle { path: file.to_owned(), runtime_us: 950_000, ours };
         let stopped = Original::Stopped { pid, start_time_ticks: start_ticks };
         self.ledger.record(&[throttle, stopped]).unwrap();
-        std::fs::write(file, "-1\n").unwrap();
+        // As long as the value before, in one call: a file of the kernel is never half written.
+        let mut throttle = OpenOptions::new().write(true).open(file).unwrap();
+        throttle.write_all(b"-1    \n").unwrap();
         let sleeper = rustix::process::Pid::from_raw(pid).unwrap();
         rustix::process::kill_process(sleeper, rustix::process::Signal::STOP).unwrap();
     }
