@@ -18,6 +18,9 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 const LOADS: [f64; 4] = [10.0, 25.0, 50.0, 66.0];
+/// The largest load of 2F-13S: the abstract's 82 % over the 50 requests/s of DVFS cores, whose 32 %
+/// are 66 over 50. Section 4.2 calls it a little less than 100.
+const DEFAULT_PER_S: f64 = 1.82 * 50.0;
 
 /// Two fast cores and `slow` slow ones, each with 1/`times` of the power of a fast core.
 fn with_slow_power(scenario: &Scenario, slow: u32, times: f64) -> DispatchModel {
@@ -57,12 +60,13 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-/// The largest loads under EETL, which the paper compares; those of [`rows`] are under TL, which
-/// serves the most that the cores can in time.
+/// The largest loads at which the loop of EETL itself has the target as its mean tail. It aims at the
+/// target, so that at any load chance decides; section 4.2 takes the largest load "using the lowest
+/// threshold", with which EETL "behaves exactly the same" as TL (section 6.2), as [`rows`] do.
 fn load_rows(most: &[f64]) -> Vec<Row> {
     let compared = [
-        ("5x over 6.8x", 0.77, most[1] / most[0]),
-        ("4x over 6.8x", 0.66, most[2] / most[0]),
+        ("5x over 6.8x", 77.0 / DEFAULT_PER_S, most[1] / most[0]),
+        ("4x over 6.8x", 66.0 / DEFAULT_PER_S, most[2] / most[0]),
         ("4x over 5x", 0.86, most[2] / most[1]),
         ("4 DVFS cores over 4x", 0.76, most[3] / most[2]),
     ];
@@ -78,8 +82,10 @@ fn rows(curves: &[DispatcherCurve], most: &[f64]) -> Vec<Row> {
                  the demand, which the paper shows as a histogram";
     let energy = |index: usize, rate| curves[index].at(rate).energy_over(curves[0].at(rate));
     vec![
-        Row::held("largest load, 5x over 6.8x", "1", 0.77, drop(1), AtMost(0.99)).because(shape),
-        Row::held("largest load, 4x over 6.8x", "1", 0.66, drop(2), AtMost(0.95)).because(shape),
+        Row::held("largest load, 5x over 6.8x", "1", 77.0 / DEFAULT_PER_S, drop(1), AtMost(0.99))
+            .because(shape),
+        Row::held("largest load, 4x over 6.8x", "1", 66.0 / DEFAULT_PER_S, drop(2), AtMost(0.95))
+            .because(shape),
         Row::held(
             "largest load, 4x over 5x",
             "1",
