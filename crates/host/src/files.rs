@@ -96,7 +96,7 @@ impl HotFile {
     /// The number that the file begins with.
     pub(crate) fn read_number(&mut self) -> io::Result<u64> {
         let mut buffer = [0; 32];
-        let first = numbers(self.read(&mut buffer)?).next();
+        let first = numbers(self.read_first(&mut buffer)?).next();
         first.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "does not begin with a number")
         })

@@ -13,6 +13,8 @@ use crate::clock::read as now;
 use lull_measure::Nanos;
 use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 
 /// Age below which a process is read at every listing.
@@ -220,7 +222,9 @@ impl Described {
         let exe = std::fs::read_link(place.join("exe")).unwrap_or_default();
         let exe = exe.to_string_lossy();
         let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned();
-        let args = joined(&std::fs::read(place.join("cmdline")).ok()?);
+        let mut args = [0; ARGS_MAX];
+        let length = File::open(place.join("cmdline")).ok()?.read(&mut args).ok()?;
+        let args = joined(&args[..length]);
         Some(Self { exe, args, uid })
     }
 }
@@ -233,7 +237,6 @@ fn started(start_ticks: u64) -> Nanos {
 
 /// A command line with blanks between its arguments.
 fn joined(args: &[u8]) -> String {
-    let args = &args[..args.len().min(ARGS_MAX)];
     let args = String::from_utf8_lossy(args.strip_suffix(&[0]).unwrap_or(args)).into_owned();
     args.replace('\0', " ")
 }
@@ -249,6 +252,10 @@ mod tests {
         let mut command = Command::new("cat");
         let cat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let pid = cat.id().cast_signed();
+        // The kernel lets its parent go on before the arguments can be read.
+        while std::fs::read(format!("/proc/{pid}/cmdline")).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
         (cat, pid)
     }
 

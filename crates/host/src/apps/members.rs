@@ -56,7 +56,8 @@ pub struct AppProcesses {
 #[derive(Debug, Default)]
 struct Member {
     start_ticks: u64,
-    /// Inode and start time by thread number.
+    /// Inode and start time by thread number; the inode of the only thread is that of the
+    /// directory, so that it is read once more when there are others.
     tasks: BTreeMap<i32, (u64, u64)>,
     /// The inode of its directory of threads, if there was one thread when they were listed.
     alone: Option<u64>,
@@ -442,11 +443,15 @@ impl Member {
         (self.cpu_time, self.has_run) = (cpu_time, true);
         let directory = roots.proc.join(format!("{pid}/task"));
         let alone = inode_if_alone(&directory).filter(|_| roots.is_own_proc());
-        // The only thread of a process is the main one, and the inode is that of the same process.
-        if alone.is_some() && alone == self.alone && self.tasks.keys().eq([&pid]) {
+        let was_alone = alone.is_some() && alone == self.alone && self.tasks.keys().eq([&pid]);
+        self.alone = alone;
+        if let Some(inode) = alone {
+            // The only thread of a process is the main one, which began when the process did.
+            if !was_alone {
+                self.tasks = BTreeMap::from([(pid, (inode, self.start_ticks))]);
+            }
             return;
         }
-        self.alone = alone;
         let listed = numbers(&directory).unwrap_or_else(|_| {
             self.cpu_time = None;
             Vec::new()

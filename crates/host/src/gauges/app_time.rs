@@ -281,7 +281,7 @@ impl Process {
         // First, so that what happens between the two reads moves the clock.
         let clock = own_proc.then(|| process_cpu_time(pid)).transpose()?;
         let mut buffer = [0; 1024];
-        let content = self.stat.read(&mut buffer)?;
+        let content = self.stat.read_first(&mut buffer)?;
         let stat = Stat::parse(content).ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidData, "fields 14 to 22 are missing")
         })?;
@@ -334,7 +334,7 @@ fn thread_dir(roots: &Roots, thread: &LiveThread) -> PathBuf {
 /// `schedstat` holds: time on a CPU, time waiting for one, times switched to.
 fn read_schedstat(file: &mut HotFile) -> io::Result<Counts> {
     let mut buffer = [0; 80];
-    let mut fields = numbers(file.read(&mut buffer)?).skip(1);
+    let mut fields = numbers(file.read_first(&mut buffer)?).skip(1);
     match (fields.next(), fields.next()) {
         (Some(wait_ns), Some(switches)) => Ok(Counts { wait: Nanos(wait_ns), switches }),
         _ => Err(io::Error::new(io::ErrorKind::InvalidData, "does not hold three numbers")),

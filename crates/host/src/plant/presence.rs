@@ -12,6 +12,7 @@
 
 use super::app::RunningApp;
 use super::{HostPlant, now};
+use crate::Roots;
 use crate::apps::{self, ProcessId};
 use lull_control::AppId;
 use lull_measure::Nanos;
@@ -121,11 +122,10 @@ impl HostPlant {
         }
         app.presence.leader = None;
         let was_present = app.presence.is_present;
-        let running = app.handle.processes().filter(|one| one.facts(&self.roots).is_some());
-        let oldest = running.min_by_key(|process| (process.start_ticks, process.pid));
+        let oldest = oldest_running(app.handle.processes(), &self.roots);
         app.presence.is_present = oldest.is_some() || app.handle.is_running(&self.roots);
         if app.presence.is_present {
-            let opened = oldest.and_then(|one| Some((one, apps::handle(&self.roots, one).ok()?)));
+            let opened = oldest.and_then(|(one, handle)| Some((one, handle?)));
             app.presence.is_watched = opened
                 .as_ref()
                 .is_some_and(|(_, leader)| is_awaited && watch_end(self.leaders.as_ref(), leader));
@@ -180,6 +180,19 @@ impl HostPlant {
             self.originals.retain(|knob, _| !thread_knob(knob));
         }
     }
+}
+
+/// The oldest of some processes that runs, with a handle on it unless none can be opened.
+fn oldest_running(
+    processes: impl Iterator<Item = ProcessId>,
+    roots: &Roots,
+) -> Option<(ProcessId, Option<OwnedFd>)> {
+    let mut processes: Vec<ProcessId> = processes.collect();
+    processes.sort_unstable_by_key(|process| (process.start_ticks, process.pid));
+    processes.into_iter().find_map(|one| match apps::handle(roots, one) {
+        Ok(handle) => Some((one, Some(handle))),
+        Err(_) => one.facts(roots).map(|_| (one, None)),
+    })
 }
 
 /// Watches the end of a process until its descriptor is closed; returns `false` if the kernel
