@@ -31,7 +31,8 @@ impl PushSource for Source {
         let (pushed, notices, apps) = {
             let mut supervisor = self.frontend.lock();
             let pushed = supervisor.drain();
-            (pushed, std::mem::take(&mut supervisor.notices), supervisor.apps.clone())
+            let apps = if pushed.is_empty() { Vec::new() } else { supervisor.apps.clone() };
+            (pushed, std::mem::take(&mut supervisor.notices), apps)
         };
         notices.into_iter().for_each(&mut *notice);
         for (client, report) in pushed {
