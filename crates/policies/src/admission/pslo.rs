@@ -22,7 +22,7 @@ use super::cap_search::CapSearch;
 use super::{AdmissionKind, Site};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
-use crate::toolkit::quota::{Limits, Quota};
+use crate::toolkit::quota::Quota;
 use lull_control::admission::{Admission, Pace, RoundLimits, Seen};
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
@@ -52,8 +52,6 @@ config! {
         period: Nanos = Nanos::from_secs(1),
         /// Queries in one turn of a best-effort connection (ours).
         batch: u32 = 1,
-        /// What best effort is limited by: a `rate`, or the `level` of queries at a time.
-        limits: Limits = Limits::Rate,
         /// Connections that have a turn at a time; 0: searched for.
         cap: u32 = 0,
         /// How long each cap of the search is measured (ours: 2 s).
@@ -103,7 +101,7 @@ impl Promises {
         let lengths = (config.answers, config.batch);
         let connections = site.objectives.len() as u32;
         Self {
-            quota: Quota::new(site.objectives, patience, lengths, config.period, config.limits),
+            quota: Quota::new(site.objectives, patience, lengths, config.period),
             search: CapSearch::new(config.cap, connections, config.window, site),
             look: config.look,
         }
@@ -120,8 +118,7 @@ impl Admission for Promises {
         }
         self.quota.allow(seen, &mut admission.allow);
         // Promises need turns, so that the gate stays closed where no limit is in force.
-        let cap = self.search.cap().unwrap_or(u32::MAX);
-        admission.cap = self.quota.level().map_or(cap, |level| level.min(cap));
+        admission.cap = self.search.cap().unwrap_or(u32::MAX);
         admission.pace = Pace::Flow { again: self.look };
     }
 

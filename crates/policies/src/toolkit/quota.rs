@@ -37,11 +37,6 @@
 //! cut in a period without an answer of best effort, whose queries may be longer: marks are kept
 //! for the next one with an answer, until best effort has been silent for ten seconds.
 //!
-//! What best effort is limited by is a rate, or with [`Limits::Level`] the queries that it has in
-//! service at a time: PSLO has both, "the level of IO concurrency and arrival rate" (its abstract).
-//! A level keeps the device busy whatever it is, so that a queue remains before the device, as long
-//! as objectives allow. The same steps move it: minus 10 %, plus 2 % of itself, back to 97 %.
-//!
 //! The mean marks are near 0.9 a at any rate that the server sustains, so the rate grows while they
 //! are allowed ones. Above what the server sustains late answers come in bursts, each of them more
 //! than an objective of 99.9 % allows in minutes. So the loop returns to 97 % of the rate that was
@@ -51,7 +46,6 @@ use lull_control::Objective;
 use lull_control::admission::{Allowance, Seen};
 use lull_measure::Nanos;
 use lull_measure::compliance::Patience;
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Shortest time between two turns of a promised connection.
@@ -71,16 +65,6 @@ const PAUSE_S: f64 = 10.0;
 /// When a rate is tried again that was too high, at first and at the latest.
 const RETRY: Nanos = Nanos::from_secs(60);
 const LATEST_RETRY: Nanos = Nanos::from_secs(600);
-
-/// What best effort is limited by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Limits {
-    /// Queries a second.
-    Rate,
-    /// Queries in service at a time.
-    Level,
-}
 
 /// What is promised to one connection, and how it is kept.
 #[derive(Debug, Clone)]
@@ -124,8 +108,7 @@ pub(crate) struct Quota {
     period: Nanos,
     /// Queries in a turn of a best-effort connection.
     batch: u32,
-    limits: Limits,
-    /// Best-effort queries per second, or at a time; `None`: no limit yet.
+    /// Best-effort queries per second; `None`: no limit yet.
     rate_per_s: Option<f64>,
     /// The rate that was too high last.
     ceiling: Option<Ceiling>,
@@ -148,7 +131,6 @@ impl Quota {
         patience: Patience,
         (window, batch): (usize, u32),
         period: Nanos,
-        limits: Limits,
     ) -> Self {
         let minded = objectives.iter().enumerate();
         let minded = minded.filter_map(|(index, one)| Some((index as u32, (*one)?)));
@@ -175,7 +157,6 @@ impl Quota {
             window,
             period,
             batch,
-            limits,
             rate_per_s: None,
             ceiling: None,
             drains: false,
@@ -272,15 +253,8 @@ impl Quota {
     }
 
     fn adjust(&mut self, seconds: f64, now: Nanos) {
-        let (had_per_s, all_per_s) = match self.limits {
-            Limits::Rate => (self.best_effort as f64 / seconds, self.all as f64 / seconds),
-            // Connections that send again at once use a level up.
-            Limits::Level => {
-                let others = self.promised.len() - self.promises.len();
-                let level = self.rate_per_s.unwrap_or(others as f64);
-                (level, level)
-            }
-        };
+        let had_per_s = self.best_effort as f64 / seconds;
+        let all_per_s = self.all as f64 / seconds;
         let rate = self.rate_per_s.unwrap_or(had_per_s);
         self.idle_s = if self.best_effort == 0 { self.idle_s + seconds } else { 0.0 };
         if std::mem::take(&mut self.drains) {
@@ -348,8 +322,7 @@ impl Quota {
             let queries = promise.due(seen.now, seen.waiting[index] > 0);
             allow[index] = Allowance { queries, batch: 1, first: true };
         }
-        let rate = self.rate_per_s.filter(|_| self.limits == Limits::Rate);
-        let Some(rate) = rate else {
+        let Some(rate) = self.rate_per_s else {
             for (one, promised) in allow.iter_mut().zip(&self.promised) {
                 if promised.is_none() {
                     *one = Allowance::turns_of(self.batch);
@@ -360,12 +333,6 @@ impl Quota {
         let most = (rate * SAVED.as_secs_f64()).max(f64::from(self.batch));
         self.carry = (self.carry + rate * span.as_secs_f64()).min(most);
         self.share_out(seen.waiting, allow);
-    }
-
-    /// Turns at a time, of connections with objectives and of best effort; `None`: any number.
-    pub(crate) fn level(&self) -> Option<u32> {
-        let level = self.rate_per_s.filter(|_| self.limits == Limits::Level)?;
-        Some(level.round() as u32 + self.promises.len() as u32)
     }
 
     /// Gives turns to best-effort connections that wait, in order, as far as
@@ -516,7 +483,7 @@ mod tests {
     fn quota(promised: usize, best_effort: usize) -> Quota {
         let tail = Some(Objective::Tail { percentile: Percentile::P99, bound: BOUND });
         let objectives = [vec![tail; promised], vec![None; best_effort]].concat();
-        Quota::new(&objectives, Patience::OURS, (100, 2), Nanos::from_secs(1), Limits::Rate)
+        Quota::new(&objectives, Patience::OURS, (100, 2), Nanos::from_secs(1))
     }
 
     /// Ten looks a second for this many seconds, with this latency of the
@@ -594,8 +561,7 @@ mod tests {
     fn a_promised_connection_that_sends_nothing_does_not_keep_the_rate_from_growing() {
         let tail = |bound| Some(Objective::Tail { percentile: Percentile::P99, bound });
         let objectives = [tail(BOUND), None, tail(BOUND * 2)];
-        let mut quota =
-            Quota::new(&objectives, Patience::OURS, (100, 2), Nanos::from_secs(1), Limits::Rate);
+        let mut quota = Quota::new(&objectives, Patience::OURS, (100, 2), Nanos::from_secs(1));
         run(&mut quota, 50, 100, 1);
         assert_eq!(quota.rate_per_s(), Some(900.0));
         run(&mut quota, 10, 90, 2);

@@ -209,13 +209,7 @@ fn worst(model: &OversubscribedModel) -> impl Fn(&GatedTotals) -> f64 {
 /// PSLO or UTSLO alone. REEF turns their "self-serving threads (94 % of all threads) into on-call
 /// threads" (section 5.4): without it there is no limit on workers at a time.
 pub(super) fn without_cap(model: &OversubscribedModel) -> String {
-    format!("window = \"500ms\"\ncap = {}\nlimits = \"level\"", model.connections())
-}
-
-/// Twenty steps of two seconds from all connections at a time down, the first retries, and enough
-/// answers that one in a thousand may be late.
-fn lowering<'a>(setup: &'a Setup<'_>) -> GateBench<'a> {
-    GateBench::searching(setup, 120, 30)
+    format!("window = \"500ms\"\ncap = {}", model.connections())
 }
 
 /// REEF with another policy: rounds of C turns, for a round of all takes longer
@@ -246,7 +240,7 @@ fn promised(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, 
     let model = latency_sensitive(model);
     let bench = GateBench::searching(setup, 30, 10);
     let open = bench.cell(&model, "open", "")?;
-    let pslo = lowering(setup).cell(&self_serving(&model), "pslo", &without_cap(&model))?;
+    let pslo = bench.cell(&self_serving(&model), "pslo", &without_cap(&model))?;
     let reef = bench.cell(&model, "reef", &short_rounds("pslo"))?;
     let missed = Row::reported(
         "worst compliance, the server alone",
@@ -344,7 +338,7 @@ fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
         ..model.clone()
     };
     let bench = GateBench::searching(setup, 30, 10);
-    let utslo = lowering(setup).cell(&self_serving(&model), "utslo", &without_cap(&model))?;
+    let utslo = bench.cell(&self_serving(&model), "utslo", &without_cap(&model))?;
     let reef = bench.cell(&model, "reef", &short_rounds("utslo"))?;
     // The promised connections' change is 1.99 K to 1.16 K queries per second.
     let mut rows = promise_rows("UTSLO", &model, &utslo, &reef, [-41.7, 11.16]);
@@ -353,8 +347,7 @@ fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
     let limited = bench.cell(&in_cgroups(&model), "reef", &short_rounds("utslo"))?;
     let printed = [29.39, 3.41, -20.00, -29.08, 57.22, 77.11];
     rows.extend(changes("UTSLO+REEF+Cgroup(cpu) against UTSLO", &utslo, &limited, printed));
-    let model = in_cgroups(&self_serving(&model));
-    let alone = lowering(setup).cell(&model, "utslo", &without_cap(&model))?;
+    let alone = bench.cell(&in_cgroups(&self_serving(&model)), "utslo", &without_cap(&model))?;
     // The users' change is 2.21 K to 1.10 K queries per second.
     let which = "UTSLO+REEF against UTSLO, both with Cgroup(cpu)";
     rows.extend(throughput_rows(which, &alone, &limited, [-50.2, 9.26]));
