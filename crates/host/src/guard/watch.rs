@@ -6,9 +6,10 @@ use super::process::{ARMED, GuardArgs, GuardError};
 use crate::service::{self, Service};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,7 +48,7 @@ struct Guard {
     command: GuardCommand,
     args: GuardArgs,
     child: Child,
-    /// How the last guard ended that was replaced since the last [`GuardHandle::poll`].
+    /// How the last guard was lost that was replaced since the last [`GuardHandle::poll`].
     ended: Option<ExitStatus>,
     service: Service,
 }
@@ -57,7 +58,7 @@ struct Guard {
 pub enum GuardState {
     /// It runs.
     Alive,
-    /// It had ended like this, and a new one runs.
+    /// It had ended like this, or was stopped by this signal and was killed, and a new one runs.
     Respawned(ExitStatus),
 }
 
@@ -75,8 +76,8 @@ pub fn spawn(command: GuardCommand, ledger: &Ledger) -> Result<GuardHandle, Guar
 
 impl GuardHandle {
     /// Reports to the guard and the service manager that the agent works, and starts a new guard
-    /// if this one has ended. To be called before knobs are written, and at least every two
-    /// seconds: the guard kills an agent whose beats stop.
+    /// if this one has ended or is stopped. To be called before knobs are written, and at least
+    /// every two seconds: the guard kills an agent whose beats stop.
     ///
     /// # Errors
     /// [`GuardError`] if the guard has ended and no new one can be started. Old values
@@ -84,7 +85,7 @@ impl GuardHandle {
     /// written.
     pub fn beat(&self, patience: Patience) -> Result<(), GuardError> {
         let mut guard = self.lock();
-        guard.replace_if_ended()?;
+        guard.replace_if_lost()?;
         if let Some(pipe) = &guard.child.stdin {
             heartbeat::send(pipe, patience);
         }
@@ -99,7 +100,7 @@ impl GuardHandle {
     /// As [`GuardHandle::beat`].
     pub fn poll(&mut self) -> Result<GuardState, GuardError> {
         let mut guard = self.lock();
-        guard.replace_if_ended()?;
+        guard.replace_if_lost()?;
         Ok(guard.ended.take().map_or(GuardState::Alive, GuardState::Respawned))
     }
 
@@ -122,7 +123,7 @@ impl GuardHandle {
         drop(guard.child.stdin.take());
         let begun = Instant::now();
         loop {
-            match guard.child.try_wait() {
+            match guard.status() {
                 Ok(Some(status)) => return Ok(status),
                 Ok(None) if begun.elapsed() < END_TIMEOUT => std::thread::sleep(PAUSE),
                 Ok(None) => {
@@ -140,14 +141,38 @@ impl GuardHandle {
 }
 
 impl Guard {
-    fn replace_if_ended(&mut self) -> Result<(), GuardError> {
+    fn replace_if_lost(&mut self) -> Result<(), GuardError> {
         let failed = |source| GuardError::Failed { doing: "be looked after", source };
-        if let Some(status) = self.child.try_wait().map_err(failed)? {
+        if let Some(status) = self.status().map_err(failed)? {
             self.child = start(&self.command, &self.args)?;
             self.ended = Some(status);
         }
         Ok(())
     }
+
+    /// How the guard has ended, or by which signal it was stopped; `None` while it runs.
+    ///
+    /// A stopped guard does not notice the death of its agent. It is killed and not continued,
+    /// because a new one is ready for certain.
+    fn status(&mut self) -> io::Result<Option<ExitStatus>> {
+        let Some(stopped) = stop_of(&self.child)? else { return self.child.try_wait() };
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(Some(stopped))
+    }
+}
+
+/// The status of a child that a signal has stopped; `None` if it runs or has ended.
+fn stop_of(child: &Child) -> io::Result<Option<ExitStatus>> {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+    let found = match waitid(WaitId::Pid(Pid::from_child(child)), options) {
+        // Its end was waited for already.
+        Err(Errno::CHILD) => None,
+        found => found?,
+    };
+    let signal = found.and_then(|status| status.stopping_signal());
+    // As wait(2) encodes a stop.
+    Ok(signal.map(|signal| ExitStatus::from_raw((signal << 8) | 0x7f)))
 }
 
 fn start(command: &GuardCommand, args: &GuardArgs) -> Result<Child, GuardError> {

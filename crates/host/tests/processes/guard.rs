@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_killed_agent_is_cleaned_up_after_by_its_guard", killed_at_work),
     ("a_signal_to_the_whole_group_does_not_keep_the_guard_from_its_work", signal_to_group),
     ("a_killed_guard_is_replaced", killed_guard),
+    ("a_stopped_guard_is_replaced", stopped_guard),
     ("a_stopped_agent_is_ended_and_cleaned_up_after", stopped_agent),
     ("a_stuck_agent_whose_exit_is_delayed_is_cleaned_up_after_meanwhile", delayed_exit),
     ("an_agent_killed_at_any_moment_is_cleaned_up_after", || agents_killed(10)),
@@ -72,6 +73,18 @@ fn killed_guard() {
         agent.kill_guard();
         wait_for("a new guard", || agent.guards_announced() > announced);
     }
+    agent.kill();
+    scene.wait_until_as_before();
+}
+
+fn stopped_guard() {
+    let scene = Scene::new();
+    let mut agent = scene.start_agent(7);
+    agent.wait_until_changed();
+    let (announced, guards) = (agent.guards_announced(), agent.guards());
+    agent.signal_guard(Signal::STOP);
+    wait_for("a new guard", || agent.guards_announced() > announced);
+    assert!(!guards.into_iter().any(runs), "the stopped guard was left");
     agent.kill();
     scene.wait_until_as_before();
 }

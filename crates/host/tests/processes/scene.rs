@@ -214,9 +214,14 @@ impl Agent {
 
     /// SIGKILL to its newest guard, if it has one.
     pub(crate) fn kill_guard(&self) {
+        self.signal_guard(Signal::KILL);
+    }
+
+    /// A signal to its newest guard, if it has one.
+    pub(crate) fn signal_guard(&self, signal: Signal) {
         if let Some(guard) = self.guards().last() {
             // It may have ended, or be ended already and not waited for.
-            let _ = kill_process(Pid::from_raw(guard.pid).unwrap(), Signal::KILL);
+            let _ = kill_process(Pid::from_raw(guard.pid).unwrap(), signal);
         }
     }
 }
