@@ -4,6 +4,7 @@ use super::entry::{Entry, Lines, What};
 use super::ledger::LedgerError;
 use super::state_dir::StateDir;
 use crate::Roots;
+use crate::clock::boot_ticks;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -26,6 +27,8 @@ pub(super) struct LedgerFile {
 /// A reader of the lines that its agent appends to a ledger meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Tail {
+    /// The file that was read last. While it is open, no other file gets its inode.
+    file: Option<File>,
     inode: u64,
     offset: u64,
 }
@@ -36,8 +39,9 @@ impl Tail {
         let Some(file) = dir.existing_file(NAME)? else { return Ok(Vec::new()) };
         let found = file.metadata()?;
         if found.ino() != self.inode {
-            *self = Self { inode: found.ino(), offset: 0 };
+            (self.inode, self.offset) = (found.ino(), 0);
         }
+        let file = self.file.insert(file);
         let length = found.len().saturating_sub(self.offset);
         let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
         file.read_exact_at(&mut bytes, self.offset)?;
@@ -70,12 +74,7 @@ impl Clock {
 
     /// An entry of now.
     pub(super) fn entry(&self, what: What) -> Entry {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        let per_second = rustix::param::clock_ticks_per_second();
-        let nanos_per_tick = 1_000_000_000 / per_second;
-        let at_ticks =
-            now.tv_sec.cast_unsigned() * per_second + now.tv_nsec.cast_unsigned() / nanos_per_tick;
-        Entry { boot: self.boot.clone(), at_ticks, what }
+        Entry { boot: self.boot.clone(), at_ticks: boot_ticks(), what }
     }
 }
 
@@ -199,6 +198,21 @@ mod tests {
         let (_, lines) = LedgerFile::existing(&dir).unwrap().unwrap();
         assert!(!lines.torn && lines.damaged.is_empty());
         assert_eq!(lines.entries.len(), 2);
+    }
+
+    /// Several file systems give a new file the inode of one that was removed a moment ago.
+    #[test]
+    fn a_ledger_that_replaced_another_is_read_from_its_start() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let mut tail = Tail::default();
+        let closed = |count| vec![clock().entry(What::Closed); count];
+        for count in 1..20 {
+            LedgerFile::create(&dir, &closed(1)).unwrap();
+            LedgerFile::create(&dir, &closed(count)).unwrap();
+            assert_eq!(tail.read(&dir).unwrap().len(), count);
+            assert_eq!(tail.read(&dir).unwrap().len(), 0);
+        }
     }
 
     #[test]

@@ -261,10 +261,12 @@ impl<'a> Kin<'a> {
     /// Reads which processes are in the ledger and then what they made. A process is in the
     /// ledger before it gets a setting that a process made by it can inherit. A started app is in
     /// it a moment after its start; what it makes before is expected.
+    ///
+    /// If the ledger cannot be read, the reports of the kernel wait for the next call: without the
+    /// ledger, those of its processes would be dropped.
     fn read(&mut self) {
         let roots = Roots::default();
-        // If the ledger cannot be read now, it is read when the agent has ended.
-        let entries = self.tail.read(self.dir).unwrap_or_default();
+        let Ok(entries) = self.tail.read(self.dir) else { return };
         let started: Vec<ProcessId> = entries.iter().filter_map(Entry::started).collect();
         started.iter().for_each(|process| self.forks.follow(*process, *process));
         let mut new: Vec<ProcessId> = entries.iter().filter_map(Entry::main_process).collect();
@@ -383,6 +385,7 @@ mod tests {
     use super::super::entry::What;
     use super::super::original::Original;
     use super::*;
+    use crate::apps::threads_of;
     use std::io::{BufRead, BufReader};
     use std::process::{Child, Command, Stdio};
 
@@ -429,6 +432,28 @@ mod tests {
         LedgerFile::create(&dir, &[Clock::read(&roots).unwrap().entry(line)]).unwrap();
         kin.read();
         assert_eq!(kin.forks.first(started.daemon), Some(app));
+    }
+
+    #[test]
+    fn what_a_process_makes_while_the_ledger_cannot_be_read_is_known_afterwards() {
+        if !Forks::default().subscribe() {
+            return lull_testing::skip("the kernel does not report forks here");
+        }
+        let (roots, place) = (Roots::default(), tempfile::tempdir().unwrap());
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        // No process has the number 0, so that this expects no started app.
+        let mut kin = Kin::new(&dir, 0);
+        let started = Daemoniser::start();
+        let unreadable = dir.path().join("ledger");
+        std::fs::create_dir(&unreadable).unwrap();
+        kin.read();
+        std::fs::remove_dir(&unreadable).unwrap();
+        let main = threads_of(&roots, started.app.id().cast_signed()).unwrap()[0];
+        let line = What::Old(Original::of_thread(main).unwrap());
+        LedgerFile::create(&dir, &[Clock::read(&roots).unwrap().entry(line)]).unwrap();
+        kin.read();
+        let creator = ProcessId { pid: main.pid, start_ticks: main.start_ticks };
+        assert_eq!(kin.forks.creator(started.daemon), Some(creator));
     }
 
     #[test]
