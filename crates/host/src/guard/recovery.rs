@@ -212,38 +212,44 @@ pub(super) fn put_all_back(
     patience: Duration,
 ) -> Result<Option<Recovery>, LedgerError> {
     let held = Held::from_lines(lines, clock.boot());
-    let told = |how| Some(Recovery { agent: held.agent, how, damaged: lines.damaged.clone() });
+    let report = |how| Some(Recovery { agent: held.agent, how, damaged: lines.damaged.clone() });
     if held.closed {
         let Some(mut restored) = held.restored.clone() else { return Ok(None) };
         if !restore::retry_failed(roots, &held, &mut restored) {
-            return Ok(told(How::ByGuard(restored)));
+            return Ok(report(How::ByGuard(restored)));
         }
         let _ = file.append(&[clock.entry(What::Restored(restored.clone()))]);
-        return Ok(told(How::Now(restored)));
+        return Ok(report(How::Now(restored)));
     }
     let started = held.started();
     let is_empty = held.values() == 0 && started.is_empty() && lines.damaged.is_empty();
-    let mut how = match held.other_boot {
-        0 if is_empty => None,
-        values if is_empty => Some(How::OtherBoot { values }),
-        _ => {
-            let restoration = restore::boost_and_put_back(roots, &held, forks);
-            // Recorded for the next agent; the values are restored even if the disk is full.
+    let mut outcome = (!is_empty).then(|| restore::boost_and_put_back(roots, &held, forks));
+    // For the next agent; the values are restored even if the disk is full.
+    let mut record = |outcome: Option<&Restoration>| {
+        if let Some(restoration) = outcome {
             let _ = file.append(&[clock.entry(What::Restored(restoration.clone()))]);
-            Some(How::Now(restoration))
         }
     };
+    record(outcome.as_ref());
     if let Some(agent) = held.agent {
-        let _ = apps::terminate(forks, roots, &started, &[apps::mark_of(agent)], GRACE);
+        let marks = [apps::mark_of(agent)];
+        let left = apps::terminate(forks, roots, &started, &marks, GRACE).left;
+        if !left.is_empty() {
+            restore::count_left(roots, left, outcome.get_or_insert_default());
+            record(outcome.as_ref());
+        }
     }
     // After everything else is as before, since this may take long.
-    if let Some(How::Now(restoration)) = &mut how
-        && restore::retry_limits(roots, &held, restoration, patience)
-    {
-        let _ = file.append(&[clock.entry(What::Restored(restoration.clone()))]);
+    let retry = |total| restore::retry_limits(roots, &held, total, patience);
+    if outcome.as_mut().is_some_and(retry) {
+        record(outcome.as_ref());
     }
     file.close(&clock.entry(What::Closed))?;
-    Ok(how.and_then(told))
+    Ok(match (outcome, held.other_boot) {
+        (Some(restoration), _) => report(How::Now(restoration)),
+        (None, 0) => None,
+        (None, values) => report(How::OtherBoot { values }),
+    })
 }
 
 fn is_other(agent: ProcessId) -> bool {

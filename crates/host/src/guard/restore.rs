@@ -267,20 +267,39 @@ pub(super) fn retry_limits(
 pub(super) fn retry_failed(roots: &Roots, held: &Held, total: &mut Restoration) -> bool {
     let mut has_tried = false;
     for (key, why) in std::mem::take(&mut total.failed) {
-        let is_thread = matches!(key, Key::Thread(..));
-        match held.originals().find(|original| !is_thread && original.key() == key) {
-            Some(original) => {
-                match original.restore(roots) {
-                    // It may have this of the restore that failed.
-                    Restored::Left { .. } => total.failed.push((key, why)),
-                    outcome => total.count(key, outcome),
-                }
-                has_tried = true;
+        let outcome = match &key {
+            Key::Thread(..) => None,
+            Key::Started(process) => Some(end_of(roots, *process)),
+            key => {
+                let original = held.originals().find(|original| original.key() == *key);
+                original.map(|original| original.restore(roots))
             }
-            None => total.failed.push((key, why)),
+        };
+        has_tried |= outcome.is_some();
+        match outcome {
+            // It may have this of the restore that failed.
+            None | Some(Restored::Left { .. }) => total.failed.push((key, why)),
+            Some(outcome) => total.count(key, outcome),
         }
     }
     has_tried
+}
+
+/// Counts processes that were started and could not be ended.
+pub(super) fn count_left(roots: &Roots, processes: Vec<ProcessId>, total: &mut Restoration) {
+    for process in processes {
+        total.count(Key::Started(process), end_of(roots, process));
+    }
+}
+
+/// The outcome of ending a process that was started.
+fn end_of(roots: &Roots, process: ProcessId) -> Restored {
+    match process.facts(roots) {
+        None => Restored::Gone,
+        Some(_) => {
+            Restored::Failed { why: "it could not be ended and runs; end it by hand".to_owned() }
+        }
+    }
 }
 
 fn is_limit((key, _): &(Key, String)) -> bool {

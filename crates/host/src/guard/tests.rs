@@ -2,6 +2,7 @@
 
 mod fields;
 mod limits;
+mod started;
 
 use super::entry::{Entry, What};
 use super::ledger_file::{Clock, LedgerFile};
