@@ -12,6 +12,7 @@
 //! nothing is reported, and a process that lost its parent between two listings is not found.
 
 use super::identity::ProcessId;
+use crate::clock::boot_ticks;
 use crate::sys::netlink::{ProcessEvent, ProcessEvents};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -24,6 +25,8 @@ pub struct Forks(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     events: Option<ProcessEvents>,
+    /// When the kernel began to report forks, in clock ticks since boot.
+    since_ticks: u64,
     /// By number, the processes that are followed, and their descendants.
     kin: BTreeMap<i32, Kin>,
     /// The process whose children may be followed later, if one is set.
@@ -60,14 +63,15 @@ impl Forks {
         if state.events.is_none() {
             // Without it descendants are found by listing processes alone.
             state.events = ProcessEvents::subscribe().ok();
+            state.since_ticks = boot_ticks();
         }
         state.events.is_some()
     }
 
-    /// Whether every fork since the subscription was reported.
-    pub fn is_complete(&self) -> bool {
+    /// Since when every fork was reported, in clock ticks since boot; `None` if some may not be.
+    pub fn complete_since(&self) -> Option<u64> {
         let state = self.state();
-        state.events.is_some() && !state.has_lost
+        (state.events.is_some() && !state.has_lost).then_some(state.since_ticks)
     }
 
     /// Notes from now on what each child of this process makes, so that a child that is followed

@@ -56,6 +56,10 @@ pub(super) struct Reach<'a> {
     /// All processes, to find descendants; listed when what is known is done,
     /// since the first listing of a machine with thousands takes a while.
     table: Option<ProcessTable>,
+    /// Why the last listing of all processes failed.
+    unlisted: String,
+    /// The processes that the last pass could not read, and why: they may be there.
+    unread: BTreeMap<ProcessId, String>,
     outcomes: BTreeMap<Key, Restored>,
     left: BTreeMap<Key, Vec<FieldValue>>,
     /// Threads that follow their cpuset again. Their cores may look like what Lull wrote if
@@ -72,6 +76,8 @@ impl<'a> Reach<'a> {
             clock: Clock::read(roots).ok(),
             online: cpuset::online(roots).into_iter().collect(),
             table: None,
+            unlisted: String::new(),
+            unread: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             left: BTreeMap::new(),
             unbound: BTreeSet::new(),
@@ -100,8 +106,15 @@ impl<'a> Reach<'a> {
             total.failed.push((Key::Threads, why));
         }
         total.missed = self.possibly_missed();
+        for (process, why) in &self.unread {
+            let why = format!("its process cannot be read: {why}");
+            total.failed.push((Key::Thread(process.pid, process.start_ticks), why));
+        }
+        let unread: BTreeSet<i32> = self.unread.keys().map(|process| process.pid).collect();
         for original in self.held.originals() {
-            if let Original::Thread { tid, pid, start_time_ticks, .. } = *original {
+            if let Original::Thread { tid, pid, start_time_ticks, .. } = *original
+                && !unread.contains(&pid)
+            {
                 let thread = LiveThread { pid, tid, start_ticks: start_time_ticks };
                 let outcome =
                     if thread.is_alive(self.roots) { Restored::Already } else { Restored::Gone };
@@ -291,20 +304,20 @@ impl<'a> Reach<'a> {
     /// Brings what was made since into reach: children of known processes, and where the
     /// kernel reports forks, also those whose parents have ended.
     fn find_descendants(&mut self) {
-        let refreshed = match &mut self.table {
-            None => {
-                self.table = ProcessTable::new(self.roots).ok();
-                Ok(())
-            }
-            Some(table) => table.refresh(),
+        let listed = match self.table.take() {
+            None => ProcessTable::new(self.roots),
+            Some(mut table) => table.refresh().map(|()| table),
         };
         // Forks are read after the listing, so that each process in it has its creator. This table
         // does not follow them, because a table takes the changes, and the agent's needs them.
         self.forks.read();
         // Without a listing the known processes are restored all the same.
-        if let (Ok(()), Some(table)) = (refreshed, self.table.take()) {
-            while self.adopt(&table) {}
-            self.table = Some(table);
+        match listed {
+            Ok(table) => {
+                while self.adopt(&table) {}
+                self.table = Some(table);
+            }
+            Err(error) => self.unlisted = error.to_string(),
         }
     }
 
@@ -339,28 +352,33 @@ impl<'a> Reach<'a> {
     }
 
     /// All threads in reach now, each with the state to give it.
-    fn threads(&self) -> Vec<(LiveThread, Original)> {
+    fn threads(&mut self) -> Vec<(LiveThread, Original)> {
         let mut found = Vec::new();
+        self.unread.clear();
         for (pid, inherited) in &self.held.inherited {
-            if !has_started_at(self.roots, *pid, inherited.start_ticks) {
-                continue;
-            }
+            let process = ProcessId { pid: *pid, start_ticks: inherited.start_ticks };
             let original = |thread| self.held.for_thread(thread, &inherited.original);
-            let threads = threads_of(self.roots, *pid).unwrap_or_default();
-            found.extend(threads.into_iter().filter_map(|one| Some((one, original(one)?))));
+            match live_threads(self.roots, process) {
+                Ok(threads) => {
+                    found.extend(threads.into_iter().filter_map(|one| Some((one, original(one)?))));
+                }
+                Err(error) => drop(self.unread.insert(process, error.to_string())),
+            }
         }
         found
     }
 
     /// Processes that were made since Lull's first write, are of no known process, and have
     /// cores or a class that Lull wrote, which they need not have from Lull. Where every fork
-    /// was reported, these are children of the parent of a known process: `clone` with
-    /// `CLONE_PARENT` makes such a child, and the kernel reports the parent as its creator.
+    /// since Lull's first write was reported, these are children of the parent of a known process:
+    /// `clone` with `CLONE_PARENT` makes such a child, and the kernel reports the parent as its
+    /// creator.
     fn possibly_missed(&self) -> Vec<String> {
-        let (Some(first), Some(table)) = (self.held.first_write_ticks(), &self.table) else {
-            return Vec::new();
+        let Some(first) = self.held.first_write_ticks() else { return Vec::new() };
+        let Some(table) = &self.table else {
+            return vec![format!("new processes, which cannot be listed: {}", self.unlisted)];
         };
-        let is_complete = self.forks.is_complete();
+        let complete_since = self.forks.complete_since();
         let parents = self.parents_of_known(table);
         let written = self.held.all_written();
         let is_unknown = |(pid, facts): &(i32, &Facts)| {
@@ -368,7 +386,9 @@ impl<'a> Reach<'a> {
             let is_given_up = self.held.is_released(&Key::Thread(*pid, facts.start_ticks));
             let is_known = self.held.has_process(process) || is_given_up;
             let is_new = facts.start_ticks >= first && !facts.is_kernels;
-            !is_known && is_new && (!is_complete || parents.contains(&facts.parent))
+            // A guard that replaces another one is not informed about earlier forks.
+            let is_unreported = complete_since.is_none_or(|since| facts.start_ticks <= since);
+            !is_known && is_new && (is_unreported || parents.contains(&facts.parent))
         };
         let suspects = table.iter().filter(is_unknown);
         suspects.filter_map(|(pid, _)| self.suspicion(pid, &written)).collect()
@@ -411,15 +431,24 @@ fn bind(tid: i32, before: &CoreSet, may_follow: bool) -> io::Result<()> {
     sched::set_affinity(tid, before)
 }
 
-fn has_started_at(roots: &Roots, pid: i32, start_ticks: u64) -> bool {
-    Facts::of_process(roots, pid).is_ok_and(|facts| facts.start_ticks == start_ticks)
+/// The threads of a process; none if it is gone.
+fn live_threads(roots: &Roots, process: ProcessId) -> io::Result<Vec<LiveThread>> {
+    let found = match Facts::of_process(roots, process.pid) {
+        Ok(facts) if facts.start_ticks != process.start_ticks => return Ok(Vec::new()),
+        Ok(_) => threads_of(roots, process.pid),
+        Err(error) => Err(error),
+    };
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        found => found,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::entry::{Entry, What};
     use super::*;
-    use crate::testing::Sleeper;
+    use crate::testing::{Sleeper, Tree};
     use std::process::Command;
 
     #[test]
@@ -469,6 +498,25 @@ mod tests {
         };
         assert_eq!(outcome(Some(true)), None);
         assert_eq!(outcome(Some(false)), Some(FieldValue::Cores(all)));
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_read_is_not_taken_for_gone() {
+        let (tree, clock) = (Tree::new(), Clock::read(&Roots::default()).unwrap());
+        // Each read of a file below it fails, and not because there is no such file.
+        tree.write("proc", "");
+        let main = LiveThread { pid: 7, tid: 7, start_ticks: 1 };
+        let me = threads_of(&Roots::default(), std::process::id().cast_signed()).unwrap()[0];
+        let old = What::Old(Original::of_thread(me).unwrap().for_thread(main));
+        let values = vec![FieldValue::Nice(5)];
+        let written = What::Write { threads: vec![(main.tid, main.start_ticks)], values };
+        let mut held = Held::default();
+        [old, written].into_iter().for_each(|what| held.take(&clock.entry(what)));
+        let mut total = Restoration::default();
+        Reach::new(&tree.roots(), &held, &Forks::default()).restore_all(&mut total);
+        let failed: Vec<&Key> = total.failed.iter().map(|(key, _)| key).collect();
+        assert_eq!((failed, total.gone), (vec![&Key::Thread(7, 1)], 0), "{total}");
+        assert_eq!(total.missed.len(), 1, "new processes may be missed: {total}");
     }
 
     /// A child of `clone` with `CLONE_PARENT` is as one that the parent has made.

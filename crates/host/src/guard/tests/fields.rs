@@ -420,6 +420,28 @@ fn a_daemon_of_which_nothing_is_known_is_possibly_missed() {
 }
 
 #[test]
+fn a_daemon_that_was_made_before_its_guard_began_is_possibly_missed() {
+    let (scene, forks) = (Scene::new(), Forks::default());
+    if first_core(&scene) == last_core(&scene) {
+        return lull_testing::skip("one core cannot be divided");
+    }
+    let (shell, daemon, ledger) = make_daemon(&scene);
+    drop(ledger);
+    let is_reported = forks.subscribe();
+    let (mut file, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
+    let (clock, roots) = (Clock::read(&scene.roots).unwrap(), &scene.roots);
+    let recovery =
+        recovery::put_all_back(&mut file, &lines, &forks, roots, &clock, Duration::ZERO).unwrap();
+    end(shell, daemon);
+    if !is_reported {
+        return lull_testing::skip("the kernel does not report forks here");
+    }
+    let Some(Recovery { how: How::Now(restoration), .. }) = recovery else { panic!("no outcome") };
+    let name = format!("process {daemon} (sleep) has cores");
+    assert!(restoration.missed.iter().any(|one| one.starts_with(&name)), "{restoration}");
+}
+
+#[test]
 fn a_daemon_that_the_agent_saw_is_restored_after_all_have_been_killed() {
     if !Forks::default().subscribe() {
         return lull_testing::skip("the kernel does not report forks here");
