@@ -42,6 +42,14 @@ impl CgroupFile {
     /// # Errors
     /// If the file cannot be read or written, or does not keep the text.
     pub(crate) fn put_back(&self) -> Result<PutBack, FileError> {
+        match self.write_back() {
+            // Its owner may remove the cgroup at any moment, also between two calls here.
+            _ if !self.is_there() => Ok(PutBack::Gone),
+            outcome => outcome,
+        }
+    }
+
+    fn write_back(&self) -> Result<PutBack, FileError> {
         if !self.is_there() {
             return Ok(PutBack::Gone);
         }
@@ -71,6 +79,9 @@ fn id_of(file: &Path) -> io::Result<u64> {
 mod tests {
     use super::*;
     use crate::testing::Tree;
+    use rustix::fs::{CWD, Mode, mkfifoat};
+    use std::fs::OpenOptions;
+    use std::io::Write;
 
     const FILE: &str = "sys/fs/cgroup/web/cpu.weight";
 
@@ -107,6 +118,23 @@ mod tests {
         tree.write(FILE, "50\n");
         assert_eq!(state.put_back().unwrap(), PutBack::Gone);
         assert_eq!(text::read(&state.path).unwrap(), "50");
+    }
+
+    #[test]
+    fn a_cgroup_that_is_removed_during_the_restore_is_gone() {
+        let tree = Tree::new();
+        let state = held(&tree);
+        // A reader of a pipe waits until it has a writer, so that the next steps are in order.
+        tree.remove(FILE);
+        mkfifoat(CWD, &state.path, Mode::RUSR | Mode::WUSR).unwrap();
+        let (path, group) = (state.path.clone(), tree.path("sys/fs/cgroup/web"));
+        let owner = std::thread::spawn(move || {
+            let mut text = OpenOptions::new().write(true).open(path).unwrap();
+            std::fs::remove_dir_all(group).unwrap();
+            text.write_all(b"50\n").unwrap();
+        });
+        assert_eq!(state.put_back().unwrap(), PutBack::Gone);
+        owner.join().unwrap();
     }
 
     #[test]
