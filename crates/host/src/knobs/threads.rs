@@ -6,7 +6,8 @@
 //! brought under it every epoch; and a thread that shows another value than
 //! was written has met another writer, unless the machine has changed what it allows. A setting
 //! that the owner of the app has given it is another matter: each thread then gets the value that
-//! it had itself, and new threads keep what they inherit.
+//! it had itself, and new threads keep what they inherit. Only those that inherited Lull's value a
+//! moment before get their owner's, too: a thread is listed some time after it was made.
 
 use super::{KnobError, SaveOld};
 use crate::Roots;
@@ -20,6 +21,9 @@ use std::io;
 /// Listings before giving up on an app that makes threads all the time; what
 /// it makes later is brought under the setting in the next epoch.
 const LISTINGS_MAX: usize = 16;
+/// Looks for threads that were made before the owner's values were given back. Later ones that
+/// have a value of Lull's have it from their owner.
+const LOOKS_MAX: u8 = 3;
 
 /// A value that each thread has.
 pub(crate) trait ThreadValue: Copy + PartialEq {
@@ -116,10 +120,37 @@ impl<W> Goal<W> {
 #[derive(Debug)]
 pub(crate) struct ThreadKnob<V: ThreadValue> {
     goal: Option<Goal<V::Wanted>>,
+    /// What threads had of Lull's until the owner's values were given back, while new threads may
+    /// still show it.
+    former: Option<Former<V>>,
     /// What each thread read back after it was set.
     set: BTreeMap<LiveThread, V>,
     /// What the machine allowed each process when its threads were written last.
     limits: BTreeMap<i32, V::Limit>,
+}
+
+/// The values that Lull had set before it gave back the owner's.
+#[derive(Debug)]
+struct Former<V> {
+    values: Vec<V>,
+    /// The looks at all threads that are left.
+    looks: u8,
+}
+
+impl<V: ThreadValue> Former<V> {
+    fn new<'a>(all: impl Iterator<Item = &'a V>) -> Self
+    where
+        V: 'a,
+    {
+        let mut values = Vec::new();
+        for value in all {
+            // Most threads of an app have the same one.
+            if !values.contains(value) {
+                values.push(*value);
+            }
+        }
+        Self { values, looks: LOOKS_MAX }
+    }
 }
 
 /// Threads that another writer has set since.
@@ -133,7 +164,7 @@ pub(crate) struct Change<V: ThreadValue> {
 
 impl<V: ThreadValue> Default for ThreadKnob<V> {
     fn default() -> Self {
-        Self { goal: None, set: BTreeMap::new(), limits: BTreeMap::new() }
+        Self { goal: None, former: None, set: BTreeMap::new(), limits: BTreeMap::new() }
     }
 }
 
@@ -182,6 +213,11 @@ impl<V: ThreadValue> ThreadKnob<V> {
         if let Err(error) = write_all(&goal, self.goal.as_ref(), threads, means, &mut before) {
             put_back(&goal, &before, means);
             return Err(error);
+        }
+        if !goal.is_owners {
+            self.former = None;
+        } else if self.is_set() {
+            self.former = Some(Former::new(self.set.values()));
         }
         let done: Vec<_> = before.into_keys().collect();
         self.limits.clear();
@@ -263,19 +299,18 @@ impl<V: ThreadValue> ThreadKnob<V> {
         let replaced: BTreeSet<LiveThread> =
             new.iter().filter(is_replaced).map(|(thread, _)| *thread).collect();
         self.set.extend(new.iter().copied());
-        // The thread that made a new one has its own value.
-        if new.is_empty() || goal.is_owners {
+        let new = if goal.is_owners { self.made_before(new) } else { new };
+        if new.is_empty() {
             return Ok(());
         }
-        // What the machine made of Lull's setting is no value of the owner's.
+        // Lull's former value, and what the machine made of Lull's setting, are not the owner's.
         let is_written = |(thread, found): &&(LiveThread, V)| {
-            V::aim(&goal.wanted, *found) != *found && !replaced.contains(thread)
+            !goal.is_owners && V::aim(&goal.wanted, *found) != *found && !replaced.contains(thread)
         };
         let written: Vec<LiveThread> =
             new.iter().filter(is_written).map(|(thread, _)| *thread).collect();
         means.save.changed_threads(&written)?;
-        let writes = writes(goal, &new, means.save);
-        means.save.threads(&writes)?;
+        save_writes(goal, &new, means.save)?;
         let mut outcome = Ok(());
         for (thread, found) in new {
             match write(thread, found, goal, means) {
@@ -285,6 +320,18 @@ impl<V: ThreadValue> ThreadKnob<V> {
             }
         }
         outcome
+    }
+
+    /// Returns the new threads that were made before the owner's values were given back, by threads
+    /// that had Lull's. Ends the search once there is none.
+    fn made_before(&mut self, mut new: Vec<(LiveThread, V)>) -> Vec<(LiveThread, V)> {
+        let Some(Former { values, looks }) = &mut self.former else { return Vec::new() };
+        new.retain(|(_, found)| values.contains(found));
+        *looks -= 1;
+        if *looks == 0 || new.is_empty() {
+            self.former = None;
+        }
+        new
     }
 
     /// Forgets the threads of processes that were put back, so that those which the app has now
@@ -311,6 +358,22 @@ fn writes<V: ThreadValue>(
         values: goal.aim(*thread, *found, save).fields(*found),
     };
     threads.iter().map(write).collect()
+}
+
+/// Saves what is written to threads that have these values.
+fn save_writes<V: ThreadValue, S: SaveOld>(
+    goal: &Goal<V::Wanted>,
+    threads: &[(LiveThread, V)],
+    save: &mut S,
+) -> Result<(), KnobError> {
+    let planned = writes(goal, threads, save);
+    save.threads(&planned)?;
+    if goal.is_owners {
+        // That has saved new processes, and what a new process had before Lull is known from now.
+        let planned = writes(goal, threads, save);
+        save.threads(&planned)?;
+    }
+    Ok(())
 }
 
 /// Gives threads that were to be set the values that they had. These are the last that Lull
@@ -359,8 +422,7 @@ fn write_all<V: ThreadValue, S: SaveOld>(
         };
         let others: Vec<_> = new.iter().filter(is_others).map(|(thread, _)| *thread).collect();
         means.save.changed_threads(&others)?;
-        let writes = writes(goal, &new, means.save);
-        means.save.threads(&writes)?;
+        save_writes(goal, &new, means.save)?;
         // Noted before any is written: the ledger says of all of them that they are set, and a
         // failed check is put back too.
         before.extend(new.iter().copied());
@@ -423,7 +485,8 @@ mod tests {
     use crate::sys::sched;
     use crate::testing::Cpuset;
     use lull_control::CoreSet;
-    use std::process::{Command, Stdio};
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
     type Knob = ThreadKnob<Affinity>;
 
@@ -499,6 +562,90 @@ mod tests {
         assert!(refused.unwrap_err().contains("in the app's cpuset"), "it has no core of the app");
         assert_eq!((cores, once), (last.clone(), (Ok(false), last.clone())));
         assert_eq!((back, foreign), ((Ok(false), first), (Ok(true), last)));
+    }
+
+    /// A process that makes a child for each line, and ends with them.
+    struct Parent {
+        process: Child,
+        input: Option<ChildStdin>,
+        output: BufReader<ChildStdout>,
+    }
+
+    impl Parent {
+        fn new() -> Self {
+            let script =
+                "while read line; do sleep 600 & all=\"$all $!\"; echo $!; done; kill $all";
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut process = command.spawn().unwrap();
+            let input = process.stdin.take();
+            let output = BufReader::new(process.stdout.take().unwrap());
+            Self { process, input, output }
+        }
+
+        fn main(&self) -> LiveThread {
+            main_of(self.process.id().cast_signed())
+        }
+
+        /// The main thread of a new child.
+        fn child(&mut self) -> LiveThread {
+            writeln!(self.input.as_mut().unwrap()).unwrap();
+            let mut said = String::new();
+            self.output.read_line(&mut said).unwrap();
+            main_of(said.trim().parse().unwrap())
+        }
+    }
+
+    impl Drop for Parent {
+        fn drop(&mut self) {
+            drop(self.input.take());
+            self.process.wait().unwrap();
+        }
+    }
+
+    fn main_of(pid: i32) -> LiveThread {
+        threads_of(&Roots::default(), pid).unwrap()[0]
+    }
+
+    #[test]
+    fn a_child_made_while_cores_are_given_back_gets_them_and_is_saved_as_given_them() {
+        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
+        let mut parent = Parent::new();
+        let main = parent.main();
+        let all = sched::affinity_of(main.tid).unwrap();
+        let first: CoreSet = all.iter().take(1).collect();
+        if all == first {
+            return lull_testing::skip("one core has no other");
+        }
+        let mut knob = Knob::default();
+        let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
+        knob.set(&first, &mut Listed(vec![main]), &mut means).unwrap();
+        let [in_time, late] = [parent.child(), parent.child()];
+        knob.give_back(&all, &mut Listed(vec![main, in_time]), &mut means).unwrap();
+        let cores = |thread: LiveThread| sched::affinity_of(thread.tid).unwrap();
+        assert_eq!([main, in_time, late].map(cores), [all.clone(), all.clone(), first.clone()]);
+        let mut threads = vec![main, in_time, late];
+        let mut look = |threads: &[LiveThread]| {
+            assert!(knob.watch(threads, &mut means).unwrap().is_none(), "no foreign change");
+        };
+        look(&threads);
+        assert_eq!(cores(late), all, "it was made before, and listed later");
+        look(&threads);
+        let pinned = parent.child();
+        sched::set_affinity(pinned.tid, &first).unwrap();
+        threads.push(pinned);
+        look(&threads);
+        assert_eq!(cores(pinned), first, "its owner has set it");
+        // A thread that is in the ledger as given all cores follows its cpuset after the run.
+        let lines = std::fs::read_to_string(ledger.path()).unwrap();
+        let value = serde_json::to_string(&FieldValue::Cores(all)).unwrap();
+        for child in [in_time, late] {
+            let thread = format!("[{},{}]", child.tid, child.start_ticks);
+            let is_its = |line: &&str| line.contains(&thread) && line.contains(&value);
+            assert!(lines.lines().any(|line| is_its(&line)), "{value} of {thread}: {lines}");
+        }
     }
 
     /// A process is seen, pins itself, and is then brought under a setting in some way.
