@@ -222,7 +222,8 @@ impl Session {
         self.steered.follow(name);
         let rebuild = rebuild_of(&self.config.under(name), self.plant().machine());
         self.control.set_rebuild(rebuild);
-        refusals(&self.control.switch(policy))
+        let restored = self.control.switch(policy);
+        self.plant().unrestored(&restored)
     }
 
     /// Goes on with the epochs that the config has under this policy.
@@ -375,8 +376,7 @@ impl Session {
         drop(live);
         let stopped_loads = apps::stop(&mut loads, &roots, GRACE);
         let (plant, restored) = control.finish();
-        let mut left = refusals(&restored);
-        left.extend(plant.unrestored().iter().cloned());
+        let left = plant.unrestored(&restored);
         let missed: Vec<String> = plant.possibly_missed().map(str::to_owned).collect();
         let mut notices = plant.take_notices();
         notices.extend(keeper.close());
@@ -395,7 +395,10 @@ impl Session {
         for process in stopped_loads.left.iter().chain(&ended.left) {
             notices.push(format!("process {} does not end; kill it by hand", process.pid));
         }
-        if let Err(error) = guard.finish() {
+        // A guard that has to restore ends after this process.
+        if left.is_empty()
+            && let Err(error) = guard.finish()
+        {
             notices.push(format!("the guard: {error}"));
         }
         let noted = last().and_then(|fact| match fact {
@@ -439,18 +442,14 @@ impl Closed {
         for notice in self.notices.iter().filter(|notice| cause.as_ref() != Some(notice)) {
             say(notice);
         }
-        anyhow::ensure!(self.left.is_empty(), "not restored: {}", self.left.join("; "));
+        anyhow::ensure!(
+            self.left.is_empty(),
+            "not restored: {}; the guard tries again when this process ends, and `lull restore` \
+             can afterwards",
+            self.left.join("; ")
+        );
         Ok(())
     }
-}
-
-/// Describes the settings that were refused.
-fn refusals(applied: &lull_control::Applied) -> Vec<String> {
-    let refused = applied.outcomes.iter().filter_map(|outcome| match &outcome.got {
-        lull_control::Got::Refused { why } => Some(format!("{}: {why}", outcome.wanted)),
-        _ => None,
-    });
-    refused.collect()
 }
 
 fn logs_of(config: &Config) -> PathBuf {

@@ -34,7 +34,8 @@ use crate::probe::{self, ProbeError, Rights};
 use crate::register::Registrar;
 use app::RunningApp;
 use lull_control::{
-    AppId, AppSpec, Applied, ForeignChange, Knob, Machine, Observation, Plant, PlantError, Setting,
+    AppId, AppSpec, Applied, ForeignChange, Got, Knob, Machine, Observation, Outcome, Plant,
+    PlantError, Setting,
 };
 use lull_measure::{Missing, Nanos};
 use matches::Matches;
@@ -321,9 +322,15 @@ impl HostPlant {
         self.notices.take()
     }
 
-    /// What the last restoration could not put back, besides the knobs that it refused.
-    pub fn unrestored(&self) -> &[String] {
-        &self.unrestored
+    /// What the last restore, with this outcome, could not put back: knobs, and values that belong
+    /// to none.
+    pub fn unrestored(&self, restored: &Applied) -> Vec<String> {
+        let refusal = |outcome: &Outcome| match &outcome.got {
+            Got::Refused { why } => Some(format!("{}: {why}", outcome.wanted)),
+            _ => None,
+        };
+        let refused = restored.outcomes.iter().filter_map(refusal);
+        refused.chain(self.unrestored.iter().cloned()).collect()
     }
 
     /// Processes that may still have Lull's settings: the kernel did not report every fork.
@@ -355,16 +362,19 @@ impl HostPlant {
         self.apps[app.index()].handle.exit_status()
     }
 
-    /// Ends the run after a [`Plant::restore`] that put everything back: stops
-    /// the apps that Lull started and closes the ledger, so that its guard has
-    /// nothing to do.
+    /// Ends the run after a [`Plant::restore`]: stops the apps that Lull started and, if all was
+    /// put back, closes the ledger, so that its guard has nothing to do. Otherwise the guard tries
+    /// again when this process ends, and `lull restore` can afterwards.
     ///
     /// # Errors
     /// If the ledger cannot be closed; the guard then restores once more.
     pub fn close(self, grace: Duration) -> Result<Ended, LedgerError> {
         let mut handles: Vec<_> = self.apps.into_iter().map(|app| app.handle).collect();
         let ended = apps::stop(&mut handles, &self.roots, grace);
-        self.ledger.close().map(|()| ended)
+        if self.touched.is_empty() {
+            self.ledger.close()?;
+        }
+        Ok(ended)
     }
 
     fn notice(&self, text: String) {

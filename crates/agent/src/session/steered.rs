@@ -1,6 +1,6 @@
 //! Operators' orders to a running session, and how they appear in its record.
 
-use super::{Session, policy_of, refusals};
+use super::{Session, policy_of};
 use crate::admission::Order;
 use crate::frontend::Live;
 use crate::live::Command;
@@ -84,7 +84,8 @@ impl Session {
 
     fn restore_now(&mut self) -> String {
         self.order(Order::Open);
-        let left = refusals(&self.control.restore());
+        let restored = self.control.restore();
+        let left = self.control.plant().unrestored(&restored);
         let told = but("all is as it was, and paused", &left);
         self.control.note(OperatorAct::Restored { left });
         self.steered.act(true);

@@ -261,6 +261,10 @@ impl HostPlant {
             false => self.ledger.restore(),
             true => Restoration::default(),
         };
+        if !restored.failed.is_empty() {
+            // The next restore tries again, and if there is none, the guard does.
+            self.touched.clone_from(&touched);
+        }
         for app in &mut self.apps {
             app.cores.restored();
             app.scheduling.restored();
@@ -272,13 +276,13 @@ impl HostPlant {
         self.report_unsettled(&restored);
         let knobs: Vec<_> = self.originals.iter().map(|(knob, was)| (*knob, was.clone())).collect();
         let outcome = |(knob, wanted): (Knob, Setting)| {
-            let now = self.setting(knob)?;
             let was_touched = touched.contains(&knob);
-            let got = match self.failure(knob, &restored) {
-                Some(why) => Got::Refused { why },
-                None if now != wanted => Got::Clamped { to: now, why: changed_since(knob) },
-                None if was_touched => Got::Done,
-                None => Got::Already,
+            let got = match (self.failure(knob, &restored), self.setting(knob)) {
+                (Some(why), _) => Got::Refused { why },
+                (None, None) => return None,
+                (None, Some(to)) if to != wanted => Got::Clamped { to, why: changed_since(knob) },
+                _ if was_touched => Got::Done,
+                _ => Got::Already,
             };
             Some(Outcome { wanted, got })
         };

@@ -2,18 +2,19 @@
 
 use crate::child::App;
 use crate::nobody::as_nobody;
-use crate::scene::{APP, EPOCH, Scene, one_core};
+use crate::scene::{APP, EPOCH, Scene, one_core, second_core};
 use lull_control::{Got, Plant, PlantError, Setting};
 use lull_host::gauges::app_time::AppTime;
 use lull_host::gauges::energy::Rapl;
 use lull_host::gauges::pressure::Pressure;
-use lull_host::guard::{self, GuardCommand, Patience};
+use lull_host::guard::{self, GuardCommand, Original, Patience, restore_stale};
 use lull_host::{LiveThread, Roots};
 use lull_measure::Nanos;
 use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 #[test]
 fn an_app_that_is_gone_has_reasons_and_no_knobs() {
@@ -44,7 +45,7 @@ fn without_a_guard_no_knob_is_written_and_no_epoch_begins() {
     let guard = guard::spawn(command, scene.plant.ledger_mut()).unwrap();
     scene.plant.set_guard(guard.clone());
     while guard.beat(Patience::Usual).is_ok() {
-        std::thread::sleep(std::time::Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(2));
     }
     let before = scene.cores();
     let outcome = scene.set(Setting::Cores(APP, one_core()));
@@ -53,6 +54,32 @@ fn without_a_guard_no_knob_is_written_and_no_epoch_begins() {
     assert_eq!(scene.cores(), before);
     let lost = scene.plant.observe(EPOCH).unwrap_err();
     assert!(matches!(lost, PlantError::Lost(_)), "{lost}");
+}
+
+#[test]
+fn what_could_not_be_restored_is_reported_until_it_is_and_its_ledger_stays_open() {
+    if second_core().is_none() {
+        return;
+    }
+    let app = App::start(1);
+    let mut scene = Scene::new(&app);
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("absent");
+    let ours = vec!["before".to_owned(), "ours".to_owned()];
+    let absent = Original::Text { path: path.clone(), text: "before".to_owned(), safe: None, ours };
+    scene.plant.ledger_mut().record(&[absent]).unwrap();
+    scene.set(Setting::Cores(APP, one_core()));
+    for _ in 0..2 {
+        let restored = scene.plant.restore();
+        let unrestored = scene.plant.unrestored(&restored);
+        assert!(unrestored.len() == 1 && unrestored[0].contains("absent"), "{unrestored:?}");
+    }
+    let state = scene.state();
+    assert_eq!(scene.plant.close(Duration::ZERO).unwrap().left, []);
+    std::fs::write(&path, "ours\n").unwrap();
+    let recovery = restore_stale(&state, &Roots::default()).unwrap().unwrap();
+    assert!(!recovery.has_failed(), "{recovery}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap().trim(), "before");
 }
 
 #[test]

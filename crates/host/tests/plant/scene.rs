@@ -75,7 +75,7 @@ impl Scene {
     ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::default();
-        let state = StateDir::locate(Some(&dir.path().join("state"))).unwrap();
+        let state = state_in(&dir);
         let stop = Stop::new().unwrap();
         let push =
             PushGauge::listen(&dir.path().join("push"), std::slice::from_ref(&spec)).unwrap();
@@ -90,6 +90,10 @@ impl Scene {
             roots,
         };
         Self { plant: HostPlant::new(config).unwrap(), stop, dir }
+    }
+
+    pub(crate) fn state(&self) -> StateDir {
+        state_in(&self.dir)
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -108,6 +112,10 @@ impl Scene {
         };
         self.plant.settings().iter().find_map(cores).unwrap()
     }
+}
+
+fn state_in(dir: &TempDir) -> StateDir {
+    StateDir::locate(Some(&dir.path().join("state"))).unwrap()
 }
 
 pub(crate) fn latency_critical() -> AppSpec {
