@@ -40,9 +40,12 @@ impl Totals {
     /// Files a report.
     ///
     /// # Errors
-    /// If it counts in another unit than the app's first report, or too many other clients report
-    /// for the app.
+    /// If it counts in another unit than the clients that report for the app, or too many other
+    /// clients do.
     pub(super) fn add(&mut self, client: u64, said: &push::Progress) -> Result<(), String> {
+        if self.reporters.is_empty() {
+            self.unit = None;
+        }
         let unit = self.unit.get_or_insert_with(|| said.unit.clone());
         if *unit != said.unit {
             return Err(format!("it counts `{}`, but `{}` were counted before", said.unit, unit));
@@ -159,5 +162,18 @@ mod tests {
         totals.add(1, &report(1.0, 1)).unwrap();
         let other = push::Progress { unit: "bytes".to_owned(), ..report(1.0, 1) };
         assert!(totals.add(2, &other).unwrap_err().contains("`bytes`, but `paths`"));
+    }
+
+    #[test]
+    fn an_app_that_counts_in_another_unit_after_a_silence_is_believed() {
+        let mut totals = Totals::default();
+        totals.add(1, &report(1.0, 1)).unwrap();
+        assert_eq!(rate(&mut totals, 60_000), None);
+        let bytes =
+            |total, at_ms| push::Progress { unit: "bytes".to_owned(), ..report(total, at_ms) };
+        totals.add(2, &bytes(0.0, 60_500)).unwrap();
+        totals.add(2, &bytes(10.0, 61_000)).unwrap();
+        let progress = totals.harvest(Nanos::from_millis(61_000)).unwrap();
+        assert_eq!(progress.source, ProgressSource::Pushed("bytes".to_owned()));
     }
 }
