@@ -1,7 +1,7 @@
 //! A config that changes while the agent runs.
 
 use crate::presence::unique;
-use crate::runs::attached;
+use crate::runs::Two;
 use crate::support::agent::Ended;
 use crate::support::http::{address_of, get};
 use crate::support::record::{Record, epochs_so_far};
@@ -16,35 +16,33 @@ fn a_changed_config_is_taken_over_and_a_broken_one_leaves_the_former_in_force() 
     if cores() < 2 {
         return skip("one core cannot be divided");
     }
-    let scene = Scene::new();
-    let (server, batch) = (Victim::server(), Victim::sleeper());
-    let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
+    let (scene, two) = (Scene::new(), Two::new());
+    let config = two.config(&scene, "");
     let text = std::fs::read_to_string(&config).unwrap();
     let reload = |text: &str| reload(&scene, &config, text);
     reload(&text).refused(1, "no agent runs with the state directory");
     let mut agent = scene.agent(&config);
-    agent.wait_for("a change", || server.is_changed() && batch.is_changed());
+    agent.wait_for("a change", || two.is_changed());
     assert!(reload(&text).well().out.contains("nothing has changed"));
     let broken = text.replace("p95 = \"20us\"", "p95 = \"20parsecs\"");
     let refused = reload(&broken).refused(1, "lull.toml:");
     assert!(refused.err.contains("app[0].objectives"), "{}", refused.err);
-    assert!(server.is_changed() && batch.is_changed(), "a refused config changed knobs");
+    assert!(two.is_changed(), "a refused config changed knobs");
     let refused =
         reload(&text.replace("\"200ms\"", "\"300ms\"")).refused(1, "restart it to take it over");
     assert!(refused.err.contains("agent.epoch"), "{}", refused.err);
     let reloaded = reload(&text.replace("20us", "30us")).well();
     assert!(reloaded.out.contains("reloaded: app[0].objectives"));
     agent.wait_until_said("config reloaded: app[0].objectives");
-    assert!(server.is_changed() && batch.is_changed(), "what is unaffected changed");
+    assert!(two.is_changed(), "what is unaffected changed");
     std::fs::write(&config, text.replace("\"even\"", "\"unmanaged\"")).unwrap();
     agent.signal(Signal::HUP);
     agent.wait_until_said("config reloaded: app[0].objectives, policy.name");
-    agent.wait_for("knobs as before", || !server.is_changed() && !batch.is_changed());
+    agent.wait_for("knobs as before", || !two.server.is_changed() && !two.batch.is_changed());
     agent.interrupt().well();
     let record = Record::open(&scene.records()[0]);
     assert_eq!(record.events("operator").len(), 2);
-    server.assert_as_before();
-    batch.assert_as_before();
+    two.assert_as_before();
     scene.wait_until_quiet();
 }
 
@@ -53,9 +51,8 @@ fn a_reload_does_not_end_what_takes_over_no_config() {
     if cores() < 2 {
         return skip("one core cannot be divided");
     }
-    let scene = Scene::new();
-    let (server, batch) = (Victim::server(), Victim::sleeper());
-    let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
+    let (scene, two) = (Scene::new(), Two::new());
+    let config = two.config(&scene, "");
     let text = std::fs::read_to_string(&config).unwrap();
     let path = config.display().to_string();
     let proof = ["run", &path, "--prove", "1h", "--block", "1s"];
@@ -105,14 +102,13 @@ fn an_app_is_added_and_another_removed_while_a_third_keeps_knobs_and_statistics(
     if cores() < 2 {
         return skip("one core cannot be divided");
     }
-    let scene = Scene::new();
-    let (server, batch, other) = (Victim::server(), Victim::sleeper(), Victim::sleeper());
-    let lines = "silence = \"1h\"\nhttp = \"127.0.0.1:0\"";
-    let config = scene.config(lines, &attached("even", &server, &batch));
+    let (scene, two, other) = (Scene::new(), Two::new(), Victim::sleeper());
+    let config = two.config(&scene, "http = \"127.0.0.1:0\"");
+    let Two { server, batch } = &two;
     let text = std::fs::read_to_string(&config).unwrap();
     let mut agent = scene.agent(&config);
     let address = address_of(&mut agent);
-    agent.wait_for("a change", || server.is_changed() && batch.is_changed());
+    agent.wait_for("a change", || two.is_changed());
     agent.wait_for("its CPU time", || cpu_seconds(&address, "batch").is_some());
     let (before, counted) = (server.now(), cpu_seconds(&address, "server").unwrap());
     let new = text.replace("name = \"batch\"", "name = \"other\"");
@@ -136,7 +132,7 @@ fn an_app_is_added_and_another_removed_while_a_third_keeps_knobs_and_statistics(
     agent.wait_for("the cores of the former app", || batch.is_changed());
     assert_eq!(server.now(), before, "an app that stays was changed");
     agent.interrupt().well();
-    for victim in [&server, &batch, &other] {
+    for victim in [server, batch, &other] {
         victim.assert_as_before();
     }
     let record = Record::open(&scene.records()[0]);
@@ -206,15 +202,14 @@ fn what_cannot_come_or_go_in_a_run_is_named_with_its_key_and_nothing_changes() {
     if cores() < 2 {
         return skip("one core cannot be divided");
     }
-    let scene = Scene::new();
-    let (server, batch) = (Victim::server(), Victim::sleeper());
-    let config = scene.config("silence = \"1h\"", &attached("even", &server, &batch));
+    let (scene, two) = (Scene::new(), Two::new());
+    let config = two.config(&scene, "");
     let text = std::fs::read_to_string(&config).unwrap();
     let mut agent = scene.agent(&config);
-    agent.wait_for("a change", || server.is_changed() && batch.is_changed());
-    let before = (server.now(), batch.now());
+    agent.wait_for("a change", || two.is_changed());
+    let before = (two.server.now(), two.batch.now());
     let with = |entry: &str| format!("{text}{entry}class = \"best-effort\"\nsolo = 1.0\n");
-    let pid = format!("pid = {}\n", batch.pid());
+    let pid = format!("pid = {}\n", two.batch.pid());
     let instead = |place: &str| text.replace(&pid, &format!("{place}\n"));
     let load = "[[load]]\napp = \"server\"\ntarget = \"options://127.0.0.1:1\"\nrate = \"1/s\"\n";
     let cases = [
@@ -224,7 +219,7 @@ fn what_cannot_come_or_go_in_a_run_is_named_with_its_key_and_nothing_changes() {
         ),
         (instead("start = [\"sleep\", \"3\"]"), "app[1].pid: cannot change while the agent runs"),
         (instead("pid = 1"), "app[1].pid: process 1 is"),
-        (instead(&format!("pid = {}", server.pid())), "belongs to both `server` and `batch`"),
+        (instead(&format!("pid = {}", two.server.pid())), "belongs to both `server` and `batch`"),
         (instead("match = { exe = \"[\" }"), "app[1].match.exe"),
         (text.replace("solo = 1.0", "solo = \"high\""), "app[1].solo"),
         (format!("{text}{load}connections = 1\n"), "load: cannot change while the agent runs"),
@@ -232,7 +227,7 @@ fn what_cannot_come_or_go_in_a_run_is_named_with_its_key_and_nothing_changes() {
     for (new, words) in cases {
         let refused = reload(&scene, &config, &new).refused(1, words);
         assert!(refused.err.contains("lull.toml:"), "{}", refused.err);
-        assert_eq!((server.now(), batch.now()), before, "a refused config changed knobs");
+        assert_eq!((two.server.now(), two.batch.now()), before, "a refused config changed knobs");
     }
     assert!(reload(&scene, &config, &text).well().out.contains("nothing has changed"));
     agent.interrupt().well();

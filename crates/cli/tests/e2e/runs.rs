@@ -6,6 +6,7 @@ use crate::support::threads::cores_of;
 use crate::support::victim::Victim;
 use crate::support::{cores, free_port, is_root, skip};
 use serde_json::Value;
+use std::path::PathBuf;
 
 /// The built-in server, load and burner, started by the agent. The objective
 /// cannot be met, so that a policy that adjusts has a reason to.
@@ -122,6 +123,33 @@ pid = {}
         server.pid(),
         batch.pid()
     )
+}
+
+/// Two attached victims, of which an agent changes both at its first epoch.
+pub(crate) struct Two {
+    pub(crate) server: Victim,
+    pub(crate) batch: Victim,
+}
+
+impl Two {
+    pub(crate) fn new() -> Self {
+        Self { server: Victim::server(), batch: Victim::sleeper() }
+    }
+
+    /// A config with further lines of `[agent]`.
+    pub(crate) fn config(&self, scene: &Scene, agent: &str) -> PathBuf {
+        let agent = format!("silence = \"1h\"\n{agent}");
+        scene.config(&agent, &attached("even", &self.server, &self.batch))
+    }
+
+    pub(crate) fn is_changed(&self) -> bool {
+        self.server.is_changed() && self.batch.is_changed()
+    }
+
+    pub(crate) fn assert_as_before(&self) {
+        self.server.assert_as_before();
+        self.batch.assert_as_before();
+    }
 }
 
 #[test]

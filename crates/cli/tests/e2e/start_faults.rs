@@ -1,13 +1,12 @@
 //! Faults at the start of a run: a clear message, status 1, and no knob left changed.
 
-use crate::runs::attached;
+use crate::runs::Two;
 use crate::support::scene::Scene;
-use crate::support::victim::Victim;
 use crate::support::{cores, free_port, is_root, send, skip, wait_for};
 use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// One best-effort app, of which `place` says where it is.
@@ -15,33 +14,6 @@ fn batch(place: &str) -> String {
     format!(
         "[policy]\nname = \"even\"\n[[app]]\nname = \"batch\"\nclass = \"best-effort\"\n{place}\n"
     )
-}
-
-/// Two attached victims, of which an agent changes both at its first epoch.
-struct Two {
-    server: Victim,
-    batch: Victim,
-}
-
-impl Two {
-    fn new() -> Self {
-        Self { server: Victim::server(), batch: Victim::sleeper() }
-    }
-
-    /// A config with further lines of `[agent]`.
-    fn config(&self, scene: &Scene, agent: &str) -> PathBuf {
-        let agent = format!("silence = \"1h\"\n{agent}");
-        scene.config(&agent, &attached("even", &self.server, &self.batch))
-    }
-
-    fn is_changed(&self) -> bool {
-        self.server.is_changed() && self.batch.is_changed()
-    }
-
-    fn assert_as_before(&self) {
-        self.server.assert_as_before();
-        self.batch.assert_as_before();
-    }
 }
 
 #[test]
