@@ -44,6 +44,7 @@ use lull_host::plant::HostPlant;
 use lull_host::{Roots, apps};
 use lull_measure::Nanos;
 use lull_measure::catalogue::Sample;
+use lull_measure::escape::visible_line;
 use open::launch::Launcher;
 use policy::rebuild_of;
 use shadow::Shadow;
@@ -231,12 +232,13 @@ impl Session {
         self.control.set_epoch(self.config.under(policy).epoch_rule());
     }
 
-    /// Returns the notices since the last call.
+    /// Returns the notices since the last call, each in one line: clients and processes choose
+    /// names that notices quote.
     pub fn take_notices(&self) -> Vec<String> {
         let mut all = self.plant().take_notices();
         all.extend(self.keeper.take_notices());
         all.extend(self.exporter.as_ref().and_then(|exporter| exporter.borrow_mut().take_notice()));
-        all
+        all.iter().map(|text| visible_line(text).into_owned()).collect()
     }
 
     /// The policy that is followed now.
@@ -440,7 +442,7 @@ impl Closed {
     ) -> anyhow::Result<()> {
         let cause = ended.as_ref().err().map(ToString::to_string);
         for notice in self.notices.iter().filter(|notice| cause.as_ref() != Some(notice)) {
-            say(notice);
+            say(&visible_line(notice));
         }
         anyhow::ensure!(
             self.left.is_empty(),

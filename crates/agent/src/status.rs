@@ -6,6 +6,7 @@ use lull_control::{
     AppId, AppSeen, AppSpec, AppStanding, Correction, EnergySource, Epoch, Expectation, Got, Knob,
     Outcome, Setting, numbered,
 };
+use lull_measure::escape::visible_line;
 use std::collections::BTreeMap;
 
 /// One line: time, E_S, each app, power with its source.
@@ -65,8 +66,12 @@ pub fn describe(apps: &[AppSpec], entry: &Entry) -> String {
     format!("{:8.2} s  {}", entry.time.as_secs_f64(), describe_event(apps, &entry.event))
 }
 
-/// Describes an event.
+/// Describes an event in one line without hidden characters.
 pub fn describe_event(apps: &[AppSpec], event: &Event) -> String {
+    visible_line(&event_text(apps, event)).into_owned()
+}
+
+fn event_text(apps: &[AppSpec], event: &Event) -> String {
     let name = |app: &AppId| apps.get(app.index()).map_or("?", |spec| &spec.name);
     match event {
         Event::Decision(decision) => {
@@ -174,5 +179,16 @@ fn expectation(expected: &Expectation) -> String {
     match expected.by {
         Some(by) => format!("{} {way} by {by:.3}", expected.metric.name),
         None => format!("{} {way}", expected.metric.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_stays_in_its_line_whatever_it_quotes() {
+        let event = Event::Discovery { text: "x\n9.00 s  all is well\u{1b}[2J".to_owned() };
+        assert_eq!(describe_event(&[], &event), r"x\u{a}9.00 s  all is well\u{1b}[2J");
     }
 }

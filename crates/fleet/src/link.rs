@@ -8,7 +8,7 @@
 
 use crate::cgroup::{self, Hierarchy};
 use crate::child::WatcherChild;
-use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, Service, ToWatcher, shorten};
+use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, Service, ToWatcher, one_line};
 use crate::node_lock::NodeLock;
 use crate::pool::{Cpusets, Placement};
 use anyhow::Context;
@@ -225,6 +225,7 @@ impl Link {
         match message {
             FromWatcher::Ready(gaps) => {
                 for Gap { layer, why } in gaps {
+                    let why = one_line(why);
                     self.notice(format!("the watcher of the pods runs without {layer}: {why}"));
                 }
             }
@@ -238,7 +239,7 @@ impl Link {
             }
             FromWatcher::Heard => self.hear(now),
             FromWatcher::Lost(why) => {
-                let why = shorten(why);
+                let why = one_line(why);
                 if self.lost.as_ref().is_none_or(|(_, known)| *known != why) {
                     let count = self.pods.len();
                     self.notice(format!("{why}; the {count} pods that are known stay"));
@@ -247,7 +248,7 @@ impl Link {
                 self.lost = Some((since, why));
             }
             FromWatcher::Runtime(follows) => self.follows_runtime = Some(follows),
-            FromWatcher::Notice(text) => self.notice(shorten(text)),
+            FromWatcher::Notice(text) => self.notice(one_line(text)),
         }
     }
 
@@ -367,7 +368,7 @@ impl Link {
 
     fn tell(&mut self, uid: String, kind: Kind, text: String) {
         if let Some(child) = &mut self.child {
-            child.send(&ToWatcher::Report { uid, kind, text: shorten(text) });
+            child.send(&ToWatcher::Report { uid, kind, text: one_line(text) });
         }
     }
 

@@ -10,6 +10,7 @@ use lull_agent::config::CpuManager;
 use lull_agent::discovery::{PodIdentity, ReportKind};
 use lull_control::{Class, LatencyOf, Objective};
 use lull_host::sandbox::Gap;
+use lull_measure::escape::visible_line;
 use lull_measure::{Nanos, Percentile};
 use serde::{Deserialize, Serialize};
 
@@ -324,8 +325,10 @@ pub(crate) fn is_cpus(text: &str) -> bool {
     text.len() <= TEXT_MAX && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b',' | b'-'))
 }
 
-/// Shortens a text to [`TEXT_MAX`] bytes.
-pub(crate) fn shorten(mut text: String) -> String {
+/// Returns a text as one line of at most [`TEXT_MAX`] bytes without hidden characters. Journals
+/// and Events quote what users of the cluster write into pods and objectives.
+pub(crate) fn one_line(mut text: String) -> String {
+    text = visible_line(&text).into_owned();
     text.truncate(text.floor_char_boundary(TEXT_MAX));
     text
 }

@@ -10,7 +10,7 @@ mod health;
 mod out;
 mod publisher;
 
-use crate::message::{Begin, FromWatcher, Kind, TO_MAX, ToWatcher, shorten};
+use crate::message::{Begin, FromWatcher, Kind, TO_MAX, ToWatcher, one_line};
 use crate::nri::{self, ContainerChange, PluginError, Reports};
 use crate::objective::LatencyObjective;
 use crate::pods::{PodFacts, WatchedPod};
@@ -84,7 +84,7 @@ pub fn run() -> anyhow::Result<()> {
             Err(error) => {
                 // The agent starts another watcher later.
                 let why = format!("it is not known how to reach an API server: {error:#}");
-                return out.send(&[FromWatcher::Lost(shorten(why))]).await;
+                return out.send(&[FromWatcher::Lost(one_line(why))]).await;
             }
         };
         let mut watcher = Watcher::new(begin.node, config, table, out)?;
@@ -439,7 +439,7 @@ impl<'a> Watcher<'a> {
                 if let Some(text) = self.table.set_rule(&namespace, &name, Some(&rule.spec)) {
                     let regarding = rule.object_ref(&());
                     let kind = Kind::ObjectiveIgnored;
-                    self.publisher.add(PodEvent { regarding, kind, text: shorten(text) });
+                    self.publisher.add(PodEvent { regarding, kind, text: one_line(text) });
                 }
                 if let Some(listed) = &mut self.listed {
                     listed.insert((namespace, name));

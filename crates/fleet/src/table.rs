@@ -5,7 +5,7 @@ use crate::annotations::PodSettings;
 use crate::containers::Containers;
 use crate::message::{
     Begin, Bound, ContainerId, FromWatcher, Kind, Measured, PODS_MAX, PodOrder, TemplateOffer,
-    shorten,
+    one_line,
 };
 use crate::nri::{ContainerChange, RuntimeContainer};
 use crate::objective::{LatencyObjectiveSpec, ObjectiveRule};
@@ -140,7 +140,7 @@ impl Table {
                 holder.namespace, holder.name
             );
             if !std::mem::replace(&mut self.has_conflict, true) {
-                self.outcome.messages.push(FromWatcher::Notice(shorten(text)));
+                self.outcome.messages.push(FromWatcher::Notice(one_line(text)));
             }
             return;
         }
@@ -200,14 +200,14 @@ impl Table {
                     let text = format!(
                         "LatencyObjective {namespace}/{name} and perhaps others are ignored: {why}"
                     );
-                    self.outcome.messages.push(FromWatcher::Notice(shorten(text)));
+                    self.outcome.messages.push(FromWatcher::Notice(one_line(text)));
                 }
                 return Some(why);
             }
             Some(Err(why)) => {
                 self.rules.remove(&key);
                 let text = format!("LatencyObjective {namespace}/{name} is ignored: {why}");
-                self.outcome.messages.push(FromWatcher::Notice(shorten(text)));
+                self.outcome.messages.push(FromWatcher::Notice(one_line(text)));
                 Some(why)
             }
             None => {
@@ -293,12 +293,12 @@ impl Table {
                 self.retract(uid);
             }
             Err(why) => {
-                let why = shorten(why);
+                let why = one_line(why);
                 let (regarding, title) =
                     (pod.reference(), format!("{}/{}", pod.namespace, pod.name));
                 self.retract(uid);
                 if self.refused.insert(uid.to_owned(), why.clone()).as_ref() != Some(&why) {
-                    let text = shorten(format!("pod {title} is not managed: {why}"));
+                    let text = one_line(format!("pod {title} is not managed: {why}"));
                     self.outcome.messages.push(FromWatcher::Notice(text));
                     self.outcome.events.push(PodEvent {
                         regarding,

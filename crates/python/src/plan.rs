@@ -5,6 +5,7 @@ use lull_control::{
     AppSpec, Coalescing, CoreId, CoreSet, EnergyPreference, KNOBS, Knob, KnobRow, KnobScope,
     Machine, Scheduling, Setting, Value, ValueKind, WayMask,
 };
+use lull_measure::escape::visible_line;
 use lull_measure::{Hertz, Nanos};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyString, PyType};
@@ -70,7 +71,8 @@ impl Plan {
             let of = planned.of.as_ref().map(|of| format!(" of {}", of.bind(py)));
             format!("{}{}: {}", planned.knob, of.unwrap_or_default(), planned.value.bind(py))
         };
-        format!("<lull.Plan {}>", self.planned.iter().map(planned).collect::<Vec<_>>().join(", "))
+        let planned = self.planned.iter().map(planned).collect::<Vec<_>>().join(", ");
+        format!("<lull.Plan {}>", visible_line(&planned))
     }
 }
 

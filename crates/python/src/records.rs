@@ -4,6 +4,7 @@ use crate::background::{self, Shared};
 use crate::error::record_error;
 use crate::table::{Column, Table};
 use lull_agent::recorded::{ColumnKind, Database, open};
+use lull_measure::escape::visible_line;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use rusqlite::types::Value;
@@ -52,7 +53,7 @@ impl Record {
     }
 
     fn __repr__(&self) -> String {
-        format!("<lull.Record {}>", self.path.display())
+        format!("<lull.Record {}>", visible_line(&self.path.to_string_lossy()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::table::{Column, Table};
 use lull_lab::scenario::Outcome;
+use lull_measure::escape::visible_line;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -228,7 +229,7 @@ impl Results {
     fn __repr__(&self) -> String {
         let title = self.outcomes.first().map_or("", |outcome| outcome.title.as_str());
         let (policies, seeds) = (self.policies().join(", "), self.outcomes.len());
-        format!("<lull.Results of {title:?}: {policies}; seeds: {seeds}>")
+        format!("<lull.Results of {title:?}: {}; seeds: {seeds}>", visible_line(&policies))
     }
 
     /// `table` as an ArrowArrayStream.

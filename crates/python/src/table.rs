@@ -6,6 +6,7 @@ use arrow_array::{
 };
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
+use lull_measure::escape::visible_line;
 use pyo3::exceptions::{PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -74,14 +75,14 @@ fn kind(kind: &DataType) -> String {
 /// Rows that are shown as text.
 const SHOWN: usize = 40;
 
-/// One cell as text: four decimal places at most of a number.
+/// One cell as text in one line: four decimal places at most of a number.
 fn cell(array: &ArrayRef, row: usize) -> String {
     let any = array.as_any();
     if array.is_null(row) {
         return "-".to_owned();
     }
     if let Some(texts) = any.downcast_ref::<StringArray>() {
-        return texts.value(row).to_owned();
+        return visible_line(texts.value(row)).into_owned();
     }
     if let Some(numbers) = any.downcast_ref::<Int64Array>() {
         return numbers.value(row).to_string();
@@ -201,7 +202,7 @@ impl Table {
 
     fn __repr__(&self) -> String {
         let (rows, names) = (self.batch.num_rows(), self.column_names().join(", "));
-        format!("<lull.Table of {rows} rows: {names}>")
+        format!("<lull.Table of {rows} rows: {}>", visible_line(&names))
     }
 
     /// The first rows as text, for people.
@@ -210,7 +211,8 @@ impl Table {
         let schema = self.batch.schema();
         let columns = schema.fields().iter().zip(self.batch.columns()).map(|(field, array)| {
             let cells = (0..shown).map(|row| cell(array, row));
-            std::iter::once(field.name().clone()).chain(cells).collect::<Vec<_>>()
+            let name = visible_line(field.name()).into_owned();
+            std::iter::once(name).chain(cells).collect::<Vec<_>>()
         });
         let columns: Vec<Vec<String>> = columns.collect();
         let width = |column: &Vec<String>| column.iter().map(|it| it.chars().count()).max();

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import shutil
+import sqlite3
 
 import pytest
 
@@ -60,3 +62,18 @@ def test_other_files_and_tables_are_refused(record, tmp_path):
             lull.records.open(path)
     with pytest.raises(KeyError, match="no table `epoch`; it has: run, apps, epochs"):
         lull.records.open(record).table("epoch")
+
+
+def test_hidden_characters_of_a_record_are_shown(record, tmp_path):
+    copy = tmp_path / "a\x1b[2J.db"
+    shutil.copy(record, copy)
+    with sqlite3.connect(copy) as database:
+        database.execute("UPDATE apps SET name = ?", ["bur\x1b[2Jner\n\u202e"])
+    database.close()
+    opened = lull.records.open(copy)
+    assert opened.table("apps").to_dict()["name"] == ["bur\x1b[2Jner\n\u202e"]
+    assert r"bur\u{1b}[2Jner\u{a}\u{202e}" in str(opened.table("apps"))
+    assert r"a\u{1b}[2J.db" in repr(opened)
+    plan = lull.Plan()
+    plan.set("cores", "0", of="a\x1b[2J")
+    assert repr(plan) == r"<lull.Plan cores of a\u{1b}[2J: 0>"

@@ -1,6 +1,6 @@
 //! Faults during a run: a silent latency source, and another program that changes a knob.
 
-use crate::runs::attached;
+use crate::runs::{Two, attached};
 use crate::support::agent::Agent;
 use crate::support::record::Record;
 use crate::support::scene::Scene;
@@ -9,6 +9,8 @@ use crate::support::victim::Victim;
 use crate::support::{cores, skip};
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 
 /// Starts `lull load` for a victim, independently of the agent.
 fn load(scene: &Scene, server: &Victim) -> Agent {
@@ -104,4 +106,22 @@ fn a_victim_that_ends_in_mid_run_is_told_and_the_other_goes_on() {
     server.assert_as_before();
     let record = Record::open(&scene.records()[0]);
     assert_eq!(record.events("app_exited")[0]["app"], "batch");
+}
+
+/// A notice quotes the name that a client pushes.
+#[test]
+fn a_pushed_name_with_a_line_feed_adds_no_line_to_the_journal() {
+    let (scene, two) = (Scene::new(), Two::new());
+    let mut agent = scene.agent(&two.config(&scene, ""));
+    agent.wait_until_said("recording to");
+    let mut client = UnixStream::connect(scene.path("state/push.sock")).unwrap();
+    let (app, unit) = ("x\nall is well", "steps");
+    let line = serde_json::json!({
+        "v": 1, "kind": "progress", "app": app, "unit": unit, "total": 1, "time_ns": 9,
+    });
+    writeln!(client, "{line}").unwrap();
+    agent.wait_until_said(r"no app is called `x\u{a}all is well`");
+    let ended = agent.interrupt().well();
+    assert!(!ended.err.lines().any(|line| line.starts_with("all is well")), "{}", ended.err);
+    scene.wait_until_quiet();
 }

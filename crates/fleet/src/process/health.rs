@@ -1,7 +1,7 @@
 //! Whether the API server answers, as it is reported to the agent: each change once, and a sign
 //! of life at most once a second.
 
-use crate::message::{FromWatcher, shorten};
+use crate::message::{FromWatcher, one_line};
 use kube::runtime::watcher::Event;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl Health {
     /// It did not answer, or refused what the watches need.
     pub(super) fn lose(&mut self, why: String, is_refused: bool) {
         self.is_refused = is_refused;
-        let why = shorten(why);
+        let why = one_line(why);
         if self.lost.as_ref() != Some(&why) {
             self.messages.push(FromWatcher::Lost(why.clone()));
             self.lost = Some(why);
@@ -49,7 +49,7 @@ impl Health {
 
     /// Something else for the journal.
     pub(super) fn note(&mut self, text: String) {
-        self.messages.push(FromWatcher::Notice(shorten(text)));
+        self.messages.push(FromWatcher::Notice(one_line(text)));
     }
 
     /// Whether the container runtime reports its containers.

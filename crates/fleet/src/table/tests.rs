@@ -146,6 +146,19 @@ fn a_pod_with_wrong_annotations_is_unmanaged_and_gets_one_event() {
 }
 
 #[test]
+fn an_annotation_adds_no_line_to_the_journal_and_steers_no_terminal() {
+    let mut table = table();
+    let hostile = "x\npod kube-system/dns is not managed\u{1b}[2J\u{202e}";
+    apply(&mut table, "1", &json!({ "lull.dev/class": hostile }));
+    let Outcome { messages, events } = table.take();
+    let [FromWatcher::Notice(notice)] = messages.as_slice() else { panic!("{messages:?}") };
+    for text in [notice, &events[0].text] {
+        assert!(text.contains("x\\u{a}pod kube-system/dns"), "{text}");
+        assert!(!text.contains(['\n', '\u{1b}', '\u{202e}']), "{text}");
+    }
+}
+
+#[test]
 fn a_pod_that_no_template_can_serve_is_told_what_is_missing() {
     let mut table = table();
     apply(&mut table, "1", &json!({ "lull.dev/objective": "memory_pressure=2%" }));

@@ -27,6 +27,7 @@ use crate::apps::{Facts, Forks, ProcessId, ProcessTable, threads_of};
 use crate::sys::sched;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
+use lull_measure::escape::visible_line;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
@@ -415,7 +416,9 @@ impl<'a> Reach<'a> {
         };
         let value = values.into_iter().flatten().find(is_suspicious)?;
         let name = std::fs::read_to_string(self.roots.proc.join(format!("{pid}/comm")));
-        Some(format!("process {pid} ({}) has {value}", name.unwrap_or_default().trim()))
+        let name = name.unwrap_or_default();
+        // A program chooses its name, which may contain line feeds.
+        Some(format!("process {pid} ({}) has {value}", visible_line(name.trim())))
     }
 }
 
@@ -526,8 +529,12 @@ mod tests {
         if !forks.subscribe() {
             return lull_testing::skip("the kernel does not report forks here");
         }
-        let mut children =
-            ["60", "61"].map(|time| Command::new("sleep").arg(time).spawn().unwrap());
+        // The kernel names a process after its file, and such a name may have a line feed.
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("sl\neep");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let sleep = |time| Command::new(&program).arg(time).spawn().unwrap();
+        let mut children = ["60", "61"].map(sleep);
         let [steered, sibling] = [&children[0], &children[1]].map(|it| it.id().cast_signed());
         let main = threads_of(&roots, steered).unwrap()[0];
         let idle = FieldValue::Class { policy: libc::SCHED_IDLE as u32, rt_priority: 0 };
@@ -546,7 +553,7 @@ mod tests {
             child.kill().unwrap();
             child.wait().unwrap();
         }
-        let name = format!("process {sibling} (sleep) has SCHED_IDLE");
+        let name = format!("process {sibling} (sl\\u{{a}}eep) has SCHED_IDLE");
         assert!(total.missed.contains(&name), "{total}");
     }
 

@@ -14,7 +14,7 @@ use super::PAGE_VARIABLE;
 use super::binary::{Linkage, linkage};
 use crate::Roots;
 use crate::apps::{Facts, ProcessId, ProcessTable};
-use lull_measure::Nanos;
+use lull_measure::{Nanos, escape};
 use rustix::time::ClockId;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -54,9 +54,11 @@ pub struct UnmappedServer {
 }
 
 impl fmt::Display for UnmappedServer {
+    /// As one line, since any user chooses the name and the environment of a process.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { process, program, reason } = self;
-        write!(out, "{program} (process {}) does not use the page: {reason}", process.pid)
+        let text = format!("{program} (process {}) does not use the page: {reason}", process.pid);
+        out.write_str(&escape::visible_line(&text))
     }
 }
 
@@ -339,6 +341,16 @@ mod tests {
         assert!(found[0].reason.contains("musl"), "{found:?}");
         let found = looked("LULL_PAGE=/run/lull-db/page\0", "", 0);
         assert!(found[0].reason.contains("both lines"), "{found:?}");
+    }
+
+    #[test]
+    fn a_name_or_a_variable_with_line_feeds_stays_in_its_line() {
+        let environment = "LULL_PAGE=/run/lull-db/page\0LD_PRELOAD=x\nlull: all is well\u{1b}[2J\0";
+        let mut found = looked(environment, "", 0);
+        found[0].program = "a\nb".to_owned();
+        let text = found[0].to_string();
+        assert!(text.starts_with("a\\u{a}b (process 7)"), "{text}");
+        assert!(text.contains("x\\u{a}lull: all is well\\u{1b}[2J"), "{text}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::scale::{Scale, tick_text};
 use super::{Curve, Figure, Look, Mark, Point};
+use lull_measure::escape::visible;
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
@@ -36,7 +37,8 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Scale, Scale>>;
 type Drawn = Result<(), DrawError>;
 
-/// The figures below each other as one SVG text.
+/// The figures below each other as one SVG text, without hidden characters: titles and labels
+/// may come from a record or a scenario of another user.
 ///
 /// # Errors
 /// If the drawing library gives up.
@@ -51,7 +53,8 @@ pub fn svg(panels: &[Figure]) -> Result<String, DrawError> {
         }
         root.present().map_err(failed)?;
     }
-    Ok(text)
+    // The drawing library escapes markup.
+    Ok(visible(&text).into_owned())
 }
 
 fn failed(error: impl std::fmt::Display) -> DrawError {
@@ -236,6 +239,14 @@ mod tests {
         assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
         assert!(text.contains("response") || text.contains("y (ms)"));
         assert!(!text.contains("ours <&>"), "text must be escaped");
+    }
+
+    #[test]
+    fn hidden_characters_of_titles_and_labels_are_shown() {
+        let hostile = Figure::new("a\u{1b}[2J", Axis::linear("b\u{9b}"), Axis::linear("c\u{202e}"));
+        let text = svg(&[hostile.mark(1.0, "d\u{7f}")]).unwrap();
+        assert!(text.contains("a\\u{1b}[2J") && text.contains("c\\u{202e}"), "{text}");
+        assert!(!text.contains(['\u{1b}', '\u{9b}', '\u{202e}', '\u{7f}']), "{text}");
     }
 
     #[test]

@@ -7,7 +7,6 @@ use lull_lab::figure::{Axis, Curve, Figure, Look, Point, svg};
 use lull_measure::catalogue::{
     APP_CORES, ENTROPY_BE, ENTROPY_LC, ENTROPY_SYSTEM, Metric, POWER, TAIL_LATENCY,
 };
-use lull_measure::escape::visible;
 
 /// Most points of a curve: a reader cannot distinguish more.
 const POINTS_MAX: usize = 600;
@@ -55,8 +54,7 @@ pub(super) fn of_all(summary: &Summary) -> anyhow::Result<Vec<Chart>> {
 
 fn drawn(figure: Figure) -> anyhow::Result<Chart> {
     let svg = svg(std::slice::from_ref(&figure))?;
-    // The drawing escapes its markup itself.
-    Ok(Chart { caption: figure.title, svg: visible(&svg).into_owned() })
+    Ok(Chart { caption: figure.title, svg })
 }
 
 /// Shortens a text to one line of a title.
