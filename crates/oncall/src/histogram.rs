@@ -1,6 +1,6 @@
 //! A histogram of latencies in buckets of fixed relative width, each an atomic counter.
 //!
-//! There are sixteen buckets an octave from 1.024 us to 2.1 s, one below and one above. A
+//! There are sixteen buckets an octave from 1.024 us to 69 s, one below and one above. A
 //! bucket is at most 6.7 % wide, and its middle is off by at most 3.2 %. Each connection has
 //! a histogram, for objectives of connections, and 10,000 HDR histograms of 200 kB would not
 //! fit a page; an app's latency is the sum of its connections'.
@@ -9,8 +9,8 @@ use crate::sync::{AtomicU32, Ordering};
 
 /// Lowest value that has a bucket of its own: 2^10 ns.
 const LOW_BIT: u32 = 10;
-/// Values from 2^31 ns on share the last bucket.
-const HIGH_BIT: u32 = 31;
+/// Values from 2^36 ns on share the last bucket.
+const HIGH_BIT: u32 = 36;
 const PER_OCTAVE_BITS: u32 = 4;
 const PER_OCTAVE: usize = 1 << PER_OCTAVE_BITS;
 /// Number of buckets.
@@ -75,7 +75,7 @@ pub const fn bucket_of(value_ns: u64) -> usize {
 }
 
 /// Returns the lowest value of a bucket in nanoseconds. For the bucket past the last it is
-/// 2^31 ns, from which values share the last bucket.
+/// 2^36 ns, from which values share the last bucket.
 pub const fn low_ns(bucket: usize) -> u64 {
     if bucket == 0 {
         return 0;
@@ -102,8 +102,15 @@ mod tests {
     #[test]
     fn the_buckets_begin_and_end_at_their_limits() {
         assert_eq!((bucket_of(0), bucket_of(1023), bucket_of(1024)), (0, 0, 1));
-        assert_eq!(bucket_of((1 << 31) - 1), BUCKETS - 2);
-        assert_eq!((bucket_of(1 << 31), bucket_of(u64::MAX)), (BUCKETS - 1, BUCKETS - 1));
+        assert_eq!(bucket_of((1 << HIGH_BIT) - 1), BUCKETS - 2);
+        assert_eq!((bucket_of(1 << HIGH_BIT), bucket_of(u64::MAX)), (BUCKETS - 1, BUCKETS - 1));
+    }
+
+    #[test]
+    fn a_minute_and_three_seconds_have_buckets_of_their_own() {
+        let [three, minute] = [3_000_000_000, 60_000_000_000].map(|at| middle_ns(bucket_of(at)));
+        assert!(three.abs_diff(3_000_000_000) < 100_000_000, "{three}");
+        assert!(minute.abs_diff(60_000_000_000) < 2_000_000_000, "{minute}");
     }
 
     #[test]
@@ -119,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_lies_within_its_bucket_and_near_its_middle(value_ns in 1024u64..1 << 31) {
+        fn a_value_lies_within_its_bucket_and_near_its_middle(value_ns in 1024u64..1 << HIGH_BIT) {
             let bucket = bucket_of(value_ns);
             prop_assert!(low_ns(bucket) <= value_ns && value_ns < low_ns(bucket + 1));
             let off = middle_ns(bucket).abs_diff(value_ns) as f64 / value_ns as f64;
