@@ -36,6 +36,9 @@ const ROUND: Duration = Duration::from_millis(100);
 /// The same for a controller that sets an allowance for each connection.
 const ROUND_OF_EACH: Duration = Duration::from_millis(10);
 
+/// Time without a decision after which a setting that is only tried gives way to the open gate.
+const TRIED_FOR: Nanos = Nanos::from_secs(2);
+
 /// Time between two looks at whether a bypass has ended.
 const BYPASSED: Duration = Duration::from_millis(500);
 
@@ -233,7 +236,7 @@ impl LiveAdmission {
         if std::mem::take(&mut self.is_bypassed) {
             self.skip();
         }
-        let changed = self.decide();
+        let changed = self.decide(true);
         self.next = Instant::now() + again(self.limits.pace, self.places.is_some());
         changed
     }
@@ -250,10 +253,23 @@ impl LiveAdmission {
         Some(describe_bypass(since_s))
     }
 
+    /// Prepares for a time without decisions: what a comparison tries ends, and the gate has the
+    /// setting that others are compared with. Returns a description of the new settings.
+    pub fn pause(&mut self) -> Option<String> {
+        let changed = match self.runtime.bypassed_since_s() {
+            Some(since_s) => self.begin_bypass(since_s),
+            None if self.is_surveyed => self.decide(false),
+            None => None,
+        };
+        self.end_survey_turn();
+        changed
+    }
+
     /// Lets another gate be surveyed while this one decides nothing.
     fn end_survey_turn(&mut self) {
         self.survey_turn.update(false);
         self.is_surveyed = false;
+        self.runtime.expire_after(None);
     }
 
     /// Notifies the admission controller that a knob of the machine was set, or an app arrived or
@@ -279,7 +295,8 @@ impl LiveAdmission {
         Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    fn decide(&mut self) -> Option<String> {
+    /// Decides, and compares settings only if it may.
+    fn decide(&mut self, may_survey: bool) -> Option<String> {
         let now = self.now();
         let span = now.saturating_sub(self.decided).max(Nanos(1));
         self.decided = now;
@@ -296,10 +313,11 @@ impl LiveAdmission {
         let queries = answered.iter().map(|one| u64::from(one.queries)).sum();
         let under_way = self.runtime.transactions_under_way();
         let wants_survey = self.admission.wants_survey();
-        let may_survey = self.survey_turn.update(wants_survey);
+        let may_survey = may_survey && self.survey_turn.update(wants_survey);
         let refusal = self.survey_turn.report_refusal(wants_survey && !may_survey, now);
         self.admission.allow_survey(may_survey);
         self.is_surveyed = wants_survey && may_survey;
+        self.runtime.expire_after(self.is_surveyed.then_some(TRIED_FOR));
         let seen = Seen {
             now,
             answered,
@@ -387,9 +405,11 @@ fn round(did: &Counters, gate: &Settings, span: Nanos, queries: u64) -> Option<R
     Some(RoundSeen { turns: each(did.admissions), queries: each(queries), took })
 }
 
-/// Removes the allowances of single connections when the admission controller ends.
+/// Removes the allowances of single connections when the admission controller ends, and the time
+/// limit of a setting that it tried.
 impl Drop for LiveAdmission {
     fn drop(&mut self) {
+        self.runtime.expire_after(None);
         if let Some(places) = &self.places {
             places.seated().for_each(|id| self.runtime.allow(id, None, None, false));
             self.runtime.pump();
@@ -688,6 +708,27 @@ mod tests {
         assert!(live.take_has_moved() && !live.take_has_moved());
         live.end_survey_turn();
         assert!(!live.is_surveyed());
+    }
+
+    #[test]
+    fn a_setting_that_is_tried_does_not_outlive_a_controller_that_comes_to_a_halt() {
+        let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
+        let open = post("open", Workers::Wait, &[]);
+        let mut live = LiveAdmission::new(&open, Arc::new(runtime)).unwrap();
+        let tree = tempfile::tempdir().unwrap();
+        live.survey_turn = SurveyTurn::new(&Roots::under(tree.path()));
+        live.admission = Box::new(Deciding(vec![None], 8));
+        live.attend();
+        assert_eq!(live.runtime.settings().mode, Mode::Post);
+        let begun = Instant::now();
+        while live.runtime.settings().mode != Mode::Stats {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is still in force");
+            std::thread::yield_now();
+        }
+        // It is set again when the controller goes on.
+        live.next = Instant::now();
+        live.attend();
+        assert_eq!(live.runtime.settings().mode, Mode::Post);
     }
 
     #[test]

@@ -228,6 +228,13 @@ impl Runtime {
         pump(&self.page);
     }
 
+    /// Opens the gate once so much time has passed without another call, where an admission
+    /// controller may come to a halt while it tries a setting. Without a time no setting expires.
+    pub fn expire_after(&self, time: Option<Nanos>) {
+        let at = time.map_or(Nanos::MAX, |time| now().saturating_add(time));
+        self.heartbeat.expire_at(at.0);
+    }
+
     /// Returns since when an operator bypasses the gate, in seconds since 1970; `None` without a
     /// bypass. While it lasts, the settings of the gate do not hold.
     pub fn bypassed_since_s(&self) -> Option<u64> {
@@ -434,6 +441,28 @@ mod tests {
         }
         // At the rate of an open gate it would take 29 s.
         assert!(now().saturating_sub(begun) < Nanos::from_secs(15));
+    }
+
+    #[test]
+    fn a_setting_that_expires_leaves_an_open_gate_and_another_one_stays() {
+        let closed = Settings { mode: Mode::Post, cap: 3, ..Settings::default() };
+        let runtime = Runtime::start(&closed, &Rules::default()).unwrap();
+        runtime.expire_after(Some(Nanos::ZERO));
+        let begun = now();
+        while runtime.settings().mode != Mode::Stats {
+            assert!(now().saturating_sub(begun) < Nanos::from_secs(60), "it did not expire");
+            std::thread::yield_now();
+        }
+        runtime.expire_after(None);
+        runtime.set(&closed);
+        let control = runtime.page.control();
+        for _ in 0..3 {
+            let last_ns = control.heartbeat_ns();
+            while control.heartbeat_ns() == last_ns {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!((runtime.settings().mode, runtime.settings().cap), (Mode::Post, 3));
     }
 
     #[test]

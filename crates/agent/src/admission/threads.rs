@@ -26,7 +26,7 @@ pub struct Changed {
 /// An order to all admission controllers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Stop deciding; gates keep their settings.
+    /// Stop deciding; gates keep their settings, but for what a comparison tries.
     Pause,
     /// Stop deciding and open the gates.
     Open,
@@ -177,9 +177,11 @@ fn run_admission(
         match order {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Order::Pause) if is_paused => {}
             Ok(Order::Pause) => {
                 is_paused = true;
-                admission.end_survey_turn();
+                let gate = admission.pause();
+                report(Step::new(&mut admission, gate));
             }
             Ok(Order::Open) => {
                 is_paused = true;
@@ -212,9 +214,14 @@ impl Drop for OpenOnDrop {
 
 #[cfg(test)]
 mod tests {
+    use super::super::turn::SurveyTurn;
     use super::*;
+    use lull_control::admission::{Admission, Pace, RoundLimits, Seen};
+    use lull_host::Roots;
     use lull_host::oncall::Rules;
+    use lull_measure::Nanos;
     use lull_policies::admission::Workers;
+    use std::cell::RefCell;
     use std::time::Duration;
 
     fn manual() -> Post {
@@ -260,6 +267,46 @@ mod tests {
         channels.order_others(Order::MachineChanged, Some(1));
         let received = receivers.each_ref().map(|orders| orders.try_iter().collect::<Vec<_>>());
         assert_eq!(received, [vec![Order::MachineChanged], vec![], vec![Order::MachineChanged]]);
+    }
+
+    /// A controller that tries a limit of 3 beside one of 9 while it may.
+    struct Trying(bool);
+
+    impl Admission for Trying {
+        fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+            limits.cap = if self.0 { 3 } else { 9 };
+            limits.pace = Pace::Flow { again: Nanos::from_millis(100) };
+        }
+
+        fn wants_survey(&self) -> bool {
+            true
+        }
+
+        fn allow_survey(&mut self, is_allowed: bool) {
+            self.0 = is_allowed;
+        }
+    }
+
+    #[test]
+    fn a_pause_ends_what_a_comparison_tries() {
+        let open = Settings { mode: Mode::Stats, ..Settings::default() };
+        let runtime = Arc::new(Runtime::start(&open, &Rules::default()).unwrap());
+        let mut live = LiveAdmission::new(&manual(), Arc::clone(&runtime)).unwrap();
+        let tree = tempfile::tempdir().unwrap();
+        live.survey_turn = SurveyTurn::new(&Roots::under(tree.path()));
+        live.admission = Box::new(Trying(false));
+        let (orders, orders_out) = channel();
+        orders.send(Order::Pause).unwrap();
+        orders.send(Order::Pause).unwrap();
+        drop(orders);
+        let steps = RefCell::new(Vec::new());
+        run_admission(live, &runtime, &orders_out, |step| {
+            steps.borrow_mut().extend(step.gate.map(|gate| (gate, step.is_surveyed)));
+        });
+        let all = steps.into_inner();
+        let [(tried, true), (left, false)] = all.as_slice() else { panic!("{all:?}") };
+        assert!(tried.starts_with("3 transactions") && left.starts_with("9 transactions"));
+        assert_eq!((runtime.settings().mode, runtime.settings().cap), (Mode::Post, 9));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 
 use super::{now, pump};
 use crate::sys::page::SharedPage;
+use lull_oncall::{Mode, Settings};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ const NICE: i32 = -20;
 #[derive(Debug)]
 pub(super) struct Heartbeat {
     ends: Arc<AtomicBool>,
+    /// When the gate opens unless this was put off; `u64::MAX` if it does not.
+    expires_ns: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -30,15 +33,22 @@ impl Heartbeat {
     pub(super) fn start(page: Arc<SharedPage>) -> io::Result<Self> {
         let ends = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&ends);
+        let expires_ns = Arc::new(AtomicU64::new(u64::MAX));
+        let until_ns = Arc::clone(&expires_ns);
         let thread = std::thread::Builder::new().name("lull-beat".to_owned()).spawn(move || {
             // Without the privilege the thread keeps the usual priority.
             let _ = rustix::process::setpriority_process(None, NICE);
             while !seen.load(Ordering::Relaxed) {
-                beat(&page);
+                beat(&page, until_ns.load(Ordering::Relaxed));
                 std::thread::park_timeout(period(&page));
             }
         })?;
-        Ok(Self { ends, thread: Some(thread) })
+        Ok(Self { ends, expires_ns, thread: Some(thread) })
+    }
+
+    /// Sets when the gate opens unless this is called again; `u64::MAX` for never.
+    pub(super) fn expire_at(&self, at_ns: u64) {
+        self.expires_ns.store(at_ns, Ordering::Relaxed);
     }
 
     /// Wakes the thread, since its period depends on the settings.
@@ -59,8 +69,12 @@ fn period(page: &SharedPage) -> Duration {
     }
 }
 
-fn beat(page: &SharedPage) {
-    page.control().beat(now().0);
+fn beat(page: &SharedPage, until_ns: u64) {
+    let (control, now_ns) = (page.control(), now().0);
+    if now_ns > until_ns && control.mode().gates() {
+        control.set(&Settings { mode: Mode::Stats, ..control.settings() });
+    }
+    control.beat(now_ns);
     // No worker may pump when a lease or a pause expires.
     pump(page);
 }
