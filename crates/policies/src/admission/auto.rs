@@ -29,7 +29,7 @@
 //!
 //! The result holds for 60 s, 120 s, ... 16 min while it stays the same. When the load has changed
 //! (`change.rs`) the gate opens and a survey begins: for a tenth of the time at most. A block takes
-//! .3 s or up to 3 mean latencies; the first 2.4, or a quarter, do not count (`window.rs`).
+//! .3 s or up to 3 mean latencies; a quarter to three quarters of it do not count (`window.rs`).
 //!
 //! *Better* depends on the goal: more throughput; a lower tail for at most a stated loss of
 //! throughput; or either without harm to the other. The default follows from the objectives:
@@ -424,7 +424,8 @@ impl Auto {
         self.hold(begun, now, None);
     }
 
-    /// Ends the block of a candidate that has lost what may be lost, or has no result for too long.
+    /// Ends the block of a candidate that has lost what may be lost, or has no result for too long
+    /// while clients are there.
     fn check_block(&mut self, now: Nanos) {
         if matches!(self.stage, Stage::Holding(_)) {
             return self.check_pair(now);
@@ -433,7 +434,8 @@ impl Auto {
         let Some(expected_per_s) = survey.expected_per_s(&self.aim) else { return };
         let lost_s = self.window.lacking_s(expected_per_s);
         let has_lost = lost_s >= self.ledger.left_s(now);
-        if !has_lost && !self.window.is_overdue(now) {
+        let is_late = self.window.is_overdue(now) && !self.window.is_deserted();
+        if !has_lost && !is_late {
             return;
         }
         self.ledger.note(now, survey.setting(), lost_s);

@@ -153,6 +153,17 @@ impl Loop {
         self.next = self.now + Nanos::from_millis(100);
     }
 
+    /// All clients leave with what they have under way.
+    fn leave(&mut self) {
+        self.waiting.clear();
+        self.in_service.clear();
+    }
+
+    /// All clients come back.
+    fn come_back(&mut self) {
+        self.waiting = vec![self.now; self.server.clients].into();
+    }
+
     /// Runs until a decision closes the gate or leaves it open; the time, and the decision.
     fn first_decision(&mut self, most: Nanos) -> Option<(Nanos, String)> {
         while self.now < most {
@@ -267,6 +278,23 @@ fn a_survey_begins_where_all_latencies_are_alike() {
             server: Err(missing()),
         };
         auto.decide(&seen, &mut limits);
+    }
+}
+
+#[test]
+fn clients_that_leave_in_a_block_of_a_limit_cost_nothing_and_delay_no_decision() {
+    let (_, server) = CONTENDED[0];
+    for seed in 0..4 {
+        let mut run = Loop::new(server, "", seed);
+        while run.first_limit.is_none() {
+            assert_eq!(run.step(), None, "seed {seed}");
+        }
+        run.leave();
+        let back = run.now + Nanos::from_secs(30);
+        assert_eq!(run.first_decision(back), None, "seed {seed}: no client is there");
+        run.come_back();
+        let (_, why) = run.first_decision(back + Nanos::from_secs(60)).unwrap();
+        assert!(why.contains(" at a time: "), "seed {seed}: {why}");
     }
 }
 

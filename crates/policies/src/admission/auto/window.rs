@@ -38,6 +38,10 @@ const BOUNDS: f64 = 1.25;
 /// Ages, in those of the window, up to which a transaction under way counts where their number
 /// shows how long they take: a backup or a replica may be under way all the time.
 const YOUNG: f64 = 3.0;
+/// Age, in lengths of the window, of a transaction at the window's beginning that is not waited
+/// for: a backup or a replica, again. A latency counts as so long at most, or one transaction that
+/// its client held open for an hour would make the mean.
+const AGED: f64 = 10.0;
 
 /// Least length of a window that shows CPU time, which a live server shows once a second.
 const LEAST_OF_CPU_TIME: Nanos = Nanos::from_secs(1);
@@ -103,6 +107,10 @@ pub(super) struct Window {
     needs_cpu_time: bool,
     /// Time that transactions which are not too old were under way, of all of them, in seconds.
     young_s: f64,
+    /// Time since the last charge in which no transaction was under way and none ended, and
+    /// whether that was so at the last look.
+    deserted: Nanos,
+    is_deserted: bool,
     /// The last look, the time without answers up to it, and the longest such.
     looked: Nanos,
     /// The usual time between two looks.
@@ -143,6 +151,8 @@ impl Window {
             cpu: CpuTime::default(),
             needs_cpu_time: false,
             young_s: 0.0,
+            deserted: Nanos::ZERO,
+            is_deserted: false,
             looked: Nanos::ZERO,
             usual_gap,
             quiet: Nanos::ZERO,
@@ -181,8 +191,10 @@ impl Window {
     /// Returns whether all that was under way when the window began has ended.
     fn has_turned_over(&self, seen: &Seen<'_>, begun: Nanos) -> bool {
         let age = seen.now.saturating_sub(begun);
-        let is_known = seen.under_way.as_ref().is_ok_and(|ages| ages.iter().all(|one| *one <= age));
-        is_known && age >= self.length / 4
+        let aged = age + self.length.scale(AGED);
+        let is_awaited = |one: &Nanos| *one > age && *one < aged;
+        let is_over = seen.under_way.as_ref().is_ok_and(|ages| !ages.iter().any(is_awaited));
+        is_over && age >= self.length / 4
     }
 
     /// Whether the clock jumped since the last look.
@@ -248,7 +260,7 @@ impl Window {
         let counted = looked.saturating_sub(since) + passed / 2;
         for one in seen.answered {
             let (latency, queries) = (one.latency, u64::from(one.queries));
-            self.latency.record_many(latency, queries);
+            self.latency.record_many(latency.min(self.length.scale(AGED)), queries);
             let is_known = seen.under_way.is_ok();
             if !is_known {
                 self.admitted.add_ended(Nanos::ZERO, latency, queries);
@@ -360,6 +372,10 @@ impl Window {
         let is_quiet = seen.answered.is_empty() && !self.is_present(seen);
         self.quiet = if is_quiet { self.quiet + passed } else { Nanos::ZERO };
         self.pause = self.pause.max(self.quiet);
+        self.is_deserted = is_quiet && seen.under_way.is_ok();
+        if self.is_deserted {
+            self.deserted += passed;
+        }
         passed
     }
 
@@ -369,25 +385,36 @@ impl Window {
         seen.under_way.as_ref().is_ok_and(|ages| ages.len() as f64 >= least)
     }
 
+    /// Returns whether the clients are known to be away: no setting is to blame for that.
+    pub(super) const fn is_deserted(&self) -> bool {
+        self.is_deserted
+    }
+
     /// Returns how much of the throughput that was expected is lacking from the last result or
-    /// charge to the last look, in seconds of it. What was answered since that look is not counted
-    /// yet.
+    /// charge to the last look, in seconds of it, while clients were there. What was answered since
+    /// that look is not counted yet.
     pub(super) fn lacking_s(&self, expected_per_s: f64) -> f64 {
         let span = self.looked.saturating_sub(self.charged.unwrap_or(self.looked));
-        span.as_secs_f64() - self.answers as f64 / expected_per_s
+        span.saturating_sub(self.deserted).as_secs_f64() - self.answers as f64 / expected_per_s
     }
 
     /// Returns the same, which is charged by that.
     pub(super) fn charge_s(&mut self, expected_per_s: f64) -> f64 {
         let lost_s = self.lacking_s(expected_per_s);
-        (self.charged, self.answers) = (Some(self.looked), 0);
+        self.begin_charge();
         lost_s
     }
 
     /// Begins a window of a setting that begins now, or goes on after a result.
     pub(super) fn restart(&mut self, now: Nanos) {
-        (self.since_result, self.charged, self.answers) = (Some(now), Some(self.looked), 0);
+        self.since_result = Some(now);
+        self.begin_charge();
         self.begin(now);
+    }
+
+    /// Begins the time that is charged next.
+    const fn begin_charge(&mut self) {
+        (self.charged, self.answers, self.deserted) = (Some(self.looked), 0, Nanos::ZERO);
     }
 
     /// Begins the window again. The time without a result goes on.
@@ -410,28 +437,32 @@ mod tests {
     use lull_control::admission::Answered;
     use lull_measure::Missing;
 
+    /// A look that shows these answers and ages.
+    fn seen<'a>(now: Nanos, answered: &'a [Answered], under_way: &'a [Nanos]) -> Seen<'a> {
+        let missing = || Missing::because("there is no server");
+        Seen {
+            now,
+            answered,
+            waiting: &[0],
+            connections: Err(missing()),
+            under_way: Ok(under_way),
+            device: Err(missing()),
+            round: None,
+            rested: Err(missing()),
+            server: Err(missing()),
+        }
+    }
+
     /// Looks every tenth of a second until there is a result: 512 transactions are under way since
     /// the first look and for `before`, and 50 a look have ended, after 50 ms each.
     fn first_result(before: Nanos) -> Window {
         let mut window =
             Window::new(Nanos::from_millis(300), Nanos::from_millis(100), Percentile::P99, None);
         let latency = Nanos::from_millis(50);
-        let missing = || Missing::because("there is no server");
+        let answered = [Answered { connection: 0, latency, queries: 50 }];
         let has_result = (1..100).any(|tenths| {
             let now = Nanos::from_millis(100 * tenths);
-            let under_way = [now + before; 512];
-            let seen = Seen {
-                now,
-                answered: &[Answered { connection: 0, latency, queries: 50 }],
-                waiting: &[0],
-                connections: Err(missing()),
-                under_way: Ok(&under_way),
-                device: Err(missing()),
-                round: None,
-                rested: Err(missing()),
-                server: Err(missing()),
-            };
-            window.note(&seen).is_some()
+            window.note(&seen(now, &answered, &[now + before; 512])).is_some()
         });
         assert!(has_result);
         window
@@ -454,6 +485,51 @@ mod tests {
         let mut window = first_result(Nanos::from_secs(3600));
         window.extend_to_crowd();
         assert_eq!(window.length(), Nanos::from_millis(300));
+    }
+
+    #[test]
+    fn a_transaction_that_was_open_for_an_hour_makes_no_window_longer() {
+        let ms = Nanos::from_millis;
+        let mut window = Window::new(ms(300), ms(100), Percentile::P99, None);
+        let usual = Answered { connection: 0, latency: ms(50), queries: 50 };
+        let held = Answered { latency: Nanos::from_secs(3600), queries: 1, ..usual };
+        let look = (1..100)
+            .find_map(|tenths| window.note(&seen(ms(100 * tenths), &[usual, held], &[ms(20); 25])));
+        let look = look.unwrap();
+        assert!(look.crowd < 100.0, "{look:?}");
+        assert!(window.length() < ms(500), "{:?}", window.length());
+    }
+
+    #[test]
+    fn a_backup_that_is_under_way_all_the_time_makes_no_wash_out_longer() {
+        let ms = Nanos::from_millis;
+        let ends = |age: Nanos| {
+            let mut window = Window::new(ms(300), ms(100), Percentile::P99, None);
+            window.set_lengths(1.0, f64::INFINITY);
+            (1..100).find(|tenths| {
+                let now = ms(100 * tenths);
+                window.note(&seen(now, &[], &[now + age]));
+                window.counts_since.is_some()
+            })
+        };
+        // The window begins with the first look, and a quarter of 3 s is the shortest wash-out.
+        assert_eq!(ends(Nanos::from_secs(3600)), Some(9));
+        assert_eq!(ends(Nanos::from_secs(2)), Some(24), "three quarters of it at most");
+    }
+
+    #[test]
+    fn silence_lacks_throughput_only_while_clients_wait() {
+        let silent_for = |under_way: &[Nanos]| {
+            let mut window = first_result(Nanos::ZERO);
+            let begun = window.looked;
+            (1..=10).for_each(|tenths| {
+                window.note(&seen(begun + Nanos::from_millis(100 * tenths), &[], under_way));
+            });
+            assert_eq!(window.is_deserted(), under_way.is_empty());
+            window.lacking_s(500.0)
+        };
+        assert_eq!(silent_for(&[]), 0.0);
+        assert!((silent_for(&[Nanos::from_secs(1); 512]) - 1.0).abs() < 1e-9);
     }
 
     #[test]
