@@ -62,6 +62,7 @@ mod aim;
 mod candidates;
 mod change;
 mod confirmation;
+mod covariate;
 mod cpu_time;
 mod evidence;
 mod holding;

@@ -138,6 +138,13 @@ pub(super) struct TriedBlock {
     pub(super) reference: Look,
 }
 
+/// Logarithms of the covariates of a block, where they are known.
+#[derive(Debug, Clone, Copy)]
+struct Covariates {
+    throughput: Option<f64>,
+    others: Option<f64>,
+}
+
 /// Error probabilities with which a setting is reported to be better.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alpha {
@@ -233,6 +240,16 @@ impl Aim {
         }
     }
 
+    /// Returns what the setting of a block does not move: the number of connections when it began,
+    /// or, where arrivals set the throughput, those.
+    fn covariates(&self, look: Look) -> Covariates {
+        if self.counts_cpu_time {
+            return Covariates { throughput: None, others: look.offered_per_s.map(f64::ln) };
+        }
+        let connections = look.connections.map(f64::ln);
+        Covariates { throughput: connections, others: connections }
+    }
+
     /// Returns the least throughput of a setting with a better tail, over the reference's.
     fn least_throughput(&self, reference: Look) -> f64 {
         let least = match self.goal {
@@ -258,13 +275,14 @@ impl Aim {
         let least = self.must_remain(setting, evidence.pooled_reference(reference));
         let (log_per_s, log_late) = (look.per_s.ln(), self.log_lateness(look));
         let block = |outcome| drawn.block(true, outcome);
-        evidence.throughput.push(block(log_per_s));
+        let Covariates { throughput, others } = self.covariates(look);
+        evidence.throughput.push(block(log_per_s), throughput);
         if let Some(cpu_s) = look.cpu_s.filter(|_| self.counts_cpu_time) {
-            evidence.saved.push(block(-cpu_s.ln()));
+            evidence.saved.push(block(-cpu_s.ln()), others);
         }
-        evidence.shorter.push(block(-log_late));
-        evidence.kept_throughput.push(block(log_per_s - least.ln()));
-        evidence.kept_tail.push(block(-log_late - HARMLESS.ln()));
+        evidence.shorter.push(block(-log_late), others);
+        evidence.kept_throughput.push(block(log_per_s - least.ln()), throughput);
+        evidence.kept_tail.push(block(-log_late - HARMLESS.ln()), others);
         evidence.own_tails.push(look.tail_s.ln());
         evidence.rested &= look.rested.is_none_or(|share| share >= RESTS);
     }
@@ -273,14 +291,15 @@ impl Aim {
     pub(super) fn add_reference(&self, evidence: &mut Evidence, look: Look, drawn: Drawn) {
         let (log_per_s, log_late) = (look.per_s.ln(), self.log_lateness(look));
         let block = |outcome| drawn.block(false, outcome);
+        let Covariates { throughput, others } = self.covariates(look);
         for ratios in [&mut evidence.throughput, &mut evidence.kept_throughput] {
-            ratios.push(block(log_per_s));
+            ratios.push(block(log_per_s), throughput);
         }
         for ratios in [&mut evidence.shorter, &mut evidence.kept_tail] {
-            ratios.push(block(-log_late));
+            ratios.push(block(-log_late), others);
         }
         if let Some(cpu_s) = look.cpu_s.filter(|_| self.counts_cpu_time) {
-            evidence.saved.push(block(-cpu_s.ln()));
+            evidence.saved.push(block(-cpu_s.ln()), others);
         }
         evidence.reference_tails.push(look.tail_s.ln());
         evidence.reference_rates.push(log_per_s);
@@ -460,7 +479,8 @@ mod tests {
             for at in 0..blocks {
                 let is_treated = 0x5a3c_96e1_u32.rotate_left(at) & 1 == 1;
                 let outcome = if is_treated { 1.3_f64.ln() } else { 0.0 };
-                ratios.push(Block { is_treated, is_drawn: true, follows_treated: false, outcome });
+                let block = Block { is_treated, is_drawn: true, follows_treated: false, outcome };
+                ratios.push(block, None);
             }
             describe_interval(ratios.interval(0.001))
         };

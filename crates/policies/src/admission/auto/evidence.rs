@@ -5,6 +5,7 @@
 //! means, each block of the setting is compared with the reference's blocks next to it, and
 //! logarithms of these ratios are clipped at a factor of two.
 
+use super::covariate::Covariate;
 use lull_measure::statistics::{Block, Side, Spread, SwitchTest, switch_lower, switch_upper};
 use std::f64::consts::LN_2;
 
@@ -22,6 +23,7 @@ const DOUBT: f64 = 2.0;
 #[derive(Debug, Clone)]
 pub(super) struct Ratios {
     blocks: Vec<Block>,
+    covariate: Covariate,
     above: SwitchTest,
     below: SwitchTest,
 }
@@ -31,12 +33,18 @@ impl Ratios {
     pub(super) fn new(floor: f64, ceiling: f64) -> Self {
         Self {
             blocks: Vec::new(),
+            covariate: Covariate::default(),
             above: SwitchTest::new(floor.ln(), Side::Above, CLIP),
             below: SwitchTest::new(ceiling.ln(), Side::Below, CLIP),
         }
     }
 
-    pub(super) fn push(&mut self, block: Block) {
+    /// Takes a block, without what the logarithm of a covariate explains of it, if that is known.
+    pub(super) fn push(&mut self, block: Block, covariate: Option<f64>) {
+        let Block { is_treated, outcome, .. } = block;
+        let outcome =
+            covariate.map_or(outcome, |value| self.covariate.adjust(is_treated, value, outcome));
+        let block = Block { outcome, ..block };
         self.blocks.push(block);
         self.above.push(block);
         self.below.push(block);
@@ -130,12 +138,16 @@ pub(super) fn is_behind(own: &[f64], best: &[f64]) -> bool {
 mod tests {
     use super::*;
 
+    fn block(is_treated: bool, outcome: f64) -> Block {
+        Block { is_treated, is_drawn: true, follows_treated: false, outcome }
+    }
+
     /// Blocks of a reference, each followed by one of a setting with this ratio.
     fn ratios(values: &[f64]) -> Ratios {
         let mut ratios = Ratios::new(1.0, 1.03);
         for value in values {
             for (is_treated, outcome) in [(false, 0.0), (true, value.ln())] {
-                ratios.push(Block { is_treated, is_drawn: true, follows_treated: false, outcome });
+                ratios.push(block(is_treated, outcome), None);
             }
         }
         ratios
@@ -160,6 +172,22 @@ mod tests {
     }
 
     #[test]
+    fn bets_stay_fair_where_what_a_covariate_explains_is_subtracted() {
+        // All 2^9 tosses of a setting that changes nothing.
+        let capital = |tosses: u32| {
+            let mut ratios = Ratios::new(1.0, 1.03);
+            for at in 0..9u32 {
+                let load = f64::from(at * 7 % 5) / 10.0;
+                let outcome = 1.3 * load + 0.1 * f64::from(at % 3);
+                ratios.push(block(tosses >> at & 1 == 1, outcome), Some(load));
+            }
+            ratios.above.log_capital().exp()
+        };
+        let mean = (0..512).map(capital).sum::<f64>() / 512.0;
+        assert!((mean - 1.0).abs() < 1e-12, "{mean}");
+    }
+
+    #[test]
     fn one_ratio_far_off_counts_as_a_factor_of_two() {
         let clipped = ratios(&[1.2, 1.2, 1.2, 1000.0]);
         assert!((clipped.mean() - ((3.0 * 1.2_f64.ln() + LN_2) / 4.0).exp()).abs() < 1e-9);
@@ -170,7 +198,7 @@ mod tests {
     fn a_block_is_compared_with_the_references_next_to_it() {
         let mut ratios = Ratios::new(1.0, 1.03);
         for (is_treated, outcome) in [(true, 0.1), (false, 0.0), (true, 0.3), (false, 0.2)] {
-            ratios.push(Block { is_treated, is_drawn: true, follows_treated: false, outcome });
+            ratios.push(block(is_treated, outcome), None);
         }
         let logs = ratios.ranked();
         assert!((logs[0] - 0.1).abs() < 1e-12 && (logs[1] - 0.2).abs() < 1e-12, "{logs:?}");

@@ -232,6 +232,8 @@ mod tests {
             late: None,
             rested: None,
             cpu_s: None,
+            connections: None,
+            offered_per_s: None,
             span,
         }
     }

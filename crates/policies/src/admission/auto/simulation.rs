@@ -23,11 +23,14 @@ struct Model {
     /// Share of blocks in which a checkpoint or a convoy takes a third of the throughput and
     /// triples the tail; it lasts two blocks in the mean.
     bursts: f64,
+    /// Standard deviation of the logarithm of the number of connections from block to block;
+    /// throughput is in proportion to it.
+    swings: f64,
 }
 
 impl Model {
     const fn new(throughput: f64, tail: f64, scatter: f64) -> Self {
-        Self { throughput, tail, scatter, autocorrelation: 0.0, bursts: 0.0 }
+        Self { throughput, tail, scatter, autocorrelation: 0.0, bursts: 0.0, swings: 0.0 }
     }
 }
 
@@ -45,7 +48,7 @@ impl Scatter {
     }
 
     fn look(&mut self, setting: Setting, rng: &mut Rng) -> Look {
-        let Model { throughput, tail, scatter, autocorrelation: by, bursts } = self.model;
+        let Model { throughput, tail, scatter, autocorrelation: by, bursts, swings } = self.model;
         for one in &mut self.last {
             let new: f64 = StandardNormal.sample(rng);
             *one = by * *one + (1.0 - by * by).sqrt() * new;
@@ -55,7 +58,10 @@ impl Scatter {
         let (throughput, tail) =
             if setting == Setting::Open { (1.0, 1.0) } else { (throughput, tail) };
         let (slower, longer) = if self.is_burst { (0.67, 3.0) } else { (1.0, 1.0) };
-        let per_s = 1000.0 * throughput * slower * (scatter * self.last[0]).exp();
+        let swing: Option<f64> = (swings > 0.0).then(|| StandardNormal.sample(rng));
+        let more = swing.map(|swing| (swings * swing).exp());
+        let usual = 1000.0 * more.unwrap_or(1.0);
+        let per_s = usual * throughput * slower * (scatter * self.last[0]).exp();
         let tail_s = 0.1 * tail * longer * (scatter * self.last[1]).exp();
         Look {
             per_s,
@@ -64,6 +70,8 @@ impl Scatter {
             late: None,
             rested: None,
             cpu_s: None,
+            connections: more.map(|more| 64.0 * more),
+            offered_per_s: None,
             span: Nanos::from_millis(400),
         }
     }
@@ -139,6 +147,16 @@ fn a_gain_of_12_percent_is_found_within_sixty_pairs() {
         let (found, blocks) = closes(Goal::Both, model, 1, 100);
         assert!(found >= 0.9 && blocks < 60.0, "{model:?}: {found} after {blocks} blocks");
     }
+}
+
+#[test]
+fn a_gain_is_found_while_the_number_of_connections_swings() {
+    // Without the covariate a scatter of .25 hides the gain.
+    let swinging = |throughput| Model { swings: 0.25, ..Model::new(throughput, 1.0, 0.05) };
+    let (found, _) = closes(Goal::Throughput, swinging(1.12), 1, 100);
+    assert!(found >= 0.8, "{found}");
+    let (closed, _) = closes(Goal::Throughput, swinging(1.0), 1, 100);
+    assert!(closed <= 0.01, "{closed}");
 }
 
 #[test]

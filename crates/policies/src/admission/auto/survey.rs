@@ -506,7 +506,17 @@ mod tests {
     fn the_next_block_knows_whether_it_follows_one_of_the_reference() {
         let look = |per_s: f64| {
             let span = Nanos::from_millis(300);
-            Look { per_s, crowd: 64.0, tail_s: 0.1, late: None, rested: None, cpu_s: None, span }
+            Look {
+                per_s,
+                crowd: 64.0,
+                tail_s: 0.1,
+                late: None,
+                rested: None,
+                cpu_s: None,
+                connections: None,
+                offered_per_s: None,
+                span,
+            }
         };
         let (aim, mut rng) = (aim(), Rng::seed_from_u64(3));
         let mut one = survey(What::Caps, &[51, 28, 15, 8], 1);

@@ -66,6 +66,10 @@ pub(super) struct Look {
     pub(super) rested: Option<f64>,
     /// CPU time a transaction, if a reading of it lay in the window.
     pub(super) cpu_s: Option<f64>,
+    /// Number of connections when the window began, and transactions that arrived a second, where
+    /// these are known.
+    pub(super) connections: Option<f64>,
+    pub(super) offered_per_s: Option<f64>,
     /// Length of the window, with the part that does not count.
     pub(super) span: Nanos,
 }
@@ -107,6 +111,12 @@ pub(super) struct Window {
     needs_cpu_time: bool,
     /// Time that transactions which are not too old were under way, of all of them, in seconds.
     young_s: f64,
+    /// Number of connections when the window began, which its setting has not moved, and at the
+    /// last look.
+    connections: Option<u32>,
+    last_connections: Option<u32>,
+    /// How many were under way when it began to count.
+    under_way_before: Option<usize>,
     /// Time since the last charge in which no transaction was under way and none ended, and
     /// whether that was so at the last look.
     deserted: Nanos,
@@ -151,6 +161,9 @@ impl Window {
             cpu: CpuTime::default(),
             needs_cpu_time: false,
             young_s: 0.0,
+            connections: None,
+            last_connections: None,
+            under_way_before: None,
             deserted: Nanos::ZERO,
             is_deserted: false,
             looked: Nanos::ZERO,
@@ -162,6 +175,7 @@ impl Window {
 
     /// Takes in what was answered; what the window showed, once it is over.
     pub(super) fn note(&mut self, seen: &Seen<'_>) -> Option<Look> {
+        self.last_connections = seen.connections.as_ref().ok().copied();
         if self.is_gap(seen.now) {
             self.looked = seen.now;
             self.restart(seen.now);
@@ -177,6 +191,7 @@ impl Window {
             // What was answered up to now was answered before it counts.
             let settles = seen.now >= begun + self.wash_out || self.has_turned_over(seen, begun);
             self.counts_since = (settles && seen.now > begun).then_some(seen.now);
+            self.under_way_before = seen.under_way.as_ref().ok().map(|ages| ages.len());
             self.pause = Nanos::ZERO;
             return None;
         };
@@ -306,6 +321,8 @@ impl Window {
             late: self.bound.map(|bound| self.admitted.late(bound)),
             rested: (self.known_s > 0.0).then(|| self.rested_s / self.known_s),
             cpu_s: self.cpu.per_transaction_s(),
+            connections: self.connections.filter(|all| *all > 0).map(f64::from),
+            offered_per_s: self.offered_per_s(seen, took),
             span: now.saturating_sub(self.begun.unwrap_or(now)),
         };
         self.restart(now);
@@ -314,6 +331,14 @@ impl Window {
         self.last_length = self.length;
         self.set_lengths(mean_s.max(SHRINKS * self.mean_s), p99_s);
         Some(look)
+    }
+
+    /// Returns how many transactions arrived a second: those that ended, and those by which more
+    /// are under way than before.
+    fn offered_per_s(&self, seen: &Seen<'_>, took: Nanos) -> Option<f64> {
+        let under_way = seen.under_way.as_ref().ok()?.len() as f64;
+        let offered = self.latency.count() as f64 + under_way - self.under_way_before? as f64;
+        (offered > 0.0).then(|| offered / took.as_secs_f64())
     }
 
     /// Makes windows as long as this mean latency demands. When the p99 is over, nearly all that
@@ -424,6 +449,7 @@ impl Window {
         (self.latency, self.admitted) = (Latency::default(), Survival::default());
         self.cpu.begin();
         (self.known_s, self.rested_s, self.young_s) = (0.0, 0.0, 0.0);
+        self.connections = self.last_connections;
     }
 }
 
@@ -498,6 +524,25 @@ mod tests {
         let look = look.unwrap();
         assert!(look.crowd < 100.0, "{look:?}");
         assert!(window.length() < ms(500), "{:?}", window.length());
+    }
+
+    #[test]
+    fn what_arrives_is_what_ends_and_what_is_under_way_in_addition() {
+        let ms = Nanos::from_millis;
+        let mut window = Window::new(ms(300), ms(100), Percentile::P99, None);
+        let answered = [Answered { connection: 0, latency: ms(50), queries: 50 }];
+        let mut next = |tenths: usize| {
+            let under_way = vec![ms(20); 20 + 5 * tenths];
+            let all = seen(ms(100 * tenths as u64), &answered, &under_way);
+            window.note(&Seen { connections: Ok(7 * tenths as u32), ..all })
+        };
+        let looks: Vec<(usize, Look)> =
+            (1..20).filter_map(|tenths| Some((tenths, next(tenths)?))).collect();
+        let offered = looks.iter().filter_map(|(_, look)| look.offered_per_s);
+        assert!(looks.len() > 1 && offered.clone().count() == looks.len(), "{looks:?}");
+        offered.for_each(|per_s| assert!((per_s - 550.0).abs() < 1e-6, "{per_s}"));
+        // The second window begins when the first one ends.
+        assert_eq!(looks[1].1.connections, Some(7.0 * looks[0].0 as f64));
     }
 
     #[test]
