@@ -181,7 +181,7 @@ impl Search {
     /// Requests that a trial takes at least.
     #[getter]
     fn least_requests(&self) -> u64 {
-        self.search.rules().least_requests().ceil() as u64
+        self.search.rules().least_requests()
     }
 }
 

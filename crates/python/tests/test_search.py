@@ -158,9 +158,9 @@ def test_a_level_that_a_knob_refuses_is_not_proposed_with_other_levels():
 
 
 def test_the_requests_that_a_trial_takes_grow_with_the_percentile():
-    least = [lull.Search(SPACE, BOUND_US, percentile=it).least_requests for it in (95, 99, 99.9)]
-    # One more where the share of late requests is not exact in binary.
-    assert least == pytest.approx([20, 100, 1000], abs=1)
+    percentiles = (90, 95, 99, 99.9, 99.99)
+    least = [lull.Search(SPACE, BOUND_US, percentile=it).least_requests for it in percentiles]
+    assert least == [10, 20, 100, 1000, 10_000]
 
 
 def test_what_is_refused_is_not_proposed_again():

@@ -246,10 +246,11 @@ pub(super) fn check_length(
     protocol: Protocol,
     rate_per_s: f64,
 ) -> anyhow::Result<()> {
-    let takes = Nanos::from_secs_f64((rules.least_requests() / rate_per_s).ceil());
-    if protocol.window.as_secs_f64() * rate_per_s >= rules.least_requests() {
+    let least = rules.least_requests() as f64;
+    if protocol.window.as_secs_f64() * rate_per_s >= least {
         return Ok(());
     }
+    let takes = Nanos::from_secs_f64((least / rate_per_s).ceil());
     let Protocol { percentile, window, .. } = protocol;
     let rate = number(rate_per_s);
     let what = format!(

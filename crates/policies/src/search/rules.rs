@@ -126,9 +126,11 @@ impl Rules {
     /// Returns the requests that a trial takes at least: enough that the trials of one setting
     /// can show that it meets the bound if none of them is late, and that one request is
     /// expected beyond the percentile.
-    pub fn least_requests(&self) -> f64 {
-        let all = trials_without_event(self.allowed, 1.0 - CONFIDENCE) as f64;
-        (all / (self.confirmations() + 1) as f64).max(1.0 / self.allowed)
+    pub fn least_requests(&self) -> u64 {
+        let all = trials_without_event(self.allowed, 1.0 - CONFIDENCE);
+        // The share is not exact in binary: a p99.99 takes 10,000 requests, not 10,001.
+        let one_beyond = (1.0 / self.allowed * (1.0 - 1e-9)).ceil() as u64;
+        all.div_ceil(self.confirmations() as u64 + 1).max(one_beyond)
     }
 
     /// Whether this evidence shows that a setting meets the bound.
@@ -159,9 +161,10 @@ mod tests {
     fn a_trial_takes_more_requests_for_a_higher_percentile() {
         let least = |percentile| Rules::new(Method::Apart, 1.0, 30).at(percentile).least_requests();
         // Six trials of 100 requests are more than the 556 that none late among them takes.
-        assert!((least(Percentile::P99) - 100.0).abs() < 1e-6);
-        assert!((least(Percentile::P999) - 1000.0).abs() < 1e-6);
+        for (percent, requests) in [(90.0, 10), (99.0, 100), (99.9, 1000), (99.99, 10_000)] {
+            assert_eq!(least(Percentile::new(percent).unwrap()), requests, "p{percent}");
+        }
         let short = Rules::new(Method::Apart, 1.0, 5).at(Percentile::P95).least_requests();
-        assert!((54.0..55.0).contains(&short), "109 requests in two trials: {short}");
+        assert_eq!(short, 55, "109 requests in two trials");
     }
 }

@@ -40,9 +40,10 @@
 //! 6. *Several latency-critical apps*: the search is for the first with a tail objective.
 //!
 //! A plant without an energy meter is refused, unless `allow_modelled` permits a model. A trial
-//! ends without a reading if a setting of it is not in force, or the meter fails. A knob whose
-//! levels are refused leaves the search, which begins again with the rest; if one network card of
-//! several refuses, only that card leaves (`refusals.rs`). A load at which trials are too short
+//! ends without a reading if a setting of it is not in force. A knob whose levels are refused
+//! leaves the search, which begins again with the rest; if one network card of several refuses,
+//! only that card leaves (`refusals.rs`). If the meter fails or the app restarts in a trial, the
+//! fastest setting is measured next, and the search goes on. A load at which trials are too short
 //! for the percentile is not searched.
 //!
 //! Source: Dong et al., CCDS 2026, section 5. Checked against the penalty's printed vectors, a
@@ -354,7 +355,7 @@ impl Bayop {
             return;
         };
         let Gathered::Reading(reading, rate_per_s) = end else {
-            return self.go_on_unread(trying, end, protocol, now, rng);
+            return self.go_on_unread(trying, end, protocol);
         };
         self.rate_per_s = *rate_per_s;
         if trying.load.is_none()
@@ -405,7 +406,7 @@ impl Bayop {
 }
 
 impl Policy for Bayop {
-    /// The search goes on where it was while its app is absent.
+    /// The search goes on where it was once its app is back.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true
     }
@@ -415,7 +416,7 @@ impl Policy for Bayop {
         let lives = seen.app(protocol.app).is_some_and(|app| app.alive);
         let now = seen.time;
         match &mut self.stage {
-            _ if !lives => {}
+            _ if !lives || seen.restarted.contains(&protocol.app) => self.note_restart(protocol),
             Stage::Waiting if self.config.known.is_empty() => self.begin(protocol, now, rng),
             Stage::Waiting => {
                 self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) };

@@ -1,6 +1,6 @@
 //! What `bayop` does about trials without a reading, and about loads that give too few requests.
 
-use super::{Bayop, Stage, Trying};
+use super::{Bayop, Holding, Stage, Trying};
 use crate::search::{Gather, Gathered, Protocol, Refusal};
 use lull_control::{Capability, Plan, Reason, Rng, Setting};
 use lull_measure::Nanos;
@@ -18,7 +18,7 @@ impl Bayop {
         *refused = of_trial().next().map(refusal);
     }
 
-    /// Ends a trial that cannot be: a setting of it is not in force, or it has no reading.
+    /// Ends a trial that cannot be, because a setting of it is not in force.
     pub(super) fn give_up(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
         let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
         let Stage::Trying(Trying { mut search, place, refused: Some(why), load, .. }) = stage
@@ -45,31 +45,51 @@ impl Bayop {
         }
     }
 
-    /// Goes on after a trial without a reading. If requests arrived, it cannot be measured; if
-    /// none did, the app is idle, and the trial waits for the load to come back.
-    pub(super) fn go_on_unread(
-        &mut self,
-        mut trying: Trying,
-        end: &Gathered,
-        protocol: Protocol,
-        now: Nanos,
-        rng: &mut Rng,
-    ) {
-        if let Gathered::Nothing(why) = end
-            && trying.gather.has_requests()
-        {
-            trying.refused = Some(why.clone().into());
-            self.stage = Stage::Trying(trying);
-            return self.give_up(protocol, now, rng);
-        }
+    /// Goes on after a trial without a reading. If requests arrived, the meter has failed; if none
+    /// did, the app is idle, and the trial waits for the load to come back.
+    pub(super) fn go_on_unread(&mut self, mut trying: Trying, end: &Gathered, protocol: Protocol) {
+        let has_requests = trying.gather.has_requests();
         trying.gather = Gather::new(protocol);
         self.stage = Stage::Trying(trying);
+        if let Gathered::Nothing(why) = end
+            && has_requests
+        {
+            self.measure_fastest(protocol, &format!("the trial has no reading: {why}"));
+        }
+    }
+
+    /// Drops the window in which the app was absent or has restarted: it lost requests and started
+    /// cold.
+    pub(super) fn note_restart(&mut self, protocol: Protocol) {
+        match &mut self.stage {
+            Stage::Waiting => {}
+            Stage::Looking { gather } | Stage::Holding(Holding { gather, .. }) => {
+                *gather = Gather::new(protocol.patient());
+            }
+            Stage::Trying(_) => {
+                self.measure_fastest(protocol, "the app was absent or has restarted in the trial");
+            }
+        }
+    }
+
+    /// Measures the fastest setting in place of a trial whose missing reading no knob explains,
+    /// because that setting may stay until there is a reading. The search may propose the setting
+    /// of the trial again.
+    fn measure_fastest(&mut self, protocol: Protocol, why: &str) {
+        let Stage::Trying(trying) = &mut self.stage else { return };
+        trying.place = self.space.fastest();
+        trying.gather = Gather::new(protocol);
+        trying.refused = None;
+        let cause = format!("{why}; the fastest setting is measured next");
+        for setting in self.space.settings(&trying.place) {
+            self.plan.set(setting, Reason::Safe { cause: cause.clone() });
+        }
     }
 
     /// Returns why trials at the load show nothing about the objective's percentile; `None` if
     /// they do, or the load is not known yet.
     pub(super) fn too_short(&self, protocol: Protocol) -> Option<String> {
-        let (rate, least) = (self.rate_per_s, self.rules(protocol).least_requests());
+        let (rate, least) = (self.rate_per_s, self.rules(protocol).least_requests() as f64);
         let Protocol { percentile, window, .. } = protocol;
         let is_short = rate > 0.0 && window.as_secs_f64() * rate < least;
         is_short.then(|| {

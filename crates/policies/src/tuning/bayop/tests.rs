@@ -1,7 +1,7 @@
 //! BayOp on a server of formulas, and on what goes wrong.
 
 use super::*;
-use crate::search::Reading;
+use crate::search::{Reading, Trial};
 use crate::testing::{alive, lc_spec, machine, observation};
 use lull_control::{
     AppId, AppSeen, Capabilities, Coalescing, EnergySeen, EnergySource, Knob, LatencySeen, NicId,
@@ -37,6 +37,7 @@ struct Server {
     /// Delays in microseconds that are refused; what was in force stays.
     refused_us: Range<f64>,
     is_metered: bool,
+    has_restarted: bool,
 }
 
 impl Server {
@@ -49,6 +50,7 @@ impl Server {
             worse_ms: 0.0,
             refused_us: 0.0..0.0,
             is_metered: true,
+            has_restarted: false,
         }
     }
 
@@ -84,7 +86,8 @@ impl Server {
             true => Ok(EnergySeen { energy, source }),
             false => Err(Missing::because("the meter has failed")),
         };
-        Observation { energy, ..observation(self.time, EPOCH, vec![app]) }
+        let restarted = if self.has_restarted { vec![AppId(0)] } else { Vec::new() };
+        Observation { energy, restarted, ..observation(self.time, EPOCH, vec![app]) }
     }
 
     fn run(&mut self, policy: &mut Bayop, span: Nanos) {
@@ -306,18 +309,43 @@ fn a_few_windows_of_the_setting_in_force_are_no_evidence() {
     assert!(last.trials >= 3 && last.is_within() && last.probability >= 0.95, "{last}");
 }
 
+/// The search that is in progress.
+fn in_progress(policy: &Bayop) -> &Search {
+    let Stage::Trying(trying) = &policy.stage else { panic!("{:?}", policy.stage) };
+    &trying.search
+}
+
 #[test]
-fn a_meter_that_fails_ends_the_search() {
+fn a_search_goes_on_when_a_meter_that_has_failed_answers_again() {
     for measured in [Nanos::ZERO, Nanos::from_secs(6)] {
         let (mut policy, mut server) = (bayop(QUICK), Server::new());
         server.run(&mut policy, measured);
         server.is_metered = false;
         server.run(&mut policy, Nanos::from_secs(20));
-        assert!(matches!(policy.stage, Stage::Holding(_)), "{:?}", policy.stage);
-        assert_eq!(server.at(), (20.0, 2.0));
+        let trials = in_progress(&policy).trials();
+        assert!(trials.iter().all(|trial| trial.came.is_ok()), "{trials:?}");
+        assert_eq!(server.at(), (20.0, 2.0), "the fastest setting stays");
         let reasons: Vec<_> = server.settings.steps().map(|it| it.reason.to_string()).collect();
-        let has_why = reasons.iter().all(|it| it.contains("the meter has failed"));
-        assert!(has_why || measured > Nanos::ZERO, "{reasons:?}");
+        assert!(reasons.iter().all(|it| it.contains("the meter has failed")), "{reasons:?}");
+        server.is_metered = true;
+        server.run(&mut policy, Nanos::from_secs(30));
+        assert!(matches!(policy.stage, Stage::Holding(Holding { meets: true, .. })));
+    }
+}
+
+#[test]
+fn a_restart_of_the_app_is_not_held_against_the_setting_of_its_trial() {
+    for epochs in 0..3 {
+        let (mut policy, mut server) = (bayop(QUICK), Server::new());
+        server.run(&mut policy, Nanos::from_secs(6) + EPOCH * epochs);
+        (server.has_restarted, server.worse_ms) = (true, 1000.0);
+        server.run(&mut policy, EPOCH);
+        assert_eq!(server.at(), (20.0, 2.0), "the fastest setting is measured next");
+        (server.has_restarted, server.worse_ms) = (false, 0.0);
+        server.run(&mut policy, Nanos::from_secs(3));
+        let trials = in_progress(&policy).trials();
+        let is_warm = |trial: &Trial| trial.came.as_ref().is_ok_and(|it| it.tail_us < 100_000.0);
+        assert!(trials.iter().all(is_warm), "{trials:?}");
     }
 }
 
