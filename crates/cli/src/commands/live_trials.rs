@@ -16,7 +16,7 @@ use lull_measure::Nanos;
 use lull_policies::search::{Gather, Gathered, Protocol, Refusal, Rules};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Readings in a row without a meter, after which trials end.
+/// Readings in a row whose meter failed or whose app has restarted, after which trials end.
 const UNREAD_MAX: u32 = 3;
 /// Epochs for which limits may hold back the settings of a trial.
 const HELD_MAX: usize = 10;
@@ -75,6 +75,8 @@ pub(super) struct Trials<'s> {
     phase: &'static str,
     protocol: Protocol,
     load: HeldLoad,
+    /// Whether the app was absent or has restarted since the reading began.
+    has_restarted: bool,
     /// The error of trials that are stopped.
     stopped: &'static str,
     energy: String,
@@ -88,9 +90,9 @@ impl<'s> Trials<'s> {
         protocol: Protocol,
         stopped: &'static str,
     ) -> Self {
-        let wanted = Wanted::default();
         let load = HeldLoad::new(0.0, f64::INFINITY);
-        Self { session, wanted, phase, protocol, load, stopped, energy: String::new() }
+        let (wanted, has_restarted, energy) = (Wanted::default(), false, String::new());
+        Self { session, wanted, phase, protocol, load, has_restarted, stopped, energy }
     }
 
     /// The source of the last power reading.
@@ -151,19 +153,20 @@ impl<'s> Trials<'s> {
     }
 
     /// Waits until the settings are in force and reads them. The safe state replaces them while
-    /// no latency is known; they then take effect again. A reading whose meter failed is repeated,
-    /// and nothing is stored of it.
+    /// no latency is known; they then take effect again. A reading whose meter failed, or whose app
+    /// has restarted, is repeated, and nothing is stored of it.
     fn measure(&mut self, settings: &[Setting]) -> anyhow::Result<Result<Measured, Refusal>> {
         let mut unread = 0;
         loop {
-            if let Some(why) = self.take_effect(settings)? {
-                return Ok(Err(why));
-            }
-            match self.read(settings)? {
+            self.has_restarted = false;
+            let refused = self.take_effect(settings)?.map(Err);
+            let outcome = if refused.is_some() { refused } else { self.read(settings)? };
+            match outcome {
                 // No knob is at fault.
                 Some(Err(refusal)) if refusal.knob.is_none() => {
                     unread += 1;
-                    if settings.is_empty() || unread == UNREAD_MAX {
+                    let may_repeat = self.has_restarted || !settings.is_empty();
+                    if unread == UNREAD_MAX || !may_repeat {
                         bail!(refusal.why);
                     }
                     notice(format_args!("{}: it is repeated", refusal.why));
@@ -179,6 +182,9 @@ impl<'s> Trials<'s> {
         let mut why = None;
         for _ in 0..HELD_MAX {
             let epoch = self.turn()?;
+            if let Some(restart) = self.restart() {
+                return Ok(Some(restart));
+            }
             let lost = |it: &Setting| {
                 let why = self.session.why_yielded(it.knob())?;
                 let why = format!("{it} cannot be set: {why}");
@@ -209,6 +215,9 @@ impl<'s> Trials<'s> {
         let mut gather = Gather::new(self.protocol);
         loop {
             let epoch = self.turn()?;
+            if let Some(restart) = self.restart() {
+                return Ok(Some(Err(restart)));
+            }
             if epoch.safe {
                 return Ok(None);
             }
@@ -223,20 +232,51 @@ impl<'s> Trials<'s> {
         }
     }
 
+    /// Returns why the reading is not one of a warm server, if the app was absent or has restarted
+    /// since it began. No knob is at fault, although the app may have refused one as it ended.
+    fn restart(&self) -> Option<Refusal> {
+        let why =
+            || format!("`{}` was absent or has restarted in the trial", self.app_name()).into();
+        self.has_restarted.then(why)
+    }
+
+    fn app_name(&self) -> &str {
+        &self.session.apps()[self.protocol.app.index()].name
+    }
+
+    /// Runs an epoch. While the app is absent and can return, further ones follow.
     fn turn(&mut self) -> anyhow::Result<Epoch> {
-        let epoch = self.session.turn(self.phase).map_err(|error| match error {
-            TurnError::Plant(PlantError::Stopped) => anyhow!(self.stopped),
-            other => other.into(),
-        })?;
-        let lives = epoch.seen.app(self.protocol.app).is_some_and(|app| app.alive);
-        if !lives {
-            let name = &self.session.apps()[self.protocol.app.index()].name;
-            bail!("`{name}` has exited; its output is in {}", self.session.logs().display());
+        let app = self.protocol.app;
+        let mut epoch = self.epoch()?;
+        while epoch.seen.app(app).is_none_or(|seen| !seen.alive) {
+            if !self.session.plant().may_run(app) {
+                let (name, logs) = (self.app_name(), self.session.logs());
+                bail!(
+                    "`{name}` has exited: start it again and repeat the command; the output of \
+                     apps that Lull has started is in {}",
+                    logs.display()
+                );
+            }
+            if !std::mem::replace(&mut self.has_restarted, true) {
+                notice(format_args!(
+                    "`{}` is absent: trials go on when it is back",
+                    self.app_name()
+                ));
+            }
+            epoch = self.epoch()?;
         }
+        self.has_restarted |= epoch.seen.restarted.contains(&app);
         if let Ok(energy) = &epoch.seen.energy {
             self.energy = energy.source.to_string();
         }
         Ok(epoch)
+    }
+
+    fn epoch(&mut self) -> anyhow::Result<Epoch> {
+        self.session.turn(self.phase).map_err(|error| match error {
+            TurnError::Plant(PlantError::Stopped) => anyhow!(self.stopped),
+            other => other.into(),
+        })
     }
 }
 

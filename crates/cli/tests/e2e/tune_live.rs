@@ -3,7 +3,7 @@
 
 use crate::support::scene::Scene;
 use crate::support::victim::Victim;
-use crate::support::{cores, skip};
+use crate::support::{cores, free_port, skip};
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::Path;
@@ -183,6 +183,33 @@ fn a_trial_whose_knob_another_program_changes_in_its_window_has_no_reading() {
     let text = format!("{}{}", ended.out, ended.err);
     assert!(text.contains("did not stay: another program has changed thread"), "{text}");
     sched_setaffinity(thread, &whole).unwrap();
+    server.assert_as_before();
+}
+
+#[test]
+fn a_search_waits_for_a_server_that_restarts_and_repeats_its_trial() {
+    if cores() < 2 {
+        return skip("one core is nothing to choose");
+    }
+    let address = format!("127.0.0.1:{}", free_port());
+    let (scene, server) = (Scene::new(), Victim::server_at(&address));
+    let (path, store) = (config(&scene, &server, ""), scene.path("spots.sqlite"));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let by_args = format!("match = {{ args = \"serve options --listen {address}\" }}");
+    let text = text.replacen(&format!("pid = {}", server.pid()), &by_args, 1);
+    std::fs::write(&path, text).unwrap();
+    let all = ["tune".as_ref(), path.as_os_str(), "--store".as_ref(), store.as_os_str()];
+    let mut search = scene.start(scene.lull(&[&all[..], &["--json".as_ref()]].concat()));
+    search.wait_for("fewer cores", || server.is_changed());
+    drop(server);
+    search.wait_until_said("`server` is absent");
+    let server = Victim::server_at(&address);
+    let ended = search.wait().well();
+    assert!(ended.err.contains("has restarted in the trial: it is repeated"), "{}", ended.err);
+    let found = &ended.json()[0];
+    assert_eq!((&found["trials"], &found["meets"]), (&5.into(), &true.into()), "{found}");
+    let tried = found["tried"].as_array().unwrap();
+    assert!(tried.iter().all(|trial| trial["why"].is_null()), "{found}");
     server.assert_as_before();
 }
 

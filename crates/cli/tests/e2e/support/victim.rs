@@ -17,8 +17,13 @@ pub(crate) struct Victim {
 impl Victim {
     /// An options server at a free port, with threads that wait for requests.
     pub(crate) fn server() -> Self {
+        Self::server_at("127.0.0.1:0")
+    }
+
+    /// The same at an address.
+    pub(crate) fn server_at(address: &str) -> Self {
         let mut command = Command::new(LULL);
-        command.args(["serve", "options", "--listen", "127.0.0.1:0", "--workers", "2"]);
+        command.args(["serve", "options", "--listen", address, "--workers", "2"]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
