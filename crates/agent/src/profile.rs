@@ -8,7 +8,7 @@
 use crate::config::Config;
 use crate::error::UsageError;
 use crate::located::InputError;
-use crate::tuning_store::{bin, machine_class};
+use crate::tuning_store::{machine_class, present_class, rates_near};
 use lull_control::{AppSpec, Capability, Machine, TrialEvidence};
 use lull_measure::statistics::Estimate;
 use lull_measure::{Nanos, Percentile};
@@ -83,6 +83,12 @@ pub fn objective_text((percentile, bound): (Percentile, Nanos)) -> String {
 }
 
 impl Profile {
+    /// Gives a profile that a former version has written the present name of its machine class.
+    #[must_use]
+    pub fn with_present_class(self, machine: &Machine) -> Self {
+        Self { machine: present_class(&self.machine, machine), ..self }
+    }
+
     /// Creates a profile without loads.
     pub fn new(machine: &Machine, app: &str, objective: (Percentile, Nanos)) -> Self {
         Self {
@@ -142,7 +148,7 @@ impl Profile {
     /// Replaces what is known of about a load: its new entry, or nothing if no setting is shown
     /// to meet the bound there.
     pub fn replace(&mut self, rate_per_s: f64, entry: Option<ProfiledLoad>) {
-        self.loads.retain(|load| bin(load.rate_per_s) != bin(rate_per_s));
+        self.loads.retain(|load| !rates_near(rate_per_s).contains(&load.rate_per_s));
         self.loads.extend(entry);
         self.loads.sort_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
     }
@@ -170,7 +176,7 @@ pub(crate) fn policy_keys(
     let takes = POLICIES.find(&config.policy).is_ok_and(|it| it.kind.search.takes_profile());
     let Some(path) = config.agent.profile.as_deref().filter(|_| takes) else { return Ok(keys) };
     let refuse = |why: String| config.source.error("agent.profile", why);
-    let profile = Profile::read(path).map_err(|error| refuse(error.0))?;
+    let profile = Profile::read(path).map_err(|error| refuse(error.0))?.with_present_class(machine);
     let app = apps.iter().find(|app| app.name == profile.app);
     // An app that has left takes its settings with it.
     let Some(app) = app else {
@@ -265,8 +271,8 @@ mod tests {
             |profile: &Profile| profile.loads.iter().map(|it| it.rate_per_s).collect::<Vec<_>>();
         profile.replace(101.0, Some(load(101.0, 2.0)));
         assert_eq!(rates(&profile), [101.0, 500.0]);
-        // No setting meets the bound any more.
-        profile.replace(498.0, None);
+        // No setting meets the bound any more, at a load that is 13 % lower.
+        profile.replace(436.0, None);
         assert_eq!(rates(&profile), [101.0]);
     }
 

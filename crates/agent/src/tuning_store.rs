@@ -5,21 +5,23 @@
 //! next search of the same app on the same machine at about the same load starts from the
 //! stored results, and `lull run` passes them to `bayop`.
 
+mod former;
 mod subject;
 
-use subject::is_near;
+pub(crate) use former::present_class;
+pub(crate) use subject::rates_near;
 pub use subject::{Key, Subject, bin, machine_class};
 
 use crate::error::UsageError;
+use anyhow::Context;
+use former::{WITHOUT_EVIDENCE, add_columns};
 use lull_control::{Discovery, TrialEvidence};
 use lull_policies::search::{Choice, Place, Reading, Refusal, Search, Space, Trial};
 use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 
 /// The version of the tables, raised when an older reader would misread a new store.
-const VERSION: i64 = 3;
-/// The version whose settings have no evidence.
-const WITHOUT_EVIDENCE: i64 = 2;
+const VERSION: i64 = 4;
 
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS trial (
@@ -35,7 +37,7 @@ const TABLES: &str = "
     );
     CREATE TABLE IF NOT EXISTS search (
         machine TEXT NOT NULL, app TEXT NOT NULL, bin INTEGER NOT NULL, search TEXT NOT NULL,
-        seed INTEGER NOT NULL,
+        seed INTEGER NOT NULL, rate_per_s REAL,
         PRIMARY KEY (machine, app, bin, search)
     );
     CREATE TABLE IF NOT EXISTS refuted (
@@ -44,33 +46,29 @@ const TABLES: &str = "
         PRIMARY KEY (machine, app, bin, objective, knobs, knob_values)
     );";
 
-/// Settings of the former tables have no evidence, and none is made up for them.
-const ADD_EVIDENCE: &str = "ALTER TABLE spot ADD COLUMN evidence TEXT";
+/// Results, or refuted settings, of an app's objective at about a load.
+const NEAR: &str = "machine = ?1 AND app = ?2 AND objective = ?3 AND knobs = ?4
+    AND rate_per_s BETWEEN ?5 AND ?6";
 
-/// A search replaces what an earlier one has refuted at its load.
-const FORGET_REFUTED: &str =
-    "DELETE FROM refuted WHERE machine = ? AND app = ? AND bin = ? AND objective = ? AND knobs = ?";
 const KEEP_REFUTED: &str = "INSERT OR REPLACE INTO refuted VALUES (?, ?, ?, ?, ?, ?, ?)";
+const KEEP_RESULT: &str = "INSERT OR REPLACE INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-/// The result of a search replaces the stored result for its load.
-const REPLACE: &str = "INSERT OR REPLACE INTO spot VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-
-/// A new measurement of a stored setting updates its figures. It applies to the nearest stored
-/// load, which may be in a neighbouring bin, because measured loads vary.
+/// A new measurement of a stored setting updates its figures. It applies to the nearest result at
+/// about its load, because measured loads vary.
 const RENEW: &str = "
-    UPDATE spot SET tail_us = ?1, watts = ?2, evidence = coalesce(?9, evidence)
-    WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6 AND knob_values = ?7
-      AND meets AND bin = (
-        SELECT bin FROM spot WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6
-          AND abs(bin - ?8) <= 1 ORDER BY abs(bin - ?8) LIMIT 1)";
+    UPDATE spot SET tail_us = ?8, watts = ?9, evidence = coalesce(?10, evidence)
+    WHERE machine = ?1 AND app = ?2 AND objective = ?3 AND knobs = ?4 AND knob_values = ?11
+      AND meets AND rate_per_s = (
+        SELECT rate_per_s FROM spot WHERE machine = ?1 AND app = ?2 AND objective = ?3
+          AND knobs = ?4 AND rate_per_s BETWEEN ?5 AND ?6 ORDER BY abs(rate_per_s - ?7) LIMIT 1)";
 
 /// Without a stored result near this load, the measurement is added as a new one. A result that
 /// another search has stored meanwhile is kept.
 const ADD: &str = "
-    INSERT INTO spot SELECT ?3, ?4, ?8, ?5, ?6, ?10, ?7, TRUE, ?1, ?2, ?9
-      WHERE ?9 IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM spot WHERE machine = ?3 AND app = ?4 AND objective = ?5 AND knobs = ?6
-          AND abs(bin - ?8) <= 1)";
+    INSERT INTO spot SELECT ?1, ?2, ?12, ?3, ?4, ?7, ?11, TRUE, ?8, ?9, ?10
+      WHERE ?10 IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM spot WHERE machine = ?1 AND app = ?2 AND objective = ?3 AND knobs = ?4
+          AND rate_per_s BETWEEN ?5 AND ?6)";
 
 /// An open store.
 #[derive(Debug)]
@@ -126,16 +124,14 @@ impl Store {
         let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let tables: i64 =
             connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
-        let is_former = version == WITHOUT_EVIDENCE && tables > 0;
-        anyhow::ensure!(version == VERSION || is_former || tables == 0, "it has other tables");
+        let is_read = tables == 0 || (WITHOUT_EVIDENCE..=VERSION).contains(&version);
+        anyhow::ensure!(is_read, "it has other tables");
         let sound: String = connection.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
         anyhow::ensure!(sound == "ok", "{sound}");
         connection.pragma_update(None, "journal_mode", "WAL")?;
-        if is_former {
-            connection.execute_batch(ADD_EVIDENCE)?;
-        }
-        connection.pragma_update(None, "user_version", VERSION)?;
         connection.execute_batch(TABLES)?;
+        add_columns(&connection)?;
+        connection.pragma_update(None, "user_version", VERSION)?;
         Ok(Self { connection, path: path.to_owned() })
     }
 
@@ -162,17 +158,19 @@ impl Store {
         .collect()
     }
 
-    /// Returns the key under which a search continues. If its own load bin has no trials but a
-    /// neighbouring bin has those of an interrupted search, this is the key of that bin, because
-    /// measured loads vary.
+    /// Returns the key under which a search continues: that of the interrupted search which began
+    /// at about its load, the nearest one. Its load bin may be a neighbouring one, because measured
+    /// loads vary. Former versions stored no load; their searches continue in their own bin.
     ///
     /// # Errors
     /// If the store cannot be read.
     pub fn adopt(&self, key: Key) -> anyhow::Result<Key> {
-        let sql = "SELECT bin FROM trial WHERE machine = ? AND app = ? AND search = ? AND
-                   abs(bin - ?) <= 1 ORDER BY abs(bin - ?) LIMIT 1";
+        let sql = "SELECT bin FROM search JOIN trial USING (machine, app, bin, search)
+                   WHERE machine = ?1 AND app = ?2 AND search = ?3
+                   AND rate_per_s BETWEEN ?4 AND ?5 ORDER BY abs(rate_per_s - ?6) LIMIT 1";
         let Subject { machine, app, .. } = &key.subject;
-        let of = params![machine, app, key.search, key.bin, key.bin];
+        let (rate, near) = (key.rate_per_s, rates_near(key.rate_per_s));
+        let of = params![machine, app, key.search, near.start(), near.end(), rate];
         let mut statement = self.connection.prepare(sql)?;
         let bin = statement.query_map(of, |row| row.get(0))?.next().transpose()?;
         Ok(Key { bin: bin.unwrap_or(key.bin), ..key })
@@ -190,14 +188,16 @@ impl Store {
         Ok(statement.query_map(of, |row| row.get(0))?.next().transpose()?)
     }
 
-    /// Stores the seed of a search, with which it continues after an interruption.
+    /// Stores the seed of a search, with which it continues after an interruption, and its load. A
+    /// search that continues keeps those with which it began.
     ///
     /// # Errors
     /// If the store cannot be written.
     pub fn keep_seed(&self, key: &Key, seed: u32) -> anyhow::Result<()> {
-        let sql = "INSERT OR REPLACE INTO search VALUES (?, ?, ?, ?, ?)";
-        let row = params![key.subject.machine, key.subject.app, key.bin, key.search, seed];
-        self.connection.execute(sql, row)?;
+        let sql = "INSERT OR IGNORE INTO search VALUES (?, ?, ?, ?, ?, ?)";
+        let Key { subject: Subject { machine, app, .. }, bin, search, rate_per_s } = key;
+        let row = params![machine, app, bin, search, seed, rate_per_s];
+        self.connection.execute(sql, row).with_context(|| self.unwritable())?;
         Ok(())
     }
 
@@ -215,6 +215,9 @@ impl Store {
     }
 
     /// Stores a trial.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
     pub fn keep_trial(
         &self,
         key: &Key,
@@ -224,11 +227,15 @@ impl Store {
     ) -> anyhow::Result<()> {
         let (place, came) = (serde_json::to_string(place)?, serde_json::to_string(came)?);
         let Subject { machine, app, .. } = &key.subject;
-        self.connection.execute(
-            "INSERT OR REPLACE INTO trial VALUES (?, ?, ?, ?, ?, ?, ?)",
-            params![machine, app, key.bin, key.search, number as i64, place, came],
-        )?;
+        let row = params![machine, app, key.bin, key.search, number as i64, place, came];
+        let sql = "INSERT OR REPLACE INTO trial VALUES (?, ?, ?, ?, ?, ?, ?)";
+        self.connection.execute(sql, row).with_context(|| self.unwritable())?;
         Ok(())
+    }
+
+    fn unwritable(&self) -> String {
+        let path = self.path.display();
+        format!("cannot write {path}; the same command continues with the trials that it has")
     }
 
     /// Returns the settings that meet a subject's objective, by load. Settings that were stored
@@ -344,7 +351,7 @@ impl Store {
         let rates =
             statement.query_map(params![machine, app, objective, knobs], |row| row.get(0))?;
         let rates: Vec<f64> = rates.collect::<Result<_, _>>()?;
-        let near = rates.into_iter().filter(|rate| is_near(*rate, key.rate_per_s));
+        let near = rates.into_iter().filter(|rate| rates_near(key.rate_per_s).contains(rate));
         let distance = |rate: &f64| (rate - key.rate_per_s).abs();
         Ok(near.min_by(|a, b| distance(a).total_cmp(&distance(b))))
     }
@@ -369,7 +376,7 @@ impl Store {
         Ok(all.into_iter().find(|known| Some(known.rate_per_s) == rate))
     }
 
-    /// Stores the result of a search in place of the previous one for its load, with what it has
+    /// Stores the result of a search in place of those of about its load, with what it has
     /// refuted, and deletes the search's trials, so that the next search measures again.
     ///
     /// # Errors
@@ -387,14 +394,14 @@ impl Store {
             refuted: search.refuted().iter().map(|place| space.values(place)).collect(),
         };
         let transaction = self.connection.unchecked_transaction()?;
-        self.put_result(&key.subject, &result)?;
+        self.put_result(&key.subject, &result).with_context(|| self.unwritable())?;
         self.forget(key)?;
         transaction.commit()?;
         Ok(())
     }
 
-    /// Stores the result of a search of a run's policy for a subject, in place of the previous
-    /// one for its load.
+    /// Stores the result of a search of a run's policy for a subject, in place of those of about
+    /// its load.
     ///
     /// # Errors
     /// If the store cannot be written.
@@ -417,17 +424,21 @@ impl Store {
         Ok(())
     }
 
-    /// Replaces the result of a load, within a transaction of the caller.
+    /// Replaces the results of about a load, within a transaction of the caller.
     fn put_result(&self, subject: &Subject, result: &SearchResult) -> anyhow::Result<()> {
         let SearchResult { bin, rate_per_s: rate, meets, tail_us, watts, .. } = result;
         let Subject { machine, app, objective, knobs } = subject;
         let values = serde_json::to_string(&result.values)?;
         let evidence = result.evidence.as_ref().map(serde_json::to_string).transpose()?;
+        let near = rates_near(*rate);
+        for table in ["spot", "refuted"] {
+            let of = params![machine, app, objective, knobs, near.start(), near.end()];
+            self.connection.execute(&format!("DELETE FROM {table} WHERE {NEAR}"), of)?;
+        }
         let row = params![
             machine, app, bin, objective, knobs, rate, values, meets, tail_us, watts, evidence
         ];
-        self.connection.execute(REPLACE, row)?;
-        self.connection.execute(FORGET_REFUTED, params![machine, app, bin, objective, knobs])?;
+        self.connection.execute(KEEP_RESULT, row)?;
         for values in &result.refuted {
             let values = serde_json::to_string(values)?;
             let row = params![machine, app, bin, objective, knobs, rate, values];
@@ -444,16 +455,19 @@ impl Store {
         let values = serde_json::to_string(&seen.values)?;
         let Subject { machine, app, objective, knobs } = &subject.over(&seen.knobs);
         let (rate, bin) = (seen.rate_per_s, bin(seen.rate_per_s));
-        let (tail_us, watts) = (seen.tail_us, seen.watts);
+        let (near, tail_us, watts) = (rates_near(rate), seen.tail_us, seen.watts);
+        let (low, high) = (near.start(), near.end());
         // A window of a policy that does not weigh its evidence replaces none.
         let evidence = seen.evidence.filter(TrialEvidence::is_within);
         let evidence = evidence.as_ref().map(serde_json::to_string).transpose()?;
         let transaction = self.connection.unchecked_transaction()?;
-        let figures =
-            params![tail_us, watts, machine, app, objective, knobs, values, bin, evidence];
+        let figures = params![
+            machine, app, objective, knobs, low, high, rate, tail_us, watts, evidence, values
+        ];
         transaction.execute(RENEW, figures)?;
-        let row =
-            params![tail_us, watts, machine, app, objective, knobs, values, bin, evidence, rate];
+        let row = params![
+            machine, app, objective, knobs, low, high, rate, tail_us, watts, evidence, values, bin
+        ];
         transaction.execute(ADD, row)?;
         transaction.commit()?;
         Ok(())

@@ -51,7 +51,9 @@ impl Keeper {
                 }
                 continue;
             }
-            self.waiting.retain(|other| bin(other.rate_per_s) != bin(one.rate_per_s));
+            // A search's result that could not be written is not replaced by a later window.
+            let is_other = |it: &Discovery| bin(it.rate_per_s) != bin(one.rate_per_s);
+            self.waiting.retain(|it| is_other(it) || (it.trials > 0 && one.trials == 0));
             match one.trials {
                 0 => self.waiting.push(one),
                 _ => self.keep(one),
@@ -308,6 +310,22 @@ mod tests {
         let mut nowhere = Keeper::new(None);
         nowhere.take(vec![found(100.0, 2, 12)], &epoch(), &BTreeSet::new());
         assert!(nowhere.close().is_empty());
+    }
+
+    #[test]
+    fn a_result_that_could_not_be_written_is_written_at_the_end_with_what_it_refuted() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(&directory);
+        let mut keeper = Keeper::new(Some(place.clone()));
+        std::fs::write(&place.path, "this was a database once").unwrap();
+        let result = Discovery { refuted: vec![vec![1.0]], ..found(100.0, 2, 12) };
+        keeper.take(vec![result], &epoch(), &BTreeSet::new());
+        keeper.take(vec![found(100.0, 2, 0)], &epoch(), &BTreeSet::new());
+        std::fs::remove_file(&place.path).unwrap();
+        keeper.close();
+        assert_eq!(known_settings(&place).len(), 1);
+        let store = Store::open(&place.path).unwrap();
+        assert_eq!(store.refuted_settings(&place.subject).unwrap().len(), 1);
     }
 
     #[test]

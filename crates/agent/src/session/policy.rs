@@ -106,6 +106,7 @@ pub(super) fn remember(
     let app = &apps[protocol.app.index()].name;
     let subject = Subject::new(machine, app, (protocol.percentile, protocol.bound), &space);
     let store = Store::open(&path)?;
+    store.rename_class(machine)?;
     let (mut entries, mut count, mut ignored) = (Vec::new(), 0, 0);
     for one in store.subjects_within(&subject)? {
         let (stored, refuted) = (store.known_settings(&one)?, store.refuted_settings(&one)?);

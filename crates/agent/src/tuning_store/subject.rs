@@ -1,9 +1,10 @@
 //! The subjects of stored results, and the keys of searches.
 
 use crate::sweep::describe_levels;
-use lull_control::{Capability, Machine};
+use lull_control::{Capabilities, Capability, Machine};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::search::{Protocol, Search, Space};
+use std::ops::RangeInclusive;
 
 /// The width of a load bin: rates within 15 % share their results.
 const BIN: f64 = 1.15;
@@ -97,19 +98,24 @@ pub fn bin(rate_per_s: f64) -> i64 {
     (rate_per_s.max(1e-3).ln() / BIN.ln()).round() as i64
 }
 
-/// Whether two rates differ by at most the width of a load bin.
-pub(super) fn is_near(a: f64, b: f64) -> bool {
-    (a.max(1e-3).ln() - b.max(1e-3).ln()).abs() <= BIN.ln()
+/// Returns the rates that are of about the same load as this one: they differ by at most 15 %.
+pub(crate) fn rates_near(rate_per_s: f64) -> RangeInclusive<f64> {
+    rate_per_s / BIN..=rate_per_s * BIN
 }
 
 /// Returns the class of a machine: its name and a checksum of everything that a setting may
-/// depend on. Gates are left out because they belong to apps; their settings are stored under
-/// the knobs of the app.
+/// depend on. Of capabilities these are their names and not their texts, which are messages and
+/// may have the numbers of an error. Gates are left out because they belong to apps; their
+/// settings are stored under the knobs of the app.
 pub fn machine_class(machine: &Machine) -> String {
-    let mut bare = Machine { gates: Vec::new(), ..machine.clone() };
-    for capability in Capability::OF_GATES {
-        bare.capabilities = std::mem::take(&mut bare.capabilities).unstated(capability);
-    }
-    let all = serde_json::to_string(&bare).unwrap_or_default();
+    let has = |it: &Capability| machine.capabilities.has(*it) && !Capability::OF_GATES.contains(it);
+    let found = Capability::ALL.into_iter().filter(has);
+    let capabilities = found.fold(Capabilities::default(), |all, it| all.with_capability(it, ""));
+    class_of(&Machine { gates: Vec::new(), capabilities, ..machine.clone() })
+}
+
+/// Returns the name of a machine and the checksum of all that it has.
+pub(super) fn class_of(machine: &Machine) -> String {
+    let all = serde_json::to_string(machine).unwrap_or_default();
     format!("{} {:08x}", machine.name, crc32fast::hash(all.as_bytes()))
 }

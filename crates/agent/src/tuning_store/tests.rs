@@ -3,7 +3,7 @@
 use super::*;
 use lull_control::conformance::MemoryPlant;
 use lull_control::{AppId, Capability, Machine, Plant};
-use lull_measure::{Nanos, Percentile};
+use lull_measure::{Missing, Nanos, Percentile};
 use lull_policies::search::{Method, Protocol, Rules};
 use rand::SeedableRng;
 
@@ -146,9 +146,87 @@ fn a_result_of_a_load_just_beyond_the_edge_of_a_bin_is_of_the_same_load() {
     };
     assert_eq!(found(1025.0), (Some(1005.0), 1));
     assert_eq!(found(1200.0), (None, 0), "another load");
-    // A nearer result counts instead, with what its own search refuted.
+    // A later result of about the load replaces it, with what its own search refuted.
     let clean = Search::new(search.space().clone(), search.rules().clone());
     store.keep_choice(&key_at(1100.0, &machine, &search), &clean, &choice).unwrap();
     assert_eq!(found(1090.0), (Some(1100.0), 0));
-    assert_eq!(found(1025.0), (Some(1005.0), 1));
+    assert_eq!(found(1005.0), (Some(1100.0), 0));
+    // If nothing meets the bound there any more, a run has no setting to use without a trial.
+    let none = Choice { meets: false, ..choice };
+    let key = key_at(1000.0, &machine, &search);
+    store.keep_choice(&key, &clean, &none).unwrap();
+    assert!(store.known_settings(key.subject()).unwrap().is_empty());
+}
+
+#[test]
+fn a_search_continues_with_trials_of_about_its_load_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("spots.sqlite");
+    let store = Store::open(&path).unwrap();
+    let (machine, search) = (machine(4), search());
+    let place = search.space().fastest();
+    let begun = key_at(900.0, &machine, &search);
+    store.keep_seed(&begun, 7).unwrap();
+    store.keep_trial(&begun, 0, &place, &Ok(read(&search, &place))).unwrap();
+    let adopted = |store: &Store, rate: f64| {
+        let key = store.adopt(key_at(rate, &machine, &search)).unwrap();
+        (store.trials(&key).unwrap().len(), store.seed(&key).unwrap())
+    };
+    assert!(bin(1030.0) == bin(1150.0) && bin(1030.0) != bin(900.0));
+    assert_eq!(adopted(&store, 1030.0), (1, Some(7)), "14 % more, in the next bin");
+    assert_eq!(adopted(&store, 1150.0), (0, None), "28 % more, in the next bin");
+    // It keeps the load with which it began, whatever the loads at which it continued.
+    store.keep_seed(&store.adopt(key_at(1030.0, &machine, &search)).unwrap(), 7).unwrap();
+    assert_eq!(adopted(&store, 1150.0), (0, None));
+    // Stores of the former version have no load; their searches continue in their own bin.
+    let former = "ALTER TABLE search DROP COLUMN rate_per_s; PRAGMA user_version = 3;";
+    store.connection.execute_batch(former).unwrap();
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_eq!(adopted(&store, 905.0), (1, Some(7)));
+    assert_eq!(adopted(&store, 1030.0), (0, None));
+}
+
+#[test]
+fn the_texts_of_capabilities_make_no_other_class_and_what_former_classes_have_stays() {
+    let (here, search) = (machine(4), ended_search());
+    let with = |capability, text: &str| {
+        let capabilities = here.capabilities.clone().with_capability(capability, text);
+        Machine { capabilities, ..here.clone() }
+    };
+    let why = Missing::because("no meter answers: errno 13");
+    let capabilities = with(Capability::Cores, "other words").capabilities;
+    let capabilities = capabilities.without(Capability::Energy, why);
+    let reworded = Machine { capabilities, ..here.clone() };
+    assert_eq!(machine_class(&reworded), machine_class(&here));
+    assert_ne!(machine_class(&with(Capability::Energy, "a meter")), machine_class(&here));
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
+    let mut of_former = key(&here, &search);
+    of_former.subject.machine = former::former_class(&here);
+    store.keep_choice(&of_former, &search, &search.choice().unwrap()).unwrap();
+    let of_here = key(&here, &search);
+    assert_eq!(store.known_setting(&of_here).unwrap(), None);
+    store.rename_class(&here).unwrap();
+    assert!(store.known_setting(&of_here).unwrap().is_some());
+    assert_eq!(store.refuted_here(&of_here, search.space()).unwrap().len(), 1);
+    assert_eq!(present_class(&former::former_class(&here), &here), machine_class(&here));
+    assert_eq!(present_class("another machine", &here), "another machine");
+}
+
+#[test]
+fn a_disk_that_is_full_is_reported_with_the_store_and_what_it_has_is_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("spots.sqlite");
+    let store = Store::open(&path).unwrap();
+    let (machine, search) = (machine(4), search());
+    let (key, place) = (key(&machine, &search), search.space().fastest());
+    store.connection.pragma_update(None, "max_page_count", 1).unwrap();
+    let refusal = || Err(Refusal::of_knob(Capability::Cores, "x".repeat(500)));
+    let written = (0..1000).map(|number| store.keep_trial(&key, number, &place, &refusal()));
+    let written: Vec<_> = written.take_while(Result::is_ok).collect();
+    let error = store.keep_trial(&key, 1000, &place, &refusal()).unwrap_err();
+    let text = crate::error::describe(&error);
+    assert!(text.contains("spots.sqlite") && text.contains("full"), "{text}");
+    assert_eq!(store.trials(&key).unwrap().len(), written.len());
 }

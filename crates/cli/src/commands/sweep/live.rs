@@ -150,11 +150,12 @@ fn profile_of(
     protocol: Protocol,
 ) -> anyhow::Result<Profile> {
     let objective = (protocol.percentile, protocol.bound);
-    let new = Profile::new(session.plant().machine(), app, objective);
+    let machine = session.plant().machine();
+    let new = Profile::new(machine, app, objective);
     let Some(path) = args.live.profile.as_deref().filter(|path| path.exists()) else {
         return Ok(new);
     };
-    let there = Profile::read(path)?;
+    let there = Profile::read(path)?.with_present_class(machine);
     let refuse = |why: String| UsageError(format!("{} {why}", path.display()));
     there.check_is_of(&new).map_err(refuse)?;
     Ok(there)

@@ -87,6 +87,7 @@ fn search(
         tuning_of(session.config(), session.plant().machine(), session.apps())?;
     let app = session.apps()[protocol.app.index()].name.clone();
     let machine = session.plant().machine().clone();
+    store.rename_class(&machine)?;
     let mut trials = Trials::new(session, "tune", protocol, STOPPED);
     let mut starts = Starts::default();
     loop {

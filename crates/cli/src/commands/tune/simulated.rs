@@ -75,6 +75,7 @@ fn one(
         allow_modelled: false,
     };
     let of = (percentile, bound);
+    store.rename_class(plant.machine())?;
     let subject = Subject::new(plant.machine(), &scenario.app.name, of, search.space());
     let plant_of = format!("{rate_per_s}/s, seed {}, {checksum:08x}", run.seed);
     let key = Key::new(subject, &search, &protocol, (&plant_of, rate_per_s));
