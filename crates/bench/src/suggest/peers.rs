@@ -268,7 +268,8 @@ mod tests {
     use lull_policies::search::{Reading, Space};
     use rayon::prelude::*;
 
-    /// The environment variable with the number of seeds for a long run over all six surfaces.
+    /// The environment variable with the number of seeds for a long run over all six surfaces and
+    /// those that are held out.
     const LONG: &str = "LULL_SEARCH_SEEDS";
 
     fn surfaces(is_long: bool) -> Vec<Surface> {
@@ -277,7 +278,9 @@ mod tests {
         }
         let text = include_str!("../../../../examples/tune/netserver.toml");
         let file: ServerFile = toml::from_str(text).unwrap();
-        Surface::all(&file.check().unwrap()).unwrap()
+        let server = file.check().unwrap();
+        let (all, held_out) = (Surface::all(&server), Surface::held_out(&server));
+        all.unwrap().into_iter().chain(held_out.unwrap()).collect()
     }
 
     #[test]

@@ -75,6 +75,15 @@ impl Surface {
         Ok(all)
     }
 
+    /// The simulated server at loads on which the rules of searches were not chosen.
+    ///
+    /// # Errors
+    /// If the server cannot be simulated.
+    #[cfg(test)]
+    pub(super) fn held_out(server: &ServerScenario) -> Result<Vec<Self>> {
+        [250e3, 300e3, 500e3, 650e3].into_iter().map(|load| Self::simulated(server, load)).collect()
+    }
+
     /// The two of formulas.
     pub(super) fn from_formulas() -> Vec<Self> {
         vec![
