@@ -28,6 +28,7 @@ mod objective;
 mod pods;
 mod pool;
 mod process;
+mod rules;
 mod selector;
 mod source;
 mod table;

@@ -8,8 +8,9 @@ use crate::message::{
     one_line,
 };
 use crate::nri::{ContainerChange, RuntimeContainer};
-use crate::objective::{LatencyObjectiveSpec, ObjectiveRule};
+use crate::objective::LatencyObjectiveSpec;
 use crate::pods::PodFacts;
+use crate::rules::{RuleKey, Rules};
 use crate::selector;
 use crate::source::LatencyName;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -18,11 +19,6 @@ use lull_agent::config::CpuManager;
 use lull_control::{Class, CoreSet, Objective};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-
-/// Most `LatencyObjective`s that are kept.
-const RULES_MAX: usize = 4_096;
-/// Most of one namespace.
-const NAMESPACE_RULES_MAX: usize = 64;
 
 /// An Event about a pod or a `LatencyObjective`.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,8 +43,7 @@ pub(crate) struct Table {
     pods: BTreeMap<String, PodFacts>,
     /// What the container runtime reports; `None` while it does not.
     containers: Option<Containers>,
-    /// By namespace and name.
-    rules: BTreeMap<(String, String), ObjectiveRule>,
+    rules: Rules,
     /// What the agent knows, by UID.
     sent: BTreeMap<String, PodOrder>,
     /// Why pods are not managed, by UID; reported once.
@@ -80,7 +75,7 @@ impl Table {
             cpu_manager: begin.cpu_manager,
             pods: BTreeMap::new(),
             containers: None,
-            rules: BTreeMap::new(),
+            rules: Rules::default(),
             sent: BTreeMap::new(),
             refused: BTreeMap::new(),
             knows_rules: false,
@@ -188,38 +183,47 @@ impl Table {
         spec: Option<&LatencyObjectiveSpec>,
     ) -> Option<String> {
         let key = (namespace.to_owned(), name.to_owned());
-        let ignored = match spec.map(LatencyObjectiveSpec::rule) {
-            Some(Ok(rule)) if self.has_room_for(&key) => {
-                self.rules.insert(key, rule);
-                None
-            }
-            Some(Ok(_)) => {
-                let why =
-                    format!("{RULES_MAX} are the most, and {NAMESPACE_RULES_MAX} of a namespace");
-                if !std::mem::replace(&mut self.is_full_of_rules, true) {
-                    let text = format!(
-                        "LatencyObjective {namespace}/{name} and perhaps others are ignored: {why}"
-                    );
-                    self.outcome.messages.push(FromWatcher::Notice(one_line(text)));
+        let (why, is_noted) = match spec.map(LatencyObjectiveSpec::rule) {
+            Some(Ok(rule)) => match self.rules.insert(key, rule) {
+                Ok(()) => {
+                    self.decide_inside(namespace);
+                    return None;
                 }
-                return Some(why);
-            }
+                Err(why) => (why, std::mem::replace(&mut self.is_full_of_rules, true)),
+            },
             Some(Err(why)) => {
-                self.rules.remove(&key);
-                let text = format!("LatencyObjective {namespace}/{name} is ignored: {why}");
-                self.outcome.messages.push(FromWatcher::Notice(one_line(text)));
-                Some(why)
+                self.remove_rule(&key);
+                (why, false)
             }
             None => {
-                self.rules.remove(&key);
-                None
+                self.remove_rule(&key);
+                return None;
             }
         };
+        if !is_noted {
+            let text = format!("LatencyObjective {namespace}/{name} is ignored: {why}");
+            self.outcome.messages.push(FromWatcher::Notice(one_line(text)));
+        }
+        Some(why)
+    }
+
+    /// Removes a rule. One that has waited may count in its place.
+    fn remove_rule(&mut self, key: &RuleKey) {
+        let next = self.rules.remove(key);
+        self.decide_inside(&key.0);
+        if let Some((namespace, name)) = next {
+            let text = format!("LatencyObjective {namespace}/{name} has room now, and counts");
+            self.outcome.messages.push(FromWatcher::Notice(one_line(text)));
+            self.decide_inside(&namespace);
+        }
+    }
+
+    /// Decides on the pods of a namespace.
+    fn decide_inside(&mut self, namespace: &str) {
         let inside = |pod: &&PodFacts| pod.namespace == namespace;
         let uids: Vec<String> =
             self.pods.values().filter(inside).map(|pod| pod.uid.clone()).collect();
         uids.iter().for_each(|uid| self.decide(uid));
-        ignored
     }
 
     /// Takes what the container runtime has reported, from its first listing on.
@@ -248,21 +252,10 @@ impl Table {
         uids.iter().for_each(|uid| self.decide(uid));
     }
 
-    /// Whether a rule may be kept: it is kept already, or there is room for one more.
-    fn has_room_for(&self, key: &(String, String)) -> bool {
-        let begin = (key.0.clone(), String::new());
-        let inside =
-            self.rules.range(begin..).take_while(|((namespace, _), _)| *namespace == key.0);
-        self.rules.contains_key(key)
-            || (self.rules.len() < RULES_MAX && inside.count() < NAMESPACE_RULES_MAX)
-    }
-
     /// Keeps only these rules, after a listing.
-    pub(crate) fn retain_rules(&mut self, listed: &BTreeSet<(String, String)>) {
-        let gone: Vec<_> =
-            self.rules.keys().filter(|key| !listed.contains(*key)).cloned().collect();
-        for (namespace, name) in gone {
-            self.set_rule(&namespace, &name, None);
+    pub(crate) fn retain_rules(&mut self, listed: &BTreeSet<RuleKey>) {
+        for key in self.rules.unlisted(listed) {
+            self.remove_rule(&key);
         }
     }
 
@@ -322,7 +315,7 @@ impl Table {
     /// Why it is not managed although it asks for it, for its owner.
     fn order_of(&self, pod: &PodFacts) -> Result<Option<PodOrder>, String> {
         let own = PodSettings::read(&pod.labels, &pod.annotations)?;
-        let rule = self.rule_of(pod)?;
+        let rule = self.rules.of_pod(pod)?;
         let settings = rule.map_or_else(|| own.clone(), |rule| own.clone().or(&rule.settings));
         let running = self.running_of(pod);
         if settings.manage == Some(false) || running.is_empty() {
@@ -388,20 +381,6 @@ impl Table {
         // Of an empty list there are no cores.
         let fewest = set.filter(|(count, _)| *count > 0).min();
         fewest.map(|(_, cpus)| cpus.clone()).unwrap_or_default()
-    }
-
-    /// The `LatencyObjective` that selects a pod.
-    fn rule_of(&self, pod: &PodFacts) -> Result<Option<&ObjectiveRule>, String> {
-        let selects = |((namespace, _), rule): &(&(String, String), &ObjectiveRule)| {
-            *namespace == pod.namespace && rule.selector.matches(&pod.labels)
-        };
-        let mut all = self.rules.iter().filter(selects);
-        match (all.next(), all.next()) {
-            (Some(((_, first), _)), Some(((_, second), _))) => Err(format!(
-                "the LatencyObjectives `{first}` and `{second}` both select it: narrow one of them"
-            )),
-            (rule, _) => Ok(rule.map(|(_, rule)| rule)),
-        }
     }
 
     /// The number of the first template that selects a pod and offers what it requests, else of the

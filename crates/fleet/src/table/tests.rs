@@ -299,7 +299,6 @@ fn why_a_latency_objective_is_ignored_is_returned_for_its_owner() {
     .unwrap();
     let why = table.set_rule("shop", "web", Some(&spec)).unwrap();
     assert!(why.contains("keep one"), "{why}");
-    assert!(table.rules.is_empty());
     apply(&mut table, "1", &json!({}));
     let mut object = facts(pod("1", &json!({}))).reference();
     assert!(table.knows(&object));
@@ -322,28 +321,32 @@ fn labels_say_what_annotations_say() {
 }
 
 #[test]
-fn latency_objectives_are_bounded_by_namespace_and_in_all() {
+fn a_latency_objective_that_was_left_out_counts_once_there_is_room() {
     let mut table = table();
-    let spec: LatencyObjectiveSpec = serde_json::from_value(json!({
-        "selector": { "matchLabels": { "tier": "web" } }, "objectives": ["p99=50ms"],
+    let spec = |objective: &str| -> LatencyObjectiveSpec {
+        serde_json::from_value(json!({ "selector": {}, "objectives": [objective] })).unwrap()
+    };
+    let other: LatencyObjectiveSpec = serde_json::from_value(json!({
+        "selector": { "matchLabels": { "tier": "none" } }, "objectives": ["p99=5ms"],
     }))
     .unwrap();
-    for number in 0..NAMESPACE_RULES_MAX + 2 {
-        table.set_rule("one", &number.to_string(), Some(&spec));
+    for number in 0..64 {
+        assert_eq!(table.set_rule("shop", &number.to_string(), Some(&other)), None);
     }
-    assert_eq!(table.rules.len(), NAMESPACE_RULES_MAX);
-    assert_eq!(table.set_rule("one", "0", Some(&spec)), None, "it has its room");
-    let why = table.set_rule("one", "more", Some(&spec)).unwrap();
-    assert!(why.ends_with("64 of a namespace"), "{why}");
+    let why = table.set_rule("shop", "gone", Some(&spec("run_queue_p99=2ms"))).unwrap();
+    assert!(why.contains("64 of a namespace"), "{why}");
+    table.set_rule("shop", "last", Some(&spec("run_queue_p99=1ms")));
+    apply(&mut table, "1", &json!({}));
     let messages = sent_by(&mut table);
-    assert_eq!(messages.len(), 1, "reported once: {messages:?}");
-    for number in 0..RULES_MAX {
-        table.set_rule(&number.to_string(), "web", Some(&spec));
-    }
-    assert_eq!(table.rules.len(), RULES_MAX);
-    table.set_rule("0", "web", None);
-    table.set_rule("other", "web", Some(&spec));
-    assert!(table.rules.contains_key(&("other".to_owned(), "web".to_owned())));
+    assert_eq!(messages[1..], ["1 in 0"], "reported once, and no rule that counts selects it");
+    table.set_rule("shop", "gone", None);
+    assert!(sent_by(&mut table).is_empty());
+    table.set_rule("shop", "7", None);
+    let messages = sent_by(&mut table);
+    assert!(messages[0].contains("shop/last has room now"), "{messages:?}");
+    assert_eq!(messages[1..], ["1 in 1"]);
+    table.retain_rules(&BTreeSet::new());
+    assert_eq!(sent_by(&mut table), ["1 in 0"], "no rule is left");
 }
 
 #[test]
