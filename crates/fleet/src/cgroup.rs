@@ -11,6 +11,9 @@
 //!
 //! Guaranteed pods are directly below `kubepods`. With systemd the `-` of a UID become `_`, and a
 //! slice has the names of all above it. A `--cgroup-root` is a prefix of both.
+//!
+//! With `conmon_cgroup = "pod"` the cgroup of a pod also has `crio-conmon-ID`, that of the process
+//! with which CRI-O monitors a container. It is no container's.
 
 use crate::message::{ContainerId, PodOrder, Runtime, Service};
 use crate::pool::Cpusets;
@@ -18,6 +21,7 @@ use lull_control::CoreSet;
 use lull_host::Roots;
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -106,6 +110,8 @@ pub(crate) struct Hierarchy {
     mount: PathBuf,
     /// The cores of the node, and of no pod.
     node: Cpusets,
+    /// Whether the controller of cpusets is on: else no cgroup has one.
+    has_cpusets: bool,
     /// The cpusets of all pods, once they were read.
     pods: OnceCell<Cpusets>,
 }
@@ -114,22 +120,36 @@ impl Hierarchy {
     /// Reads it.
     pub(crate) fn read(roots: &Roots) -> Self {
         let mount = mount(roots);
+        let all = cpuset(&mount);
+        let has_cpusets = all.is_some();
         // Without the controller of cpusets the list of the machine's cores counts.
         let online = || read_cores(&roots.sys.join("devices/system/cpu/online"));
-        let node = Cpusets::new(cpuset(&mount).or_else(online).unwrap_or_default());
-        Self { mount, node, pods: OnceCell::new() }
+        let node = Cpusets::new(all.or_else(online).unwrap_or_default());
+        Self { mount, node, has_cpusets, pods: OnceCell::new() }
     }
 
-    /// Returns the one of these paths that is a cgroup.
-    pub(crate) fn find(&self, candidates: &[PathBuf]) -> Option<PathBuf> {
+    /// Has the cpusets of all pods read again.
+    pub(crate) fn forget_pods(&mut self) {
+        self.pods.take();
+    }
+
+    /// Returns the first of these paths that is a cgroup.
+    pub(crate) fn find<'a>(&self, candidates: &'a [PathBuf]) -> Option<&'a Path> {
         let exists = |path: &&PathBuf| self.mount.join(path).join("cgroup.procs").exists();
-        candidates.iter().find(exists).cloned()
+        candidates.iter().find(exists).map(PathBuf::as_path)
+    }
+
+    /// Whether a container of a pod has processes, by the cgroup of the pod: one of its containers
+    /// is the sandbox, which only holds the namespaces of the others.
+    pub(crate) fn has_started(&self, pod: &Path) -> bool {
+        containers(&self.mount.join(pod)).filter(|cgroup| is_populated(cgroup)).nth(1).is_some()
     }
 
     /// Returns the cpusets of a cgroup and of those directly below it that are smaller than the
     /// node's, with the one that a runtime has set.
     pub(crate) fn smaller_cpusets(&self, cgroup: &Path, set: Option<CoreSet>) -> BTreeSet<CoreSet> {
-        self.node.smaller(cpusets(&self.mount.join(cgroup)).into_iter().chain(set))
+        let read = self.has_cpusets.then(|| cpusets(&self.mount.join(cgroup)));
+        self.node.smaller(read.into_iter().flatten().chain(set))
     }
 
     /// Returns the cpusets of all pods below the kubelet's `--cgroup-root`.
@@ -157,12 +177,29 @@ fn uid_of(cgroup: &Path) -> Option<&str> {
     uid.bytes().all(is_part).then_some(uid)
 }
 
-/// The cpusets of a cgroup and of those directly below it.
+/// The cpusets of a cgroup and of the containers directly below it.
 fn cpusets(cgroup: &Path) -> Vec<CoreSet> {
     std::iter::once(cgroup.to_owned())
-        .chain(directories(cgroup))
+        .chain(containers(cgroup))
         .filter_map(|path| cpuset(&path))
         .collect()
+}
+
+/// The cgroups of the containers of a pod.
+fn containers(pod: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    directories(pod).filter(|path| !is_monitor(path))
+}
+
+/// Whether a cgroup is that of CRI-O's monitor of a container, `conmon`.
+fn is_monitor(cgroup: &Path) -> bool {
+    let name = cgroup.file_name().and_then(OsStr::to_str);
+    name.is_some_and(|name| name.starts_with("crio-conmon-"))
+}
+
+/// Whether a cgroup, or one below it, has a process.
+fn is_populated(cgroup: &Path) -> bool {
+    let events = std::fs::read_to_string(cgroup.join("cgroup.events"));
+    events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
 }
 
 fn directories(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
@@ -262,8 +299,10 @@ mod tests {
         for path in ["", of_systemd, &burstable, &pods[0], &pods[1], &pods[2]] {
             write(path, "0-7\n");
         }
-        let found = Hierarchy::read(&roots).find(&["kubepods/pod1".into(), pods[1].clone().into()]);
-        assert_eq!(found, Some(PathBuf::from(&pods[1])));
+        let places: [PathBuf; 2] = ["kubepods/pod1".into(), pods[1].clone().into()];
+        let hierarchy = Hierarchy::read(&roots);
+        let found = hierarchy.find(&places);
+        assert_eq!(found, Some(Path::new(&pods[1])));
         assert_eq!(placement(&pods[0]), Placement::Everywhere);
         write(&format!("{}/main", pods[0]), "0-1,4-7\n");
         assert!(matches!(placement(&pods[0]), Placement::Own(_)), "no other pod has it");
@@ -275,6 +314,32 @@ mod tests {
         assert!(why.contains("the cores 2-3 of the node's 0-7"), "{why}");
         write(&format!("{}/main", pods[2]), "3-4\n");
         assert!(matches!(placement(&pods[0]), Placement::Own(_)), "another pod has one of them");
+        write(&format!("{}/main", pods[0]), "0-7\n");
+        for monitor in ["crio-conmon-0f", "crio-conmon-0f.scope"] {
+            write(&format!("{}/{monitor}", pods[0]), "0\n");
+        }
+        assert_eq!(placement(&pods[0]), Placement::Everywhere, "a monitor is no container");
+    }
+
+    #[test]
+    fn a_pod_has_started_once_two_of_its_containers_have_processes() {
+        let tree = tempfile::tempdir().unwrap();
+        let roots = Roots::under(tree.path());
+        let write = |name: &str, populated: u8| {
+            let place = roots.sys.join("fs/cgroup/pod").join(name);
+            std::fs::create_dir_all(&place).unwrap();
+            let events = format!("populated {populated}\nfrozen 0\n");
+            std::fs::write(place.join("cgroup.events"), events).unwrap();
+            std::fs::write(roots.sys.join("fs/cgroup/cgroup.procs"), "").unwrap();
+        };
+        let has_started = || Hierarchy::read(&roots).has_started(Path::new("pod"));
+        assert!(!has_started(), "it has no cgroup yet");
+        write("sandbox", 1);
+        write("crio-conmon-0f", 1);
+        write("main", 0);
+        assert!(!has_started());
+        write("main", 1);
+        assert!(has_started());
     }
 
     #[test]

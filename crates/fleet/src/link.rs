@@ -6,16 +6,18 @@
 //! on once its cgroup exists, and only while it may use all cores of the node or is in the pool
 //! that pods share (`pool`).
 
+mod known;
+
 use crate::cgroup::{self, Hierarchy};
 use crate::child::WatcherChild;
-use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, Service, ToWatcher, one_line};
+use crate::message::{Begin, FromWatcher, Kind, PODS_MAX, PodOrder, ToWatcher, one_line};
 use crate::node_lock::NodeLock;
-use crate::pool::{Cpusets, Placement};
+use crate::pool::Cpusets;
 use anyhow::Context;
-use lull_agent::discovery::{Discovery, Finding, Report, Workload};
+use known::{KnownPod, Standing};
+use lull_agent::discovery::{Discovery, Finding, Report};
 use lull_agent::frontend::channel::ChannelError;
 use lull_agent::frontend::ending::EndingChild;
-use lull_control::{CoreSet, Objective};
 use lull_host::Roots;
 use lull_host::sandbox::Gap;
 use lull_measure::{Gauge, Missing, Nanos};
@@ -25,16 +27,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How often the cpuset of a pod that is managed is looked at.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
-/// How long the cgroup of a pod may be missing whose container runs.
-const CGROUP_WAIT: Duration = Duration::from_secs(10);
-/// How long pods may have different cpusets when the shared pool changes: the kubelet sets them one
-/// after the other, every ten seconds (`cpuManagerReconcilePeriod`).
-const POOL_CHANGE_MAX: Duration = Duration::from_secs(20);
 /// The wait before the second start in a row; each further one doubles it.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest wait.
@@ -68,8 +65,9 @@ pub(crate) struct Link {
     child: Option<WatcherChild>,
     /// Watchers whose channel has ended, and which may still run.
     ending: Vec<EndingChild>,
-    /// The hierarchy of cgroups, once a pod was looked at in the present poll.
+    /// The hierarchy of cgroups, once a pod was looked at, and when it is read again.
     hierarchy: Option<Hierarchy>,
+    hierarchy_due: Instant,
     /// The cpusets of all pods, once a pod had a smaller one than the node's in the present poll.
     cpusets: OnceCell<Cpusets>,
     /// Readable when the channel of the watcher is.
@@ -96,30 +94,6 @@ pub(crate) struct Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SocketIdentity(u64, i64, i64);
 
-#[derive(Debug)]
-struct KnownPod {
-    id: u64,
-    order: PodOrder,
-    objectives: Option<Vec<Objective>>,
-    standing: Standing,
-    checked: Instant,
-    /// Since when its cgroup is looked for.
-    awaited: Instant,
-    /// Since when its cpuset is smaller than the node's and not that of the shared pool.
-    placed: Option<Instant>,
-}
-
-/// What the session knows of a pod.
-#[derive(Debug, Clone, PartialEq)]
-enum Standing {
-    /// Nothing: its cgroup does not exist yet.
-    Waits,
-    /// It was handed on.
-    Present(Workload),
-    /// It is left alone, and why.
-    LeftAlone(String),
-}
-
 impl Link {
     /// Starts a watcher.
     ///
@@ -133,6 +107,7 @@ impl Link {
             child: None,
             ending: Vec::new(),
             hierarchy: None,
+            hierarchy_due: Instant::now(),
             cpusets: OnceCell::new(),
             wakes: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             due: None,
@@ -275,17 +250,15 @@ impl Link {
                 if pod.order.cpus != order.cpus {
                     self.cpusets.take();
                 }
-                (pod.order, pod.objectives) = (order, objectives);
-                if let Standing::LeftAlone(_) = pod.standing {
-                    (pod.standing, pod.awaited) = (Standing::Waits, now);
+                if !pod.take_order(order, objectives, &self.setup, now) {
+                    self.findings.extend(pod.renew(&self.setup).map(Finding::Present));
+                    return;
                 }
             }
             None => {
                 self.cpusets.take();
                 self.next_id += 1;
-                let standing = Standing::Waits;
-                let (id, checked, awaited, placed) = (self.next_id, now, now, None);
-                let pod = KnownPod { id, order, objectives, standing, checked, awaited, placed };
+                let pod = KnownPod::new(self.next_id, order, objectives, &self.setup, now);
                 self.pods.insert(uid.clone(), pod);
             }
         }
@@ -301,9 +274,13 @@ impl Link {
         }
     }
 
-    /// Has cgroups read again.
-    fn forget_cgroups(&mut self) {
-        (self.hierarchy, self.cpusets) = (None, OnceCell::new());
+    /// Has the cpusets of pods read again, and now and then what hardly ever changes.
+    fn forget_cgroups(&mut self, now: Instant) {
+        self.cpusets.take();
+        if now >= self.hierarchy_due {
+            (self.hierarchy, self.hierarchy_due) = (None, now + CHECK_EVERY);
+        }
+        self.hierarchy.iter_mut().for_each(Hierarchy::forget_pods);
     }
 
     /// Looks again at pods whose cgroup did not exist, and now and then at the others.
@@ -347,22 +324,21 @@ impl Link {
             Err(why) => Standing::LeftAlone(why),
         };
         // A cgroup that has gone took its processes with it; the API server says when the pod has.
-        let has_gone = standing == Standing::Waits;
+        let has_gone = standing == Standing::Waits && !pod.order.is_starting;
         if has_gone || standing == pod.standing {
             return;
         }
-        let before = std::mem::replace(&mut pod.standing, standing.clone());
+        let before = pod.replace_standing(standing.clone());
         let (id, title) = (pod.id, pod.order.title());
-        match standing {
-            Standing::Present(workload) => self.findings.push(Finding::Present(workload)),
-            Standing::LeftAlone(why) => {
-                if let Standing::Present(_) = before {
-                    self.findings.push(Finding::Gone(id));
-                }
-                self.notice(format!("{title} is left alone: {why}"));
-                self.tell(uid.to_owned(), Kind::Unmanaged, why);
-            }
-            Standing::Waits => {}
+        if let Standing::Present(workload) = standing {
+            return self.findings.push(Finding::Present(workload));
+        }
+        if let Standing::Present(_) = before {
+            self.findings.push(Finding::Gone(id));
+        }
+        if let Standing::LeftAlone(why) = standing {
+            self.notice(format!("{title} is left alone: {why}"));
+            self.tell(uid.to_owned(), Kind::Unmanaged, why);
         }
     }
 
@@ -379,80 +355,10 @@ impl Link {
     }
 }
 
-impl KnownPod {
-    /// Whether it was handed on with this cgroup, a path below the mount.
-    fn is_at(&self, cgroup: &Path) -> bool {
-        let Standing::Present(workload) = &self.standing else { return false };
-        workload.cgroup.strip_prefix("/").is_ok_and(|known| known == cgroup)
-    }
-
-    /// Whether its cgroup has been looked for too long.
-    fn is_overdue(&self, now: Instant) -> bool {
-        let waits = self.standing == Standing::Waits;
-        waits && now.saturating_duration_since(self.awaited) >= CGROUP_WAIT
-    }
-
-    /// Whether its cpuset may soon be that of the shared pool, because the pool changes. A new
-    /// Guaranteed pod has its cpuset for good.
-    fn may_join_pool(&mut self, now: Instant) -> bool {
-        let since = *self.placed.get_or_insert(now);
-        let is_new = !matches!(self.standing, Standing::Present(_));
-        let is_for_good = is_new && self.order.service == Service::Guaranteed;
-        !is_for_good && now.saturating_duration_since(since) < POOL_CHANGE_MAX
-    }
-
-    /// The cores that the container runtime has set for it.
-    fn set_cores(&self) -> Option<CoreSet> {
-        self.order.cpus.parse().ok()
-    }
-
-    /// Returns its standing, or why another program has placed it, by the cpusets of all pods.
-    fn standing_now<'a>(
-        &self,
-        setup: &Setup,
-        hierarchy: &Hierarchy,
-        all: impl Fn() -> &'a Cpusets,
-    ) -> Result<Standing, String> {
-        let Setup { templates, cgroup_root, .. } = setup;
-        if self.order.may_be_exclusive {
-            return Ok(Standing::LeftAlone(
-                "it is Guaranteed with a whole number of CPUs, so that the kubelet's CPU manager \
-                 may give it cores of its own; cpu_manager = \"none\" in [kubernetes] says that \
-                 it does not"
-                    .to_owned(),
-            ));
-        }
-        let mut candidates = cgroup::candidates(&self.order, cgroup_root);
-        // Most often it is where it was.
-        candidates.sort_by_key(|path| !self.is_at(path));
-        let Some(cgroup) = hierarchy.find(&candidates) else { return Ok(Standing::Waits) };
-        let own = hierarchy.smaller_cpusets(&cgroup, self.set_cores());
-        // Most often no pod is placed, and the cpusets of the others need not be read.
-        let cores = match own.is_empty() {
-            true => None,
-            false => match all().placement(own) {
-                Placement::Everywhere => None,
-                Placement::Pool(cores) => Some(cores),
-                Placement::Own(why) => return Err(why),
-            },
-        };
-        Ok(Standing::Present(Workload {
-            id: self.id,
-            name: self.order.title(),
-            // The order was checked on arrival.
-            template: templates[usize::from(self.order.template)],
-            cgroup: Path::new("/").join(cgroup),
-            cores,
-            objectives: self.objectives.clone(),
-            pod: Some(Box::new(self.order.identity())),
-        }))
-    }
-}
-
 impl Discovery for Link {
     fn poll(&mut self) -> Vec<Finding> {
         let now = Instant::now();
-        self.forget_cgroups();
+        self.forget_cgroups(now);
         self.ending.retain_mut(|process| process.end_status(now).is_none());
         self.rejoin_runtime(now);
         self.revive(now);

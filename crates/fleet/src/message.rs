@@ -188,6 +188,8 @@ pub(crate) struct PodOrder {
     pub(crate) objectives: Vec<Bound>,
     /// Whether the kubelet may have given it cores of its own.
     pub(crate) may_be_exclusive: bool,
+    /// Whether no container of it is known to run: its cgroup tells when one does.
+    pub(crate) is_starting: bool,
     /// The cores that the runtime has set for one of its containers, the fewest; empty if it has
     /// set none, or does not report them.
     pub(crate) cpus: String,
@@ -266,6 +268,16 @@ impl PodOrder {
     /// How messages name it.
     pub(crate) fn title(&self) -> String {
         format!("pod {}/{}", self.namespace, self.name)
+    }
+
+    /// Whether another order of the pod has it in the same cgroup, on the same cores.
+    pub(crate) fn is_placed_as(&self, other: &Self) -> bool {
+        self.uid == other.uid
+            && self.service == other.service
+            && self.container == other.container
+            && self.cpus == other.cpus
+            && self.may_be_exclusive == other.may_be_exclusive
+            && self.is_starting == other.is_starting
     }
 
     /// How metrics and senders of latency name it.
@@ -350,6 +362,7 @@ pub(crate) mod tests {
             template: 0,
             objectives: Vec::new(),
             may_be_exclusive: false,
+            is_starting: false,
             cpus: String::new(),
         }
     }

@@ -26,8 +26,10 @@ pub(crate) struct WatchedPod {
 }
 
 #[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct WatchedSpec {
     containers: Option<Vec<WatchedContainer>>,
+    init_containers: Option<Vec<IgnoredAny>>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -142,6 +144,9 @@ pub(crate) struct PodFacts {
     pub(crate) containers: Vec<String>,
     /// Whether the static CPU manager gives a container of it cores of its own.
     pub(crate) has_whole_cpus: bool,
+    /// Whether its containers may run although its status has none yet: it is pending, and no
+    /// container prepares it.
+    pub(crate) may_run: bool,
 }
 
 /// By which the kubelet names the cgroup of a pod: its UID, or the hash of its file if no API
@@ -190,6 +195,8 @@ impl PodFacts {
         let (spec, status) = (spec?, status.unwrap_or_default());
         let service = service(status.qos_class.as_deref());
         let is_over = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let may_run = status.phase.as_deref() == Some("Pending")
+            && spec.init_containers.is_none_or(|all| all.is_empty());
         let statuses = status.container_statuses.unwrap_or_default();
         let containers = spec.containers.unwrap_or_default();
         let running = statuses.into_iter().filter(|one| !is_over && runs(one));
@@ -209,6 +216,7 @@ impl PodFacts {
             running: running.collect(),
             has_whole_cpus: service == Service::Guaranteed && containers.iter().any(has_whole_cpus),
             containers: containers.into_iter().map(|one| one.name).collect(),
+            may_run,
         })
     }
 
@@ -299,6 +307,19 @@ pub(crate) mod tests {
                 }],
             },
         })
+    }
+
+    #[test]
+    fn only_a_pending_pod_that_no_container_prepares_may_run_unreported() {
+        let may_run = |phase: &str, init: Value| {
+            let mut pod = pod("1a", &json!({}));
+            pod["status"]["phase"] = json!(phase);
+            pod["spec"]["initContainers"] = init;
+            facts(pod).may_run
+        };
+        assert!(may_run("Pending", Value::Null) && may_run("Pending", json!([])));
+        assert!(!may_run("Pending", json!([{ "name": "init", "image": "web" }])));
+        assert!(!may_run("Running", Value::Null) && !may_run("Failed", Value::Null));
     }
 
     fn owner(kind: &str) -> Value {

@@ -318,7 +318,12 @@ impl Table {
         let rule = self.rules.of_pod(pod)?;
         let settings = rule.map_or_else(|| own.clone(), |rule| own.clone().or(&rule.settings));
         let running = self.running_of(pod);
-        if settings.manage == Some(false) || running.is_empty() {
+        // Without its status the number of a container is not known, but the pod's cgroup is.
+        let is_starting = running.is_empty()
+            && pod.may_run
+            && self.containers.is_none()
+            && settings.container.is_none();
+        if settings.manage == Some(false) || (running.is_empty() && !is_starting) {
             return Ok(None);
         }
         let Some(template) = self.template_of(pod, &settings)? else { return Ok(None) };
@@ -353,6 +358,7 @@ impl Table {
             may_be_exclusive: pod.has_whole_cpus
                 && self.cpu_manager != CpuManager::None
                 && self.containers.is_none(),
+            is_starting,
         }))
     }
 

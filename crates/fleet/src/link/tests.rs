@@ -1,7 +1,10 @@
 //! Pods as the agent takes them from a watcher that says anything.
 
+use super::known::{CGROUP_WAIT, POOL_CHANGE_MAX};
 use super::*;
 use crate::message::tests::order;
+use crate::message::{Bound, Service};
+use std::path::Path;
 
 /// A node with cgroups, and a link whose program ends at once.
 struct Node {
@@ -38,14 +41,14 @@ impl Node {
     }
 
     fn say(&mut self, message: FromWatcher) -> Vec<String> {
-        self.link.forget_cgroups();
+        self.link.forget_cgroups(self.now);
         self.link.take(message, self.now);
         self.found()
     }
 
     fn look(&mut self, after: Duration) -> Vec<String> {
         self.now += after;
-        self.link.forget_cgroups();
+        self.link.forget_cgroups(self.now);
         self.link.look(self.now);
         self.found()
     }
@@ -97,6 +100,63 @@ fn a_pod_is_handed_on_once_its_cgroup_exists() {
     assert!(node.say(FromWatcher::Pod(Box::new(order("1a")))).is_empty(), "nothing differs");
     assert_eq!(node.say(FromWatcher::Gone("1a".to_owned())), ["1 gone"]);
     assert!(node.say(FromWatcher::Gone("1a".to_owned())).is_empty());
+}
+
+#[test]
+fn other_objectives_of_a_pod_are_handed_on_without_a_look_at_its_cgroup() {
+    let mut node = Node::new();
+    node.cgroup("kubepods/burstable/pod1a", "0-3");
+    let found = node.say(FromWatcher::Pod(Box::new(order("1a"))));
+    std::fs::remove_dir_all(node.tree.path().join("sys/fs/cgroup/kubepods")).unwrap();
+    let objectives = vec![Bound::Throughput { floor_per_s: 7.0 }];
+    let other =
+        || FromWatcher::Pod(Box::new(PodOrder { objectives: objectives.clone(), ..order("1a") }));
+    assert_eq!(node.say(other()), found);
+    assert!(node.say(other()).is_empty(), "nothing differs");
+}
+
+/// A pod whose status has no container that runs.
+fn starting(uid: &str) -> FromWatcher {
+    FromWatcher::Pod(Box::new(PodOrder { is_starting: true, ..order(uid) }))
+}
+
+#[test]
+fn a_pod_that_is_starting_is_handed_on_once_its_cgroup_has_a_container() {
+    let mut node = Node::new();
+    assert!(node.say(starting("1a")).is_empty());
+    assert!(node.look(CGROUP_WAIT * 9).is_empty(), "it may wait for its image");
+    let path = |node: &Node, container: &str| {
+        node.tree.path().join("sys/fs/cgroup/kubepods/burstable/pod1a").join(container)
+    };
+    let populate = |node: &Node, container: &str| {
+        node.cgroup(&format!("kubepods/burstable/pod1a/{container}"), "0-3");
+        std::fs::write(path(node, container).join("cgroup.events"), "populated 1\n").unwrap();
+    };
+    node.cgroup("kubepods/burstable/pod1a", "0-3");
+    populate(&node, "sandbox");
+    assert!(node.look(Duration::ZERO).is_empty());
+    populate(&node, "main");
+    let found = node.look(Duration::ZERO);
+    assert_eq!(found, ["1 pod shop/web-1a at /kubepods/burstable/pod1a"]);
+    std::fs::write(path(&node, "main").join("cgroup.events"), "populated 0\n").unwrap();
+    assert_eq!(node.look(CHECK_EVERY), ["1 gone"], "its container has ended");
+    populate(&node, "main");
+    assert_eq!(node.look(Duration::ZERO), found);
+    assert!(node.say(FromWatcher::Pod(Box::new(order("1a")))).is_empty(), "nothing differs");
+    // The cgroup may be there before the pod is known.
+    node.say(FromWatcher::Gone("1a".to_owned()));
+    let found = node.say(starting("1a"));
+    assert_eq!(found, ["2 pod shop/web-1a at /kubepods/burstable/pod1a"]);
+}
+
+#[test]
+fn a_pod_that_has_started_waits_for_its_cgroup_as_long_as_any_other() {
+    let mut node = Node::new();
+    node.say(starting("1a"));
+    assert!(node.look(CGROUP_WAIT * 2).is_empty());
+    assert!(node.say(FromWatcher::Pod(Box::new(order("1a")))).is_empty());
+    assert!(node.look(CGROUP_WAIT / 2).is_empty());
+    assert!(node.look(CGROUP_WAIT)[0].contains("its cgroup does not exist"));
 }
 
 #[test]

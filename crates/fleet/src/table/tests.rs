@@ -389,11 +389,15 @@ fn a_pod_is_managed_once_its_runtime_has_started_it_whatever_its_status_says() {
     let mut table = table();
     table.apply(pending("1"));
     apply(&mut table, "2", &json!({}));
-    assert_eq!(sent_by(&mut table), ["2 in 0"], "the status counts without a runtime");
+    let messages = table.take().messages;
+    let [FromWatcher::Pod(first), FromWatcher::Pod(second)] = &messages[..] else {
+        panic!("{messages:?}")
+    };
+    assert!(first.is_starting && !second.is_starting, "its cgroup tells when it runs");
     table.take_containers(ContainerChange::Runs(container("1", 1, "")));
     assert!(sent_by(&mut table).is_empty(), "before its listing a runtime has not told all");
     table.take_containers(ContainerChange::All(Vec::new()));
-    assert_eq!(sent_by(&mut table), ["2 gone"], "its status is late");
+    assert_eq!(sent_by(&mut table), ["1 gone", "2 gone"], "their status is late");
     table.take_containers(ContainerChange::Runs(container("1", 1, "")));
     let messages = table.take().messages;
     let [FromWatcher::Pod(order)] = &messages[..] else { panic!("{messages:?}") };
@@ -406,13 +410,19 @@ fn a_pod_is_managed_once_its_runtime_has_started_it_whatever_its_status_says() {
     table.take_containers(ContainerChange::Ended(container("1", 1, "").id));
     assert_eq!(sent_by(&mut table), ["1 gone"]);
     table.lose_containers();
-    assert_eq!(sent_by(&mut table), ["2 in 0"], "the status counts again");
+    let again = ["1 in 0", "2 in 0", "3 in 0"];
+    assert_eq!(sent_by(&mut table), again, "status and cgroups count again");
+    let mut named = pending("4");
+    named.annotations.insert("lull.dev/container".to_owned(), "main".to_owned());
+    table.apply(named);
+    assert!(sent_by(&mut table).is_empty(), "the cgroup of its container is not known yet");
 }
 
 #[test]
 fn cores_that_the_runtime_sets_are_passed_on_at_once() {
     let mut table = table();
     table.apply(pending("1"));
+    table.take();
     table.take_containers(ContainerChange::All(vec![container("1", 1, "0-7")]));
     let cpus = |table: &mut Table| {
         let messages = table.take().messages;
