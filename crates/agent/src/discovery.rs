@@ -6,7 +6,7 @@
 //! workload by [`Discovery::report`].
 
 use lull_control::{CoreSet, Objective};
-use lull_measure::{Gauge, Nanos};
+use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -19,8 +19,8 @@ pub trait Discovery: Send {
     /// Passes on what happened to a workload.
     fn report(&mut self, report: Report);
 
-    /// How long ago its source last answered, or why that is not known.
-    fn silence(&self) -> Gauge<Nanos>;
+    /// How long ago its source last answered; since the discovery began, if it never has.
+    fn silence(&self) -> Nanos;
 
     /// A descriptor that is readable while [`Discovery::poll`] has something to return. New
     /// workloads then become apps within the present epoch; all else waits for its end.

@@ -20,7 +20,7 @@ use lull_agent::frontend::channel::ChannelError;
 use lull_agent::frontend::ending::EndingChild;
 use lull_host::Roots;
 use lull_host::sandbox::Gap;
-use lull_measure::{Gauge, Missing, Nanos};
+use lull_measure::Nanos;
 use rustix::event::epoll;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +85,8 @@ pub(crate) struct Link {
     next_id: u64,
     /// The pods that the present watcher has sent.
     announced: BTreeSet<String>,
-    heard: Option<Instant>,
+    /// When the API server last answered, or the link began.
+    heard: Instant,
     lost: Option<(Instant, String)>,
     findings: Vec<Finding>,
 }
@@ -118,7 +119,7 @@ impl Link {
             pods: BTreeMap::new(),
             next_id: 0,
             announced: BTreeSet::new(),
-            heard: None,
+            heard: Instant::now(),
             lost: None,
             findings: Vec::new(),
         };
@@ -228,7 +229,7 @@ impl Link {
     }
 
     fn hear(&mut self, now: Instant) {
-        self.heard = Some(now);
+        self.heard = now;
         if let Some((since, _)) = self.lost.take() {
             let away_s = now.saturating_duration_since(since).as_secs();
             self.notice(format!("the API server answers again, after {away_s} s"));
@@ -382,13 +383,8 @@ impl Discovery for Link {
         }
     }
 
-    fn silence(&self) -> Gauge<Nanos> {
-        let since = |heard: Instant| Nanos::from(heard.elapsed());
-        match (self.heard, &self.lost) {
-            (Some(heard), _) => Ok(since(heard)),
-            (None, Some((_, why))) => Err(Missing::because(why.clone())),
-            (None, None) => Err(Missing::because("the API server has not answered yet")),
-        }
+    fn silence(&self) -> Nanos {
+        Nanos::from(self.heard.elapsed())
     }
 
     fn wakes(&self) -> Option<OwnedFd> {

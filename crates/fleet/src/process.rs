@@ -153,7 +153,9 @@ struct Watcher<'a> {
     probed: Instant,
     /// Resources of a listing that has begun.
     listed: Option<BTreeSet<(String, String)>>,
+    /// Whether the journal has that there are no rules, or that they are awaited.
     has_no_rules: bool,
+    awaits_rules: bool,
     /// Pages of the program, until those that only the start has used are given back.
     start_pages: Option<ProgramPages>,
     out: Out<'a>,
@@ -191,6 +193,7 @@ impl<'a> Watcher<'a> {
             probed: Instant::now(),
             listed: None,
             has_no_rules: false,
+            awaits_rules: false,
             start_pages: None,
             out,
         })
@@ -379,8 +382,15 @@ impl<'a> Watcher<'a> {
                 self.health.hear_event(&event);
                 self.take_rule(event);
             }
+            // It has not answered yet what rules there are, and the watch begins again.
+            Err(error) if api::is_temporary(&error) => {
+                if !std::mem::replace(&mut self.awaits_rules, true) {
+                    let why = api::describe(&error, "LatencyObjectives");
+                    self.health.note(format!("{why}: new pods wait for the LatencyObjectives"));
+                }
+            }
             // Without the definition there are no such resources; pods go on.
-            Err(error) if api::is_answer(&error) || api::is_unreadable(&error) => {
+            Err(error) if api::is_answer(&error) => {
                 self.table.end_rules();
                 let has_none = api::is_refusal(&error) || api::is_unreadable(&error);
                 if has_none && !std::mem::replace(&mut self.has_no_rules, true) {
@@ -432,7 +442,7 @@ impl<'a> Watcher<'a> {
                 let listed = self.listed.take().unwrap_or_default();
                 self.table.retain_rules(&listed);
                 self.table.end_rules();
-                self.has_no_rules = false;
+                (self.has_no_rules, self.awaits_rules) = (false, false);
             }
             Event::InitApply(rule) | Event::Apply(rule) => {
                 let Some((namespace, name)) = key(&rule) else { return };

@@ -439,8 +439,8 @@ metrics! {
     EPOCH = "epoch", Seconds, Machine,
         "Length of the epoch as it really was.", "the plant's clock";
     DISCOVERY_SILENCE = "discovery_silence", Seconds, Machine,
-        "Time since the source of `agent.discover` last answered; the agent goes on with what it \
-         knows meanwhile.",
+        "Time since the source of `agent.discover` last answered, or since the agent began; the \
+         agent goes on with what it knows meanwhile.",
         "the watch of the API server";
 
     // Counters, which only grow from the start of the agent: the difference of two scrapes is

@@ -11,7 +11,6 @@ use crate::record::RecordError;
 use lull_control::journal::{Entry, Event};
 use lull_control::{AppId, AppSpec, CoreSet, Epoch, Knob, Objective, Plant};
 use lull_host::apps::Berths;
-use lull_measure::Nanos;
 use lull_measure::catalogue::{DISCOVERY_SILENCE, Sample};
 use std::collections::BTreeMap;
 
@@ -370,7 +369,7 @@ impl Session {
     /// How long the source of the discovery has been silent, as a metric.
     pub(super) fn discovery_sample(&self) -> Option<Sample> {
         let silence = self.discovered.as_ref()?.discovery.silence();
-        let value = silence.map(Nanos::as_secs_f64);
+        let value = Ok(silence.as_secs_f64());
         Some(Sample { metric: DISCOVERY_SILENCE, label: "".into(), value })
     }
 }

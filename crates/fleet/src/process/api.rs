@@ -164,10 +164,15 @@ pub(super) fn is_unauthorized(error: &watcher::Error) -> bool {
     code_of(error) == Some(401)
 }
 
-/// Whether the server has answered, and not that a token has expired. It may answer other requests
-/// meanwhile, so that these say nothing about when to watch again.
+/// Whether the server has answered, with a refusal or with what this version cannot read. It may
+/// answer other requests meanwhile, so that these say nothing about when to watch again.
 pub(super) fn is_answer(error: &watcher::Error) -> bool {
-    code_of(error).is_some_and(|code| code != 401)
+    code_of(error).is_some() || is_unreadable(error)
+}
+
+/// Whether the server may list the same later: it throttles, or a token has expired.
+pub(super) fn is_temporary(error: &watcher::Error) -> bool {
+    matches!(code_of(error), Some(401 | 429 | 503))
 }
 
 /// Whether the server has answered that there is no such thing for this client.
@@ -243,11 +248,14 @@ mod tests {
             assert!(text.contains(wanted), "{code}: {text}");
             assert_eq!(is_unauthorized(&answered(code)), code == 401);
             assert_eq!(is_refusal(&answered(code)), [403, 404].contains(&code));
+            assert_eq!(is_temporary(&answered(code)), [401, 429].contains(&code));
+            assert!(is_answer(&answered(code)));
             assert!(!is_unreadable(&answered(code)));
         }
         let wrong = serde_json::from_str::<bool>("1").unwrap_err();
         let wrong = watcher::Error::InitialListFailed(kube::Error::SerdeError(wrong));
-        assert!(is_unreadable(&wrong) && describe(&wrong, "pods").contains("cannot read the pods"));
+        assert!(is_answer(&wrong) && is_unreadable(&wrong));
+        assert!(describe(&wrong, "pods").contains("cannot read the pods"));
     }
 
     #[test]

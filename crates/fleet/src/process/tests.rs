@@ -112,6 +112,52 @@ fn a_pod_waits_for_latency_objectives_that_the_api_server_does_not_refuse() {
 }
 
 #[test]
+fn a_pod_waits_for_latency_objectives_while_the_api_server_throttles() {
+    block_on(async {
+        let (_server, address) = silent();
+        let (channel, _agent) = UnixStream::pair().unwrap();
+        let mut watcher = watcher(address, &channel);
+        watcher.take(applied("1a"));
+        for code in [429, 429, 503, 401] {
+            let status = Box::new(Status { code, ..Status::default() });
+            let error = watcher::Error::InitialListFailed(kube::Error::Api(status));
+            watcher.take(Change::Rule(Box::new(Err(error))));
+        }
+        let messages = watcher.messages();
+        let [FromWatcher::Heard, FromWatcher::Notice(why)] = &messages[..] else {
+            panic!("{messages:?}");
+        };
+        assert!(why.contains("throttling") && why.contains("new pods wait"), "{why}");
+        watcher.take(Change::Rule(Box::new(Ok(Event::Init))));
+        watcher.take(Change::Rule(Box::new(Ok(Event::InitDone))));
+        let messages = watcher.messages();
+        assert!(matches!(messages.last(), Some(FromWatcher::Pod(_))), "{messages:?}");
+    });
+}
+
+#[test]
+fn a_server_that_answers_other_requests_stays_silent_while_it_refuses_the_pods() {
+    block_on(async {
+        let (_server, address) = silent();
+        let (channel, _agent) = UnixStream::pair().unwrap();
+        let mut watcher = watcher(address, &channel);
+        let refused = |code| kube::Error::Api(Box::new(Status { code, ..Status::default() }));
+        let unreadable = kube::Error::SerdeError(serde_json::from_str::<bool>("1").unwrap_err());
+        for error in [refused(401), refused(403), refused(429), unreadable] {
+            let error = watcher::Error::InitialListFailed(error);
+            assert_eq!(watcher.take(Change::Pod(Box::new(Err(error)))), Next::GoesOn);
+            let messages = watcher.messages();
+            assert!(matches!(messages[..], [FromWatcher::Lost(_)]), "{messages:?}");
+            assert_eq!(watcher.take_answer(Ok(())), Next::GoesOn);
+            assert!(watcher.messages().is_empty());
+        }
+        watcher.take(applied("1a"));
+        let messages = watcher.messages();
+        assert!(matches!(messages[..], [FromWatcher::Heard]), "{messages:?}");
+    });
+}
+
+#[test]
 fn a_watch_that_begins_is_no_answer_of_the_server() {
     block_on(async {
         let (_server, address) = silent();

@@ -3,7 +3,7 @@
 use super::*;
 use lull_control::journal::Decision;
 use lull_control::{ForeignChange, Got, Outcome, Reason, Scheduling, Setting};
-use lull_measure::Gauge;
+use lull_measure::Nanos;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
@@ -22,8 +22,8 @@ impl Discovery for Found {
         }
     }
 
-    fn silence(&self) -> Gauge<Nanos> {
-        Ok(Nanos::ZERO)
+    fn silence(&self) -> Nanos {
+        Nanos::ZERO
     }
 
     fn wakes(&self) -> Option<OwnedFd> {
