@@ -233,6 +233,27 @@ fn the_service_account_has_these_rights_and_no_others() {
 }
 
 #[test]
+fn a_prometheus_has_the_rules_of_the_packages_if_they_are_requested() {
+    let helm = match server::helm() {
+        Ok(helm) => helm,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    let settings = ["prometheusRule.enabled=true", "prometheusRule.labels.release=main"];
+    let rendered = render(&helm, &settings).unwrap();
+    let rule = manifest(&rendered, "PrometheusRule").unwrap();
+    assert!(rule.contains("    release: main\n"), "{rule}");
+    let (_, spec) = rule.split_once("\nspec:\n").unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let rules = std::fs::read_to_string(root.join("packaging/prometheus/lull.rules.yaml")).unwrap();
+    let shifted = spec.lines().map(|line| line.strip_prefix("  ").unwrap_or(line).trim_end());
+    assert!(shifted.eq(rules.lines()), "{spec}");
+    assert!(spec.contains("- alert: LullDiscoverySilent"), "{spec}");
+    for settings in ["prometheusRule.enabled=false", "prometheusRule=null"] {
+        assert_eq!(manifest(&render(&helm, &[settings]).unwrap(), "PrometheusRule"), None);
+    }
+}
+
+#[test]
 fn a_prometheus_scrapes_the_port_that_the_probes_and_the_policy_name() {
     let helm = match server::helm() {
         Ok(helm) => helm,
