@@ -24,6 +24,7 @@ mod server;
 mod token;
 
 pub use checks::is_hostname;
+pub(crate) use connections::Peer;
 pub(crate) use encryption::{Encryption, ServerIdentity};
 pub(crate) use exposition::{Family, Labels, Values, families};
 pub use facts::{Facts, Head};

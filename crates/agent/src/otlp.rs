@@ -34,6 +34,7 @@ pub(crate) use senders::Senders;
 use lull_measure::Nanos;
 use lull_measure::push::{LatencyWindow, Message};
 use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
 
 /// The histogram of a server's requests in the semantic conventions of HTTP.
 pub(crate) const USUAL_METRIC: &str = "http.server.request.duration";
@@ -82,8 +83,8 @@ pub fn read_export(bytes: &[u8]) -> Result<(u64, u64), String> {
         metric: USUAL_METRIC.to_owned(),
     };
     let mut intake = Intake::new(vec![source]);
-    let arrival =
-        intake::Arrival { monotonic: Nanos::from_secs(100), unix: Nanos::from_secs(1_800_000_000) };
+    let (monotonic, unix) = (Nanos::from_secs(100), Nanos::from_secs(1_800_000_000));
+    let arrival = intake::Arrival { monotonic, unix, client: Ipv4Addr::LOCALHOST.into() };
     // No export in protobuf begins with a brace.
     let rewritten = match bytes.first() {
         Some(b'{') => Some(json::to_protobuf(bytes).map_err(|error| error.to_string())?),

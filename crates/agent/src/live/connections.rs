@@ -19,7 +19,7 @@ const STREAMS_OF_ONE_MAX: usize = 128;
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Peer(pub(super) IpAddr);
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// The open connections.
 #[derive(Debug, Default)]

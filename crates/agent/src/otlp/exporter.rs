@@ -325,7 +325,8 @@ mod tests {
         let source =
             OtlpSource { app: 0, from: Senders::Service("lull".to_owned()), route: None, metric };
         let mut intake = Intake::new(vec![source]);
-        let arrival = Arrival { monotonic: Nanos::from_secs(5), unix: Nanos(times.now) };
+        let (monotonic, unix) = (Nanos::from_secs(5), Nanos(times.now));
+        let arrival = Arrival { monotonic, unix, client: [127, 0, 0, 1].into() };
         assert_eq!(intake.take(&body, arrival).unwrap().why, None);
         let windows = intake.drain();
         assert_eq!((windows[0].buckets.count(), windows[0].length), (7, Nanos::from_secs(10)));

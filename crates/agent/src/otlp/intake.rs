@@ -15,6 +15,7 @@ use lateness::Lateness;
 use lull_measure::{Buckets, Nanos};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 /// Most senders whose exports are counted.
 const SENDERS_MAX: usize = 4_096;
@@ -36,6 +37,8 @@ pub(super) struct Arrival {
     pub(super) monotonic: Nanos,
     /// Since 1970.
     pub(super) unix: Nanos,
+    /// Where it came from.
+    pub(super) client: IpAddr,
 }
 
 /// What became of an export.
@@ -311,9 +314,18 @@ impl Intake {
         }
         let histogram = histogram?;
         let is_late = self.is_late(export, time);
-        // Two cumulative series that differ in their start are two processes.
-        let identity = if reading.temporality == Temporality::Cumulative { start } else { 0 };
-        let parts = [&export.key[..], reading.scope, reading.name.as_bytes()];
+        // Two cumulative series that differ in their start are two processes. Without a start the
+        // addresses distinguish them; with one they do not count, because a service may export
+        // by several collectors.
+        let is_cumulative = reading.temporality == Temporality::Cumulative;
+        let identity = if is_cumulative { start } else { 0 };
+        let has_no_start = is_cumulative && start == 0;
+        let client = match has_no_start {
+            true => export.arrival.client.to_string(),
+            false => String::new(),
+        };
+        let name = reading.name.as_bytes();
+        let parts = [&export.key[..], reading.scope, name, client.as_bytes()];
         let key = digest(&parts, &attributes, identity);
         let added = self.series.take(
             key,

@@ -1,35 +1,45 @@
 //! `POST /v1/metrics`: the receiver's side of OTLP over HTTP.
+//!
+//! An export needs one of [`Rooms`] before its body is received, which bounds the memory of all. A
+//! client that sends slowly keeps its rooms for about a second, and has two at most.
+
+mod rooms;
 
 use super::intake::{Arrival, Intake, Outcome};
 use super::json::{self, PLAIN_MAX};
 use super::wire::{PartialSuccess, Response as ExportResponse, Status};
 use super::{OtlpSource, Window};
 use crate::discovery::PodIdentity;
-use crate::live::{self, Encryption, ServerIdentity, Serving, TokenDigest};
+use crate::live::{self, Encryption, Peer, ServerIdentity, Serving, TokenDigest};
 use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::extract::State;
+use axum::body::{Body, HttpBody};
+use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use flate2::read::GzDecoder;
 use lull_measure::Nanos;
 use prost::Message;
+use rooms::Rooms;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::borrow::Cow;
 use std::io::Read;
+use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Most bytes of an export as it is sent: some ten thousand series.
 const BODY_MAX: usize = 4 << 20;
-/// How long the bytes of an export may take to arrive, and it may wait for others.
-const BODY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most exports that are received at once.
-const EXPORTS_MAX: usize = 8;
+/// How long an export may wait for others.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+/// How far the bytes of an export may be behind those of a client that sends [`PACE`] of them a
+/// second.
+const BODY_GRACE: Duration = Duration::from_secs(1);
+const PACE: usize = 256 << 10;
 /// The types of what is sent in both directions.
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
@@ -63,7 +73,7 @@ struct Served {
 
 struct Shared {
     intake: Mutex<Intake>,
-    room: Semaphore,
+    rooms: Rooms,
     token: Mutex<Option<TokenDigest>>,
 }
 
@@ -92,7 +102,7 @@ impl Receiver {
     /// [`Self::protect`] succeeds.
     pub(crate) fn new(listener: TcpListener, sources: Vec<OtlpSource>, names: Vec<String>) -> Self {
         let (intake, token) = (Mutex::new(Intake::new(sources)), Mutex::new(None));
-        let shared = Arc::new(Shared { intake, room: Semaphore::new(EXPORTS_MAX), token });
+        let shared = Arc::new(Shared { intake, rooms: Rooms::default(), token });
         Self { shared, waiting: Some((listener, names)), served: None }
     }
 
@@ -156,7 +166,12 @@ impl Refusal {
     }
 }
 
-async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Body) -> Response {
+async fn receive(
+    State(shared): State<Arc<Shared>>,
+    Extension(Peer(client)): Extension<Peer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     let encoding = match Encoding::from_headers(&headers) {
         Ok(encoding) => encoding,
         Err(why) => {
@@ -169,38 +184,63 @@ async fn receive(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bo
                    authorization=Bearer%20TOKEN";
         return encoding.refuse(Refusal::new(StatusCode::UNAUTHORIZED, why));
     }
-    match take(&shared, encoding, &headers, body).await {
+    let taken = async {
+        let unavailable = |why| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
+        let room = shared.rooms.enter(client).map_err(unavailable)?;
+        let waited = timeout(ROOM_TIMEOUT, room.wait()).await;
+        let _held = waited.map_err(|_| unavailable("no room within 5 s: send it again later"))?;
+        let body = receive_body(body, BODY_GRACE).await?;
+        take(&shared, encoding, &headers, &body, client)
+    };
+    match taken.await {
         Ok(outcome) => encoding.answer(outcome),
         Err(refusal) => encoding.refuse(refusal),
     }
 }
 
-async fn take(
+/// Receives the body of an export, for as long as its client keeps the pace.
+async fn receive_body(mut body: Body, grace: Duration) -> Result<Vec<u8>, Refusal> {
+    let (began, mut bytes) = (Instant::now(), Vec::new());
+    loop {
+        let due = began + grace + time_of(bytes.len());
+        let next = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+        let late = |_| {
+            let why = "the export arrives too slowly: 256 KiB a second are the least";
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
+        };
+        let Some(frame) = timeout_at(due, next).await.map_err(late)? else { return Ok(bytes) };
+        let frame = frame.map_err(|error| {
+            Refusal::new(StatusCode::BAD_REQUEST, format!("the export is cut off: {error}"))
+        })?;
+        // A frame of trailers has no data.
+        let data = frame.into_data().unwrap_or_default();
+        if bytes.len() + data.len() > BODY_MAX {
+            let why = "an export has more than 4 MiB: send fewer series in one";
+            return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        bytes.extend_from_slice(&data);
+    }
+}
+
+/// How long so many bytes take at the least pace.
+fn time_of(bytes: usize) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / PACE as f64)
+}
+
+fn take(
     shared: &Shared,
     encoding: Encoding,
     headers: &HeaderMap,
-    body: Body,
+    body: &[u8],
+    client: IpAddr,
 ) -> Result<Outcome, Refusal> {
-    let read = async {
-        let room = shared.room.acquire().await;
-        (to_bytes(body, BODY_MAX).await, room)
-    };
-    let late = |_| {
-        let why = "the export did not arrive within 5 s";
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
-    };
-    let (body, _room) = tokio::time::timeout(BODY_TIMEOUT, read).await.map_err(late)?;
-    let body = body.map_err(|_| {
-        let why = "an export has more than 4 MiB: send fewer series in one";
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, why)
-    })?;
     let bad = |why: String| Refusal::new(StatusCode::BAD_REQUEST, why);
-    let mut plain = decompress(headers, &body).map_err(bad)?;
+    let mut plain = decompress(headers, body).map_err(bad)?;
     if encoding == Encoding::Json {
         let rewritten = json::to_protobuf(&plain);
         plain = rewritten.map_err(|error| bad(format!("it is no export as JSON: {error}")))?.into();
     }
-    let taken = shared.intake().take(&plain, arrival());
+    let taken = shared.intake().take(&plain, arrival(client));
     taken.map_err(|error| bad(error.to_string()))
 }
 
@@ -221,10 +261,10 @@ fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Cow<'a, [u8]>, 
     }
 }
 
-fn arrival() -> Arrival {
+fn arrival(client: IpAddr) -> Arrival {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let unix = Nanos(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX));
-    Arrival { monotonic: lull_host::monotonic(), unix }
+    Arrival { monotonic: lull_host::monotonic(), unix, client }
 }
 
 impl Encoding {
@@ -278,5 +318,4 @@ impl Encoding {
 }
 
 #[cfg(test)]
-#[cfg(feature = "tls")]
 mod tests;

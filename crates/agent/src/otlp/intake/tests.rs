@@ -69,9 +69,13 @@ fn intake() -> Intake {
 
 /// An export that arrives at this second.
 fn take(intake: &mut Intake, at_s: u64, bytes: &[u8]) -> Outcome {
-    let arrival =
-        Arrival { monotonic: Nanos::from_secs(at_s), unix: Nanos((BEGIN + at_s) * SECOND) };
-    intake.take(bytes, arrival).unwrap()
+    take_from(intake, at_s, [127, 0, 0, 1], bytes)
+}
+
+/// The same from this address.
+fn take_from(intake: &mut Intake, at_s: u64, client: [u8; 4], bytes: &[u8]) -> Outcome {
+    let (monotonic, unix) = (Nanos::from_secs(at_s), Nanos((BEGIN + at_s) * SECOND));
+    intake.take(bytes, Arrival { monotonic, unix, client: client.into() }).unwrap()
 }
 
 /// App, requests, errors and length in seconds of each window.
@@ -99,6 +103,47 @@ fn the_requests_of_two_instances_are_those_of_one_app_each_in_its_own_windows() 
     assert_eq!(of_all[0].end, Nanos::from_secs(1_010));
     let range = of_all[0].buckets.quantile_range(Percentile::P50).unwrap();
     assert_eq!(range.high, Some(Nanos::from_millis(100)));
+}
+
+/// A cumulative histogram that does not say when it began.
+fn without_start(at: u64, count: u64) -> Vec<u8> {
+    let point = ExplicitPoint {
+        time_unix_nano: (BEGIN + at) * SECOND,
+        count,
+        bucket_counts: vec![count, 0, 0],
+        explicit_bounds: vec![0.1, 1.0],
+        ..ExplicitPoint::default()
+    };
+    metric(USUAL_METRIC, 9, 2, &[point.encode_to_vec()])
+}
+
+#[test]
+fn two_senders_with_the_same_attributes_have_counters_of_their_own() {
+    let (one, other) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    let mut intake = intake();
+    let mut counted = 0;
+    for round in 0..5 {
+        let at = 1_000 + 10 * round;
+        for (client, count) in [(one, 100 + 7 * round), (other, 900 + 5 * round)] {
+            let bytes = export("shop", "same", &without_start(at, count));
+            assert_eq!(take_from(&mut intake, at, client, &bytes), Outcome::default());
+        }
+        counted += windows(&mut intake).iter().map(|window| window.1).sum::<u64>();
+    }
+    assert_eq!((counted, intake.series()), (4 * (7 + 5), 2));
+}
+
+#[test]
+fn one_sender_that_exports_by_two_collectors_is_counted_once() {
+    let mut intake = intake();
+    let mut counted = 0;
+    for round in 0..5_u64 {
+        let at = 1_000 + 10 * round;
+        let bytes = export("shop", "a", &cumulative((10, at), [100 + 7 * round, 0, 0]));
+        take_from(&mut intake, at, [10, 0, 0, 1 + (round % 2) as u8], &bytes);
+        counted += windows(&mut intake).iter().map(|window| window.1).sum::<u64>();
+    }
+    assert_eq!((counted, intake.series()), (4 * 7, 1));
 }
 
 #[test]
@@ -397,7 +442,8 @@ fn any_cut_of_an_export_is_an_export_or_an_error() {
     let whole = export("shop", "a", &cumulative((990, 1_000), [1, 2, 3]));
     for end in 0..whole.len() {
         let mut intake = intake();
-        let arrival = Arrival { monotonic: Nanos::from_secs(1), unix: Nanos::from_secs(BEGIN) };
+        let (monotonic, unix) = (Nanos::from_secs(1), Nanos::from_secs(BEGIN));
+        let arrival = Arrival { monotonic, unix, client: [127, 0, 0, 1].into() };
         let taken = intake.take(&whole[..end], arrival);
         assert!(taken.is_err() || end == 0, "{end}");
     }

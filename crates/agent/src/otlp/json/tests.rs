@@ -53,7 +53,8 @@ fn intake() -> Intake {
 fn take(intake: &mut Intake, at_s: u64, export: &Value) -> Outcome {
     let bytes = to_protobuf(export.to_string().as_bytes()).unwrap();
     let unix = Nanos((BEGIN_S + at_s) * SECOND);
-    intake.take(&bytes, Arrival { monotonic: Nanos::from_secs(at_s), unix }).unwrap()
+    let (monotonic, client) = (Nanos::from_secs(at_s), [127, 0, 0, 1].into());
+    intake.take(&bytes, Arrival { monotonic, unix, client }).unwrap()
 }
 
 #[test]

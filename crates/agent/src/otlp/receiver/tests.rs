@@ -1,6 +1,48 @@
-//! Our own exporter at our own receiver, over TLS with a token.
+//! Bodies that keep their pace and others; our own exporter at our own receiver, over TLS with a
+//! token.
+
+use super::*;
+use axum::body::Bytes;
+use hyper::body::Frame;
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+/// A body that sends this many bytes, and then nothing.
+struct Stalling(usize);
+
+impl HttpBody for Stalling {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match std::mem::take(&mut self.0) {
+            0 => Poll::Pending,
+            count => Poll::Ready(Some(Ok(Frame::data(vec![0; count].into())))),
+        }
+    }
+}
+
+fn received(body: Body) -> Result<Vec<u8>, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let received = runtime.block_on(receive_body(body, Duration::from_millis(1)));
+    received.map_err(|refusal| refusal.why)
+}
+
+#[test]
+fn a_body_that_stalls_is_given_up_and_one_that_goes_on_is_received() {
+    let late = received(Body::new(Stalling(1))).unwrap_err();
+    assert!(late.contains("too slowly"), "{late}");
+    assert_eq!(received(Body::from("whole")).unwrap(), b"whole");
+    let long = received(Body::from(vec![0; BODY_MAX + 1])).unwrap_err();
+    assert!(long.contains("more than 4 MiB"), "{long}");
+    assert_eq!(time_of(PACE), Duration::from_secs(1), "the time grows with what has arrived");
+}
 
 /// Certificates are made by `openssl`.
+#[cfg(feature = "tls")]
 mod needs_openssl {
     use super::super::*;
     use crate::otlp::collector::Collector;
