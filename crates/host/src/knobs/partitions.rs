@@ -126,7 +126,7 @@ impl Partitions {
         save: &mut impl SaveOld,
     ) -> Result<(), KnobError> {
         if !self.groups.contains_key(&app) {
-            let group = self.make(name, threads, save)?;
+            let group = self.make(&group_name(app, name), threads, save)?;
             self.made.insert(app, group.dir.clone());
             self.groups.insert(app, group);
             if let Err(error) = self.write(app, share) {
@@ -146,9 +146,7 @@ impl Partitions {
         threads: &mut impl Threads,
         save: &mut impl SaveOld,
     ) -> Result<Group, KnobError> {
-        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-        let plain: String = name.chars().map(|one| if is_plain(one) { one } else { '_' }).collect();
-        let dir = self.resctrl.root.join(format!("lull-{plain}"));
+        let dir = self.resctrl.root.join(name);
         threads.refresh();
         self.refuse_foreign(threads.list(), &dir)?;
         save.values(&[Original::Group { path: dir.clone() }])?;
@@ -322,6 +320,14 @@ impl Partitions {
     }
 }
 
+/// Returns the name of an app's group. Apps whose names differ have groups of different names,
+/// also where a character of the app's name cannot be in that of a group.
+fn group_name(app: AppId, name: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    let plain: String = name.chars().map(|one| if is_plain(one) { one } else { '_' }).collect();
+    if plain == name { format!("lull-{plain}") } else { format!("lull-{plain}.{}", app.0) }
+}
+
 fn is_same(share: Share, kept: &str, value: &str) -> bool {
     match share {
         Share::Ways(_) => parse_mask(kept) == parse_mask(value),
@@ -347,7 +353,7 @@ mod tests {
     use crate::testing::{Saved, Tree};
 
     const APP: AppId = AppId(0);
-    const GROUP: &str = "sys/fs/resctrl/lull-web_1";
+    const GROUP: &str = "sys/fs/resctrl/lull-web_1.0";
 
     struct Listed(Vec<LiveThread>);
 
@@ -367,7 +373,7 @@ mod tests {
     fn scene() -> (Tree, Partitions, Saved) {
         let tree = Tree::new();
         mounted(&tree);
-        group(&tree, "lull-web_1");
+        group(&tree, "lull-web_1.0");
         let partitions = Partitions::new(&tree.roots().sys);
         (tree, partitions, Saved::default())
     }
@@ -387,6 +393,22 @@ mod tests {
         assert_eq!(saved.originals, [Original::Group { path: tree.path(GROUP) }]);
         partitions.restored();
         assert_eq!(partitions.ways(APP), Some(WayMask(0xff)));
+    }
+
+    #[test]
+    fn apps_whose_names_differ_in_a_dot_have_groups_of_their_own() {
+        let names = [(APP, "web.1"), (AppId(1), "web_1"), (AppId(2), "web/1")];
+        let names = names.map(|(app, name)| group_name(app, name));
+        assert_eq!(names, ["lull-web_1.0", "lull-web_1", "lull-web_1.2"]);
+        let tree = Tree::new();
+        mounted(&tree);
+        names[..2].iter().for_each(|name| group(&tree, name));
+        let mut partitions = Partitions::new(&tree.roots().sys);
+        for (app, name, tid) in [(APP, "web.1", 11), (AppId(1), "web_1", 12)] {
+            let mut threads = Listed(vec![thread(tid)]);
+            let share = Share::Ways(WayMask(1));
+            partitions.set((app, name), share, &mut threads, &mut Saved::default()).unwrap();
+        }
     }
 
     #[test]
