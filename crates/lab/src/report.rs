@@ -305,6 +305,12 @@ impl Row {
         self
     }
 
+    /// Adds the remark of a comparison that the paper makes in words: its sign alone is judged.
+    #[must_use]
+    pub(crate) fn by_order(self) -> Self {
+        self.because("the order only: the figure has no number")
+    }
+
     /// The cells of a table for people, as [`Report::HEADER`].
     fn cells(&self) -> Vec<String> {
         let paper = match &self.paper {

@@ -13,15 +13,18 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+/// What is missing without the names of other containers' cgroups.
+const MISSING: &str = "cpusets and memory pressure of other containers cannot be read, so that a \
+                       thread whose cpuset changes may keep cores that Lull has set";
+
 /// What is missing without the names of other containers' cgroups, and why they are missing.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupNamespaceError {
     /// The kernel refused.
     #[error(
-        "cpusets and memory pressure of other containers cannot be read, so that a thread whose \
-         cpuset changes may keep cores that Lull has set: this process has a cgroup namespace of \
-         its own and cannot join that of process 1: {source}; give its container CAP_SYS_ADMIN \
-         and CAP_SYS_PTRACE, or the cgroup namespace of the host"
+        "{MISSING}: this process has a cgroup namespace of its own and cannot join that of \
+         process 1: {source}; give its container CAP_SYS_ADMIN and CAP_SYS_PTRACE, or the cgroup \
+         namespace of the host"
     )]
     Refused {
         /// The kernel's error.
@@ -29,9 +32,7 @@ pub enum CgroupNamespaceError {
     },
     /// Only the cgroups of this container are mounted.
     #[error(
-        "cpusets and memory pressure of other containers cannot be read, so that a thread whose \
-         cpuset changes may keep cores that Lull has set: the cgroups of the host are not mounted \
-         ({0}); mount /sys of the host at /sys"
+        "{MISSING}: the cgroups of the host are not mounted ({0}); mount /sys of the host at /sys"
     )]
     NotMounted(cgroup::CgroupError),
 }

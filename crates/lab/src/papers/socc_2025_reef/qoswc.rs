@@ -131,9 +131,6 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-/// Why a comparison in words is judged by its sign.
-const ORDER: &str = "the order only: the figure has no number";
-
 const DEMETER: &str = "Demeter's loop is ours: how near to the floor of best effort it goes \
                        decides on its power, and REEF's rests come on top of slow cores";
 
@@ -289,9 +286,8 @@ fn cold_rows(plain: &[Course], reef: &[Course], times: Times) -> Vec<Row> {
     let pairs = reef.iter().zip(plain);
     let larger = pairs.map(|(reef, plain)| cold(reef, tight) - cold(plain, tight));
     let larger = estimate_of(&larger.collect::<Vec<_>>());
-    let row = |name: &str, claim, ours, near| {
-        Row::compared(name, "cores", claim, ours, near).because(ORDER)
-    };
+    let row =
+        |name: &str, claim, ours, near| Row::compared(name, "cores", claim, ours, near).by_order();
     vec![
         row("PSLO+Demeter: cold cores after 85 s less before", "less", shrunk(plain), AtMost(0.0)),
         row(

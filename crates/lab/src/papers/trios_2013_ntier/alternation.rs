@@ -274,11 +274,8 @@ fn push_back_row(clients: &str, runs: &[AlternationWatcher]) -> Row {
         return Row::reported(name, "times", "pushed back", f64::NAN, why);
     }
     let ours = mean(runs, AlternationWatcher::pushed_back);
-    Row::compared(name, "times", "pushed back", ours, AtLeast(1.0)).because(ORDER)
+    Row::compared(name, "times", "pushed back", ours, AtLeast(1.0)).by_order()
 }
-
-/// Why a comparison in words is judged by its sign.
-const ORDER: &str = "the order only: the figure has no number";
 
 /// What the figures show without a number.
 fn shape_rows(at_14k: &[AlternationWatcher], setup: &Setup<'_>) -> Result<Vec<Row>, Failure> {
@@ -291,7 +288,7 @@ fn shape_rows(at_14k: &[AlternationWatcher], setup: &Setup<'_>) -> Result<Vec<Ro
         deviations.map(|(on, off)| on.response_deviation_ms() / off.response_deviation_ms());
     let deviations = estimate_of(&deviations.collect::<Vec<_>>());
     let row = |name: &str, unit, claim, ours, near| {
-        Row::compared(name, unit, claim, ours, near).because(ORDER)
+        Row::compared(name, unit, claim, ours, near).by_order()
     };
     Ok(vec![
         push_back_row("8K", &dvfs),
