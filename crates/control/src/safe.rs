@@ -1,4 +1,4 @@
-//! The SLO-safe state: everything that a latency-critical app could want.
+//! The SLO-safe state: settings that limit no app.
 //!
 //! It is taken when the policy cannot be followed (the latency source is silent). Each knob's row
 //! says whether its safe value is the most that the machine has (ways, bandwidth, frequency within
