@@ -169,7 +169,7 @@ impl LiveAdmission {
         let tells_apart = !post.promises.is_empty();
         let places = Places::new(&post.promises, |name| runtime.client_class(name));
         let places = places.map_err(|name| {
-            let message = format!("the promise is for the class of clients `{name}`, which is not");
+            let message = format!("the config has no class of clients `{name}` for the promise");
             PolicyError::Config { key: "promise".to_owned(), message }
         })?;
         Ok(Self {

@@ -102,7 +102,7 @@ fn event_text(apps: &[AppSpec], event: &Event) -> String {
         Event::SurveyEnds => "the policy decides in each epoch again".to_owned(),
         Event::AppExited { app } => format!("{app} has exited: no process of it is left"),
         Event::AppWaiting { app } => format!("{app} waits for its first process"),
-        Event::AppArrived { app } => format!("{app} has processes again"),
+        Event::AppArrived { app } => format!("{app} has processes now"),
         Event::AppRestarted { app } => format!("{app} was restarted: all its processes are new"),
         Event::PolicyRebuilt { apps, failed: None } => {
             format!("the policy is rebuilt because of a change of {apps}")

@@ -356,7 +356,7 @@ pub(crate) enum LabAction {
     Dispatch(Box<PlaceArgs>),
     /// Make a core slower by a real-time thread that takes its share of it
     Emulate(EmulateArgs),
-    /// Run a command that sees P-states on cores that have none, played by such threads
+    /// Run a command that sees P-states on cores that have none: real-time threads emulate them
     Cpufreq(CpufreqArgs),
     /// Show what every interrupt of a simulated or live network server brings
     Interrupts(IntlogArgs),

@@ -88,7 +88,7 @@ impl Histogram {
             return Err(format!("{} buckets are more than {BUCKETS_MAX}", bucket_counts.len()));
         }
         if point.negative.is_some_and(|it| it.bucket_counts.iter().any(|count| *count > 0)) {
-            return Err("it has negative values, and a latency is none".to_owned());
+            return Err("it has negative values, which no latency has".to_owned());
         }
         if !SCALES.contains(&scale) {
             return Err(format!("its scale {scale} is outside -10 to 20"));

@@ -128,7 +128,7 @@ impl<T: FromStr> Visitor<'_> for NumberVisitor<T> {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Number<T>, E> {
         let number = text.parse().map(Number);
-        number.map_err(|_| E::custom("a number is none, or does not fit its field"))
+        number.map_err(|_| E::custom("a number cannot be parsed or does not fit its field"))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Number<T>, E> {

@@ -69,7 +69,7 @@ impl Run {
         let cores = AllowedCores::from_config(&fact("config")?, &machine);
         let apps = apps_of(&database).with_context(said)?;
         if apps.is_empty() {
-            bail!("{} names no apps: the run ended before it began", file.display());
+            bail!("{} has no apps: the run ended before its first epoch", file.display());
         }
         let (numbers, mut epochs) = epochs(&database, apps.len()).with_context(said)?;
         let mut filling = Filling { apps: &apps, numbers: &numbers, epochs: &mut epochs };

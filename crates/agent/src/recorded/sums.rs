@@ -170,7 +170,7 @@ impl Sums {
         let snapshot = record.database.unchecked_transaction()?;
         let specs = apps_of(&record.database)?;
         if specs.is_empty() {
-            bail!("the record names no apps: the run ended before it began");
+            bail!("the record has no apps: the run ended before its first epoch");
         }
         let best = best_progress(record)?;
         let app = |spec: AppSpec| {

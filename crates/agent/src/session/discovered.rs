@@ -376,7 +376,9 @@ impl Session {
 
 /// What the journal has of an app that has the references of its template again.
 pub(super) fn reset_text(app: &str) -> String {
-    format!("{app} has the references of its template again, because it is another one now")
+    format!(
+        "{app} has the references of its template again, because other processes have its place"
+    )
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Keeper {
             if let Some(why) = not_in_force(&one, epoch, yielded) {
                 // Repeated measurements occur in every window and cause no notice.
                 if one.trials > 0 {
-                    self.notice(format!("what was found is not kept: {why}"));
+                    self.notice(format!("a setting that the policy found is not stored: {why}"));
                 }
                 continue;
             }
@@ -97,7 +97,10 @@ impl Keeper {
             _ => store.keep_found(subject, one),
         });
         written.map_err(|error| {
-            format!("what was found cannot be kept: {}", crate::error::describe(&error))
+            format!(
+                "a setting that the policy found cannot be stored: {}",
+                crate::error::describe(&error)
+            )
         })
     }
 

@@ -477,7 +477,9 @@ fn watch_of(app: &AppSection, roots: &Roots) -> anyhow::Result<Option<Watch>> {
         Some(directory) => Watch::attach(directory, &settings, &rules, roots),
         None => Watch::start(&settings, &rules, roots),
     };
-    watch.map(Some).with_context(|| format!("app `{}`: cannot share memory with it", app.name))
+    watch
+        .map(Some)
+        .with_context(|| format!("app `{}`: cannot set up the page that it shares", app.name))
 }
 
 /// Adds to a stop that no knob was changed yet.

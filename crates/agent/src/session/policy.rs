@@ -63,7 +63,7 @@ pub fn search_of(config: &Config) -> Result<ReadTuning, InputError> {
         let reusable = POLICIES.iter().filter(|entry| entry.kind.search.reusable().is_some());
         let names: Vec<_> = reusable.map(|entry| format!("name = \"{}\"", entry.name)).collect();
         let message = format!(
-            "`{}` has no search that can run on its own: write {}",
+            "`{}` has no search that `lull tune` and `lull sweep` can run: write {}",
             config.policy,
             names.join(" or ")
         );

@@ -86,7 +86,7 @@ impl Session {
         self.order(Order::Open);
         let restored = self.control.restore();
         let left = self.control.plant().unrestored(&restored);
-        let told = but("all is as it was, and paused", &left);
+        let told = but("all knobs are restored, and the policy is paused", &left);
         self.control.note(OperatorAct::Restored { left });
         self.steered.act(true);
         told

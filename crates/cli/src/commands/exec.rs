@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let dispatching = Dispatching::new(args)?;
     let library = Library::write()?;
     let runtime = Runtime::start(&at_first(&args.gate, settings), &rules);
-    let runtime = Arc::new(runtime.context("cannot share memory with a server")?);
+    let runtime = Arc::new(runtime.context("cannot set up the page that the server shares")?);
     let mut watching = Watching::new(&args.gate, &name_of(program), &runtime, settings)?;
     let mut signals = watch_signals()?;
     let mut command = command(args);

@@ -133,7 +133,10 @@ impl<'s> Trials<'s> {
             }
             let restored = self.read_as_it_is()?;
             if self.load.repeat(restored.rate_per_s)? {
-                notice("the load depends on the settings: trials count at any load from here on");
+                notice(
+                    "the load changes with the settings: from now on a trial counts at whatever \
+                     load it has",
+                );
             }
         }
     }

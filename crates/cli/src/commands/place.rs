@@ -118,8 +118,7 @@ fn turns(
     for round in 0..args.rounds as usize {
         for next in draw_order(seats.len(), &mut rng) {
             if at != Some(next) {
-                let seat =
-                    seats[next].take().context("a dispatcher is at the desk or has a seat")?;
+                let seat = seats[next].take().context("the next dispatcher is still at work")?;
                 let before = placed.0.exchange(seat).context("a dispatcher failed")?;
                 if let Some(at) = at.replace(next) {
                     seats[at] = Some(before);

@@ -302,7 +302,7 @@ fn known_at_another_load(store: &Store, key: &Key) -> anyhow::Result<Option<Know
 fn seed_of(store: &Store, key: &Key, given: Option<u32>) -> anyhow::Result<u32> {
     let seed = match (store.seed(key)?, given) {
         (Some(kept), Some(given)) if kept != given => {
-            let what = "the search that is continued has another seed";
+            let what = "the stored search, which this command continues, has another seed";
             let advice = format!("leave out --seed, write {kept}, or name another --store");
             return Err(UsageError(format!("--seed {given}: {what}: {advice}")).into());
         }

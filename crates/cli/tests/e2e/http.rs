@@ -257,7 +257,8 @@ fn an_operator_pauses_restores_and_switches_and_the_record_says_so() {
     let mut viewer = Viewer::open(&operator.address);
     let epoch = viewer.next().unwrap();
     assert_eq!((&epoch["policy"], &epoch["paused"]), (&json!("even"), &json!(false)));
-    assert!(operator.done(r#"{"do":"restore"}"#).starts_with("all is as it was, and paused"));
+    let restored = operator.done(r#"{"do":"restore"}"#);
+    assert!(restored.starts_with("all knobs are restored, and the policy is paused"), "{restored}");
     while viewer.next().unwrap()["paused"] == false {}
     assert_eq!(operator.done(r#"{"do":"resume"}"#), "even is followed");
     while viewer.next().unwrap()["paused"] == true {}

@@ -62,7 +62,7 @@ pub(crate) enum ContainerChange {
 pub(crate) enum SessionError {
     #[error("it has sent {0}")]
     Trunk(#[from] TrunkError),
-    #[error("it has sent what is no message of ttrpc: {0}")]
+    #[error("it has sent bytes that are no ttrpc message: {0}")]
     Message(#[from] DecodeError),
     #[error("it refuses the plug-in: {0}")]
     Refused(String),

@@ -65,7 +65,7 @@ pub(super) struct Packet {
 /// Why the bytes of a runtime are no messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum TrunkError {
-    #[error("a connection {0}, which NRI does not have")]
+    #[error("it has used connection {0}, which NRI does not define")]
     Connection(u32),
     #[error("a message of {0} bytes, which is more than ttrpc allows")]
     TooLong(usize),

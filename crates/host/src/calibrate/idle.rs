@@ -73,7 +73,7 @@ pub struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BreakEvenError {
     /// Too few stays that differ.
-    #[error("{0} lengths of stay were measured and 3 are needed: name more sleeps")]
+    #[error("{0} lengths of sleep were measured and 3 are needed: name more of them with --sleep")]
     Few(usize),
 }
 

@@ -127,8 +127,8 @@ fn cut_off(driver: &str, wanted: &Coalescing) -> Result<(), String> {
     let Some((_, most)) = CUT_OFF.iter().find(|(name, _)| *name == driver) else { return Ok(()) };
     match [wanted.rx_us, wanted.tx_us].into_iter().flatten().find(|us| us > most) {
         Some(us) => Err(format!(
-            "{driver} takes {us} us and its cards wait for {} then: the most that they know are \
-             {most} us",
+            "{driver} accepts {us} us, but its cards then wait for {} us: they count to {most} us, \
+             so set {most} us or less",
             us % (most + 1)
         )),
         None => Ok(()),

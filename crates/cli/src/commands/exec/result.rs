@@ -364,9 +364,9 @@ impl fmt::Display for ExecResult {
         if self.connections == 0 {
             return write!(
                 out,
-                "\n{name}: nothing was accepted that could be watched; a server that was started \
-                 without the library, or makes system calls by itself (io_uring), is not seen; \
-                 --ebpf has the kernel watch its sockets"
+                "\n{name}: no connection was seen; the library does not see those of a server that \
+                 was started without it or that makes system calls by itself (io_uring): use \
+                 --ebpf, with which the kernel watches its sockets"
             );
         }
         let Quantiles { p50_seconds, p95_seconds, p99_seconds, p999_seconds } = &self.latency;

@@ -148,7 +148,7 @@ fn check_marker(store: &dyn Store, place: &str) -> anyhow::Result<()> {
         return write_marker(store);
     };
     let marker: Marker = serde_json::from_slice(&bytes)
-        .with_context(|| format!("{place}/{MARKER} is of no dataset of Lull"))?;
+        .with_context(|| format!("{place}/{MARKER} was not written by Lull: name another place"))?;
     match marker.lull_dataset {
         VERSION => Ok(()),
         1..VERSION => write_marker(store),

@@ -152,11 +152,7 @@ fn span_s(times_s: &BTreeMap<i64, f64>, length_s: impl Fn(i64) -> Option<f64>) -
 }
 
 fn ended(recorded: &RecordedRun) -> String {
-    recorded
-        .facts
-        .get("ended")
-        .cloned()
-        .unwrap_or_else(|| "not in an orderly way, or runs".to_owned())
+    recorded.facts.get("ended").cloned().unwrap_or_else(|| "killed, or still running".to_owned())
 }
 
 /// A row of the table of parts.

@@ -203,7 +203,10 @@ fn make_trials(
         let settings = sweep.space().settings(&place);
         let outcome = trials.one(&settings, sweep.trials().len() + 1);
         let outcome = outcome.map_err(|error| match error.is::<Moved>() {
-            true => error.context("with --out the rows are kept: go on when the load is back"),
+            true => error.context(
+                "the sweep has stopped; with --out repeat the command once the load is as before, \
+                 and it continues with the rows that are there",
+            ),
             false => error,
         })?;
         let trial = SweepTrial { block, place, outcome };

@@ -78,7 +78,8 @@ pub(super) fn check_host(host: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the host `{host}` has other signs than letters, digits, `.`, `-` and `_`: use --host"
+        "the host `{host}` has characters other than letters, digits, `.`, `-` and `_`: name \
+         another with --host"
     ))
 }
 
