@@ -19,6 +19,7 @@ use lull_control::{AppSpec, Applied, Machine, Observation, Outcome, Plant, Plant
 use lull_measure::Nanos;
 use machine::machine_of;
 use seen::EpochBaseline;
+use std::borrow::BorrowMut;
 
 /// Specification of a plant: a server of a model, and the apps that it observes there.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,10 +71,10 @@ struct ServerPart {
     window: EpochBaseline,
 }
 
-/// A simulation seen as one plant: one of its servers.
+/// A simulation, owned or borrowed, seen as one plant: one of its servers.
 #[derive(Debug, Clone)]
-pub struct SimPlant {
-    engine: Engine,
+pub struct SimPlant<E = Engine> {
+    engine: E,
     side: ServerPart,
 }
 
@@ -148,7 +149,7 @@ fn lost(stop: &Stop) -> PlantError {
     PlantError::Lost(stop.to_string())
 }
 
-impl Plant for SimPlant {
+impl<E: BorrowMut<Engine>> Plant for SimPlant<E> {
     fn machine(&self) -> &Machine {
         &self.side.machine
     }
@@ -158,20 +159,21 @@ impl Plant for SimPlant {
     }
 
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
-        let until = self.engine.now().saturating_add(epoch);
-        self.engine.run_until(until).map_err(|stop| lost(&stop))?;
-        Ok(self.side.observe(&mut self.engine))
+        let engine = self.engine.borrow_mut();
+        let until = engine.now().saturating_add(epoch);
+        engine.run_until(until).map_err(|stop| lost(&stop))?;
+        Ok(self.side.observe(engine))
     }
 
     fn settings(&self) -> Vec<Setting> {
-        self.side.settings(&self.engine)
+        self.side.settings(self.engine.borrow())
     }
 
     fn apply(&mut self, wanted: &[Setting]) -> Applied {
-        self.side.apply(&mut self.engine, wanted)
+        self.side.apply(self.engine.borrow_mut(), wanted)
     }
 
     fn restore(&mut self) -> Applied {
-        self.side.apply(&mut self.engine, &self.side.original)
+        self.side.apply(self.engine.borrow_mut(), &self.side.original)
     }
 }

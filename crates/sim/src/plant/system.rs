@@ -1,12 +1,12 @@
 //! Many plants on one clock, each under its own controller.
 
-use super::{PlantSpec, PlantSpecError, ServerPart};
+use super::{PlantSpec, PlantSpecError, ServerPart, SimPlant};
 use crate::engine::{Engine, Stop};
 use crate::model::Model;
 use crate::replication::{Replication, StreamPurpose};
 use lull_control::{
-    AppSpec, Applied, Controller, EpochRule, LimitsError, Machine, Observation, Pace, Plant,
-    PlantError, Policy, Rng, Rules, Setting,
+    AppSpec, Applied, Controller, EpochRule, LimitsError, Machine, Observation, Pace, Policy, Rng,
+    Rules, Setting,
 };
 use lull_measure::Nanos;
 use std::cmp::Reverse;
@@ -45,12 +45,6 @@ pub struct ControllerTurn<'t> {
     pub seen: &'t Observation,
     /// The simulation after the turn.
     pub engine: &'t Engine,
-}
-
-/// A server together with the engine, as a `Plant` for controllers.
-struct PlantView<'v> {
-    engine: &'v mut Engine,
-    side: &'v mut ServerPart,
 }
 
 impl System {
@@ -92,9 +86,9 @@ impl System {
         rules: Rules,
         epoch: impl Into<EpochRule>,
     ) -> Result<usize, LimitsError> {
-        let mut side = plant.0;
-        let view = PlantView { engine: &mut self.engine, side: &mut side };
-        let controller = Controller::new(policy, rules, &view)?;
+        let plant = SimPlant { engine: &mut self.engine, side: plant.0 };
+        let controller = Controller::new(policy, rules, &plant)?;
+        let side = plant.side;
         let number = self.managed.len();
         let rng = self.streams.stream(StreamPurpose::Policy, number);
         let steering = Steering::new(controller, rng, epoch);
@@ -191,33 +185,5 @@ impl Steering {
     /// would not advance.
     pub(crate) fn next_turn(&self, now: Nanos) -> Nanos {
         now.saturating_add(self.pace.epoch().max(Nanos(1)))
-    }
-}
-
-impl Plant for PlantView<'_> {
-    fn machine(&self) -> &Machine {
-        &self.side.machine
-    }
-
-    fn apps(&self) -> &[AppSpec] {
-        &self.side.apps
-    }
-
-    fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError> {
-        let until = self.engine.now().saturating_add(epoch);
-        self.engine.run_until(until).map_err(|stop| super::lost(&stop))?;
-        Ok(self.side.observe(self.engine))
-    }
-
-    fn settings(&self) -> Vec<Setting> {
-        self.side.settings(self.engine)
-    }
-
-    fn apply(&mut self, wanted: &[Setting]) -> Applied {
-        self.side.apply(self.engine, wanted)
-    }
-
-    fn restore(&mut self) -> Applied {
-        self.side.apply(self.engine, &self.side.original)
     }
 }
