@@ -5,7 +5,7 @@ mod gate;
 mod space_time;
 
 pub(crate) use dispatcher::RequestDispatcher;
-pub use gate::{GateKeeper, LiveServer, Promised};
+pub use gate::{ConnectionGroup, GateKeeper, GateKeepers, LiveServer, Promised};
 pub(crate) use space_time::SpaceTime;
 
 use crate::bounds::BACKLOG_MAX;
@@ -33,8 +33,8 @@ pub(crate) struct Scene {
     pub(crate) apps: Vec<AppSpec>,
     /// What holds under every policy.
     pub(crate) rules: Rules,
-    /// What the first connections at the machine's gate are promised.
-    pub(crate) promises: Vec<Promised>,
+    /// Connections that have figures of their own.
+    pub(crate) groups: Vec<ConnectionGroup>,
 }
 
 /// A policy with its config and the epochs at whose ends it decides.
@@ -43,8 +43,8 @@ pub(crate) struct Steering {
     pub(crate) policy: PolicySource,
     pub(crate) config: toml::Table,
     pub(crate) epoch: EpochRule,
-    /// The admission controller at the machine's gate, if it has one.
-    pub(crate) admission: GateKeeper,
+    /// The admission controllers at the machine's gates.
+    pub(crate) admission: GateKeepers,
     /// The dispatcher of the app that the machine has for one; without it, threads of that app
     /// are scheduled as all others.
     pub(crate) dispatcher: Option<RequestDispatcher>,
@@ -95,8 +95,8 @@ pub(crate) struct Played {
     pub(crate) lost: Vec<f64>,
     /// Latencies of all answers of each app; empty for best-effort apps.
     pub(crate) answers: Vec<Latency>,
-    /// Latencies of the connections of each promise.
-    pub(crate) promised: Vec<Latency>,
+    /// Latencies of each group of connections.
+    pub(crate) groups: Vec<Latency>,
     /// Work of each app per second of its presence; NaN without any.
     pub(crate) work_per_s: Vec<f64>,
     /// How many more requests of each app waited at the end than at the start.
@@ -225,9 +225,8 @@ impl Scene {
     ) -> Result<Played, PlayError> {
         let mut control = self.start(steering, span.seed, replication)?;
         self.keep_windows(control.plant_mut(), span);
-        let promises = self.promises.iter().map(|promise| promise.connections);
-        let promises: Vec<u32> = promises.collect();
-        control.plant_mut().simulation_mut().keep_promises(&promises, span.warmup);
+        let groups: Vec<_> = self.groups.iter().map(|group| group.connections.clone()).collect();
+        control.plant_mut().simulation_mut().keep_groups(&groups, span.warmup);
         let lost = |error: PlantError| Failure::Setup(error.to_string());
         let mut now = Nanos::ZERO;
         while now < span.warmup {
@@ -255,8 +254,8 @@ impl Scene {
         let lost = lost.collect();
         let space_time = SpaceTime::between(self, &begun, &ended);
         let missed = self.missed(control.plant(), span);
-        let promised = control.plant().simulation().promised().to_vec();
-        Ok(Played { lost, missed, space_time, promised, ..recorder.finish(self) })
+        let groups = control.plant().simulation().of_groups().to_vec();
+        Ok(Played { lost, missed, space_time, groups, ..recorder.finish(self) })
     }
 
     /// The number in the model of each app with an objective, and the objective.
@@ -398,7 +397,7 @@ impl Recorder {
             lost: Vec::new(),
             missed: f64::NAN,
             answers: self.windows,
-            promised: Vec::new(),
+            groups: Vec::new(),
             space_time: SpaceTime::default(),
         }
     }

@@ -29,7 +29,7 @@ mod run;
 mod stored;
 mod worst;
 
-pub use crate::colocation::{GateKeeper, LiveServer, Promised};
+pub use crate::colocation::{ConnectionGroup, GateKeeper, GateKeepers, LiveServer, Promised};
 pub use choice::Choice;
 pub use colocated::{Colocated, ColocatedFile, NodeScene};
 pub use dispatch::{DispatchFile, DispatchScenario};

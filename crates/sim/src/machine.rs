@@ -10,7 +10,7 @@
 //!   ([`crate::idle`]), power;
 //! - a last-level cache divided by ways, and memory with a bandwidth ([`Cache`], [`Memory`]);
 //! - a network card whose interrupts and polling take core time ([`Card`]);
-//! - a server with a worker for each connection behind the on-call gate, and its storage
+//! - servers with a worker for each connection behind an on-call gate, each with its storage
 //!   device ([`GateModel`]).
 //!
 //! Apps serve requests with a few threads, serve the calls of tiers, serve connections behind
@@ -71,6 +71,7 @@ mod level;
 mod load;
 mod loops;
 mod model;
+mod open_queries;
 mod pace;
 mod parts;
 mod per_thread;
@@ -100,7 +101,7 @@ pub use model::{
 pub(crate) use parts::lease;
 pub use parts::{
     Card, Contention, CoreTypes, Device, DispatchPart, DutyCycle, GateClass, GateModel, Order,
-    Polling, Power, Query, RunQueues, Scaling, TurnShare,
+    Polling, Power, Query, RunQueues, Scaling, TurnShare, gates,
 };
 pub use plant::{MachinePlant, MachinePlantError};
 pub use presence::Presence;
@@ -117,7 +118,7 @@ use called::Returned;
 use card::CardState;
 use contention::MemorySystem;
 use dispatching::Dispatching;
-use gated::GatedServer;
+use gated::{GatedServer, GroupLog};
 use level::TimeWeightedCount;
 use loops::EventLoopCores;
 use lull_control::admission::Admission;
@@ -170,8 +171,8 @@ const REQUESTS_MAX: usize = (1 << crate::order::OWNER_BITS) - REQUEST_OWNERS;
 /// What decides on single requests of a machine.
 #[derive(Default)]
 pub struct Controllers {
-    /// The controller at the gate.
-    pub admission: Option<Box<dyn Admission>>,
+    /// The controller at each gate.
+    pub admission: Vec<Box<dyn Admission>>,
     /// The dispatcher of an app's requests.
     pub dispatcher: Option<Box<dyn Dispatcher>>,
 }
@@ -184,7 +185,7 @@ impl fmt::Debug for Controllers {
 
 impl From<Option<Box<dyn Admission>>> for Controllers {
     fn from(admission: Option<Box<dyn Admission>>) -> Self {
-        Self { admission, ..Self::default() }
+        Self { admission: admission.into_iter().collect(), ..Self::default() }
     }
 }
 
@@ -205,7 +206,12 @@ pub struct MachineSimulation {
     scheduler: LinuxScheduler,
     /// The rule in place of Linux's.
     per_thread: Option<PerThreadRule>,
-    gated: Option<Box<GatedServer>>,
+    /// The servers behind gates, in the order of the model.
+    gated: Vec<GatedServer>,
+    /// The gate whose controller compares settings; one at a time.
+    surveyed: Option<usize>,
+    /// Latencies of groups of their connections, if `keep_groups` was called.
+    groups: GroupLog,
     card: Option<Box<CardState>>,
     /// The cores of an app of event loops, which step on their own.
     loops: Option<Box<EventLoopCores>>,
@@ -251,7 +257,7 @@ impl MachineSimulation {
         Self::behind(model, None, Replication { seed, number: replication })
     }
 
-    /// A fresh replication, with an admission controller at the gate if the model has one, and a
+    /// A fresh replication, with an admission controller at each gate of the model, and a
     /// dispatcher if it has an app for it.
     ///
     /// # Errors
@@ -263,11 +269,11 @@ impl MachineSimulation {
     ) -> Result<Self, ModelError> {
         let Controllers { admission, dispatcher } = controllers.into();
         model.check()?;
-        check::check_controller(model.gate.is_some(), admission.is_some())?;
-        let gated =
-            model.gate.clone().zip(admission).map(|(gate, admission)| {
-                Box::new(GatedServer::new(model, gate, admission, streams))
-            });
+        check::check_controllers(model, admission.len())?;
+        let gated = admission.into_iter().enumerate();
+        let gated = gated
+            .map(|(number, admission)| GatedServer::new(model, number, admission, streams))
+            .collect();
         let mut node = Self::without_apps(model, gated, streams);
         for number in 0..model.app.len() {
             node.add_app(model, number, streams);
@@ -280,11 +286,7 @@ impl MachineSimulation {
         Ok(node)
     }
 
-    fn without_apps(
-        model: &MachineModel,
-        gated: Option<Box<GatedServer>>,
-        streams: Replication,
-    ) -> Self {
+    fn without_apps(model: &MachineModel, gated: Vec<GatedServer>, streams: Replication) -> Self {
         let cores = usize::from(model.cores);
         let hardware = Hardware::new(model);
         let kinds = model.kinds().enumerate();
@@ -302,6 +304,8 @@ impl MachineSimulation {
             scheduler: model.scheduler,
             per_thread: model.run_queues.map(|rule| PerThreadRule::new(rule, cores)),
             gated,
+            surveyed: None,
+            groups: GroupLog::default(),
             card: model.card.as_ref().map(|card| {
                 let hash = streams.stream(StreamPurpose::Route, 0);
                 Box::new(CardState::new(card, cores, hash))
@@ -340,9 +344,7 @@ impl MachineSimulation {
                 false => self.withhold(app),
             }
         }
-        if self.gated.is_some() {
-            self.gate_timer(0);
-        }
+        (0..self.gated.len()).for_each(|gate| self.gate_timer(gate, 0));
         if let Some(loops) = &mut self.loops {
             let cores = self.cores.iter().enumerate();
             cores.for_each(|(core, state)| loops.set_frequency(core, state.supply.frequency));
@@ -382,7 +384,9 @@ impl MachineSimulation {
             stall_ns: 0,
         }));
         let work = match &app.activity {
-            Activity::Connections => Work::Connections,
+            Activity::Connections => {
+                Work::Connections { gate: model.gate_of(app).expect("the model is checked") }
+            }
             Activity::Endless => Work::Endless,
             Activity::EventLoops(_) => Work::EventLoops,
             Activity::Phases { work } => Work::Phases {
@@ -406,8 +410,8 @@ impl MachineSimulation {
 
     fn start_app(&mut self, app: usize) {
         match &self.apps[app].work {
-            Work::Requests(_) => self.expect_arrival(app),
-            Work::Clients(_) | Work::Connections | Work::EventLoops => {}
+            Work::Requests(_) | Work::Connections { .. } => self.expect_arrival(app),
+            Work::Clients(_) | Work::EventLoops => {}
             Work::Phases { .. } => self.next_phase(app, None),
             Work::Endless => {
                 for thread in 0..self.threads.len() {

@@ -313,7 +313,7 @@ impl Dispatcher for FirstFree {
 fn a_machine_under_a_tier_may_have_a_gate_and_a_dispatcher() {
     let (model, hosts) = (hosted(), hosts(FULL));
     let controllers = |_: &str| Controllers {
-        admission: Some(Box::new(TwoTurns)),
+        admission: vec![Box::new(TwoTurns)],
         dispatcher: Some(Box::new(FirstFree)),
     };
     let mut system = HostedSystem::behind(&model, &hosts, STREAMS, controllers).unwrap();

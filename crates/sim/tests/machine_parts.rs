@@ -90,7 +90,9 @@ impl Parts {
         model.cache = model.cache.filter(|_| cache);
         model.memory = model.memory.filter(|_| memory);
         model.card = model.card.filter(|_| card);
-        model.gate = model.gate.filter(|_| gate.is_some());
+        if gate.is_none() {
+            model.gate.clear();
+        }
         model.run_queues = run_queues;
         if !idle {
             model.idle.clear();
@@ -104,10 +106,10 @@ impl Parts {
     }
 
     fn plant(self) -> MachinePlant {
-        let admission: Option<Box<dyn Admission>> = match self.gate {
-            None => None,
-            Some(false) => Some(Box::new(Open)),
-            Some(true) => Some(Box::new(FixedLimits(numbers(4)))),
+        let admission: Vec<Box<dyn Admission>> = match self.gate {
+            None => Vec::new(),
+            Some(false) => vec![Box::new(Open)],
+            Some(true) => vec![Box::new(FixedLimits(numbers(4)))],
         };
         let dispatcher: Option<Box<dyn Dispatcher>> = match self.dispatch {
             true => Some(Box::new(Promoter(Nanos::from_millis(1)))),
@@ -158,7 +160,7 @@ fn plant(model: &MachineModel, controllers: impl Into<Controllers>) -> MachinePl
 
 /// Only an admission controller.
 fn gate(admission: impl Admission + 'static) -> Controllers {
-    Controllers { admission: Some(Box::new(admission)), dispatcher: None }
+    Controllers { admission: vec![Box::new(admission)], dispatcher: None }
 }
 
 fn whole_plant(cap: u32) -> MachinePlant {
@@ -250,10 +252,10 @@ fn a_query_without_io_is_answered_as_soon_as_its_work_is_done() {
     let at = |us| Distribution::constant(Nanos::from_micros(us));
     let query = Query { before: at(1000), io: at(0), after: at(0), round_trip: at(1) };
     let contention = Contention::default();
-    let gate = GateModel { query, contention, ..whole().gate.unwrap() };
+    let gate = GateModel { query, contention, ..whole().gate.remove(0) };
     let app = vec![MachineApp::new("database", 3, Activity::Connections)];
     let plain = MachineModel::plain("one", 1, Hertz(1_000_000_000));
-    let model = MachineModel { gate: Some(gate), app, ..plain };
+    let model = MachineModel { gate: vec![gate], app, ..plain };
     // It waits for the work of two others. A worker that needed the core once more would wait for
     // them again.
     let worst = tail(&model, 3, &[], 0);
@@ -291,7 +293,7 @@ fn changing_the_cores_of_an_app_does_not_wake_or_restart_cores_that_sleep() {
     let totals = |moves: bool| {
         let mut model = whole();
         model.app.retain(|app| app.name == "search");
-        (model.gate, model.card, model.scaling) = (None, None, None);
+        (model.gate, model.card, model.scaling) = (Vec::new(), None, None);
         let Activity::Requests { load, .. } = &mut model.app[0].activity else { unreachable!() };
         load[0].rate_per_s = 20.0;
         let mut plant = plant(&model, Controllers::default());
@@ -315,7 +317,7 @@ fn a_core_computes_nothing_for_some_time_after_its_frequency_has_changed() {
     let progress = |latency: Nanos, changes: bool| {
         let mut model = whole();
         model.app.retain(|app| app.name == "batch");
-        (model.gate, model.card, model.cache, model.memory) = (None, None, None, None);
+        (model.gate, model.card, model.cache, model.memory) = (Vec::new(), None, None, None);
         model.app[0].memory = MemoryUse::default();
         model.scheduler.switch_cost = Nanos::ZERO;
         model.scaling.as_mut().unwrap().latency = latency;
@@ -342,7 +344,7 @@ fn a_core_computes_nothing_for_some_time_after_its_frequency_has_changed() {
 fn changing(latency: Nanos) -> MachinePlant {
     let mut model = whole();
     model.app.retain(|app| app.name == "batch");
-    (model.gate, model.card, model.cache, model.memory) = (None, None, None, None);
+    (model.gate, model.card, model.cache, model.memory) = (Vec::new(), None, None, None);
     model.app[0].memory = MemoryUse::default();
     model.scaling.as_mut().unwrap().latency = latency;
     plant(&model, Controllers::default())
@@ -401,9 +403,9 @@ fn a_dispatcher_moves_requests_between_cores_that_other_apps_use_too() {
         let mut model = whole();
         dispatched(&mut model);
         model.app.retain(|app| app.name == "search" || beside && app.name == "batch");
-        (model.gate, model.card, model.scaling) = (None, None, None);
+        (model.gate, model.card, model.scaling) = (Vec::new(), None, None);
         let dispatcher = Some(Box::new(Promoter(Nanos::from_millis(age_ms))) as Box<_>);
-        let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+        let mut plant = plant(&model, Controllers { dispatcher, ..Controllers::default() });
         plant.observe(Nanos::from_secs(1)).unwrap();
         let _ = plant.simulation_mut().take_dispatch_counts();
         let seen = plant.observe(Nanos::from_secs(4)).unwrap();
@@ -430,9 +432,9 @@ fn apps_of_a_dispatched_machine_come_and_go() {
     let mut model = whole();
     dispatched(&mut model);
     model.app.retain(|app| app.name != "database");
-    (model.gate, model.card) = (None, None);
+    (model.gate, model.card) = (Vec::new(), None);
     let dispatcher: Option<Box<dyn Dispatcher>> = Some(Box::new(Promoter(Nanos::ZERO)));
-    let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+    let mut plant = plant(&model, Controllers { dispatcher, ..Controllers::default() });
     conformance::check_churn(Nanos::from_millis(20), 200, &mut plant, |plant, app, event| {
         plant.change(app, event);
     });
@@ -493,9 +495,9 @@ fn cores_that_are_taken_from_a_dispatched_app_are_not_dispatched_to() {
     let mut model = whole();
     dispatched(&mut model);
     model.app.retain(|app| app.name == "search");
-    (model.gate, model.card) = (None, None);
+    (model.gate, model.card) = (Vec::new(), None);
     let dispatcher: Option<Box<dyn Dispatcher>> = Some(Box::new(Promoter(Nanos::ZERO)));
-    let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+    let mut plant = plant(&model, Controllers { dispatcher, ..Controllers::default() });
     plant.observe(Nanos::from_secs(1)).unwrap();
     let slow = Setting::Cores(AppId(0), CoreSet::first(2));
     assert!(plant.apply(&[slow]).outcomes[0].in_force().is_some());
@@ -510,7 +512,7 @@ fn a_move_takes_its_whole_time_although_its_thread_is_preempted_meanwhile() {
     let mut model = whole();
     dispatched(&mut model);
     model.app.retain(|app| app.name != "database");
-    (model.gate, model.card, model.scaling) = (None, None, None);
+    (model.gate, model.card, model.scaling) = (Vec::new(), None, None);
     (model.cache, model.memory) = (None, None);
     model.app.iter_mut().for_each(|app| app.memory = MemoryUse::default());
     model.dispatch.as_mut().unwrap().move_cost = Nanos::from_millis(60);
@@ -522,7 +524,7 @@ fn a_move_takes_its_whole_time_although_its_thread_is_preempted_meanwhile() {
     let think = Distribution::constant(Nanos::from_millis(7));
     *closed = Some(ClosedClients { clients: 1, think });
     let dispatcher: Option<Box<dyn Dispatcher>> = Some(Box::new(Promoter(Nanos::from_millis(1))));
-    let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+    let mut plant = plant(&model, Controllers { dispatcher, ..Controllers::default() });
     plant.simulation_mut().keep_log(0);
     plant.observe(Nanos::from_secs(5)).unwrap();
     let log = plant.simulation().log(0);
@@ -537,10 +539,10 @@ fn an_abandoned_request_leaves_its_core_to_the_thread_that_runs_there() {
     let mut model = whole();
     dispatched(&mut model);
     model.app.retain(|app| app.name != "database");
-    (model.gate, model.card) = (None, None);
+    (model.gate, model.card) = (Vec::new(), None);
     model.dispatch.as_mut().unwrap().abandon = Some(Nanos::from_millis(3));
     let dispatcher: Option<Box<dyn Dispatcher>> = Some(Box::new(Promoter(Nanos::from_millis(1))));
-    let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+    let mut plant = plant(&model, Controllers { dispatcher, ..Controllers::default() });
     for step in 0..200 {
         // The app loses two cores and gets them back, so that its requests change cores too.
         let cores = CoreSet::first(if step % 2 == 0 { 2 } else { 4 });
@@ -570,7 +572,7 @@ fn requests_whose_core_is_taken_get_a_free_one_or_wait_with_the_work_that_is_lef
         dispatched(&mut model);
         model.core_types.as_mut().unwrap().supply = supply;
         model.app.retain(|app| app.name == "search");
-        (model.gate, model.card, model.scaling) = (None, None, None);
+        (model.gate, model.card, model.scaling) = (Vec::new(), None, None);
         let Activity::Requests { work, load, .. } = &mut model.app[0].activity else {
             unreachable!()
         };
@@ -578,7 +580,7 @@ fn requests_whose_core_is_taken_get_a_free_one_or_wait_with_the_work_that_is_lef
         load[0].rate_per_s = 60.0;
         let dispatcher: Option<Box<dyn Dispatcher>> =
             Some(Box::new(Promoter(Nanos::from_millis(5))));
-        let mut plant = plant(&model, Controllers { admission: None, dispatcher });
+        let mut plant = plant(&model, Controllers { dispatcher, ..Controllers::default() });
         for step in 0..400 {
             let cores: CoreSet = ALLOWED[step % 4].iter().copied().map(CoreId).collect();
             let _ = plant.apply(&[Setting::Cores(AppId(0), cores)]);
@@ -606,7 +608,7 @@ fn cycle(model: &mut MachineModel, cores: &[u16], share: f64, period_us: u64) {
 fn a_core_with_a_duty_cycle_does_its_share_of_the_work() {
     let mut model = whole();
     model.app.retain(|app| app.name == "batch");
-    (model.gate, model.card, model.cache, model.memory) = (None, None, None, None);
+    (model.gate, model.card, model.cache, model.memory) = (Vec::new(), None, None, None);
     model.scaling = None;
     cycle(&mut model, &[1, 3], 0.25, 250);
     let mut plant = plant(&model, None);
@@ -643,7 +645,7 @@ fn the_same_seed_gives_the_same_figures() {
 const LOOK: Nanos = Nanos::from_micros(20);
 
 fn look(model: &mut MachineModel, polling: Polling) {
-    model.gate.as_mut().unwrap().polling = Some(polling);
+    model.gate[0].polling = Some(polling);
 }
 
 type Change = fn(&mut MachineModel);
@@ -684,10 +686,10 @@ fn a_part_that_another_needs_is_named() {
     assert_refused(&[
         (|model| model.idle.clear(), "power: needs idle states"),
         (
-            |model| model.gate.as_mut().unwrap().query.round_trip.mean = Nanos(u64::MAX),
+            |model| model.gate[0].query.round_trip.mean = Nanos(u64::MAX),
             "gate.query.round_trip.mean: ",
         ),
-        (|model| model.gate = None, "app[1].activity: connections are served behind a gate"),
+        (|model| model.gate.clear(), "app[1].activity: connections are served behind a gate"),
         (|model| drop(model.app.remove(1)), "gate: nothing is behind it"),
         (|model| model.scaling.as_mut().unwrap().lowest = Hertz(3_000_000_000), "scaling.lowest"),
         (|model| model.scaling.as_mut().unwrap().domain = 3, "scaling.domain"),

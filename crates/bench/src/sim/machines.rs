@@ -55,7 +55,7 @@ impl MachineBench {
     pub(super) fn start(&self, seed: u64) -> Result<MachineSimulation> {
         let controllers = match self.has_controllers {
             true => Controllers {
-                admission: Some(Box::new(FixedLimit)),
+                admission: vec![Box::new(FixedLimit)],
                 dispatcher: Some(Box::new(MoveAtAge)),
             },
             false => Controllers::default(),
@@ -168,7 +168,7 @@ mod tests {
         assert!(model.core_types.is_some() && model.interference > 0.0);
         assert!(model.scaling.is_some() && model.power.is_some() && !model.idle.is_empty());
         assert!(model.cache.is_some() && model.memory.is_some() && model.card.is_some());
-        assert!(model.gate.is_some() && model.dispatch.is_some());
+        assert!(!model.gate.is_empty() && model.dispatch.is_some());
         let [_, all] = MACHINES;
         let (mut machine, outcome) = short(all, Nanos::from_secs(2));
         let totals = machine.totals();

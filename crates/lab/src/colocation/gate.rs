@@ -1,10 +1,12 @@
-//! The admission controller at the gate of a simulated machine.
+//! The admission controllers at the gates of a simulated machine.
 
 use lull_control::admission::Admission;
 use lull_control::{AppSpec, Objective, PolicyError};
+use lull_measure::{Nanos, Percentile};
 use lull_policies::ADMISSION_CONTROLLERS;
 use lull_policies::admission::{Site, Workers};
-use lull_sim::machine::MachineModel;
+use lull_sim::machine::{GateModel, MachineModel};
+use std::ops::Range;
 
 /// The admission controller where none is named.
 const OPEN: &str = "open";
@@ -20,12 +22,28 @@ pub struct GateKeeper {
     pub server: Option<LiveServer>,
 }
 
+/// The admission controllers of a machine: one for each gate, or one kind for all of them; `open`
+/// where there is none.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GateKeepers(pub Vec<GateKeeper>);
+
+/// Connections whose figures are those of their own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConnectionGroup {
+    /// Its name in figures.
+    pub name: String,
+    /// The connections, numbered gate by gate.
+    pub connections: Range<usize>,
+    /// The percentile and the bound that each of them is promised.
+    pub tail: Option<(Percentile, Nanos)>,
+}
+
 /// What an agent knows of a server for the admission controller at its gate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveServer {
     /// Objectives of the server as a whole.
     pub objectives: Vec<Objective>,
-    /// What the first connections are promised, each alone; the others are best effort.
+    /// What connections are promised, each alone; the others are best effort.
     pub promises: Vec<Promised>,
     /// Whether workers beyond the limit wait or rest.
     pub workers: Workers,
@@ -34,6 +52,8 @@ pub struct LiveServer {
 /// Connections to which the same is promised.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Promised {
+    /// The first of them at the gate.
+    pub first: u32,
     /// How many.
     pub connections: u32,
     /// What each of them is promised.
@@ -46,38 +66,60 @@ impl Default for GateKeeper {
     }
 }
 
-impl GateKeeper {
-    /// Reads `admission = { name = "auto", ... }`.
+impl GateKeepers {
+    /// Reads `admission = { name = "auto", ... }`, which acts at every gate.
     ///
     /// # Errors
     /// If it is no table with a name.
     pub(crate) fn read(written: toml::Value) -> Result<Self, String> {
         let (name, config) = read_named(written, "admission", "auto")?;
-        Ok(Self { name, config, server: None })
+        Ok(Self(vec![GateKeeper { name, config, server: None }]))
     }
 
-    /// Builds it for the gate of a machine; none for a machine without a gate.
+    /// Builds them for the gates of a machine; none for a machine without a gate.
     ///
     /// # Errors
-    /// If there is none of this name, its keys are wrong, or the machine has no gate for it.
+    /// If there is none of a name, its keys are wrong, or the machine has no gate for it.
     pub(crate) fn build(
         &self,
         model: &MachineModel,
         apps: &[AppSpec],
         seed: u64,
-    ) -> Result<Option<Box<dyn Admission>>, PolicyError> {
-        if model.gate.is_none() {
-            return match self == &Self::default() {
-                true => Ok(None),
-                false => Err(PolicyError::Config {
-                    key: "admission".to_owned(),
-                    message: "the machine has no gate: write [node.gate]".to_owned(),
-                }),
-            };
+    ) -> Result<Vec<Box<dyn Admission>>, PolicyError> {
+        let open = GateKeeper::default();
+        if model.gate.is_empty() && self.0.iter().any(|keeper| *keeper != open) {
+            return Err(PolicyError::Config {
+                key: "admission".to_owned(),
+                message: "the machine has no gate: write [node.gate]".to_owned(),
+            });
         }
+        let gates = model.gate.iter().zip(0u64..).enumerate();
+        let built = gates.map(|(at, (gate, number))| {
+            let keeper = self.0.get(at).or(self.0.first()).unwrap_or(&open);
+            let built = keeper.build(model, gate, apps, seed.wrapping_add(number));
+            let key =
+                if self.0.len() > 1 { format!("admission[{at}]") } else { "admission".into() };
+            built.map_err(|error| error.within(&key))
+        });
+        built.collect()
+    }
+}
+
+impl GateKeeper {
+    /// Builds it for a gate of a machine.
+    ///
+    /// # Errors
+    /// If there is none of this name, or its keys are wrong.
+    fn build(
+        &self,
+        model: &MachineModel,
+        gate: &GateModel,
+        apps: &[AppSpec],
+        seed: u64,
+    ) -> Result<Box<dyn Admission>, PolicyError> {
         let objectives = match &self.server {
-            Some(server) => server.promised(model),
-            None => objectives(model, apps),
+            Some(server) => server.promised(model, gate),
+            None => objectives(model, gate, apps),
         };
         // One core is left to the system (REEF, section 3.3: C below the number of cores).
         let cores = u32::from(model.cores.max(2)) - 1;
@@ -92,18 +134,20 @@ impl GateKeeper {
             },
         };
         let site = Site { seed, ..site };
-        let built = ADMISSION_CONTROLLERS.build(&self.name, &self.config, &site);
-        built.map(Some).map_err(|error| error.within("admission"))
+        ADMISSION_CONTROLLERS.build(&self.name, &self.config, &site)
     }
 }
 
 impl LiveServer {
     /// What each connection is promised; `None` for best effort.
-    fn promised(&self, model: &MachineModel) -> Vec<Option<Objective>> {
-        let connections = model.connected().map(|(_, app)| app.threads as usize).sum();
-        let each = self.promises.iter();
-        let promised = each.flat_map(|one| vec![Some(one.objective); one.connections as usize]);
-        promised.chain(std::iter::repeat(None)).take(connections).collect()
+    fn promised(&self, model: &MachineModel, gate: &GateModel) -> Vec<Option<Objective>> {
+        let connections: u32 = model.behind(gate).map(|(_, app)| app.threads).sum();
+        let of = |connection: u32| {
+            let is_for =
+                |one: &&Promised| (one.first..one.first + one.connections).contains(&connection);
+            self.promises.iter().find(is_for).map(|one| one.objective)
+        };
+        (0..connections).map(of).collect()
     }
 }
 
@@ -125,7 +169,7 @@ pub(super) fn read_named(
 }
 
 /// The objective of each connection, in order: a floor of throughput is shared out evenly.
-fn objectives(model: &MachineModel, apps: &[AppSpec]) -> Vec<Option<Objective>> {
+fn objectives(model: &MachineModel, gate: &GateModel, apps: &[AppSpec]) -> Vec<Option<Objective>> {
     let of_app = |app: &lull_sim::machine::MachineApp| {
         let spec = apps.iter().find(|spec| spec.name == app.name);
         let first = spec.and_then(|spec| spec.objectives.first().copied());
@@ -137,7 +181,7 @@ fn objectives(model: &MachineModel, apps: &[AppSpec]) -> Vec<Option<Objective>> 
         });
         vec![each; app.threads as usize]
     };
-    model.connected().flat_map(|(_, app)| of_app(app)).collect()
+    model.behind(gate).flat_map(|(_, app)| of_app(app)).collect()
 }
 
 #[cfg(test)]
@@ -147,13 +191,13 @@ mod tests {
     #[test]
     fn an_admission_controller_needs_a_name_and_a_gate() {
         let read =
-            |text: &str| GateKeeper::read(text.parse::<toml::Table>().unwrap()["it"].clone());
+            |text: &str| GateKeepers::read(text.parse::<toml::Table>().unwrap()["it"].clone());
         assert!(read("it = 3").is_err() && read("it = { cap = 3 }").is_err());
         let keeper = read("it = { name = \"gate-fifo\", cap = 3 }").unwrap();
-        assert_eq!((keeper.name.as_str(), keeper.config.len()), ("gate-fifo", 1));
+        assert_eq!((keeper.0[0].name.as_str(), keeper.0[0].config.len()), ("gate-fifo", 1));
         let model = MachineModel::plain("bare", 2, lull_measure::Hertz(1));
         let error = keeper.build(&model, &[], 1).err().unwrap().to_string();
         assert!(error.contains("[node.gate]"), "{error}");
-        assert!(GateKeeper::default().build(&model, &[], 1).unwrap().is_none());
+        assert!(GateKeepers::default().build(&model, &[], 1).unwrap().is_empty());
     }
 }

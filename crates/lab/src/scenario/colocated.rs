@@ -19,16 +19,18 @@ use super::{Choice, Outcome, Wrong};
 use crate::bounds::BACKLOG_MAX;
 use crate::cells::Sample;
 use crate::colocation::{
-    GateKeeper, PlayError, Played, Promised, RequestDispatcher, Scene, Span, Steering,
+    ConnectionGroup, GateKeepers, PlayError, Played, RequestDispatcher, Scene, Span, Steering,
 };
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::report::number_text;
 use check::check_no_calls;
-use lull_control::{AppSpec, EpochRule, Objective, PolicyError, Rules};
+use lull_control::{AppSpec, EpochRule, PolicyError, Rules};
 use lull_measure::Nanos;
 use lull_sim::Replication;
-use lull_sim::machine::{Activity, MachineApp, MachineModel, MachineSimulation, Presence};
+use lull_sim::machine::{
+    Activity, Controllers, GateModel, MachineApp, MachineModel, MachineSimulation, Presence,
+};
 use lull_sim::stats::Failure;
 
 /// Warm-up and counted time of a run of an app alone, to measure its ideal or its progress.
@@ -52,8 +54,10 @@ pub struct NodeScene {
     pub policies: Vec<toml::Table>,
     /// The epoch of policies that state none; that of each policy if there is none here.
     pub epoch: Option<EpochRule>,
-    /// The admission controller of policies that name none; `open` if there is none here.
-    pub admission: Option<GateKeeper>,
+    /// The admission controllers of policies that name none.
+    pub admission: GateKeepers,
+    /// Connections that have figures of their own.
+    pub groups: Vec<ConnectionGroup>,
     /// No policy's own epoch is shorter.
     pub shortest_epoch: Nanos,
     /// Notices about how far the figures are valid.
@@ -79,8 +83,8 @@ pub(super) struct NodeVariant {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum NodeFigure {
     Response(usize, Response),
-    /// Of the connections of a promise.
-    Promise(usize, Response),
+    /// Of a group of connections.
+    Group(usize, Response),
     Progress(usize),
     /// Requests that an app left unanswered when it left, or that were abandoned.
     Lost(usize),
@@ -93,11 +97,6 @@ pub(super) enum NodeFigure {
 }
 
 impl NodeScene {
-    /// The admission controller of policies that name none.
-    fn admission(&self) -> GateKeeper {
-        self.admission.clone().unwrap_or_default()
-    }
-
     /// The epoch of a policy: the given one, else that of the scene, else its own.
     fn epoch_of(
         &self,
@@ -141,9 +140,7 @@ impl Colocated {
     pub fn new(scene: NodeScene, choice: &Choice) -> Result<Self, Wrong> {
         // Its errors come after those of the machine and the apps.
         let chosen = variants(&scene, choice);
-        let NodeScene { title, run, model, mut apps, rules, mut notices, admission, .. } = scene;
-        let server = admission.and_then(|keeper| keeper.server);
-        let promises = server.map_or_else(Vec::new, |server| server.promises);
+        let NodeScene { title, run, model, mut apps, rules, mut notices, groups, .. } = scene;
         model.check().map_err(|error| {
             let of_app = error.key.starts_with("app[");
             let key = if of_app {
@@ -160,11 +157,11 @@ impl Colocated {
             complete(spec, &format!("app[{at}]"), &model, seed, &mut notices)?;
         }
         let mut figures = figures(&apps, &model);
-        figures.extend(promise_figures(&promises, &model));
+        figures.extend(group_figures(&groups));
         let contents = Contents { title, notices, variants: chosen?, figures };
         let frame = Frame::new(contents, &run, choice, NODE_WARMUP)?;
         check_presence(&model, frame.warmup, frame.length)?;
-        let scenario = Self { frame, scene: Scene { model, apps, rules, promises } };
+        let scenario = Self { frame, scene: Scene { model, apps, rules, groups } };
         let mut all = scenario.frame.contents.variants.iter();
         all.try_for_each(|variant| scenario.check_policy(variant))?;
         Ok(scenario)
@@ -219,8 +216,8 @@ impl Colocated {
             NodeFigure::Response(app, response) => {
                 response.value(Answers::new(&played.answers[app], played.present[app]))
             }
-            NodeFigure::Promise(promise, response) => {
-                response.value(Answers::new(&played.promised[promise], self.frame.length))
+            NodeFigure::Group(group, response) => {
+                response.value(Answers::new(&played.groups[group], self.frame.length))
             }
             NodeFigure::Progress(app) => {
                 let solo = self.scene.apps[app].solo_per_s.unwrap_or(f64::NAN);
@@ -286,11 +283,16 @@ fn measure_alone(
     alone.app.iter_mut().for_each(|app| app.presence = Presence::default());
     let number = alone.app_named(name).unwrap_or_default();
     let connects = alone.connected().next().is_some();
-    alone.gate = alone.gate.filter(|_| connects);
+    let has_app = |gate: &GateModel| alone.behind(gate).next().is_some();
+    let mut gates: Vec<_> = alone.gate.iter().filter(|gate| has_app(gate)).cloned().collect();
+    gates.iter_mut().for_each(|gate| gate.client_class.retain(|class| class.app == *name));
+    alone.gate = gates;
     alone.dispatch = None;
-    let open = GateKeeper::default().build(&alone, &[], seed);
+    let open = GateKeepers::default().build(&alone, &[], seed);
     let open = open.map_err(|error| Failure::Setup(error.to_string()))?;
-    let mut node = MachineSimulation::behind(&alone, open, Replication { seed, number: 0 })?;
+    let controllers = Controllers { admission: open, ..Controllers::default() };
+    let streams = Replication { seed, number: 0 };
+    let mut node = MachineSimulation::behind(&alone, controllers, streams)?;
     run_alone(&mut node, number, ALONE)?;
     node.forget();
     run_alone(&mut node, number, ALONE.saturating_add(ALONE))?;
@@ -380,18 +382,13 @@ fn figures(specs: &[AppSpec], model: &MachineModel) -> Vec<(Quantity, NodeFigure
     all
 }
 
-/// The figures of the connections of each promise.
-fn promise_figures(promises: &[Promised], model: &MachineModel) -> Vec<(Quantity, NodeFigure)> {
-    let server = model.connected().next().map_or("", |(_, app)| app.name.as_str());
-    let of_promise = |(number, promise): (usize, &Promised)| {
-        let tail = match promise.objective {
-            Objective::Tail { percentile, bound } => Some((percentile, bound)),
-            Objective::Throughput { .. } | Objective::Disengagement { .. } => None,
-        };
-        let all = responses(&format!("{server} promise {}", number + 1), tail).into_iter();
-        all.map(move |(quantity, response)| (quantity, NodeFigure::Promise(number, response)))
+/// The figures of each group of connections.
+fn group_figures(groups: &[ConnectionGroup]) -> Vec<(Quantity, NodeFigure)> {
+    let of_group = |(number, group): (usize, &ConnectionGroup)| {
+        let all = responses(&group.name, group.tail).into_iter();
+        all.map(move |(quantity, response)| (quantity, NodeFigure::Group(number, response)))
     };
-    promises.iter().enumerate().flat_map(of_promise).collect()
+    groups.iter().enumerate().flat_map(of_group).collect()
 }
 
 /// The policies of the file, or those that the command line names.
@@ -400,7 +397,7 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
     for (at, table) in scene.policies.iter().enumerate() {
         let key = format!("policy[{at}]");
         let mut table = table.clone();
-        let admission = table.remove("admission").map(GateKeeper::read).transpose();
+        let admission = table.remove("admission").map(GateKeepers::read).transpose();
         let admission = admission.map_err(|why| Wrong::at(format!("{key}.admission"), why))?;
         let dispatcher = table.remove("dispatcher").map(RequestDispatcher::read).transpose();
         let dispatcher = dispatcher.map_err(|why| Wrong::at(format!("{key}.dispatcher"), why))?;
@@ -419,7 +416,7 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
                 policy,
                 config,
                 epoch,
-                admission: admission.unwrap_or_else(|| scene.admission()),
+                admission: admission.unwrap_or_else(|| scene.admission.clone()),
                 dispatcher,
             },
             key,
@@ -429,7 +426,7 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
     let named = |name: &str| {
         let (policy, config) = (choice.source(name)?, toml::Table::new());
         let epoch = scene.epoch_of(None, &policy, &config, first.as_ref());
-        let (admission, dispatcher) = (scene.admission(), None);
+        let (admission, dispatcher) = (scene.admission.clone(), None);
         let steering = Steering { policy, config, epoch, admission, dispatcher };
         Ok(NodeVariant { label: name.to_owned(), steering, key: "--policy".to_owned() })
     };

@@ -17,7 +17,7 @@ use super::run::RunError;
 use super::{Choice, Outcome, ScenarioFile, Wrong, check_tiers, model, specs};
 use crate::bounds::BACKLOG_MAX;
 use crate::cells::Sample;
-use crate::colocation::{GateKeeper, RequestDispatcher};
+use crate::colocation::{GateKeepers, RequestDispatcher};
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::trial::{Control, rules};
@@ -58,7 +58,7 @@ pub(super) struct HostedVariant {
 #[derive(Debug, Clone)]
 struct HostSteering {
     control: Control,
-    admission: GateKeeper,
+    admission: GateKeepers,
     dispatcher: Option<RequestDispatcher>,
 }
 
@@ -237,7 +237,7 @@ fn start_hosts(
             host.model.dispatch = None;
         }
     }
-    let open = GateKeeper::default();
+    let open = GateKeepers::default();
     let build = |name: &str| {
         let (host, steering) = (&hosts[name], steering.get(name));
         let keeper = steering.map_or(&open, |steering| &steering.admission);
@@ -402,7 +402,7 @@ fn host_controls(
             return Err(Wrong::at(key, format!("no tier has the host `{host}`")));
         }
         let toml::Value::Table(mut table) = table else { return Err(Wrong::at(key, wanted)) };
-        let admission = table.remove("admission").map(GateKeeper::read).transpose();
+        let admission = table.remove("admission").map(GateKeepers::read).transpose();
         let admission = admission.map_err(|why| Wrong::at(format!("{key}.admission"), why))?;
         let dispatcher = table.remove("dispatcher").map(RequestDispatcher::read).transpose();
         let dispatcher = dispatcher.map_err(|why| Wrong::at(format!("{key}.dispatcher"), why))?;

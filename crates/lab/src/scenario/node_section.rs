@@ -7,7 +7,7 @@ use lull_sim::hosts::Host;
 use lull_sim::idle::{IdleRule, IdleState};
 use lull_sim::machine::{
     Activity, Cache, Card, CoreTypes, DispatchPart, DutyCycle, GateModel, LinuxScheduler,
-    MachineApp, MachineModel, Memory, MemoryUse, Power, Presence, Scaling,
+    MachineApp, MachineModel, Memory, MemoryUse, Power, Presence, Scaling, gates,
 };
 use serde::Deserialize;
 
@@ -38,7 +38,8 @@ pub(super) struct NodeSection {
     idle_rule: IdleRule,
     power: Option<Power>,
     card: Option<Card>,
-    gate: Option<GateModel>,
+    #[serde(default, deserialize_with = "gates")]
+    gate: Vec<GateModel>,
     dispatch: Option<DispatchPart>,
     #[serde(default)]
     scheduler: LinuxScheduler,

@@ -53,7 +53,10 @@ pub(super) struct AppState {
 pub(super) enum Work {
     Requests(Box<Requests>),
     Clients(TaskQueue),
-    Connections,
+    /// Of the connections of a gate.
+    Connections {
+        gate: usize,
+    },
     #[default]
     Endless,
     EventLoops,

@@ -10,6 +10,7 @@
 
 use super::MachineSimulation;
 use super::Timer;
+use super::gated::ConnectionId;
 use super::parts::Card;
 use super::queue::Task;
 use crate::moderation::Moderation;
@@ -25,7 +26,7 @@ pub(super) enum Packet {
     /// A request of an app.
     Request(usize, Task),
     /// A query of this connection.
-    Query(usize),
+    Query(ConnectionId),
 }
 
 /// The card of a machine.
@@ -75,7 +76,7 @@ impl CardState {
     /// turn (receive-side scaling).
     fn vector_of(&self, packet: &Packet) -> usize {
         let flow = match packet {
-            Packet::Query(index) => *index as u64,
+            Packet::Query(id) => (id.gate as u64) << 48 | id.index as u64,
             Packet::Request(_, task) => (task.owner as u64 + 1) << 32 | u64::from(task.connection),
         };
         let bucket = split_mix(&mut (self.key ^ flow)) % u64::from(self.model.buckets);
@@ -175,7 +176,7 @@ impl MachineSimulation {
     /// A packet reaches its app. Requests of an app that has departed since are gone.
     fn deliver(&mut self, packet: Packet) {
         match packet {
-            Packet::Query(index) => self.offer_query(index),
+            Packet::Query(id) => self.offer_query(id),
             Packet::Request(app, task) if self.apps[task.owner].life == task.life => {
                 self.submit(app, task);
             }

@@ -111,23 +111,48 @@ impl MachineModel {
             self.check_run_queues(rule)?;
         }
         self.card.as_ref().map_or(Ok(()), |card| self.check_card(card))?;
-        let Some(gate) = &self.gate else { return Ok(()) };
+        self.gate.iter().enumerate().try_for_each(|(at, gate)| {
+            let key = if self.gate.len() > 1 { format!("gate[{at}]") } else { "gate".to_owned() };
+            self.check_gate(gate, &key)
+        })
+    }
+
+    /// An app is behind one gate, and each gate has its own.
+    fn check_gate(&self, gate: &GateModel, key: &str) -> Checked {
+        let alone = self.gate.len() == 1;
+        let all = "names no app, and the machine has several gates: write app = \"...\"";
+        refuse_if(!alone && gate.app.is_none(), key, all)?;
+        let same = self.gate.iter().filter(|other| other.app == gate.app).count();
+        let other = "the app is behind another gate, too: keep one of both";
+        refuse_if(same > 1, format!("{key}.app"), other)?;
         let behind = "nothing is behind it: give an app whose activity is `connections`";
-        refuse_if(self.connected().next().is_none(), "gate", behind)?;
-        check_gate(gate)?;
-        self.check_client_classes(&gate.client_class)
+        let mut apps = self.behind(gate);
+        refuse_if(apps.next().is_none(), key, behind)?;
+        let shared = "clients at a rate share the connections of one app: name it as `app`, and \
+                      give the others a gate of their own";
+        let is_open = !gate.load.is_empty();
+        refuse_if(is_open && apps.next().is_some(), format!("{key}.load"), shared)?;
+        if let Some(error) = source::schedule(&gate.load).err().filter(|_| is_open) {
+            return fail(format!("{key}.load"), problem(error));
+        }
+        check_gate(gate)
+            .map_err(|error| ModelError { key: format!("{key}{}", error.key), ..error })?;
+        self.check_client_classes(gate, &format!("{key}.client-class"))
     }
 
     /// Whether the classes of clients are those of different apps, and fit the gate.
-    fn check_client_classes(&self, classes: &[GateClass]) -> Checked {
+    fn check_client_classes(&self, gate: &GateModel, key: &str) -> Checked {
+        let classes = &gate.client_class;
         let most = CLIENT_CLASSES as u64 - 1;
-        at_most(classes.len() as u64, most, "classes of clients", "gate.client-class")?;
-        for (at, GateClass { app, share }) in classes.iter().enumerate() {
-            let key = format!("gate.client-class[{at}]");
-            let is_known = self.connected().any(|(_, one)| one.name == *app);
+        at_most(classes.len() as u64, most, "classes of clients", key)?;
+        for (at, GateClass { app, connections, share }) in classes.iter().enumerate() {
+            let key = format!("{key}[{at}]");
+            let is_known = self.behind(gate).any(|(_, one)| one.name == *app);
             let known = "names no app whose activity is `connections`";
             refuse_if(!is_known, format!("{key}.app"), known)?;
-            if classes[..at].iter().any(|other| other.app == *app) {
+            at_least_one(u64::from(connections.unwrap_or(1)), "connections", &key)?;
+            let has_all = |other: &GateClass| other.app == *app && other.connections.is_none();
+            if classes[..at].iter().any(has_all) {
                 return fail(format!("{key}.app"), Problem::Duplicate { name: app.clone() });
             }
             let limits = "has a weight from 1 to 1000, an order from 0 to 7, and a least share \
@@ -135,7 +160,7 @@ impl MachineModel {
             refuse_if(share.in_gate().is_none(), format!("{key}.share"), limits)?;
         }
         let least: f64 = classes.iter().map(|class| class.share.least_share).sum();
-        range(least, least <= 1.0, "at most 1 in all classes", "gate.client-class.least-share")
+        range(least, least <= 1.0, "at most 1 in all classes", &format!("{key}.least-share"))
     }
 
     fn needs_idle(&self, key: &str) -> Checked {
@@ -176,7 +201,8 @@ impl MachineModel {
     fn check_activity(&self, app: &MachineApp, key: &str) -> Checked {
         let connects = matches!(app.activity, Activity::Connections);
         let gate = "connections are served behind a gate: give the machine a `[gate]`";
-        refuse_if(connects && self.gate.is_none(), format!("{key}.activity"), gate)?;
+        let is_behind = self.gate.iter().any(|gate| gate.serves(app));
+        refuse_if(connects && !is_behind, format!("{key}.activity"), gate)?;
         let comes_and_goes = !app.presence.changes().is_empty();
         let stays = "a server with connections is present for the whole run";
         refuse_if(connects && comes_and_goes, format!("{key}.presence"), stays)?;
@@ -215,24 +241,25 @@ fn check_scheduler(scheduler: &LinuxScheduler) -> Checked {
     refuse_if(cost >= scheduler.slice, "scheduler.switch-cost", whole)
 }
 
+/// Checks the parts of a gate; errors name the key below it.
 fn check_gate(gate: &GateModel) -> Checked {
     let Device { channels, rate_per_s, burst, .. } = gate.device;
-    at_least_one(u64::from(channels), "channels", "gate.device.channels")?;
+    at_least_one(u64::from(channels), "channels", ".device.channels")?;
     let rate = (1e-3..=1e9).contains(&rate_per_s);
-    range(rate_per_s, rate, "from 0.001 to 1e9", "gate.device.rate_per_s")?;
-    range(burst, burst >= 1.0 && burst.is_finite(), "1 or more", "gate.device.burst")?;
+    range(rate_per_s, rate, "from 0.001 to 1e9", ".device.rate_per_s")?;
+    range(burst, burst >= 1.0 && burst.is_finite(), "1 or more", ".device.burst")?;
     gate.polling.as_ref().map_or(Ok(()), polling::check)?;
     let Contention { sigma, kappa, most, spins_on } = gate.contention;
-    at_least_one(u64::from(spins_on.unwrap_or(1)), "cores", "gate.contention.spins_on")?;
-    for (value, key) in [(sigma, "gate.contention.sigma"), (kappa, "gate.contention.kappa")] {
+    at_least_one(u64::from(spins_on.unwrap_or(1)), "cores", ".contention.spins_on")?;
+    for (value, key) in [(sigma, ".contention.sigma"), (kappa, ".contention.kappa")] {
         range(value, (0.0..=1e3).contains(&value), "from 0 to 1000", key)?;
     }
-    at_least_one(u64::from(most), "queries", "gate.contention.most")?;
+    at_least_one(u64::from(most), "queries", ".contention.most")?;
     let Query { before, io, after, round_trip } = gate.query;
     for (part, key) in
         [(before, "before"), (io, "io"), (after, "after"), (round_trip, "round_trip")]
     {
-        let key = format!("gate.query.{key}");
+        let key = format!(".query.{key}");
         match part.mean {
             Nanos::ZERO => check_shape(part.shape, &format!("{key}.shape"))?,
             _ => check_distribution(part, &key)?,
@@ -240,16 +267,16 @@ fn check_gate(gate: &GateModel) -> Checked {
     }
     // A query that takes no time at all would be answered for ever at one instant.
     let mean = (before.mean + io.mean + after.mean + round_trip.mean).0 as f64;
-    range(mean, mean >= 1e3, "at least 1 us from answer to answer", "gate.query")
+    range(mean, mean >= 1e3, "at least 1 us from answer to answer", ".query")
 }
 
 /// Refuses a gate without an admission controller, and one without a gate.
-pub(super) fn check_controller(has_gate: bool, has_controller: bool) -> Checked {
+pub(super) fn check_controllers(model: &MachineModel, controllers: usize) -> Checked {
     let none = "the gate has no admission controller: give one, such as `open`";
-    refuse_if(has_gate && !has_controller, "gate", none)?;
+    refuse_if(model.gate.len() > controllers, "gate", none)?;
     let gate = "an admission controller needs a gate before workers: give the machine a `[gate]` \
                 and an app whose activity is `connections`";
-    refuse_if(has_controller && !has_gate, "gate", gate)
+    refuse_if(controllers > model.gate.len(), "gate", gate)
 }
 
 /// The app whose requests are dispatched, how, and the dispatcher.

@@ -137,7 +137,7 @@ impl MachineSimulation {
                 }
             }
             Work::Endless | Work::EventLoops => self.retime(core),
-            Work::Connections => {
+            Work::Connections { .. } => {
                 self.sleep(core, thread);
                 self.work_ends(thread);
             }

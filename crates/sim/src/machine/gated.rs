@@ -4,6 +4,7 @@ use super::device::Storage;
 use super::gate::Gate;
 use super::gated_totals::GateTotals;
 use super::model::MachineModel;
+use super::open_queries::OpenQueries;
 use super::parts::{GateModel, Query};
 use crate::model::Draw;
 use crate::replication::{Replication, Stream, StreamPurpose};
@@ -11,6 +12,15 @@ use lull_control::Objective;
 use lull_control::admission::{Admission, Answered, Numbers, RoundSeen, Seen, ServerTimes};
 use lull_measure::{Latency, Missing, Nanos};
 use lull_oncall::ClassShare;
+use std::ops::Range;
+
+/// A connection of one of the machine's gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ConnectionId {
+    pub(super) gate: usize,
+    /// Its number at the gate.
+    pub(super) index: usize,
+}
 
 /// Where a connection's query is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,13 +55,19 @@ pub(super) struct Connection {
     pub(super) thread: usize,
     pub(super) works: Stream,
     pub(super) stage: Stage,
+    pub(super) query: Demands,
+    /// The valid event that ends its turn for want of a query.
+    pub(super) lease: u64,
+    pub(super) wait: Wait,
+}
+
+/// When a query was due, and its work and its time on the device in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Demands {
     pub(super) arrived_ns: u64,
     pub(super) before: f64,
     pub(super) io: f64,
     pub(super) after: f64,
-    /// The valid event that ends its turn for want of a query.
-    pub(super) lease: u64,
-    pub(super) wait: Wait,
 }
 
 /// Samplers of a query's parts.
@@ -89,26 +105,28 @@ pub(super) struct GatedSums {
     pub(super) gate: GateTotals,
 }
 
-/// Latencies of the first connections, by promise, of answers since a time.
+/// Latencies of groups of connections, of answers since a time.
 #[derive(Debug, Clone, Default)]
-pub(super) struct PromiseLog {
+pub(super) struct GroupLog {
     since_ns: u64,
-    /// The promise of each of them.
-    of_connection: Vec<usize>,
+    groups: Vec<Range<usize>>,
     latency: Vec<Latency>,
 }
 
-/// The state of the gated server.
+/// The state of a gated server.
 pub(super) struct GatedServer {
     pub(super) model: GateModel,
+    /// The number of its first connection among those of all gates.
+    pub(super) first: usize,
     pub(super) draws: QueryDraws,
+    /// Its queries, if clients send them at a rate.
+    pub(super) open: Option<OpenQueries>,
     pub(super) admission: Box<dyn Admission>,
     pub(super) gate: Gate,
     pub(super) gate_due: u64,
     pub(super) phase: Phase,
     pub(super) round: Option<RoundSeen>,
     pub(super) answered: Vec<Answered>,
-    pub(super) promises: PromiseLog,
     pub(super) storage: Storage,
     pub(super) device_due: u64,
     /// Device starts and time at the last decision.
@@ -130,21 +148,24 @@ pub(super) struct GatedServer {
 }
 
 impl GatedServer {
-    /// The gated server of a checked model, whose apps' threads are numbered in order.
+    /// The server behind a gate of a checked model, whose apps' threads are numbered in order.
     pub(super) fn new(
         model: &MachineModel,
-        gate: GateModel,
+        number: usize,
         admission: Box<dyn Admission>,
         streams: Replication,
     ) -> Self {
+        let gate = model.gate[number].clone();
+        let earlier = model.gate[..number].iter().flat_map(|gate| model.behind(gate));
+        let first: usize = earlier.map(|(_, app)| app.threads as usize).sum();
         let mut connections = Vec::new();
         let mut of_thread = Vec::new();
         for (app, described) in model.app.iter().enumerate() {
-            let serves = model.connected().any(|(number, _)| number == app);
+            let serves = model.behind(&gate).any(|(number, _)| number == app);
             for _ in 0..described.threads {
                 of_thread.push(if serves { connections.len() as u32 } else { u32::MAX });
                 if serves {
-                    let works = streams.stream(StreamPurpose::Work, connections.len());
+                    let works = streams.stream(StreamPurpose::Work, first + connections.len());
                     connections.push(Connection::new(app, of_thread.len() - 1, works));
                 }
             }
@@ -157,16 +178,17 @@ impl GatedServer {
             after: after.draw(),
             round_trip: round_trip.draw(),
         };
-        let order = streams.stream(StreamPurpose::Device, 0);
+        let order = streams.stream(StreamPurpose::Device, number);
         let mut new = Self {
+            first,
             draws,
+            open: OpenQueries::new(model, &gate, streams),
             admission,
             gate: Gate::new(connections.len()).with_classes(&shares, &classes),
             gate_due: u64::MAX,
             phase: Phase::Rest,
             round: None,
             answered: Vec::new(),
-            promises: PromiseLog::default(),
             storage: Storage::new(gate.device, order),
             device_due: u64::MAX,
             decided: (0, 0),
@@ -219,12 +241,13 @@ impl GatedServer {
     /// When the oldest unanswered query of an app arrived.
     pub(super) fn oldest_ns(&self, app: usize) -> Option<u64> {
         let own = self.pending().filter(|connection| connection.app == app);
-        own.map(|connection| connection.arrived_ns).min()
+        let sent = own.map(|connection| connection.query.arrived_ns).min();
+        sent.or_else(|| self.open.as_ref()?.oldest_ns())
     }
 
     /// When each query arrived that is at the gate or in service.
     fn under_way_ns(&self) -> impl Iterator<Item = u64> + '_ {
-        self.pending().map(|connection| connection.arrived_ns)
+        self.pending().map(|connection| connection.query.arrived_ns)
     }
 
     /// The connections whose query is at the gate or in service.
@@ -258,16 +281,18 @@ impl GatedServer {
         Ok(())
     }
 
-    /// Draws the demands of a connection's next query.
+    /// Draws the demands of the next query of a connection, which sends it now.
     pub(super) fn draw(&mut self, index: usize, now_ns: u64) {
-        let (draws, connection) = (&mut self.draws, &mut self.connections[index]);
-        let works = &mut connection.works;
-        connection.before = draws.before.sample(works);
-        connection.io = draws.io.sample(works);
-        connection.after = draws.after.sample(works);
-        connection.arrived_ns = now_ns;
-        connection.lease = u64::MAX;
+        let query = self.draws.demands(&mut self.connections[index].works, now_ns);
         self.queries += 1;
+        self.send(index, query);
+    }
+
+    /// A connection sends a query.
+    pub(super) fn send(&mut self, index: usize, query: Demands) {
+        let connection = &mut self.connections[index];
+        connection.query = query;
+        connection.lease = u64::MAX;
         self.sums.came[index] += 1;
     }
 
@@ -316,38 +341,42 @@ fn client_classes(
     gate: &GateModel,
     connections: &[Connection],
 ) -> (Vec<ClassShare>, Vec<u32>) {
-    let of_app = |app: usize| {
-        let name = &model.app[app].name;
-        gate.client_class.iter().position(|class| class.app == *name).map_or(0, |at| at + 1)
-    };
-    let classes = connections.iter().map(|connection| of_app(connection.app) as u32);
+    let each = gate.client_class.iter();
+    let mut left: Vec<u32> = each.map(|class| class.connections.unwrap_or(u32::MAX)).collect();
+    let classes = connections.iter().map(|connection| {
+        let name = &model.app[connection.app].name;
+        let mut all = gate.client_class.iter().zip(&mut left).zip(1..);
+        let found = all.find(|((class, left), _)| class.app == *name && **left > 0);
+        found.map_or(0, |((_, left), class)| {
+            *left -= 1;
+            class
+        })
+    });
+    let classes = classes.collect();
     // The model is checked: all shares are sound.
     let own = gate.client_class.iter().filter_map(|class| class.share.in_gate());
     let shares = std::iter::once(ClassShare::default()).chain(own);
     let shares = if gate.client_class.is_empty() { Vec::new() } else { shares.collect() };
-    (shares, classes.collect())
+    (shares, classes)
 }
 
-impl PromiseLog {
-    /// Each promise is for as many connections as it states, in their order.
-    pub(super) fn new(connections: &[u32], since: Nanos) -> Self {
-        let of_connection = connections.iter().enumerate();
-        let of_connection = of_connection
-            .flat_map(|(promise, count)| std::iter::repeat_n(promise, *count as usize));
-        Self {
-            since_ns: since.0,
-            of_connection: of_connection.collect(),
-            latency: vec![Latency::default(); connections.len()],
-        }
+impl GroupLog {
+    pub(super) fn new(groups: &[Range<usize>], since: Nanos) -> Self {
+        let latency = vec![Latency::default(); groups.len()];
+        Self { since_ns: since.0, groups: groups.to_vec(), latency }
     }
 
-    /// Records an answer, if its connection has a promise.
+    /// Records an answer on a connection, by its number among those of all gates.
     pub(super) fn record(&mut self, connection: usize, latency: Nanos, now_ns: u64) {
-        let promise = self.of_connection.get(connection).filter(|_| now_ns >= self.since_ns);
-        promise.into_iter().for_each(|promise| self.latency[*promise].record(latency));
+        if now_ns < self.since_ns {
+            return;
+        }
+        let all = self.groups.iter().zip(&mut self.latency);
+        let own = all.filter(|(group, _)| group.contains(&connection));
+        own.for_each(|(_, of_group)| of_group.record(latency));
     }
 
-    /// The latencies of each promise.
+    /// The latencies of each group.
     pub(super) fn latencies(&self) -> &[Latency] {
         &self.latency
     }
@@ -356,13 +385,24 @@ impl PromiseLog {
 impl Connection {
     fn new(app: usize, thread: usize, works: Stream) -> Self {
         let (stage, lease, wait) = (Stage::Outside, u64::MAX, Wait::None);
-        let (arrived_ns, before, io, after) = (0, 0.0, 0.0, 0.0);
-        Self { app, thread, works, stage, arrived_ns, before, io, after, lease, wait }
+        Self { app, thread, works, stage, query: Demands::default(), lease, wait }
     }
 
     /// Whether its query needs the device, or work after it; else it is answered after its first
     /// work, without another wake-up of its worker.
     pub(super) fn has_io(&self) -> bool {
-        self.io > 0.0 || self.after > 0.0
+        self.query.io > 0.0 || self.query.after > 0.0
+    }
+}
+
+impl QueryDraws {
+    /// Draws the demands of a query that is due now.
+    pub(super) fn demands(&self, works: &mut Stream, now_ns: u64) -> Demands {
+        Demands {
+            before: self.before.sample(works),
+            io: self.io.sample(works),
+            after: self.after.sample(works),
+            arrived_ns: now_ns,
+        }
     }
 }

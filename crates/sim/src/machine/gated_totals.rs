@@ -35,7 +35,7 @@ pub struct GatedTotals {
     pub device: f64,
     /// Mean threads by state.
     pub threads: MeanThreads,
-    /// Most turns that were held at a time.
+    /// Most turns that were held at a time at one gate.
     pub most_turns: u32,
     /// Turns, rounds and decisions of the gate.
     pub gate: GateTotals,
@@ -92,6 +92,16 @@ pub struct GateTotals {
     pub rounds: u64,
     /// Calls of the admission controller.
     pub decisions: u64,
+}
+
+impl std::iter::Sum for GateTotals {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            turns: sum.turns + one.turns,
+            rounds: sum.rounds + one.rounds,
+            decisions: sum.decisions + one.decisions,
+        })
+    }
 }
 
 impl EnergyParts {

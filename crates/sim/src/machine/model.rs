@@ -3,7 +3,7 @@
 use super::event_loops::EventLoops;
 use super::load::LoadStep;
 use super::parts::{
-    Card, CoreTypes, DispatchPart, DutyCycle, GateModel, Power, RunQueues, Scaling,
+    self, Card, CoreTypes, DispatchPart, DutyCycle, GateModel, Power, RunQueues, Scaling,
 };
 use super::presence::Presence;
 use crate::idle::{IdleRule, IdleState};
@@ -70,9 +70,10 @@ pub struct MachineModel {
     /// The network card; without one, requests reach their apps at no cost.
     #[serde(default)]
     pub card: Option<Card>,
-    /// The server behind a gate whose workers are the threads of all `connections` apps.
-    #[serde(default)]
-    pub gate: Option<GateModel>,
+    /// The servers behind gates, whose workers are the threads of `connections` apps. One may be
+    /// written as a table, several as an array of tables.
+    #[serde(default, deserialize_with = "parts::gates")]
+    pub gate: Vec<GateModel>,
     /// The app whose requests a dispatcher assigns to cores.
     #[serde(default)]
     pub dispatch: Option<DispatchPart>,
@@ -197,7 +198,7 @@ pub enum Activity {
     EventLoops(Box<EventLoops>),
     /// They send the requests of other apps and take their answers.
     Clients,
-    /// Each serves one connection of the gated server ([`MachineModel::gate`]).
+    /// Each serves one connection behind a gate ([`MachineModel::gate`]).
     Connections,
     /// They compute without end.
     Endless,
@@ -291,6 +292,19 @@ impl MachineModel {
     pub fn connected(&self) -> impl Iterator<Item = (usize, &MachineApp)> {
         let apps = self.app.iter().enumerate();
         apps.filter(|(_, app)| matches!(app.activity, Activity::Connections))
+    }
+
+    /// The apps behind a gate of the machine, in order.
+    pub fn behind<'m>(
+        &'m self,
+        gate: &'m GateModel,
+    ) -> impl Iterator<Item = (usize, &'m MachineApp)> {
+        self.connected().filter(move |(_, app)| gate.serves(app))
+    }
+
+    /// The number of the gate of an app whose threads serve connections.
+    pub(super) fn gate_of(&self, app: &MachineApp) -> Option<usize> {
+        self.gate.iter().position(|gate| gate.serves(app))
     }
 
     /// The core types as a dispatcher sees them: one of speed 1 if the cores are alike.

@@ -1,13 +1,19 @@
 //! Optional parts of a machine as plain data: frequencies and their governor, duty cycles, power,
 //! other rules of the run queues, and the gated server with its storage device.
 
+use super::load::LoadStep;
+use super::model::MachineApp;
 use crate::governor::Governor;
 use crate::model::Distribution;
 use crate::moderation::Moderation;
 use lull_control::dispatcher::{CoreSpeed, Supply};
 use lull_measure::{Hertz, Nanos, Watts};
 use lull_oncall::ClassShare;
+use lull_workload::arrivals::Process;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Frequencies of the cores below the machine's highest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -179,11 +185,23 @@ const fn connections() -> u32 {
 /// A server with a worker thread for each connection and a gate before the workers.
 ///
 /// Connections are synchronous: each sends a query, waits for its answer, and sends the
-/// next one after a round trip. A query computes, waits for the storage device, and
-/// computes again.
+/// next one after a round trip. Clients at a rate share them: a query that is due takes a free
+/// connection, or waits for one. A query computes, waits for the storage device, and computes
+/// again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GateModel {
+    /// The app whose threads are the workers; absent where all `connections` apps of the machine
+    /// are behind this gate.
+    #[serde(default)]
+    pub app: Option<String>,
+    /// Arrival rate over time of clients that do not wait for answers; empty if the connections'
+    /// clients do.
+    #[serde(default)]
+    pub load: Vec<LoadStep>,
+    /// How the gaps of that rate vary.
+    #[serde(default)]
+    pub arrivals: Process,
     /// Demands of a query.
     pub query: Query,
     /// What all workers share for storage.
@@ -203,18 +221,22 @@ pub struct GateModel {
     /// How workers look for a turn by themselves; absent: the gate wakes them.
     #[serde(default)]
     pub polling: Option<Polling>,
-    /// Apps whose clients are classes of their own, which share the turns. Without any, turns go
-    /// round the connections; else the clients of all other apps are one more class.
+    /// Clients that are classes of their own, which share the turns. Without any, turns go
+    /// round the connections; else all other clients are one more class.
     #[serde(default)]
     pub client_class: Vec<GateClass>,
 }
 
-/// An app whose clients are a class at the gate.
+/// Clients of an app that are a class at the gate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GateClass {
     /// Its name; its activity is `connections`.
     pub app: String,
+    /// How many of the app's connections are of the class: the first ones that are of no class
+    /// before it; all of them if absent.
+    #[serde(default)]
+    pub connections: Option<u32>,
     /// How it shares the turns.
     #[serde(default)]
     pub share: TurnShare,
@@ -257,6 +279,38 @@ pub struct Polling {
     pub work: Nanos,
 }
 
+impl GateModel {
+    /// Whether the threads of an app whose activity is `connections` are workers of this gate.
+    pub(super) fn serves(&self, app: &MachineApp) -> bool {
+        self.app.as_ref().is_none_or(|name| *name == app.name)
+    }
+}
+
+/// Reads the gates of a machine: a table, or an array of tables.
+///
+/// # Errors
+/// If a gate cannot be read.
+pub fn gates<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<GateModel>, D::Error> {
+    struct Gates;
+    impl<'de> Visitor<'de> for Gates {
+        type Value = Vec<GateModel>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a gate, or an array of gates")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+            let gate = GateModel::deserialize(MapAccessDeserializer::new(map))?;
+            Ok(vec![gate])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(list))
+        }
+    }
+    from.deserialize_any(Gates)
+}
+
 /// Long enough for a client's round trip, short against a lock's time-out.
 pub(crate) const fn lease() -> Nanos {
     Nanos::from_millis(50)
@@ -272,7 +326,8 @@ pub struct Query {
     pub io: Distribution,
     /// Work after it.
     pub after: Distribution,
-    /// From an answer to the connection's next query, network included.
+    /// From an answer to the connection's next query, network included; of clients at a rate,
+    /// until the connection is free.
     pub round_trip: Distribution,
 }
 

@@ -329,7 +329,7 @@ impl MachineSimulation {
             let mut all = all.chain(&self.rule().line);
             all.any(|thread| self.may_run(*thread, index))
         };
-        let runnable = self.gated.as_ref().map_or(0, |gated| gated.runnable);
+        let runnable = self.gated.iter().map(|gated| gated.runnable).sum::<u32>();
         let endless = |thread: &&super::queue::Thread| {
             matches!(self.apps[thread.app].work, super::Work::Endless)
         };

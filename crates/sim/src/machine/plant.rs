@@ -4,6 +4,7 @@ mod description;
 mod knobs;
 mod observe;
 
+use super::gated::GatedServer;
 use super::gated_totals::GatedTotals;
 use super::{Controllers, MachineModel, MachineSimulation};
 use crate::model::ModelError;
@@ -17,9 +18,9 @@ use lull_control::{
 use lull_measure::{Hertz, Latency, Missing, Nanos};
 use observe::MachineSnapshot;
 
-/// A simulated machine under a policy, and an admission controller if it has a gate.
+/// A simulated machine under a policy, and an admission controller at each gate.
 ///
-/// The controller at the gate works on meanwhile, and neither knows of the other; where it
+/// The controller at a gate works on meanwhile, and neither knows of the other; where it
 /// only keeps its numbers (`manual`), they are knobs of the policy as those of a live gate are.
 pub struct MachinePlant {
     simulation: MachineSimulation,
@@ -35,9 +36,9 @@ pub struct MachinePlant {
     snapshot: MachineSnapshot,
     /// How long each app was present in the last epoch.
     presence: Vec<Nanos>,
-    /// The gate's numbers now and at the start; `None` if they cannot be set.
-    gate: Option<Numbers>,
-    original_gate: Option<Numbers>,
+    /// The numbers of each gate now and at the start; `None` if they cannot be set.
+    gates: Vec<Option<Numbers>>,
+    original_gates: Vec<Option<Numbers>>,
 }
 
 /// Why a machine cannot be watched.
@@ -125,9 +126,9 @@ impl MachinePlant {
         for number in &numbers {
             simulation.apps[*number].is_watched = true;
         }
-        let gate = simulation.gated.as_mut().and_then(|gated| gated.numbers());
+        let gates: Vec<_> = simulation.gated.iter_mut().map(GatedServer::numbers).collect();
         Ok(Self {
-            machine: describe(model, apps, &numbers, gate.is_some()),
+            machine: describe(model, apps, &numbers, &gates),
             apps: apps.to_vec(),
             classes: vec![NORMAL; apps.len()],
             lives: vec![0; apps.len()],
@@ -136,8 +137,8 @@ impl MachinePlant {
             numbers,
             snapshot: MachineSnapshot::take(&mut simulation),
             simulation,
-            gate,
-            original_gate: gate,
+            original_gates: gates.clone(),
+            gates,
         })
     }
 
@@ -160,13 +161,13 @@ impl MachinePlant {
         self.snapshot = MachineSnapshot::take(&mut self.simulation);
     }
 
-    /// What was counted of cores, energy and the gated server.
+    /// What was counted of cores, energy and the gated servers.
     pub fn gated_totals(&mut self) -> GatedTotals {
         self.simulation.gated_totals()
     }
 
     /// Changes the apps' objectives: `apps` are the same apps with others, `objectives` those
-    /// of the connections in order. `rebuild` creates an admission controller for them if the
+    /// of the first gate's connections in order. `rebuild` creates an admission controller for them if the
     /// present one cannot continue.
     ///
     /// # Errors
@@ -179,10 +180,10 @@ impl MachinePlant {
     ) -> Result<(), E> {
         debug_assert_eq!(apps.len(), self.apps.len(), "the apps are the same");
         self.apps = apps;
-        let Some(gated) = &mut self.simulation.gated else { return Ok(()) };
+        let Some(gated) = self.simulation.gated.first_mut() else { return Ok(()) };
         gated.retarget(objectives, rebuild)?;
         // A rebuilt admission controller has numbers of its own.
-        self.gate = gated.numbers();
+        self.gates[0] = gated.numbers();
         Ok(())
     }
 
@@ -265,7 +266,7 @@ impl Plant for MachinePlant {
             let hertz = self.simulation.held(usize::from(core.0))?;
             Some(Setting::Frequency(domain.id, hertz))
         });
-        let gate = self.gate_settings(self.gate);
+        let gate = self.gate_settings(&self.gates);
         let of_machine = self.coalescing().into_iter().chain(self.idle_setting());
         apps.chain(held).chain(of_machine).chain(gate).collect()
     }
@@ -308,7 +309,7 @@ impl Plant for MachinePlant {
         let driver = Setting::Coalescing(NicId(0), Coalescing::Adaptive);
         let driver = (!machine.nics.is_empty()).then_some(driver);
         let deepest = machine.idle_latencies.last().copied().map(Setting::IdleLatency);
-        let gate = self.gate_settings(self.original_gate);
+        let gate = self.gate_settings(&self.original_gates);
         let original: Vec<_> = original.chain(driver).chain(deepest).chain(gate).collect();
         self.apply(&original)
     }

@@ -12,11 +12,16 @@ impl MachineSimulation {
         match &mut self.apps[app].work {
             Work::Requests(requests) => Some(&mut requests.desk),
             Work::Clients(desk) => Some(desk),
-            Work::Connections | Work::Endless | Work::EventLoops | Work::Phases { .. } => None,
+            Work::Connections { .. } | Work::Endless | Work::EventLoops | Work::Phases { .. } => {
+                None
+            }
         }
     }
 
     pub(super) fn expect_arrival(&mut self, app: usize) {
+        if let Some(next) = self.next_query_ns(app) {
+            return self.set_clock(self.cores.len() + app, next);
+        }
         let Work::Requests(requests) = &mut self.apps[app].work else { return };
         let mut next = requests.source.next_ns();
         // Requests that were due while the app was absent, which a closed source never has.
@@ -29,6 +34,10 @@ impl MachineSimulation {
     /// A request of this app is due.
     pub(super) fn arrival(&mut self, app: usize) {
         let now_ns = self.now_ns;
+        if let Work::Connections { gate } = self.apps[app].work {
+            self.query_due(app, gate);
+            return self.expect_arrival(app);
+        }
         let state = &mut self.apps[app];
         state.due(now_ns);
         let Work::Requests(requests) = &mut state.work else { return };
@@ -141,8 +150,8 @@ impl MachineSimulation {
 
     /// When the oldest unanswered request of an app was due.
     pub(super) fn oldest_ns(&self, app: usize) -> Option<u64> {
-        if let (Work::Connections, Some(gated)) = (&self.apps[app].work, &self.gated) {
-            return gated.oldest_ns(app);
+        if let Work::Connections { gate } = self.apps[app].work {
+            return self.gated[gate].oldest_ns(app);
         }
         if self.is_dispatched(app) {
             return self.dispatching.as_ref().and_then(|dispatching| dispatching.oldest_ns());

@@ -1,13 +1,14 @@
 //! Totals of a machine.
 
 use super::dispatching::DispatchCounts;
-use super::gated::{GatedSums, PromiseLog};
+use super::gated::{GatedServer, GatedSums, GroupLog};
 use super::gated_totals::{CoreTime, GatedTotals, MeanThreads};
 use super::queue::CoreState;
 use super::windows::{DueWindows, Windows};
 use super::{MachineSimulation, Work};
 use crate::idle::IdleTotals;
 use lull_measure::{Joules, Latency, Nanos, Percentile};
+use std::ops::Range;
 
 /// Counters when counting began.
 #[derive(Debug, Clone, Default)]
@@ -95,9 +96,7 @@ impl MachineSimulation {
             core.supply.counts = self.hardware.counts();
             core.spent.fill(CoreTime::default());
         }
-        if let Some(gated) = &mut self.gated {
-            gated.forget(now_ns);
-        }
+        self.gated.iter_mut().for_each(|gated| gated.forget(now_ns));
         if let Some(dispatching) = &mut self.dispatching {
             dispatching.counts = DispatchCounts::default();
         }
@@ -127,17 +126,15 @@ impl MachineSimulation {
         self.apps[app].windows = Some(DueWindows::new(windows, objective));
     }
 
-    /// Records the latencies of the first connections of the gated server, so many for each
-    /// promise, of answers since `since`.
-    pub fn keep_promises(&mut self, connections: &[u32], since: Nanos) {
-        if let Some(gated) = &mut self.gated {
-            gated.promises = PromiseLog::new(connections, since);
-        }
+    /// Records the latencies of groups of connections, of answers since `since`. Connections are
+    /// numbered gate by gate.
+    pub fn keep_groups(&mut self, groups: &[Range<usize>], since: Nanos) {
+        self.groups = GroupLog::new(groups, since);
     }
 
-    /// Returns the recorded latencies of connections by promise.
-    pub fn promised(&self) -> &[Latency] {
-        self.gated.as_ref().map_or(&[], |gated| gated.promises.latencies())
+    /// Returns the recorded latencies of each group of connections.
+    pub fn of_groups(&self) -> &[Latency] {
+        self.groups.latencies()
     }
 
     /// Requests of an app that are due and unanswered.
@@ -266,14 +263,12 @@ impl MachineSimulation {
     }
 }
 
-/// Energy, idle states and the gated server.
+/// Energy, idle states and the gated servers.
 impl MachineSimulation {
     /// Brings the counts of all cores up to date.
     pub(super) fn account_all(&mut self) {
         (0..self.cores.len()).for_each(|core| self.account(core));
-        if let Some(gated) = &mut self.gated {
-            gated.pass(self.now_ns);
-        }
+        self.gated.iter_mut().for_each(|gated| gated.pass(self.now_ns));
     }
 
     /// Energy since the counts were restarted; zero without a power model.
@@ -292,36 +287,39 @@ impl MachineSimulation {
     }
 
     /// What was counted on a machine with idle states, by app in the order of the model with
-    /// those first whose threads serve connections.
+    /// those first whose threads serve connections. Several gates are added up, but for the
+    /// share of the device, which is their mean, and the most turns, which are those of one gate.
     pub fn gated_totals(&mut self) -> GatedTotals {
         self.account_all();
-        let none = GatedSums::default();
-        let sums = self.gated.as_ref().map_or(&none, |gated| &gated.sums);
+        let gates = || self.gated.iter();
+        let sum = |of: fn(&GatedSums) -> f64| gates().fold(0.0, |sum, gated| sum + of(&gated.sums));
         let span = Nanos(self.now_ns - self.baseline.time_ns);
         let mean = |total_ns: f64| total_ns / (span.0 as f64).max(1.0);
-        let (running, disk) = (mean(sums.running_ns), mean(sums.disk_ns));
-        let connections = self.gated.as_ref().map_or(0, |gated| gated.connections());
-        let is_class = |app: &usize| matches!(self.apps[*app].work, Work::Connections);
+        let (running, disk) = (mean(sum(|of| of.running_ns)), mean(sum(|of| of.disk_ns)));
+        let connections: usize = gates().map(GatedServer::connections).sum();
+        let (work, instructions) = (sum(|of| of.work), sum(|of| of.instructions));
+        let device = gates().map(|gated| {
+            let starts = gated.storage.started() - gated.sums.started;
+            gated.storage.share(starts, span.as_secs_f64())
+        });
+        let is_class = |app: &usize| matches!(self.apps[*app].work, Work::Connections { .. });
         let (classes, rest): (Vec<_>, Vec<_>) = (0..self.apps.len()).partition(is_class);
         let mut totals = GatedTotals {
             span,
             classes: classes.iter().map(|app| self.apps[*app].latency.clone()).collect(),
-            answers: sums.answers.clone(),
-            came: sums.came.clone(),
+            answers: gates().flat_map(|gated| &gated.sums.answers).copied().collect(),
+            came: gates().flat_map(|gated| &gated.sums.came).copied().collect(),
             busy_as: vec![Nanos::ZERO; self.hardware.counts().busy_as.len()],
-            instructions: if sums.work > 0.0 { sums.instructions / sums.work } else { 1.0 },
-            device: self.gated.as_ref().map_or(0.0, |gated| {
-                let starts = gated.storage.started() - sums.started;
-                gated.storage.share(starts, span.as_secs_f64())
-            }),
+            instructions: if work > 0.0 { instructions / work } else { 1.0 },
+            device: device.fold(0.0, |sum, share| sum + share) / self.gated.len().max(1) as f64,
             threads: MeanThreads {
                 running,
                 disk,
                 sleeping: connections as f64 - running - disk,
-                queries: mean(sums.query_ns),
+                queries: mean(sum(|of| of.query_ns)),
             },
-            most_turns: self.gated.as_ref().map_or(0, |gated| gated.gate.most_running),
-            gate: sums.gate,
+            most_turns: gates().map(|gated| gated.gate.most_running).max().unwrap_or(0),
+            gate: gates().map(|gated| gated.sums.gate).sum(),
             spent: classes.iter().chain(&rest).map(|app| self.spent(*app)).collect(),
             events: self.events,
             ..GatedTotals::default()

@@ -11,6 +11,7 @@ use crate::replication::{Replication, RunLength};
 use lull_control::admission::Admission;
 use lull_control::{AppSpec, Class, Objective};
 use lull_measure::{Hertz, Nanos};
+use lull_workload::arrivals::Process;
 use serde::{Deserialize, Serialize};
 
 /// A server, its machine and its connections.
@@ -154,7 +155,10 @@ impl OversubscribedModel {
             power: Some(self.power),
             scheduler: LinuxScheduler { switch_cost: switch, ..LinuxScheduler::default() },
             run_queues: Some(self.scheduler),
-            gate: Some(GateModel {
+            gate: vec![GateModel {
+                app: None,
+                load: Vec::new(),
+                arrivals: Process::default(),
                 query: self.query,
                 device: self.device,
                 contention: self.contention,
@@ -163,7 +167,7 @@ impl OversubscribedModel {
                 lease: self.lease,
                 polling: self.polling,
                 client_class: self.client_class.clone(),
-            }),
+            }],
             app: classes.chain(runners).collect(),
             ..MachineModel::plain("oversubscribed server", self.cores as u16, highest)
         }

@@ -338,7 +338,7 @@ fn scene(model: &MachineModel, specs: &[AppSpec], pair: &Pair) -> Scene {
     let mut model = model.clone();
     model.app = both.iter().map(|app| model.app[*app].clone()).collect();
     let apps = both.iter().map(|app| specs[*app].clone()).collect();
-    Scene { model, rules: rules(), apps, promises: Vec::new() }
+    Scene { model, rules: rules(), apps, groups: Vec::new() }
 }
 
 /// Under RR the first app goes first: the policy ranks apps as listed.

@@ -79,7 +79,7 @@ impl Platform {
             spec.max_load_per_s = Some(printed.max_load);
             apps.push(spec);
         }
-        Ok(Scene { model, apps, rules: rules(), promises: Vec::new() })
+        Ok(Scene { model, apps, rules: rules(), groups: Vec::new() })
     }
 
     /// A best-effort app, with its progress alone on the whole machine.

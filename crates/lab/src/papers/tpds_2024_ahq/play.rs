@@ -1,6 +1,6 @@
 //! Runs of one scene under one strategy, which all experiments of this paper use.
 
-use crate::colocation::{GateKeeper, PlayError, Steering};
+use crate::colocation::{GateKeepers, PlayError, Steering};
 pub(super) use crate::colocation::{Played, Scene, Span};
 use crate::policy_source::PolicySource;
 use crate::prelude::*;
@@ -67,7 +67,7 @@ impl Strategy {
         let unread = |error: toml::de::Error| Failure::Setup(error.to_string());
         let config = self.config.parse().map_err(unread)?;
         let policy = PolicySource::Registered(self.policy.to_owned());
-        let admission = GateKeeper::default();
+        let admission = GateKeepers::default();
         Ok(Steering { policy, config, epoch: EPOCH.into(), admission, dispatcher: None })
     }
 }

@@ -32,15 +32,21 @@ pub(in super::super) fn check_amount(model: &MachineModel, span: Nanos) -> Resul
         Err(Wrong::at(key, message))
     };
     let check = |key: String, count: f64| bound(key, count, "requests", "send less");
-    if let Some(gate) = &model.gate {
+    for (at, gate) in model.gate.iter().enumerate() {
+        let several = model.gate.len() > 1;
+        let at = if several { format!("node.gate[{at}]") } else { "node.gate".to_owned() };
         let Query { before, io, after, round_trip } = gate.query;
-        let connections = model.connected().map(|(_, app)| app.threads).sum();
-        let most = per_s(connections, &[before, io, after, round_trip]);
-        let most = most.min(per_s(model.cores.into(), &[before, after]));
-        check("node.gate.query".to_owned(), most * span.as_secs_f64())?;
+        let connections = model.behind(gate).map(|(_, app)| app.threads).sum();
+        if gate.load.is_empty() {
+            let most = per_s(connections, &[before, io, after, round_trip]);
+            let most = most.min(per_s(model.cores.into(), &[before, after]));
+            check(format!("{at}.query"), most * span.as_secs_f64())?;
+        } else {
+            check(format!("{at}.load"), arrivals(&gate.load, span))?;
+        }
         let sleep = gate.polling.map(|polling| Distribution::constant(polling.every));
         let looks = sleep.map_or(0.0, |sleep| per_s(connections, &[sleep]) * span.as_secs_f64());
-        let key = "node.gate.polling.every".to_owned();
+        let key = format!("{at}.polling.every");
         bound(key, looks, "looks of workers", "look less often")?;
     }
     if let Some(DutyCycle { cores, period, .. }) = &model.duty_cycle {

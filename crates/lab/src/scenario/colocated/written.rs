@@ -1,6 +1,7 @@
 //! A scenario with `[node]` as it is written.
 
 use super::NodeScene;
+use crate::colocation::GateKeepers;
 use crate::scenario::file::RunSection;
 use crate::scenario::node_section::{NodeAppSection, NodeSection};
 use crate::trial::rules;
@@ -30,7 +31,8 @@ impl From<ColocatedFile> for NodeScene {
             rules: rules(),
             policies: file.policy,
             epoch: None,
-            admission: None,
+            admission: GateKeepers::default(),
+            groups: Vec::new(),
             shortest_epoch: Nanos::ZERO,
             notices: Vec::new(),
         }

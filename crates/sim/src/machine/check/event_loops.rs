@@ -59,7 +59,7 @@ impl MachineModel {
             (self.run_queues.is_some(), "run-queues"),
             (self.cache.is_some(), "cache"),
             (self.memory.is_some(), "memory"),
-            (self.gate.is_some(), "gate"),
+            (!self.gate.is_empty(), "gate"),
             (self.dispatch.is_some(), "dispatch"),
             (self.scaling.as_ref().is_some_and(|it| has_latency(it.latency)), "scaling.latency"),
         ];

@@ -1,8 +1,9 @@
 //! What a machine offers to policies: cores, domains, controls, capabilities.
 
 use crate::idle::IdleRule;
-use crate::machine::{Card, CoreTypes, MachineModel, Throttle};
+use crate::machine::{Card, CoreTypes, GateModel, MachineModel, Throttle};
 use crate::plant::toolkit;
+use lull_control::admission::Numbers;
 use lull_control::dispatcher::Supply;
 use lull_control::{
     AppId, AppSpec, BandwidthControl, CacheControl, Capabilities, Capability, Core, CoreId,
@@ -17,12 +18,13 @@ const GATE_NOT_MANUAL: &str = "the admission controller at the gate chooses its 
                                to leave them to a policy, write a number as the concurrency of a \
                                config, or admission = { name = \"manual\" } in a scenario";
 
-/// The machine of a plant that watches these apps, whose numbers in the model are given.
+/// The machine of a plant that watches these apps, whose numbers in the model are given. A gate
+/// without numbers is no knob.
 pub(super) fn describe(
     model: &MachineModel,
     apps: &[AppSpec],
     numbers: &[usize],
-    is_manual: bool,
+    gates: &[Option<Numbers>],
 ) -> Machine {
     let core = |(id, kind): (u16, usize)| Core {
         id: CoreId(id),
@@ -39,7 +41,8 @@ pub(super) fn describe(
         min_percent: throttle.min_percent,
         step_percent: throttle.step_percent,
     });
-    let gate = is_manual.then(|| gate_of(model, apps, numbers));
+    let manual = model.gate.iter().zip(gates).filter(|(_, numbers)| numbers.is_some());
+    let gates = manual.map(|(gate, _)| gate_of(model, gate, apps, numbers)).collect();
     let cards = model.card.iter();
     let nics = cards.map(|&Card { delay_max, delay_step, .. }| Nic {
         id: NicId(0),
@@ -59,7 +62,7 @@ pub(super) fn describe(
         idle_latencies: idle_latencies(model),
         ..Machine::default()
     }
-    .with_gates(gate.into_iter().collect(), "simulated")
+    .with_gates(gates, "simulated")
 }
 
 /// The core types; one where all cores are alike or can be of any.
@@ -105,15 +108,20 @@ fn throttle_of(model: &MachineModel) -> Option<Throttle> {
     model.memory.and_then(|memory| memory.throttle)
 }
 
-/// Returns the one gate of all connections. It is listed under the first of their apps with a
-/// latency objective, because a search uses that objective.
-fn gate_of(model: &MachineModel, apps: &[AppSpec], numbers: &[usize]) -> GateControl {
-    let connected: Vec<usize> = model.connected().map(|(number, _)| number).collect();
+/// Returns a gate. It is listed under the first of the apps behind it with a latency objective,
+/// because a search uses that objective.
+fn gate_of(
+    model: &MachineModel,
+    gate: &GateModel,
+    apps: &[AppSpec],
+    numbers: &[usize],
+) -> GateControl {
+    let connected: Vec<usize> = model.behind(gate).map(|(number, _)| number).collect();
     let is_behind = |at: &usize| connected.contains(&numbers[*at]);
     let mut behind = (0..apps.len()).filter(is_behind);
     let first = behind.clone().find(|at| apps[*at].is_latency_critical());
     let app = first.or_else(|| behind.next()).unwrap_or(0);
-    let connections = model.connected().map(|(_, app)| app.threads).sum();
+    let connections = model.behind(gate).map(|(_, app)| app.threads).sum();
     GateControl {
         app: AppId(app as u16),
         workers: Some(connections),
@@ -125,7 +133,7 @@ fn gate_of(model: &MachineModel, apps: &[AppSpec], numbers: &[usize]) -> GateCon
 
 fn capabilities(model: &MachineModel, apps: &[AppSpec]) -> Capabilities {
     let critical = |wanted: bool| apps.iter().any(|app| app.is_latency_critical() == wanted);
-    let no_gate = if model.gate.is_some() { GATE_NOT_MANUAL } else { NO_GATE };
+    let no_gate = if model.gate.is_empty() { NO_GATE } else { GATE_NOT_MANUAL };
     let sleeps = !model.idle.is_empty();
     let shares_cores = model.event_loops().is_none();
     let is_linux = model.run_queues.is_none() && shares_cores;

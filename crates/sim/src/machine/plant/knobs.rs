@@ -3,6 +3,7 @@
 use super::MachinePlant;
 use crate::idle::IdleState;
 use crate::machine::MachineSimulation;
+use crate::machine::app::Work;
 use crate::machine::queue::{
     IDLE, IDLE_WEIGHT, NICE_0_WEIGHT, NORMAL, ThreadScheduling, cores_of, weight_of_nice,
 };
@@ -181,7 +182,10 @@ impl MachinePlant {
     }
 
     pub(super) fn set_gate(&mut self, app: AppId, wanted: &Setting) -> Got {
-        let (Some(gate), Some(before)) = (self.machine.gate(app), self.gate) else {
+        let number = self.gate_number(app);
+        let before = number.and_then(|number| self.gates[number]);
+        let (Some(gate), Some(number), Some(before)) = (self.machine.gate(app), number, before)
+        else {
             return Got::Refused { why: format!("app {} has no gate of its own", app.0) };
         };
         let now = match *wanted {
@@ -196,23 +200,31 @@ impl MachinePlant {
         if let Err(why) = gate.check(wanted) {
             return Got::Refused { why };
         }
-        self.simulation.set_numbers(now);
-        self.gate = Some(now);
+        self.simulation.set_numbers(number, now);
+        self.gates[number] = Some(now);
         Got::Done
     }
 
-    /// Settings of these numbers of the gate.
-    pub(super) fn gate_settings(&self, numbers: Option<Numbers>) -> Vec<Setting> {
-        let Some(Numbers { cap, batch, delay }) = numbers else { return Vec::new() };
+    /// The number of the gate that an app is behind.
+    fn gate_number(&self, app: AppId) -> Option<usize> {
+        match self.simulation.apps[*self.numbers.get(app.index())?].work {
+            Work::Connections { gate } => Some(gate),
+            _ => None,
+        }
+    }
+
+    /// Settings of these numbers of the gates.
+    pub(super) fn gate_settings(&self, numbers: &[Option<Numbers>]) -> Vec<Setting> {
         let of = |gate: &GateControl| {
             let app = gate.app;
-            [
+            let Numbers { cap, batch, delay } = numbers[self.gate_number(app)?]?;
+            Some([
                 Setting::GateCap(app, cap),
                 Setting::GateBatch(app, batch),
                 Setting::GateDelay(app, delay),
-            ]
+            ])
         };
-        self.machine.gates.iter().flat_map(of).collect()
+        self.machine.gates.iter().filter_map(of).flatten().collect()
     }
 }
 

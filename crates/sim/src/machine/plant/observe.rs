@@ -217,7 +217,7 @@ impl MachinePlant {
         }
         let readings = self.readings(number, &counted, epoch);
         let critical = self.apps[app].is_latency_critical();
-        let connects = matches!(self.simulation.apps[number].work, Work::Connections);
+        let connects = matches!(self.simulation.apps[number].work, Work::Connections { .. });
         let seen = connects || critical;
         let latency = seen.then(|| self.simulation.take_latency(number, &counted, epoch));
         let done_per_s = match &latency {
