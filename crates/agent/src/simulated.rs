@@ -114,6 +114,16 @@ impl Simulated {
         self.clients.iter().enumerate().find(|(_, client)| client.app == app.name)
     }
 
+    /// How many connections the clients of an app at a rate share, if anything says so.
+    fn shared_connections(&self, app: &AppSection, client: &ClientSection) -> Option<u32> {
+        let load = self.config.loads.iter().find(|load| load.app == app.name);
+        if client.rate.is_none() && load.is_none() {
+            return None;
+        }
+        let of_load = load.map(|load| load.connections.get());
+        client.threads.or(of_load).or(app.threads)
+    }
+
     /// Refuses clients of no app, two of one app, and keys that exclude each other.
     fn check_clients(&self) -> Result<(), InputError> {
         for (at, client) in self.clients.iter().enumerate() {
@@ -134,11 +144,21 @@ impl Simulated {
                 return error("app", format!("`{}` has two clients: keep one", client.app));
             }
             client.check().or_else(|(key, why)| error(key, why))?;
-            let gated = GatedApp::find(self).filter(|gated| gated.app.name == client.app);
-            if client.contention.is_some() && gated.is_none() {
-                let why = "is of the workers behind the simulated gate, which the app does not \
-                           have: write concurrency for the app, and clients and work here";
-                return error("contention", why.to_owned());
+            let gates = GatedApp::find_all(self);
+            let gated = gates.iter().find(|gated| gated.app.name == client.app);
+            let of_gate = [
+                ("contention", client.contention.is_some()),
+                ("classes", !client.classes.is_empty()),
+            ];
+            if let Some((key, _)) = of_gate.into_iter().find(|(_, is_given)| *is_given)
+                && gated.is_none()
+            {
+                let why = "is of a simulated gate, which the app does not have: write concurrency \
+                           for the app, and work, and clients or threads, here";
+                return error(key, why.to_owned());
+            }
+            if let Some(gated) = gated {
+                gated.check_classes().or_else(|(key, why)| error(&key, why))?;
             }
         }
         Ok(())

@@ -7,6 +7,7 @@ use lull_sim::model::{Distribution, Shape};
 use lull_workload::arrivals::{Process, Rate};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// `[[client]]`: what an app has to do when `lull sim` plays the config.
@@ -38,7 +39,15 @@ pub struct ClientSection {
     pub delay: Option<Distribution>,
     /// How much the workers behind the app's gate slow each other down; not at all if absent.
     pub contention: Option<ContentionSection>,
-    /// Threads of the app; `threads` of the app if absent.
+    /// How many of the clients, or of the connections that clients at a rate share, are of each
+    /// `client_class` of the app; all others are of the class without `match`.
+    #[schemars(
+        with = "Option<BTreeMap<String, serde_json::Value>>",
+        example = BTreeMap::from([("web", 16)])
+    )]
+    pub classes: BTreeMap<String, u32>,
+    /// Threads of the app, and the connections that clients at a rate share behind a simulated
+    /// gate; `connections` of the `[[load]]` of such clients or `threads` of the app if absent.
     #[schemars(example = 4, extend("x-unit" = "threads"))]
     pub threads: Option<u32>,
     /// What the app's work needs of cache and memory; nothing if absent.
@@ -138,6 +147,7 @@ impl ClientSection {
             ("arrivals", self.arrivals.is_some()),
             ("delay", self.delay.is_some()),
             ("contention", self.contention.is_some()),
+            ("classes", !self.classes.is_empty()),
         ];
         keys.into_iter().find(|(_, is_given)| *is_given).map(|(key, _)| key)
     }

@@ -23,20 +23,20 @@ impl Notes<'_> {
     }
 }
 
-/// Everything that is left out or assumed, each with file, line and key. `gated` is the app whose
-/// gate is simulated.
+/// Everything that is left out or assumed, each with file, line and key. `gated` are the apps
+/// whose gates are simulated.
 pub(super) fn left_out(
     simulated: &Simulated,
     machine: &Described,
-    gated: Option<&GatedApp<'_>>,
+    gated: &[GatedApp<'_>],
 ) -> Vec<String> {
     let mut of_config = Notes { text: &simulated.config.source, all: Vec::new() };
     of_agent(simulated, &mut of_config);
     for (at, app) in simulated.config.apps.iter().enumerate() {
         of_app(app, &app.entry(at), &mut of_config);
-        let of_gate = match gated.filter(|gated| gated.number == at) {
+        let of_gate = match gated.iter().find(|gated| gated.number == at) {
             Some(gated) => gated.notes(),
-            None => gated::left_out(app, gated),
+            None => gated::left_out(app),
         };
         for (key, why) in of_gate {
             of_config.add(&format!("{}.{key}", app.entry(at)), why);
@@ -86,7 +86,7 @@ fn of_app(app: &AppSection, entry: &str, notes: &mut Notes<'_>) {
         notes.add(&format!("{entry}.latency"), why);
     }
     if !app.area.is_empty() {
-        let why = "is left out: the simulated app has no classes of clients";
+        let why = "is left out: the threads of a simulated app may run on all of its cores";
         notes.add(&format!("{entry}.area"), why);
     }
     if app.progress != ProgressSource::Auto {
@@ -103,7 +103,7 @@ fn of_app(app: &AppSection, entry: &str, notes: &mut Notes<'_>) {
 fn of_policy(
     simulated: &Simulated,
     model: &MachineModel,
-    gated: Option<&GatedApp<'_>>,
+    gated: &[GatedApp<'_>],
     notes: &mut Notes<'_>,
 ) {
     let Ok(entry) = POLICIES.find(&simulated.config.policy) else { return };
@@ -123,7 +123,7 @@ fn of_policy(
         | Capability::Instructions
         | Capability::TailLatency
         | Capability::Progress => false,
-        knob => !gated.is_some_and(|gated| gated.has_knob(**knob)),
+        knob => !gated.iter().any(|gated| gated.has_knob(**knob)),
     };
     let missing: Vec<&str> =
         entry.kind.uses.iter().filter(is_missing).map(|capability| capability.name()).collect();

@@ -2,13 +2,22 @@
 
 use lull_measure::Nanos;
 use lull_sim::machine::LoadStep;
-use lull_workload::arrivals::{Rate, Schedule};
+use lull_workload::arrivals::{Process, Rate, Schedule};
 use std::path::Path;
 
 /// Most steps of a rate in one replication.
 const STEPS_MAX: usize = 1_000_000;
 /// Parts of a stretch whose rate changes evenly.
 const RAMP_PARTS: u32 = 16;
+
+/// The load of clients that do not wait for answers.
+#[derive(Debug, Default)]
+pub(super) struct OpenLoad {
+    /// Their rate over time; none of clients that wait.
+    pub(super) steps: Vec<LoadStep>,
+    /// How the gaps vary.
+    pub(super) arrivals: Process,
+}
 
 /// The steps of a rate from 0 to `end`; a trace is looked for from `base`.
 ///

@@ -2,13 +2,14 @@
 
 use super::demand::{self, Demand};
 use super::gated::{GatedApp, NO_TIME};
+use super::load::OpenLoad;
 use super::{Simulated, left_out, load, machine};
 use crate::config::{AppSection, ClientSection, EPOCH_MIN, MemorySection};
 use crate::located::InputError;
 use lull_control::{AppSpec, EpochRule, LatencyOf};
-use lull_lab::scenario::{GateKeeper, NodeScene, Wrong};
+use lull_lab::scenario::{ConnectionGroup, GateKeeper, GateKeepers, NodeScene, Wrong};
 use lull_measure::Nanos;
-use lull_sim::machine::{Activity, ClosedClients, LoadStep, MachineApp, MachineModel};
+use lull_sim::machine::{Activity, ClosedClients, MachineApp, MachineModel};
 use lull_sim::model::Distribution;
 use lull_workload::arrivals::{Process, Rate};
 use std::path::Path;
@@ -24,9 +25,9 @@ pub(super) struct Scene<'a> {
     /// The number in the config of each app.
     numbers: Vec<usize>,
     notices: Vec<String>,
-    /// The app whose gate the machine has, and what decides there.
-    gated: Option<GatedApp<'a>>,
-    admission: Option<GateKeeper>,
+    /// The apps whose gates the machine has, and what decides at each.
+    gated: Vec<GatedApp<'a>>,
+    admission: Vec<GateKeeper>,
 }
 
 impl<'a> Scene<'a> {
@@ -37,9 +38,9 @@ impl<'a> Scene<'a> {
     pub(super) fn new(simulated: &'a Simulated, base: &Path) -> Result<Self, InputError> {
         let described = machine::described(&simulated.machine)
             .map_err(|(key, why)| simulated.machine_text.error(&format!("machine.{key}"), why))?;
-        let gated = GatedApp::find(simulated);
-        let notices = left_out::left_out(simulated, &described, gated.as_ref());
-        let admission = gated.map(|gated| gated.keeper()).transpose();
+        let gated = GatedApp::find_all(simulated);
+        let notices = left_out::left_out(simulated, &described, &gated);
+        let keepers: Vec<_> = gated.iter().map(GatedApp::keeper).collect();
         let mut scene = Self {
             simulated,
             model: described.model,
@@ -47,10 +48,13 @@ impl<'a> Scene<'a> {
             numbers: Vec::new(),
             notices,
             gated,
-            admission: None,
+            admission: Vec::new(),
         };
-        scene.admission =
-            admission.map_err(|(key, why)| scene.gate_error(&format!("gate.{key}"), why))?;
+        for (at, keeper) in keepers.into_iter().enumerate() {
+            let error = |(key, why)| scene.gate_error(at, &format!("gate.{key}"), why);
+            let keeper = keeper.map_err(error)?;
+            scene.admission.push(keeper);
+        }
         for (number, app) in simulated.config.apps.iter().enumerate() {
             scene.add(number, app, base)?;
         }
@@ -63,16 +67,17 @@ impl<'a> Scene<'a> {
         let config = &self.simulated.config;
         let mut policy = config.policy_keys.clone();
         policy.insert("name".to_owned(), config.policy.clone().into());
-        let has_gate = self.gated.is_some();
+        let has_gate = !self.gated.is_empty();
         let mut reference = toml::Table::from_iter([("name".to_owned(), REFERENCE.into())]);
         if has_gate {
             let open = toml::Table::from_iter([("name".to_owned(), "open".into())]);
             reference.insert("admission".to_owned(), open.into());
         }
         let is_reference = config.policy == REFERENCE;
-        if let Some(keeper) = self.admission.as_ref().filter(|_| is_reference) {
-            let label = format!("{REFERENCE} + {}", keeper.name);
-            policy.insert("label".to_owned(), label.into());
+        if is_reference && has_gate {
+            let keepers = self.admission.iter().map(|keeper| keeper.name.as_str());
+            let label: Vec<_> = [REFERENCE].into_iter().chain(keepers).collect();
+            policy.insert("label".to_owned(), label.join(" + ").into());
         }
         let reference = (!is_reference || has_gate).then_some(reference);
         let agent = &config.agent;
@@ -85,10 +90,22 @@ impl<'a> Scene<'a> {
             rules: config.rules(false),
             policies: reference.into_iter().chain([policy]).collect(),
             epoch: adaptive.or_else(|| agent.epoch.map(EpochRule::Fixed)),
-            admission: self.admission.clone(),
+            admission: GateKeepers(self.admission.clone()),
+            groups: self.groups(),
             shortest_epoch: EPOCH_MIN,
             notices: self.notices.clone(),
         }
+    }
+
+    /// The connections with figures of their own, gate by gate.
+    fn groups(&self) -> Vec<ConnectionGroup> {
+        let mut first = 0;
+        let of_gate = |(gated, keeper): (&GatedApp<'_>, &GateKeeper)| {
+            let groups = gated.groups(keeper, first);
+            first += gated.connections as usize;
+            groups
+        };
+        self.gated.iter().zip(&self.admission).flat_map(of_gate).collect()
     }
 
     fn add(&mut self, number: usize, app: &AppSection, base: &Path) -> Result<(), InputError> {
@@ -105,15 +122,20 @@ impl<'a> Scene<'a> {
             );
             return Err(self.error(number, "objectives", why));
         }
-        let gated = self.gated.filter(|gated| gated.number == number);
+        let gated = self.gated.iter().find(|gated| gated.number == number).copied();
         let threads = match gated {
-            Some(gated) => gated.clients,
+            Some(gated) => gated.connections,
             None => self.threads(number, app, client)?,
         };
         let activity = match client.filter(|client| client.work.is_some()) {
             Some(client) => match gated {
                 Some(gated) => {
-                    self.model.gate = Some(gated.model(self.demand(app, client, base)?));
+                    let demand = self.demand(app, client, base)?;
+                    let load = match gated.waits() {
+                        true => OpenLoad::default(),
+                        false => self.open(app, client, base)?,
+                    };
+                    self.model.gate.push(gated.model(demand, load));
                     Activity::Connections
                 }
                 None => self.requests(app, client, base)?,
@@ -191,8 +213,8 @@ impl<'a> Scene<'a> {
         let Demand { work, delay } = self.demand(app, client, base)?;
         let (load, arrivals, closed) = match client.clients {
             None => {
-                let (load, arrivals) = self.open(app, client, base)?;
-                (load, arrivals, None)
+                let OpenLoad { steps, arrivals } = self.open(app, client, base)?;
+                (steps, arrivals, None)
             }
             Some(clients) => {
                 let think = client.think.unwrap_or(Distribution::constant(NO_TIME));
@@ -208,7 +230,7 @@ impl<'a> Scene<'a> {
         app: &AppSection,
         client: &ClientSection,
         base: &Path,
-    ) -> Result<(Vec<LoadStep>, Process), InputError> {
+    ) -> Result<OpenLoad, InputError> {
         let loads = &self.simulated.config.loads;
         let load = loads.iter().position(|load| load.app == app.name);
         let of_load = load.map(|at| &loads[at]);
@@ -217,7 +239,7 @@ impl<'a> Scene<'a> {
         let steps = |rate: &Rate, base: &Path| load::steps(rate, base, end);
         if let Some(rate) = &client.rate {
             let steps = steps(rate, base).map_err(|why| self.client_error(app, "rate", why))?;
-            return Ok((steps, arrivals));
+            return Ok(OpenLoad { steps, arrivals });
         }
         let (Some(at), Some(of_load)) = (load, of_load) else {
             let why = "has neither rate nor clients, and the app has no [[load]]: write rate = \
@@ -226,7 +248,8 @@ impl<'a> Scene<'a> {
             return Err(self.client_error(app, "rate", why));
         };
         let error = |why| self.simulated.config.source.error(&format!("load[{at}].rate"), why);
-        Ok((steps(&of_load.rate, Path::new(".")).map_err(error)?, arrivals))
+        let steps = steps(&of_load.rate, Path::new(".")).map_err(error)?;
+        Ok(OpenLoad { steps, arrivals })
     }
 
     fn demand(
@@ -286,7 +309,9 @@ impl<'a> Scene<'a> {
             Some("run") => simulated.run_text.error(key, why),
             Some("policy") if rest.is_empty() => simulated.config.source.error("policy", why),
             Some("policy") if rest.starts_with("admission") => {
-                self.gate_error(&rest.replacen("admission", "concurrency", 1), why)
+                let (head, rest) = rest.split_once('.').unwrap_or((rest, ""));
+                let key = format!("concurrency.{rest}");
+                self.gate_error(index_of(head).unwrap_or(0), key.trim_end_matches('.'), why)
             }
             Some("policy") => simulated.config.source.error(&format!("policy.{rest}"), why),
             Some("app") => self.locate_app(index_of(head), rest, why),
@@ -294,19 +319,19 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// An error at a key of the app whose gate is simulated.
-    fn gate_error(&self, key: &str, why: String) -> InputError {
-        match self.gated {
+    /// An error at a key of the app whose gate is this one.
+    fn gate_error(&self, gate: usize, key: &str, why: String) -> InputError {
+        match self.gated.get(gate) {
             Some(gated) => self.error(gated.number, key, why),
             None => self.simulated.config.source.error("app", why),
         }
     }
 
-    /// An error of the simulated gate at the key of the client that it comes from.
+    /// An error of a simulated gate at the key of the client that it comes from.
     fn locate_gate(&self, rest: &str, why: String) -> InputError {
-        let key = GatedApp::client_key(rest.trim_start_matches("gate").trim_start_matches('.'));
-        match self.gated {
-            Some(gated) => self.client_error(gated.app, &key, why),
+        let (head, rest) = rest.split_once('.').unwrap_or((rest, ""));
+        match self.gated.get(index_of(head).unwrap_or(0)) {
+            Some(gated) => self.client_error(gated.app, &gated.client_key(rest), why),
             None => self.simulated.config.source.error("app", why),
         }
     }
@@ -322,9 +347,9 @@ impl<'a> Scene<'a> {
             .or_else(|| rest.starts_with("memory").then_some(rest))
             .or_else(|| {
                 let stated = self.client_of(app).and_then(|(_, client)| client.threads);
-                let is_gated = self.gated.is_some_and(|gated| gated.number == number);
+                let waits = |gated: &GatedApp<'_>| gated.number == number && gated.waits();
                 match rest {
-                    "threads" if is_gated => Some("clients"),
+                    "threads" if self.gated.iter().any(waits) => Some("clients"),
                     "threads" => stated.map(|_| rest),
                     _ => None,
                 }

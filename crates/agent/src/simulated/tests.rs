@@ -37,6 +37,12 @@ length = "3s"
 replications = 2
 "#;
 
+/// What its clients do.
+const WAITING: &str = "clients = 24\nthink = { mean = \"2ms\" }";
+/// A second database, without a client.
+const SECOND: &str = "[[app]]\nname = \"db2\"\nclass = \"best-effort\"\nstart = [\"mariadbd\"]\n\
+                      latency = \"preload\"\nconcurrency = 4\n";
+
 fn read_choice(config: &str, choice: &Choice) -> Result<AnyScenario, String> {
     let source = Located::embedded("c.toml", config);
     let read = read_with(&source, &DescriptionFiles::default(), Path::new("."), choice);
@@ -143,20 +149,73 @@ fn what_the_simulated_gate_lacks_is_listed_by_key() {
         ("gate = { mode = \"epoll\" }", "app[0].gate.mode", "rounds of the queries"),
         ("gate.exempt_ports = [3307]", "app[0].gate.exempt_ports", "is left out: all simulated"),
         ("gate.bypass = [{ user = \"a\" }]", "app[0].gate.bypass", "is left out: all simulated"),
-        ("threads = 2", "app[0].threads", "a worker for each client"),
-        ("client_class = [{ name = \"a\" }]", "app[0].client_class", "is left out: turns go round"),
+        ("threads = 2", "app[0].threads", "a worker for each connection"),
+        ("client_class = [{ name = \"a\" }]", "app[0].client_class", "say how many of them"),
     ] {
         listed(&replaced("concurrency = 4", &format!("concurrency = 4\n{keys}")), key, why);
     }
-    // Clients that do not wait have no connection of their own: all threads serve.
-    let open =
-        replaced("clients = 24\nthink = { mean = \"2ms\" }", "rate = \"100/s\"\nthreads = 4");
-    let open = open.replace("contention = { kappa = 0.01 }\n", "");
-    listed(&open, "app[0].concurrency", "is left out: the simulated gate needs clients that wait");
-    let second = "[[app]]\nname = \"db2\"\nclass = \"best-effort\"\nstart = [\"mariadbd\"]\n\
-                  latency = \"preload\"\nconcurrency = 4\nthreads = 2\n\n[[client]]\n";
-    let second = replaced("[[client]]\n", second);
-    listed(&second, "app[1].concurrency", "is left out: the simulated machine has one gate");
+    let open = replaced(WAITING, "rate = \"100/s\"\nthreads = 4");
+    listed(&open, "app[0].concurrency", "assumed: a worker for each of the 4 connections, which");
+    let second = replaced("[[client]]\n", &format!("{SECOND}threads = 2\n\n[[client]]\n"));
+    listed(&second, "app[1].concurrency", "is left out: the simulated gate needs queries");
+}
+
+#[test]
+fn each_app_with_a_gate_is_simulated_behind_a_gate_of_its_own() {
+    let config = format!(
+        "{GATED}{SECOND}[[client]]\napp = \"db2\"\nclients = 8\nwork = {{ mean = \"10ms\" }}\n"
+    )
+    .replace("count = 2", "count = 40");
+    let scenario = read(&config, &[]).unwrap();
+    assert_eq!(scenario.labels(), ["unmanaged", "unmanaged + manual + manual"]);
+    let outcome = scenario.run(&Progress::silent()).unwrap();
+    // A best-effort database makes progress by its queries: four at a time, of eight alone.
+    let progress = figure_of(&outcome, 1, "progress[db2]");
+    assert!((40.0..60.0).contains(&progress), "{progress} %");
+    assert!(figure_of(&outcome, 0, "progress[db2]") > 90.0);
+    let error = config.replace("work = { mean = \"10ms\" }", "work = { mean = \"3000000h\" }");
+    let error = read(&error, &[]).err().unwrap_or_default();
+    assert!(error.starts_with("c.toml:35: client[1].work.mean: "), "{error}");
+}
+
+#[test]
+fn clients_at_a_rate_wait_at_the_gate_as_those_that_wait_for_answers() {
+    // Two cores answer 1786 queries a second at most where four run at a time.
+    let open = replaced(WAITING, "rate = \"1500/s\"\nthreads = 24");
+    let outcome = simulate(&open);
+    let [over, gated] = [0, 1].map(|policy| figure(&outcome, policy, "over-objective"));
+    assert!(over > 90.0 && gated < 20.0, "% of answers beyond 50 ms: {gated}, open {over}");
+    let shared = "[[load]]\napp = \"db\"\ntarget = \"http://127.0.0.1:80/\"\nrate = \"9/s\"\n\
+                  connections = 7\n\n[machine]\n";
+    let loaded = replaced(WAITING, "").replace("[machine]\n", shared);
+    let scenario = read(&loaded, &[]).unwrap();
+    let assumed = notice(scenario.notices(), "app[0].concurrency").unwrap();
+    assert!(assumed.contains("each of the 7 connections, which all clients share"), "{assumed}");
+}
+
+#[test]
+fn classes_of_clients_share_the_turns_and_have_figures_of_their_own() {
+    let classes = "concurrency = 4\nclient_class = [\n\
+                   { name = \"web\", weight = 3, match = [{ user = \"web\" }] },\n\
+                   { name = \"batch\" }]";
+    let config = replaced("concurrency = 4", classes);
+    let config = config.replace("clients = 24", "clients = 24\nclasses = { web = 12 }");
+    let scenario = read(&config, &[]).unwrap();
+    assert_eq!(notice(scenario.notices(), "app[0].client_class"), None);
+    let outcome = scenario.run(&Progress::silent()).unwrap();
+    let of = |class| figure_of(&outcome, 1, &format!("throughput[db class {class}]"));
+    let ratio = of("web") / of("batch");
+    assert!((ratio / 3.0 - 1.0).abs() < 0.1, "{ratio}");
+    for (classes, wanted) in [
+        ("{ shop = 1 }", "classes.shop: is no client_class of the app"),
+        ("{ batch = 1 }", "classes.batch: is the class of all other clients"),
+        ("{ web = 0 }", "classes.web: has no clients"),
+        ("{ web = 25 }", "classes: are of 25 clients, and there are 24"),
+    ] {
+        let config = config.replace("{ web = 12 }", classes);
+        let error = read(&config, &[]).err().unwrap_or_default();
+        assert!(error.starts_with(&format!("c.toml:18: client[0].{wanted}")), "{error}");
+    }
 }
 
 #[test]
@@ -166,11 +225,8 @@ fn a_gate_that_cannot_be_simulated_is_refused_by_line_and_key() {
         ("kappa = 0.01", "kapa = 0.01", "c.toml:17: client[0].contention.kapa: unknown field"),
         ("clients = 24", "clients = 0", "c.toml:14: client[0].clients: "),
         ("\"2ms\"", "\"3000000h\"", "c.toml:15: client[0].think.mean: "),
-        (
-            "clients = 24\nthink = { mean = \"2ms\" }",
-            "rate = \"9/s\"",
-            "c.toml:16: client[0].contention: is of the workers behind the simulated gate",
-        ),
+        (WAITING, "rate = \"9/s\"", "c.toml:16: client[0].contention: is of a simulated gate"),
+        (WAITING, "rate = \"0/s\"\nthreads = 2", "c.toml:14: client[0].rate: "),
         (
             "think = { mean = \"2ms\" }\nwork = { mean = \"1ms\" }",
             "work = { mean = \"1ns\" }",
