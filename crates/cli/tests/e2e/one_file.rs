@@ -125,7 +125,7 @@ fn a_config_is_simulated_with_its_policy_epoch_limits_and_a_load_from_a_file() {
 }
 
 /// What is written in place of what, in which of the two files, and how the refusal begins.
-const REFUSED: [(&str, &str, &str); 16] = [
+const REFUSED: [(&str, &str, &str); 19] = [
     ("count = 4", "count = 0", "m.toml:5: machine.cores[0].count: is 0"),
     ("count = 4", "count = 65", "m.toml:4: machine.cores: has 65 in all"),
     ("count = 4", "count = 4\nspeed = -1.0", "m.toml:6: machine.cores[0].speed: is -1"),
@@ -134,6 +134,23 @@ const REFUSED: [(&str, &str, &str); 16] = [
         "[machine.cache]",
         "[[machine.idle]]\nname = \"C6\"\nexit = \"133us\"\nresidency = \"20us\"\n[machine.cache]",
         "m.toml:12: machine.idle[0].residency: is 20us, below the exit latency",
+    ),
+    (
+        "[machine.cache]",
+        "[[machine.cores]]\ncount = 2\nspeed = 0.5\n[machine.cache]",
+        "m.toml:11: machine.cores[1].speed: is 0.5, below that of",
+    ),
+    (
+        "[machine.cache]",
+        "[[machine.idle]]\nname = \"C1\"\nexit = \"2us\"\nwatts = 1.0\n\
+         [[machine.idle]]\nname = \"C6\"\nexit = \"9us\"\nwatts = 1.0\n[machine.cache]",
+        "m.toml:16: machine.idle[1].watts: is 1, not less than",
+    ),
+    (
+        "[machine.cache]",
+        "[machine.power]\nbase_watts = 1.0\nbusy_core_watts = 1.0\nidle_core_watts = 2.0\n\
+         [machine.cache]",
+        "m.toml:12: machine.power.idle_core_watts: is 2, above busy_core_watts",
     ),
     ("ways = 8", "ways = 80", "m.toml:10: machine.cache.ways: is 80"),
     ("ways = 8", "wyas = 8", "m.toml:10: machine.cache.wyas: unknown field"),
