@@ -36,8 +36,11 @@ const ROUND: Duration = Duration::from_millis(100);
 /// The same for a controller that sets an allowance for each connection.
 const ROUND_OF_EACH: Duration = Duration::from_millis(10);
 
-/// Time without a decision after which a setting that is only tried gives way to the open gate.
+/// Shortest time without a decision after which a setting that is only tried gives way to the open
+/// gate.
 const TRIED_FOR: Nanos = Nanos::from_secs(2);
+/// The same in intervals between decisions, as far as a survey goes on after a gap.
+const TRIED_INTERVALS: u32 = 10;
 
 /// Time between two looks at whether a bypass has ended.
 const BYPASSED: Duration = Duration::from_millis(500);
@@ -295,6 +298,12 @@ impl LiveAdmission {
         Nanos(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
+    fn tried_for(&self) -> Nanos {
+        let interval = again(self.limits.pace, self.places.is_some());
+        let most = u64::try_from((interval * TRIED_INTERVALS).as_nanos()).unwrap_or(u64::MAX);
+        TRIED_FOR.max(Nanos(most))
+    }
+
     /// Decides, and compares settings only if it may.
     fn decide(&mut self, may_survey: bool) -> Option<String> {
         let now = self.now();
@@ -317,7 +326,6 @@ impl LiveAdmission {
         let refusal = self.survey_turn.report_refusal(wants_survey && !may_survey, now);
         self.admission.allow_survey(may_survey);
         self.is_surveyed = wants_survey && may_survey;
-        self.runtime.expire_after(self.is_surveyed.then_some(TRIED_FOR));
         let seen = Seen {
             now,
             answered,
@@ -330,6 +338,7 @@ impl LiveAdmission {
             server: self.clock.read(&self.runtime),
         };
         self.admission.decide(&seen, &mut self.limits);
+        self.runtime.expire_after(self.is_surveyed.then(|| self.tried_for()));
         self.apply_allowances();
         let settings = settings(&self.limits, &self.closed, self.places.is_some());
         let decision = self.admission.take_decision();

@@ -178,7 +178,9 @@ impl Window {
         self.last_connections = seen.connections.as_ref().ok().copied();
         if self.is_gap(seen.now) {
             self.looked = seen.now;
+            let before = self.connections;
             self.restart(seen.now);
+            self.connections = before;
             return None;
         }
         self.cpu.note(seen, self.counts_since);
@@ -433,6 +435,8 @@ impl Window {
     /// Begins a window of a setting that begins now, or goes on after a result.
     pub(super) fn restart(&mut self, now: Nanos) {
         self.since_result = Some(now);
+        // Before the setting can have changed it; a window that begins again keeps it.
+        self.connections = self.last_connections;
         self.begin_charge();
         self.begin(now);
     }
@@ -449,7 +453,6 @@ impl Window {
         (self.latency, self.admitted) = (Latency::default(), Survival::default());
         self.cpu.begin();
         (self.known_s, self.rested_s, self.young_s) = (0.0, 0.0, 0.0);
-        self.connections = self.last_connections;
     }
 }
 
