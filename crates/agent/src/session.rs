@@ -397,11 +397,12 @@ impl Session {
         for process in stopped_loads.left.iter().chain(&ended.left) {
             notices.push(format!("process {} does not end; kill it by hand", process.pid));
         }
-        // A guard that has to restore ends after this process.
-        if left.is_empty()
-            && let Err(error) = guard.finish()
-        {
-            notices.push(format!("the guard: {error}"));
+        if left.is_empty() {
+            let ended = guard.finish().err();
+            notices.extend(ended.map(|error| format!("the guard: {error}")));
+        } else {
+            // It restores after the end of this process, and awaits no more signs of life.
+            drop(guard);
         }
         let noted = last().and_then(|fact| match fact {
             Some((key, text)) => Ok(recorder.note(key, &text)?),

@@ -7,7 +7,7 @@
 //! causes a notice; the run continues.
 
 use crate::text::number;
-use crate::tuning_store::{Store, Subject, bin};
+use crate::tuning_store::{Store, Subject, rates_near};
 use lull_control::journal::Event;
 use lull_control::{Discovery, Epoch, Knob, Setting};
 use std::cell::RefCell;
@@ -28,7 +28,7 @@ pub(super) struct Place {
 pub(super) struct Keeper {
     /// The store; without one nothing is stored.
     place: Option<Place>,
-    /// Findings to be written when the session is closed, one for each load bin.
+    /// Findings to be written when the session is closed, one for loads that are near each other.
     waiting: Vec<Discovery>,
     notices: RefCell<Vec<String>>,
 }
@@ -52,7 +52,7 @@ impl Keeper {
                 continue;
             }
             // A search's result that could not be written is not replaced by a later window.
-            let is_other = |it: &Discovery| bin(it.rate_per_s) != bin(one.rate_per_s);
+            let is_other = |it: &Discovery| !rates_near(one.rate_per_s).contains(&it.rate_per_s);
             self.waiting.retain(|it| is_other(it) || (it.trials > 0 && one.trials == 0));
             match one.trials {
                 0 => self.waiting.push(one),

@@ -159,8 +159,22 @@ impl ProcessId {
 
     /// Its facts, if it still runs under this number.
     pub fn facts(&self, roots: &Roots) -> Option<Facts> {
-        let facts = Facts::of_process(roots, self.pid).ok()?;
-        (facts.start_ticks == self.start_ticks && !facts.is_ended()).then_some(facts)
+        self.look(roots).ok().flatten()
+    }
+
+    /// The same, where an error is not the end of the process.
+    ///
+    /// # Errors
+    /// If `proc` cannot be read, as without a free descriptor.
+    pub(crate) fn look(&self, roots: &Roots) -> io::Result<Option<Facts>> {
+        match Facts::of_process(roots, self.pid) {
+            Ok(facts) => {
+                let runs = facts.start_ticks == self.start_ticks && !facts.is_ended();
+                Ok(runs.then_some(facts))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

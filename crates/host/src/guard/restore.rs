@@ -158,7 +158,7 @@ fn check_kept(wanted: &Coalescing, kept: &Coalescing) -> io::Result<()> {
 }
 
 fn resume(roots: &Roots, process: ProcessId) -> io::Result<Restored> {
-    let Some(facts) = process.facts(roots) else { return Ok(Restored::Gone) };
+    let Some(facts) = process.look(roots)? else { return Ok(Restored::Gone) };
     // Also to a process that is not stopped yet: SIGSTOP takes effect when the process next runs,
     // which may be after this, and SIGCONT cancels it.
     signal(roots, process, Signal::CONT)?;
@@ -294,11 +294,12 @@ pub(super) fn count_left(roots: &Roots, processes: Vec<ProcessId>, total: &mut R
 
 /// The outcome of ending a process that was started.
 fn end_of(roots: &Roots, process: ProcessId) -> Restored {
-    match process.facts(roots) {
-        None => Restored::Gone,
-        Some(_) => {
+    match process.look(roots) {
+        Ok(None) => Restored::Gone,
+        Ok(Some(_)) => {
             Restored::Failed { why: "it could not be ended and runs; end it by hand".to_owned() }
         }
+        Err(error) => Restored::Failed { why: format!("it cannot be looked up: {error}") },
     }
 }
 

@@ -12,6 +12,7 @@
 use super::{KnobError, SaveOld};
 use crate::Roots;
 use crate::apps::ProcessId;
+use crate::clock::boot_ticks;
 use crate::gauges::app_time::is_gone;
 use crate::guard::{FieldValue, Original, ThreadWrite};
 use crate::threads::LiveThread;
@@ -133,6 +134,9 @@ pub(crate) struct ThreadKnob<V: ThreadValue> {
 #[derive(Debug)]
 struct Former<V> {
     values: Vec<V>,
+    /// When that was, in clock ticks since boot: a thread that began later was given by its owner
+    /// what it has.
+    at_ticks: u64,
     /// The looks at all threads that are left.
     looks: u8,
 }
@@ -149,7 +153,7 @@ impl<V: ThreadValue> Former<V> {
                 values.push(*value);
             }
         }
-        Self { values, looks: LOOKS_MAX }
+        Self { values, at_ticks: boot_ticks(), looks: LOOKS_MAX }
     }
 }
 
@@ -325,8 +329,10 @@ impl<V: ThreadValue> ThreadKnob<V> {
     /// Returns the new threads that were made before the owner's values were given back, by threads
     /// that had Lull's. Ends the search once there is none.
     fn made_before(&mut self, mut new: Vec<(LiveThread, V)>) -> Vec<(LiveThread, V)> {
-        let Some(Former { values, looks }) = &mut self.former else { return Vec::new() };
-        new.retain(|(_, found)| values.contains(found));
+        let Some(Former { values, at_ticks, looks }) = &mut self.former else { return Vec::new() };
+        // Threads that had Lull's value when it was given back may make others within a second.
+        let latest = *at_ticks + rustix::param::clock_ticks_per_second();
+        new.retain(|(thread, found)| thread.start_ticks <= latest && values.contains(found));
         *looks -= 1;
         if *looks == 0 || new.is_empty() {
             self.former = None;
