@@ -3,7 +3,7 @@
 
 use crate::support::scene::Scene;
 use crate::support::victim::Victim;
-use crate::support::{cores, free_port, skip};
+use crate::support::{LULL, cores, free_port, skip};
 use rustix::process::{Pid, Signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::path::Path;
@@ -195,8 +195,9 @@ fn a_search_waits_for_a_server_that_restarts_and_repeats_its_trial() {
     let (scene, server) = (Scene::new(), Victim::server_at(&address));
     let (path, store) = (config(&scene, &server, ""), scene.path("spots.sqlite"));
     let text = std::fs::read_to_string(&path).unwrap();
-    let by_args = format!("match = {{ args = \"serve options --listen {address}\" }}");
-    let text = text.replacen(&format!("pid = {}", server.pid()), &by_args, 1);
+    let args = format!("{LULL} serve options --listen {address} --workers 2");
+    let pid = format!("pid = {}", server.pid());
+    let text = text.replacen(&pid, &format!("match = {{ args = {args:?} }}"), 1);
     std::fs::write(&path, text).unwrap();
     let all = ["tune".as_ref(), path.as_os_str(), "--store".as_ref(), store.as_os_str()];
     let mut search = scene.start(scene.lull(&[&all[..], &["--json".as_ref()]].concat()));
