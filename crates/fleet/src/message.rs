@@ -188,7 +188,7 @@ pub(crate) struct PodOrder {
     pub(crate) objectives: Vec<Bound>,
     /// Whether the kubelet may have given it cores of its own.
     pub(crate) may_be_exclusive: bool,
-    /// Whether no container of it is known to run: its cgroup tells when one does.
+    /// Whether no container of it is known to run: its cgroup shows when one does.
     pub(crate) is_starting: bool,
     /// The cores that the runtime has set for one of its containers, the fewest; empty if it has
     /// set none, or does not report them.

@@ -37,7 +37,7 @@ pub(super) struct Arrival {
     pub(super) monotonic: Nanos,
     /// Since 1970.
     pub(super) unix: Nanos,
-    /// Where it came from.
+    /// The address that sent it.
     pub(super) client: IpAddr,
 }
 
