@@ -366,7 +366,11 @@ impl<'a> Watcher<'a> {
                 self.take_pod(event);
             }
             Err(error) => {
-                self.health.lose(api::describe(&error, "pods"), api::is_answer(&error));
+                // After a failed list an event follows. A watch that goes on where it was may have
+                // none for hours, so it begins again with a list once the server answers.
+                let is_list = matches!(error, watcher::Error::InitialListFailed(_));
+                let is_refused = is_list && api::is_answer(&error);
+                self.health.lose(api::describe(&error, "pods"), is_refused);
                 if api::is_unauthorized(&error) && self.renewed.elapsed() >= PROBE_WHILE_LOST {
                     let has_certificate = self.config.auth_info.client_certificate_data.is_some();
                     return if has_certificate { Next::Ends } else { Next::Restarts };
@@ -379,7 +383,10 @@ impl<'a> Watcher<'a> {
     fn take_rules(&mut self, change: watcher::Result<Event<LatencyObjective>>) {
         match change {
             Ok(event) => {
-                self.health.hear_event(&event);
+                // It says nothing of the pods while these are refused.
+                if !self.health.is_refused() {
+                    self.health.hear_event(&event);
+                }
                 self.take_rule(event);
             }
             // It has not answered yet what rules there are, and the watch begins again.

@@ -149,6 +149,7 @@ fn a_server_that_answers_other_requests_stays_silent_while_it_refuses_the_pods()
             let messages = watcher.messages();
             assert!(matches!(messages[..], [FromWatcher::Lost(_)]), "{messages:?}");
             assert_eq!(watcher.take_answer(Ok(())), Next::GoesOn);
+            watcher.take(Change::Rule(Box::new(Ok(Event::InitDone))));
             assert!(watcher.messages().is_empty());
         }
         watcher.take(applied("1a"));
@@ -190,5 +191,23 @@ fn latency_objectives_that_cannot_be_read_are_reported_once_and_hold_up_no_pod()
             panic!("{messages:?}");
         };
         assert!(why.contains("cannot read the LatencyObjectives"), "{why}");
+    });
+}
+
+#[test]
+fn a_watch_that_the_server_did_not_continue_begins_again_with_a_list() {
+    block_on(async {
+        let (_server, address) = silent();
+        let (channel, _agent) = UnixStream::pair().unwrap();
+        let mut watcher = watcher(address, &channel);
+        let status = Box::new(Status { code: 429, ..Status::default() });
+        let error = watcher::Error::WatchStartFailed(kube::Error::Api(status));
+        assert_eq!(watcher.take(Change::Pod(Box::new(Err(error)))), Next::GoesOn);
+        assert_eq!(watcher.take_answer(Ok(())), Next::Restarts);
+        let messages = watcher.messages();
+        assert!(
+            matches!(messages[..], [FromWatcher::Lost(_), FromWatcher::Heard, ..]),
+            "{messages:?}"
+        );
     });
 }
