@@ -299,6 +299,14 @@ impl MachineSimulation {
         admission.allow_survey(self.surveyed == Some(gate));
     }
 
+    /// Ends the turn of a gate that decides nothing until a query arrives.
+    fn end_survey_turn(&mut self, gate: usize) {
+        if self.surveyed == Some(gate) {
+            self.surveyed = None;
+            self.gated[gate].admission.allow_survey(false);
+        }
+    }
+
     /// Starts a round. If no connection can be listed, the round starts with the next
     /// query, or at the next decision if all waiting connections lack an allowance.
     fn start_round(&mut self, gate: usize, turns: u32, again: Nanos, overlaps: bool) {
@@ -308,6 +316,7 @@ impl MachineSimulation {
         let is_empty = listed == 0 && gated.gate.running == 0;
         if is_empty && gated.gate.waiting.iter().all(|queries| *queries == 0) {
             gated.phase = Phase::Starved;
+            self.end_survey_turn(gate);
             return;
         }
         gated.phase = if is_empty { Phase::Rest } else { Phase::Round(now_ns) };
