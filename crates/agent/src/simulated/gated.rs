@@ -15,7 +15,6 @@ use lull_measure::Nanos;
 use lull_oncall::Settings;
 use lull_sim::machine::{Contention, Device, GateClass, GateModel, Order, Query, TurnShare};
 use lull_sim::model::Distribution;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Core time with which the gate wakes a worker, and of all intercepted calls of a query: as
@@ -201,20 +200,24 @@ impl<'a> GatedApp<'a> {
         all
     }
 
-    /// The connections of each promise: the first ones of its class that have none.
+    /// The connections of each promise: the first ones of its class that have none, as many as
+    /// there are.
     fn promised(&self, promises: &[Promise]) -> Vec<Promised> {
         let classes = self.classes();
-        let mut next: BTreeMap<Option<&str>, u32> = BTreeMap::new();
-        let promised = promises.iter().map(|promise| {
-            let class = promise.client_class();
-            let own = classes.iter().find(|one| Some(one.name) == class);
-            let first = next.entry(class).or_insert(own.map_or(0, |one| one.connections.start));
-            let connections = promise.connections();
-            let promised = Promised { first: *first, connections, objective: promise.objective() };
-            *first += connections;
-            promised
-        });
-        promised.collect()
+        let mut all: Vec<Promised> = Vec::new();
+        for promise in promises {
+            let own = match promise.client_class().filter(|_| !classes.is_empty()) {
+                None => 0..self.connections,
+                Some(name) => classes
+                    .iter()
+                    .find(|class| class.name == name)
+                    .map_or(0..0, |class| class.connections.clone()),
+            };
+            let (first, free) = free_of(&all, own);
+            let connections = promise.connections().min(free);
+            all.push(Promised { first, connections, objective: promise.objective() });
+        }
+        all
     }
 
     /// What decides at the gate: the config's admission controller as an agent builds it, or its
@@ -314,4 +317,33 @@ pub(super) fn left_out(app: &AppSection) -> Vec<(&'static str, String)> {
     ];
     let given = keys.into_iter().filter(|(_, is_given)| *is_given);
     given.map(|(key, _)| (key, why.to_owned())).collect()
+}
+
+/// The first of some connections that has no promise, and how many after it have none either.
+fn free_of(promised: &[Promised], own: Range<u32>) -> (u32, u32) {
+    let is_promised = |connection: &u32| {
+        promised.iter().any(|one| (one.first..one.first + one.connections).contains(connection))
+    };
+    let first = own.clone().find(|one| !is_promised(one)).unwrap_or(own.end);
+    let free = (first..own.end).take_while(|one| !is_promised(one)).count();
+    (first, u32::try_from(free).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lull_control::Objective;
+    use lull_measure::{Nanos, Percentile};
+
+    #[test]
+    fn a_promise_has_the_first_connections_that_none_has_as_many_as_there_are() {
+        let objective =
+            Objective::Tail { percentile: Percentile::P95, bound: Nanos::from_millis(1) };
+        let promised = |first, connections| Promised { first, connections, objective };
+        let all = [promised(0, 8), promised(12, 4)];
+        assert_eq!(free_of(&[], 0..24), (0, 24));
+        assert_eq!(free_of(&all, 0..24), (8, 4));
+        assert_eq!(free_of(&all, 12..20), (16, 4));
+        assert_eq!(free_of(&all, 0..8), (8, 0));
+    }
 }
