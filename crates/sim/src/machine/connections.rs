@@ -63,12 +63,8 @@ impl MachineSimulation {
         gated.pass(now_ns);
         match timer {
             Timer::Io => self.io_ends(id),
-            Timer::Arrival if gated.open.is_some() => {
-                if gated.freed(id.index) {
-                    self.receive(Packet::Query(id));
-                }
-            }
-            Timer::Arrival => self.query_arrives(id),
+            Timer::Arrival if gated.open.is_none() => self.query_arrives(id),
+            Timer::Arrival if gated.freed(id.index) => self.receive(Packet::Query(id)),
             Timer::Device if gated.device_due == sequence => self.pump_device(id.gate),
             Timer::Gate if gated.gate_due == sequence => self.decide(id.gate),
             Timer::Look => self.look(id),

@@ -60,9 +60,10 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-/// The largest loads at which the loop of EETL itself has the target as its mean tail. It aims at the
-/// target, so that at any load chance decides; section 4.2 takes the largest load "using the lowest
-/// threshold", with which EETL "behaves exactly the same" as TL (section 6.2), as [`rows`] do.
+/// The largest loads at which the loop of EETL itself has the target as its mean tail. It aims at
+/// the target, so that at any load chance decides; section 4.2 takes the largest load "using the
+/// lowest threshold", with which EETL "behaves exactly the same" as TL (section 6.2), as [`rows`]
+/// do.
 fn load_rows(most: &[f64]) -> Vec<Row> {
     let compared = [
         ("5x over 6.8x", 77.0 / DEFAULT_PER_S, most[1] / most[0]),
