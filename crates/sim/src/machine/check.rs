@@ -201,7 +201,7 @@ impl MachineModel {
     fn check_activity(&self, app: &MachineApp, key: &str) -> Checked {
         let connects = matches!(app.activity, Activity::Connections);
         let gate = "connections are served behind a gate: give the machine a `[gate]`";
-        let is_behind = self.gate.iter().any(|gate| gate.serves(app));
+        let is_behind = self.gate.iter().any(|gate| gate.serves(&app.name));
         refuse_if(connects && !is_behind, format!("{key}.activity"), gate)?;
         let comes_and_goes = !app.presence.changes().is_empty();
         let stays = "a server with connections is present for the whole run";

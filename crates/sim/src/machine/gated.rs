@@ -4,7 +4,7 @@ use super::device::Storage;
 use super::gate::Gate;
 use super::gated_totals::GateTotals;
 use super::model::MachineModel;
-use super::open_queries::OpenQueries;
+use super::open_queries::{Demands, OpenQueries};
 use super::parts::{GateModel, Query};
 use crate::model::Draw;
 use crate::replication::{Replication, Stream, StreamPurpose};
@@ -59,15 +59,6 @@ pub(super) struct Connection {
     /// The valid event that ends its turn for want of a query.
     pub(super) lease: u64,
     pub(super) wait: Wait,
-}
-
-/// When a query was due, and its work and its time on the device in nanoseconds.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Demands {
-    pub(super) arrived_ns: u64,
-    pub(super) before: f64,
-    pub(super) io: f64,
-    pub(super) after: f64,
 }
 
 /// Samplers of a query's parts.
@@ -331,6 +322,34 @@ impl GatedServer {
         self.sums.gate.decisions += 1;
         self.gate.decided();
         self.gate_due = u64::MAX;
+    }
+
+    /// A query of clients at a rate is due. Returns the connection that sends it now.
+    pub(super) fn due(&mut self, now_ns: u64) -> Option<usize> {
+        let open = self.open.as_mut()?;
+        let query = self.draws.demands(&mut open.works, now_ns);
+        self.queries += 1;
+        let Some(index) = open.free.pop_front() else {
+            open.backlog.push_back(query);
+            return None;
+        };
+        self.send(index as usize, query);
+        Some(index as usize)
+    }
+
+    /// A connection of clients at a rate is free. Returns whether it sends a query that waited.
+    pub(super) fn freed(&mut self, index: usize) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        match open.backlog.pop_front() {
+            Some(query) => {
+                self.send(index, query);
+                true
+            }
+            None => {
+                open.free.push_back(index as u32);
+                false
+            }
+        }
     }
 }
 

@@ -299,12 +299,12 @@ impl MachineModel {
         &'m self,
         gate: &'m GateModel,
     ) -> impl Iterator<Item = (usize, &'m MachineApp)> {
-        self.connected().filter(move |(_, app)| gate.serves(app))
+        self.connected().filter(move |(_, app)| gate.serves(&app.name))
     }
 
     /// The number of the gate of an app whose threads serve connections.
     pub(super) fn gate_of(&self, app: &MachineApp) -> Option<usize> {
-        self.gate.iter().position(|gate| gate.serves(app))
+        self.gate.iter().position(|gate| gate.serves(&app.name))
     }
 
     /// The core types as a dispatcher sees them: one of speed 1 if the cores are alike.

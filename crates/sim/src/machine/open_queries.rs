@@ -3,7 +3,6 @@
 //! A query that is due takes the connection that has been free for longest. If none is free it
 //! waits at the client, as in `lull load`, and its latency counts from when it was due.
 
-use super::gated::{Demands, GatedServer};
 use super::model::MachineModel;
 use super::parts::GateModel;
 use super::source;
@@ -12,14 +11,23 @@ use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_workload::arrivals::Arrivals;
 use std::collections::VecDeque;
 
+/// When a query was due, and its work and its time on the device in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Demands {
+    pub(super) arrived_ns: u64,
+    pub(super) before: f64,
+    pub(super) io: f64,
+    pub(super) after: f64,
+}
+
 /// The queries of clients at a rate.
 pub(super) struct OpenQueries {
     arrivals: Box<Arrivals<Stream>>,
-    works: Stream,
+    pub(super) works: Stream,
     /// Connections without a query, in the order in which they became free.
-    free: VecDeque<u32>,
+    pub(super) free: VecDeque<u32>,
     /// Queries that wait for a connection.
-    backlog: VecDeque<Demands>,
+    pub(super) backlog: VecDeque<Demands>,
 }
 
 impl OpenQueries {
@@ -49,35 +57,5 @@ impl OpenQueries {
     /// When the query was due that has waited for a connection for longest.
     pub(super) fn oldest_ns(&self) -> Option<u64> {
         self.backlog.front().map(|query| query.arrived_ns)
-    }
-}
-
-impl GatedServer {
-    /// A query of clients at a rate is due. Returns the connection that sends it now.
-    pub(super) fn due(&mut self, now_ns: u64) -> Option<usize> {
-        let open = self.open.as_mut()?;
-        let query = self.draws.demands(&mut open.works, now_ns);
-        self.queries += 1;
-        let Some(index) = open.free.pop_front() else {
-            open.backlog.push_back(query);
-            return None;
-        };
-        self.send(index as usize, query);
-        Some(index as usize)
-    }
-
-    /// A connection of clients at a rate is free. Returns whether it sends a query that waited.
-    pub(super) fn freed(&mut self, index: usize) -> bool {
-        let Some(open) = &mut self.open else { return false };
-        match open.backlog.pop_front() {
-            Some(query) => {
-                self.send(index, query);
-                true
-            }
-            None => {
-                open.free.push_back(index as u32);
-                false
-            }
-        }
     }
 }

@@ -2,7 +2,6 @@
 //! other rules of the run queues, and the gated server with its storage device.
 
 use super::load::LoadStep;
-use super::model::MachineApp;
 use crate::governor::Governor;
 use crate::model::Distribution;
 use crate::moderation::Moderation;
@@ -280,9 +279,10 @@ pub struct Polling {
 }
 
 impl GateModel {
-    /// Whether the threads of an app whose activity is `connections` are workers of this gate.
-    pub(super) fn serves(&self, app: &MachineApp) -> bool {
-        self.app.as_ref().is_none_or(|name| *name == app.name)
+    /// Whether the threads of the app of this name, whose activity is `connections`, are workers of
+    /// this gate.
+    pub(super) fn serves(&self, app: &str) -> bool {
+        self.app.as_ref().is_none_or(|name| name == app)
     }
 }
 

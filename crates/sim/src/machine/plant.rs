@@ -167,8 +167,8 @@ impl MachinePlant {
     }
 
     /// Changes the apps' objectives: `apps` are the same apps with others, `objectives` those
-    /// of the first gate's connections in order. `rebuild` creates an admission controller for them if the
-    /// present one cannot continue.
+    /// of the first gate's connections in order. `rebuild` creates an admission controller for
+    /// them if the present one cannot continue.
     ///
     /// # Errors
     /// The error of `rebuild`.
