@@ -15,6 +15,9 @@ use lull_sim::machine::{
 use shared::limits::{FixedLimits, Open};
 use std::sync::mpsc::{Sender, channel};
 
+/// What makes a good model wrong.
+type Change = fn(&mut MachineModel);
+
 /// A database behind a gate, on more cores than its workers can use at a time.
 const ONE: &str = r#"
     name = "databases"
@@ -187,7 +190,7 @@ fn connections_of_one_app_may_be_of_several_classes() {
 
 #[test]
 fn gates_that_cannot_be_simulated_are_refused_by_key() {
-    let cases: [(fn(&mut MachineModel), &str); 7] = [
+    let cases: [(Change, &str); 7] = [
         (|model| model.gate[1].app = None, "gate[1]: names no app"),
         (|model| model.gate[1].app = Some("first".to_owned()), "gate[0].app: the app is behind"),
         (|model| model.gate[0].app = Some("third".to_owned()), "gate[0]: nothing is behind it"),
