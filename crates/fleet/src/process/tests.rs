@@ -154,7 +154,7 @@ fn a_server_that_answers_other_requests_stays_silent_while_it_refuses_the_pods()
         }
         watcher.take(applied("1a"));
         let messages = watcher.messages();
-        assert!(matches!(messages[..], [FromWatcher::Heard]), "{messages:?}");
+        assert!(matches!(messages[..], [FromWatcher::Heard, FromWatcher::Pod(_)]), "{messages:?}");
     });
 }
 
