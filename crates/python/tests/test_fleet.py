@@ -250,7 +250,7 @@ def test_one_bad_record_does_not_keep_the_others_out(copy, export, run, tmp_path
     why = {Path(file).stem: why for file, why in done["failed"]}
     assert set(why) == {"cut", "unset", "ahead", "odd", "nameless"}
     assert "1970-01-01" in why["unset"] and "one of them is wrong" in why["ahead"]
-    assert "use --host" in why["odd"] and "use --host" in why["nameless"]
+    assert "--host" in why["odd"] and "--host" in why["nameless"]
     assert {path.name for path in (tmp_path / "set/runs").iterdir()} == {"host=good"}
     named = export(tmp_path / "set", nameless, arguments=["--host", "c"])
     assert named["records"][0]["host"] == "c"
