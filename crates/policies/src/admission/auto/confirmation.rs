@@ -186,18 +186,7 @@ mod tests {
     use rand::SeedableRng;
 
     fn look(per_s: f64) -> Look {
-        let span = Nanos::from_millis(300);
-        Look {
-            per_s,
-            crowd: 0.1 * per_s,
-            tail_s: 0.2,
-            late: None,
-            rested: None,
-            cpu_s: None,
-            connections: None,
-            offered_per_s: None,
-            span,
-        }
+        Look { crowd: 0.1 * per_s, tail_s: 0.2, ..Look::of_rate(per_s) }
     }
 
     /// Pairs until a verdict, at most so many, of a limit with this throughput.

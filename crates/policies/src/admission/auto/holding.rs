@@ -224,18 +224,7 @@ mod tests {
     }
 
     fn look() -> Look {
-        let span = Nanos::from_millis(300);
-        Look {
-            per_s: 1000.0,
-            crowd: 64.0,
-            tail_s: 0.1,
-            late: None,
-            rested: None,
-            cpu_s: None,
-            connections: None,
-            offered_per_s: None,
-            span,
-        }
+        Look::of_rate(1000.0)
     }
 
     #[test]

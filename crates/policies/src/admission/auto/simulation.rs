@@ -64,15 +64,10 @@ impl Scatter {
         let per_s = usual * throughput * slower * (scatter * self.last[0]).exp();
         let tail_s = 0.1 * tail * longer * (scatter * self.last[1]).exp();
         Look {
-            per_s,
-            crowd: 64.0,
             tail_s,
-            late: None,
-            rested: None,
-            cpu_s: None,
             connections: more.map(|more| 64.0 * more),
-            offered_per_s: None,
             span: Nanos::from_millis(400),
+            ..Look::of_rate(per_s)
         }
     }
 }

@@ -457,7 +457,6 @@ mod tests {
     use super::super::Config;
     use super::super::aim::ServerObjective;
     use super::*;
-    use lull_measure::Nanos;
     use rand::SeedableRng;
 
     const fn cap(cap: u32) -> Setting {
@@ -504,24 +503,10 @@ mod tests {
 
     #[test]
     fn the_next_block_knows_whether_it_follows_one_of_the_reference() {
-        let look = |per_s: f64| {
-            let span = Nanos::from_millis(300);
-            Look {
-                per_s,
-                crowd: 64.0,
-                tail_s: 0.1,
-                late: None,
-                rested: None,
-                cpu_s: None,
-                connections: None,
-                offered_per_s: None,
-                span,
-            }
-        };
         let (aim, mut rng) = (aim(), Rng::seed_from_u64(3));
         let mut one = survey(What::Caps, &[51, 28, 15, 8], 1);
         while one.setting() == Setting::Open {
-            one.takes(look(1000.0), &aim, &mut rng);
+            one.takes(Look::of_rate(1000.0), &aim, &mut rng);
         }
         one.follows_reference = true;
         one.abandons(&aim, &mut rng);
@@ -532,7 +517,8 @@ mod tests {
         while one.restarts == 0 {
             let is_reference = one.setting() == Setting::Open;
             fast += u32::from(is_reference);
-            one.takes(look(if fast > 1 { 3000.0 } else { 1000.0 }), &aim, &mut rng);
+            let per_s = if fast > 1 { 3000.0 } else { 1000.0 };
+            one.takes(Look::of_rate(per_s), &aim, &mut rng);
         }
         assert!(one.follows_reference, "the load was shown by a block of the reference");
     }

@@ -74,6 +74,24 @@ pub(super) struct Look {
     pub(super) span: Nanos,
 }
 
+#[cfg(test)]
+impl Look {
+    /// What a window of 300 ms shows of 64 transactions at a time with this throughput.
+    pub(super) fn of_rate(per_s: f64) -> Self {
+        Self {
+            per_s,
+            crowd: 64.0,
+            tail_s: 0.1,
+            late: None,
+            rested: None,
+            cpu_s: None,
+            connections: None,
+            offered_per_s: None,
+            span: Nanos::from_millis(300),
+        }
+    }
+}
+
 /// What was answered under the present setting.
 #[derive(Debug)]
 pub(super) struct Window {
