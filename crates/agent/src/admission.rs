@@ -701,14 +701,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_gate_moves_with_a_decision_and_not_with_what_a_survey_tries() {
+    /// A gate of a controller that surveys and makes these decisions, the last one first; its
+    /// survey turns are in this tree.
+    fn surveying(decisions: Vec<Option<&'static str>>) -> (LiveAdmission, tempfile::TempDir) {
         let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
         let open = post("open", Workers::Wait, &[]);
         let mut live = LiveAdmission::new(&open, Arc::new(runtime)).unwrap();
         let tree = tempfile::tempdir().unwrap();
         live.survey_turn = SurveyTurn::new(&Roots::under(tree.path()));
-        live.admission = Box::new(Deciding(vec![Some("it is decided"), None], 8));
+        live.admission = Box::new(Deciding(decisions, 8));
+        (live, tree)
+    }
+
+    #[test]
+    fn a_gate_moves_with_a_decision_and_not_with_what_a_survey_tries() {
+        let (mut live, _tree) = surveying(vec![Some("it is decided"), None]);
         assert!(!live.is_surveyed());
         live.attend();
         assert!(live.is_surveyed() && !live.take_has_moved());
@@ -721,12 +728,7 @@ mod tests {
 
     #[test]
     fn a_setting_that_is_tried_does_not_outlive_a_controller_that_comes_to_a_halt() {
-        let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
-        let open = post("open", Workers::Wait, &[]);
-        let mut live = LiveAdmission::new(&open, Arc::new(runtime)).unwrap();
-        let tree = tempfile::tempdir().unwrap();
-        live.survey_turn = SurveyTurn::new(&Roots::under(tree.path()));
-        live.admission = Box::new(Deciding(vec![None], 8));
+        let (mut live, _tree) = surveying(vec![None]);
         live.attend();
         assert_eq!(live.runtime.settings().mode, Mode::Post);
         let begun = Instant::now();

@@ -86,10 +86,10 @@ impl Session {
         self.order(Order::Open);
         let restored = self.control.restore();
         let left = self.control.plant().unrestored(&restored);
-        let told = but("all knobs are restored, and the policy is paused", &left);
+        let answer = but("all knobs are restored, and the policy is paused", &left);
         self.control.note(OperatorAct::Restored { left });
         self.steered.act(true);
-        told
+        answer
     }
 
     fn switch_to(&mut self, name: &str) -> Result<String, String> {
