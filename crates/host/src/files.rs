@@ -20,6 +20,16 @@ pub(crate) fn read_value<T: FromStr>(path: &Path) -> io::Result<T> {
     text.parse().map_err(|_| wrong())
 }
 
+/// What was read, or `None` if its owner is gone. Any other error does not mean that: without a
+/// free descriptor nothing can be read.
+pub(crate) fn unless_gone<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// The whitespace-separated numbers at the start of a line; stops at the first other word.
 pub(crate) fn numbers(line: &[u8]) -> impl Iterator<Item = u64> + '_ {
     line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).map_while(number)

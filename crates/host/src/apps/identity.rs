@@ -5,6 +5,7 @@
 //! since boot (`stat` field 22, `man 5 proc`). Two owners of one number within
 //! one tick of 10 ms would be mixed up; that takes a full turn of the counter.
 
+use crate::files::unless_gone;
 use crate::sys::clock::process_cpu_time;
 use crate::{LiveThread, Roots};
 use lull_measure::Nanos;
@@ -65,8 +66,16 @@ impl LiveThread {
 
     /// Whether this thread, and no later one of the same number, is there.
     pub(crate) fn is_alive(&self, roots: &Roots) -> bool {
-        let facts = Facts::of_thread(roots, self.pid, self.tid);
-        facts.is_ok_and(|facts| facts.start_ticks == self.start_ticks)
+        self.look(roots).unwrap_or(false)
+    }
+
+    /// The same, where an error is not the end of the thread.
+    ///
+    /// # Errors
+    /// If `proc` cannot be read, as without a free descriptor.
+    pub(crate) fn look(&self, roots: &Roots) -> io::Result<bool> {
+        let facts = unless_gone(Facts::of_thread(roots, self.pid, self.tid))?;
+        Ok(facts.is_some_and(|facts| facts.start_ticks == self.start_ticks))
     }
 }
 
@@ -167,14 +176,13 @@ impl ProcessId {
     /// # Errors
     /// If `proc` cannot be read, as without a free descriptor.
     pub(crate) fn look(&self, roots: &Roots) -> io::Result<Option<Facts>> {
-        match Facts::of_process(roots, self.pid) {
-            Ok(facts) => {
-                let runs = facts.start_ticks == self.start_ticks && !facts.is_ended();
-                Ok(runs.then_some(facts))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let facts = unless_gone(Facts::of_process(roots, self.pid))?;
+        Ok(facts.filter(|facts| facts.start_ticks == self.start_ticks && !facts.is_ended()))
+    }
+
+    /// Whether it may run: one that cannot be looked up may.
+    pub(crate) fn may_run(&self, roots: &Roots) -> bool {
+        !matches!(self.look(roots), Ok(None))
     }
 }
 
@@ -239,12 +247,20 @@ pub(crate) fn numbers(directory: &Path) -> io::Result<Vec<(i32, u64)>> {
 /// The threads of a process now.
 ///
 /// # Errors
-/// `NotFound` if the process is gone, else the kernel's error.
+/// `NotFound` if the process is gone, else the kernel's error, also if one thread cannot be read.
 pub(crate) fn threads_of(roots: &Roots, pid: i32) -> io::Result<Vec<LiveThread>> {
+    each_thread_of(roots, pid)?.into_iter().collect()
+}
+
+/// Each thread of a process now, or why it cannot be read.
+///
+/// # Errors
+/// `NotFound` if the process is gone, else the kernel's error.
+pub(crate) fn each_thread_of(roots: &Roots, pid: i32) -> io::Result<Vec<io::Result<LiveThread>>> {
     let listed = numbers(&roots.proc.join(format!("{pid}/task")))?;
     let alive = |(tid, _)| {
-        let facts = Facts::of_thread(roots, pid, tid).ok()?;
-        Some(LiveThread { pid, tid, start_ticks: facts.start_ticks })
+        let facts = unless_gone(Facts::of_thread(roots, pid, tid)).transpose()?;
+        Some(facts.map(|facts| LiveThread { pid, tid, start_ticks: facts.start_ticks }))
     };
     Ok(listed.into_iter().filter_map(alive).collect())
 }
@@ -252,6 +268,7 @@ pub(crate) fn threads_of(roots: &Roots, pid: i32) -> io::Result<Vec<LiveThread>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Tree;
     use rustix::process::{Pid, Signal, kill_process};
     use std::process::{Command, Stdio};
 
@@ -296,6 +313,22 @@ mod tests {
         let threads = threads_of(&roots, me.pid).unwrap();
         assert!(threads.iter().any(LiveThread::is_main));
         assert!(threads.iter().any(|thread| thread.tid == mine.tid));
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_read_is_not_taken_for_gone() {
+        let tree = Tree::new();
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        tree.write("proc/7/task/7/stat", &stat);
+        // One that ends during the listing has no file any more.
+        std::fs::create_dir(tree.path("proc/7/task/8")).unwrap();
+        assert_eq!(threads_of(&tree.roots(), 7).unwrap().len(), 1);
+        tree.write("proc/7/task/9", "");
+        assert!(threads_of(&tree.roots(), 7).is_err());
+        let each = each_thread_of(&tree.roots(), 7).unwrap();
+        assert_eq!((each.len(), each.iter().filter(|one| one.is_ok()).count()), (2, 1));
+        let look = |tid| LiveThread { pid: 7, tid, start_ticks: 1 }.look(&tree.roots());
+        assert!(!look(8).unwrap() && look(9).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use super::PutBack;
 use super::text::{self, FileError};
+use crate::files::unless_gone;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -33,8 +34,11 @@ impl CgroupFile {
     }
 
     /// Whether the cgroup is the one that was read.
-    pub(crate) fn is_there(&self) -> bool {
-        id_of(&self.path).is_ok_and(|id| id == self.cgroup)
+    ///
+    /// # Errors
+    /// If its directory cannot be read, which is not its end.
+    pub(crate) fn is_there(&self) -> io::Result<bool> {
+        Ok(unless_gone(id_of(&self.path))? == Some(self.cgroup))
     }
 
     /// Restores the text if the file has Lull's.
@@ -42,15 +46,14 @@ impl CgroupFile {
     /// # Errors
     /// If the file cannot be read or written, or does not keep the text.
     pub(crate) fn put_back(&self) -> Result<PutBack, FileError> {
-        match self.write_back() {
-            // Its owner may remove the cgroup at any moment, also between two calls here.
-            _ if !self.is_there() => Ok(PutBack::Gone),
-            outcome => outcome,
-        }
+        let outcome = self.write_back();
+        // Its owner may remove the cgroup at any moment, also between two calls here.
+        if self.is_there().is_ok_and(|is_there| !is_there) { Ok(PutBack::Gone) } else { outcome }
     }
 
     fn write_back(&self) -> Result<PutBack, FileError> {
-        if !self.is_there() {
+        let failed = |source| FileError { path: self.path.clone(), wanted: None, source };
+        if !self.is_there().map_err(failed)? {
             return Ok(PutBack::Gone);
         }
         let found = text::read(&self.path)?;
@@ -135,6 +138,15 @@ mod tests {
         });
         assert_eq!(state.put_back().unwrap(), PutBack::Gone);
         owner.join().unwrap();
+    }
+
+    #[test]
+    fn a_cgroup_that_cannot_be_read_is_not_taken_for_gone() {
+        let tree = Tree::new();
+        let state = held(&tree);
+        std::fs::remove_dir_all(tree.path("sys/fs/cgroup")).unwrap();
+        tree.write("sys/fs/cgroup", "");
+        assert!(state.put_back().is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::ledger_file::Clock;
 use super::original::{Key, Original};
 use super::restoration::Restoration;
 use crate::apps::{Facts, ProcessId};
+use crate::files::unless_gone;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,8 @@ pub(super) struct Held {
     written: BTreeMap<(i32, u64), Vec<Written>>,
     /// When Lull wrote to any thread first.
     first_write_ticks: Option<u64>,
+    /// What Lull wrote to any thread, also to those that are gone.
+    ever_written: BTreeSet<FieldValue>,
 }
 
 /// One value that Lull wrote, and when.
@@ -138,6 +141,7 @@ impl Held {
     fn note(&mut self, threads: &[(i32, u64)], values: &[FieldValue], at_ticks: u64) {
         let first = self.first_write_ticks.get_or_insert(at_ticks);
         *first = at_ticks.min(*first);
+        self.ever_written.extend(values.iter().cloned());
         for thread in threads {
             let all = self.written.entry(*thread).or_default();
             for value in values {
@@ -332,8 +336,8 @@ impl Held {
     }
 
     /// Every value that Lull wrote to any thread.
-    pub(super) fn all_written(&self) -> BTreeSet<FieldValue> {
-        self.written.values().flatten().map(|one| one.value.clone()).collect()
+    pub(super) const fn all_written(&self) -> &BTreeSet<FieldValue> {
+        &self.ever_written
     }
 
     /// Whether the value is held already, or given up for good.
@@ -395,7 +399,8 @@ impl Held {
         let recent = clock.entry(What::Closed).at_ticks.saturating_sub(DEAD_SECONDS * second);
         let stays = |(at_ticks, original): &(u64, &Original)| {
             let is_main = matches!(original, Original::Thread { tid, pid, .. } if tid == pid);
-            (is_main && *at_ticks >= recent) || original.has_owner(roots)
+            // What cannot be read may be there.
+            (is_main && *at_ticks >= recent) || original.has_owner(roots).unwrap_or(true)
         };
         let defaults = self.inherited.values().filter(given_up);
         let kept: Vec<(u64, &Original)> = defaults
@@ -406,9 +411,13 @@ impl Held {
         let mut lines: Vec<Entry> = kept.iter().map(|(at, original)| old(*at, original)).collect();
         let keys: BTreeSet<Key> = kept.iter().map(|(_, original)| original.key()).collect();
         let lives = |thread: &(i32, u64)| {
-            keys.contains(&Key::Thread(thread.0, thread.1)) || is_alive(*thread, roots)
+            keys.contains(&Key::Thread(thread.0, thread.1)) || may_live(*thread, roots)
         };
         lines.extend(self.writes_of(lives, clock));
+        // A process that is not known may have what was written to one that is gone.
+        let values: Vec<FieldValue> = self.ever_written.iter().cloned().collect();
+        let written = What::Write { threads: Vec::new(), values };
+        lines.extend(self.first_write_ticks.map(|at_ticks| line(at_ticks, written)));
         lines.extend(self.released.iter().map(|key| clock.entry(What::Released(key.clone()))));
         lines
     }
@@ -438,9 +447,12 @@ impl Held {
     }
 }
 
-/// Whether a thread lives, main or not.
-fn is_alive((tid, start_ticks): (i32, u64), roots: &Roots) -> bool {
-    Facts::of_process(roots, tid).is_ok_and(|facts| facts.start_ticks == start_ticks)
+/// Whether a thread, main or not, may live: one that cannot be read may.
+fn may_live((tid, start_ticks): (i32, u64), roots: &Roots) -> bool {
+    match unless_gone(Facts::of_process(roots, tid)) {
+        Ok(facts) => facts.is_some_and(|facts| facts.start_ticks == start_ticks),
+        Err(_) => true,
+    }
 }
 
 impl Inherited {

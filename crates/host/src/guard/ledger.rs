@@ -22,6 +22,7 @@ use super::restoration::Restoration;
 use super::restore;
 use super::state_dir::StateDir;
 use crate::apps::{Facts, Forks, ProcessId, threads_of};
+use crate::files::unless_gone;
 use crate::own_directory::DirectoryError;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
@@ -281,7 +282,7 @@ impl Ledger {
         limits: &[CoreSet],
     ) -> Result<Vec<Entry>, LedgerError> {
         let mut entries = Vec::new();
-        let others = threads_of(&self.roots, main.pid).unwrap_or_default();
+        let others = self.threads_of(main.pid)?;
         let is_unknown = |thread: &LiveThread| !self.held.knows(&key_of(*thread));
         for other in others.into_iter().filter(is_unknown) {
             let now = self.read(other)?;
@@ -369,12 +370,13 @@ impl Ledger {
     /// value. A thread is saved again before its next change.
     ///
     /// # Errors
-    /// [`LedgerError::Write`]: the threads would be restored once more at the end.
+    /// [`LedgerError::Write`], or [`LedgerError::Read`] if the threads cannot be listed: they would
+    /// be restored once more at the end.
     pub fn dismiss(&mut self, processes: &BTreeSet<ProcessId>) -> Result<(), LedgerError> {
-        let alive = processes.iter().filter(|process| process.facts(&self.roots).is_some());
-        let threads =
-            |process: &ProcessId| threads_of(&self.roots, process.pid).unwrap_or_default();
-        let live: Vec<LiveThread> = alive.flat_map(threads).collect();
+        let mut live = Vec::new();
+        for process in processes.iter().filter(|process| process.may_run(&self.roots)) {
+            live.extend(self.threads_of(process.pid)?);
+        }
         let threads = self.held.known_threads(processes, &live);
         if threads.is_empty() {
             return Ok(());
@@ -453,6 +455,15 @@ impl Ledger {
         }
     }
 }
+
+    /// The threads of a process; none if it is gone.
+    fn threads_of(&self, pid: i32) -> Result<Vec<LiveThread>, LedgerError> {
+        let found = unless_gone(threads_of(&self.roots, pid));
+        found.map(Option::unwrap_or_default).map_err(|source| {
+            let path = self.roots.proc.join(format!("{pid}/task"));
+            LedgerError::Read { path, source }
+        })
+    }
 
 fn header(agent: ProcessId) -> What {
     What::Header { format: FORMAT, agent, version: env!("CARGO_PKG_VERSION").to_owned() }

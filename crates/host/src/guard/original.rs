@@ -1,7 +1,7 @@
 //! What Lull changes outside itself, with the value that was there before.
 
 use super::cpuset;
-use crate::apps::{Facts, ProcessId};
+use crate::apps::ProcessId;
 use crate::drivers::cgroup::CgroupFile;
 use crate::drivers::cpufreq::PolicyState;
 use crate::drivers::ethtool::Coalescing;
@@ -211,22 +211,25 @@ impl Original {
     }
 
     /// Whether what it is the state of is still there.
-    pub(super) fn has_owner(&self, roots: &Roots) -> bool {
+    ///
+    /// # Errors
+    /// If that cannot be read, as without a free descriptor.
+    pub(super) fn has_owner(&self, roots: &Roots) -> io::Result<bool> {
         match self {
             Self::Thread { tid, pid, start_time_ticks, .. } => {
-                let facts = Facts::of_thread(roots, *pid, *tid);
-                facts.is_ok_and(|facts| facts.start_ticks == *start_time_ticks)
+                LiveThread { pid: *pid, tid: *tid, start_ticks: *start_time_ticks }.look(roots)
             }
             Self::RealTimeThrottle { .. }
             | Self::Text { .. }
             | Self::Coalescing { .. }
             | Self::CpuFreq { .. }
-            | Self::Unit(_) => true,
+            | Self::Unit(_) => Ok(true),
             Self::Cgroup(file) => file.is_there(),
-            Self::Group { path } => path.exists(),
+            Self::Group { path } => path.try_exists(),
             Self::Stopped { pid, start_time_ticks: start_ticks }
             | Self::Started { pid, start_time_ticks: start_ticks } => {
-                ProcessId { pid: *pid, start_ticks: *start_ticks }.facts(roots).is_some()
+                let process = ProcessId { pid: *pid, start_ticks: *start_ticks };
+                Ok(process.look(roots)?.is_some())
             }
         }
     }

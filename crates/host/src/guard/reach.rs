@@ -392,7 +392,7 @@ impl<'a> Reach<'a> {
             !is_known && is_new && (is_unreported || parents.contains(&facts.parent))
         };
         let suspects = table.iter().filter(is_unknown);
-        suspects.filter_map(|(pid, _)| self.suspicion(pid, &written)).collect()
+        suspects.filter_map(|(pid, _)| self.suspicion(pid, written)).collect()
     }
 
     /// The parents of known processes, without the ancestors of this process: a shell or process 1

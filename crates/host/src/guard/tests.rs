@@ -5,16 +5,22 @@ mod limits;
 mod started;
 
 use super::entry::{Entry, What};
+use super::held::Held;
 use super::ledger_file::{Clock, LedgerFile};
 use super::*;
 use crate::apps::{ProcessId, threads_of};
+use crate::drivers::cgroup::CgroupFile;
 use crate::sys::sched;
+use crate::testing::Tree;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
+
+/// The kernel's name for this boot, below the root directory.
+const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
 /// A process to change, and a state directory.
 struct Scene {
@@ -441,6 +447,64 @@ fn a_child_made_under_lulls_settings_gets_what_its_parent_had() {
     }
     drop(input);
     shell.wait().unwrap();
+}
+
+#[test]
+fn a_shorter_ledger_keeps_what_cannot_be_read() {
+    let (scene, tree) = (Scene::new(), Tree::new());
+    // Each read of a file below these fails, and not because there is no such file.
+    ["proc", "sys"].iter().for_each(|name| tree.write(name, ""));
+    let cgroup = CgroupFile {
+        path: tree.path("sys/web/cpu.weight"),
+        cgroup: 1,
+        before: "100".to_owned(),
+        ours: "50".to_owned(),
+    };
+    let originals = [
+        scene.original(),
+        Original::Cgroup(cgroup),
+        Original::Group { path: tree.path("sys/group") },
+        Original::Stopped { pid: 7, start_time_ticks: 1 },
+        Original::Started { pid: 8, start_time_ticks: 1 },
+    ];
+    let written = What::Write { threads: vec![(9, 1)], values: vec![FieldValue::Nice(5)] };
+    let clock = Clock::read(&scene.roots).unwrap();
+    let mut held = Held::default();
+    for what in originals.into_iter().map(What::Old).chain([written]) {
+        // A main thread that was saved a moment ago is kept in any case.
+        held.take(&Entry { at_ticks: 1, ..clock.entry(what) });
+    }
+    // One more for what was written to threads that are gone.
+    assert_eq!(held.alive(&tree.roots(), &clock).len(), 7);
+}
+
+#[test]
+fn a_shorter_ledger_keeps_what_was_written_to_threads_that_are_gone_and_when() {
+    let clock = Clock::read(&Roots::default()).unwrap();
+    let values = vec![FieldValue::Nice(5)];
+    let what = What::Write { threads: vec![(100_000_000, 1)], values: values.clone() };
+    let mut held = Held::default();
+    held.take(&Entry { at_ticks: 7, ..clock.entry(what) });
+    for _ in 0..2 {
+        let lines = held.alive(&Roots::default(), &clock);
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        held = Held::default();
+        lines.iter().for_each(|line| held.take(line));
+        assert_eq!(held.first_write_ticks(), Some(7));
+        assert!(held.all_written().iter().eq(&values));
+    }
+}
+
+#[test]
+fn threads_that_cannot_be_listed_are_not_forgotten() {
+    let (scene, tree) = (Scene::new(), Tree::new());
+    for file in [format!("proc/{}/stat", std::process::id()), BOOT_ID.to_owned()] {
+        tree.write(&file, &std::fs::read_to_string(format!("/{file}")).unwrap());
+    }
+    tree.write("proc/7", "");
+    let mut ledger = Ledger::open(scene.dir(), &tree.roots()).unwrap().ledger;
+    let dismissed = ledger.dismiss(&BTreeSet::from([ProcessId { pid: 7, start_ticks: 1 }]));
+    assert!(matches!(dismissed, Err(LedgerError::Read { .. })), "{dismissed:?}");
 }
 
 #[test]

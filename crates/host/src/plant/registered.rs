@@ -2,6 +2,7 @@
 
 use super::{HostPlant, now};
 use crate::apps::{Facts, ProcessId, threads_of};
+use crate::files::unless_gone;
 use crate::guard::Patience;
 use crate::register::{PAUSE, Registrar};
 use crate::threads::LiveThread;
@@ -132,16 +133,16 @@ impl HostPlant {
         if left.is_empty() {
             return LeftRestored { failed, is_complete: true };
         }
-        let threads = |process: &ProcessId| {
-            threads_of(&self.roots, process.pid).unwrap_or_default().into_iter()
-        };
-        let all: Vec<(usize, LiveThread)> = left
-            .iter()
-            .flat_map(|(index, it)| threads(it).map(|thread| (*index, thread)))
-            .collect();
-        for (index, thread) in all {
-            if let Err(error) = self.partitions.dismiss(AppId(index as u16), thread) {
-                failed.push(format!("{} keeps its resctrl group: {error}", thread.tid));
+        for (index, process) in left {
+            let threads = unless_gone(threads_of(&self.roots, process.pid));
+            let threads = threads.unwrap_or_else(|error| {
+                failed.push(format!("{process} may keep its resctrl group: {error}"));
+                None
+            });
+            for thread in threads.unwrap_or_default() {
+                if let Err(error) = self.partitions.dismiss(AppId(*index as u16), thread) {
+                    failed.push(format!("{} keeps its resctrl group: {error}", thread.tid));
+                }
             }
         }
         // Reads and writes of many threads take a moment.
