@@ -335,10 +335,13 @@ impl AppHandle {
         // A listing that fails shows the processes as they were before.
         let _ = table.refresh();
         let _ = self.processes.refresh(table);
-        let runs = |process: &ProcessId| match process.facts(table.roots()).map(|it| it.state) {
-            None | Some('T' | 't') => false,
-            Some('D') => !(waiting_stands && self.paused.contains(process)),
-            Some(_) => true,
+        let runs = |process: &ProcessId| match process.look(table.roots()) {
+            Ok(None) => false,
+            Ok(Some(facts)) if facts.is_stopped() => false,
+            Ok(Some(facts)) if facts.state == 'D' => {
+                !(waiting_stands && self.paused.contains(process))
+            }
+            Ok(Some(_)) | Err(_) => true,
         };
         self.processes.processes().filter(runs).collect()
     }
@@ -388,4 +391,25 @@ pub fn stop(apps: &mut [AppHandle], roots: &Roots, grace: Duration) -> Ended {
         let _ = started.child.try_wait();
     }
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    #[test]
+    fn a_process_whose_state_cannot_be_read_has_not_stopped() {
+        let tree = Tree::new();
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        tree.write("proc/7/stat", &stat);
+        let mut table = ProcessTable::new(&tree.roots()).unwrap();
+        let root = ProcessId::lookup(&tree.roots(), 7).unwrap();
+        let scope = Scope::Tree { root, with_group: false };
+        let mut app = AppHandle::new("app".to_owned(), scope, None);
+        // A read of it fails, and not because there is no such file.
+        tree.remove("proc/7/stat");
+        std::fs::create_dir(tree.path("proc/7/stat")).unwrap();
+        assert_eq!(app.running(&mut table, false), [root]);
+    }
 }

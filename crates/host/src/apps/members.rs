@@ -115,7 +115,7 @@ impl AppProcesses {
         if let Some(found) = found {
             let pids = match found {
                 Ok(pids) => {
-                    let runs = |one: &ProcessId| one.facts(table.roots()).is_some();
+                    let runs = |one: &ProcessId| one.may_run(table.roots());
                     let gone = self.processes().filter(|one| !pids.contains(&one.pid));
                     let gone: Vec<ProcessId> = gone.filter(runs).collect();
                     self.left.extend(gone);
@@ -219,7 +219,7 @@ impl AppProcesses {
     pub(super) fn any_runs(&self, roots: &Roots) -> bool {
         let runs = |process: &ProcessId| {
             let threads = || self.members.get(&process.pid).map_or(0, |one| one.tasks.len());
-            process.facts(roots).is_some() || threads() > 1
+            process.may_run(roots) || threads() > 1
         };
         self.processes().any(|process| runs(&process))
     }

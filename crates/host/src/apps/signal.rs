@@ -16,7 +16,7 @@ pub(crate) fn handle(roots: &Roots, process: ProcessId) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(process.pid).ok_or(Errno::SRCH)?;
     let handle = pidfd_open(pid, PidfdFlags::empty())?;
     // The number still has its owner, so the handle opened before is its too.
-    process.facts(roots).ok_or(Errno::SRCH)?;
+    process.look(roots)?.ok_or(Errno::SRCH)?;
     Ok(handle)
 }
 
@@ -33,4 +33,19 @@ pub(crate) fn has_ended(process: &OwnedFd) -> bool {
     let mut end = [PollFd::new(process, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut end, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    #[test]
+    fn a_process_that_cannot_be_looked_up_is_not_taken_for_gone() {
+        let (tree, own) = (Tree::new(), ProcessId::own(&Roots::default()).unwrap());
+        // Each read of a file below it fails, and not because there is no such file.
+        tree.write("proc", "");
+        let refused = handle(&tree.roots(), own).unwrap_err();
+        assert_ne!(refused.raw_os_error(), Some(libc::ESRCH), "{refused}");
+    }
 }

@@ -21,6 +21,7 @@ use super::forks::Forks;
 use super::identity::{Facts, numbers};
 use crate::Roots;
 use crate::clock::read as now;
+use crate::files::unless_gone;
 use lull_measure::Nanos;
 use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -187,11 +188,19 @@ impl ProcessTable {
     }
 
     /// Reads a process; returns its facts now, or `None` if there is none of this number. The table
-    /// keeps what the process was when it was first seen.
+    /// keeps what the process was when it was first seen. One that cannot be read stays, and the
+    /// next look reads it again.
     fn read_again(&mut self, pid: i32) -> Option<Facts> {
-        let Ok(facts) = Facts::of_process(&self.roots, pid) else {
-            self.known.remove(&pid);
-            return None;
+        let facts = match unless_gone(Facts::of_process(&self.roots, pid)) {
+            Ok(Some(facts)) => facts,
+            Ok(None) => {
+                self.known.remove(&pid);
+                return None;
+            }
+            Err(_) => {
+                self.ending.insert(pid);
+                return self.known.get(&pid).map(|known| known.facts);
+            }
         };
         // Its end may be reported before its parent has waited for it, and is not reported again.
         if facts.is_ended() || facts.is_exiting {
@@ -264,6 +273,7 @@ impl ProcessTable {
 mod tests {
     use super::*;
     use crate::apps::ProcessId;
+    use crate::testing::Tree;
     use std::io::{Read, Write};
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
@@ -310,6 +320,20 @@ mod tests {
         child.wait().unwrap();
         table.refresh().unwrap();
         assert_ne!(table.facts(pid).map(|facts| facts.parent), Some(pid));
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_read_stays_and_is_read_again() {
+        let tree = Tree::new();
+        tree.write("proc/7/stat", &std::fs::read_to_string("/proc/self/stat").unwrap());
+        let mut table = ProcessTable::new(&tree.roots()).unwrap();
+        // A read of it fails, and not because there is no such file.
+        tree.remove("proc/7/stat");
+        std::fs::create_dir(tree.path("proc/7/stat")).unwrap();
+        assert!(table.read_again(7).is_some() && table.facts(7).is_some());
+        assert!(table.ending.contains(&7));
+        std::fs::remove_dir_all(tree.path("proc/7")).unwrap();
+        assert!(table.read_again(7).is_none() && table.facts(7).is_none());
     }
 
     #[test]

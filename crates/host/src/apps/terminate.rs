@@ -153,7 +153,7 @@ impl<'a> Hunt<'a> {
     }
 
     fn running(&self) -> Vec<ProcessId> {
-        let runs = |process: &&ProcessId| process.facts(self.table.roots()).is_some();
+        let runs = |process: &&ProcessId| process.may_run(self.table.roots());
         self.seen.keys().filter(runs).copied().collect()
     }
 
@@ -190,6 +190,18 @@ fn has_mark(roots: &Roots, pid: i32, marks: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Tree;
+
+    #[test]
+    fn a_process_that_cannot_be_looked_up_may_run() {
+        let tree = Tree::new();
+        // Its `stat` cannot be read, and not because there is no such file.
+        tree.write("proc/7", "");
+        let mut hunt = Hunt::new(ProcessTable::new(&tree.roots()).unwrap(), &[], &[]);
+        let [unread, gone] = [7, 8].map(|pid| ProcessId { pid, start_ticks: 1 });
+        hunt.seen.extend([(unread, None), (gone, None)]);
+        assert_eq!(hunt.running(), [unread]);
+    }
 
     #[test]
     fn no_step_is_left_out_on_a_machine_that_stands_still_in_between() {

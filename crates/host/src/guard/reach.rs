@@ -23,7 +23,8 @@ use super::held::Held;
 use super::ledger_file::Clock;
 use super::original::{Key, Original};
 use super::restoration::{Restoration, Restored};
-use crate::apps::{Facts, Forks, ProcessId, ProcessTable, threads_of};
+use crate::apps::{Facts, Forks, ProcessId, ProcessTable, each_thread_of};
+use crate::files::unless_gone;
 use crate::sys::sched;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
@@ -109,7 +110,8 @@ impl<'a> Reach<'a> {
         total.missed = self.possibly_missed();
         for (process, why) in &self.unread {
             let why = format!("its process cannot be read: {why}");
-            total.failed.push((Key::Thread(process.pid, process.start_ticks), why));
+            let main = Key::Thread(process.pid, process.start_ticks);
+            self.outcomes.insert(main, Restored::Failed { why });
         }
         let unread: BTreeSet<i32> = self.unread.keys().map(|process| process.pid).collect();
         for original in self.held.originals() {
@@ -117,8 +119,11 @@ impl<'a> Reach<'a> {
                 && !unread.contains(&pid)
             {
                 let thread = LiveThread { pid, tid, start_ticks: start_time_ticks };
-                let outcome =
-                    if thread.is_alive(self.roots) { Restored::Already } else { Restored::Gone };
+                let outcome = match self.look(thread) {
+                    Ok(true) => Restored::Already,
+                    Ok(false) => Restored::Gone,
+                    Err(error) => Restored::Failed { why: error.to_string() },
+                };
                 self.outcomes.entry(original.key()).or_insert(outcome);
             }
         }
@@ -161,11 +166,12 @@ impl<'a> Reach<'a> {
             let wanted = original.field(field).filter(|_| !lulls.is_empty());
             let Some(wanted) = wanted else { continue };
             is_ours = true;
-            if !thread.is_alive(self.roots) {
-                outcome.restored = Restored::Gone;
-                return Some(outcome);
-            }
-            match self.restore_field(thread, original, &wanted, &lulls) {
+            let restored = match self.look(thread) {
+                Ok(true) => self.restore_field(thread, original, &wanted, &lulls),
+                Ok(false) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                Err(error) => Err(error),
+            };
+            match restored {
                 Ok(None) => {}
                 Ok(Some(foreign)) if foreign == wanted => outcome.restored = Restored::Done,
                 Ok(Some(foreign)) => outcome.left.push(foreign),
@@ -295,11 +301,17 @@ impl<'a> Reach<'a> {
     /// Checks that a thread lives after a write to it. Should its number be another thread's since,
     /// that one gets back what was found.
     fn check_alive(&self, thread: LiveThread, found: &FieldValue) -> io::Result<()> {
-        if thread.is_alive(self.roots) {
+        if self.look(thread)? {
             return Ok(());
         }
         let _ = found.write(thread.tid);
         Err(io::Error::from_raw_os_error(libc::ESRCH))
+    }
+
+    /// Whether a thread is there.
+    fn look(&self, thread: LiveThread) -> io::Result<bool> {
+        let unknown = |error| io::Error::other(format!("it cannot be looked up: {error}"));
+        thread.look(self.roots).map_err(unknown)
     }
 
     /// Brings what was made since into reach: children of known processes, and where the
@@ -359,11 +371,12 @@ impl<'a> Reach<'a> {
         for (pid, inherited) in &self.held.inherited {
             let process = ProcessId { pid: *pid, start_ticks: inherited.start_ticks };
             let original = |thread| self.held.for_thread(thread, &inherited.original);
-            match live_threads(self.roots, process) {
-                Ok(threads) => {
-                    found.extend(threads.into_iter().filter_map(|one| Some((one, original(one)?))));
+            let threads = live_threads(self.roots, process);
+            for thread in threads.unwrap_or_else(|error| vec![Err(error)]) {
+                match thread {
+                    Ok(thread) => found.extend(original(thread).map(|original| (thread, original))),
+                    Err(error) => drop(self.unread.insert(process, error.to_string())),
                 }
-                Err(error) => drop(self.unread.insert(process, error.to_string())),
             }
         }
         found
@@ -434,27 +447,24 @@ fn bind(tid: i32, before: &CoreSet, may_follow: bool) -> io::Result<()> {
     sched::set_affinity(tid, before)
 }
 
-/// The threads of a process; none if it is gone.
-fn live_threads(roots: &Roots, process: ProcessId) -> io::Result<Vec<LiveThread>> {
-    let found = match Facts::of_process(roots, process.pid) {
-        Ok(facts) if facts.start_ticks != process.start_ticks => return Ok(Vec::new()),
-        Ok(_) => threads_of(roots, process.pid),
-        Err(error) => Err(error),
-    };
-    match found {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        found => found,
+/// Each thread of a process, or why it cannot be read; none if the process is gone.
+fn live_threads(roots: &Roots, process: ProcessId) -> io::Result<Vec<io::Result<LiveThread>>> {
+    let facts = unless_gone(Facts::of_process(roots, process.pid))?;
+    if facts.is_none_or(|facts| facts.start_ticks != process.start_ticks) {
+        return Ok(Vec::new());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    Ok(unless_gone(each_thread_of(roots, process.pid))?.unwrap_or_default())
     use super::super::entry::{Entry, What};
     use super::*;
     use crate::testing::{Sleeper, Tree};
     use std::process::Command;
 
     #[test]
+    use crate::apps::threads_of;
     fn a_thread_that_has_the_number_of_one_that_has_ended_gets_back_what_it_had() {
         let (roots, forks, sleeper) = (Roots::default(), Forks::default(), Sleeper::new());
         let all = sleeper.cores();
@@ -507,6 +517,59 @@ mod tests {
     fn a_process_that_cannot_be_read_is_not_taken_for_gone() {
         let (tree, clock) = (Tree::new(), Clock::read(&Roots::default()).unwrap());
         // Each read of a file below it fails, and not because there is no such file.
+    #[test]
+    fn a_thread_that_cannot_be_read_keeps_no_other_from_being_restored() {
+        let (tree, sleeper) = (Tree::new(), Sleeper::new());
+        let me = std::process::id().cast_signed();
+        let copy = |path: &str| {
+            tree.write(path, &std::fs::read_to_string(format!("/{path}")).unwrap());
+        };
+        copy(&format!("proc/{me}/stat"));
+        copy(&format!("proc/{me}/task/{}/stat", sleeper.tid));
+        // Its `stat` cannot be read, and not because there is no such file.
+        tree.write(&format!("proc/{me}/task/1"), "");
+        let all = threads_of(&Roots::default(), me).unwrap();
+        let main = *all.iter().find(|thread| thread.is_main()).unwrap();
+        let thread = *all.iter().find(|thread| thread.tid == sleeper.tid).unwrap();
+        let batch = FieldValue::Class { policy: libc::SCHED_BATCH as u32, rt_priority: 0 };
+        let usual = Field::Class.read(sleeper.tid).unwrap();
+        let clock = Clock::read(&Roots::default()).unwrap();
+        let old = What::Old(Original::of_thread(main).unwrap());
+        let threads = vec![(thread.tid, thread.start_ticks)];
+        let mut held = Held::default();
+        for what in [old, What::Write { threads, values: vec![batch.clone()] }] {
+            held.take(&clock.entry(what));
+        }
+        batch.write(sleeper.tid).unwrap();
+        let mut total = Restoration::default();
+        Reach::new(&tree.roots(), &held, &Forks::default()).restore_all(&mut total);
+        assert_eq!(Field::Class.read(sleeper.tid).unwrap(), usual);
+        let failed: Vec<&Key> = total.failed.iter().map(|(key, _)| key).collect();
+        assert_eq!((failed, total.done), (vec![&Key::Thread(me, main.start_ticks)], 1), "{total}");
+    }
+
+    #[test]
+    fn a_thread_that_cannot_be_looked_up_is_not_taken_for_gone_and_keeps_what_was_restored() {
+        let (tree, forks, sleeper) = (Tree::new(), Forks::default(), Sleeper::new());
+        tree.write("proc", "");
+        let pid = std::process::id().cast_signed();
+        let thread = LiveThread { pid, tid: sleeper.tid, start_ticks: 1 };
+        let original = Original::of_thread(thread).unwrap();
+        let wanted = original.field(Field::Class).unwrap();
+        let batch = FieldValue::Class { policy: libc::SCHED_BATCH as u32, rt_priority: 0 };
+        batch.write(sleeper.tid).unwrap();
+        let (mut held, threads) = (Held::default(), vec![(thread.tid, thread.start_ticks)]);
+        let written = What::Write { threads, values: vec![batch.clone()] };
+        held.take(&Clock::read(&Roots::default()).unwrap().entry(written));
+        let roots = tree.roots();
+        let mut reach = Reach::new(&roots, &held, &forks);
+        let outcome = reach.restore(thread, &original).unwrap();
+        assert!(matches!(outcome.restored, Restored::Failed { .. }), "{outcome:?}");
+        let written = reach.restore_field(thread, &original, &wanted, &[batch]);
+        assert_ne!(written.unwrap_err().raw_os_error(), Some(libc::ESRCH));
+        assert_eq!(Field::Class.read(sleeper.tid).unwrap(), wanted);
+    }
+
         tree.write("proc", "");
         let main = LiveThread { pid: 7, tid: 7, start_ticks: 1 };
         let me = threads_of(&Roots::default(), std::process::id().cast_signed()).unwrap()[0];

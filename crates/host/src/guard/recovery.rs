@@ -192,7 +192,7 @@ pub(super) fn recover(
 /// killed process a moment before the process counts as ended.
 fn ends_soon(agent: ProcessId, roots: &Roots) -> bool {
     let begun = Instant::now();
-    while agent.facts(roots).is_some() {
+    while agent.may_run(roots) {
         if begun.elapsed() > DYING_TIMEOUT {
             return false;
         }
