@@ -11,7 +11,8 @@
 //! Needs `CAP_NET_ADMIN` before Linux 6.6, and the host's process namespace. Without it
 //! nothing is reported, and a process that lost its parent between two listings is not found.
 
-use super::identity::ProcessId;
+use super::identity::{Facts, ProcessId};
+use crate::Roots;
 use crate::clock::boot_ticks;
 use crate::sys::netlink::{ProcessEvent, ProcessEvents};
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,6 +120,22 @@ impl Forks {
         }
         state.fresh.clear();
         state.events = Some(events);
+    }
+
+    /// Reads what the kernel has reported where these processes are followed, also those that
+    /// have ended since, and then forgets the ended ones.
+    pub(crate) fn read_following(&self, processes: &[ProcessId], roots: &Roots) {
+        let is_anothers = |process: &ProcessId| {
+            let found = Facts::of_process(roots, process.pid);
+            found.is_ok_and(|facts| facts.start_ticks != process.start_ticks)
+        };
+        let is_new = |process: &&ProcessId| self.creator(process.pid).is_none();
+        for process in processes.iter().filter(is_new).filter(|process| !is_anothers(process)) {
+            self.follow(*process, *process);
+        }
+        self.read();
+        let has_ended = |process: &&ProcessId| !process.may_run(roots);
+        processes.iter().filter(has_ended).for_each(|process| self.forget(*process));
     }
 
     /// Reads what the kernel has reported, and takes the processes that were made, have executed

@@ -265,16 +265,13 @@ impl<'a> Kin<'a> {
     /// If the ledger cannot be read, the reports of the kernel wait for the next call: without the
     /// ledger, those of its processes would be dropped.
     fn read(&mut self) {
-        let roots = Roots::default();
         let Ok(entries) = self.tail.read(self.dir) else { return };
         let started: Vec<ProcessId> = entries.iter().filter_map(Entry::started).collect();
         started.iter().for_each(|process| self.forks.follow(*process, *process));
         let mut new: Vec<ProcessId> = entries.iter().filter_map(Entry::main_process).collect();
         new.iter().for_each(|process| self.forks.distinguish(*process));
         new.extend(started);
-        self.forks.read();
-        let has_ended = |process: &&ProcessId| process.facts(&roots).is_none();
-        new.iter().filter(has_ended).for_each(|process| self.forks.forget(*process));
+        self.forks.read_following(&new, &Roots::default());
     }
 }
 
@@ -409,10 +406,10 @@ mod tests {
 
     impl Drop for Daemoniser {
         fn drop(&mut self) {
-            self.app.kill().unwrap();
-            self.app.wait().unwrap();
+            let _ = self.app.kill();
+            let _ = self.app.wait();
             let daemon = rustix::process::Pid::from_raw(self.daemon).unwrap();
-            rustix::process::kill_process(daemon, Signal::KILL).unwrap();
+            let _ = rustix::process::kill_process(daemon, Signal::KILL);
         }
     }
 
@@ -432,6 +429,30 @@ mod tests {
         LedgerFile::create(&dir, &[Clock::read(&roots).unwrap().entry(line)]).unwrap();
         kin.read();
         assert_eq!(kin.forks.first(started.daemon), Some(app));
+    }
+
+    /// The agent may start an app between the guard's last look at the ledger and the agent's end.
+    #[test]
+    fn what_an_app_has_made_is_ended_if_the_guard_has_not_seen_the_line_of_the_app() {
+        if !Forks::default().subscribe() {
+            return lull_testing::skip("the kernel does not report forks here");
+        }
+        let (roots, place) = (Roots::default(), tempfile::tempdir().unwrap());
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let kin = Kin::new(&dir, std::process::id().cast_signed());
+        let mut started = Daemoniser::start();
+        let [app, daemon] = [started.app.id().cast_signed(), started.daemon]
+            .map(|pid| ProcessId::lookup(&roots, pid).unwrap());
+        started.app.kill().unwrap();
+        started.app.wait().unwrap();
+        let ProcessId { pid, start_ticks: start_time_ticks } = app;
+        let clock = Clock::read(&roots).unwrap();
+        let line = clock.entry(What::Old(Original::Started { pid, start_time_ticks }));
+        let lines = Lines { entries: vec![line], ..Lines::default() };
+        let mut file = LedgerFile::create(&dir, &lines.entries).unwrap();
+        let patience = Duration::ZERO;
+        recovery::put_all_back(&mut file, &lines, &kin.forks, &roots, &clock, patience).unwrap();
+        assert_eq!(daemon.look(&roots).unwrap(), None);
     }
 
     #[test]

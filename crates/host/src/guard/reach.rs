@@ -323,7 +323,11 @@ impl<'a> Reach<'a> {
         };
         // Forks are read after the listing, so that each process in it has its creator. This table
         // does not follow them, because a table takes the changes, and the agent's needs them.
-        self.forks.read();
+        let inherited = self.held.inherited.iter();
+        let saved =
+            inherited.map(|(pid, one)| ProcessId { pid: *pid, start_ticks: one.start_ticks });
+        let known: Vec<ProcessId> = saved.chain(self.held.started()).collect();
+        self.forks.read_following(&known, self.roots);
         // Without a listing the known processes are restored all the same.
         match listed {
             Ok(table) => {
@@ -453,18 +457,18 @@ fn live_threads(roots: &Roots, process: ProcessId) -> io::Result<Vec<io::Result<
     if facts.is_none_or(|facts| facts.start_ticks != process.start_ticks) {
         return Ok(Vec::new());
     }
+    Ok(unless_gone(each_thread_of(roots, process.pid))?.unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
-    Ok(unless_gone(each_thread_of(roots, process.pid))?.unwrap_or_default())
     use super::super::entry::{Entry, What};
     use super::*;
+    use crate::apps::threads_of;
     use crate::testing::{Sleeper, Tree};
     use std::process::Command;
 
     #[test]
-    use crate::apps::threads_of;
     fn a_thread_that_has_the_number_of_one_that_has_ended_gets_back_what_it_had() {
         let (roots, forks, sleeper) = (Roots::default(), Forks::default(), Sleeper::new());
         let all = sleeper.cores();
@@ -513,10 +517,6 @@ mod tests {
         assert_eq!(outcome(Some(false)), Some(FieldValue::Cores(all)));
     }
 
-    #[test]
-    fn a_process_that_cannot_be_read_is_not_taken_for_gone() {
-        let (tree, clock) = (Tree::new(), Clock::read(&Roots::default()).unwrap());
-        // Each read of a file below it fails, and not because there is no such file.
     #[test]
     fn a_thread_that_cannot_be_read_keeps_no_other_from_being_restored() {
         let (tree, sleeper) = (Tree::new(), Sleeper::new());
@@ -570,6 +570,10 @@ mod tests {
         assert_eq!(Field::Class.read(sleeper.tid).unwrap(), wanted);
     }
 
+    #[test]
+    fn a_process_that_cannot_be_read_is_not_taken_for_gone() {
+        let (tree, clock) = (Tree::new(), Clock::read(&Roots::default()).unwrap());
+        // Each read of a file below it fails, and not because there is no such file.
         tree.write("proc", "");
         let main = LiveThread { pid: 7, tid: 7, start_ticks: 1 };
         let me = threads_of(&Roots::default(), std::process::id().cast_signed()).unwrap()[0];

@@ -419,6 +419,31 @@ fn a_daemon_of_which_nothing_is_known_is_possibly_missed() {
     assert!(restoration.missed.iter().any(|one| one.starts_with(&name)), "{recovery}");
 }
 
+fn restore_as_guard(scene: &Scene, forks: &Forks) -> Restoration {
+    let (mut file, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
+    let (clock, roots) = (Clock::read(&scene.roots).unwrap(), &scene.roots);
+    let recovery =
+        recovery::put_all_back(&mut file, &lines, forks, roots, &clock, Duration::ZERO).unwrap();
+    let Some(Recovery { how: How::Now(restoration), .. }) = recovery else { panic!("no outcome") };
+    restoration
+}
+
+/// The agent may add lines to the ledger between the guard's last look at it and the agent's end.
+#[test]
+fn a_daemon_of_a_process_that_the_guard_does_not_follow_yet_gets_what_its_creator_had() {
+    let (scene, forks) = (Scene::new(), Forks::default());
+    if !forks.subscribe() {
+        return lull_testing::skip("the kernel does not report forks here");
+    }
+    let before = sched::affinity_of(scene.thread().tid).unwrap();
+    let (shell, daemon, ledger) = make_daemon(&scene);
+    drop(ledger);
+    let restoration = restore_as_guard(&scene, &forks);
+    let after = sched::affinity_of(daemon).unwrap();
+    end(shell, daemon);
+    assert_eq!(after, before, "{restoration}");
+}
+
 #[test]
 fn a_daemon_that_was_made_before_its_guard_began_is_possibly_missed() {
     let (scene, forks) = (Scene::new(), Forks::default());
@@ -428,15 +453,11 @@ fn a_daemon_that_was_made_before_its_guard_began_is_possibly_missed() {
     let (shell, daemon, ledger) = make_daemon(&scene);
     drop(ledger);
     let is_reported = forks.subscribe();
-    let (mut file, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
-    let (clock, roots) = (Clock::read(&scene.roots).unwrap(), &scene.roots);
-    let recovery =
-        recovery::put_all_back(&mut file, &lines, &forks, roots, &clock, Duration::ZERO).unwrap();
+    let restoration = restore_as_guard(&scene, &forks);
     end(shell, daemon);
     if !is_reported {
         return lull_testing::skip("the kernel does not report forks here");
     }
-    let Some(Recovery { how: How::Now(restoration), .. }) = recovery else { panic!("no outcome") };
     let name = format!("process {daemon} (sleep) has cores");
     assert!(restoration.missed.iter().any(|one| one.starts_with(&name)), "{restoration}");
 }
