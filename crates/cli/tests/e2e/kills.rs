@@ -69,7 +69,7 @@ impl Stage {
         let state = self.scene.path("state");
         let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
         let ended = self.scene.run(&restore).well();
-        assert!(ended.out.contains("its guard did"), "{}", ended.out);
+        assert!(ended.out.contains("restored by its guard"), "{}", ended.out);
     }
 
     fn assert_put_back(&self) {
@@ -256,7 +256,7 @@ fn what_agent_and_guard_left_is_put_back_by_the_next_agent() {
     assert!(stage.server.is_changed(), "nothing is left to be put back");
     let unmanaged = attached("unmanaged", &stage.server, &stage.batch);
     let ended = stage.scene.run_for(&stage.scene.config("", &unmanaged), "400ms").well();
-    assert!(ended.err.contains("ended without putting back its changes"), "{}", ended.err);
+    assert!(ended.err.contains("left changes"), "{}", ended.err);
     stage.assert_put_back();
 }
 

@@ -70,7 +70,7 @@ fn every_command_does_what_the_page_says() {
     let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(ended.status.success(), "{}", said.concat());
     // The agent may have had no knob changed when it was killed.
-    let restored = ["its guard did", "nothing to restore"];
+    let restored = ["restored by its guard", "nothing to restore"];
     assert!(restored.iter().any(|words| said[0].contains(words)), "{}", said.concat());
     scene.wait_until_quiet();
     for made in ["report.html", "first-run", "first.toml"] {

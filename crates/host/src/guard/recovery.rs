@@ -5,11 +5,12 @@ use super::held::Held;
 use super::ledger::LedgerError;
 use super::ledger_file::{Clock, LedgerFile};
 use super::lock::{Holder, Lock, Role};
+use super::original::Key;
 use super::restoration::Restoration;
 use super::restore;
 use super::state_dir::StateDir;
 use crate::Roots;
-use crate::apps::{self, Facts, Forks, GRACE, ProcessId};
+use crate::apps::{Facts, Forks, GRACE, ProcessId};
 use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ pub struct Recovery {
 pub enum How {
     /// They were restored now.
     Now(Restoration),
-    /// Its guard had put them back.
+    /// Its guard, or an earlier restore by hand, restored them.
     ByGuard(Restoration),
     /// They are of an earlier boot: the kernel has dropped them long since.
     OtherBoot {
@@ -63,12 +64,14 @@ impl fmt::Display for Recovery {
             Some(agent) => write!(f, "agent {}", agent.pid)?,
             None => f.write_str("an agent")?,
         }
-        f.write_str(" ended without putting back its changes: ")?;
+        f.write_str(" left changes")?;
         match &self.how {
-            How::Now(restoration) => restoration.fmt(f)?,
-            How::ByGuard(restoration) => write!(f, "its guard did; {restoration}")?,
+            How::Now(restoration) => write!(f, ": {restoration}")?,
+            How::ByGuard(restoration) => {
+                write!(f, ", restored by its guard or an earlier `lull restore`: {restoration}")?;
+            }
             How::OtherBoot { values } => {
-                write!(f, "the machine was restarted since, so its {values} values are dropped")?;
+                write!(f, ": the machine was restarted since, so its {values} values are dropped")?;
             }
         }
         match self.damaged.as_slice() {
@@ -81,16 +84,20 @@ impl fmt::Display for Recovery {
 impl Recovery {
     /// Whether a value is known not to be as its owner left it.
     pub fn has_failed(&self) -> bool {
-        let has_failed = match &self.how {
-            How::Now(restoration) | How::ByGuard(restoration) => !restoration.failed.is_empty(),
-            How::OtherBoot { .. } => false,
-        };
-        has_failed || !self.damaged.is_empty()
+        !self.failed().is_empty() || !self.damaged.is_empty()
+    }
+
+    /// The values that are not as they were, and why.
+    fn failed(&self) -> &[(Key, String)] {
+        match &self.how {
+            How::Now(restoration) | How::ByGuard(restoration) => &restoration.failed,
+            How::OtherBoot { .. } => &[],
+        }
     }
 }
 
 /// Restores what a dead agent left in the state directory, by hand, or returns what its guard
-/// restored. A recovery without a failure is returned once.
+/// restored. A recovery is returned once, and then what has failed of it.
 ///
 /// # Errors
 /// [`LedgerError::Busy`] if the agent runs, others if the ledger cannot be read.
@@ -98,13 +105,25 @@ pub fn restore_stale(dir: &StateDir, roots: &Roots) -> Result<Option<Recovery>, 
     let _lock = lock(dir, Role::Restorer)?;
     // The ledger is closed afterwards, so that no other process tries again.
     let recovery = recover(dir, roots, UNIT_PATIENCE)?;
-    if recovery.as_ref().is_some_and(|recovery| !recovery.has_failed())
-        && let Some((mut file, _)) = LedgerFile::existing(dir)?
-    {
-        // It holds nothing that a later restore or start must report. A failure leaves it closed.
-        let _ = file.empty();
+    if let (Some(recovery), Some((mut file, _))) = (&recovery, LedgerFile::existing(dir)?) {
+        // If that cannot be written, a later restore or start reports the whole recovery again.
+        let _ = keep_failed(recovery, &mut file, &Clock::read(roots)?);
     }
     Ok(recovery)
+}
+
+/// Leaves in a closed ledger only what a later restore or start must report.
+fn keep_failed(
+    recovery: &Recovery,
+    file: &mut LedgerFile,
+    clock: &Clock,
+) -> Result<(), LedgerError> {
+    if !recovery.has_failed() {
+        let path = file.path().to_owned();
+        return file.empty().map_err(|source| LedgerError::Write { path, source });
+    }
+    let failed = Restoration { failed: recovery.failed().to_vec(), ..Restoration::default() };
+    file.append(&[clock.entry(What::Restored(failed))])
 }
 
 /// Takes the lock; waits for a restore that is under way.
@@ -231,13 +250,10 @@ pub(super) fn put_all_back(
         }
     };
     record(outcome.as_ref());
-    if let Some(agent) = held.agent {
-        let marks = [apps::mark_of(agent)];
-        let left = apps::terminate(forks, roots, &started, &marks, GRACE).left;
-        if !left.is_empty() {
-            restore::count_left(roots, left, outcome.get_or_insert_default());
-            record(outcome.as_ref());
-        }
+    let left = restore::end_started(roots, &held, &started, forks);
+    if !left.is_empty() {
+        restore::count_left(roots, left, outcome.get_or_insert_default());
+        record(outcome.as_ref());
     }
     // After everything else is as before, since this may take long.
     let retry = |total| restore::retry_limits(roots, &held, total, patience);

@@ -13,7 +13,7 @@ use super::original::{Key, Original};
 use super::reach::Reach;
 use super::restoration::{Restoration, Restored};
 use crate::Roots;
-use crate::apps::{Forks, ProcessId, signal};
+use crate::apps::{self, Forks, GRACE, ProcessId, signal};
 use crate::drivers::ethtool::{self, Coalescing};
 use crate::drivers::systemd::{self, UnitState};
 use crate::drivers::{FileError, PutBack, resctrl, text};
@@ -265,11 +265,22 @@ pub(super) fn retry_limits(
 /// Tries again what a former restore could not restore, threads left out: they may have ended or
 /// belong to another program by now. Returns whether it tried anything.
 pub(super) fn retry_failed(roots: &Roots, held: &Held, total: &mut Restoration) -> bool {
+    let failed = std::mem::take(&mut total.failed);
+    let started = failed.iter().filter_map(|(key, _)| match key {
+        Key::Started(process) => Some(*process),
+        _ => None,
+    });
+    let started: Vec<ProcessId> = started.collect();
+    let left = match started.is_empty() {
+        true => Vec::new(),
+        false => end_started(roots, held, &started, &Forks::default()),
+    };
     let mut has_tried = false;
-    for (key, why) in std::mem::take(&mut total.failed) {
+    for (key, why) in failed {
         let outcome = match &key {
             Key::Thread(..) => None,
-            Key::Started(process) => Some(end_of(roots, *process)),
+            Key::Started(process) if left.contains(process) => Some(end_of(roots, *process)),
+            Key::Started(_) => Some(Restored::Gone),
             key => {
                 let original = held.originals().find(|original| original.key() == *key);
                 original.map(|original| original.restore(roots))
@@ -282,11 +293,28 @@ pub(super) fn retry_failed(roots: &Roots, held: &Held, total: &mut Restoration) 
             Some(outcome) => total.count(key, outcome),
         }
     }
+    count_left(roots, left.into_iter().filter(|process| !started.contains(process)), total);
     has_tried
 }
 
+/// Ends these processes, which the agent has started, and what they have made; returns the
+/// processes that could not be ended.
+pub(super) fn end_started(
+    roots: &Roots,
+    held: &Held,
+    started: &[ProcessId],
+    forks: &Forks,
+) -> Vec<ProcessId> {
+    let marks: Vec<String> = held.agent.into_iter().map(apps::mark_of).collect();
+    apps::terminate(forks, roots, started, &marks, GRACE).left
+}
+
 /// Counts processes that were started and could not be ended.
-pub(super) fn count_left(roots: &Roots, processes: Vec<ProcessId>, total: &mut Restoration) {
+pub(super) fn count_left(
+    roots: &Roots,
+    processes: impl IntoIterator<Item = ProcessId>,
+    total: &mut Restoration,
+) {
     for process in processes {
         total.count(Key::Started(process), end_of(roots, process));
     }

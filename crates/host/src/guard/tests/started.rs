@@ -3,9 +3,24 @@
 use super::*;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
+use std::os::unix::process::ExitStatusExt;
 
 fn restore(scene: &Scene) -> Option<Recovery> {
     restore_stale(&scene.dir(), &scene.roots).unwrap()
+}
+
+/// Leaves a ledger in which an agent that is dead has started the victim, and these lines.
+fn start_by_agent(scene: &Scene, more: &[What]) -> ProcessId {
+    let victim = ProcessId::lookup(&scene.roots, scene.thread().pid).unwrap();
+    let ProcessId { pid, start_ticks: start_time_ticks } = victim;
+    let agent = ProcessId { pid: 100_000_000, start_ticks: 1 };
+    let header = What::Header { format: entry::FORMAT, agent, version: "0.1.0".to_owned() };
+    let started = What::Old(Original::Started { pid, start_time_ticks });
+    let clock = Clock::read(&scene.roots).unwrap();
+    let lines = [header, started].into_iter().chain(more.iter().cloned());
+    let lines: Vec<Entry> = lines.map(|what| clock.entry(what)).collect();
+    LedgerFile::create(&scene.dir(), &lines).unwrap();
+    victim
 }
 
 /// A tracer keeps a killed process from exiting, as a disk that does not answer does.
@@ -16,12 +31,7 @@ fn a_started_process_that_cannot_be_ended_is_reported_until_it_has_ended() {
     if ptrace::seize(traced, ptrace::Options::PTRACE_O_TRACEEXIT).is_err() {
         return lull_testing::skip("no process can be traced here");
     }
-    let ProcessId { pid, start_ticks } = ProcessId::lookup(&scene.roots, traced.as_raw()).unwrap();
-    let agent = ProcessId { pid: 100_000_000, start_ticks: 1 };
-    let header = What::Header { format: entry::FORMAT, agent, version: "0.1.0".to_owned() };
-    let started = What::Old(Original::Started { pid, start_time_ticks: start_ticks });
-    let clock = Clock::read(&scene.roots).unwrap();
-    LedgerFile::create(&scene.dir(), &[header, started].map(|what| clock.entry(what))).unwrap();
+    let ProcessId { pid, .. } = start_by_agent(&scene, &[]);
     for _ in 0..2 {
         let recovery = restore(&scene).unwrap();
         assert!(recovery.has_failed(), "{recovery}");
@@ -33,4 +43,28 @@ fn a_started_process_that_cannot_be_ended_is_reported_until_it_has_ended() {
     let recovery = restore(&scene).unwrap();
     assert!(!recovery.has_failed(), "{recovery}");
     assert_eq!(restore(&scene), None, "it was reported before");
+}
+
+#[test]
+fn a_started_process_that_could_not_be_ended_is_ended_by_the_next_restore() {
+    let mut scene = Scene::new();
+    let key = Key::Started(ProcessId::lookup(&scene.roots, scene.thread().pid).unwrap());
+    let failed = vec![(key, "it could not be ended".to_owned())];
+    let outcome = Restoration { failed, ..Restoration::default() };
+    start_by_agent(&scene, &[What::Restored(outcome), What::Closed]);
+    let recovery = restore(&scene).unwrap();
+    assert!(matches!(&recovery.how, How::Now(done) if done.gone == 1), "{recovery}");
+    assert!(!recovery.has_failed(), "{recovery}");
+    let signal = scene.victim.wait().unwrap().signal();
+    assert_eq!(signal, Some(libc::SIGTERM));
+}
+
+#[test]
+fn a_started_process_of_an_agent_whose_line_is_damaged_is_ended() {
+    let mut scene = Scene::new();
+    start_by_agent(&scene, &[]);
+    rewrite(&scene.file(), |text| text.replacen("header", "hEader", 1));
+    let recovery = restore(&scene).unwrap();
+    assert_eq!((recovery.agent, recovery.damaged.len()), (None, 1), "{recovery}");
+    assert_eq!(scene.victim.wait().unwrap().signal(), Some(libc::SIGTERM));
 }
