@@ -101,6 +101,18 @@ pub enum LedgerError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// Values were restored, and the ledger cannot say so.
+    #[error(
+        "values were restored, but the ledger {path} cannot be closed: {source}; make it writable \
+         and run `lull restore`, which restores them once more",
+        path = .path.display()
+    )]
+    Unclosed {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The ledger or what it needs cannot be read.
     #[error("cannot read {path}: {source}", path = .path.display())]
     Read {
@@ -444,6 +456,15 @@ impl Ledger {
         Ok(now.and_then(|now| self.held.adoption(&now, main, creator, &self.clock)))
     }
 
+    /// The threads of a process; none if it is gone.
+    fn threads_of(&self, pid: i32) -> Result<Vec<LiveThread>, LedgerError> {
+        let found = unless_gone(threads_of(&self.roots, pid));
+        found.map(Option::unwrap_or_default).map_err(|source| {
+            let path = self.roots.proc.join(format!("{pid}/task"));
+            LedgerError::Read { path, source }
+        })
+    }
+
     fn read(&self, thread: LiveThread) -> Result<Option<Original>, LedgerError> {
         match Original::of_thread(thread) {
             Ok(original) => Ok(Some(original)),
@@ -455,15 +476,6 @@ impl Ledger {
         }
     }
 }
-
-    /// The threads of a process; none if it is gone.
-    fn threads_of(&self, pid: i32) -> Result<Vec<LiveThread>, LedgerError> {
-        let found = unless_gone(threads_of(&self.roots, pid));
-        found.map(Option::unwrap_or_default).map_err(|source| {
-            let path = self.roots.proc.join(format!("{pid}/task"));
-            LedgerError::Read { path, source }
-        })
-    }
 
 fn header(agent: ProcessId) -> What {
     What::Header { format: FORMAT, agent, version: env!("CARGO_PKG_VERSION").to_owned() }

@@ -5,6 +5,7 @@ use super::ledger::LedgerError;
 use super::state_dir::StateDir;
 use crate::Roots;
 use crate::clock::boot_ticks;
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -132,6 +133,11 @@ impl LedgerFile {
             // What was written of it must not count; if this fails too, the
             // next append overwrites it.
             let _ = self.file.set_len(self.len);
+            let source = match source.raw_os_error() {
+                // As `StateDir::existing_file` opens it there.
+                Some(libc::EBADF) => Errno::ROFS.into(),
+                _ => source,
+            };
             return Err(LedgerError::Write { path: self.path.clone(), source });
         }
         self.len = end;
@@ -141,8 +147,12 @@ impl LedgerFile {
     /// Appends the last entry. Where the disk is full the file is emptied,
     /// which says the same: there is nothing to restore.
     pub(super) fn close(&mut self, closed: &Entry) -> Result<(), LedgerError> {
-        let appended = self.append(std::slice::from_ref(closed));
-        appended.or_else(|error| self.empty().map_err(|_| error))
+        match self.append(std::slice::from_ref(closed)) {
+            Err(LedgerError::Write { path, source }) => {
+                self.empty().map_err(|_| LedgerError::Unclosed { path, source })
+            }
+            appended => appended,
+        }
     }
 
     /// Empties the file, which is then closed and holds no outcome.

@@ -39,18 +39,29 @@ const NAME: &str = "lock";
 impl Lock {
     /// Takes the lock, or returns its holder (`Err(None)` if not yet known).
     pub(super) fn take(dir: &StateDir, role: Role) -> io::Result<Result<Self, Option<Holder>>> {
-        let mut file = dir.open_file(NAME, false)?;
+        let mut file = match dir.open_file(NAME, false) {
+            // Restoring needs no file to be written.
+            Err(error) if role == Role::Restorer => dir.existing_file(NAME)?.ok_or(error)?,
+            opened => opened?,
+        };
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Ok(Err(read_holder(&file))),
             Err(error) => return Err(error.into()),
         }
-        let word = if role == Role::Agent { "agent" } else { "restorer" };
-        file.set_len(0)?;
-        file.rewind()?;
-        writeln!(file, "{word} {}", rustix::process::getpid().as_raw_nonzero())?;
-        Ok(Ok(Self { _file: file }))
+        match write_holder(&mut file, role) {
+            // The file then names an earlier holder, which has ended.
+            Err(error) if role == Role::Agent => Err(error),
+            _ => Ok(Ok(Self { _file: file })),
+        }
     }
+}
+
+fn write_holder(file: &mut File, role: Role) -> io::Result<()> {
+    let word = if role == Role::Agent { "agent" } else { "restorer" };
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{word} {}", rustix::process::getpid().as_raw_nonzero())
 }
 
 /// The number of the agent that has a state directory now.

@@ -75,10 +75,17 @@ impl StateDir {
         Ok(file.into())
     }
 
-    /// Opens a file in it, if there is one.
+    /// Opens a file in it, if there is one; only to read it on a file system that is read-only.
     pub(super) fn existing_file(&self, name: &str) -> io::Result<Option<File>> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(&self.directory, name, flags, Mode::empty()) {
+        let open = |access: OFlags| {
+            let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            openat(&self.directory, name, flags, Mode::empty())
+        };
+        let opened = match open(OFlags::RDWR) {
+            Err(Errno::ROFS) => open(OFlags::RDONLY),
+            opened => opened,
+        };
+        match opened {
             Ok(file) => Ok(Some(file.into())),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),

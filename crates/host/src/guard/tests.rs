@@ -527,24 +527,56 @@ fn a_ledger_of_many_dead_processes_stays_short() {
     assert_eq!(scene.original(), before);
 }
 
-/// A tmpfs of two pages holds the lock and a short ledger; only root can mount one.
+/// A file system of two pages as a state directory, which hold the lock and a short ledger.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// `None` where it cannot be mounted: only root can.
+    fn mount(scene: &Scene) -> Option<Self> {
+        let disk = scene.place.path().join("lull");
+        std::fs::create_dir(&disk).unwrap();
+        let options = ["-t", "tmpfs", "-o", "size=8k,mode=700", "lull-test"];
+        run_mount(&options, &disk).then_some(Self(disk))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        assert!(Command::new("umount").arg(&self.0).status().unwrap().success());
+    }
+}
+
+/// Runs `mount`; returns whether it has succeeded.
+fn run_mount(options: &[&str], at: &Path) -> bool {
+    let mut mount = Command::new("mount");
+    mount.args(options).arg(at).stderr(std::process::Stdio::null());
+    mount.status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_read_only_disk_keeps_nothing_from_being_restored() {
+    let scene = Scene::new();
+    let Some(disk) = Disk::mount(&scene) else {
+        return lull_testing::skip("a tmpfs cannot be mounted here");
+    };
+    let before = scene.die_after_change();
+    // A child that another test starts has the ledger open until it executes its program.
+    assert!((0..1000).any(|_| run_mount(&["-o", "remount,ro"], &disk.0)));
+    let outcome = restore_stale(&scene.dir(), &scene.roots);
+    assert_eq!(scene.original(), before);
+    let text = outcome.unwrap_err().to_string();
+    assert!(text.contains("were restored") && text.contains("Read-only file system"), "{text}");
+}
+
 #[test]
 fn a_full_disk_saves_all_of_a_batch_or_nothing() {
     let scene = Scene::new();
-    let disk = scene.place.path().join("lull");
-    std::fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=8k,mode=700", "lull-test"])
-        .arg(&disk)
-        .stderr(std::process::Stdio::null())
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
+    let Some(disk) = Disk::mount(&scene) else {
         return lull_testing::skip("a tmpfs cannot be mounted here");
-    }
+    };
     let before = scene.die_after_change();
     let found = fill_and_recover(&scene);
-    let unmounted = Command::new("umount").arg(&disk).status().unwrap();
-    assert!(unmounted.success());
+    drop(disk);
     assert!(found.contains("No space left") && found.contains("no knob was changed"), "{found}");
     assert_eq!(scene.original(), before);
 }
