@@ -375,7 +375,10 @@ impl AppProcesses {
         if table.facts(root.pid).is_some_and(|facts| facts.start_ticks == root.start_ticks) {
             self.add(root.pid, table);
         }
-        let group = with_group.then_some(root);
+        // The number of a group that has ended may be that of another process, with its own group.
+        let is_anothers = |facts: &Facts| facts.start_ticks != root.start_ticks;
+        let has_group = with_group && !table.facts(root.pid).is_some_and(is_anothers);
+        let group = has_group.then_some(root);
         loop {
             let belongs = |(pid, facts): &(i32, &Facts)| {
                 !self.members.contains_key(pid)
@@ -477,6 +480,48 @@ mod tests {
     use std::time::{Duration, Instant};
 
     const GROUP: &str = "sys/fs/cgroup/kubepods/a";
+
+    #[test]
+    fn a_process_that_cannot_be_read_has_not_ended() {
+        let tree = Tree::new();
+        let list = |pids: &str| tree.write("sys/fs/cgroup/kubepods/a/cgroup.procs", pids);
+        list("7\n");
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        tree.write("proc/7/stat", &stat);
+        let table = ProcessTable::new(&tree.roots()).unwrap();
+        let mut app = AppProcesses::new(Scope::Search(Search::Cgroup(tree.path(GROUP))));
+        app.refresh(&table).unwrap();
+        // A read of it fails, and not because there is no such file.
+        tree.remove("proc/7/stat");
+        std::fs::create_dir(tree.path("proc/7/stat")).unwrap();
+        assert!(app.any_runs(&tree.roots()));
+        list("");
+        app.refresh(&table).unwrap();
+        assert_eq!(app.take_left().iter().map(|left| left.pid).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn a_process_that_has_the_number_of_an_ended_one_does_not_belong_to_its_group() {
+        let tree = Tree::new();
+        let add = |pid: i32, start_ticks: u64| {
+            let before = "S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0";
+            tree.write(&format!("proc/{pid}/stat"), &format!("{pid} (a) {before} {start_ticks} 1"));
+        };
+        add(8, 100);
+        let root = ProcessId { pid: 7, start_ticks: 50 };
+        let mut app = AppProcesses::new(Scope::Tree { root, with_group: true });
+        let mut table = ProcessTable::new(&tree.roots()).unwrap();
+        let mut found = |table: &ProcessTable| {
+            app.refresh(table).unwrap();
+            app.processes().map(|process| process.pid).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&table), [8], "it is in the group of the ended process");
+        std::fs::remove_dir_all(tree.path("proc/8")).unwrap();
+        add(7, 200);
+        add(9, 201);
+        table.refresh().unwrap();
+        assert!(found(&table).is_empty(), "their group is another one");
+    }
 
     #[test]
     fn threads_are_listed_again_once_the_process_has_run() {
