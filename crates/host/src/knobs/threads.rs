@@ -277,11 +277,18 @@ impl<V: ThreadValue> ThreadKnob<V> {
             self.limits.entry(thread.pid).or_insert_with(now);
         }
         self.set.extend(kept);
-        if changed.is_empty() {
+        if changed.is_empty() || goal.is_owners {
             self.bring_under(&goal, new, means)?;
+        }
+        if changed.is_empty() {
             return Ok(None);
         }
-        self.restored();
+        // Threads that had Lull's value when the owner's was given back may be listed later.
+        if self.former.is_some() {
+            self.set.extend(values(&changed));
+        } else {
+            self.restored();
+        }
         Ok(Some(Change { ours: goal.wanted, threads: changed }))
     }
 
@@ -652,6 +659,33 @@ mod tests {
             let is_its = |line: &&str| line.contains(&thread) && line.contains(&value);
             assert!(lines.lines().any(|line| is_its(&line)), "{value} of {thread}: {lines}");
         }
+    }
+
+    #[test]
+    fn another_programs_change_keeps_no_late_child_from_the_cores_of_its_owner() {
+        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
+        let mut parent = Parent::new();
+        let main = parent.main();
+        let all = sched::affinity_of(main.tid).unwrap();
+        let first: CoreSet = all.iter().take(1).collect();
+        let last: CoreSet = all.iter().next_back().into_iter().collect();
+        if first == last {
+            return lull_testing::skip("one core has no other");
+        }
+        let mut knob = Knob::default();
+        let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
+        knob.set(&first, &mut Listed(vec![main]), &mut means).unwrap();
+        let late = [parent.child(), parent.child()];
+        knob.give_back(&all, &mut Listed(vec![main]), &mut means).unwrap();
+        sched::set_affinity(main.tid, &last).unwrap();
+        let change = knob.watch(&[main, late[0]], &mut means).unwrap();
+        assert_eq!(change.unwrap().threads, [main]);
+        let again = knob.watch(&[main, late[0], late[1]], &mut means).unwrap();
+        assert!(again.is_none(), "the change was reported");
+        let cores = [main, late[0], late[1]].map(|it| sched::affinity_of(it.tid).unwrap());
+        assert_eq!(cores, [last, all.clone(), all]);
     }
 
     /// A process is seen, pins itself, and is then brought under a setting in some way.
