@@ -109,9 +109,10 @@ impl HostPlant {
         if before == *wanted {
             return Ok(Got::Already);
         }
+        // Also if the setting is refused: the ledger may have what could not be taken back of it.
+        self.touched.insert(knob);
         self.write(wanted).map_err(|error| error.to_string())?;
         self.originals.entry(knob).or_insert(before);
-        self.touched.insert(knob);
         match self.setting(knob) {
             Some(now) if now == *wanted => Ok(Got::Done),
             Some(to) => Ok(Got::Clamped { to, why: limited(knob) }),
@@ -127,7 +128,10 @@ impl HostPlant {
         let knob = Knob::Frequency(domain);
         let before = self.setting(knob);
         let outcome = self.knobs.frequencies.set(domain, nearest, &mut self.ledger);
-        let outcome = outcome.map_err(|error| error.to_string())?;
+        let outcome = outcome.map_err(|error| {
+            self.touched.insert(knob);
+            error.to_string()
+        })?;
         if let Some(before) = before {
             self.originals.entry(knob).or_insert(before);
         }

@@ -3,7 +3,7 @@
 use crate::child::App;
 use crate::nobody::as_nobody;
 use crate::scene::{APP, EPOCH, Scene, one_core, second_core};
-use lull_control::{Got, Plant, PlantError, Setting};
+use lull_control::{Got, Plant, PlantError, Scheduling, Setting};
 use lull_host::gauges::app_time::AppTime;
 use lull_host::gauges::energy::Rapl;
 use lull_host::gauges::pressure::Pressure;
@@ -14,6 +14,7 @@ use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 #[test]
@@ -56,6 +57,26 @@ fn without_a_guard_no_knob_is_written_and_no_epoch_begins() {
     assert!(matches!(lost, PlantError::Lost(_)), "{lost}");
 }
 
+/// A file of the machine, of which Lull has changed the text.
+fn text(path: &Path) -> Original {
+    let ours = vec!["before".to_owned(), "ours".to_owned()];
+    Original::Text { path: path.to_owned(), text: "before".to_owned(), safe: None, ours }
+}
+
+#[test]
+fn what_a_refused_setting_has_changed_is_restored() {
+    let app = App::start(1);
+    let mut scene = Scene::new(&app);
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("knob");
+    std::fs::write(&path, "ours\n").unwrap();
+    scene.plant.ledger_mut().record(&[text(&path)]).unwrap();
+    let outcome = scene.set(Setting::Scheduling(APP, Scheduling::Normal { nice: 100 }));
+    assert!(matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
+    scene.plant.restore();
+    assert_eq!(std::fs::read_to_string(&path).unwrap().trim(), "before");
+}
+
 #[test]
 fn what_could_not_be_restored_is_reported_until_it_is_and_its_ledger_stays_open() {
     if second_core().is_none() {
@@ -65,9 +86,7 @@ fn what_could_not_be_restored_is_reported_until_it_is_and_its_ledger_stays_open(
     let mut scene = Scene::new(&app);
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("absent");
-    let ours = vec!["before".to_owned(), "ours".to_owned()];
-    let absent = Original::Text { path: path.clone(), text: "before".to_owned(), safe: None, ours };
-    scene.plant.ledger_mut().record(&[absent]).unwrap();
+    scene.plant.ledger_mut().record(&[text(&path)]).unwrap();
     scene.set(Setting::Cores(APP, one_core()));
     for _ in 0..2 {
         let restored = scene.plant.restore();
