@@ -188,7 +188,8 @@ impl Speeds {
     }
 
     /// Gives up domains that other programs have set, keeps a guard running, and returns
-    /// notices. To be called about once a second.
+    /// notices. Without a guard everything is restored, and nothing is set any more. To be called
+    /// about once a second.
     pub(super) fn look_after(&mut self) -> Vec<String> {
         let Watched { changes, notices: mut told } = self.frequencies.watch();
         for one in changes {
@@ -203,8 +204,11 @@ impl Speeds {
             let released = self.safety.ledger.as_mut().map(|ledger| ledger.release(&one.keys));
             told.extend(released.and_then(Result::err).map(|error| error.to_string()));
         }
-        let guarded = self.safety.guard.as_mut().map(GuardHandle::poll);
-        told.extend(guarded.and_then(Result::err).map(|error| error.to_string()));
+        if let Some(Err(error)) = self.safety.guard.as_mut().map(GuardHandle::poll) {
+            told.push(SpeedsError::Guard(error).to_string());
+            told.extend(self.restore().map(|restored| restored.to_string()));
+            self.safety.guard = None;
+        }
         told
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Roots;
 use crate::drivers::cpufreq::tests::policy;
-use crate::guard::{Ledger, LedgerError, StateDir};
+use crate::guard::{GuardCommand, Ledger, LedgerError, StateDir};
 use crate::sys::sched::affinity_of;
 use crate::testing::Tree;
 use lull_control::dispatcher::{Answer, Ask, CoreSpeed, Dispatcher, Supply};
@@ -200,6 +200,29 @@ fn a_frequency_that_somebody_else_sets_is_theirs() {
     speeds.set(scene.core(), 1).unwrap();
     assert_eq!(speeds.restore().unwrap().done, 0);
     assert_eq!(scene.file("scaling_governor"), "powersave");
+}
+
+#[test]
+fn without_a_guard_frequencies_are_restored_and_no_longer_set() {
+    let scene = Scene::new("schedutil userspace");
+    // This guard reports that it is ready, ends, and cannot be started a second time.
+    let script = format!("cd '{}' && mkdir once && echo armed", scene.tree.path("").display());
+    let guard = GuardCommand { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] };
+    let place = StateDir::locate(Some(&scene.tree.path("state"))).unwrap();
+    let safety = Safety::open(place, &scene.roots(), guard).unwrap();
+    let mut speeds = Speeds::open(&scene.floor(), &LEVELS, &scene.roots(), safety).unwrap();
+    assert_eq!(scene.file("scaling_governor"), "userspace");
+    let notices = loop {
+        let notices = speeds.look_after();
+        if !notices.is_empty() {
+            break notices;
+        }
+        std::thread::yield_now();
+    };
+    assert!(notices[0].contains("frequencies are not set without a guard"), "{notices:?}");
+    speeds.set(scene.core(), 1).unwrap();
+    assert_eq!(scene.file("scaling_governor"), "schedutil");
+    assert!(speeds.look_after().is_empty(), "it was reported");
 }
 
 #[test]
