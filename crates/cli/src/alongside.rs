@@ -10,18 +10,19 @@ use std::process::{Child, Command};
 const NAP: Nanos = Nanos::from_millis(50);
 
 /// Runs the command to its end, or waits if there is none. A signal, or `is_over`
-/// returning true, ends either. `on_start` is called with the number of the command's process.
+/// returning true or an error, ends either. `on_start` is called with the number of the command's
+/// process.
 ///
 /// # Errors
-/// If the command cannot be started or ends with a failure, or `on_start` fails.
+/// If the command cannot be started or ends with a failure, or `on_start` or `is_over` fails.
 pub(crate) fn run(
     command: &[OsString],
     stop: &Stop,
     on_start: impl FnOnce(u32) -> anyhow::Result<()>,
-    is_over: impl Fn() -> bool,
+    mut is_over: impl FnMut() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     let Some((program, arguments)) = command.split_first() else {
-        while !is_over() && !stop.wait(NAP)? {}
+        while !is_over()? && !stop.wait(NAP)? {}
         return Ok(());
     };
     let mut child = Command::new(program)
@@ -39,8 +40,10 @@ pub(crate) fn run(
                 false => bail!("`{}` ended with {status}", program.display()),
             };
         }
-        if is_over() || stop.wait(NAP)? {
-            return end(&mut child);
+        let ends = is_over().and_then(|is_over| Ok(is_over || stop.wait(NAP)?));
+        if !matches!(ends, Ok(false)) {
+            end(&mut child)?;
+            return ends.map(|_| ());
         }
     }
 }

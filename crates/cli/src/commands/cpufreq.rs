@@ -40,7 +40,7 @@ pub(crate) fn run(args: &CpufreqArgs) -> anyhow::Result<()> {
     let is_over = AtomicBool::new(false);
     let (ran, followed) = thread::scope(|scope| {
         let follower = scope.spawn(|| follow(&mut emulated, &is_over));
-        let ran = alongside::run(&command, &stop, |_| Ok(()), || follower.is_finished());
+        let ran = alongside::run(&command, &stop, |_| Ok(()), || Ok(follower.is_finished()));
         is_over.store(true, Ordering::Relaxed);
         (ran, follower.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });

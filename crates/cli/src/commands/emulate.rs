@@ -32,7 +32,7 @@ pub(crate) fn run(args: &EmulateArgs) -> anyhow::Result<()> {
     })?;
     announce(args, measured)?;
     let (begin, before) = (Instant::now(), cycler.taken());
-    let is_over = || args.duration.is_some_and(|most| Nanos::from(begin.elapsed()) >= most);
+    let is_over = || Ok(args.duration.is_some_and(|most| Nanos::from(begin.elapsed()) >= most));
     let outcome = alongside::run(&args.command, &stop, |_| Ok(()), is_over);
     let span = Nanos::from(begin.elapsed());
     let share = check_share(&cycler, before, span, measured);

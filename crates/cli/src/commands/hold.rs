@@ -8,21 +8,21 @@ use anyhow::anyhow;
 use lull_agent::guarded;
 use lull_host::Roots;
 use lull_host::apps::ProcessId;
-use lull_host::guard::{GuardCommand, Ledger, Original, StateDir};
+use lull_host::guard::{GuardCommand, GuardHandle, GuardState, Ledger, Original, StateDir};
 use lull_host::knobs::KnobError;
 use lull_host::knobs::hold::{self, Held};
 use lull_host::plant::Stop;
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// How often limits of units are read, which a reload of systemd may undo.
+/// How often the guard is looked after, and limits of units are read, which a reload of systemd
+/// may undo.
 const RENEWAL: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     let roots = Roots::default();
     let stop = signals::stop_request()?;
     let place = StateDir::locate(args.state.as_deref())?;
-    let (mut ledger, guard) =
+    let (mut ledger, mut guard) =
         guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::notice(text))?;
     let held = match hold::hold(&args.requests, &roots, &mut ledger) {
         Ok(held) => held,
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     for change in held.changes() {
         say::notice(change);
     }
-    let outcome = meanwhile(args, &stop, &held, &mut ledger);
+    let outcome = meanwhile(args, &stop, &held, &mut ledger, &mut guard);
     drop(held);
     put_back(&ledger)?;
     ledger.close()?;
@@ -62,8 +62,15 @@ fn give_up(ledger: Ledger, error: KnobError) -> anyhow::Error {
 }
 
 /// Runs the command. It is in the ledger as soon as it runs, so that the guard ends it if
-/// this process is killed: the command would go on without the settings that it needs.
-fn meanwhile(args: &HoldArgs, stop: &Stop, held: &Held, ledger: &mut Ledger) -> anyhow::Result<()> {
+/// this process is killed: the command would go on without the settings that it needs. A guard that
+/// is lost is replaced, as the agent does; without one the hold ends.
+fn meanwhile(
+    args: &HoldArgs,
+    stop: &Stop,
+    held: &Held,
+    ledger: &mut Ledger,
+    guard: &mut GuardHandle,
+) -> anyhow::Result<()> {
     if args.command.is_empty() {
         say::notice("held until interrupted");
     }
@@ -75,12 +82,15 @@ fn meanwhile(args: &HoldArgs, stop: &Stop, held: &Held, ledger: &mut Ledger) -> 
         let ProcessId { pid, start_ticks } = process;
         Ok(ledger.record(&[Original::Started { pid, start_time_ticks: start_ticks }])?)
     };
-    let looked = Cell::new(Instant::now());
+    let mut looked = Instant::now();
     alongside::run(&args.command, stop, record, || {
-        if looked.get().elapsed() >= RENEWAL {
+        if looked.elapsed() >= RENEWAL {
+            if let GuardState::Respawned(status) = guard.poll()? {
+                say::notice(format_args!("the guard was lost ({status}); another one runs"));
+            }
             held.renew().iter().for_each(say::notice);
-            looked.set(Instant::now());
+            looked = Instant::now();
         }
-        false
+        Ok(false)
     })
 }

@@ -2,7 +2,8 @@
 
 use crate::support::agent::Ended;
 use crate::support::scene::Scene;
-use crate::support::{is_root, skip};
+use crate::support::{is_root, send, skip};
+use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 
 /// Runs `lull hold` with a state directory of the scene.
@@ -93,7 +94,7 @@ fn a_core_has_its_wake_up_latency_bounded_while_the_command_runs() {
 
 /// The command of a killed `lull hold` would run without the settings that it was given.
 #[test]
-fn the_command_of_a_killed_hold_is_ended() {
+fn a_lost_guard_of_a_hold_is_replaced_and_ends_the_command_of_a_killed_hold() {
     let file = "/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us";
     let read = || std::fs::read_to_string(file).unwrap_or_default().trim().to_owned();
     let before = read();
@@ -110,8 +111,14 @@ fn the_command_of_a_killed_hold_is_ended() {
         let ledger = std::fs::read_to_string(scene.path("state/ledger")).unwrap_or_default();
         ledger.contains("\"started\"")
     });
+    for (signal, words) in [(Signal::KILL, "signal: 9"), (Signal::STOP, "signal: 19")] {
+        let lost = scene.process_with(&["guard"]).unwrap();
+        send(lost, signal);
+        hold.wait_until_said(words);
+        assert!(!scene.processes().contains(&lost), "the lost guard has ended");
+    }
     assert_eq!(read(), "4713");
-    hold.signal(rustix::process::Signal::KILL);
+    hold.signal(Signal::KILL);
     hold.wait();
     scene.wait_until_quiet();
     assert_eq!(read(), before);
