@@ -86,6 +86,11 @@ impl Threads {
         runtime: Arc<Runtime>,
     ) -> Result<(), PolicyError> {
         let admission = LiveAdmission::new(post, Arc::clone(&runtime))?;
+        self.spawn(app, admission, runtime);
+        Ok(())
+    }
+
+    fn spawn(&mut self, app: &str, admission: LiveAdmission, runtime: Arc<Runtime>) {
         let (orders, orders_out) = channel();
         let (app, sender) = (app.to_owned(), self.sender.clone());
         let (channels, own) = (self.channels.clone(), self.all.len());
@@ -93,10 +98,10 @@ impl Threads {
         let is_surveyed = Arc::clone(&surveyed);
         self.channels.lock().push(orders);
         let thread = std::thread::spawn(move || {
-            // The guard opens the gate even if the controller panics.
-            let gate = OpenOnDrop(runtime);
-            run_admission(admission, &gate.0, &orders_out, |step| {
-                surveyed.store(step.is_surveyed, Ordering::Relaxed);
+            // The guard opens the gate and ends its survey even if the controller panics.
+            let gate = OpenOnDrop { runtime, surveyed };
+            run_admission(admission, &gate.runtime, &orders_out, |step| {
+                gate.surveyed.store(step.is_surveyed, Ordering::Relaxed);
                 if step.has_moved {
                     channels.order_others(Order::MachineChanged, Some(own));
                 }
@@ -108,7 +113,6 @@ impl Threads {
             });
         });
         self.all.push((thread, is_surveyed));
-        Ok(())
     }
 
     /// Sends an order to all admission controllers.
@@ -202,13 +206,17 @@ fn open(runtime: &Runtime) {
     runtime.set(&Settings { mode: Mode::Stats, ..runtime.settings() });
 }
 
-/// A guard that opens a gate when it is dropped, so that no gate stays closed without an
-/// admission controller.
-struct OpenOnDrop(Arc<Runtime>);
+/// A guard that opens a gate when it is dropped, so that no gate stays closed, or counts as being
+/// surveyed, without an admission controller.
+struct OpenOnDrop {
+    runtime: Arc<Runtime>,
+    surveyed: Arc<AtomicBool>,
+}
 
 impl Drop for OpenOnDrop {
     fn drop(&mut self) {
-        open(&self.0);
+        open(&self.runtime);
+        self.surveyed.store(false, Ordering::Relaxed);
     }
 }
 
@@ -307,6 +315,39 @@ mod tests {
         let [(tried, true), (left, false)] = all.as_slice() else { panic!("{all:?}") };
         assert!(tried.starts_with("3 transactions") && left.starts_with("9 transactions"));
         assert_eq!((runtime.settings().mode, runtime.settings().cap), (Mode::Post, 9));
+    }
+
+    /// A controller that compares settings once and then fails.
+    struct Failing(bool);
+
+    impl Admission for Failing {
+        fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+            assert!(!std::mem::replace(&mut self.0, true), "the second decision fails");
+            limits.cap = 3;
+            limits.pace = Pace::Flow { again: Nanos::from_millis(1) };
+        }
+
+        fn wants_survey(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_controller_that_panics_during_its_survey_leaves_the_gate_open_and_not_surveyed() {
+        let open = Settings { mode: Mode::Stats, ..Settings::default() };
+        let runtime = Arc::new(Runtime::start(&open, &Rules::default()).unwrap());
+        let mut live = LiveAdmission::new(&manual(), Arc::clone(&runtime)).unwrap();
+        let tree = tempfile::tempdir().unwrap();
+        live.survey_turn = SurveyTurn::new(&Roots::under(tree.path()));
+        live.admission = Box::new(Failing(false));
+        let mut threads = Threads::default();
+        threads.spawn("db", live, Arc::clone(&runtime));
+        threads.changes.recv_timeout(Duration::from_secs(60)).unwrap();
+        while !threads.all[0].0.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(!threads.is_surveyed());
+        assert_eq!(runtime.settings().mode, Mode::Stats);
     }
 
     #[test]
