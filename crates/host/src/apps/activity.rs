@@ -6,7 +6,8 @@
 //! - `pids.current`, where the controller of version 2 is on: the number of tasks in the cgroup and
 //!   below it. If it is that of the threads of the known processes, there are no others.
 //! - else `usage_usec` of `cpu.stat`, which each cgroup of version 2 has. While it stays, no task
-//!   of the cgroup has run, so that none was made and none has ended.
+//!   of the cgroup has run, so that none was made and none has ended. The kernel updates it at
+//!   ticks and switches, so that what a task does within a tick may be found one look later.
 //!
 //! Neither shows that one process was exchanged for another with as many threads, or that a
 //! process was moved to the cgroup and has not run since. The CPU time does not show either that a
