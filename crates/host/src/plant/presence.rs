@@ -3,8 +3,9 @@
 //! An absent app is looked for every [`LOOK`]; where a cgroup has no process of an app that is one
 //! read of a file. Of a present app the oldest process is watched by a pidfd, so that its end is
 //! seen immediately; what a template finds is looked for as `matches.rs` says. All these
-//! descriptors are in one of epoll, for there may be hundreds. New processes get what the app is
-//! set to within the epoch. An app that arrives ends the epoch early, so that the policy decides
+//! descriptors are in one of epoll, for there may be hundreds, with the numbers of their apps: only
+//! apps whose oldest process has ended are looked at. New processes get what the app is set to
+//! within the epoch. An app that arrives ends the epoch early, so that the policy decides
 //! immediately; the epoch after that has its full length, so that many arrivals do not turn epochs
 //! into short ones. A match that is back before it was absent for two ends of epochs needs no
 //! decision: it still has its settings. News of a discovery only interrupt the wait for the end of
@@ -16,7 +17,8 @@ use crate::Roots;
 use crate::apps::{self, ProcessId};
 use lull_control::AppId;
 use lull_measure::Nanos;
-use rustix::event::epoll;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
 use rustix::time::ClockId;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -46,19 +48,29 @@ impl HostPlant {
         self.leaders.as_ref().is_some_and(apps::has_ended)
     }
 
+    /// The apps, by index, whose oldest process has ended, of those whose end is awaited.
+    fn ended_leaders(&self) -> BTreeSet<usize> {
+        match &self.leaders {
+            Some(leaders) if self.has_ended_leader() => ended_of(leaders, self.apps.len()),
+            _ => BTreeSet::new(),
+        }
+    }
+
     /// Looks for absent apps, and at apps whose oldest process has ended; returns which of the
     /// absent ones has arrived, rather one that is found by itself.
     pub(super) fn look(&mut self, time: Nanos) -> Option<Arrival> {
-        let any_ended = self.has_ended_leader();
+        let ended = self.ended_leaders();
         let table = &self.table;
-        let is_due = |app: &mut RunningApp| match app.presence.is_present {
-            _ if app.handle.has_registration_news() => true,
-            true => any_ended && app.has_lost_leader(),
-            false => app.handle.is_looked_for() && app.handle.may_have_returned(table),
+        let is_due = |(index, app): (usize, &mut RunningApp)| {
+            let is_due = match app.presence.is_present {
+                _ if app.handle.has_registration_news() => true,
+                true => ended.contains(&index) && app.has_lost_leader(),
+                false => app.handle.is_looked_for() && app.handle.may_have_returned(table),
+            };
+            is_due.then_some(index)
         };
-        let all = self.apps.iter_mut().enumerate();
         let mut due: BTreeSet<usize> =
-            all.filter_map(|(index, app)| is_due(app).then_some(index)).collect();
+            self.apps.iter_mut().enumerate().filter_map(is_due).collect();
         if due.is_empty() && !self.may_find_matches(time) {
             return None;
         }
@@ -86,7 +98,7 @@ impl HostPlant {
             self.settle_owners();
         }
         for index in &due {
-            self.note_presence(*index, any_ended);
+            self.note_presence(*index, ended.contains(index));
             self.bring_under(*index);
         }
         let arrived = due.iter().zip(before).filter_map(|(at, was)| {
@@ -100,19 +112,20 @@ impl HostPlant {
 
     /// Brings what is known of all apps' presence up to their processes.
     pub(super) fn note_presences(&mut self) {
-        let any_ended = self.has_ended_leader();
-        (0..self.apps.len()).for_each(|index| self.note_presence(index, any_ended));
+        let ended = self.ended_leaders();
+        (0..self.apps.len()).for_each(|index| self.note_presence(index, ended.contains(&index)));
     }
 
-    /// Brings what is known of an app's presence up to its processes; `any_ended` says whether one
-    /// of the oldest processes whose end is awaited has ended.
-    pub(super) fn note_presence(&mut self, index: usize, any_ended: bool) {
+    /// Brings what is known of an app's presence up to its processes; `may_have_ended` says whether
+    /// its oldest process may have ended although the end is awaited.
+    pub(super) fn note_presence(&mut self, index: usize, may_have_ended: bool) {
         let is_awaited = self.is_awaited(&self.apps[index]);
+        let leaders = self.leaders.as_ref();
         let app = &mut self.apps[index];
         let leader = app.presence.leader.as_ref().map(|(leader, _)| *leader);
         let has_run = leader.is_none_or(|leader| app.handle.take_run(leader));
         let leads = |(leader, _): &(ProcessId, OwnedFd)| app.handle.has(*leader);
-        let may_have_ended = any_ended || (has_run && !app.presence.is_watched);
+        let may_have_ended = may_have_ended || (has_run && !app.presence.is_watched);
         // While the oldest process runs, nothing has to be read.
         if app.presence.leader.as_ref().is_some_and(leads)
             && !(may_have_ended && app.has_lost_leader())
@@ -128,7 +141,7 @@ impl HostPlant {
             let opened = oldest.and_then(|(one, handle)| Some((one, handle?)));
             app.presence.is_watched = opened
                 .as_ref()
-                .is_some_and(|(_, leader)| is_awaited && watch_end(self.leaders.as_ref(), leader));
+                .is_some_and(|(_, leader)| is_awaited && watch_end(leaders, leader, index));
             app.presence.leader = opened;
         } else if was_present {
             self.note_absence(AppId(index as u16));
@@ -195,12 +208,54 @@ fn oldest_running(
     })
 }
 
-/// Watches the end of a process until its descriptor is closed; returns `false` if the kernel
-/// cannot watch one more, so that the end is seen when the epoch ends.
-fn watch_end(leaders: Option<&OwnedFd>, leader: &OwnedFd) -> bool {
+/// Watches the end of the oldest process of an app, by index, until its descriptor is closed;
+/// returns `false` if the kernel cannot watch one more, so that the end is seen when the epoch
+/// ends.
+fn watch_end(leaders: Option<&OwnedFd>, leader: &OwnedFd, index: usize) -> bool {
     let watch = |leaders: &OwnedFd| {
-        let data = epoll::EventData::new_u64(0);
+        let data = epoll::EventData::new_u64(index as u64);
         epoll::add(leaders, leader, data, epoll::EventFlags::IN).is_ok()
     };
     leaders.is_some_and(watch)
+}
+
+/// The apps, by index, whose oldest process has ended, of so many apps; all of them if the kernel
+/// does not report which.
+fn ended_of(leaders: &OwnedFd, count: usize) -> BTreeSet<usize> {
+    let mut events = Vec::with_capacity(count.max(1));
+    match epoll::wait(leaders, spare_capacity(&mut events), Some(&Timespec::default())) {
+        Ok(_) => events.iter().map(|event: &epoll::Event| { event.data }.u64() as usize).collect(),
+        Err(_) => (0..count).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    #[test]
+    fn ends_are_reported_with_the_numbers_of_their_apps() {
+        let leaders = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let start = |_| Command::new("sleep").arg("infinity").spawn().unwrap();
+        let mut children: Vec<Child> = (0..4).map(start).collect();
+        let handle = |child: &Child| {
+            let roots = Roots::default();
+            let process = ProcessId::lookup(&roots, child.id().cast_signed()).unwrap();
+            apps::handle(&roots, process).unwrap()
+        };
+        let handles: Vec<OwnedFd> = children.iter().map(handle).collect();
+        let are_watched =
+            handles.iter().zip(10..).all(|(it, index)| watch_end(Some(&leaders), it, index));
+        assert!(are_watched && ended_of(&leaders, 14).is_empty());
+        for number in [1, 3] {
+            children[number].kill().unwrap();
+            children[number].wait().unwrap();
+        }
+        assert_eq!(ended_of(&leaders, 14), BTreeSet::from([11, 13]));
+        for mut child in children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
