@@ -113,20 +113,24 @@ impl EventLimits {
         now: Instant,
         is_known: impl Fn(&PodEvent) -> bool,
     ) -> Vec<PodEvent> {
-        self.warnings.fill(now);
-        self.others.fill(now);
+        let Self { warnings, others, waiting, .. } = self;
+        warnings.fill(now);
+        others.fill(now);
         let mut due = Vec::new();
-        for event in std::mem::take(&mut self.waiting) {
-            let is_warning = event.kind != Kind::Managed;
-            let budget = if is_warning { &mut self.warnings } else { &mut self.others };
+        // Hundreds may wait, and this is called at each message: those that go on waiting stay
+        // where they are.
+        waiting.retain(|event| {
+            let budget = if event.kind == Kind::Managed { &mut *others } else { &mut *warnings };
             if budget.left == 0 {
-                self.waiting.push_back(event);
-            } else if is_known(&event) {
-                budget.left -= 1;
-                self.remember(&event, now);
-                due.push(event);
+                return true;
             }
-        }
+            if is_known(event) {
+                budget.left -= 1;
+                due.push(event.clone());
+            }
+            false
+        });
+        due.iter().for_each(|event| self.remember(event, now));
         due
     }
 
@@ -220,6 +224,18 @@ mod tests {
             .collect();
         assert_eq!(rest.len(), 72, "each once");
         assert_eq!(rest[0], event("28", "silent"), "the oldest first");
+    }
+
+    #[test]
+    fn events_that_go_on_waiting_are_not_moved() {
+        let begin = Instant::now();
+        let mut limits = EventLimits::new(begin);
+        (0..100).for_each(|number| limits.add(event(&number.to_string(), "silent"), begin));
+        let last = |limits: &EventLimits| std::ptr::from_ref(limits.waiting.back().unwrap());
+        due(&mut limits, begin);
+        let before = last(&limits);
+        assert_eq!(due(&mut limits, begin + GAP / 2), 0);
+        assert_eq!((last(&limits), limits.waiting.len()), (before, 75));
     }
 
     #[test]
