@@ -2,8 +2,8 @@
 //!
 //! A [`Discovery`] is handed to [`Agent::discovery`](crate::Agent::discovery). The session calls
 //! [`Discovery::poll`] between epochs, and within them when there is something new, and gives each
-//! workload a free app of its template (`[[match]]` with `pods`). It passes on what happens to a
-//! workload by [`Discovery::report`].
+//! workload a free app of its template (`[[match]]` with `pods`). It passes on what happens to
+//! workloads by [`Discovery::report`].
 
 use lull_control::{CoreSet, Objective};
 use lull_measure::Nanos;
@@ -16,8 +16,8 @@ pub trait Discovery: Send {
     /// Returns what has changed since the last call.
     fn poll(&mut self) -> Vec<Finding>;
 
-    /// Passes on what happened to a workload.
-    fn report(&mut self, report: Report);
+    /// Passes on what happened to workloads, in this order.
+    fn report(&mut self, reports: Vec<Report>);
 
     /// How long ago its source last answered; since the discovery began, if it never has.
     fn silence(&self) -> Nanos;

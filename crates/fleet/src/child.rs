@@ -40,10 +40,10 @@ impl WatcherChild {
         self.channel.as_ref().map(|channel| channel.stream().as_fd())
     }
 
-    /// Sends a message, unless too much waits already.
-    pub(crate) fn send(&mut self, message: &ToWatcher) {
+    /// Sends messages at once, unless too much waits already.
+    pub(crate) fn send(&mut self, messages: &[ToWatcher]) {
         if let Some(channel) = &mut self.channel {
-            channel.send(message);
+            channel.send_all(messages);
         }
     }
 

@@ -136,7 +136,7 @@ impl Link {
             epoll::add(&self.wakes, channel, data, epoll::EventFlags::IN)?;
         }
         let ends_with_thread = rustix::thread::gettid() == rustix::process::getpid();
-        child.send(&ToWatcher::Begin(Begin { ends_with_thread, ..self.setup.begin.clone() }));
+        child.send(&[ToWatcher::Begin(Begin { ends_with_thread, ..self.setup.begin.clone() })]);
         self.announced.clear();
         self.spawned = Instant::now();
         self.child = Some(child);
@@ -339,14 +339,23 @@ impl Link {
         }
         if let Standing::LeftAlone(why) = standing {
             self.notice(format!("{title} is left alone: {why}"));
-            self.tell(uid.to_owned(), Kind::Unmanaged, why);
+            let (uid, kind) = (uid.to_owned(), Kind::Unmanaged);
+            self.publish(&[ToWatcher::Report { uid, kind, text: one_line(why) }]);
         }
     }
 
-    fn tell(&mut self, uid: String, kind: Kind, text: String) {
+    /// Has the watcher publish these reports.
+    fn publish(&mut self, reports: &[ToWatcher]) {
         if let Some(child) = &mut self.child {
-            child.send(&ToWatcher::Report { uid, kind, text: one_line(text) });
+            child.send(reports);
         }
+    }
+
+    /// A report about a pod for the watcher; `None` if the pod is gone.
+    fn message_of(&self, report: Report) -> Option<ToWatcher> {
+        let (uid, _) = self.pods.iter().find(|(_, pod)| pod.id == report.workload)?;
+        let (kind, text) = (report.kind.into(), one_line(report.text));
+        Some(ToWatcher::Report { uid: uid.clone(), kind, text })
     }
 
     fn notice(&mut self, text: String) {
@@ -376,11 +385,10 @@ impl Discovery for Link {
         std::mem::take(&mut self.findings)
     }
 
-    fn report(&mut self, report: Report) {
-        let pod = self.pods.iter().find(|(_, pod)| pod.id == report.workload);
-        if let Some(uid) = pod.map(|(uid, _)| uid.clone()) {
-            self.tell(uid, report.kind.into(), report.text);
-        }
+    fn report(&mut self, reports: Vec<Report>) {
+        let messages = reports.into_iter().filter_map(|report| self.message_of(report));
+        let messages: Vec<ToWatcher> = messages.collect();
+        self.publish(&messages);
     }
 
     fn silence(&self) -> Nanos {

@@ -90,8 +90,15 @@ impl Channel {
     /// Sends a message, unless too much waits already. One that the channel does not take now is
     /// sent later; one that is too long is of no use to the process.
     pub fn send(&mut self, message: &impl Serialize) {
-        if self.waiting.len() < self.bounds.to {
-            let _ = encode(message, self.bounds.to, &mut self.waiting);
+        self.send_all(std::slice::from_ref(message));
+    }
+
+    /// Sends messages at once, so that they wake the process once.
+    pub fn send_all(&mut self, messages: &[impl Serialize]) {
+        for message in messages {
+            if self.waiting.len() < self.bounds.to {
+                let _ = encode(message, self.bounds.to, &mut self.waiting);
+            }
         }
         self.flush();
     }

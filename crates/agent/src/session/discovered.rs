@@ -41,6 +41,8 @@ pub(super) struct Discovered {
     waiting: BTreeMap<u64, Workload>,
     /// What was found while an epoch lasted, and is taken in at its end.
     later: Vec<Finding>,
+    /// What the discovery is to pass on, at once.
+    reports: Vec<Report>,
     entries: Vec<String>,
     /// The cause of the SLO-safe state while it lasts.
     safe_cause: Option<String>,
@@ -70,6 +72,7 @@ impl Discovered {
             placed: BTreeMap::new(),
             waiting: BTreeMap::new(),
             later: Vec::new(),
+            reports: Vec::new(),
             entries: Vec::new(),
             safe_cause: None,
         }
@@ -177,7 +180,14 @@ impl Discovered {
     }
 
     fn report(&mut self, workload: u64, kind: ReportKind, text: String) {
-        self.discovery.report(Report { workload, kind, text });
+        self.reports.push(Report { workload, kind, text });
+    }
+
+    /// Passes the reports on, all at once: each message would wake the process that publishes them.
+    fn pass_reports(&mut self) {
+        if !self.reports.is_empty() {
+            self.discovery.report(std::mem::take(&mut self.reports));
+        }
     }
 
     /// Reports the safe state to all workloads, unless it has one cause already.
@@ -294,6 +304,9 @@ impl Session {
                 spec.objectives = objectives;
             });
         }
+        if let Some(discovered) = &mut self.discovered {
+            discovered.pass_reports();
+        }
         let has_other_cores = self.follow_cores();
         if is_other || has_other_cores {
             self.renew_policies(has_other_cores);
@@ -364,6 +377,7 @@ impl Session {
         let entry = |text| Entry { time, event: Event::Discovery { text } };
         epoch.entries.extend(std::mem::take(&mut discovered.entries).into_iter().map(entry));
         discovered.report_epoch(&epoch.entries);
+        discovered.pass_reports();
     }
 
     /// How long the source of the discovery has been silent, as a metric.

@@ -52,7 +52,7 @@ impl Discovery for Sent {
         self.0.try_iter().collect()
     }
 
-    fn report(&mut self, _: Report) {}
+    fn report(&mut self, _: Vec<Report>) {}
 
     fn silence(&self) -> Nanos {
         Nanos::ZERO

@@ -9,16 +9,16 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
 /// Returns these findings once, and passes reports on.
-struct Found(Vec<Finding>, Option<Sender<Report>>);
+struct Found(Vec<Finding>, Option<Sender<Vec<Report>>>);
 
 impl Discovery for Found {
     fn poll(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.0)
     }
 
-    fn report(&mut self, report: Report) {
-        if let Some(reports) = &self.1 {
-            reports.send(report).unwrap();
+    fn report(&mut self, reports: Vec<Report>) {
+        if let Some(to) = &self.1 {
+            to.send(reports).unwrap();
         }
     }
 
@@ -51,6 +51,7 @@ fn discovered(berths: usize, found: Vec<Finding>) -> Discovered {
         placed: BTreeMap::new(),
         waiting: BTreeMap::new(),
         later: Vec::new(),
+        reports: Vec::new(),
         entries: Vec::new(),
         safe_cause: None,
     }
@@ -142,6 +143,8 @@ fn a_workload_hears_of_the_safe_state_and_of_its_own_knobs() {
     let events = [safe(), safe(), foreign, Event::Decision(decision), Event::SafeEnds, safe()];
     let entries = events.map(|event| Entry { time: Nanos::ZERO, event });
     discovered.report_epoch(&entries);
+    assert!(received.try_recv().is_err(), "all are passed on at once");
+    discovered.pass_reports();
     let report = |workload, kind, text: &str| Report { workload, kind, text: text.to_owned() };
     let of_safe = [1, 2].map(|id| report(id, ReportKind::SafeState, "no latency"));
     let refused = format!("{wanted} was refused: no right");
@@ -150,13 +153,13 @@ fn a_workload_hears_of_the_safe_state_and_of_its_own_knobs() {
         report(1, ReportKind::KnobRefused, &refused),
     ];
     let expected = [&of_safe[..], &own, &of_safe].concat();
-    assert_eq!(received.try_iter().collect::<Vec<_>>(), expected);
+    assert_eq!(received.try_iter().collect::<Vec<_>>(), [expected]);
     // A workload that arrives while it lasts hears of it as well.
     let managed = report(3, ReportKind::Managed, "as app `pod-3`");
     discovered.report_managed(&workload(3), "pod-3");
     let expected = [managed.clone(), report(3, ReportKind::SafeState, "no latency")];
-    assert_eq!(received.try_iter().collect::<Vec<_>>(), expected);
+    assert_eq!(std::mem::take(&mut discovered.reports), expected);
     discovered.report_epoch(&[Entry { time: Nanos::ZERO, event: Event::SafeEnds }]);
     discovered.report_managed(&workload(3), "pod-3");
-    assert_eq!(received.try_iter().collect::<Vec<_>>(), [managed]);
+    assert_eq!(discovered.reports, [managed]);
 }
