@@ -107,10 +107,22 @@ impl Discovered {
                     self.accept(workload, &mut changed);
                 }
                 Finding::Notice(text) => self.entries.push(text),
+                Finding::Gone(id) => {
+                    self.end_search(id);
+                    self.later.push(Finding::Gone(id));
+                }
                 other => self.later.push(other),
             }
         }
         changed
+    }
+
+    /// Ends the search for a workload that is gone; it keeps its berth until the epoch ends.
+    fn end_search(&self, id: u64) {
+        let Some(placed) = self.placed.get(&id) else { return };
+        if let Some((_, berths)) = self.templates.get(&placed.workload.template) {
+            berths.end_search(placed.berth);
+        }
     }
 
     fn may_arrive(&self, workload: &Workload) -> bool {

@@ -22,7 +22,15 @@ const LIST_AGAIN: Nanos = Nanos::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct Berths {
     template: Arc<str>,
-    cgroups: Arc<Mutex<Vec<Option<Arc<Path>>>>>,
+    cgroups: Arc<Mutex<Vec<Option<Assigned>>>>,
+}
+
+/// A cgroup that has a berth.
+#[derive(Debug, Clone)]
+struct Assigned {
+    cgroup: Arc<Path>,
+    /// Whether processes are looked for in it while it has none.
+    is_looked_for: bool,
 }
 
 /// One berth, which is one app of the run.
@@ -72,8 +80,21 @@ impl Berths {
     pub fn take(&self, cgroup: &Path) -> Option<usize> {
         let mut cgroups = self.lock();
         let free = cgroups.iter().position(Option::is_none)?;
-        cgroups[free] = Some(cgroup.into());
+        cgroups[free] = Some(Assigned { cgroup: cgroup.into(), is_looked_for: true });
         Some(free)
+    }
+
+    /// Ends the search for processes in the cgroup of a berth: the discovery has reported that the
+    /// cgroup is gone, and will free the berth.
+    pub fn end_search(&self, index: usize) {
+        if let Some(Some(assigned)) = self.lock().get_mut(index) {
+            assigned.is_looked_for = false;
+        }
+    }
+
+    /// Whether processes are looked for in the cgroup of a berth while it has none.
+    pub fn is_looked_for(&self, index: usize) -> bool {
+        matches!(self.lock().get(index), Some(Some(Assigned { is_looked_for: true, .. })))
     }
 
     /// Frees a berth. Processes of its cgroup that still run get back what they had before.
@@ -87,7 +108,7 @@ impl Berths {
         (0..self.count()).map(|index| Berth::new(self.clone(), index))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Option<Arc<Path>>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<Assigned>>> {
         // Each write is a single assignment.
         self.cgroups.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,19 +125,19 @@ impl Berth {
     }
 
     fn cgroup(&self) -> Option<Arc<Path>> {
-        self.berths.lock().get(self.index).cloned().flatten()
+        self.berths.lock().get(self.index)?.as_ref().map(|assigned| assigned.cgroup.clone())
     }
 
-    /// Whether it has a cgroup.
-    pub(super) fn is_taken(&self) -> bool {
-        self.berths.lock().get(self.index).is_some_and(Option::is_some)
+    /// Whether processes are looked for in its cgroup while it has none.
+    pub(super) fn is_looked_for(&self) -> bool {
+        self.berths.is_looked_for(self.index)
     }
 
     /// Whether another cgroup has it than when it was looked at last.
     pub(super) fn has_news(&self) -> bool {
         let all = self.berths.lock();
         let Some(now) = all.get(self.index) else { return false };
-        match (now, &self.seen) {
+        match (now.as_ref().map(|assigned| &assigned.cgroup), &self.seen) {
             // Nearly always it is the same text, which is not compared byte by byte.
             (Some(now), Some(seen)) => !Arc::ptr_eq(now, seen) && now != seen,
             (now, seen) => now.is_some() != seen.is_some(),
@@ -246,12 +267,16 @@ mod tests {
         all[1].look();
         assert!(!all[1].may_have_processes(&table), "its cgroup does not exist yet");
         assert!(all[1].processes(&table).unwrap().is_empty());
+        assert!(all[0].is_looked_for());
+        berths.end_search(0);
+        assert!(!all[0].is_looked_for() && !all[0].has_news(), "it has its berth until then");
+        assert!(!all[0].processes(&table).unwrap().is_empty());
         berths.free(0);
         berths.free(9);
-        assert!(all[0].has_news() && !all[0].is_taken() && all[0].look());
+        assert!(all[0].has_news() && !all[0].is_looked_for() && all[0].look());
         assert!(all[0].processes(&table).unwrap().is_empty());
         assert_eq!(berths.take(Path::new("kubepods/c")), Some(0));
-        assert!(all[0].describe().contains("berth 1 of 2 of `pod`"));
+        assert!(all[0].is_looked_for() && all[0].describe().contains("berth 1 of 2 of `pod`"));
         assert!(all[1].is_spare() && !all[0].is_spare());
     }
 

@@ -233,7 +233,7 @@ impl AppProcesses {
     pub(super) fn is_searched(&self) -> bool {
         match &self.scope {
             Scope::Search(_) => true,
-            Scope::Assigned(berth) => berth.is_taken(),
+            Scope::Assigned(berth) => berth.is_looked_for(),
             Scope::Tree { .. } | Scope::Slot(_) | Scope::Registered(_) => false,
         }
     }

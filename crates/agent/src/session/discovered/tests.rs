@@ -87,10 +87,13 @@ fn only_new_workloads_are_taken_in_while_an_epoch_lasts() {
     discovered.discovery = Box::new(Found(found.into(), None));
     assert_eq!(discovered.poll_arrivals().into_keys().collect::<Vec<_>>(), [AppId(1)]);
     assert!(discovered.placed.contains_key(&1), "it has its berth until the epoch ends");
+    let berths = discovered.templates[&0].1.clone();
+    assert!(!berths.is_looked_for(0) && berths.is_full(), "nothing is looked for any longer");
     assert!(discovered.waiting.is_empty() && discovered.entries.is_empty());
     discovered.poll();
     let placed: Vec<u64> = discovered.placed.keys().copied().collect();
     assert_eq!((placed, discovered.later.len()), (vec![2, 3], 0));
+    assert!(berths.is_looked_for(0) && berths.is_looked_for(1));
     assert!(discovered.waiting.is_empty());
 }
 
