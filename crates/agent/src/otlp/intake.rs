@@ -108,6 +108,16 @@ struct Export<'a> {
     outcome: &'a mut Outcome,
 }
 
+impl Export<'_> {
+    /// Refuses a metric or a point of these sources.
+    fn refuse(&mut self, sources: &[usize], metric: &str, why: &str) {
+        self.outcome.reject(metric, why);
+        for source in sources {
+            self.sender.flows.entry(*source).or_default().refuse();
+        }
+    }
+}
+
 /// One histogram of an export while its points are read.
 struct Reading<'a> {
     scope: &'a [u8],
@@ -273,59 +283,57 @@ impl Intake {
     ) -> Result<(), WireError> {
         let name = metric.name;
         let Some(data) = metric.histogram() else {
-            export.outcome.reject(name, "it is no histogram");
+            export.refuse(&sources, name, "it is no histogram");
             return Ok(());
         };
         let both = data.temporality().and_then(|kind| Ok((kind, Unit::parse(metric.unit)?)));
         let (temporality, unit) = match both {
             Ok(both) => both,
             Err(why) => {
-                export.outcome.reject(name, &why);
+                export.refuse(&sources, name, &why);
                 return Ok(());
             }
         };
         let reading = Reading { scope, name, unit, temporality, sources };
         for point in data.points() {
-            if let Err(why) = self.take_point(export, &reading, point?) {
-                export.outcome.reject(name, &why);
+            let point = point?;
+            let sources = self.sources_of_route(&reading, &point);
+            if sources.is_empty() {
+                continue;
+            }
+            if let Err(why) = self.take_point(export, &reading, &sources, point) {
+                export.refuse(&sources, name, &why);
             }
         }
         Ok(())
     }
 
-    /// Counts a point for the apps whose route it has.
-    fn take_point(
-        &mut self,
-        export: &mut Export<'_>,
-        reading: &Reading<'_>,
-        point: Point,
-    ) -> Result<(), String> {
-        let Point { start, time, attributes, histogram } = point;
-        let Some(histogram) = histogram else { return Ok(()) };
-        let route = text_of(&attributes, ROUTE);
+    /// Returns the numbers of the sources whose route a point has.
+    fn sources_of_route(&self, reading: &Reading<'_>, point: &Point) -> Vec<usize> {
+        let route = text_of(&point.attributes, ROUTE);
         let is_of_route = |source: &OtlpSource| {
             source.route.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == route)
         };
         let sources = reading.sources.iter().copied();
-        let sources: Vec<usize> =
-            sources.filter(|source| is_of_route(&self.sources[*source])).collect();
-        if sources.is_empty() {
-            return Ok(());
-        }
+        sources.filter(|source| is_of_route(&self.sources[*source])).collect()
+    }
+
+    /// Counts a point for the apps of these sources.
+    fn take_point(
+        &mut self,
+        export: &mut Export<'_>,
+        reading: &Reading<'_>,
+        sources: &[usize],
+        point: Point,
+    ) -> Result<(), String> {
+        let Point { start, time, attributes, histogram } = point;
+        let Some(histogram) = histogram else { return Ok(()) };
         let histogram = histogram?;
         let is_late = self.is_late(export, time);
-        // Two cumulative series that differ in their start are two processes. Without a start the
-        // addresses distinguish them; with one they do not count, because a service may export
-        // by several collectors.
+        // Two cumulative series that differ in their start are two processes.
         let is_cumulative = reading.temporality == Temporality::Cumulative;
         let identity = if is_cumulative { start } else { 0 };
-        let has_no_start = is_cumulative && start == 0;
-        let client = match has_no_start {
-            true => export.arrival.client.to_string(),
-            false => String::new(),
-        };
-        let name = reading.name.as_bytes();
-        let parts = [&export.key[..], reading.scope, name, client.as_bytes()];
+        let parts = [&export.key[..], reading.scope, reading.name.as_bytes()];
         let key = digest(&parts, &attributes, identity);
         let added = self.series.take(
             key,
@@ -334,12 +342,13 @@ impl Intake {
                 temporality: reading.temporality,
                 start,
                 time,
+                client: export.arrival.client,
                 arrived_at: export.arrival.monotonic,
             },
         )?;
         let is_error = attributes.iter().any(|attribute| attribute.key == ERROR);
         for source in sources {
-            let flow = export.sender.flows.entry(source).or_default();
+            let flow = export.sender.flows.entry(*source).or_default();
             match is_late {
                 true => flow.skip(time),
                 false => flow.add(added.as_ref(), time, reading.unit, is_error),

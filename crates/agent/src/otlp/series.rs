@@ -4,11 +4,18 @@
 //! point before. A counter that goes back, or another start, is a restart, after which the whole
 //! point is new. The first point of a series that began long ago is only where counting starts,
 //! because its requests are of the past.
+//!
+//! A series without a start may be of one service that exports by several collectors, or of several
+//! services with the same attributes. Counters of one service do not fall where the address of the
+//! sender changes back to a former one; a series whose counters do is refused, because it is not
+//! known what is new in its points. For the same reason the first point from another address adds
+//! nothing.
 
 use super::export::Temporality;
 use super::histogram::Histogram;
 use lull_measure::Nanos;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Most series of all senders.
 pub(super) const SERIES_MAX: usize = 100_000;
@@ -23,6 +30,10 @@ const FIRST_MAX: Nanos = Nanos::from_secs(120);
 /// How often a counter may fall, with fewer than [`STEADY_AFTER`] points between.
 const FALLS_MAX: u8 = 3;
 const STEADY_AFTER: u8 = 10;
+/// How long a series is refused after its points have contradicted each other.
+const REFUSED_FOR: Nanos = Nanos::from_secs(300);
+/// Most addresses of a series that are remembered.
+const CLIENTS_MAX: usize = 8;
 
 /// Identifies a series: a digest of sender, scope, metric, attributes and start.
 pub(super) type Key = [u8; 16];
@@ -34,6 +45,8 @@ pub(super) struct NewPoint {
     /// Nanoseconds since 1970 by the sender's clock; 0 if it is not known.
     pub(super) start: u64,
     pub(super) time: u64,
+    /// The address that sent it.
+    pub(super) client: IpAddr,
     /// When it arrived, `CLOCK_MONOTONIC`.
     pub(super) arrived_at: Nanos,
 }
@@ -55,6 +68,18 @@ struct Series {
     arrived_at: Nanos,
     falls: u8,
     steady: u8,
+    /// When it is no longer refused, if it was.
+    refused_until: Nanos,
+    /// Addresses that have sent it, the last one at the end; none of a series with a start.
+    clients: Vec<IpAddr>,
+}
+
+/// The address of a point, by those of the points before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Same,
+    Former,
+    New,
 }
 
 /// All series.
@@ -103,7 +128,7 @@ impl SeriesTable {
         };
         self.make_room(point.arrived_at, counters)?;
         self.counters += counters;
-        let NewPoint { histogram, temporality, start, time, arrived_at } = point;
+        let NewPoint { histogram, temporality, start, time, client, arrived_at } = point;
         let age = (start > 0).then(|| Nanos(time.saturating_sub(start)));
         let is_cumulative = temporality == Temporality::Cumulative;
         // That the sender's exports did not have it before proves nothing: a collector splits
@@ -112,7 +137,16 @@ impl SeriesTable {
         let added = is_of_now
             .then(|| Added { histogram: histogram.clone(), span: age.unwrap_or_default() });
         let histogram = is_cumulative.then_some(histogram);
-        let series = Series { start, time, histogram, arrived_at, falls: 0, steady: 0 };
+        let series = Series {
+            start,
+            time,
+            histogram,
+            arrived_at,
+            falls: 0,
+            steady: 0,
+            refused_until: Nanos::ZERO,
+            clients: if start == 0 { vec![client] } else { Vec::new() },
+        };
         self.series.insert(key, series);
         Ok(added)
     }
@@ -162,7 +196,7 @@ impl Series {
     /// Takes a cumulative point. Points are in the order of their counts, since a sender's clock
     /// may be set back and an export may be repeated.
     fn add_cumulative(&mut self, point: NewPoint) -> Result<Option<Added>, String> {
-        let NewPoint { histogram, start, time, .. } = point;
+        let NewPoint { histogram, start, time, client, arrived_at, .. } = point;
         let before = self.histogram.take().unwrap_or_else(|| histogram.clone());
         let added = histogram.since(&before);
         let is_repeated = time <= self.time && added.as_ref().is_none_or(|it| it.count() == 0);
@@ -172,29 +206,56 @@ impl Series {
         }
         let span = Nanos(time.saturating_sub(self.time));
         (self.start, self.time) = (start, time);
-        let Some(added) = added else {
-            self.histogram = Some(histogram.clone());
-            return self.fall(Added { histogram, span }).map(Some);
-        };
+        let origin = self.note_client(client);
+        match &added {
+            Some(_) => self.note_rise(),
+            None => self.note_fall(origin, arrived_at),
+        }
+        let added = Added { histogram: added.unwrap_or_else(|| histogram.clone()), span };
         self.histogram = Some(histogram);
+        if arrived_at < self.refused_until {
+            return Err("its counters fall again and again: several senders have the same \
+                        attributes (set service.instance.id), or it is marked as cumulative and \
+                        is delta; it is refused for five minutes after each fall"
+                .to_owned());
+        }
+        Ok((origin != Origin::New).then_some(added))
+    }
+
+    /// Notes the address of a point, if the series has no start.
+    fn note_client(&mut self, client: IpAddr) -> Origin {
+        if self.start > 0 || self.clients.last() == Some(&client) {
+            return Origin::Same;
+        }
+        let known = self.clients.iter().position(|one| *one == client);
+        // The one that was silent for longest is forgotten.
+        if let Some(at) = known.or((self.clients.len() >= CLIENTS_MAX).then_some(0)) {
+            self.clients.remove(at);
+        }
+        self.clients.push(client);
+        if known.is_some() { Origin::Former } else { Origin::New }
+    }
+
+    fn note_rise(&mut self) {
         self.steady = self.steady.saturating_add(1);
         if self.steady >= STEADY_AFTER {
             self.falls = 0;
         }
-        Ok(Some(Added { histogram: added, span }))
     }
 
-    /// Notes that a counter has fallen: the series was reset, unless that happens all the time.
-    fn fall(&mut self, added: Added) -> Result<Added, String> {
+    /// Notes that a counter has fallen: the series was reset, perhaps where its service was moved,
+    /// unless that happens all the time or the series has a former address again.
+    fn note_fall(&mut self, origin: Origin, arrived_at: Nanos) {
         self.steady = 0;
         self.falls = self.falls.saturating_add(1);
-        if self.falls > FALLS_MAX {
-            return Err("its counters fall again and again: two senders have the same \
-                        attributes (set service.instance.id), or it is marked as cumulative and \
-                        is delta"
-                .to_owned());
+        if origin == Origin::New {
+            // A service that was moved does not return.
+            self.clients.drain(..self.clients.len() - 1);
         }
-        Ok(added)
+        let is_contradiction = origin == Origin::Former || self.falls > FALLS_MAX;
+        if is_contradiction || arrived_at < self.refused_until {
+            self.refused_until = arrived_at.saturating_add(REFUSED_FOR);
+        }
     }
 }
 

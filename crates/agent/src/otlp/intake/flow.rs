@@ -34,6 +34,8 @@ struct ExportSums {
     has_point: bool,
     /// It was too long on its way to say something about now.
     is_late: bool,
+    /// A point of it was refused, so that its requests are not known.
+    is_refused: bool,
     newest: u64,
     /// The longest time in which a series has added its requests.
     span: Nanos,
@@ -46,6 +48,11 @@ impl Flow {
     pub(super) fn skip(&mut self, time: u64) {
         self.export.is_late = true;
         self.newest = self.newest.max(time);
+    }
+
+    /// Passes over a point that cannot be counted.
+    pub(super) fn refuse(&mut self) {
+        self.export.is_refused = true;
     }
 
     /// Adds a point of this time; `added` is `None` if nothing of it counts.
@@ -79,7 +86,7 @@ impl Flow {
                 self.errors = self.errors.saturating_add(export.errors);
             }
             self.cover(span);
-        } else if !is_first && !export.is_late && since >= self.idle_after() {
+        } else if !is_first && !export.is_late && !export.is_refused && since >= self.idle_after() {
             // It exports other metrics: it runs, and has had no request.
             self.end = now;
             self.cover(since);

@@ -118,32 +118,59 @@ fn without_start(at: u64, count: u64) -> Vec<u8> {
 }
 
 #[test]
-fn two_senders_with_the_same_attributes_have_counters_of_their_own() {
+fn two_senders_with_the_same_attributes_and_without_a_start_are_refused_and_not_idle() {
     let (one, other) = ([10, 0, 0, 1], [10, 0, 0, 2]);
-    let mut intake = intake();
-    let mut counted = 0;
+    let (mut intake, mut refused) = (intake(), 0);
     for round in 0..5 {
         let at = 1_000 + 10 * round;
         for (client, count) in [(one, 100 + 7 * round), (other, 900 + 5 * round)] {
             let bytes = export("shop", "same", &without_start(at, count));
-            assert_eq!(take_from(&mut intake, at, client, &bytes), Outcome::default());
+            refused += take_from(&mut intake, at, client, &bytes).rejected;
         }
-        counted += windows(&mut intake).iter().map(|window| window.1).sum::<u64>();
+        assert_eq!(windows(&mut intake), [], "it is not known what is new");
     }
-    assert_eq!((counted, intake.series()), (4 * (7 + 5), 2));
+    assert_eq!((refused, intake.series()), (2 * 4, 1));
+    let notices = intake.take_notices();
+    assert!(notices.iter().any(|text| text.contains("service.instance.id")), "{notices:?}");
 }
 
 #[test]
 fn one_sender_that_exports_by_two_collectors_is_counted_once() {
-    let mut intake = intake();
-    let mut counted = 0;
-    for round in 0..5_u64 {
-        let at = 1_000 + 10 * round;
-        let bytes = export("shop", "a", &cumulative((10, at), [100 + 7 * round, 0, 0]));
-        take_from(&mut intake, at, [10, 0, 0, 1 + (round % 2) as u8], &bytes);
-        counted += windows(&mut intake).iter().map(|window| window.1).sum::<u64>();
+    let with_start = |at, count| cumulative((10, at), [count, 0, 0]);
+    // Without a start the first export by the second one is where counting begins again.
+    let cases: [(fn(u64, u64) -> Vec<u8>, u64); 2] = [(with_start, 4 * 7), (without_start, 3 * 7)];
+    for (metric, wanted) in cases {
+        let (mut intake, mut counted) = (intake(), 0);
+        for round in 0..5_u64 {
+            let at = 1_000 + 10 * round;
+            let bytes = export("shop", "a", &metric(at, 100 + 7 * round));
+            let client = [10, 0, 0, 1 + (round % 2) as u8];
+            assert_eq!(take_from(&mut intake, at, client, &bytes), Outcome::default());
+            counted += windows(&mut intake).iter().map(|window| window.1).sum::<u64>();
+        }
+        assert_eq!((counted, intake.series()), (wanted, 1));
     }
-    assert_eq!((counted, intake.series()), (4 * 7, 1));
+}
+
+#[test]
+fn a_service_whose_points_are_refused_is_unknown_and_not_idle() {
+    let mut intake = intake();
+    for (at, count) in [(1_000, 5), (1_010, 12)] {
+        take(&mut intake, at, &export("shop", "a", &cumulative((10, at), [count, 0, 0])));
+    }
+    assert_eq!(windows(&mut intake), [(0, 7, 0, 10)]);
+    let in_bytes = [field(1, USUAL_METRIC.as_bytes()), field(3, b"By"), field(9, &[2 << 3, 2])];
+    let negative = ExplicitPoint {
+        count: 1,
+        bucket_counts: vec![1, 0],
+        explicit_bounds: vec![-1.0],
+        ..ExplicitPoint::default()
+    };
+    let negative = metric(USUAL_METRIC, 9, 2, &[negative.encode_to_vec()]);
+    for (at, metric) in [(1_020, in_bytes.concat()), (1_030, negative)] {
+        assert_eq!(take(&mut intake, at, &export("shop", "a", &metric)).rejected, 1);
+        assert_eq!(windows(&mut intake), []);
+    }
 }
 
 #[test]

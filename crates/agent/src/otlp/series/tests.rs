@@ -23,6 +23,7 @@ fn point(temporality: Temporality, (start_s, time_s): (u64, u64), counts: [u64; 
         temporality,
         start: start_s * SECOND,
         time: time_s * SECOND,
+        client: [127, 0, 0, 1].into(),
         arrived_at: Nanos::from_secs(time_s),
     }
 }
@@ -69,15 +70,64 @@ fn a_counter_that_falls_is_a_restart_and_many_are_a_contradiction() {
     assert_eq!(added(take(1_010, [3, 0, 0])), Some((3, 10)));
     assert_eq!(added(take(1_020, [5, 0, 0])), Some((2, 10)));
     // Two senders with the same attributes.
-    let mut refused = 0;
+    let mut refused = Vec::new();
     for at in 0..10 {
         let counts = if at % 2 == 0 { [600, 20, 1] } else { [at, 0, 0] };
-        refused += u32::from(take(1_030 + at, counts).is_err());
+        refused.extend(take(1_030 + at, counts).is_err().then_some(at));
     }
-    assert!(refused >= 1, "{refused}");
-    let mut steady = (0..30).map(|at| take(1_100 + at, [700 + at, 20, 1]));
-    assert!(steady.all(|taken| taken.is_ok()), "only one of them is left");
-    assert_eq!(added(take(1_200, [4, 0, 0])), Some((4, 71)), "a restart again");
+    assert_eq!(refused, [5, 6, 7, 8, 9], "from the fourth fall on, also what rises");
+    let mut left = (1_040..1_339).map(|at| take(at, [700 + at, 20, 1]));
+    assert!(left.all(|taken| taken.is_err()), "only one of them is left");
+    assert_eq!(added(take(1_339, [2_040, 20, 1])), Some((2, 1)), "five minutes after a fall");
+    assert_eq!(added(take(1_349, [4, 0, 0])), Some((4, 10)), "a restart again");
+}
+
+/// Takes points of one series without a start from hosts by turns; returns how many requests each
+/// has added, or the reason for which it was refused.
+fn without_start(points: &[(u8, u64, u64)]) -> Vec<Result<Option<u64>, String>> {
+    let mut table = SeriesTable::default();
+    let mut take = |(host, time, count): &(u8, u64, u64)| {
+        let client = [10, 0, 0, *host].into();
+        let point = NewPoint { client, ..cumulative((0, *time), [*count, 0, 0]) };
+        table.take(KEY, point).map(|added| added.map(|added| added.histogram.count()))
+    };
+    points.iter().map(&mut take).collect()
+}
+
+#[test]
+fn collectors_of_one_service_without_a_start_count_it_once() {
+    // Each point by both: of the first one of a collector it is not known what is new.
+    let both = [(1, 0, 100), (2, 0, 100), (1, 10, 107), (2, 10, 107), (2, 20, 109), (1, 20, 109)];
+    let added = [None, None, Some(7), None, None, None].map(Ok);
+    assert_eq!(without_start(&both), added);
+    // By turns, of three.
+    let turns = [(1, 0, 100), (2, 10, 107), (3, 20, 109), (1, 30, 112), (2, 40, 113), (3, 50, 119)];
+    let added = [None, None, None, Some(3), Some(1), Some(6)].map(Ok);
+    assert_eq!(without_start(&turns), added);
+}
+
+#[test]
+fn services_without_a_start_that_have_the_same_attributes_are_refused() {
+    for (one, other) in [(100, 900), (900, 100)] {
+        let taken = without_start(&[
+            (1, 0, one),
+            (2, 5, other),
+            (1, 10, one + 7),
+            (2, 15, other + 5),
+            (1, 20, one + 9),
+            (2, 25, other + 6),
+        ]);
+        let is_counted = |taken: &Result<Option<u64>, String>| matches!(taken, Ok(Some(_)));
+        assert!(!taken.iter().any(is_counted), "{taken:?}");
+        let last = taken.last().unwrap().as_ref().unwrap_err();
+        assert!(last.contains("set service.instance.id"), "{last}");
+    }
+}
+
+#[test]
+fn a_service_without_a_start_that_was_moved_counts_on() {
+    let moved = without_start(&[(1, 0, 100), (1, 10, 107), (2, 20, 3), (2, 30, 8), (2, 40, 9)]);
+    assert_eq!(moved, [None, Some(7), None, Some(5), Some(1)].map(Ok));
 }
 
 #[test]
