@@ -162,17 +162,20 @@ impl Link {
 
     /// Starts another watcher if this one does not follow the container runtime, and the runtime
     /// has made a new socket since, or [`RUNTIME_RETRY`] has passed: only a watcher that has not
-    /// given up its rights can connect to it.
+    /// given up its rights can connect to it. Each watcher lists all pods, so that a runtime that
+    /// is restarted again and again is joined ever more rarely.
     fn rejoin_runtime(&mut self, now: Instant) {
         if self.follows_runtime != Some(false) {
             return;
         }
         let socket = self.runtime_socket();
         let is_new = socket != self.socket;
-        let is_due = now.saturating_duration_since(self.spawned) >= RUNTIME_RETRY;
-        if socket.is_some() && (is_new || is_due) {
+        let wait = if is_new { self.wait } else { RUNTIME_RETRY };
+        if socket.is_some() && now.saturating_duration_since(self.spawned) >= wait {
             self.ending.extend(self.child.take().map(WatcherChild::end));
             (self.follows_runtime, self.due) = (None, None);
+            self.note_lifetime(now);
+            self.lengthen_wait();
             let place = if is_new { "at its new socket" } else { "again" };
             let why = format!("to follow the container runtime {place}");
             self.notice(format!("the watcher of the pods is started again, {why}"));
@@ -181,15 +184,24 @@ impl Link {
 
     fn put_off(&mut self, now: Instant) {
         self.due = Some(now + self.wait);
+        self.lengthen_wait();
+    }
+
+    fn lengthen_wait(&mut self) {
         self.wait = (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
+    }
+
+    /// Begins with short waits again if the last watcher has worked. One that only sends its pods
+    /// before it ends has not.
+    fn note_lifetime(&mut self, now: Instant) {
+        if now.saturating_duration_since(self.spawned) >= LONGEST_WAIT {
+            self.wait = Duration::ZERO;
+        }
     }
 
     fn lose(&mut self, why: &ChannelError, now: Instant) {
         self.ending.extend(self.child.take().map(WatcherChild::end));
-        // One that only sends its pods before it ends does not count as one that works.
-        if now.saturating_duration_since(self.spawned) >= LONGEST_WAIT {
-            self.wait = Duration::ZERO;
-        }
+        self.note_lifetime(now);
         self.put_off(now);
         let count = self.pods.len();
         self.notice(format!(

@@ -16,6 +16,8 @@ mod trunk;
 
 pub(crate) use session::{CONTAINERS_MAX, ContainerChange, RuntimeContainer, SessionError};
 
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use session::Session;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -50,23 +52,32 @@ pub(crate) enum PluginError {
 }
 
 /// Connects to the socket of a runtime. One that refuses may have made its socket only now, and is
-/// tried again for a moment.
+/// tried again for a moment, as one is whose queue of connections is full: the pods of the node do
+/// not wait for a runtime that accepts none.
 ///
 /// # Errors
-/// If there is none, or this process may not connect.
+/// If there is none, it accepts no connection, or this process may not connect.
 pub(crate) fn connect(socket: &Path) -> io::Result<StdUnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let mut tried = 1;
-    let stream = loop {
-        match StdUnixStream::connect(socket) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused && tried < TRIES => {
+    loop {
+        let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        match rustix::net::connect(&stream, &address) {
+            Ok(()) => return Ok(stream.into()),
+            Err(Errno::CONNREFUSED | Errno::AGAIN) if tried < TRIES => {
                 std::thread::sleep(RETRY);
                 tried += 1;
             }
-            connected => break connected?,
+            Err(Errno::AGAIN) => {
+                return Err(io::Error::new(
+                    ErrorKind::WouldBlock,
+                    "its queue of connections is full, and it accepts none",
+                ));
+            }
+            Err(error) => return Err(error.into()),
         }
-    };
-    stream.set_nonblocking(true)?;
-    Ok(stream)
+    }
 }
 
 /// What a runtime reports, until its connection ends.

@@ -213,8 +213,14 @@ impl<'a> Watcher<'a> {
     /// other order each pod would be judged by its status first, and those of which the runtime
     /// knows more would end and begin again whenever a watcher starts.
     async fn await_listing(&mut self) -> anyhow::Result<()> {
-        if let Some(report) = nri::first(self.reports.as_mut(), LISTING_WAIT).await {
-            self.take_report(report);
+        match nri::first(self.reports.as_mut(), LISTING_WAIT).await {
+            Some(report) => self.take_report(report),
+            None if self.reports.is_some() => self.health.note(
+                "the container runtime has not listed its containers yet; what the API server \
+                 reports counts until then"
+                    .to_owned(),
+            ),
+            None => {}
         }
         self.flush().await
     }

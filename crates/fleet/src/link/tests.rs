@@ -291,6 +291,34 @@ fn a_watcher_without_a_runtime_is_replaced_once_there_is_a_new_socket() {
 }
 
 #[test]
+fn a_runtime_that_is_restarted_again_and_again_is_joined_ever_more_rarely() {
+    let mut node = Node::new();
+    let socket = node.tree.path().join("nri.sock");
+    node.link.setup.begin.nri = Some(socket.display().to_string());
+    let restart = |node: &mut Node, number: u64| {
+        // The former socket stays, so that its number is not that of the new one.
+        let _ = std::fs::rename(&socket, socket.with_extension(number.to_string()));
+        std::fs::write(&socket, "").unwrap();
+        node.say(FromWatcher::Runtime(false));
+    };
+    for millis in [0, 500, 1_000, 2_000, 4_000] {
+        restart(&mut node, millis);
+        let due = node.link.spawned + Duration::from_millis(millis);
+        if millis > 0 {
+            node.link.rejoin_runtime(due - Duration::from_millis(1));
+            assert!(node.link.child.is_some(), "{millis}");
+        }
+        node.link.rejoin_runtime(due);
+        assert!(node.link.child.is_none(), "{millis}");
+        node.link.revive(due);
+    }
+    restart(&mut node, 1);
+    node.link.rejoin_runtime(node.link.spawned + LONGEST_WAIT);
+    assert!(node.link.child.is_none());
+    assert_eq!(node.link.wait, FIRST_WAIT, "the last watcher had worked");
+}
+
+#[test]
 fn a_runtime_that_has_dropped_the_watcher_and_kept_its_socket_is_joined_again_later() {
     let mut node = Node::new();
     let socket = node.tree.path().join("nri.sock");

@@ -17,6 +17,7 @@ use super::message::{
 };
 use super::trunk::{Connection, MessageType, Packet, Trunk, TrunkError, encode};
 use crate::message::{ContainerId, Runtime, is_cpus, is_uid};
+use prost::encoding::{DecodeContext, decode_key, skip_field};
 use prost::{DecodeError, Message};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -27,7 +28,9 @@ const NAME: &str = "lull";
 const INDEX: &str = "90";
 /// Most containers of a listing. A node of 1,024 pods has fewer.
 pub(crate) const CONTAINERS_MAX: usize = 16_384;
-/// Longest name of a container. Kubernetes allows 63 bytes.
+/// Most entries of a part of a listing: pods and containers.
+const ENTRIES_MAX: usize = 2 * CONTAINERS_MAX;
+/// Longest name or identifier of a container. Kubernetes allows 63 bytes, and runtimes use 64.
 const NAME_MAX: usize = 253;
 /// The stream of the only call of the plug-in.
 const REGISTRATION: u32 = 1;
@@ -70,6 +73,8 @@ pub(crate) enum SessionError {
     Unknown(String),
     #[error("it has more containers than a node may run")]
     TooMany,
+    #[error("it has listed its containers before it has named itself")]
+    Unnamed,
 }
 
 /// The state of a connection with a runtime.
@@ -154,10 +159,7 @@ impl Session {
                 Ok(configure) => return Ok(Ok(self.configure(&configure)?)),
                 Err(error) => Err(error),
             },
-            "Synchronize" => match Synchronize::decode(payload) {
-                Ok(part) => return Ok(Ok(self.synchronize(part)?)),
-                Err(error) => Err(error),
-            },
+            "Synchronize" => return self.synchronize(payload).map(Ok),
             "PostStartContainer" => self.event(event::POST_START_CONTAINER, payload),
             "PostUpdateContainer" => self.event(event::POST_UPDATE_CONTAINER, payload),
             "StopContainer" => self.event(event::STOP_CONTAINER, payload),
@@ -167,7 +169,7 @@ impl Session {
                 self.note(event, ContainerEvent { pod, container });
             }),
             "Shutdown" => Ok(()),
-            _ => return Ok(Err((UNIMPLEMENTED, format!("{NAME} knows no {method}")))),
+            _ => return Ok(Err((UNIMPLEMENTED, format!("{NAME} knows no {}", shown(method))))),
         };
         Ok(done.map(|()| Vec::new()).map_err(|error| (INVALID_ARGUMENT, error.to_string())))
     }
@@ -182,9 +184,19 @@ impl Session {
         Ok(Configured { events }.encode_to_vec())
     }
 
-    fn synchronize(&mut self, part: Synchronize) -> Result<Vec<u8>, SessionError> {
-        let Synchronize { pods, containers, more } = part;
-        self.sandboxes.extend(pods.into_iter().map(|pod| (pod.id, pod.uid)));
+    /// Takes a part of a listing.
+    fn synchronize(&mut self, payload: &[u8]) -> Result<Vec<u8>, SessionError> {
+        if self.runtime.is_none() {
+            return Err(SessionError::Unnamed);
+        }
+        // An entry of two bytes takes a hundred once it is decoded.
+        if count_fields(payload)? > ENTRIES_MAX {
+            return Err(SessionError::TooMany);
+        }
+        let Synchronize { pods, containers, more } = Synchronize::decode(payload)?;
+        let of_kubelet = |pod: &PodSandbox| pod.id.len() <= NAME_MAX && is_uid(&pod.uid);
+        let pods = pods.into_iter().filter(of_kubelet);
+        self.sandboxes.extend(pods.map(|pod| (pod.id, pod.uid)));
         let runs = |one: &Container| one.state == CONTAINER_RUNNING && is_sound(one);
         self.listed.extend(containers.into_iter().filter(runs));
         if self.listed.len().max(self.sandboxes.len()) > CONTAINERS_MAX {
@@ -243,7 +255,20 @@ impl Session {
 
 /// Whether the texts of a container are such as a kubelet's container has.
 fn is_sound(container: &Container) -> bool {
-    container.name.len() <= NAME_MAX && is_cpus(container.cpus())
+    let Container { id, pod_sandbox_id, name, .. } = container;
+    [id, pod_sandbox_id, name].iter().all(|text| text.len() <= NAME_MAX)
+        && is_cpus(container.cpus())
+}
+
+/// The number of fields of a message, entries of lists among them.
+fn count_fields(mut bytes: &[u8]) -> Result<usize, DecodeError> {
+    let mut count = 0;
+    while !bytes.is_empty() {
+        let (tag, wire_type) = decode_key(&mut bytes)?;
+        skip_field(wire_type, tag, &mut bytes, DecodeContext::default())?;
+        count += 1;
+    }
+    Ok(count)
 }
 
 /// Reads the answer to the registration.

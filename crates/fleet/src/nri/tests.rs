@@ -80,6 +80,25 @@ fn a_runtime_is_answered_before_its_reports_are_read_and_its_end_is_one() {
 }
 
 #[test]
+fn a_runtime_that_accepts_no_connection_holds_nothing_up() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("nri.sock");
+    let flags = SocketFlags::CLOEXEC;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let (mut waiting, mut refused) = (Vec::new(), None);
+    while refused.is_none() {
+        match connect(&path) {
+            Ok(stream) => waiting.push(stream),
+            Err(why) => refused = Some(why),
+        }
+    }
+    let why = refused.unwrap().to_string();
+    assert!(why.contains("accepts none") && !waiting.is_empty(), "{why}");
+}
+
+#[test]
 fn the_first_report_is_awaited_but_not_for_ever() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let (soon, later) = (Duration::from_millis(1), Duration::from_secs(600));

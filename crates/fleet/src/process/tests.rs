@@ -195,6 +195,27 @@ fn latency_objectives_that_cannot_be_read_are_reported_once_and_hold_up_no_pod()
 }
 
 #[test]
+fn a_runtime_that_lists_nothing_holds_up_no_pod_and_is_in_the_journal() {
+    block_on(async {
+        let (_server, address) = silent();
+        let (channel, agent) = UnixStream::pair().unwrap();
+        let (runtime, _silent) = StdUnixStream::pair().unwrap();
+        runtime.set_nonblocking(true).unwrap();
+        let mut watcher = watcher(address, &channel);
+        watcher.follow_runtime(Some(Ok(runtime)));
+        watcher.await_listing().await.unwrap();
+        let (mut frames, mut bytes) = (Frames::new(FROM_MAX), [0; 4096]);
+        agent.readable().await.unwrap();
+        let count = agent.try_read(&mut bytes).unwrap();
+        frames.add(&bytes[..count]);
+        let message = frames.next_message().unwrap();
+        let Some(FromWatcher::Notice(text)) = message else { panic!("{message:?}") };
+        assert!(text.contains("has not listed its containers yet"), "{text}");
+        assert!(watcher.reports.is_some(), "it may list them later");
+    });
+}
+
+#[test]
 fn a_watch_that_the_server_did_not_continue_begins_again_with_a_list() {
     block_on(async {
         let (_server, address) = silent();

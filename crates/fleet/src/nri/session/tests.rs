@@ -201,6 +201,42 @@ fn a_runtime_that_cannot_be_followed_ends_the_connection_with_the_reason() {
 }
 
 #[test]
+fn a_listing_keeps_no_more_than_the_containers_of_a_node_need() {
+    let mut node = Node::new("containerd");
+    let long = "f".repeat(NAME_MAX + 1);
+    let sound = container("1", "s1", CONTAINER_RUNNING, "");
+    let part = Synchronize {
+        pods: vec![sandbox(&long, "a-1"), sandbox("s1", &long), sandbox("s2", "../..")],
+        containers: vec![
+            Container { id: long.clone(), ..sound.clone() },
+            Container { pod_sandbox_id: long, ..sound },
+        ],
+        more: true,
+    };
+    node.call("Synchronize", &part).unwrap();
+    assert!(node.plugin.sandboxes.is_empty() && node.plugin.listed.is_empty());
+    let empty = PodSandbox::default();
+    let many = Synchronize { pods: vec![empty; ENTRIES_MAX + 1], ..Synchronize::default() };
+    assert!(matches!(node.call("Synchronize", &many), Err(SessionError::TooMany)));
+}
+
+#[test]
+fn a_listing_of_an_unnamed_runtime_does_not_end_all_pods() {
+    let mut node = Node { plugin: Session::new(), stream: 1 };
+    node.sent();
+    let listed = node.call("Synchronize", &Synchronize::default());
+    assert!(matches!(listed, Err(SessionError::Unnamed)), "{listed:?}");
+}
+
+#[test]
+fn the_answer_to_a_call_that_is_not_known_is_short() {
+    let mut node = Node::new("containerd");
+    let (_, answer) = node.call(&"x".repeat(1 << 20), &ContainerEvent::default()).unwrap();
+    let status = answer.status.unwrap();
+    assert!(status.code == UNIMPLEMENTED && status.message.len() < 200, "{}", status.message.len());
+}
+
+#[test]
 fn any_bytes_are_a_report_or_an_error() {
     let mut whole = Vec::new();
     let mut node = Node::new("containerd");
