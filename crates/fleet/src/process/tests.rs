@@ -216,6 +216,25 @@ fn a_runtime_that_lists_nothing_holds_up_no_pod_and_is_in_the_journal() {
 }
 
 #[test]
+fn a_refused_token_is_read_again_and_a_refused_certificate_ends_the_watcher() {
+    block_on(async {
+        let (_server, address) = silent();
+        let (channel, _agent) = UnixStream::pair().unwrap();
+        let mut watcher = watcher(address, &channel);
+        let refused = || {
+            let status = Box::new(Status { code: 401, ..Status::default() });
+            let error = watcher::Error::WatchStartFailed(kube::Error::Api(status));
+            Change::Pod(Box::new(Err(error)))
+        };
+        assert_eq!(watcher.take(refused()), Next::GoesOn, "the token was read just now");
+        watcher.renewed = Instant::now().checked_sub(PROBE_WHILE_LOST).unwrap();
+        assert_eq!(watcher.take(refused()), Next::Restarts);
+        watcher.config.auth_info.client_certificate_data = Some("certificate".to_owned());
+        assert_eq!(watcher.take(refused()), Next::Ends);
+    });
+}
+
+#[test]
 fn a_watch_that_the_server_did_not_continue_begins_again_with_a_list() {
     block_on(async {
         let (_server, address) = silent();
