@@ -3,6 +3,7 @@
 use crate::http::serving;
 use crate::support::scene::Scene;
 use crate::support::{LULL, send, wait_for};
+use crate::tuning::SMALL;
 use rustix::process::Signal;
 use std::process::Command;
 
@@ -68,6 +69,19 @@ fn top_that_is_terminated_leaves_the_terminal_as_it_was() {
     let shown = terminal.shown();
     assert!(shown.contains("left with 0") && !shown.contains("q ends"), "{shown}");
     assert!(!shown.contains("-icanon") && !shown.contains("-echo "), "{shown}");
+}
+
+#[test]
+fn a_search_in_a_terminal_ends_with_its_table() {
+    let scene = Scene::new();
+    let config = scene.write("small.toml", SMALL);
+    let store = scene.path("store.sqlite");
+    let tune = format!("{LULL} tune {} --store {} --trials 4", config.display(), store.display());
+    let program = format!("{tune}; echo left with $?; exec sleep 1000");
+    let terminal = Terminal::start(&scene, &program);
+    wait_for("the shell", || terminal.shown().contains("left with"));
+    let shown = terminal.shown();
+    assert!(shown.contains("left with 0") && shown.contains("power: of the simulated"), "{shown}");
 }
 
 #[test]

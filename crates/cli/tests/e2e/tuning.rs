@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 /// Two cores, four settings, a load that they carry.
-const SMALL: &str = r#"objective = { p99 = "500us" }
+pub(crate) const SMALL: &str = r#"objective = { p99 = "500us" }
 rates-per-s = [20000.0]
 delays = ["20us", "200us"]
 frequencies = ["1.2GHz", "2.9GHz"]

@@ -28,8 +28,11 @@ pub(super) enum Picture {
     /// Not drawn yet.
     Ready,
     /// On the terminal's other screen.
-    Open(Terminal<CrosstermBackend<Stderr>>),
+    Open(Screen),
 }
+
+/// The terminal's other screen; a drop returns to the first one.
+pub(super) struct Screen(Terminal<CrosstermBackend<Stderr>>);
 
 impl Picture {
     /// Returns a screen, or `Off` if the output is for programs or not on a terminal.
@@ -44,10 +47,11 @@ impl Picture {
     /// If the terminal is gone.
     pub(super) fn show(&mut self, search: &Search, trying: Option<&Place>) -> anyhow::Result<()> {
         if matches!(self, Self::Ready) {
+            let screen = Screen(Terminal::new(CrosstermBackend::new(stderr()))?);
             execute!(stderr(), EnterAlternateScreen, Hide)?;
-            *self = Self::Open(Terminal::new(CrosstermBackend::new(stderr()))?);
+            *self = Self::Open(screen);
         }
-        if let Self::Open(terminal) = self {
+        if let Self::Open(Screen(terminal)) = self {
             terminal.draw(|frame| draw(frame, search, trying))?;
         }
         Ok(())
@@ -56,16 +60,15 @@ impl Picture {
     /// Restores the terminal.
     pub(super) fn close(&mut self) {
         if matches!(self, Self::Open(_)) {
-            // A closed terminal needs no restoring.
-            let _ = execute!(stderr(), LeaveAlternateScreen, Show);
             *self = Self::Ready;
         }
     }
 }
 
-impl Drop for Picture {
+impl Drop for Screen {
     fn drop(&mut self) {
-        self.close();
+        // A closed terminal needs no restoring.
+        let _ = execute!(stderr(), LeaveAlternateScreen, Show);
     }
 }
 
