@@ -56,6 +56,7 @@ use lull_agent::session::Closed;
 use lull_host::guard::Ledger;
 use lull_lab::server::ServerScenario;
 use lull_measure::escape;
+use lull_workload::push::PushConfig;
 use std::io::Write;
 use std::path::Path;
 
@@ -144,6 +145,17 @@ fn check_rates(rates: &[f64]) -> anyhow::Result<()> {
 fn check_amount(scenario: &ServerScenario, rates: &[f64]) -> Result<(), UsageError> {
     let check = |rate: &f64| scenario.run.check_amount(&scenario.model, *rate);
     rates.iter().try_for_each(check).map_err(|why| UsageError(format!("--rate: {why}")))
+}
+
+/// Reports that none of the messages for the agent at this socket reached it.
+fn note_unpushed(push: Option<&PushConfig>, sent: u64, dropped: u64) {
+    if let Some(push) = push.filter(|_| sent == 0 && dropped > 0) {
+        say::notice(format_args!(
+            "nothing was pushed to {}: no agent listens there; its socket is agent.socket, or \
+             push.sock in its state directory",
+            push.socket.display()
+        ));
+    }
 }
 
 /// Prints a value as indented JSON. A closed reader is an error, because a closed pipe does

@@ -20,12 +20,20 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = cli::parse();
-    match commands::dispatch(cli) {
+    match commands::dispatch(cli).and_then(|()| finish_output()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say::notice(lull_agent::error::describe(&error));
             ExitCode::from(status_of(&error))
         }
+    }
+}
+
+/// Reports results that could not be printed.
+fn finish_output() -> anyhow::Result<()> {
+    match say::finish_output() {
+        Some(error) => anyhow::bail!("cannot print the result: {error}"),
+        None => Ok(()),
     }
 }
 

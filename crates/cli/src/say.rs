@@ -3,14 +3,47 @@
 
 pub(crate) use lull_measure::escape::visible;
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
+use std::sync::OnceLock;
 
-/// As the standard `println!`, which it hides in this crate, but escaped.
+/// Why standard output took no more, once it did not.
+static REFUSAL: OnceLock<io::Error> = OnceLock::new();
+
+/// As the standard `println!`, which it hides in this crate, but escaped, and without a panic.
 macro_rules! println {
-    () => { ::std::println!() };
+    () => { $crate::say::output("\n") };
     ($($argument:tt)*) => {
-        ::std::println!("{}", $crate::say::visible(&::std::format!($($argument)*)))
+        $crate::say::output(&::std::format!(
+            "{}\n",
+            $crate::say::visible(&::std::format!($($argument)*))
+        ))
     };
+}
+
+/// As the standard `print!`, which it hides in this crate, but without a panic.
+macro_rules! print {
+    ($($argument:tt)*) => { $crate::say::output(&::std::format!($($argument)*)) };
+}
+
+/// Writes text to standard output. `main` reports an error at the end, so that a full disk does not
+/// end a command before it has restored its knobs.
+pub(crate) fn output(text: &str) {
+    note_refusal(|| io::stdout().write_all(text.as_bytes()));
+}
+
+/// Writes what is buffered, and returns why standard output took no more, if it did not.
+pub(crate) fn finish_output() -> Option<&'static io::Error> {
+    note_refusal(|| io::stdout().flush());
+    REFUSAL.get()
+}
+
+fn note_refusal(write: impl FnOnce() -> io::Result<()>) {
+    if REFUSAL.get().is_none()
+        && let Err(error) = write()
+    {
+        // Only this thread prints results.
+        let _ = REFUSAL.set(error);
+    }
 }
 
 /// Writes one line to standard error. Errors are ignored: `eprintln!` would panic on a closed
@@ -18,7 +51,7 @@ macro_rules! println {
 pub(crate) fn line(text: impl Display) {
     // As one piece, or standard error, which has no buffer, is written to twice.
     let line = format!("{}\n", visible(&text.to_string()));
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// Writes one line with the program's name before it.

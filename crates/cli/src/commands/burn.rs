@@ -16,6 +16,8 @@ pub(crate) fn run(args: BurnArgs) -> anyhow::Result<()> {
         push: args.push.zip(args.app).map(|(socket, app)| PushConfig { socket, app }),
     };
     let report = burner::run(&config, &stop)?;
+    let (sent, dropped) = (report.pushed_messages, report.dropped_messages);
+    super::note_unpushed(config.push.as_ref(), sent, dropped);
     if args.json {
         return super::print_json(&report);
     }

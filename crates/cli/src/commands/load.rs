@@ -34,6 +34,8 @@ pub(crate) fn run(args: LoadArgs) -> anyhow::Result<()> {
     });
     bar.finish_and_clear();
     let report = report.map_err(refusal)?;
+    let pushed = report.pushed.unwrap_or_default();
+    super::note_unpushed(config.push.as_ref(), pushed.sent_messages, pushed.dropped_messages);
     if json {
         super::print_json(&report)?;
     } else {

@@ -2,7 +2,7 @@
 
 use crate::support::scene::Scene;
 use std::ffi::OsStr;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
 use std::process::Stdio;
@@ -27,6 +27,39 @@ fn check_lists_every_capability_and_policy() {
     let told = scene.run(&["check"]).well();
     assert!(told.out.contains("memory bandwidth") && told.out.contains("cannot"));
     assert!(told.out.contains("by, or why not") && told.out.contains("sched_setaffinity"));
+}
+
+#[test]
+fn a_result_that_cannot_be_printed_is_a_failure_and_no_panic() {
+    let scene = Scene::new();
+    let commands: [&[&str]; 6] = [
+        &["policies"],
+        &["policies", "--markdown"],
+        &["check", "--machine"],
+        &["keys"],
+        &["completions", "bash"],
+        &["burn", "compute", "--threads", "1", "--for", "0s"],
+    ];
+    for arguments in commands {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = scene.lull(arguments).stdout(full).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {err}");
+        assert!(
+            err.contains("lull: cannot print the result: No space left"),
+            "{arguments:?}: {err}"
+        );
+    }
+}
+
+#[test]
+fn work_that_no_agent_hears_of_says_so() {
+    let scene = Scene::new();
+    let burn = ["burn", "compute", "--threads", "1", "--for", "500ms"];
+    let push = ["--app", "batch", "--push", "/nonexistent/push.sock"];
+    let ended = scene.run(&[&burn[..], &push].concat()).well();
+    assert!(ended.err.contains("nothing was pushed to /nonexistent/push.sock"), "{}", ended.err);
+    assert!(scene.run(&burn).well().err.is_empty());
 }
 
 #[test]
