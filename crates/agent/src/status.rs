@@ -17,7 +17,7 @@ pub fn line(
     epoch: &Epoch,
 ) -> String {
     let acting = if epoch.safe { "SLO-safe" } else { policy };
-    let entropy = number(epoch.standing.entropy.system);
+    let entropy = epoch.standing.entropy.known().map_or_else(|| "-".to_owned(), number);
     let mut line = format!("{:.0} s  {acting}  E_S {entropy}", epoch.seen.time.as_secs_f64());
     let each = numbered(apps).zip(&epoch.seen.apps).zip(&epoch.standing.apps);
     for (((id, spec), seen), stand) in each.filter(|(((_, spec), _), _)| !spec.is_removed()) {

@@ -226,8 +226,7 @@ fn entropy_samples(sink: &mut Sink<'_>, standing: &Standing) {
     let entropy = standing.entropy;
     let part = |part: Option<f64>, what| part.ok_or_else(|| Missing::because(what));
     let none = "no app has shown latency or progress yet";
-    let system = (entropy.lc.is_some() || entropy.be.is_some()).then_some(entropy.system);
-    sink.put(metrics::ENTROPY_SYSTEM, part(system, none));
+    sink.put(metrics::ENTROPY_SYSTEM, part(entropy.known(), none));
     sink.put(metrics::ENTROPY_LC, part(entropy.lc, "no latency-critical app has a tail yet"));
     sink.put(metrics::ENTROPY_BE, part(entropy.be, "no best-effort app has progress yet"));
 }

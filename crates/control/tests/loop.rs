@@ -235,6 +235,21 @@ fn a_silent_latency_source_means_the_safe_state_until_it_speaks() {
     assert!(harness.plant.settings().contains(&isolated), "the policy is followed again");
 }
 
+#[test]
+fn the_time_before_the_first_epoch_is_no_silence() {
+    let mut harness = harness(Rules::default());
+    // The apps took a minute to start.
+    harness.plant.observe(Nanos::from_secs(60)).unwrap();
+    harness.plant.set_silent(LC, true);
+    let begins: Vec<bool> = (0..4)
+        .map(|_| {
+            let mut entries = harness.turn().into_iter();
+            entries.any(|entry| matches!(entry.event, Event::SafeBegins { .. }))
+        })
+        .collect();
+    assert_eq!(begins, [false, false, false, true]);
+}
+
 /// Wants one plan, but is at fault in some of its decisions.
 struct AtFault(std::vec::IntoIter<Option<&'static str>>, Option<&'static str>);
 

@@ -171,6 +171,13 @@ pub struct SystemEntropy {
     pub system: f64,
 }
 
+impl SystemEntropy {
+    /// Returns E_S; `None` if neither part has a value, so that nothing is known of any app.
+    pub fn known(&self) -> Option<f64> {
+        (self.lc.is_some() || self.be.is_some()).then_some(self.system)
+    }
+}
+
 /// E_LC, the mean of Q (eq. 15); `None` without apps.
 pub fn lc_entropy(apps: &[LcReading]) -> Option<f64> {
     mean(apps.iter().map(LcReading::untolerated))
@@ -274,6 +281,13 @@ mod tests {
 
     fn reading([ideal, measured, bound]: [f64; 3]) -> LcReading {
         LcReading::new(millis(ideal), millis(measured), millis(bound)).unwrap()
+    }
+
+    #[test]
+    fn entropy_is_known_once_one_part_is() {
+        let of = |lc, be| combine(lc, be, RelativeImportance::default()).known();
+        assert_eq!(of(None, None), None);
+        assert_eq!((of(Some(0.5), None), of(None, Some(0.0))), (Some(0.5), Some(0.0)));
     }
 
     #[test]

@@ -55,6 +55,22 @@ fn run_started(policy: &str) -> (Scene, Record, Vec<String>) {
 }
 
 #[test]
+fn a_run_without_latency_and_progress_shows_no_entropy() {
+    let scene = Scene::new();
+    let body = r#"
+[policy]
+name = "unmanaged"
+[[app]]
+name = "batch"
+class = "best-effort"
+progress = "push"
+start = ["sleep", "600"]
+"#;
+    let ended = scene.run_for(&scene.config("", body), "1s").well();
+    assert!(ended.err.contains("unmanaged  E_S -  | batch"), "{}", ended.err);
+}
+
+#[test]
 fn arq_takes_cores_from_best_effort_work_and_the_record_says_why() {
     if cores() < 2 {
         return skip("one core cannot be divided");

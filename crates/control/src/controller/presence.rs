@@ -19,6 +19,8 @@ impl Controller {
     /// apps that changed, and lets the policy adapt or rebuilds it.
     pub(super) fn note_roster(&mut self, seen: &Observation, turn: &mut Turn) {
         if std::mem::take(&mut self.is_first) {
+            // The time before the first epoch, in which apps start and are measured, is no silence.
+            self.heard.fill(seen.time.saturating_sub(seen.epoch));
             for (app, spec) in numbered(&self.apps) {
                 let is_absent = seen.app(app).is_some_and(|now| !now.alive);
                 if is_absent && !self.roster.is_present(app) {

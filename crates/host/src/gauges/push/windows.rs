@@ -114,8 +114,11 @@ impl Windows {
 
     fn silence(&self, deadline: Nanos) -> Missing {
         Missing::because(match self.heard {
+            Some(heard) if heard > deadline => {
+                "nothing was pushed for this epoch, and something for the next one".to_owned()
+            }
             Some(heard) => {
-                let silent = deadline.saturating_sub(heard);
+                let silent = deadline - heard;
                 format!("no push for {:.1} s: is the client still running?", silent.as_secs_f64())
             }
             None => "nothing was pushed yet: does a client push to the agent's socket?".to_owned(),
@@ -250,6 +253,9 @@ mod tests {
         assert!(windows.harvest(millis(1150)).is_ok());
         let silent = windows.harvest(millis(2200)).unwrap_err();
         assert!(silent.reason.contains("no push for 1.2 s"), "{silent}");
+        windows.add(1, window(millis(2300), &[1]), millis(2250)).unwrap();
+        let next = windows.harvest(millis(2250)).unwrap_err();
+        assert!(next.reason.contains("something for the next one"), "{next}");
     }
 
     #[test]
