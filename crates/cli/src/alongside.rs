@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use lull_host::plant::Stop;
 use lull_measure::Nanos;
 use std::ffi::OsString;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 
 /// How often the command is polled; a signal ends the wait immediately.
 const NAP: Nanos = Nanos::from_millis(50);
@@ -14,7 +14,8 @@ const NAP: Nanos = Nanos::from_millis(50);
 /// process.
 ///
 /// # Errors
-/// If the command cannot be started or ends with a failure, or `on_start` or `is_over` fails.
+/// If the command cannot be started or fails, also after a signal to this process, or `on_start` or
+/// `is_over` fails.
 pub(crate) fn run(
     command: &[OsString],
     stop: &Stop,
@@ -33,27 +34,33 @@ pub(crate) fn run(
         end(&mut child)?;
         return Err(error);
     }
-    loop {
+    let status = loop {
         if let Some(status) = child.try_wait()? {
-            return match status.success() {
-                true => Ok(()),
-                false => bail!("`{}` ended with {status}", program.display()),
-            };
+            break status;
         }
-        let ends = is_over().and_then(|is_over| Ok(is_over || stop.wait(NAP)?));
-        if !matches!(ends, Ok(false)) {
+        let is_over = is_over();
+        if !matches!(is_over, Ok(false)) {
             end(&mut child)?;
-            return ends.map(|_| ());
+            return is_over.map(|_| ());
         }
+        let has_signal = stop.wait(NAP);
+        if !matches!(has_signal, Ok(false)) {
+            let status = end(&mut child)?;
+            has_signal?;
+            break status;
+        }
+    };
+    match status.success() {
+        true => Ok(()),
+        false => bail!("`{}` ended with {status}", program.display()),
     }
 }
 
 /// Sends SIGTERM to the command and waits for its end. A terminal signals the command
 /// itself, a service manager may signal only this process.
-fn end(child: &mut Child) -> anyhow::Result<()> {
+fn end(child: &mut Child) -> anyhow::Result<ExitStatus> {
     let pid = rustix::process::Pid::from_child(child);
     // It may have ended by itself meanwhile.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-    child.wait()?;
-    Ok(())
+    Ok(child.wait()?)
 }

@@ -59,6 +59,21 @@ fn a_knob_that_is_not_here_is_refused_and_nothing_is_run() {
 }
 
 #[test]
+fn a_command_that_an_interrupt_ends_has_failed() {
+    let file = "/dev/cpu_dma_latency";
+    if std::fs::File::options().write(true).open(file).is_err() {
+        return skip("no wake-up latency to hold here");
+    }
+    let scene = Scene::new();
+    let (state, mark) = (scene.path("state").display().to_string(), scene.path("mark"));
+    let script = format!("touch {}; exec sleep 600", mark.display());
+    let hold = ["hold", "--state", &state, "wake-latency=100us", "--", "sh", "-c", &script];
+    let mut holder = scene.start(scene.lull(&hold));
+    holder.wait_for("the command", || mark.exists());
+    holder.interrupt().refused(1, "`sh` ended with signal: 15");
+}
+
+#[test]
 fn a_cgroup_is_held_while_the_command_runs_and_put_back() {
     let Some(cgroup) = Cgroup::new("held").filter(|_| is_root()) else {
         return skip("no cgroup v2 with a CPU controller to write here");
