@@ -267,6 +267,10 @@ impl Config {
             let message = format!("is below {EXPORT_PERIOD_MIN}, the least");
             return Err(self.source.error("agent.export_period", message));
         }
+        if let Some(key) = self.agent.empty_path() {
+            let message = "is an empty path: leave it out, or name one";
+            return Err(self.source.error(&format!("agent.{key}"), message));
+        }
         self.check_access()?;
         let has_otlp = self.apps.iter().any(|app| app.latency == LatencySource::Otlp);
         if self.agent.otlp.is_some() && !has_otlp {

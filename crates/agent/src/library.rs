@@ -6,6 +6,7 @@
 use crate::scratch::{self, Scratch};
 use anyhow::{Context, bail};
 use lull_host::oncall::{self, Linkage, linkage};
+use rustix::fs::{Access, access};
 use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -45,16 +46,22 @@ pub fn obstacle(program: &OsStr) -> anyhow::Result<Option<String>> {
 /// Returns the path of a program as a shell would find it.
 ///
 /// # Errors
-/// If there is no such program.
+/// If there is no such program, or it may not be executed.
 pub fn find(program: &OsStr) -> anyhow::Result<PathBuf> {
-    let found = if program.as_encoded_bytes().contains(&b'/') {
-        Some(PathBuf::from(program)).filter(|path| path.is_file())
+    let places = if program.as_encoded_bytes().contains(&b'/') {
+        vec![PathBuf::from(program)]
     } else {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).map(|place| place.join(program)).find(|path| path.is_file())
+        std::env::split_paths(&path).map(|place| place.join(program)).collect()
     };
-    found.with_context(|| {
+    let mut files = places.iter().filter(|path| path.is_file());
+    let first = files.clone().next().with_context(|| {
         format!("no program `{}`: is it installed, and in $PATH?", program.display())
+    })?;
+    let runs = files.find(|path| access(path.as_path(), Access::EXEC_OK).is_ok());
+    runs.cloned().with_context(|| {
+        let file = first.display();
+        format!("{file} may not be executed: `chmod +x {file}`, or name another program")
     })
 }
 
@@ -102,6 +109,15 @@ pub fn remove_leftovers() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_found_only_if_it_may_be_executed() {
+        assert!(find(OsStr::new("true")).is_ok());
+        let error = find(OsStr::new("/etc/passwd")).unwrap_err().to_string();
+        assert!(error.starts_with("/etc/passwd may not be executed: `chmod +x"), "{error}");
+        let error = find(OsStr::new("/etc")).unwrap_err().to_string();
+        assert!(error.starts_with("no program `/etc`"), "{error}");
+    }
 
     #[test]
     fn only_the_library_of_a_process_that_has_ended_is_a_leftover() {

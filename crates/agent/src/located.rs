@@ -6,9 +6,14 @@
 use crate::renamed::new_name;
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
+
+/// Most bytes of a file: one without an end would fill the memory.
+const SIZE_MAX: u64 = 64 << 20;
 
 /// One step of a key path: `app`, `[1]`, `name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,12 +97,20 @@ fn in_plain_words(message: String) -> String {
 impl Located {
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Self, InputError> {
-        let text = std::fs::read_to_string(path).map_err(|error| InputError {
+        let refuse = |message: String| InputError {
             file: path.to_owned(),
             line: None,
             key: String::new(),
-            message: format!("cannot be read: {error}"),
-        })?;
+            message,
+        };
+        let mut text = String::new();
+        let read =
+            File::open(path).and_then(|file| file.take(SIZE_MAX + 1).read_to_string(&mut text));
+        let bytes = read.map_err(|error| refuse(format!("cannot be read: {error}")))?;
+        if bytes as u64 > SIZE_MAX {
+            let most = SIZE_MAX >> 20;
+            return Err(refuse(format!("has more than {most} MiB: name a file of TOML")));
+        }
         Ok(Self { path: path.to_owned(), text, moved: None })
     }
 
@@ -317,5 +330,11 @@ mod tests {
     fn a_file_that_is_not_there_is_said() {
         let error = Located::read(Path::new("/nonexistent/x.toml")).unwrap_err().to_string();
         assert!(error.starts_with("/nonexistent/x.toml: cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_refused() {
+        let error = Located::read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(error, "/dev/zero: has more than 64 MiB: name a file of TOML");
     }
 }

@@ -116,6 +116,15 @@ impl Store {
     /// # Errors
     /// [`UsageError`] if the file is not a store, or damaged.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+            let what = format!(
+                "cannot make the store {}: there is no directory {}: make it, or name another",
+                path.display(),
+                folder.display()
+            );
+            return Err(UsageError(what).into());
+        }
         Self::try_open(path).map_err(|error| damaged(path, &error))
     }
 

@@ -134,6 +134,20 @@ impl Default for AgentSection {
 }
 
 impl AgentSection {
+    /// Returns the key of a path that is empty, if there is one.
+    pub(super) fn empty_path(&self) -> Option<&'static str> {
+        let paths = [
+            ("record", Some(&self.record)),
+            ("state", self.state.as_ref()),
+            ("socket", self.socket.as_ref()),
+            ("register", self.register.as_ref()),
+            ("spots", self.spots.as_ref()),
+            ("profile", self.profile.as_ref()),
+        ];
+        let is_empty = |path: &PathBuf| path.as_os_str().is_empty();
+        paths.into_iter().find(|(_, path)| path.is_some_and(is_empty)).map(|(key, _)| key)
+    }
+
     /// The seed of the policy's random numbers; a config that was read from a text has one.
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or_default()

@@ -47,7 +47,7 @@ pub fn open(file: &Path) -> anyhow::Result<Database> {
     // Read-write: what a killed agent left in the log beside it belongs to the record.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(file, flags);
-    let mut database = opened.map_err(|error| refuse(format!("cannot be opened: {error}")))?;
+    let mut database = opened.map_err(|error| refuse(unopened(file, &error)))?;
     let found = |error: rusqlite::Error| refuse(reason(&error));
     protect(&mut database, file).map_err(found)?;
     if let Some(why) = find_crafted(&database).map_err(found)? {
@@ -67,8 +67,7 @@ pub fn open(file: &Path) -> anyhow::Result<Database> {
     let check = "PRAGMA quick_check(1)";
     let whole = database.query_row(check, [], |row| row.get::<_, String>(0)).map_err(found)?;
     if whole != "ok" {
-        let why = format!("is damaged ({whole}): save what can be saved with `sqlite3 .recover`");
-        return Err(refuse(why).into());
+        return Err(refuse(damaged(&whole)).into());
     }
     if let Some(why) = find_oversized(&database).map_err(found)? {
         return Err(refuse(why).into());
@@ -103,12 +102,29 @@ fn protect(database: &mut Connection, file: &Path) -> rusqlite::Result<()> {
 
 /// Describes an error of SQLite on a file that may be of another kind.
 fn reason(error: &rusqlite::Error) -> String {
+    if matches!(error, rusqlite::Error::QueryReturnedNoRows) {
+        return "is no record of a run: its table `run` names no version".to_owned();
+    }
     match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt) => damaged(&error.to_string()),
         Some(ErrorCode::OperationInterrupted) => {
             "takes far longer to read than a record of its size: it was not written by Lull".into()
         }
         Some(ErrorCode::TooBig) => format!("has a value of more than {CELL_MAX} bytes"),
         _ => format!("is no record of a run: {error}"),
+    }
+}
+
+fn damaged(why: &str) -> String {
+    format!("is damaged ({why}): save what can be saved with `sqlite3 .recover`")
+}
+
+/// Why SQLite has not opened a file, which it does not say itself.
+fn unopened(file: &Path, error: &rusqlite::Error) -> String {
+    match std::fs::File::open(file) {
+        Err(why) => format!("cannot be opened: {why}"),
+        Ok(_) if file.is_dir() => "is a directory: name the records in it (*.db)".to_owned(),
+        Ok(_) => format!("cannot be opened: {error}"),
     }
 }
 
@@ -221,6 +237,24 @@ mod tests {
         let sql = format!("{ENDLESS} FROM n WHERE i < 0");
         let error = record.database.query_row(&sql, [], |_| Ok(())).unwrap_err();
         assert!(reason(&error).contains("takes far longer"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_whole_record_is_refused_with_the_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        let why = |name: &str| open(&file(name)).err().unwrap().to_string();
+        assert!(
+            why("none.db").ends_with("cannot be opened: No such file or directory (os error 2)")
+        );
+        assert!(why("").ends_with("is a directory: name the records in it (*.db)"), "{}", why(""));
+        let whole = file("whole.db");
+        Connection::open(&whole).unwrap().execute_batch(SOUND).unwrap();
+        let bytes = std::fs::read(&whole).unwrap();
+        std::fs::write(file("cut.db"), &bytes[..bytes.len() / 2]).unwrap();
+        assert!(why("cut.db").contains("is damaged (") && why("cut.db").contains(".recover"));
+        let unnamed = refusal(&format!("{SOUND} DELETE FROM run;"));
+        assert!(unnamed.ends_with("its table `run` names no version"), "{unnamed}");
     }
 
     #[test]

@@ -69,6 +69,12 @@ fn ended_search() -> Search {
 }
 
 #[test]
+fn a_store_in_a_directory_that_is_not_there_is_refused_with_that_reason() {
+    let error = Store::open(Path::new("/nonexistent/store")).err().unwrap().to_string();
+    assert!(error.contains("there is no directory /nonexistent"), "{error}");
+}
+
+#[test]
 fn what_a_store_knows_of_another_machine_class_is_neither_used_nor_lost() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();

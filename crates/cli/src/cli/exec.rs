@@ -1,6 +1,8 @@
 //! The arguments of `lull exec`, `lull attach` and `lull gate`.
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{
+    NonEmptyStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser,
+};
 use clap::{Args, ValueEnum};
 use lull_agent::config::Concurrency;
 use lull_measure::Nanos;
@@ -81,7 +83,7 @@ pub(crate) enum GateAction {
 #[derive(Debug, Args)]
 pub(crate) struct GateArgs {
     /// Name of the server in the output; default: its program, or its directory
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) name: Option<String>,
     /// stats observes, post makes workers with a query wait, epoll lets workers without one
     /// rest and wakes them in rounds; with --concurrency post

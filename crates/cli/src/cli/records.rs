@@ -208,6 +208,34 @@ pub(crate) struct ReplayArgs {
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Where the agent serves its page, as its --http
-    #[arg(default_value = "127.0.0.1:7077")]
+    #[arg(default_value = "127.0.0.1:7077", value_parser = page_address)]
     pub(crate) address: String,
+}
+
+/// Parses HOST:PORT, also within the address that the agent prints.
+fn page_address(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    match address.rsplit_once(':') {
+        Some((host, port))
+            if !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() =>
+        {
+            Ok(address.to_owned())
+        }
+        _ => Err("write HOST:PORT, such as 127.0.0.1:7077".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_named_by_its_address_or_as_the_agent_prints_it() {
+        for text in ["127.0.0.1:7077", "http://127.0.0.1:7077/"] {
+            assert_eq!(page_address(text).as_deref(), Ok("127.0.0.1:7077"));
+        }
+        for text in ["", "somewhere", ":7077", "somewhere:", "127.0.0.1:99999", "https://a:1"] {
+            assert!(page_address(text).is_err(), "{text}");
+        }
+    }
 }

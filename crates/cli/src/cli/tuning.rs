@@ -109,13 +109,13 @@ pub(crate) struct TuneArgs {
     pub(crate) method: Option<String>,
     /// Share of late requests from which on only settings that are nearly certain to meet the
     /// bound are tried
-    #[arg(long)]
+    #[arg(long, value_parser = share)]
     pub(crate) harm_max: Option<f64>,
     /// Try no new setting that is predicted to exceed twice the bound; methods apart and front
     #[arg(long)]
     pub(crate) safe: bool,
     /// End a trial whose tail is this many bounds after a quarter of its time
-    #[arg(long)]
+    #[arg(long, value_parser = cut)]
     pub(crate) cut: Option<f64>,
     /// Seed of the search, to repeat it; by default every search has another one
     #[arg(long, value_name = "NUMBER")]
@@ -126,6 +126,16 @@ pub(crate) struct TuneArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "write a share from 0 to 1".to_owned())
+}
+
+fn cut(text: &str) -> Result<f64, String> {
+    let bounds = text.parse::<f64>().ok().filter(|bounds| *bounds >= 1.0);
+    bounds.ok_or_else(|| "write a number of 1 or more".to_owned())
 }
 
 /// `lull lab trace`.

@@ -48,7 +48,9 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
         None => &[ExportFormat::Csv],
     };
     let origin = origin(&record);
-    let tables = Export { record: &record, formats, place: beside.path(), origin }.all()?;
+    let export = Export { record: &record, formats, place: beside.path(), origin };
+    let which = || format!("cannot export {} to {}", run.display(), to.display());
+    let tables = export.all().with_context(which)?;
     // Only the owner may read a temporary directory, and so the export.
     let made = beside.keep();
     std::fs::rename(&made, &to).with_context(cannot)?;

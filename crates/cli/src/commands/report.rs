@@ -62,12 +62,13 @@ impl RecordedRun {
             found.optional().unwrap_or_default()
         };
         let proof = facts.get("prove").map(|text| serde_json::from_str(text)).transpose();
+        let which = || format!("{} cannot be read as a record of a run", file.display());
         Ok(Self {
             name: file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-            series: Series::read(&record, &run, &METRICS)?,
+            series: Series::read(&record, &run, &METRICS).with_context(which)?,
             power_source: power("sources", "source"),
             power_missing: power("missing", "reason"),
-            journal: journal::Highlights::read(database, &run.apps)?,
+            journal: journal::Highlights::read(database, &run.apps).with_context(which)?,
             proof: proof.with_context(|| format!("the proof in {}", file.display()))?,
             facts,
             run,

@@ -4,6 +4,7 @@ use super::UsageError;
 use crate::signals::stop_flag;
 use anyhow::Context;
 use lull_agent::scratch::temporary_file;
+use rustix::fs::{Access, access};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,7 +28,19 @@ impl Destination {
         if path.is_dir() || path.file_name().is_none() {
             return Err(refuse("cannot be written: is a directory; name a file"));
         }
+        named
+            .check_access()
+            .map_err(|why| refuse(&format!("cannot be written: {why}; name a file elsewhere")))?;
         Ok(named.behind_links())
+    }
+
+    /// Checks the rights to it. A file in a directory that takes none is overwritten.
+    fn check_access(&self) -> io::Result<()> {
+        if self.is_stream() {
+            return Ok(());
+        }
+        let can_write = |path: &Path| access(path, Access::WRITE_OK);
+        Ok(can_write(&self.path).or_else(|_| can_write(&self.folder))?)
     }
 
     fn at(path: &Path) -> Self {

@@ -1,6 +1,7 @@
 //! Bad input: file, line and key on standard error, status 2, nothing started.
 
 use crate::support::scene::Scene;
+use crate::support::{LULL, is_root, skip};
 
 /// A good config whose app would leave a file behind if it were started.
 const GOOD: &str = r#"[agent]
@@ -47,7 +48,26 @@ const CASES: &[(&str, &str, &str)] = &[
     ("name = \"arq\"", "", "5: policy: has no name"),
     ("[policy]", "[policy", "5:"),
     ("state = \"state\"", "state = \"state\"\nepoch = \"1ms\"", "3: agent.epoch: is below 10ms"),
+    ("record = ", "socket = \"\"\nrecord = ", "3: agent.socket: is an empty path"),
+    ("\"records\"", "\"\"", "3: agent.record: is an empty path"),
 ];
+
+#[test]
+fn a_result_without_a_place_is_refused_before_anything_is_started() {
+    if !is_root() {
+        return skip("only root can mount a directory that takes no file");
+    }
+    let scene = Scene::new();
+    scene.write("good.toml", GOOD);
+    std::fs::create_dir(scene.path("sealed")).unwrap();
+    let script = format!(
+        "unshare -m sh -c 'mount -t tmpfs -o ro none sealed && \
+         exec {LULL} compare good.toml --markdown sealed/x.md'"
+    );
+    let ended = scene.start(scene.shell(&script)).wait();
+    ended.refused(2, "sealed/x.md: cannot be written: Read-only file system");
+    assert!(!scene.path("started").exists());
+}
 
 #[test]
 fn every_refusal_names_file_line_and_key_and_nothing_is_started() {

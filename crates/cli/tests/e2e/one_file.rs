@@ -210,6 +210,7 @@ fn a_config_whose_app_is_not_there_is_refused_by_check() {
         scene.run(&["check", &config]).refused(2, words);
     };
     check("start = [\"no-such-thing\"]", "c.toml:7: app[0].start: no program `no-such-thing`");
+    check("start = [\"/etc/passwd\"]", "c.toml:7: app[0].start: /etc/passwd may not be executed");
     check("start = [\"./no-such-thing\"]", "app[0].start: no program");
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();

@@ -13,12 +13,14 @@ pub(super) fn objectives(texts: &[String]) -> Result<Vec<Objective>, UsageError>
 
 /// An objective as a config would have it, with or without quotes.
 fn objective(text: &str) -> Result<Objective, UsageError> {
-    let read = |text: &str| toml::from_str::<WrittenObjective>(text);
-    let quoted = text.split_once('=').map(|(key, value)| format!("{key}=\"{}\"", value.trim()));
-    let read = read(text).or_else(|error| read(quoted.as_deref().unwrap_or(text)).or(Err(error)));
+    let is_toml = toml::from_str::<toml::Table>(text).is_ok();
+    let quoted = match text.split_once('=').filter(|_| !is_toml) {
+        Some((key, value)) => format!("{key}=\"{}\"", value.trim()),
+        None => text.to_owned(),
+    };
     let wrong =
         |error: toml::de::Error| UsageError(format!("--objective {text}: {}", error.message()));
-    read.map(|written| written.0).map_err(wrong)
+    toml::from_str::<WrittenObjective>(&quoted).map(|written| written.0).map_err(wrong)
 }
 
 #[cfg(test)]
@@ -34,8 +36,15 @@ mod tests {
         assert_eq!(objective("p99 = \"50ms\"").unwrap(), tail);
         let floor = Objective::Throughput { floor_per_s: 1000.0 };
         assert_eq!(objective("throughput=1000").unwrap(), floor);
-        for (text, why) in [("p99=fast", "fast"), ("speed=5", "unknown objective"), ("p99", "p99")]
-        {
+        let refused = [
+            ("p99=fast", "`fast` is not a duration"),
+            ("p99=-5ms", "`-5ms` is not a duration"),
+            ("p999=5ms", "unknown objective `p999`"),
+            ("throughput=-1", "not a rate above zero"),
+            ("speed=5", "unknown objective"),
+            ("p99", "p99"),
+        ];
+        for (text, why) in refused {
             let error = objective(text).unwrap_err().0;
             assert!(error.starts_with("--objective ") && error.contains(why), "{error}");
         }

@@ -92,7 +92,7 @@ pub(super) fn run(args: &ExportArgs, place: &str) -> anyhow::Result<()> {
         names::check_host(host).map_err(UsageError)?;
     }
     let store = store::open(place)?;
-    check_marker(&*store, place)?;
+    check_marker(&*store, place, !args.runs.is_empty())?;
     let now = Timestamp::now();
     let oldest = args.keep.map(|keep| retention::oldest_day(keep, now)).transpose()?;
     let dataset = Dataset { store: &*store, host: args.host.as_deref(), now, oldest };
@@ -136,11 +136,15 @@ fn print(done: &Done) {
     }
 }
 
-/// Creates the marker of an empty place, and refuses a place that holds anything else. A dataset
-/// of a former version is one of this version from now on: what is added may be misread by the
-/// Lull that made it, which then refuses it.
-fn check_marker(store: &dyn Store, place: &str) -> anyhow::Result<()> {
+/// Creates the marker of an empty place if records are added, and refuses a place that holds
+/// anything else. A dataset of a former version is one of this version from now on: what is added
+/// may be misread by the Lull that made it, which then refuses it.
+fn check_marker(store: &dyn Store, place: &str, adds: bool) -> anyhow::Result<()> {
     let Some(bytes) = store.read(MARKER)? else {
+        if !adds {
+            let what = format!("{place} is no dataset: it has no {MARKER}; look at the path");
+            return Err(UsageError(what).into());
+        }
         if !store.is_empty()? {
             let what = format!("{place} holds other files and no {MARKER}: name an empty place");
             return Err(UsageError(what).into());
@@ -257,6 +261,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_records_make_a_dataset() {
+        let place = tempfile::tempdir().unwrap();
+        let missing = place.path().join("missing");
+        let name = missing.to_str().unwrap();
+        let store = store::open(name).unwrap();
+        let error = check_marker(&*store, name, false).unwrap_err().to_string();
+        assert!(error.contains("is no dataset") && !missing.exists(), "{error}");
+        check_marker(&*store, name, true).unwrap();
+        assert!(missing.join(MARKER).exists());
+    }
+
+    #[test]
     fn datasets_of_former_versions_are_raised_and_of_later_ones_refused() {
         let place = tempfile::tempdir().unwrap();
         let name = place.path().to_str().unwrap();
@@ -265,7 +281,7 @@ mod tests {
         for (before, is_read) in [(0, false), (1, true), (VERSION, true), (VERSION + 1, false)] {
             let text = format!("{{\"lull_dataset\":{before}}}");
             std::fs::write(&marker, &text).unwrap();
-            assert_eq!(check_marker(&*store, name).is_ok(), is_read, "{before}");
+            assert_eq!(check_marker(&*store, name, true).is_ok(), is_read, "{before}");
             let after = std::fs::read_to_string(&marker).unwrap();
             let raised = format!("{{\"lull_dataset\":{VERSION}}}");
             assert_eq!(after, if is_read { raised } else { text }, "{before}");

@@ -41,7 +41,7 @@ pub(super) fn open(place: &str) -> anyhow::Result<Box<dyn Store>> {
         let what = format!("{place}: a dataset is a directory or s3://BUCKET/PREFIX");
         return Err(UsageError(what).into());
     }
-    Ok(Box::new(Directory::new(Path::new(place))?))
+    Ok(Box::new(Directory::new(Path::new(place))))
 }
 
 #[cfg(feature = "s3")]

@@ -12,11 +12,8 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// # Errors
-    /// If there is a file of this name.
-    pub(super) fn new(root: &Path) -> anyhow::Result<Self> {
-        fs::create_dir_all(root).with_context(|| format!("cannot make {}", root.display()))?;
-        Ok(Self { root: root.to_owned() })
+    pub(super) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
     }
 
     /// The entries of a folder; none if it does not exist.
