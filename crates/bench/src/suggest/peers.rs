@@ -341,4 +341,18 @@ mod tests {
         assert!(all.iter().all(|it| !(it.is_shown && it.misses)), "{all:?}");
         assert!(all.iter().filter(|it| it.is_shown).count() * 2 > all.len(), "{all:?}");
     }
+
+    #[test]
+    fn bursts_in_a_third_of_trials_are_found_by_most_searches() {
+        let long: Option<u64> = std::env::var(LONG).ok().and_then(|text| text.parse().ok());
+        let seeds = long.unwrap_or(3);
+        for share in [1.0 / 3.0, 0.1] {
+            let surface = Surface::with_bursts(share);
+            let one = |seed: u64| judge(&surface, &search(&surface, Method::Apart, seed).unwrap());
+            let ours: Vec<Outcome> = (1..=seeds).into_par_iter().map(one).collect();
+            let wrong = ours.iter().filter(|it| it.is_shown && it.misses).count();
+            eprintln!("{}: {wrong} of {seeds} choices have bursts", surface.name);
+            assert!(share < 0.3 || wrong * 2 < ours.len(), "{ours:?}");
+        }
+    }
 }

@@ -28,6 +28,9 @@ const STRETCH: Nanos = Nanos::from_millis(100);
 const SHOWN: f64 = 0.95;
 /// Tail over bound that is assumed of a server that does not keep up.
 const OVERLOAD: f64 = 5.0;
+/// The tail of a trial with a burst.
+#[cfg(test)]
+const BURST_US: f64 = 4.0 * BOUND_US;
 
 /// Tail and power of a setting without noise.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -60,6 +63,9 @@ enum Trials {
     Formula { noise: f64, requests: u64 },
     /// One of these, at random.
     Measured(Vec<Vec<Reading>>),
+    /// Those of a formula, and in this share of the trials of some settings a burst.
+    #[cfg(test)]
+    Bursts { share: f64, without: Box<Surface> },
 }
 
 impl Surface {
@@ -82,6 +88,22 @@ impl Surface {
     #[cfg(test)]
     pub(super) fn held_out(server: &ServerScenario) -> Result<Vec<Self>> {
         [250e3, 300e3, 500e3, 650e3].into_iter().map(|load| Self::simulated(server, load)).collect()
+    }
+
+    /// A server of formulas whose frequencies below 1.65 GHz have a burst in this share of their
+    /// trials, with a tail of four times the bound; a setting with bursts misses the bound.
+    #[cfg(test)]
+    pub(super) fn with_bursts(share: f64) -> Self {
+        let truth = |values: &[f64]| match values[1] < 1.65 {
+            true => Truth { tail_us: BURST_US, ..frequency_server(values) },
+            false => frequency_server(values),
+        };
+        let [formula, without] = [truth, frequency_server]
+            .map(|truth: fn(&[f64]) -> Truth| Formula { truth, noise: 0.02, requests: 100_000 });
+        let name = format!("formulas, bursts in {:.0} % of trials", 100.0 * share);
+        let bursts = Self::from_formula(&name, delays_and_frequencies(), &formula);
+        let without = Self::from_formula(&name, delays_and_frequencies(), &without);
+        Self { trials: Trials::Bursts { share, without: Box::new(without) }, ..bursts }
     }
 
     /// The two of formulas.
@@ -172,6 +194,8 @@ impl Surface {
                 let log = (self.truths[number].tail_us / BOUND_US).ln();
                 log <= noise * normal_quantile(1.0 - SHOWN)
             }
+            #[cfg(test)]
+            Trials::Bursts { without, .. } => without.is_showable(number),
         }
     }
 
@@ -182,6 +206,14 @@ impl Surface {
             Trials::Measured(all) => all[number][rng.random_range(0..all[number].len())],
             Trials::Formula { noise, requests } => {
                 noisy(self.truths[number], *noise, *requests, rng)
+            }
+            #[cfg(test)]
+            Trials::Bursts { share, without } => {
+                let truth = self.truths[number];
+                match truth.tail_us == BURST_US && rng.random_bool(*share) {
+                    true => noisy(truth, 0.02, 100_000, rng),
+                    false => without.trial(place, rng),
+                }
             }
         }
     }
