@@ -22,7 +22,7 @@ use super::cap_search::CapSearch;
 use super::{AdmissionKind, Site};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
-use crate::toolkit::quota::Quota;
+use crate::toolkit::quota::{Limits, Quota};
 use lull_control::admission::{Admission, Pace, RoundLimits, Seen};
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
@@ -52,6 +52,8 @@ config! {
         period: Nanos = Nanos::from_secs(1),
         /// Queries in one turn of a best-effort connection (ours).
         batch: u32 = 1,
+        /// What best effort is limited by: a `rate`, or the `level` of queries at a time.
+        limits: Limits = Limits::Rate,
         /// Connections that have a turn at a time; 0: searched for.
         cap: u32 = 0,
         /// How long each cap of the search is measured (ours: 2 s).
@@ -98,10 +100,10 @@ pub(super) struct Promises {
 
 impl Promises {
     pub(super) fn new(config: &Config, patience: Patience, site: &Site<'_>) -> Self {
-        let lengths = (config.answers, config.batch);
+        let Config { answers, period, batch, limits, .. } = *config;
         let connections = site.objectives.len() as u32;
         Self {
-            quota: Quota::new(site.objectives, patience, lengths, config.period),
+            quota: Quota::new(site.objectives, patience, answers, batch, period, limits),
             search: CapSearch::new(config.cap, connections, config.window, site),
             look: config.look,
         }
@@ -118,7 +120,8 @@ impl Admission for Promises {
         }
         self.quota.allow(seen, &mut admission.allow);
         // Promises need turns, so that the gate stays closed where no limit is in force.
-        admission.cap = self.search.cap().unwrap_or(u32::MAX);
+        let cap = self.search.cap().unwrap_or(u32::MAX);
+        admission.cap = self.quota.level().map_or(cap, |level| level.min(cap));
         admission.pace = Pace::Flow { again: self.look };
     }
 
@@ -150,6 +153,22 @@ mod tests {
         }
         assert!(admission.allow[1..].iter().all(|one| one.queries < u32::MAX));
         assert_eq!((admission.allow[0].queries, admission.allow[0].first), (1, true));
+    }
+
+    #[test]
+    fn a_late_one_lowers_the_level_of_the_others() {
+        let mut bench = Bench::promised(1, 7);
+        let mut pslo = build("pslo", "cap = 8\nlimits = \"level\"", &bench);
+        let mut admission = RoundLimits::open(8);
+        pslo.decide(&bench.seen(), &mut admission);
+        assert_eq!(admission.cap, 8, "none is late yet");
+        bench.latency = Nanos::from_millis(90);
+        for _ in 0..30 {
+            bench.pass(Nanos::from_millis(100), 1000.0);
+            pslo.decide(&bench.seen(), &mut admission);
+        }
+        assert!(admission.cap < 8, "{}", admission.cap);
+        assert!(admission.allow[1..].iter().all(|one| one.queries == u32::MAX), "no rate");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::AdmissionKind;
 use super::pslo::{self, Promises, must_have};
 use crate::config::{config, positive_time, read, text};
 use crate::entry::{ConfigSchema, Entry};
+use crate::toolkit::quota::Limits;
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
 use lull_measure::compliance::Patience;
@@ -55,6 +56,8 @@ config! {
         period: Nanos = Nanos::from_secs(1),
         /// Queries in one turn of a best-effort connection (ours).
         batch: u32 = 1,
+        /// What best effort is limited by: a `rate`, or the `level` of queries at a time.
+        limits: Limits = Limits::Rate,
         /// Connections that have a turn at a time; 0: searched for.
         cap: u32 = 0,
         /// How long each cap of the search is measured (ours: 2 s).
@@ -74,8 +77,8 @@ fn check(config: &Config) -> Result<(), PolicyError> {
 impl Config {
     /// The keys that it has in common with PSLO.
     fn shared(&self) -> pslo::Config {
-        let Self { answers, period, batch, cap, window, look, .. } = *self;
-        pslo::Config { answers, period, batch, cap, window, look }
+        let Self { answers, period, batch, limits, cap, window, look, .. } = *self;
+        pslo::Config { answers, period, batch, limits, cap, window, look }
     }
 }
 

@@ -37,6 +37,13 @@
 //! cut in a period without an answer of best effort, whose queries may be longer: marks are kept
 //! for the next one with an answer, until best effort has been silent for ten seconds.
 //!
+//! What best effort is limited by is a rate, or with [`Limits::Level`] the queries that it has in
+//! service at a time: PSLO has both, "the level of IO concurrency and arrival rate" (its abstract).
+//! A queue then remains before the device, as far as objectives allow. The same steps move the
+//! level, with two differences. Its queue does not drain after a cut, so that intervals stay as
+//! they are: longer ones would make answers late, and those would cut the level further. It grows
+//! only while the mean marks are at most 0.9 a, above which intervals have no room left.
+//!
 //! The mean marks are near 0.9 a at any rate that the server sustains, so the rate grows while they
 //! are allowed ones. Above what the server sustains late answers come in bursts, each of them more
 //! than an objective of 99.9 % allows in minutes. So the loop returns to 97 % of the rate that was
@@ -46,7 +53,12 @@ use lull_control::Objective;
 use lull_control::admission::{Allowance, Seen};
 use lull_measure::Nanos;
 use lull_measure::compliance::Patience;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
+
+mod marks;
+
+use marks::Marks;
 
 /// Shortest time between two turns of a promised connection.
 const OFTEN: Nanos = Nanos::from_millis(1);
@@ -56,8 +68,6 @@ const SAVED: Nanos = Nanos::from_millis(50);
 const AIM: f64 = 0.9;
 /// An answer at twice the limit shortens the interval by the limit over this.
 const STEPS: f64 = 10.0;
-/// Standard errors above the allowed mean mark that limit best effort.
-const ERRORS: f64 = 3.0;
 /// Share of a best-effort rate that was too high at which the rate stays.
 const SAFE: f64 = 0.97;
 /// Time without an answer after which best effort does nothing (ours).
@@ -65,6 +75,16 @@ const PAUSE_S: f64 = 10.0;
 /// When a rate is tried again that was too high, at first and at the latest.
 const RETRY: Nanos = Nanos::from_secs(60);
 const LATEST_RETRY: Nanos = Nanos::from_secs(600);
+
+/// What best effort is limited by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Limits {
+    /// Queries a second.
+    Rate,
+    /// Queries in service at a time.
+    Level,
+}
 
 /// What is promised to one connection, and how it is kept.
 #[derive(Debug, Clone)]
@@ -80,21 +100,13 @@ struct Promise {
     last: Option<Nanos>,
 }
 
-/// A best-effort rate with which objectives were missed.
+/// A best-effort limit with which objectives were missed.
 #[derive(Debug, Clone, Copy)]
 struct Ceiling {
-    rate_per_s: f64,
-    /// Until when the rate stays below it, and how long that is.
+    limit: f64,
+    /// Until when the limit stays below it, and how long that is.
     until: Nanos,
     wait: Nanos,
-}
-
-/// Sums over the marks of answers.
-#[derive(Debug, Clone, Default)]
-struct Marks {
-    count: f64,
-    sum: f64,
-    squares: f64,
 }
 
 /// Promises and what they leave.
@@ -108,9 +120,10 @@ pub(crate) struct Quota {
     period: Nanos,
     /// Queries in a turn of a best-effort connection.
     batch: u32,
-    /// Best-effort queries per second; `None`: no limit yet.
-    rate_per_s: Option<f64>,
-    /// The rate that was too high last.
+    limits: Limits,
+    /// Best-effort queries that are let in, per second or at a time; `None`: no limit yet.
+    best_effort_limit: Option<f64>,
+    /// The limit that was too high last.
     ceiling: Option<Ceiling>,
     /// Whether the queue of before the last cut still drains.
     drains: bool,
@@ -129,8 +142,10 @@ impl Quota {
     pub(crate) fn new(
         objectives: &[Option<Objective>],
         patience: Patience,
-        (window, batch): (usize, u32),
+        window: usize,
+        batch: u32,
         period: Nanos,
+        limits: Limits,
     ) -> Self {
         let minded = objectives.iter().enumerate();
         let minded = minded.filter_map(|(index, one)| Some((index as u32, (*one)?)));
@@ -157,7 +172,8 @@ impl Quota {
             window,
             period,
             batch,
-            rate_per_s: None,
+            limits,
+            best_effort_limit: None,
             ceiling: None,
             drains: false,
             carry: 0.0,
@@ -216,12 +232,6 @@ impl Quota {
         pools
     }
 
-    /// Best-effort queries per second that are let in; `None`: all.
-    #[cfg(test)]
-    pub(crate) fn rate_per_s(&self) -> Option<f64> {
-        self.rate_per_s
-    }
-
     /// Takes note of what was answered, and moves the rate once a period.
     pub(crate) fn note(&mut self, seen: &Seen<'_>) {
         for answered in seen.answered {
@@ -253,9 +263,16 @@ impl Quota {
     }
 
     fn adjust(&mut self, seconds: f64, now: Nanos) {
-        let had_per_s = self.best_effort as f64 / seconds;
-        let all_per_s = self.all as f64 / seconds;
-        let rate = self.rate_per_s.unwrap_or(had_per_s);
+        let (had, all) = match self.limits {
+            Limits::Rate => (self.best_effort as f64 / seconds, self.all as f64 / seconds),
+            // Connections that send again at once use a level up.
+            Limits::Level => {
+                let others = self.promised.len() - self.promises.len();
+                let level = self.best_effort_limit.unwrap_or(others as f64);
+                (level, level)
+            }
+        };
+        let limit = self.best_effort_limit.unwrap_or(had);
         self.idle_s = if self.best_effort == 0 { self.idle_s + seconds } else { 0.0 };
         if std::mem::take(&mut self.drains) {
             return;
@@ -265,15 +282,15 @@ impl Quota {
                 // Best effort did nothing, and is not the cause.
                 self.promises.iter_mut().for_each(Promise::forget);
             } else if self.best_effort > 0 {
-                self.cut(rate.min((1.25 * had_per_s).max(0.5 * rate)), now);
+                self.cut(limit.min((1.25 * had).max(0.5 * limit)), now);
             }
         } else if self.is_met() {
             // A rate that is not used up says nothing: it neither grows nor falls.
-            let grown = (rate + 0.02 * all_per_s).min((1.25 * had_per_s).max(rate));
+            let grown = (limit + 0.02 * all).min((1.25 * had).max(limit));
             let ceiling = self.ceiling.filter(|ceiling| now < ceiling.until);
-            let most = ceiling.map_or(f64::INFINITY, |ceiling| SAFE * ceiling.rate_per_s);
-            // A rate of 0 would stop best effort until the ceiling ends.
-            self.rate_per_s = self.rate_per_s.map(|_| grown.min(most).max(1.0));
+            let most = ceiling.map_or(f64::INFINITY, |ceiling| SAFE * ceiling.limit);
+            // A limit of 0 would stop best effort until the ceiling ends.
+            self.best_effort_limit = self.best_effort_limit.map(|_| grown.min(most).max(1.0));
         }
         for promise in self.promises.iter_mut().filter(|promise| !promise.marked) {
             let most = most_interval(promise.objective, self.patience);
@@ -289,28 +306,32 @@ impl Quota {
         self.pooled().iter().any(above)
     }
 
-    /// Whether the mean mark of each objective that has marks is an allowed one. Without any
+    /// Whether the mean mark of each objective that has marks lets best effort grow. Without any
     /// mark there is no evidence: `false`.
     fn is_met(&self) -> bool {
+        let share = match self.limits {
+            Limits::Rate => 1.0,
+            Limits::Level => AIM,
+        };
         let pools = self.pooled();
         let with_marks =
             |(objective, marks): &(Objective, Marks)| marks.mean().zip(allowed(*objective));
         let mut judged = pools.iter().filter_map(with_marks).peekable();
-        judged.peek().is_some() && judged.all(|(mean, allowed)| mean <= allowed)
+        judged.peek().is_some() && judged.all(|(mean, allowed)| mean <= share * allowed)
     }
 
-    /// The best-effort rate was too high.
-    fn cut(&mut self, rate_per_s: f64, now: Nanos) {
+    /// The best-effort limit was too high.
+    fn cut(&mut self, limit: f64, now: Nanos) {
         let wait = match self.ceiling {
             Some(ceiling) if now >= ceiling.until => (ceiling.wait * 2).min(LATEST_RETRY),
             Some(ceiling) => ceiling.wait,
             None => RETRY,
         };
-        self.ceiling = Some(Ceiling { rate_per_s, until: now + wait, wait });
-        self.rate_per_s = Some((0.9 * rate_per_s).max(1.0));
+        self.ceiling = Some(Ceiling { limit, until: now + wait, wait });
+        self.best_effort_limit = Some((0.9 * limit).max(1.0));
         self.drains = true;
-        let patience = self.patience;
-        self.promises.iter_mut().for_each(|promise| promise.restart(patience));
+        let (patience, limits) = (self.patience, self.limits);
+        self.promises.iter_mut().for_each(|promise| promise.restart(patience, limits));
     }
 
     /// What each connection may do until the next decision.
@@ -322,7 +343,8 @@ impl Quota {
             let queries = promise.due(seen.now, seen.waiting[index] > 0);
             allow[index] = Allowance { queries, batch: 1, first: true };
         }
-        let Some(rate) = self.rate_per_s else {
+        let rate = self.best_effort_limit.filter(|_| self.limits == Limits::Rate);
+        let Some(rate) = rate else {
             for (one, promised) in allow.iter_mut().zip(&self.promised) {
                 if promised.is_none() {
                     *one = Allowance::turns_of(self.batch);
@@ -333,6 +355,12 @@ impl Quota {
         let most = (rate * SAVED.as_secs_f64()).max(f64::from(self.batch));
         self.carry = (self.carry + rate * span.as_secs_f64()).min(most);
         self.share_out(seen.waiting, allow);
+    }
+
+    /// Turns at a time, of connections with objectives and of best effort; `None`: any number.
+    pub(crate) fn level(&self) -> Option<u32> {
+        let level = self.best_effort_limit.filter(|_| self.limits == Limits::Level)?;
+        Some(level.round() as u32 + self.promises.len() as u32)
     }
 
     /// Gives turns to best-effort connections that wait, in order, as far as
@@ -413,10 +441,13 @@ impl Promise {
         self.every = Nanos(every_ns.max(0.0) as u64).clamp(OFTEN.min(most), most);
     }
 
-    /// Starts again under another best-effort rate.
-    fn restart(&mut self, patience: Patience) {
+    /// Starts again under another best-effort limit. The queue that a level leaves stays, and so
+    /// do intervals, which would be too long for it.
+    fn restart(&mut self, patience: Patience, limits: Limits) {
         self.forget();
-        self.every = self.every.max(first_interval(self.objective, patience));
+        if limits == Limits::Rate {
+            self.every = self.every.max(first_interval(self.objective, patience));
+        }
         self.marked = false;
     }
 
@@ -444,33 +475,6 @@ impl Promise {
     }
 }
 
-impl Marks {
-    /// Adds a mark, or removes it (weight -1).
-    fn note(&mut self, mark: f64, weight: f64) {
-        self.count += weight;
-        self.sum += weight * mark;
-        self.squares += weight * mark * mark;
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.count += other.count;
-        self.sum += other.sum;
-        self.squares += other.squares;
-    }
-
-    /// The mean mark. Sums of differences may end a hair below zero.
-    fn mean(&self) -> Option<f64> {
-        (self.count > 0.0).then_some((self.sum / self.count).max(0.0))
-    }
-
-    /// Whether the mean is significantly above a limit.
-    fn is_above(&self, limit: f64) -> bool {
-        let Some(mean) = self.mean().filter(|_| self.count > 1.0) else { return false };
-        let variance = (self.squares - self.count * mean * mean) / (self.count - 1.0);
-        mean - ERRORS * (variance.max(0.0) / self.count).sqrt() > limit
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -483,7 +487,7 @@ mod tests {
     fn quota(promised: usize, best_effort: usize) -> Quota {
         let tail = Some(Objective::Tail { percentile: Percentile::P99, bound: BOUND });
         let objectives = [vec![tail; promised], vec![None; best_effort]].concat();
-        Quota::new(&objectives, Patience::OURS, (100, 2), Nanos::from_secs(1))
+        Quota::new(&objectives, Patience::OURS, 100, 2, Nanos::from_secs(1), Limits::Rate)
     }
 
     /// Ten looks a second for this many seconds, with this latency of the
@@ -529,21 +533,21 @@ mod tests {
         let mut quota = quota(1, 1);
         quota.wait(Nanos::from_secs(3600));
         run(&mut quota, 90, 100, 2);
-        let rate_per_s = quota.rate_per_s().expect("every answer was late");
-        assert!(rate_per_s > 500.0, "of 1,000 a second: {rate_per_s}");
+        let limit = quota.best_effort_limit.expect("every answer was late");
+        assert!(limit > 500.0, "of 1,000 a second: {limit}");
     }
 
     #[test]
     fn a_broken_promise_takes_from_best_effort_until_it_is_kept() {
         let mut quota = quota(1, 1);
         run(&mut quota, 50, 100, 1);
-        assert_eq!(quota.rate_per_s(), Some(900.0), "10 % less than the 1000/s it had");
+        assert_eq!(quota.best_effort_limit, Some(900.0), "10 % less than the 1000/s it had");
         run(&mut quota, 50, 90, 1);
-        assert_eq!(quota.rate_per_s(), Some(900.0), "the queue of before drains");
+        assert_eq!(quota.best_effort_limit, Some(900.0), "the queue of before drains");
         run(&mut quota, 50, 90, 1);
-        assert_eq!(quota.rate_per_s().map(f64::round), Some(810.0));
+        assert_eq!(quota.best_effort_limit.map(f64::round), Some(810.0));
         run(&mut quota, 10, 81, 5);
-        let kept = quota.rate_per_s().unwrap();
+        let kept = quota.best_effort_limit.unwrap();
         assert!(kept > 810.0 && quota.worst() == Some(0.0), "{kept}");
     }
 
@@ -551,40 +555,41 @@ mod tests {
     fn late_answers_from_before_a_cut_are_no_reason_for_another() {
         let mut quota = quota(1, 1);
         run(&mut quota, 50, 100, 1);
-        assert_eq!(quota.rate_per_s(), Some(900.0));
+        assert_eq!(quota.best_effort_limit, Some(900.0));
         // The window has room for the 100 late answers for one more second.
         run(&mut quota, 10, 90, 2);
-        assert!(quota.rate_per_s().unwrap() > 900.0, "{:?}", quota.rate_per_s());
+        assert!(quota.best_effort_limit.unwrap() > 900.0, "{:?}", quota.best_effort_limit);
     }
 
     #[test]
     fn a_promised_connection_that_sends_nothing_does_not_keep_the_rate_from_growing() {
         let tail = |bound| Some(Objective::Tail { percentile: Percentile::P99, bound });
         let objectives = [tail(BOUND), None, tail(BOUND * 2)];
-        let mut quota = Quota::new(&objectives, Patience::OURS, (100, 2), Nanos::from_secs(1));
+        let mut quota =
+            Quota::new(&objectives, Patience::OURS, 100, 2, Nanos::from_secs(1), Limits::Rate);
         run(&mut quota, 50, 100, 1);
-        assert_eq!(quota.rate_per_s(), Some(900.0));
+        assert_eq!(quota.best_effort_limit, Some(900.0));
         run(&mut quota, 10, 90, 2);
-        let grown = quota.rate_per_s().unwrap();
+        let grown = quota.best_effort_limit.unwrap();
         assert!(grown > 900.0, "connection 2 had no answer: {grown}");
         quota.promises.iter_mut().for_each(Promise::forget);
         (quota.best_effort, quota.all) = (1000, 1000);
         quota.adjust(1.0, Nanos::from_secs(4));
-        assert_eq!(quota.rate_per_s(), Some(grown), "no answer at all is no evidence");
+        assert_eq!(quota.best_effort_limit, Some(grown), "no answer at all is no evidence");
     }
 
     #[test]
     fn best_effort_grows_at_the_marks_where_intervals_settle_up_to_what_was_too_much() {
         let mut quota = quota(1, 1);
         let mut moved_to = |late: u64, now_s: u64| {
-            let rate_per_s = quota.rate_per_s.unwrap_or(1000.0);
+            let limit = quota.best_effort_limit.unwrap_or(1000.0);
             let promise = &mut quota.promises[0];
             promise.forget();
             (0..1000 - late).for_each(|_| promise.note(0.0, 2000));
             (0..late).for_each(|_| promise.note(1.0, 2000));
-            (quota.best_effort, quota.all) = (rate_per_s.round() as u64, 1000);
+            (quota.best_effort, quota.all) = (limit.round() as u64, 1000);
             quota.adjust(1.0, Nanos::from_secs(now_s));
-            quota.rate_per_s
+            quota.best_effort_limit
         };
         assert_eq!(moved_to(9, 1), None, "no limit yet");
         assert_eq!(moved_to(60, 2), Some(900.0));
@@ -598,6 +603,53 @@ mod tests {
         moved_to(9, 64);
         let settled = (65..180).map(|now_s| moved_to(9, now_s)).last();
         assert_eq!(settled, Some(Some(SAFE * 990.0)), "and then waits for two");
+    }
+
+    /// One promised connection, and a hundred of best effort whose level is limited.
+    fn levelled() -> Quota {
+        let tail = Some(Objective::Tail { percentile: Percentile::P99, bound: BOUND });
+        let objectives = [vec![tail], vec![None; 100]].concat();
+        let second = Nanos::from_secs(1);
+        Quota::new(&objectives, Patience::OURS, 2000, 2, second, Limits::Level)
+    }
+
+    #[test]
+    fn a_level_limits_turns_at_a_time_and_moves_by_the_same_steps() {
+        let mut quota = levelled();
+        assert_eq!(quota.level(), None, "no promise is broken yet");
+        run(&mut quota, 50, 100, 1);
+        assert_eq!(quota.level(), Some(91), "90 of 100, and the promised connection");
+        let mut allow = vec![Allowance::turns_of(1); 101];
+        quota.allow(&seen(2000, &[1; 101]), &mut allow);
+        assert_eq!(allow[1], Allowance::turns_of(2), "no rate is in force");
+        run(&mut quota, 10, 90, 2);
+        assert_eq!(quota.level(), Some(93), "2 % of 90 more");
+    }
+
+    #[test]
+    fn a_cut_of_a_level_leaves_intervals_as_they_are() {
+        let mut quota = levelled();
+        quota.promises[0].every = OFTEN;
+        run(&mut quota, 50, 100, 1);
+        assert_eq!(quota.best_effort_limit, Some(90.0));
+        assert!(quota.promises[0].every < OFTEN * 2, "a longer one is late behind the queue");
+    }
+
+    #[test]
+    fn a_level_grows_only_while_intervals_have_room() {
+        let mut quota = levelled();
+        quota.best_effort_limit = Some(50.0);
+        let mut moved_to = |late: u64, now_s: u64| {
+            let promise = &mut quota.promises[0];
+            promise.forget();
+            (0..2000 - late).for_each(|_| promise.note(0.0, 2000));
+            (0..late).for_each(|_| promise.note(1.0, 2000));
+            quota.best_effort = 1000;
+            quota.adjust(1.0, Nanos::from_secs(now_s));
+            quota.best_effort_limit
+        };
+        assert_eq!(moved_to(19, 1), Some(50.0), "allowed, and above what intervals aim at");
+        assert_eq!(moved_to(17, 2), Some(51.0));
     }
 
     #[test]
@@ -648,7 +700,7 @@ mod tests {
         assert!(quota.retarget(&[tight, None]));
         assert_eq!(quota.worst(), None);
         run(&mut quota, 30, 100, 1);
-        assert_eq!(quota.rate_per_s(), Some(900.0), "30 ms is late now");
+        assert_eq!(quota.best_effort_limit, Some(900.0), "30 ms is late now");
         assert!(!quota.retarget(&[None, tight]));
     }
 
@@ -657,7 +709,7 @@ mod tests {
         let mut quota = quota(1, 1);
         run(&mut quota, 50, 100, 1);
         run(&mut quota, 10, 10, 100);
-        assert_eq!(quota.rate_per_s(), Some(900.0));
+        assert_eq!(quota.best_effort_limit, Some(900.0));
     }
 
     #[test]
@@ -665,12 +717,16 @@ mod tests {
         let mut quota = quota(1, 1);
         run(&mut quota, 50, 100, 1);
         run(&mut quota, 10, 60, 2);
-        assert_eq!(quota.rate_per_s(), Some(900.0), "600 are used");
+        assert_eq!(quota.best_effort_limit, Some(900.0), "600 are used");
         run(&mut quota, 50, 60, 1);
-        assert_eq!(quota.rate_per_s(), Some(0.9 * 750.0));
+        assert_eq!(quota.best_effort_limit, Some(0.9 * 750.0));
         run(&mut quota, 10, 60, 2);
         run(&mut quota, 50, 1, 1);
-        assert!(quota.rate_per_s().unwrap() > 300.0, "half at most: {:?}", quota.rate_per_s());
+        assert!(
+            quota.best_effort_limit.unwrap() > 300.0,
+            "half at most: {:?}",
+            quota.best_effort_limit
+        );
     }
 
     #[test]
@@ -678,25 +734,25 @@ mod tests {
         let mut quota = quota(1, 1);
         run(&mut quota, 50, 100, 1);
         run(&mut quota, 10, 90, 2);
-        let before = quota.rate_per_s();
+        let before = quota.best_effort_limit;
         assert!(before > Some(900.0));
         run(&mut quota, 10, 0, 100);
-        assert_eq!(quota.rate_per_s(), before, "objectives were met in the pause");
+        assert_eq!(quota.best_effort_limit, before, "objectives were met in the pause");
         run(&mut quota, 50, 0, 100);
-        assert_eq!(quota.rate_per_s(), before, "best effort was not why answers were late");
+        assert_eq!(quota.best_effort_limit, before, "best effort was not why answers were late");
         run(&mut quota, 10, 90, 1);
-        assert!(quota.rate_per_s() >= before, "answers of the pause are no evidence");
+        assert!(quota.best_effort_limit >= before, "answers of the pause are no evidence");
     }
 
     #[test]
     fn best_effort_whose_queries_are_longer_than_a_period_is_cut_for_a_broken_promise() {
         let mut quota = quota(1, 1);
-        quota.rate_per_s = Some(100.0);
+        quota.best_effort_limit = Some(100.0);
         let mut breaks = |best_effort: u64, period: u64| {
             (0..10).for_each(|_| quota.promises[0].note(1.0, 100));
             (quota.best_effort, quota.all) = (best_effort, best_effort + 10);
             quota.adjust(1.01, Nanos::from_millis(1010 * period));
-            quota.rate_per_s
+            quota.best_effort_limit
         };
         assert_eq!(breaks(1, 1), Some(45.0), "less than one a second");
         assert_eq!(breaks(1, 2), Some(45.0), "the queue of before drains");
@@ -713,16 +769,16 @@ mod tests {
     fn a_promise_broken_without_best_effort_takes_nothing_from_it() {
         let mut quota = quota(1, 1);
         run(&mut quota, 50, 0, 3);
-        assert_eq!(quota.rate_per_s(), None, "every answer was late");
+        assert_eq!(quota.best_effort_limit, None, "every answer was late");
         run(&mut quota, 50, 100, 1);
-        assert_eq!(quota.rate_per_s(), Some(900.0));
+        assert_eq!(quota.best_effort_limit, Some(900.0));
     }
 
     #[test]
     fn without_a_broken_promise_nothing_is_limited() {
         let mut quota = quota(1, 2);
         run(&mut quota, 10, 100, 10);
-        assert_eq!(quota.rate_per_s(), None);
+        assert_eq!(quota.best_effort_limit, None);
         let mut allow = vec![Allowance::turns_of(1); 3];
         quota.allow(&seen(10_000, &[0, 1, 1]), &mut allow);
         assert!(allow[0].first && !allow[1].first);
@@ -754,7 +810,7 @@ mod tests {
     #[test]
     fn best_effort_shares_its_rate_in_turn() {
         let mut quota = quota(1, 4);
-        quota.rate_per_s = Some(400.0);
+        quota.best_effort_limit = Some(400.0);
         let mut allow = vec![Allowance::turns_of(1); 5];
         let mut turns = |now_ms, waiting: &[u32]| -> Vec<u32> {
             quota.allow(&seen(now_ms, waiting), &mut allow);
@@ -769,7 +825,8 @@ mod tests {
     #[test]
     fn disengagement_counts_by_how_long_users_wait() {
         let users = Some(Objective::Disengagement { ratio: 0.001 });
-        let mut quota = Quota::new(&[users, None], Patience::OURS, (100, 1), Nanos::from_secs(1));
+        let mut quota =
+            Quota::new(&[users, None], Patience::OURS, 100, 1, Nanos::from_secs(1), Limits::Rate);
         run(&mut quota, 15, 10, 1);
         assert_eq!(quota.worst(), Some(0.0), "no connection leaves within 20 ms");
         let promise = &mut quota.promises[0];
@@ -786,7 +843,7 @@ mod tests {
             rate in 50.0f64..5000.0,
         ) {
             let mut quota = quota(0, 8);
-            quota.rate_per_s = Some(rate);
+            quota.best_effort_limit = Some(rate);
             let (mut now_ms, mut given) = (0, 0.0);
             let mut allow = vec![Allowance::turns_of(1); 8];
             for (step_ms, waiting) in &steps {
