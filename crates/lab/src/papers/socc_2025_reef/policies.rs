@@ -9,8 +9,9 @@ use super::system::{
 use crate::prelude::*;
 use lull_control::Objective;
 use lull_measure::compliance::{Patience, compliance, late_share};
-use lull_measure::{Nanos, Percentile};
+use lull_measure::{Latency, Nanos, Percentile};
 use lull_sim::oversubscribed::{ConnectionClass, GatedTotals, OversubscribedModel};
+use lull_sim::stats::Estimate;
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -33,10 +34,11 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
             .to_owned(),
     );
     report.choices.push(
-        "PSLO and UTSLO alone have no limit on workers at a time: their threads are self-serving \
-         (section 5.4), and they set rates of connections. The last rows have a fair queue a core \
-         with a group a thread (Cgroup(cpu)) under PSLO+REEF and UTSLO+REEF, and PSLO and UTSLO \
-         without it, as printed"
+        "PSLO and UTSLO alone have no cap on workers: their threads are self-serving (section \
+         5.4). They limit the queries of best effort in service, for PSLO coordinates \"the level \
+         of IO concurrency and arrival rate\" (its abstract); under REEF, which caps workers \
+         itself, they limit its rate. The last rows have a fair queue a core with a group a thread \
+         (Cgroup(cpu)) under PSLO+REEF and UTSLO+REEF, and PSLO and UTSLO without it, as printed"
             .to_owned(),
     );
     report.rows = alike(setup, &model)?;
@@ -186,30 +188,39 @@ pub(super) fn latency_sensitive(model: &OversubscribedModel) -> OversubscribedMo
     }
 }
 
-/// The worst compliance of the classes with objectives.
-fn worst(model: &OversubscribedModel) -> impl Fn(&GatedTotals) -> f64 {
-    let promised: Vec<_> = model.class.iter().map(|class| class.objective).collect();
-    move |served| {
-        let each =
-            promised.iter().zip(&served.classes).filter_map(
-                |(objective, class)| match (*objective)? {
-                    Objective::Tail { percentile, bound } => {
-                        Some(compliance(late_share(class, bound)?, percentile))
-                    }
-                    Objective::Disengagement { ratio } => {
-                        Some(Patience::OURS.ratio(class)? / ratio)
-                    }
-                    Objective::Throughput { .. } => None,
-                },
-            );
-        each.fold(f64::NAN, f64::max)
+/// Late answers over those allowed, of the class that has most of them in the mean of the runs.
+fn worst(cell: &GateCell, model: &OversubscribedModel) -> Estimate {
+    let promised = model.class.iter().enumerate();
+    let promised = promised.filter_map(|(index, class)| Some((index, class.objective?)));
+    let each = promised.map(|(index, objective)| {
+        cell.mean(|served| over_allowed(objective, &served.classes[index]).unwrap_or(f64::NAN))
+    });
+    let worst = each.filter(|it| it.mean.is_finite()).max_by(|a, b| a.mean.total_cmp(&b.mean));
+    worst.unwrap_or_else(|| estimate_of(&[]))
+}
+
+/// What is late in a class over what may be; `None` without answers or a bound of latency.
+fn over_allowed(objective: Objective, class: &Latency) -> Option<f64> {
+    match objective {
+        Objective::Tail { percentile, bound } => {
+            Some(compliance(late_share(class, bound)?, percentile))
+        }
+        Objective::Disengagement { ratio } => Some(Patience::OURS.ratio(class)? / ratio),
+        Objective::Throughput { .. } => None,
     }
 }
 
 /// PSLO or UTSLO alone. REEF turns their "self-serving threads (94 % of all threads) into on-call
-/// threads" (section 5.4): without it there is no limit on workers at a time.
+/// threads" (section 5.4): without it there is no cap on workers, and best effort is limited by its
+/// queries in service.
 pub(super) fn without_cap(model: &OversubscribedModel) -> String {
-    format!("window = \"500ms\"\ncap = {}", model.connections())
+    format!("window = \"500ms\"\ncap = {}\nlimits = \"level\"", model.connections())
+}
+
+/// Steps of two seconds from all connections at a time down, the first retry of a higher level, and
+/// enough answers that one in a thousand may be late.
+fn lowering<'a>(setup: &'a Setup<'_>) -> GateBench<'a> {
+    GateBench::searching(setup, 120, 30)
 }
 
 /// REEF with another policy: rounds of C turns, for a round of all takes longer
@@ -240,13 +251,13 @@ fn promised(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, 
     let model = latency_sensitive(model);
     let bench = GateBench::searching(setup, 30, 10);
     let open = bench.cell(&model, "open", "")?;
-    let pslo = bench.cell(&self_serving(&model), "pslo", &without_cap(&model))?;
+    let pslo = lowering(setup).cell(&self_serving(&model), "pslo", &without_cap(&model))?;
     let reef = bench.cell(&model, "reef", &short_rounds("pslo"))?;
     let missed = Row::reported(
         "worst compliance, the server alone",
         "1",
         Printed::Nothing,
-        open.mean(worst(&model)),
+        worst(&open, &model),
         "above 1: promises are missed without PSLO",
     );
     let mut rows = vec![missed];
@@ -310,11 +321,12 @@ fn promise_rows(
     reef: &GateCell,
     printed: [f64; 2],
 ) -> Vec<Row> {
-    let held = |text: String, ours| Row::held(text, "1", "kept", ours, AtMost(1.0));
-    let mut rows = vec![
-        held(format!("worst compliance, {name}"), alone.mean(worst(model))),
-        held(format!("worst compliance, {name}+REEF"), reef.mean(worst(model))),
-    ];
+    let held = |system: String, cell: &GateCell, most| {
+        let name = format!("worst compliance, {system}");
+        Row::held(name, "1", "kept", worst(cell, model), AtMost(most))
+    };
+    // "Within or near" what is allowed (section 5.2): alone, they leave a queue.
+    let mut rows = vec![held(name.to_owned(), alone, 1.1), held(format!("{name}+REEF"), reef, 1.0)];
     rows.extend(throughput_rows(&format!("{name}+REEF against {name}"), alone, reef, printed));
     rows
 }
@@ -338,7 +350,7 @@ fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
         ..model.clone()
     };
     let bench = GateBench::searching(setup, 30, 10);
-    let utslo = bench.cell(&self_serving(&model), "utslo", &without_cap(&model))?;
+    let utslo = lowering(setup).cell(&self_serving(&model), "utslo", &without_cap(&model))?;
     let reef = bench.cell(&model, "reef", &short_rounds("utslo"))?;
     // The promised connections' change is 1.99 K to 1.16 K queries per second.
     let mut rows = promise_rows("UTSLO", &model, &utslo, &reef, [-41.7, 11.16]);
@@ -347,7 +359,8 @@ fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
     let limited = bench.cell(&in_cgroups(&model), "reef", &short_rounds("utslo"))?;
     let printed = [29.39, 3.41, -20.00, -29.08, 57.22, 77.11];
     rows.extend(changes("UTSLO+REEF+Cgroup(cpu) against UTSLO", &utslo, &limited, printed));
-    let alone = bench.cell(&in_cgroups(&self_serving(&model)), "utslo", &without_cap(&model))?;
+    let model = in_cgroups(&self_serving(&model));
+    let alone = lowering(setup).cell(&model, "utslo", &without_cap(&model))?;
     // The users' change is 2.21 K to 1.10 K queries per second.
     let which = "UTSLO+REEF against UTSLO, both with Cgroup(cpu)";
     rows.extend(throughput_rows(which, &alone, &limited, [-50.2, 9.26]));
