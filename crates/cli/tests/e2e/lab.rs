@@ -35,11 +35,16 @@ fn claims_have_their_verdicts_and_an_unsound_claims_file_is_refused_with_its_lin
     assert!(sound.out.contains("claims are sound"), "{}", sound.out);
     let file = scene.path("claims.toml");
     let text = "paper = \"A\"\n[systems]\nx = \"ours\"\n[[claim]]\ntext = \"x is fast\"\n\
-                printed = 2.0\nsystems = [\"x\"]\nnone = \"no row\"\n";
+                printed = 2.0\nsystems = [\"x\", \"z\"]\ntolerance = { at-least = 1.0 }\n\
+                none = \"no row\"\n";
     std::fs::write(&file, text).unwrap();
     let command = ["lab", "check"].map(AsRef::as_ref);
     let refused = scene.run(&[&command[..], &[file.as_os_str()]].concat());
-    refused.refused(2, "claims.toml:4: place: is missing");
+    let refused = refused.refused(2, "claims.toml:4: place: is missing");
+    for wanted in ["claims.toml:7: systems: `z` is not", "claims.toml:8: tolerance: has no reason"]
+    {
+        assert!(refused.err.contains(wanted), "{wanted}: {}", refused.err);
+    }
 }
 
 #[test]

@@ -4,7 +4,11 @@
 use super::results::{self, MeasuredRow};
 use super::{Claim, FILES, MissedRow, PaperClaims, RESULTS, RowName, SEED_BUDGET, ToleranceEntry};
 use crate::registry::find;
+use crate::report::Verdict;
 use std::fmt;
+
+/// Where the pages are that take a mechanism apart.
+const PAGES: &str = "docs/design/";
 
 /// What is wrong in a claims file, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -230,7 +234,7 @@ fn wrong_missed(missed: &MissedRow, results: &[MeasuredRow]) -> Vec<(&'static st
         found.push(("why", what.to_owned()));
     }
     let finding = missed.judge(results);
-    if !finding.verdict().is_some_and(crate::report::Verdict::is_miss) {
+    if !finding.verdict().is_some_and(Verdict::is_miss) {
         let name = &missed.row.name;
         let what = format!("`{name}` does not miss its bound ({finding}): remove the entry");
         found.push(("row", what));
@@ -266,8 +270,16 @@ fn wrong_row(claim: &Claim, results: &[MeasuredRow]) -> Vec<(&'static str, Strin
     {
         found.push(("printed", format!("is {ours}, and the row prints {theirs}")));
     }
-    let is_missed = claim.judge(results).verdict().is_some_and(crate::report::Verdict::is_miss);
-    found.extend(wrong_attempts(claim, is_missed));
+    let verdict = claim.judge(results).verdict();
+    found.extend(wrong_attempts(claim, verdict.is_some_and(Verdict::is_miss)));
+    let is_contradicted = verdict == Some(Verdict::Contradicts) && claim.is_headline();
+    if is_contradicted && !claim.mechanism.contains(PAGES) {
+        let what = format!(
+            "names no page: the claim is one of abstract or conclusion, and is contradicted, so \
+             write a page that takes the mechanism apart, and name it here as `{PAGES}NAME.md`"
+        );
+        found.push(("mechanism", what));
+    }
     found
 }
 
@@ -275,7 +287,6 @@ fn wrong_row(claim: &Claim, results: &[MeasuredRow]) -> Vec<(&'static str, Strin
 mod tests {
     use super::super::Finding;
     use super::*;
-    use crate::report::Verdict;
 
     const GOOD: &str = "paper = \"A\"\n[systems]\nx = \"ours\"\ny = \"theirs\"\n\n[[claim]]\n\
                         text = \"x is faster\"\nplace = \"abstract\"\nprinted = 2.0\nunit = \"1\"\n\
@@ -374,7 +385,8 @@ mod tests {
 
     #[test]
     fn an_attempt_is_stated_or_stated_to_be_missing() {
-        let with = |keys: &str| format!("{GOOD}mechanism = \"a queue\"\n{keys}");
+        let page = "mechanism = \"a queue (docs/design/arq.md)\"\n";
+        let with = |keys: &str| format!("{GOOD}{page}{keys}");
         for tried in ["nothing beyond the experiment yet", "Not tried yet", "a. Not tried yet: b"] {
             let found = refusals(&with(&format!("tried = \"{tried}\"\n")), 0.7);
             assert!(found[0].contains("tried: states that nothing was tried"), "{found:?}");
@@ -382,6 +394,31 @@ mod tests {
         assert!(read("claims.toml", &with("untried = true\n"), &measured(0.7)).is_ok());
         let both = refusals(&with("untried = true\ntried = \"other seeds\"\n"), 0.7);
         assert!(both[0].contains("untried: contradicts `tried`"), "{both:?}");
+    }
+
+    #[test]
+    fn a_contradicted_claim_of_an_abstract_names_the_page_that_takes_it_apart() {
+        let with = |mechanism: &str| format!("{GOOD}untried = true\nmechanism = \"{mechanism}\"\n");
+        let found = refusals(&with("a queue"), 0.7);
+        assert!(found[0].starts_with("claims.toml:16: mechanism: names no page"), "{found:?}");
+        assert!(read("claims.toml", &with("a queue (docs/design/arq.md)"), &measured(0.7)).is_ok());
+        let elsewhere = with("a queue").replace("\"abstract\"", "\"section 5\"");
+        assert!(read("claims.toml", &elsewhere, &measured(0.7)).is_ok());
+        assert!(read("claims.toml", &with("a queue"), &measured(1.2)).is_ok(), "it only fails");
+    }
+
+    #[test]
+    fn pages_that_claims_name_exist() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let (papers, _) = embedded().unwrap();
+        let claims = papers.iter().flat_map(|paper| &paper.claim);
+        let texts = claims.flat_map(|claim| [&claim.mechanism, &claim.tried, &claim.why]);
+        let pages = texts.flat_map(|text| text.match_indices(PAGES).map(|(at, _)| &text[at..]));
+        let pages: Vec<_> = pages.map(|text| text.split([')', ',', ';', ' ']).next()).collect();
+        assert!(!pages.is_empty());
+        for page in pages.into_iter().flatten() {
+            assert!(root.join(page).is_file(), "{page}");
+        }
     }
 
     #[test]
