@@ -339,6 +339,8 @@ impl LiveAdmission {
         };
         self.admission.decide(&seen, &mut self.limits);
         self.runtime.expire_after(self.is_surveyed.then(|| self.tried_for()));
+        // The time of the former setting may have run out since `gate` was read.
+        let in_force = self.runtime.settings();
         self.apply_allowances();
         let settings = settings(&self.limits, &self.closed, self.places.is_some());
         let decision = self.admission.take_decision();
@@ -347,7 +349,7 @@ impl LiveAdmission {
         }
         self.has_moved |= decision.is_some() && settings != gate;
         let is_news = settings != gate && is_news(&gate, self.reported_ns, &settings);
-        match settings == gate {
+        match settings == in_force {
             true => self.runtime.pump(),
             false => self.runtime.set(&settings),
         }
@@ -740,6 +742,37 @@ mod tests {
         live.next = Instant::now();
         live.attend();
         assert_eq!(live.runtime.settings().mode, Mode::Post);
+    }
+
+    /// A controller that keeps a limit, and whose second decision takes as long as the limit may
+    /// be tried.
+    struct Slow(Arc<Runtime>, u32);
+
+    impl Admission for Slow {
+        fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+            let (begun, is_late) = (Instant::now(), self.1 > 0);
+            while is_late && self.0.settings().mode != Mode::Stats {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the limit does not expire");
+                std::thread::yield_now();
+            }
+            self.1 += 1;
+            (limits.cap, limits.pace) = (3, Pace::Flow { again: Nanos::from_millis(100) });
+        }
+
+        fn wants_survey(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_kept_is_in_force_although_its_time_ran_out_within_the_decision() {
+        let (mut live, _tree) = surveying(vec![]);
+        live.admission = Box::new(Slow(Arc::clone(&live.runtime), 0));
+        live.attend();
+        assert_eq!((live.runtime.settings().mode, live.runtime.settings().cap), (Mode::Post, 3));
+        // After a pause no further decision would correct it.
+        live.pause();
+        assert_eq!((live.runtime.settings().mode, live.runtime.settings().cap), (Mode::Post, 3));
     }
 
     #[test]
