@@ -3,14 +3,18 @@
 //! An admission controller notices by them that the load behind a limit has changed. Readings are
 //! a second apart, because a server may have hundreds of threads, each with a file
 //! (`/proc/PID/task/TID/schedstat`): a reading of 512 threads takes a few milliseconds.
+//!
+//! PostgreSQL has a process for each connection. One that began since the last reading counts
+//! whole; what a process used between its last reading and its end is not known.
 
 use super::Runtime;
 use crate::apps::ProcessId;
+use crate::clock;
 use crate::sys::clock::process_cpu_time;
 use crate::{Roots, monotonic};
 use lull_control::admission::ServerTimes;
 use lull_measure::{Gauge, Missing, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Time between two readings, at least.
 const EVERY: Nanos = Nanos::from_secs(1);
@@ -25,9 +29,16 @@ pub struct ServerClock {
 #[derive(Debug)]
 struct Reading {
     at: Nanos,
-    /// CPU time of each process since it began.
-    cpu: BTreeMap<(i32, u64), Nanos>,
-    /// Run-queue wait of each thread since it began.
+    /// The same instant in clock ticks since boot.
+    boot_ticks: u64,
+    processes: BTreeMap<ProcessId, Used>,
+}
+
+/// What a process has used since it began.
+#[derive(Debug, Default)]
+struct Used {
+    cpu: Nanos,
+    /// Run-queue wait of each thread.
     waits: BTreeMap<i32, Nanos>,
 }
 
@@ -51,13 +62,15 @@ impl ServerClock {
     }
 
     fn read_processes(&mut self, processes: &[ProcessId], at: Nanos) -> Gauge<ServerTimes> {
-        // A process that has ended since it was listed has no clock.
-        let cpu = processes.iter().filter_map(|process| {
-            let used = process_cpu_time(process.pid).ok()?;
-            Some(((process.pid, process.start_ticks), used))
-        });
-        let waits = processes.iter().flat_map(|process| waits(&self.roots, process.pid));
-        let now = Reading { at, cpu: cpu.collect(), waits: waits.collect() };
+        let boot_ticks = clock::boot_ticks();
+        let mut all: BTreeSet<ProcessId> = processes.iter().copied().collect();
+        // A server stays known while no connection is open.
+        let known = self.last.iter().flat_map(|last| last.processes.keys());
+        let is_idle = |it: &&ProcessId| !processes.contains(it) && it.facts(&self.roots).is_some();
+        all.extend(known.filter(is_idle));
+        let used = |process: ProcessId| Some((process, Used::read(&self.roots, process.pid)?));
+        let processes = all.into_iter().filter_map(used).collect();
+        let now = Reading { at, boot_ticks, processes };
         let times = self.last.as_ref().map(|last| now.since(last));
         self.last = Some(now);
         times.ok_or_else(|| Missing::because("the times of a server were read for the first time"))
@@ -66,23 +79,40 @@ impl ServerClock {
 
 impl Reading {
     fn since(&self, last: &Self) -> ServerTimes {
-        ServerTimes {
-            span: self.at.saturating_sub(last.at),
-            cpu: grown(&self.cpu, &last.cpu),
-            run_queue: grown(&self.waits, &last.waits),
+        let span = self.at.saturating_sub(last.at);
+        let mut times = ServerTimes { span, cpu: Nanos::ZERO, run_queue: Nanos::ZERO };
+        let nothing = Used::default();
+        for (process, now) in &self.processes {
+            let is_new = process.start_ticks >= last.boot_ticks;
+            let before = last.processes.get(process).or(is_new.then_some(&nothing));
+            // What an older process that is seen for the first time used in the span is unknown.
+            let Some(before) = before else { continue };
+            times.cpu += now.cpu.saturating_sub(before.cpu);
+            times.run_queue += now.waited_since(before);
         }
+        times
     }
 }
 
-/// Returns by how much the sum of times has grown of those that both readings have.
-fn grown<K: Ord>(now: &BTreeMap<K, Nanos>, last: &BTreeMap<K, Nanos>) -> Nanos {
-    let both = now.iter().filter_map(|(key, now)| Some(now.saturating_sub(*last.get(key)?)));
-    both.sum()
+impl Used {
+    /// Returns `None` for a process that has ended since it was listed.
+    fn read(roots: &Roots, pid: i32) -> Option<Self> {
+        let cpu = process_cpu_time(pid).ok()?;
+        Some(Self { cpu, waits: waits(roots, pid) })
+    }
+
+    /// Returns the run-queue wait since another reading. A thread that it lacks has begun since.
+    fn waited_since(&self, before: &Self) -> Nanos {
+        let of_thread = |(thread, now): (&i32, &Nanos)| {
+            now.saturating_sub(before.waits.get(thread).copied().unwrap_or_default())
+        };
+        self.waits.iter().map(of_thread).sum()
+    }
 }
 
 /// Returns the run-queue wait of each thread of a process. A thread that ends meanwhile, and
 /// all threads where the kernel keeps no such statistics, are left out.
-fn waits(roots: &Roots, pid: i32) -> Vec<(i32, Nanos)> {
+fn waits(roots: &Roots, pid: i32) -> BTreeMap<i32, Nanos> {
     let threads = roots.proc.join(format!("{pid}/task"));
     let entries = std::fs::read_dir(threads).into_iter().flatten().flatten();
     let of_thread = |entry: std::fs::DirEntry| {
@@ -98,6 +128,7 @@ fn waits(roots: &Roots, pid: i32) -> Vec<(i32, Nanos)> {
 mod tests {
     use super::*;
     use crate::testing::Tree;
+    use std::process::Command;
 
     fn own() -> ProcessId {
         ProcessId::lookup(&Roots::default(), std::process::id().cast_signed()).unwrap()
@@ -112,23 +143,45 @@ mod tests {
         let times = clock.read_processes(&[own()], Nanos::from_secs(3)).unwrap();
         assert!(times.cpu >= Nanos::from_millis(20), "{times:?}");
         assert_eq!(times.span, Nanos::from_secs(2));
-        let gone = clock.read_processes(&[], Nanos::from_secs(4)).unwrap();
-        assert_eq!((gone.cpu, gone.run_queue), (Nanos::ZERO, Nanos::ZERO));
+        let before = process_cpu_time(own().pid).unwrap();
+        while process_cpu_time(own().pid).unwrap() < before + Nanos::from_millis(20) {}
+        let idle = clock.read_processes(&[], Nanos::from_secs(4)).unwrap();
+        assert!(idle.cpu >= Nanos::from_millis(20), "no connection is open: {idle:?}");
     }
 
     #[test]
-    fn the_run_queue_is_that_of_threads_that_both_readings_have() {
+    fn the_cpu_time_of_a_process_counts_from_its_begin_if_it_began_since_the_last_reading() {
+        let mut clock = ServerClock::new(&Roots::default());
+        assert!(clock.read_processes(&[], Nanos::from_secs(1)).is_err(), "the first");
+        let loops = "i=0; while [ $i -lt 9999999 ]; do i=$((i + 1)); done";
+        let mut busy = Command::new("sh").args(["-c", loops]).spawn().unwrap();
+        let pid = busy.id().cast_signed();
+        let process = ProcessId::lookup(&Roots::default(), pid).unwrap();
+        while process_cpu_time(pid).unwrap() < Nanos::from_millis(20) {
+            std::thread::yield_now();
+        }
+        let new = clock.read_processes(&[process], Nanos::from_secs(2)).unwrap();
+        busy.kill().unwrap();
+        busy.wait().unwrap();
+        assert!(new.cpu >= Nanos::from_millis(20), "{new:?}");
+        // This process is older than the last reading, which does not have it.
+        let old = clock.read_processes(&[own()], Nanos::from_secs(3)).unwrap();
+        assert_eq!(old.cpu, Nanos::ZERO);
+    }
+
+    #[test]
+    fn the_run_queue_is_that_of_all_threads_since_the_last_reading() {
         let tree = Tree::new();
         let write = |thread: i32, wait: u64| {
             tree.write(&format!("proc/5/task/{thread}/schedstat"), &format!("7 {wait} 9\n"));
         };
         write(5, 100);
         write(6, 1000);
-        let first: BTreeMap<i32, Nanos> = waits(&tree.roots(), 5).into_iter().collect();
+        let used = || Used { cpu: Nanos::ZERO, waits: waits(&tree.roots(), 5) };
+        let first = used();
         write(5, 150);
         write(7, 4000);
-        let second = waits(&tree.roots(), 5).into_iter().collect();
-        assert_eq!(grown(&second, &first), Nanos(50), "of 5; 6 stood still, 7 is new");
-        assert_eq!(waits(&tree.roots(), 8), []);
+        assert_eq!(used().waited_since(&first), Nanos(4050), "6 stood still, 7 is new");
+        assert!(waits(&tree.roots(), 8).is_empty());
     }
 }
