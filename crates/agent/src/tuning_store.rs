@@ -7,6 +7,7 @@
 
 mod former;
 mod subject;
+mod trials;
 
 pub(crate) use former::present_class;
 pub(crate) use subject::rates_near;
@@ -16,17 +17,17 @@ use crate::error::UsageError;
 use anyhow::Context;
 use former::{WITHOUT_EVIDENCE, add_columns};
 use lull_control::{Discovery, TrialEvidence};
-use lull_policies::search::{Choice, Place, Reading, Refusal, Search, Space, Trial};
+use lull_policies::search::{Choice, Place, Search, Space};
 use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 
 /// The version of the tables, raised when an older reader would misread a new store.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS trial (
         machine TEXT NOT NULL, app TEXT NOT NULL, bin INTEGER NOT NULL, search TEXT NOT NULL,
-        number INTEGER NOT NULL, place TEXT NOT NULL, result TEXT NOT NULL,
+        number INTEGER NOT NULL, place TEXT NOT NULL, result TEXT NOT NULL, measured_s INTEGER,
         PRIMARY KEY (machine, app, bin, search, number)
     );
     CREATE TABLE IF NOT EXISTS spot (
@@ -142,104 +143,6 @@ impl Store {
         add_columns(&connection)?;
         connection.pragma_update(None, "user_version", VERSION)?;
         Ok(Self { connection, path: path.to_owned() })
-    }
-
-    /// Returns the trials of a search that has not ended, in order.
-    ///
-    /// # Errors
-    /// [`UsageError`] if a row cannot be parsed.
-    pub fn trials(&self, key: &Key) -> anyhow::Result<Vec<Trial>> {
-        self.read_trials(key).map_err(|error| damaged(&self.path, &error))
-    }
-
-    fn read_trials(&self, key: &Key) -> anyhow::Result<Vec<Trial>> {
-        // By position: stores of earlier builds have another name for the last column.
-        let sql = "SELECT * FROM trial
-                   WHERE machine = ? AND app = ? AND bin = ? AND search = ? ORDER BY number";
-        let mut statement = self.connection.prepare(sql)?;
-        let of = params![key.subject.machine, key.subject.app, key.bin, key.search];
-        let rows = statement
-            .query_map(of, |row| Ok((row.get::<_, String>(5)?, row.get::<_, String>(6)?)))?;
-        rows.map(|row| {
-            let (place, came) = row?;
-            Ok(Trial { place: serde_json::from_str(&place)?, came: serde_json::from_str(&came)? })
-        })
-        .collect()
-    }
-
-    /// Returns the key under which a search continues: that of the interrupted search which began
-    /// at about its load, the nearest one. Its load bin may be a neighbouring one, because measured
-    /// loads vary. Former versions stored no load; their searches continue in their own bin.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn adopt(&self, key: Key) -> anyhow::Result<Key> {
-        let sql = "SELECT bin FROM search JOIN trial USING (machine, app, bin, search)
-                   WHERE machine = ?1 AND app = ?2 AND search = ?3
-                   AND rate_per_s BETWEEN ?4 AND ?5 ORDER BY abs(rate_per_s - ?6) LIMIT 1";
-        let Subject { machine, app, .. } = &key.subject;
-        let (rate, near) = (key.rate_per_s, rates_near(key.rate_per_s));
-        let of = params![machine, app, key.search, near.start(), near.end(), rate];
-        let mut statement = self.connection.prepare(sql)?;
-        let bin = statement.query_map(of, |row| row.get(0))?.next().transpose()?;
-        Ok(Key { bin: bin.unwrap_or(key.bin), ..key })
-    }
-
-    /// Returns the seed of a search that has not ended; `None` for a new one.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    pub fn seed(&self, key: &Key) -> anyhow::Result<Option<u32>> {
-        let sql =
-            "SELECT seed FROM search WHERE machine = ? AND app = ? AND bin = ? AND search = ?";
-        let of = params![key.subject.machine, key.subject.app, key.bin, key.search];
-        let mut statement = self.connection.prepare(sql)?;
-        Ok(statement.query_map(of, |row| row.get(0))?.next().transpose()?)
-    }
-
-    /// Stores the seed of a search, with which it continues after an interruption, and its load. A
-    /// search that continues keeps those with which it began.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
-    pub fn keep_seed(&self, key: &Key, seed: u32) -> anyhow::Result<()> {
-        let sql = "INSERT OR IGNORE INTO search VALUES (?, ?, ?, ?, ?, ?)";
-        let Key { subject: Subject { machine, app, .. }, bin, search, rate_per_s } = key;
-        let row = params![machine, app, bin, search, seed, rate_per_s];
-        self.connection.execute(sql, row).with_context(|| self.unwritable())?;
-        Ok(())
-    }
-
-    /// Deletes the trials of a search that is not continued.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
-    pub fn forget(&self, key: &Key) -> anyhow::Result<()> {
-        for table in ["trial", "search"] {
-            let rows = "machine = ? AND app = ? AND bin = ? AND search = ?";
-            let of = params![key.subject.machine, key.subject.app, key.bin, key.search];
-            self.connection.execute(&format!("DELETE FROM {table} WHERE {rows}"), of)?;
-        }
-        Ok(())
-    }
-
-    /// Stores a trial.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
-    pub fn keep_trial(
-        &self,
-        key: &Key,
-        number: usize,
-        place: &Place,
-        came: &Result<Reading, Refusal>,
-    ) -> anyhow::Result<()> {
-        let (place, came) = (serde_json::to_string(place)?, serde_json::to_string(came)?);
-        let Subject { machine, app, .. } = &key.subject;
-        let row = params![machine, app, key.bin, key.search, number as i64, place, came];
-        let sql = "INSERT OR REPLACE INTO trial VALUES (?, ?, ?, ?, ?, ?, ?)";
-        self.connection.execute(sql, row).with_context(|| self.unwritable())?;
-        Ok(())
     }
 
     fn unwritable(&self) -> String {

@@ -9,7 +9,11 @@ use rusqlite::{Connection, params};
 pub(super) const WITHOUT_EVIDENCE: i64 = 2;
 
 /// Columns that former tables lack. In their rows it is NULL, because nothing is made up for them.
-const ADDED: [[&str; 3]; 2] = [["spot", "evidence", "TEXT"], ["search", "rate_per_s", "REAL"]];
+const ADDED: [[&str; 3]; 3] = [
+    ["spot", "evidence", "TEXT"],
+    ["search", "rate_per_s", "REAL"],
+    ["trial", "measured_s", "INTEGER"],
+];
 
 /// Adds the columns that the tables of a former version lack.
 pub(super) fn add_columns(connection: &Connection) -> rusqlite::Result<()> {

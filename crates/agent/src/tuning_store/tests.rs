@@ -4,7 +4,7 @@ use super::*;
 use lull_control::conformance::MemoryPlant;
 use lull_control::{AppId, Capability, Machine, Plant};
 use lull_measure::{Missing, Nanos, Percentile};
-use lull_policies::search::{Method, Protocol, Rules};
+use lull_policies::search::{Method, Protocol, Reading, Refusal, Rules};
 use rand::SeedableRng;
 
 const P95: (Percentile, Nanos) = (Percentile::P95, Nanos::from_millis(10));
@@ -191,6 +191,52 @@ fn a_search_continues_with_trials_of_about_its_load_only() {
     let store = Store::open(&path).unwrap();
     assert_eq!(adopted(&store, 905.0), (1, Some(7)));
     assert_eq!(adopted(&store, 1030.0), (0, None));
+}
+
+#[test]
+fn a_search_without_trials_begins_at_the_load_of_its_first_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
+    let (machine, search) = (machine(4), search());
+    let place = search.space().fastest();
+    // It ends before a trial, and the next one is at the other end of the load bin.
+    store.keep_seed(&key_at(1030.0, &machine, &search), 7).unwrap();
+    let begun = store.adopt(key_at(1150.0, &machine, &search)).unwrap();
+    assert_eq!(store.seed(&begun).unwrap(), None, "another seed may be given");
+    store.keep_seed(&begun, 8).unwrap();
+    store.keep_trial(&begun, 0, &place, &Ok(read(&search, &place))).unwrap();
+    let adopted = |rate: f64| store.adopt(key_at(rate, &machine, &search)).unwrap();
+    assert_eq!(store.seed(&adopted(1150.0)).unwrap(), Some(8));
+    assert!(bin(930.0) != bin(1150.0));
+    assert!(store.trials(&adopted(930.0)).unwrap().is_empty(), "a load 24 % higher");
+}
+
+#[test]
+fn trials_of_a_search_that_was_interrupted_more_than_a_day_ago_are_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("spots.sqlite");
+    let store = Store::open(&path).unwrap();
+    let (machine, search) = (machine(4), search());
+    let place = search.space().fastest();
+    let [old, unknown, recent] = [100.0, 400.0, 1600.0].map(|it| key_at(it, &machine, &search));
+    for key in [&old, &unknown, &recent] {
+        store.keep_seed(key, 7).unwrap();
+        for number in 0..2 {
+            store.keep_trial(key, number, &place, &Ok(read(&search, &place))).unwrap();
+        }
+    }
+    let set = |measured: &str, key: &Key, numbers: &str| {
+        let sql = format!("UPDATE trial SET measured_s = {measured} WHERE bin = ? AND {numbers}");
+        store.connection.execute(&sql, [key.bin]).unwrap();
+    };
+    set("measured_s - 90000", &old, "TRUE");
+    set("NULL", &unknown, "TRUE");
+    set("measured_s - 90000", &recent, "number = 0");
+    assert_eq!(store.forget_old(&recent).unwrap(), 4);
+    let trials = |key: &Key| store.trials(key).unwrap().len();
+    assert_eq!([&old, &unknown, &recent].map(trials), [0, 0, 2]);
+    assert_eq!([&old, &recent].map(|key| store.seed(key).unwrap()), [None, Some(7)]);
+    assert_eq!(store.forget_old(&recent).unwrap(), 0);
 }
 
 #[test]

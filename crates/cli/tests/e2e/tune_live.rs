@@ -78,6 +78,16 @@ fn a_killed_search_leaves_the_server_as_it_was_and_goes_on_with_its_trials() {
     server.wait_until_as_before();
     scene.wait_until_quiet();
     let kept = trials(&store);
+    // Trials of another power model are not continued.
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, format!("{text}[power]\nbase_watts = 90.0\n")).unwrap();
+    let mut other = scene.start(command(&[]));
+    other.wait_until_said("the seed of the search is");
+    let ended = other.interrupt().refused(1, "stopped before the end");
+    assert!(!ended.err.contains("resumes with"), "{}", ended.err);
+    assert_eq!(trials(&store), kept);
+    scene.wait_until_quiet();
+    std::fs::write(&config, text).unwrap();
     let ended = scene.start(command(&["--json"])).wait().well();
     assert!(ended.err.contains(&format!("resumes with {kept} trials")), "{}", ended.err);
     let found = &ended.json()[0];

@@ -98,7 +98,10 @@ fn search(
         trials.hold_load(rate_per_s, load_change);
         let search = Search::new(space.clone(), rules.clone());
         let subject = Subject::new(&machine, &app, (protocol.percentile, protocol.bound), &space);
-        let key = Key::new(subject, &search, &protocol, ("live", rate_per_s));
+        // Trials of another meter or model of power have other watts.
+        let plant = format!("live, power {}", trials.energy());
+        let key = Key::new(subject, &search, &protocol, (&plant, rate_per_s));
+        forget_old(store, &key)?;
         let mut hunt = Hunt::new(search, key, store, seed)?;
         let ended = hunt.go_on(picture, |search, place| {
             let settings = search.space().settings(place);
@@ -125,6 +128,18 @@ fn search(
             }
         }
     }
+}
+
+/// Deletes trials of earlier searches that are too old to continue with.
+fn forget_old(store: &Store, key: &Key) -> anyhow::Result<()> {
+    let old = store.forget_old(key)?;
+    if old > 0 {
+        notice(format_args!(
+            "{old} trials of searches that were interrupted more than a day ago are deleted: the \
+             server may have changed since"
+        ));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
