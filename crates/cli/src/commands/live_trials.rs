@@ -39,11 +39,13 @@ struct HeldLoad {
     share: f64,
     /// How often the present trial was repeated.
     repeats: u32,
+    /// Whether settings change the load.
+    depends: bool,
 }
 
 impl HeldLoad {
     fn new(rate_per_s: f64, share: f64) -> Self {
-        Self { rate_per_s, share, repeats: 0 }
+        Self { rate_per_s, share, repeats: 0, depends: false }
     }
 
     fn check(&self, rate_per_s: f64) -> Result<(), Moved> {
@@ -55,15 +57,13 @@ impl HeldLoad {
     }
 
     /// Called after a trial at another load, with the load of the restored server. Returns
-    /// whether the settings change the load: it is then held no longer.
-    fn repeat(&mut self, restored_per_s: f64) -> Result<bool, Moved> {
+    /// whether the trial counts nevertheless, because settings change the load; if not, it is
+    /// repeated.
+    fn accept(&mut self, restored_per_s: f64) -> Result<bool, Moved> {
         self.check(restored_per_s)?;
+        self.depends |= self.repeats == REPEATS_MAX;
         self.repeats += 1;
-        let depends = self.repeats == REPEATS_MAX;
-        if depends {
-            self.share = f64::INFINITY;
-        }
-        Ok(depends)
+        Ok(self.depends)
     }
 }
 
@@ -114,8 +114,9 @@ impl<'s> Trials<'s> {
 
     /// Applies settings and reads them; returns the reason if they are not in force. A trial at
     /// another load is repeated if the restored server still has the former load. After
-    /// [`REPEATS_MAX`] repeats any load counts, because clients that wait for their answers
-    /// change their rate with the setting.
+    /// [`REPEATS_MAX`] repeats it counts at any load, and so do all later ones, because clients
+    /// that wait for their answers change their rate with the setting. The restored server must
+    /// have the former load each time.
     ///
     /// # Errors
     /// [`Moved`] if the load of the restored server has changed, and everything that ends a run.
@@ -131,12 +132,15 @@ impl<'s> Trials<'s> {
             if !moved {
                 return Ok(outcome);
             }
-            let restored = self.read_as_it_is()?;
-            if self.load.repeat(restored.rate_per_s)? {
-                notice(
-                    "the load changes with the settings: from now on a trial counts at whatever \
-                     load it has",
-                );
+            let (restored, depended) = (self.read_as_it_is()?, self.load.depends);
+            if self.load.accept(restored.rate_per_s)? {
+                if !depended {
+                    notice(
+                        "the load changes with the settings: from now on a trial counts at \
+                         whatever load it has",
+                    );
+                }
+                return Ok(outcome);
             }
         }
     }
@@ -413,17 +417,21 @@ mod tests {
     fn a_trial_at_another_load_is_repeated_until_its_settings_are_known_to_cause_it() {
         let mut load = HeldLoad::new(100.0, 0.15);
         assert!(load.check(90.0).is_ok());
-        for repeat in 1..=REPEATS_MAX {
-            assert!(load.check(50.0).is_err(), "closed-loop clients of a slow setting");
-            assert_eq!(load.repeat(98.0).unwrap(), repeat == REPEATS_MAX);
+        assert!(load.check(50.0).is_err(), "closed-loop clients of a slow setting");
+        for _ in 0..REPEATS_MAX {
+            assert!(!load.accept(98.0).unwrap());
         }
-        assert!(load.check(50.0).is_ok(), "a search must end nevertheless");
+        assert!(load.accept(98.0).unwrap(), "a search must end nevertheless");
+        // The next trials count at once, while the server has the load at which it is searched.
+        load.repeats = 0;
+        assert!(load.accept(98.0).unwrap());
+        assert!(load.accept(200.0).is_err(), "more clients");
     }
 
     #[test]
     fn a_load_that_changes_without_a_setting_is_another_load() {
         let mut load = HeldLoad::new(100.0, 0.15);
-        let moved = load.repeat(200.0).unwrap_err().to_string();
+        let moved = load.accept(200.0).unwrap_err().to_string();
         assert!(moved.contains("from 100 to 200 requests/s"), "{moved}");
     }
 
@@ -491,6 +499,21 @@ mod tests {
         assert!(refusal.why.contains("the meter does not answer"), "{}", refusal.why);
         let idle = trial(0, false).unwrap_err().to_string();
         assert!(idle.contains("no request arrived"), "{idle}");
+    }
+
+    #[test]
+    fn a_knob_that_accepts_a_level_and_keeps_the_former_one_is_refused() {
+        let [one, two, four] = [1, 2, 4].map(cores);
+        let decision = |from: &Setting| {
+            let (from, reason) = (Some(from.clone()), Reason::Start);
+            let got = Got::Clamped { to: two.clone(), why: "it reads 2".to_owned() };
+            let outcome = Outcome { wanted: four.clone(), got };
+            Event::Decision(Decision { from, reason, outcome, limit: None, expected: None })
+        };
+        let refused = refusal(&decision(&two)).unwrap();
+        assert_eq!(refused.knob, Some(lull_control::Capability::Cores));
+        assert!(refused.why.contains("it was accepted, and"), "{}", refused.why);
+        assert_eq!(refusal(&decision(&one)), None, "the knob has moved");
     }
 
     #[test]
