@@ -3,7 +3,7 @@
 //! Policies and the loop share this, so that the number a policy steers by is
 //! the number the operator sees.
 
-use crate::{AppId, AppSeen, AppSpec, LatencySeen, Observation};
+use crate::{AppId, AppSeen, AppSpec, LatencySeen, Observation, Progress};
 use lull_measure::entropy::{BeReading, LcReading, RelativeImportance, SystemEntropy};
 use lull_measure::entropy::{be_entropy, combine, lc_entropy};
 use lull_measure::{Nanos, Percentile};
@@ -47,11 +47,12 @@ pub struct Assessor {
     memory: Vec<Memory>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Memory {
     last_tail: Option<Nanos>,
     best_tail: Option<Nanos>,
-    best_progress: f64,
+    /// The best so far of what is counted now.
+    best_progress: Option<Progress>,
 }
 
 impl Assessor {
@@ -121,10 +122,15 @@ fn tail_of(seen: &LatencySeen, at: Percentile, memory: &mut Memory) -> Option<Ta
 
 fn progress_of(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> Option<BeReading> {
     // What is no number is no reading: `NaN` would pass for an unharmed app.
-    let real = seen.progress.as_ref().ok().map(|progress| progress.per_s);
-    let real = real.filter(|real| real.is_finite() && *real >= 0.0)?;
-    memory.best_progress = memory.best_progress.max(real);
-    let solo = spec.solo_per_s.unwrap_or(memory.best_progress);
+    let is_number = |it: &&Progress| it.per_s.is_finite() && it.per_s >= 0.0;
+    let progress = seen.progress.as_ref().ok().filter(is_number)?;
+    let best = match memory.best_progress.take() {
+        // An app that reports again after a silence may count something else.
+        Some(best) if best.source == progress.source && best.per_s > progress.per_s => best,
+        _ => progress.clone(),
+    };
+    let (real, best) = (progress.per_s, memory.best_progress.insert(best).per_s);
+    let solo = spec.solo_per_s.unwrap_or(best);
     // An app that has never moved has no slow-down yet.
     (solo > 0.0).then_some(BeReading { solo, real })
 }
@@ -222,6 +228,21 @@ mod tests {
         assert_eq!(assessor.assess(&seen).entropy.be, Some(0.0), "an excess counts as unharmed");
         assessor.set_references(&[AppSpec { solo_per_s: Some(400.0), ..be }]);
         assert_eq!(assessor.assess(&seen).entropy.be, Some(0.5));
+    }
+
+    #[test]
+    fn progress_in_another_unit_is_not_compared_with_the_best_in_the_former_one() {
+        let mut assessor =
+            Assessor::new(&[AppSpec::best_effort("be")], RelativeImportance::default());
+        let pushed = |unit: &str, per_s| {
+            let source = ProgressSource::Pushed(unit.to_owned());
+            AppSeen { progress: Ok(Progress { per_s, source }), ..unknown() }
+        };
+        let mut e_be = |app| assessor.assess(&observation(vec![app])).entropy.be;
+        assert_eq!(e_be(pushed("bytes", 8e6)), Some(0.0));
+        assert_eq!(e_be(unknown()), None);
+        assert_eq!(e_be(pushed("files", 80.0)), Some(0.0));
+        assert_eq!(e_be(pushed("files", 40.0)), Some(0.5));
     }
 
     #[test]
