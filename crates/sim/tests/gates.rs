@@ -56,6 +56,12 @@ fn two() -> MachineModel {
 
 /// A plant whose gates let so many queries run at once; 0 is no limit.
 fn plant(model: &MachineModel, caps: &[u32]) -> MachinePlant {
+    let names: Vec<_> = model.app.iter().map(|app| app.name.as_str()).collect();
+    watching(&names, model, caps)
+}
+
+/// The same, of which only some apps are watched.
+fn watching(names: &[&str], model: &MachineModel, caps: &[u32]) -> MachinePlant {
     let limits = |cap: &u32| -> Box<dyn Admission> {
         match *cap {
             0 => Box::new(Open),
@@ -66,7 +72,7 @@ fn plant(model: &MachineModel, caps: &[u32]) -> MachinePlant {
     let controllers = Controllers { admission, ..Controllers::default() };
     let spec =
         |name: &str| AppSpec::latency_critical(name, Percentile::P99, Nanos::from_millis(20));
-    let specs: Vec<_> = model.app.iter().map(|app| spec(&app.name)).collect();
+    let specs: Vec<_> = names.iter().map(|name| spec(name)).collect();
     MachinePlant::behind(model, &specs, controllers, Replication { seed: 1, number: 0 }).unwrap()
 }
 
@@ -97,6 +103,18 @@ fn each_gate_limits_its_own_app_and_is_a_knob_of_its_own() {
     let totals = plant.gated_totals();
     assert_eq!(totals.answers.len(), 16, "a count for each connection of both gates");
     assert!(totals.most_turns == 3 && totals.gate.turns > 5000, "{:?}", totals.gate);
+}
+
+#[test]
+fn a_gate_without_an_app_that_is_watched_is_a_knob_of_none() {
+    let mut model = two();
+    model.app[1].threads = 5;
+    let mut plant = watching(&["second"], &model, &[1, 3]);
+    let gates: Vec<_> = plant.machine().gates.iter().map(|it| (it.app, it.workers)).collect();
+    assert_eq!(gates, [(AppId(0), Some(5))]);
+    let got = plant.apply(&[Setting::GateCap(AppId(0), 2)]).outcomes.remove(0).got;
+    assert_eq!(got, Got::Done);
+    assert!(plant.settings().contains(&Setting::GateCap(AppId(0), 2)));
 }
 
 /// An open gate whose controller compares settings up to an instant, and records whether it may.

@@ -42,7 +42,7 @@ pub(super) fn describe(
         step_percent: throttle.step_percent,
     });
     let manual = model.gate.iter().zip(gates).filter(|(_, numbers)| numbers.is_some());
-    let gates = manual.map(|(gate, _)| gate_of(model, gate, apps, numbers)).collect();
+    let gates = manual.filter_map(|(gate, _)| gate_of(model, gate, apps, numbers)).collect();
     let cards = model.card.iter();
     let nics = cards.map(|&Card { delay_max, delay_step, .. }| Nic {
         id: NicId(0),
@@ -108,27 +108,27 @@ fn throttle_of(model: &MachineModel) -> Option<Throttle> {
     model.memory.and_then(|memory| memory.throttle)
 }
 
-/// Returns a gate. It is listed under the first of the apps behind it with a latency objective,
-/// because a search uses that objective.
+/// Returns a gate; `None` if no app behind it is watched. It is listed under the first of these
+/// apps with a latency objective, because a search uses that objective.
 fn gate_of(
     model: &MachineModel,
     gate: &GateModel,
     apps: &[AppSpec],
     numbers: &[usize],
-) -> GateControl {
+) -> Option<GateControl> {
     let connected: Vec<usize> = model.behind(gate).map(|(number, _)| number).collect();
     let is_behind = |at: &usize| connected.contains(&numbers[*at]);
     let mut behind = (0..apps.len()).filter(is_behind);
     let first = behind.clone().find(|at| apps[*at].is_latency_critical());
-    let app = first.or_else(|| behind.next()).unwrap_or(0);
+    let app = first.or_else(|| behind.next())?;
     let connections = model.behind(gate).map(|(_, app)| app.threads).sum();
-    GateControl {
+    Some(GateControl {
         app: AppId(app as u16),
         workers: Some(connections),
         cap_max: connections.max(CAP_MAX),
         batch_max: BATCH_MAX,
         delay_max: Nanos(ISR_DELAY_MAX_NS),
-    }
+    })
 }
 
 fn capabilities(model: &MachineModel, apps: &[AppSpec]) -> Capabilities {
