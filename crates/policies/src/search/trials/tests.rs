@@ -398,6 +398,22 @@ fn a_setting_with_a_burst_in_every_third_trial_is_refuted_and_another_is_chosen(
 }
 
 #[test]
+fn a_burst_in_every_third_trial_of_whatever_setting_leaves_none_that_meets_the_bound() {
+    for seed in 0..20 {
+        let mut search = Search::new(space(), Rules::new(Method::Apart, BOUND_US, 30));
+        let mut rng = Rng::seed_from_u64(seed);
+        while let Some(next) = search.ask(&mut rng) {
+            let exact = server(&search.space().values(&next.place));
+            let has_burst = search.trials().len() % 3 == 2;
+            let burst = Reading { tail_us: 4.0 * BOUND_US, late: 300, ..exact };
+            search.tell(next.place, Ok(if has_burst { burst } else { exact }));
+        }
+        let choice = search.choice().unwrap();
+        assert!(!choice.meets, "{seed}: {choice:?}");
+    }
+}
+
+#[test]
 fn that_no_setting_meets_the_bound_has_its_evidence() {
     let slow = |values: &[f64], _: usize| Reading {
         tail_us: 700.0 + 100.0 / values[0],
