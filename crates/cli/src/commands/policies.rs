@@ -2,7 +2,7 @@
 
 use crate::cli::ListArgs;
 use crate::progress::parts;
-use crate::text::table;
+use crate::text::table_of_lines;
 use anyhow::Context;
 use lull_lab::portrait;
 use lull_policies::{ADMISSION_CONTROLLERS, DISPATCHERS, Entry, Kind, POLICIES, markdown};
@@ -28,11 +28,11 @@ pub(crate) fn run(args: &ListArgs) -> anyhow::Result<()> {
     }
     let header = |what| [what, "what it does", "from", "needs", "defaults"];
     let rows = POLICIES.iter().map(row);
-    println!("{}", table(&header("policy"), rows));
+    println!("{}", table_of_lines(&header("policy"), rows));
     let rows = DISPATCHERS.iter().map(row);
-    println!("\n{}", table(&header("dispatcher"), rows));
+    println!("\n{}", table_of_lines(&header("dispatcher"), rows));
     let rows = ADMISSION_CONTROLLERS.iter().map(row);
-    println!("\n{}", table(&header("admission controller"), rows));
+    println!("\n{}", table_of_lines(&header("admission controller"), rows));
     Ok(())
 }
 
