@@ -17,6 +17,7 @@ pub mod loopback;
 mod moment;
 mod openmetrics;
 mod operator;
+mod outgoing;
 mod protobuf;
 mod regions;
 mod routes;

@@ -45,7 +45,13 @@ export class Feed {
     const source = new EventSource("api/events");
     source.addEventListener("run", (event) => {
       if (event.data !== this.run) return;
-      this.catchUp().then(() => this.seen.link(true), () => {});
+      this.catchUp().then(
+        () => this.seen.link(true),
+        () => {
+          source.close();
+          this.lost();
+        },
+      );
     });
     source.onmessage = (event) => this.add(JSON.parse(event.data));
     source.onerror = () => {

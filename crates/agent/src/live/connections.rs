@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::AbortHandle;
 
 /// Most simultaneous connections.
-const CONNECTIONS_MAX: usize = 256;
+pub(super) const CONNECTIONS_MAX: usize = 256;
 /// Most simultaneous streams of events.
 const STREAMS_MAX: usize = 160;
 /// Most simultaneous streams of events to one address.
@@ -67,14 +67,11 @@ impl Connections {
         }
     }
 
-    /// Notes that a connection has sent a request.
-    pub(super) fn working(&self, number: u64) {
+    /// Notes that a connection has sent a request. It waits for its next one from when the
+    /// returned value is dropped.
+    pub(super) fn busy(self: &Arc<Self>, number: u64) -> BusyConnection {
         self.table().end_wait(number);
-    }
-
-    /// Notes that a connection was answered and waits for its next request.
-    pub(super) fn waiting(&self, number: u64) {
-        self.table().begin_wait(number);
+        BusyConnection { connections: Arc::clone(self), number }
     }
 
     /// Closes all connections.
@@ -113,6 +110,19 @@ impl Table {
         if let Some(turn) = turn {
             self.waiting.remove(&turn);
         }
+    }
+}
+
+/// A connection whose request is being answered.
+#[derive(Debug)]
+pub(super) struct BusyConnection {
+    connections: Arc<Connections>,
+    number: u64,
+}
+
+impl Drop for BusyConnection {
+    fn drop(&mut self) {
+        self.connections.table().begin_wait(self.number);
     }
 }
 
@@ -186,9 +196,8 @@ mod tests {
         let connections = Arc::new(Connections::default());
         let numbers: Vec<u64> =
             (0..CONNECTIONS_MAX).map(|_| connections.admit().unwrap()).collect();
-        connections.working(numbers[0]);
-        connections.working(numbers[1]);
-        connections.waiting(numbers[1]);
+        let _first = connections.busy(numbers[0]);
+        drop(connections.busy(numbers[1]));
         let is_open = |number: u64| connections.table().open.contains_key(&number);
         connections.admit().unwrap();
         assert!(is_open(numbers[0]) && is_open(numbers[1]) && !is_open(numbers[2]));
@@ -205,11 +214,12 @@ mod tests {
 
     #[test]
     fn no_connection_is_admitted_where_all_are_busy() {
-        let connections = Connections::default();
-        for _ in 0..CONNECTIONS_MAX {
-            connections.working(connections.admit().unwrap());
-        }
+        let connections = Arc::new(Connections::default());
+        let busy: Vec<_> =
+            (0..CONNECTIONS_MAX).map(|_| connections.busy(connections.admit().unwrap())).collect();
         assert_eq!(connections.admit(), None);
+        drop(busy);
+        assert!(connections.admit().is_some());
     }
 
     #[test]

@@ -5,12 +5,13 @@ use super::connections::{OpenStream, Peer, Streams};
 use super::exposition::{self, Format};
 use super::history::Wanted;
 use super::operator::Command;
+use super::outgoing::Outgoing;
 use super::server::{OrderRequest, Shared};
 use super::{assets, checks, openmetrics, protobuf};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, Query, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -34,6 +35,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two signs of life on a stream without epochs.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
+/// Most bytes of the histories that are being sent.
+const HISTORIES_MAX: usize = 64 << 20;
+
 /// How late an epoch may be before the agent counts as stale.
 const LATE_MAX: Duration = Duration::from_secs(5);
 
@@ -52,6 +56,7 @@ pub(super) fn all(names: Arc<[String]>, shared: Arc<Shared>) -> Router {
         .route("/healthz", get(health))
         .fallback(get(asset))
         .layer(Extension(Streams::default()))
+        .layer(Extension(Outgoing::new(HISTORIES_MAX)))
         .with_state(shared);
     check_hosts(routes, names)
 }
@@ -66,8 +71,18 @@ fn json(text: String) -> Response {
 }
 
 fn as_json(value: &impl serde::Serialize) -> Response {
+    as_json_in(value, Body::from)
+}
+
+/// A value as JSON, in a body that is made of its text.
+fn as_json_in(value: &impl serde::Serialize, body: impl FnOnce(String) -> Body) -> Response {
     match serde_json::to_string(value) {
-        Ok(text) => json(text),
+        Ok(text) => {
+            let length = HeaderValue::from(text.len());
+            let kind = HeaderValue::from_static("application/json");
+            let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_LENGTH, length)];
+            (headers, body(text)).into_response()
+        }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
@@ -96,11 +111,15 @@ struct HistoryQuery {
     epochs: Option<usize>,
 }
 
-async fn history(State(shared): Here, Query(query): Query<HistoryQuery>) -> Response {
+async fn history(
+    State(shared): Here,
+    Extension(outgoing): Extension<Outgoing>,
+    Query(query): Query<HistoryQuery>,
+) -> Response {
     let series = query.series.split(',').filter(|series| !series.is_empty()).collect();
     let wanted = Wanted { series, epochs: query.epochs.unwrap_or(usize::MAX) };
     let seen = shared.seen();
-    as_json(&seen.history.send(&shared.run, &wanted))
+    as_json_in(&seen.history.send(&shared.run, &wanted), |text| outgoing.body(text))
 }
 
 fn not_yet() -> Response {

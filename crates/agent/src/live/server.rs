@@ -1,12 +1,13 @@
 //! The server: receives epochs, serves connections, and ends with the run.
 
 use super::backoff::Backoff;
-use super::connections::{Connections, Peer};
+use super::connections::{BusyConnection, Connections, Peer};
 use super::encryption::Encryption;
 use super::history::History;
 use super::moment::Moment;
 use super::operator::Command;
 use super::{Serve, TokenDigest, routes};
+use axum::body::{Body, HttpBody};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
@@ -20,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio_stream::StreamExt;
 
 /// Epochs that wait for a slow viewer; older ones are not sent to it.
 const WAITING_MAX: usize = 8;
@@ -241,17 +243,15 @@ where
     let Served { peer, number, connections } = served;
     let routes = TowerToHyperService::new(routes);
     let answer = |mut request: Request<Incoming>| {
-        connections.working(number);
+        let busy = connections.busy(number);
         request.extensions_mut().insert(peer);
         let answered = routes.call(request);
-        let connections = Arc::clone(&connections);
         async move {
-            let answer = answered.await;
             // A stream is busy until it ends; any other connection waits for its client again.
-            if !answer.as_ref().is_ok_and(is_stream) {
-                connections.waiting(number);
-            }
-            answer
+            answered.await.map(|answer| match is_stream(&answer) {
+                true => answer.map(|body| keep_busy(body, busy)),
+                false => answer,
+            })
         }
     };
     let _ended = http1::Builder::new()
@@ -262,14 +262,26 @@ where
         .await;
 }
 
-fn is_stream<T>(answer: &hyper::Response<T>) -> bool {
-    answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "text/event-stream")
+/// Whether an answer is a stream of events. The answer to `HEAD` has the head of one, and ends.
+fn is_stream(answer: &hyper::Response<Body>) -> bool {
+    let kind = answer.headers().get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind == "text/event-stream") && !answer.body().is_end_stream()
+}
+
+/// Returns a body with which the connection is busy until it is dropped.
+fn keep_busy(body: Body, busy: BusyConnection) -> Body {
+    Body::from_stream(body.into_data_stream().map(move |data| {
+        let _ = &busy;
+        data
+    }))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::connections::CONNECTIONS_MAX;
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpSocket;
     use tokio::sync::broadcast::error::RecvError;
 
     fn block_on(test: impl Future<Output = ()>) {
@@ -311,6 +323,83 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
+    }
+
+    /// Sends a request and reads until the answer contains a text.
+    async fn answered(stream: &mut TcpStream, request: &str, end: &str) -> String {
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        while !answer.contains(end) {
+            let mut part = [0; 4096];
+            let count = stream.read(&mut part).await.unwrap();
+            assert!(count > 0, "closed after {answer}");
+            answer += std::str::from_utf8(&part[..count]).unwrap();
+        }
+        answer
+    }
+
+    /// Admits connections and makes them busy until no more are admitted.
+    fn fill(connections: &Arc<Connections>) -> Vec<BusyConnection> {
+        let admitted = std::iter::from_fn(|| connections.admit());
+        admitted.map(|number| connections.busy(number)).collect()
+    }
+
+    #[test]
+    fn a_connection_is_busy_while_it_has_a_stream_and_then_waits() {
+        block_on(async {
+            let (server, address) = server().await;
+            let mut stream = TcpStream::connect(&address).await.unwrap();
+            let request = "GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            answered(&mut stream, request, "\r\n\r\n").await;
+            let connections = &server._serving.connections;
+            assert_eq!(fill(connections).len(), CONNECTIONS_MAX - 1, "a stream is busy");
+            server.set_facts("{}".to_owned());
+            answered(&mut stream, "", "0\r\n\r\n").await;
+            assert_eq!(fill(connections).len(), CONNECTIONS_MAX);
+        });
+    }
+
+    #[test]
+    fn a_connection_that_requests_the_head_of_a_stream_waits_after_it() {
+        block_on(async {
+            let (server, address) = server().await;
+            let mut stream = TcpStream::connect(&address).await.unwrap();
+            let request = "HEAD /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            let head = answered(&mut stream, request, "\r\n\r\n").await;
+            assert!(head.contains("text/event-stream"), "{head}");
+            assert_eq!(fill(&server._serving.connections).len(), CONNECTIONS_MAX);
+        });
+    }
+
+    /// Reads what is left of an answer and returns its length.
+    async fn rest(stream: &mut TcpStream) -> usize {
+        let (mut all, mut part) = (0, vec![0; 1 << 16]);
+        while let Ok(count @ 1..) = stream.read(&mut part).await {
+            all += count;
+        }
+        all
+    }
+
+    #[test]
+    fn histories_that_are_not_read_make_room_for_a_further_one() {
+        const LABEL: usize = 33 << 20;
+        block_on(async {
+            let (server, address) = server().await;
+            let mut moment = Moment::empty();
+            moment.cores = vec![("a".repeat(LABEL), 2.0)];
+            server.show(moment);
+            let request = "GET /api/history HTTP/1.1\r\nHost: localhost\r\n\
+                           Connection: close\r\n\r\n";
+            let socket = TcpSocket::new_v4().unwrap();
+            // The kernel must not take the whole answer for a client that does not read.
+            socket.set_recv_buffer_size(1 << 16).unwrap();
+            let mut first = socket.connect(address.parse().unwrap()).await.unwrap();
+            answered(&mut first, request, "\r\n\r\n").await;
+            let mut second = TcpStream::connect(&address).await.unwrap();
+            answered(&mut second, request, "\r\n\r\n").await;
+            assert!(rest(&mut first).await < LABEL - 8192);
+            assert!(rest(&mut second).await > LABEL - 8192);
+        });
     }
 
     #[test]
