@@ -22,6 +22,9 @@ pub(crate) const FROM_MAX: usize = 16 << 10;
 pub(crate) const TEXT_MAX: usize = 512;
 /// Most pods of a node that are followed; the kubelet's usual limit is 110.
 pub(crate) const PODS_MAX: usize = 1_024;
+/// Most cores of a list, those that it names twice counted twice: kernels are built for at most as
+/// many (`NR_CPUS` of x86).
+const CORES_MAX: u32 = 8_192;
 /// Most objectives of a pod.
 const OBJECTIVES_MAX: usize = 8;
 /// Longest plausible bound of a latency.
@@ -332,9 +335,20 @@ pub(crate) fn is_uid(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-/// Whether a text may be a list of cores such as `0-3,7`, or empty.
+/// Whether a text may be a list of cores such as `0-3,7`, or empty. One that names more cores than
+/// a machine has, some of them often, would take the agent long to read for each pod.
 pub(crate) fn is_cpus(text: &str) -> bool {
-    text.len() <= TEXT_MAX && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b',' | b'-'))
+    let count = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let [first, last]: [u16; 2] = [first.parse().ok()?, last.parse().ok()?];
+        Some(u32::from(last.checked_sub(first)?) + 1)
+    };
+    let is_short = text.len() <= TEXT_MAX;
+    let is_plain = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b',' | b'-'));
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    is_short
+        && is_plain
+        && parts.map(count).sum::<Option<u32>>().is_some_and(|all| all <= CORES_MAX)
 }
 
 /// Returns a text as one line of at most [`TEXT_MAX`] bytes without hidden characters. Journals
@@ -381,6 +395,9 @@ pub(crate) mod tests {
         assert!(with(|order| order.namespace = "a\u{1b}[2J".to_owned()));
         assert!(with(|order| order.template = 1));
         assert!(with(|order| order.cpus = "0-3\n".to_owned()));
+        assert!(with(|order| order.cpus = "3-1".to_owned()));
+        assert!(with(|order| order.cpus = ["0-8191"; 50].join(",")));
+        assert!(!with(|order| order.cpus = "0-8189,8190,8191".to_owned()));
         assert!(with(|order| order.container_name = "\"} or x{".to_owned()));
         assert!(with(|order| order.otlp_service = Some("a\n".to_owned())));
         let tail = |percent, bound_ns| Bound::Tail { percent, bound_ns };
