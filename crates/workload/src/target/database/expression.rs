@@ -6,6 +6,9 @@ use rand_distr::{Distribution, Zipf};
 
 /// Parentheses and signs may nest this deep.
 const DEPTH_MAX: usize = 32;
+/// Most sums, differences and products of an expression; each may be a level of its tree, which is
+/// evaluated by recursion.
+const OPERATIONS_MAX: usize = 500;
 
 /// An expression over 64-bit integers. Sums and products wrap.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +65,7 @@ impl Expression {
         text: &str,
         variable: &dyn Fn(&str) -> Option<usize>,
     ) -> Result<Self, String> {
-        let mut parser = Parser { rest: text.trim(), variable, depth: 0 };
+        let mut parser = Parser { rest: text.trim(), variable, depth: 0, operations: 0 };
         let parsed = parser.sum()?;
         match parser.rest {
             "" => Ok(parsed),
@@ -83,6 +86,7 @@ struct Parser<'p> {
     rest: &'p str,
     variable: &'p dyn Fn(&str) -> Option<usize>,
     depth: usize,
+    operations: usize,
 }
 
 impl<'p> Parser<'p> {
@@ -103,19 +107,32 @@ impl<'p> Parser<'p> {
     fn sum(&mut self) -> Result<Expression, String> {
         let mut sum = self.product()?;
         loop {
-            if self.take('+') {
-                sum = Expression::Sum(Box::new(sum), Box::new(self.product()?));
+            let operation = if self.take('+') {
+                Expression::Sum
             } else if self.take('-') {
-                sum = Expression::Difference(Box::new(sum), Box::new(self.product()?));
+                Expression::Difference
             } else {
                 return Ok(sum);
-            }
+            };
+            self.count_operation()?;
+            sum = operation(Box::new(sum), Box::new(self.product()?));
+        }
+    }
+
+    fn count_operation(&mut self) -> Result<(), String> {
+        self.operations += 1;
+        match self.operations > OPERATIONS_MAX {
+            true => Err(format!(
+                "it has more than {OPERATIONS_MAX} sums and products: use several variables"
+            )),
+            false => Ok(()),
         }
     }
 
     fn product(&mut self) -> Result<Expression, String> {
         let mut product = self.factor()?;
         while self.take('*') {
+            self.count_operation()?;
             product = Expression::Product(Box::new(product), Box::new(self.factor()?));
         }
         Ok(product)
@@ -245,6 +262,11 @@ mod tests {
             assert!(error.contains(wanted), "{text}: {error}");
         }
         assert!(evaluate(&"(".repeat(10_000)).unwrap_err().contains("deep"));
+        for operation in ["1+", "1-", "1*"] {
+            let long = |count: usize| evaluate(&(operation.repeat(count) + "1"));
+            assert!(long(OPERATIONS_MAX).is_ok());
+            assert!(long(100_000).unwrap_err().contains("more than 500 sums and products"));
+        }
     }
 
     proptest! {
