@@ -42,19 +42,19 @@ impl Nanos {
     /// The longest span, about 585 years.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// Whole microseconds.
+    /// Whole microseconds; at most [`Self::MAX`].
     pub const fn from_micros(micros: u64) -> Self {
-        Self(micros * 1_000)
+        Self(micros.saturating_mul(1_000))
     }
 
-    /// Whole milliseconds.
+    /// Whole milliseconds; at most [`Self::MAX`].
     pub const fn from_millis(millis: u64) -> Self {
-        Self(millis * 1_000_000)
+        Self(millis.saturating_mul(1_000_000))
     }
 
-    /// Whole seconds.
+    /// Whole seconds; at most [`Self::MAX`].
     pub const fn from_secs(secs: u64) -> Self {
-        Self(secs * 1_000_000_000)
+        Self(secs.saturating_mul(1_000_000_000))
     }
 
     /// The nearest whole nanosecond; negative and NaN become zero.
@@ -110,7 +110,7 @@ impl Watts {
 impl Hertz {
     /// Whole kilohertz, the unit of Linux cpufreq files.
     pub const fn from_khz(khz: u64) -> Self {
-        Self(khz * 1_000)
+        Self(khz.saturating_mul(1_000))
     }
 
     /// The frequency in gigahertz.
@@ -358,6 +358,14 @@ mod tests {
         for text in ["4", "", "ms", "-1ms", "4.2 parsecs", "NaNms", "infs", "1e300s"] {
             assert!(text.parse::<Nanos>().is_err(), "{text} was accepted");
         }
+    }
+
+    #[test]
+    fn a_number_that_a_kernel_file_could_have_does_not_overflow() {
+        let from: [fn(u64) -> Nanos; 3] =
+            [Nanos::from_micros, Nanos::from_millis, Nanos::from_secs];
+        assert_eq!(from.map(|from| from(u64::MAX)), [Nanos::MAX; 3]);
+        assert_eq!(Hertz::from_khz(u64::MAX), Hertz(u64::MAX));
     }
 
     #[test]

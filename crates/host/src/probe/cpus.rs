@@ -66,15 +66,15 @@ fn cpu_dir(roots: &Roots, core: CoreId) -> PathBuf {
 /// Older kernels list the two kinds of a hybrid Intel part as two PMUs; then
 /// the firmware's highest performance level compares them.
 fn capacities(roots: &Roots, all: &[CoreId]) -> Vec<f64> {
-    let stated = |core: &CoreId| read_value(&cpu_dir(roots, *core).join("cpu_capacity")).ok();
+    let number = |core: &CoreId, file: &str| {
+        read_value::<u32>(&cpu_dir(roots, *core).join(file)).ok().map(f64::from)
+    };
+    let stated = |core: &CoreId| number(core, "cpu_capacity");
     if all.iter().any(|core| stated(core).is_some()) {
         return all.iter().map(|core| stated(core).unwrap_or(FULL_CAPACITY)).collect();
     }
     let is_hybrid = roots.sys.join("devices/cpu_atom/cpus").exists();
-    let performance = |core: &CoreId| {
-        let path = cpu_dir(roots, *core).join("acpi_cppc/highest_perf");
-        read_value(&path).ok().filter(|_| is_hybrid)
-    };
+    let performance = |core: &CoreId| number(core, "acpi_cppc/highest_perf").filter(|_| is_hybrid);
     all.iter().map(|core| performance(core).unwrap_or(FULL_CAPACITY)).collect()
 }
 
@@ -163,6 +163,16 @@ mod tests {
         assert_eq!(types[1].name, "big");
         let kinds: Vec<_> = cores.iter().map(|core| core.core_type).collect();
         assert_eq!(kinds, [1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn a_capacity_that_is_no_whole_number_is_none() {
+        let tree = tree("0-1");
+        for (core, capacity) in [(0, "inf"), (1, "512")] {
+            tree.write(&format!("sys/devices/system/cpu/cpu{core}/cpu_capacity"), capacity);
+        }
+        let types = cores(&tree.roots(), &CoreSet::first(2)).1;
+        assert_eq!(speeds(&types), [1.0, FULL_CAPACITY / 512.0]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn offered(roots: &Roots, offer: &Offer) -> Shares {
         size_bytes: cache_bytes(roots),
     });
     let percent_of =
-        |value: u64, full: u64| u8::try_from((value * 100).div_ceil(full)).unwrap_or(1);
+        |value: u64, full: u64| u8::try_from(value.saturating_mul(100).div_ceil(full)).unwrap_or(1);
     let bandwidth = offer.bandwidth.as_ref().map(|offer| BandwidthControl {
         min_percent: percent_of(offer.min, offer.full).max(1),
         step_percent: percent_of(offer.step, offer.full).max(1),
@@ -91,7 +91,7 @@ fn cache_bytes(roots: &Roots) -> u64 {
         Some(digits) => (digits, 1 << 20),
         None => (text.strip_suffix('K').unwrap_or(&text), 1 << 10),
     };
-    digits.parse::<u64>().map_or(0, |number| number * factor)
+    digits.parse::<u64>().map_or(0, |number| number.saturating_mul(factor))
 }
 
 #[cfg(test)]
