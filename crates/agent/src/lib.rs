@@ -55,6 +55,8 @@ pub mod text;
 pub mod tuning_store;
 
 pub use lull_host::plant::Stop;
+#[doc(hidden)]
+pub use prometheus::parse as parse_prometheus_reply;
 pub use session::Agent;
 
 /// The commit of this build, or `unknown` where it was built outside a git work tree.

@@ -161,7 +161,10 @@ where
 }
 
 /// Parses all that a server has sent: the number, `None` for NaN, the quantile of no request.
-pub(crate) fn parse(bytes: &[u8], now_unix_s: f64) -> Gauge<Option<f64>> {
+///
+/// # Errors
+/// Why there is no number, in words.
+pub fn parse(bytes: &[u8], now_unix_s: f64) -> Gauge<Option<f64>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let refuse = |why: String| Missing::because(why);

@@ -32,10 +32,15 @@ mod rules;
 mod selector;
 mod source;
 mod table;
+mod taken;
 
+#[doc(hidden)]
+pub use nri::take_runtime_bytes;
 pub use objective::{ClassName, LatencyObjective, LatencyObjectiveSpec, PodPolicy};
 pub use process::run;
 pub use source::LatencyName;
+#[doc(hidden)]
+pub use taken::{sample_messages, take_messages};
 
 use anyhow::Context;
 use link::{Link, Setup};

@@ -129,6 +129,21 @@ pub(crate) async fn first(
     tokio::time::timeout(within, next(Some(reports))).await.ok()
 }
 
+/// Takes bytes as a runtime sends them, in pieces of this length, for the fuzz target `nri`:
+/// returns what they report, in words, and the bytes of the answers.
+///
+/// # Errors
+/// Why the connection ends.
+#[doc(hidden)]
+pub fn take_runtime_bytes(bytes: &[u8], piece: usize) -> Result<(Vec<String>, Vec<u8>), String> {
+    let (mut session, mut reports) = (Session::new(), Vec::new());
+    for piece in bytes.chunks(piece.max(1)) {
+        let changes = session.take(piece).map_err(|error| error.to_string())?;
+        reports.extend(changes.iter().map(|change| format!("{change:?}")));
+    }
+    Ok((reports, session.out))
+}
+
 /// A connection with a runtime.
 #[derive(Debug)]
 struct Plugin {

@@ -1,4 +1,4 @@
-//! Files and texts: config, scenario, core mix, trace, record, histogram, names.
+//! Files and texts: config, scenario, core mix, trace, script, record, histogram, names.
 
 use lull_agent::config::Config;
 use lull_agent::located::Located;
@@ -8,6 +8,7 @@ use lull_lab::server::ServerFile;
 use lull_measure::catalogue::{ENTROPY_SYSTEM, TAIL_LATENCY};
 use lull_measure::{Latency, Percentile, escape};
 use lull_workload::arrivals::{Recording, Steps, parse_trace};
+use lull_workload::target::{ScriptSource, TargetConfig};
 use std::io;
 use std::path::Path;
 use tempfile::TempDir;
@@ -62,6 +63,15 @@ pub(crate) fn trace(bytes: &[u8]) {
             }
         }
     }
+}
+
+/// A script of `lull load` is read, its numbers are drawn, and no request is sent.
+pub(crate) fn script(bytes: &[u8]) {
+    let directory = directory_with("fuzz.sql", bytes).expect("temporary files can be written");
+    let address = "postgres://user@host/test".parse().expect("it is an address");
+    let mut config = TargetConfig::new(address);
+    config.database.script = ScriptSource::File(directory.path().join("fuzz.sql"));
+    let _ = config.build();
 }
 
 fn directory_with(name: &str, bytes: &[u8]) -> io::Result<TempDir> {

@@ -232,7 +232,8 @@ impl Machine {
     }
 }
 
-fn memory() -> PathBuf {
+/// Where files take no disk, if there is such a place.
+pub(crate) fn memory() -> PathBuf {
     let memory = Path::new(MEMORY);
     if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }

@@ -8,15 +8,17 @@
 mod documents;
 mod front;
 mod ledger;
+mod node;
 mod page;
 mod replies;
+mod trees;
 mod wire;
 
 /// What a target runs: panics if the bytes break what the target promises.
 pub type Run = fn(&[u8]);
 
 /// The function of each target of `targets.toml`.
-const TARGETS: [(&str, Run); 15] = [
+const TARGETS: [(&str, Run); 24] = [
     ("config", documents::config),
     ("scenario", documents::scenario),
     ("core-mix", documents::core_mix),
@@ -32,6 +34,15 @@ const TARGETS: [(&str, Run); 15] = [
     ("frontend", front::frontend),
     ("otlp", wire::otlp),
     ("replies", replies::replies),
+    ("register", wire::register),
+    ("prometheus", wire::prometheus),
+    ("systemd", wire::systemd),
+    ("nri", node::nri),
+    ("pods", node::pods),
+    ("machine", trees::machine),
+    ("process", trees::process),
+    ("program", trees::program),
+    ("script", documents::script),
 ];
 
 /// Returns the function of the target with a name.
@@ -48,8 +59,8 @@ mod tests {
 
     /// Changes of each seed; each target has about a thousand inputs a second at least.
     const CHANGES: u64 = 300;
-    /// Of targets that wait: a restore does.
-    const SLOW: [(&str, u64); 1] = [("ledger", 60)];
+    /// Of targets that wait, as a restore does, or write many files.
+    const SLOW: [(&str, u64); 2] = [("ledger", 60), ("machine", 100)];
 
     /// A number that may be set for a longer run: `LULL_FUZZ_CHANGES`, `LULL_FUZZ_SEED`.
     fn number(variable: &str, usual: u64) -> u64 {
@@ -144,5 +155,14 @@ mod tests {
         changed_messages_of_a_front_end_are_checked = "frontend",
         changed_exports_are_counted_or_refused = "otlp",
         changed_replies_are_read_or_refused = "replies",
+        changed_registrations_are_requests_or_refused = "register",
+        changed_answers_of_a_prometheus_are_numbers_or_refused = "prometheus",
+        changed_messages_of_systemd_are_read_or_refused = "systemd",
+        changed_calls_of_a_runtime_report_the_same_in_pieces = "nri",
+        changed_messages_of_a_watcher_are_checked = "pods",
+        changed_machines_are_read_in_order = "machine",
+        changed_processes_are_reported_in_a_line = "process",
+        changed_programs_are_linked_or_others = "program",
+        changed_scripts_are_read_or_refused = "script",
     }
 }

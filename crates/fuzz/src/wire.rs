@@ -1,8 +1,13 @@
-//! Bytes of connections: the push socket, and the wire protocols of servers.
+//! Bytes of connections: push and register socket, the wire protocols of servers, and replies of
+//! Prometheus and systemd.
 
+use lull_agent::parse_prometheus_reply;
 use lull_control::{AppId, AppSpec};
+use lull_host::drivers::systemd::read_message;
 use lull_host::gauges::push::PushGauge;
+use lull_host::register::parse_datagram;
 use lull_measure::push::COUNT_MAX;
+use lull_measure::register::{self, Answer};
 use lull_measure::{Nanos, Percentile};
 use lull_oncall::Names;
 use lull_oncall::protocol::{Protocol, Reader, SharedReader};
@@ -20,6 +25,33 @@ pub(crate) fn otlp(bytes: &[u8]) {
         assert!(counted <= points.saturating_mul(COUNT_MAX), "{counted} requests");
         assert!(refused <= points, "{refused} points");
     }
+}
+
+/// A line of a process that registers, or of an agent that answers; both are read as they were
+/// written. What goes to the agent is no longer than it receives.
+pub(crate) fn register(bytes: &[u8]) {
+    if let Ok(request) = register::parse(bytes) {
+        assert_eq!(register::parse(request.to_line().as_bytes()), Ok(request));
+    }
+    if let Ok(answer) = Answer::parse(bytes) {
+        assert_eq!(Answer::parse(answer.to_line().as_bytes()), Ok(answer));
+    }
+    let connection = 7_u64.to_le_bytes();
+    let parsed = parse_datagram(&[&connection[..], bytes].concat());
+    let parsed = parsed.expect("a datagram of an agent is parsed");
+    assert!(parsed.starts_with(&connection) && parsed.len() < 512, "{parsed:?}");
+}
+
+/// All that a Prometheus server has sent. A number is none where the query has no value.
+pub(crate) fn prometheus(bytes: &[u8]) {
+    if let Ok(number) = parse_prometheus_reply(bytes, 1_800_000_000.0) {
+        assert!(number.is_none_or(|number| !number.is_nan()));
+    }
+}
+
+/// A message of systemd, with no more values than bytes.
+pub(crate) fn systemd(bytes: &[u8]) {
+    assert!(read_message(bytes).is_none_or(|values| values <= bytes.len()));
 }
 
 /// A client that pushes the bytes and leaves, and the two epochs after it.

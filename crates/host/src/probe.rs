@@ -40,6 +40,16 @@ impl ProbeError {
 /// # Errors
 /// If the list of online cores cannot be read; everything else may be missing.
 pub fn machine(roots: &Roots) -> Result<Machine, ProbeError> {
+    let capabilities = capabilities(roots, &Rights::of_this_process());
+    Ok(Machine { capabilities, ..read_machine(roots)? })
+}
+
+/// The machine as its files describe it, before it is tried what can be set.
+///
+/// # Errors
+/// As [`machine`].
+#[doc(hidden)]
+pub fn read_machine(roots: &Roots) -> Result<Machine, ProbeError> {
     let online = cpus::online(roots)?;
     let (cores, core_types) = cpus::cores(roots, &online);
     let domains = frequencies::domains(roots, &online);
@@ -55,7 +65,6 @@ pub fn machine(roots: &Roots) -> Result<Machine, ProbeError> {
         dials: knobs::dials(roots),
         idle_latencies: knobs::idle_latencies(roots),
         energy_preferences: knobs::energy_preferences(roots),
-        gates: Vec::new(),
-        capabilities: capabilities(roots, &Rights::of_this_process()),
+        ..Machine::default()
     })
 }

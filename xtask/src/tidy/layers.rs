@@ -54,7 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "bench",
         &["measure", "oncall", "control", "workload", "policies", "sim", "host", "lab", "agent"],
     ),
-    ("fuzz", &["measure", "oncall", "control", "workload", "host", "lab", "agent"]),
+    ("fuzz", &["measure", "oncall", "control", "workload", "host", "lab", "agent", "fleet"]),
     // The tasks must build when no crate does.
     ("xtask", &[]),
 ];

@@ -81,6 +81,31 @@ impl Frames {
     }
 }
 
+/// Splits a stream of bytes that comes in pieces of this length into messages of at most `most`
+/// bytes, and returns how many of them `take` accepts; it ends where bytes are no message. What
+/// fuzz targets call.
+#[doc(hidden)]
+pub fn count_taken<T: DeserializeOwned>(
+    bytes: &[u8],
+    piece: usize,
+    most: usize,
+    mut take: impl FnMut(T) -> bool,
+) -> usize {
+    let (mut frames, mut taken) = (Frames::new(most), 0);
+    for piece in bytes.chunks(piece.max(1)) {
+        frames.add(piece);
+        loop {
+            match frames.next_message() {
+                Ok(Some(message)) => taken += usize::from(take(message)),
+                Ok(None) => break,
+                // The agent ends a process that sends this.
+                Err(_) => return taken,
+            }
+        }
+    }
+    taken
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! What an agent takes from its front end, whatever that sends: what the fuzz target `frontend`
 //! calls.
 
-use super::frames::{FrameError, Frames, encode};
+use super::frames::{FrameError, Frames, count_taken, encode};
 use super::message::{FROM_MAX, FromFrontend, Ordered, Report, TEXT_MAX, shorten};
 use crate::live::Command;
 
@@ -12,19 +12,7 @@ use crate::live::Command;
 /// If a message passes that the agent must not believe.
 #[doc(hidden)]
 pub fn take_messages(bytes: &[u8], piece: usize, apps: &[String]) -> usize {
-    let (mut frames, mut passed) = (Frames::new(FROM_MAX), 0);
-    for piece in bytes.chunks(piece.max(1)) {
-        frames.add(piece);
-        loop {
-            match frames.next_message() {
-                Ok(Some(message)) => passed += usize::from(take(message, apps)),
-                Ok(None) => break,
-                // The agent ends a front end that sends this.
-                Err(_) => return passed,
-            }
-        }
-    }
-    passed
+    count_taken(bytes, piece, FROM_MAX, |message| take(message, apps))
 }
 
 /// Returns whether the message counts.

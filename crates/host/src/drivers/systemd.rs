@@ -174,6 +174,18 @@ impl UnitValue {
     }
 }
 
+/// Takes bytes as a message of systemd, for the fuzz target `systemd`: returns how many values that
+/// Lull reads its body begins with, or `None` if it is no message.
+#[doc(hidden)]
+pub fn read_message(bytes: &[u8]) -> Option<usize> {
+    let length = wire::length_of(bytes.first_chunk()?)?;
+    let received = wire::receive(bytes.get(..length)?)?;
+    // The words of an error.
+    let _ = Reader::new(&received.body).text();
+    let mut body = Reader::new(&received.body);
+    Some(std::iter::from_fn(|| body.variant()).count())
+}
+
 /// A bit a core, the lowest bit of a byte first.
 fn to_bits(cores: &CoreSet) -> Vec<u8> {
     let mut bits = Vec::new();

@@ -79,7 +79,7 @@ pub struct UnmappedServers {
 impl UnmappedServers {
     /// Creates the search for servers of the page at `page`, whose file has this inode and
     /// belongs to this user.
-    pub(super) fn new(roots: &Roots, page: PathBuf, page_inode: u64, page_owner: u32) -> Self {
+    pub fn new(roots: &Roots, page: PathBuf, page_inode: u64, page_owner: u32) -> Self {
         let (roots, settled) = (roots.clone(), BTreeSet::new());
         Self { roots, page, page_inode, page_owner, table: None, settled, looked: None }
     }
