@@ -254,9 +254,10 @@ fn check_frequencies(group: &CoreGroup) -> Result<(), MachineFault> {
         let message = format!("{here} after {before}: write the frequencies ascending, each once");
         return fail(format!("steps[{}]", at + 1), message);
     }
-    let all = [group.lowest, group.steps.first().copied(), group.steps.last().copied()];
-    if let Some(zero) = all.into_iter().flatten().chain(group.highest).find(|it| it.0 == 0) {
-        return fail("highest", format!("{zero} is no frequency"));
+    let first = group.steps.first().copied();
+    let all = [("lowest", group.lowest), ("steps[0]", first), ("highest", group.highest)];
+    if let Some((key, _)) = all.into_iter().find(|(_, frequency)| *frequency == Some(Hertz(0))) {
+        return fail(key, format!("{} is no frequency", Hertz(0)));
     }
     match (group.lowest, group.highest) {
         (Some(lowest), Some(highest)) if lowest > highest => {

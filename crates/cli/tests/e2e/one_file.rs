@@ -125,7 +125,13 @@ fn a_config_is_simulated_with_its_policy_epoch_limits_and_a_load_from_a_file() {
 }
 
 /// What is written in place of what, in which of the two files, and how the refusal begins.
-const REFUSED: [(&str, &str, &str); 19] = [
+const REFUSED: [(&str, &str, &str); 21] = [
+    (
+        "[[machine.cores]]\ncount = 4\ndomain = 1\nsteps = [\"1GHz\", \"2GHz\"]",
+        "cores = []",
+        "m.toml:4: machine.cores: is empty",
+    ),
+    ("\"1GHz\", \"2GHz\"", "\"0Hz\", \"2GHz\"", "m.toml:7: machine.cores[0].steps[0]: 0"),
     ("count = 4", "count = 0", "m.toml:5: machine.cores[0].count: is 0"),
     ("count = 4", "count = 65", "m.toml:4: machine.cores: has 65 in all"),
     ("count = 4", "count = 4\nspeed = -1.0", "m.toml:6: machine.cores[0].speed: is -1"),
