@@ -145,6 +145,8 @@ pub(super) fn read_only_var() {
     run("mount", &["-o", "remount,bind,ro", "/var"]);
     fails_to_start();
     run("umount", &["--lazy", "/var"]);
+    let log = log_of("lull");
+    assert!(log.contains("Read-only file system"), "{log}");
     // systemd tries again.
     wait_for("the agent", || is_active("lull"));
     wait_until_steered("web.service");
