@@ -65,7 +65,7 @@ pub fn describe(roots: &Roots, power: Option<&PowerFile>) -> Result<String, Prob
     }
     text.stated("transition", &facts.transition);
     for (number, kind) in machine.core_types.iter().enumerate() {
-        cores(&mut text, &machine, &facts, (number, kind));
+        cores(&mut text, &machine, &facts, number, kind);
     }
     text.section("[machine.scheduler]");
     text.stated("slice", &facts.slice);
@@ -80,12 +80,7 @@ pub fn describe(roots: &Roots, power: Option<&PowerFile>) -> Result<String, Prob
 }
 
 /// The cores of one type.
-fn cores(
-    text: &mut Text,
-    machine: &Machine,
-    facts: &MachineFacts,
-    (number, kind): (usize, &CoreType),
-) {
+fn cores(text: &mut Text, machine: &Machine, facts: &MachineFacts, number: usize, kind: &CoreType) {
     let of_type = || {
         let online = machine.cores.iter().filter(|core| facts.online.contains(core.id));
         online.filter(move |core| core.core_type == number)

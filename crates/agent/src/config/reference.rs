@@ -57,13 +57,13 @@ pub fn sections() -> Vec<Section> {
     for (name, property) in properties(&root) {
         let items = property.get("items");
         let table = items.unwrap_or(property);
-        add(&mut all, name, table, (items.is_some(), text_of(property, "description")));
+        add(&mut all, name, table, items.is_some(), text_of(property, "description"));
     }
     all
 }
 
 /// Adds a table, and then the tables in it.
-fn add(all: &mut Vec<Section>, name: &str, table: &Value, (is_list, meaning): (bool, String)) {
+fn add(all: &mut Vec<Section>, name: &str, table: &Value, is_list: bool, meaning: String) {
     let required: Vec<&str> =
         table["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let key = |(name, property): (&String, &Value)| {
@@ -74,7 +74,8 @@ fn add(all: &mut Vec<Section>, name: &str, table: &Value, (is_list, meaning): (b
     for (key, property) in properties(table) {
         let (inner, is_list) = table_in(property);
         if properties(inner).next().is_some() {
-            add(all, &format!("{name}.{key}"), inner, (is_list, text_of(property, "description")));
+            let meaning = text_of(property, "description");
+            add(all, &format!("{name}.{key}"), inner, is_list, meaning);
         }
     }
 }

@@ -179,7 +179,7 @@ mod tests {
         let bound = Nanos::from_millis(10);
         let spec = AppSpec::latency_critical("a", Percentile::P95, bound);
         let space = Space::from_machine(&machine(), &[spec], &[Capability::Cores]).unwrap();
-        let subject = Subject::new(&machine(), "a", (Percentile::P95, bound), &space);
+        let subject = Subject::new(&machine(), "a", Percentile::P95, bound, &space);
         Place { path: directory.path().join("spots.sqlite"), subject }
     }
 

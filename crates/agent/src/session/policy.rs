@@ -104,7 +104,7 @@ pub(super) fn remember(
     let Some(path) = config.agent.spots.clone().filter(|_| has_search) else { return Ok(None) };
     let Tuning { space, protocol, .. } = tuning_of(config, machine, apps)?;
     let app = &apps[protocol.app.index()].name;
-    let subject = Subject::new(machine, app, (protocol.percentile, protocol.bound), &space);
+    let subject = Subject::new(machine, app, protocol.percentile, protocol.bound, &space);
     let store = Store::open(&path)?;
     store.rename_class(machine)?;
     let (mut entries, mut count, mut ignored) = (Vec::new(), 0, 0);
@@ -254,7 +254,7 @@ mod tests {
         let path = directory.path().join("spots.sqlite");
         let mut config = config(&format!("spots = {path:?}"), "\"coalescing\", \"cores\"");
         let Tuning { space, .. } = tuning_of(&config, &machine(), &apps()).unwrap();
-        let subject = Subject::new(&machine(), "a", (Percentile::P95, BOUND), &space);
+        let subject = Subject::new(&machine(), "a", Percentile::P95, BOUND, &space);
         Store::open(&path).unwrap().keep_found(&subject, &found()).unwrap();
         let notices = std::cell::RefCell::new(Vec::new());
         let say = |text: &str| notices.borrow_mut().push(text.to_owned());
@@ -276,7 +276,7 @@ mod tests {
         let mut config = config(&format!("spots = {path:?}"), "\"cores\"");
         let Tuning { space, .. } = tuning_of(&config, &machine(), &apps()).unwrap();
         let other = Machine { name: "another".to_owned(), ..machine() };
-        let subject = Subject::new(&other, "a", (Percentile::P95, BOUND), &space);
+        let subject = Subject::new(&other, "a", Percentile::P95, BOUND, &space);
         Store::open(&path).unwrap().keep_found(&subject, &found()).unwrap();
         let notices = std::cell::RefCell::new(Vec::new());
         let say = |text: &str| notices.borrow_mut().push(text.to_owned());

@@ -33,7 +33,8 @@ impl Subject {
     pub fn new(
         machine: &Machine,
         app: &str,
-        (percentile, bound): (Percentile, Nanos),
+        percentile: Percentile,
+        bound: Nanos,
         space: &Space,
     ) -> Self {
         let knobs: Vec<_> = space.dimensions().iter().map(|it| it.knob).collect();
@@ -79,7 +80,8 @@ impl Key {
         subject: Subject,
         search: &Search,
         protocol: &Protocol,
-        (plant, rate_per_s): (&str, f64),
+        plant: &str,
+        rate_per_s: f64,
     ) -> Self {
         let what = format!(
             "{:?}; {}; {}; {} after {}; {plant}",

@@ -40,8 +40,8 @@ fn key(machine: &Machine, search: &Search) -> Key {
 }
 
 fn key_at(rate_per_s: f64, machine: &Machine, search: &Search) -> Key {
-    let subject = Subject::new(machine, "a", P95, search.space());
-    Key::new(subject, search, &protocol(), ("live", rate_per_s))
+    let subject = Subject::new(machine, "a", P95.0, P95.1, search.space());
+    Key::new(subject, search, &protocol(), "live", rate_per_s)
 }
 
 /// One core misses the bound, more meet it.

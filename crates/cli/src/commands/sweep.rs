@@ -126,7 +126,8 @@ fn open_parts(
 /// Returns a row from the finished cells, or measures it and keeps it there.
 fn load_or_measure(
     scenario: &ServerScenario,
-    (rate, setting): (f64, ServerSetting),
+    rate: f64,
+    setting: ServerSetting,
     cell: u64,
     parts: Option<&Parts>,
 ) -> anyhow::Result<SweepRow> {
@@ -166,7 +167,7 @@ fn measure(
     bar.set_length((there.len() + missing.len()) as u64);
     bar.set_position(there.len() as u64);
     let one = |(cell, rate, setting): &(u64, f64, ServerSetting)| -> anyhow::Result<SweepRow> {
-        let row = load_or_measure(scenario, (*rate, *setting), *cell, kept)?;
+        let row = load_or_measure(scenario, *rate, *setting, *cell, kept)?;
         if let Some(out) = out {
             out.write(&row)?;
         }

@@ -120,7 +120,8 @@ impl Partitions {
     /// Sets a share of an app; a group that cannot be filled is removed again.
     pub(crate) fn set(
         &mut self,
-        (app, name): (AppId, &str),
+        app: AppId,
+        name: &str,
         share: Share,
         threads: &mut impl Threads,
         save: &mut impl SaveOld,
@@ -380,7 +381,7 @@ mod tests {
 
     fn set(partitions: &mut Partitions, saved: &mut Saved, share: Share) -> Result<(), KnobError> {
         let mut threads = Listed(vec![thread(11)]);
-        partitions.set((APP, "web/1"), share, &mut threads, saved)
+        partitions.set(APP, "web/1", share, &mut threads, saved)
     }
 
     #[test]
@@ -407,7 +408,7 @@ mod tests {
         for (app, name, tid) in [(APP, "web.1", 11), (AppId(1), "web_1", 12)] {
             let mut threads = Listed(vec![thread(tid)]);
             let share = Share::Ways(WayMask(1));
-            partitions.set((app, name), share, &mut threads, &mut Saved::default()).unwrap();
+            partitions.set(app, name, share, &mut threads, &mut Saved::default()).unwrap();
         }
     }
 

@@ -137,7 +137,8 @@ impl RunningApp {
         id: AppId,
         push: Option<&mut PushGauge>,
         waits: AppWaits,
-        (deadline, now): (Nanos, Nanos),
+        deadline: Nanos,
+        now: Nanos,
     ) -> Gauge<LatencySeen> {
         match &mut self.latency {
             LatencyFrom::Push => push.ok_or_else(no_socket)?.latency(id, deadline),

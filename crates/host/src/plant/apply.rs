@@ -221,7 +221,7 @@ impl HostPlant {
         let name = self.specs[app.index()].name.clone();
         let handle = &mut self.apps[app.index()].handle;
         let mut listed = Listed { handle, table: &mut self.table };
-        self.partitions.set((app, &name), share, &mut listed, &mut self.ledger)
+        self.partitions.set(app, &name, share, &mut listed, &mut self.ledger)
     }
 
     /// Whether the owner of an app has given it this setting, and Lull another one since.

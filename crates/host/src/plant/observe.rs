@@ -273,7 +273,7 @@ impl HostPlant {
             let waits = AppWaits { for_cores, for_memory: work.get(MEMORY_PRESSURE), span };
             let push = &mut self.gauges.push;
             let latency = app
-                .latency(id, push.as_mut(), waits, (deadline, self.pace.last))
+                .latency(id, push.as_mut(), waits, deadline, self.pace.last)
                 .map(|seen| LatencySeen { sample: seen.sample.since(self.pace.begin), ..seen });
             let progress = match spec.is_latency_critical() {
                 true => Err(Missing::because("progress is read of best-effort apps")),

@@ -166,7 +166,7 @@ impl Fit {
                     end = length;
                     let client = known.clients[at].then(|| format!("clients of {}", spec.name));
                     clients.extend(client.clone());
-                    self.requests(fit, (legal(steps), known.arrivals[at]), client, known)
+                    self.requests(fit, legal(steps), known.arrivals[at], client, known)
                 }
             };
             app.push(node_app(&spec.name, known.threads[at], activity));
@@ -196,7 +196,8 @@ impl Fit {
     fn requests(
         &self,
         fit: &AppFit,
-        (load, arrivals): (Vec<LoadStep>, Process),
+        load: Vec<LoadStep>,
+        arrivals: Process,
         client: Option<String>,
         known: &Known,
     ) -> Activity {

@@ -26,7 +26,7 @@ impl Agent<'_> {
         let sources = Sources::new(&self.config, machine, roots, berthed);
         let each = (0..).map(AppId).zip(self.config.apps.iter().zip(started));
         let host_app = |(id, (app, (handle, watch))): (_, (&AppSection, (AppHandle, _)))| {
-            sources.host_app((id, app), handle, watch)
+            sources.host_app(id, app, handle, watch)
         };
         each.map(host_app).collect()
     }
@@ -55,7 +55,8 @@ impl<'a> Sources<'a> {
     /// Returns an app with the sources of what is read of it.
     pub(in crate::session) fn host_app(
         &self,
-        (id, app): (AppId, &AppSection),
+        id: AppId,
+        app: &AppSection,
         handle: AppHandle,
         watch: Option<Watch>,
     ) -> HostApp {

@@ -49,7 +49,7 @@ impl Session {
         let host_app = |handle: AppHandle| {
             let mut all = exchange.arriving.iter();
             let (id, index) = all.find(|(_, index)| new.apps[*index].name == handle.name())?;
-            let host_app = sources.host_app((*id, &new.apps[*index]), handle, None);
+            let host_app = sources.host_app(*id, &new.apps[*index], handle, None);
             Some((*id, HostApp { spec: specs[id.index()].clone(), ..host_app }))
         };
         handles.into_iter().filter_map(host_app).collect()

@@ -43,7 +43,7 @@ impl Difference {
             let kind = NAMED.iter().find(|(name, _)| name == section);
             match (kind, a.as_array(), b.as_array()) {
                 (Some((_, kind)), Some(a), Some(b)) => {
-                    all.compare_named((section.as_str(), *kind), a, b);
+                    all.compare_named(section.as_str(), kind, a, b);
                 }
                 _ => all.keys.extend(in_section(section, a, b)),
             }
@@ -66,7 +66,7 @@ impl Difference {
         self.added.iter().any(|entry| entry.key == key)
     }
 
-    fn compare_named(&mut self, (section, kind): (&str, &str), former: &[Value], new: &[Value]) {
+    fn compare_named(&mut self, section: &str, kind: &str, former: &[Value], new: &[Value]) {
         let entry = |index: usize, value: &Value| NamedEntry {
             key: format!("{section}[{index}]"),
             title: format!("{kind} `{}`", name(value).unwrap_or_default()),

@@ -33,7 +33,7 @@ pub(super) fn dashboard() -> Value {
         of_scope.filter(|metric| metric.name != TAIL_BOUND.name).for_each(|it| panels.add(it));
     }
     let about = "Tail latency against its bounds, entropy, energy, and the cores of each app";
-    whole(("Lull", "lull", about), &panels)
+    whole("Lull", "lull", about, &panels)
 }
 
 /// The dashboard of all machines: late requests, latency, energy, and what needs attention.
@@ -89,7 +89,7 @@ pub(super) fn fleet() -> Value {
     }
     add_agents(&mut panels);
     let about = "Late requests, latency, energy and what needs attention, over all machines";
-    whole(("Lull: fleet", "lull-fleet", about), &panels)
+    whole("Lull: fleet", "lull-fleet", about, &panels)
 }
 
 /// Charts about the agents themselves.
@@ -165,7 +165,7 @@ struct Chart<'a> {
     queries: &'a [(String, &'a str)],
 }
 
-fn whole((title, uid, about): (&str, &str, &str), panels: &Panels) -> Value {
+fn whole(title: &str, uid: &str, about: &str, panels: &Panels) -> Value {
     json!({
         "title": title,
         "uid": uid,

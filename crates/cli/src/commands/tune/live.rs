@@ -53,7 +53,7 @@ pub(super) fn tune(source: Located, args: &TuneArgs) -> anyhow::Result<Tuned> {
     let say = |text: &str| notice(text);
     let mut session = Agent::new(config).stop(stop_request()?).notify(&say).start()?;
     let mut picture = Picture::new(args.json);
-    let tuned = search(&mut session, (&store, args.seed), &mut picture);
+    let tuned = search(&mut session, &store, args.seed, &mut picture);
     picture.close();
     close(session, tuned)
 }
@@ -80,7 +80,8 @@ fn config(source: Located, args: &TuneArgs) -> anyhow::Result<Config> {
 /// Searches at the current load; starts again if the load changes.
 fn search(
     session: &mut Session,
-    (store, seed): (&Store, Option<u32>),
+    store: &Store,
+    seed: Option<u32>,
     picture: &mut Picture,
 ) -> anyhow::Result<Tuned> {
     let Tuning { mut space, rules, protocol, load_change } =
@@ -97,10 +98,10 @@ fn search(
         check_length(&rules, protocol, rate_per_s)?;
         trials.hold_load(rate_per_s, load_change);
         let search = Search::new(space.clone(), rules.clone());
-        let subject = Subject::new(&machine, &app, (protocol.percentile, protocol.bound), &space);
+        let subject = Subject::new(&machine, &app, protocol.percentile, protocol.bound, &space);
         // Trials of another meter or model of power have other watts.
         let plant = format!("live, power {}", trials.energy());
-        let key = Key::new(subject, &search, &protocol, (&plant, rate_per_s));
+        let key = Key::new(subject, &search, &protocol, &plant, rate_per_s);
         forget_old(store, &key)?;
         let mut hunt = Hunt::new(search, key, store, seed)?;
         let ended = hunt.go_on(picture, |search, place| {

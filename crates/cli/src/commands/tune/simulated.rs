@@ -36,7 +36,7 @@ pub(super) fn tune(source: &Located, args: &TuneArgs) -> anyhow::Result<Vec<Tune
     let stop = stop_flag()?;
     let server =
         Server { scenario: &scenario, checksum: crc32fast::hash(source.text().as_bytes()) };
-    let mut all = |rate: &f64| one(&server, *rate, args, (&store, &mut picture, &stop));
+    let mut all = |rate: &f64| one(&server, *rate, args, &store, &mut picture, &stop);
     rates.iter().map(&mut all).collect()
 }
 
@@ -50,7 +50,9 @@ fn one(
     Server { scenario, checksum }: &Server<'_>,
     rate_per_s: f64,
     args: &TuneArgs,
-    (store, picture, stop): (&Store, &mut Picture, &AtomicBool),
+    store: &Store,
+    picture: &mut Picture,
+    stop: &AtomicBool,
 ) -> anyhow::Result<Tuned> {
     let Some((percentile, bound)) = scenario.app.tail() else {
         return Err(UsageError("the app has no tail objective".to_owned()).into());
@@ -74,11 +76,11 @@ fn one(
         cut: args.cut.unwrap_or(CUT),
         allow_modelled: false,
     };
-    let of = (percentile, bound);
     store.rename_class(plant.machine())?;
-    let subject = Subject::new(plant.machine(), &scenario.app.name, of, search.space());
+    let (machine, app) = (plant.machine(), &scenario.app.name);
+    let subject = Subject::new(machine, app, percentile, bound, search.space());
     let plant_of = format!("{rate_per_s}/s, seed {}, {checksum:08x}", run.seed);
-    let key = Key::new(subject, &search, &protocol, (&plant_of, rate_per_s));
+    let key = Key::new(subject, &search, &protocol, &plant_of, rate_per_s);
     let mut hunt = Hunt::new(search, key, store, args.seed)?;
     let searched = hunt.go_on(picture, |search, place| {
         anyhow::ensure!(!stop.load(Ordering::Relaxed), STOPPED);

@@ -35,7 +35,7 @@ pub(super) fn add(
     control: &CgroupControl,
 ) -> Result<(), KnobError> {
     match Systemd::connect(&roots.run) {
-        Ok(mut systemd) => add_limits(plan, roots, (&mut systemd, unit), control),
+        Ok(mut systemd) => add_limits(plan, roots, &mut systemd, unit, control),
         Err(why) => {
             let path = path_of(roots, unit)?;
             plan.notes.push(undone_by_reload(unit, &why));
@@ -64,7 +64,7 @@ pub(super) fn add_cgroup(
     });
     match asked {
         Ok((mut systemd, group)) if group.trim_matches('/') == path => {
-            add_limits(plan, roots, (&mut systemd, name), control)
+            add_limits(plan, roots, &mut systemd, name, control)
         }
         // The name is a unit's and the cgroup is not.
         Ok(_) | Err(SystemdError::NoUnit { .. }) => plan.add_cgroup_files(files),
@@ -78,7 +78,8 @@ pub(super) fn add_cgroup(
 fn add_limits(
     plan: &mut Plan,
     roots: &Roots,
-    (systemd, unit): (&mut Systemd, &str),
+    systemd: &mut Systemd,
+    unit: &str,
     control: &CgroupControl,
 ) -> Result<(), KnobError> {
     for limit in limits(control).map_err(KnobError::Nonsense)? {
