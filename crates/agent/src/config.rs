@@ -420,7 +420,8 @@ impl Config {
             move |(key, why): (&str, &str)| self.source.error(&format!("{section}.{key}"), why)
         };
         let is_encrypted = agent.export.as_ref().is_some_and(Collector::is_encrypted);
-        agent.export_access.check(is_encrypted).map_err(of("agent.export_access"))?;
+        let plain = "needs an encrypted connection: write export = \"https://...\"";
+        agent.export_access.check(is_encrypted, plain).map_err(of("agent.export_access"))?;
         let is_local = agent.otlp.is_none_or(|address| address.ip().is_loopback());
         agent.otlp_access.check(is_local).map_err(of("agent.otlp_access"))
     }

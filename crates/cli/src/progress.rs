@@ -6,6 +6,8 @@ use lull_agent::session::Session;
 use lull_agent::status;
 use lull_control::Epoch;
 use lull_control::journal::{Entry, Event};
+use lull_lab::experiment::Setup;
+use lull_lab::progress::Progress;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -29,6 +31,15 @@ fn bar(length: u64, template: &str) -> ProgressBar {
     bar.set_style(style.progress_chars("=> "));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+/// How an experiment of the lab is run that shows its parts on a bar.
+pub(crate) fn lab_setup(bar: &ProgressBar, seed: u64, quick: bool) -> Setup<'_> {
+    let progress = Progress::new(move |done, expected| {
+        bar.set_length(expected);
+        bar.set_position(done);
+    });
+    Setup { seed, quick, commit: lull_agent::COMMIT.to_owned(), progress }
 }
 
 /// Prints a session's notices, and the references that an epoch has corrected, above its bar.

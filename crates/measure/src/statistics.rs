@@ -47,3 +47,16 @@ pub use randomisation::{joint_chances, sign_flip_chance, sign_flip_lower, sign_f
 pub use sequence::{Betting, EmpiricalBernstein, normal_mixture_boundary, stitched_boundary};
 pub use sign_test::{Side, SignTest, sign_lower, sign_upper};
 pub use switch_test::{Block, SwitchTest, switch_lower, switch_upper};
+
+/// Halves a range so many times towards the place at which `is_below` turns from true to false;
+/// returns its ends.
+fn bisect([mut low, mut high]: [f64; 2], times: u32, is_below: impl Fn(f64) -> bool) -> [f64; 2] {
+    for _ in 0..times {
+        let middle = 0.5 * (low + high);
+        match is_below(middle) {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    [low, high]
+}

@@ -39,14 +39,13 @@ pub struct AccessSection {
 }
 
 impl AccessSection {
-    /// Returns the first key that does not fit the others, and why.
-    pub(super) fn check(&self, is_encrypted: bool) -> Result<(), KeyError> {
+    /// Returns the first key that does not fit the others, and why; `plain` is what is wrong with
+    /// any key if the connection is not encrypted.
+    pub(super) fn check(&self, is_encrypted: bool, plain: &'static str) -> Result<(), KeyError> {
         check_pair(self.certificate.as_ref(), self.key.as_ref())?;
         let files = [("ca", &self.ca), ("certificate", &self.certificate), ("token", &self.token)];
         match files.into_iter().find(|(_, file)| file.is_some()) {
-            Some((key, _)) if !is_encrypted => {
-                Err((key, "needs an encrypted connection: write export = \"https://...\""))
-            }
+            Some((key, _)) if !is_encrypted => Err((key, plain)),
             _ => Ok(()),
         }
     }

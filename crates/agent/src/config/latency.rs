@@ -1,6 +1,6 @@
 //! Where the latency and the progress of an app come from.
 
-use super::access::{KeyError, check_pair};
+use super::access::{AccessSection, KeyError};
 use crate::otlp::USUAL_METRIC;
 use crate::prometheus::Server;
 use lull_measure::Nanos;
@@ -110,21 +110,20 @@ impl PrometheusSection {
     pub(super) fn check(&self, server: &Server) -> Result<(), KeyError> {
         let is_blank =
             |query: &Option<String>| query.as_ref().is_some_and(|it| it.trim().is_empty());
-        let files = [("ca", &self.ca), ("certificate", &self.certificate), ("token", &self.token)];
         if is_blank(&self.load) {
             return Err(("load", "is an empty query"));
         }
         if is_blank(&self.age) {
             return Err(("age", "is an empty query"));
         }
-        check_pair(self.certificate.as_ref(), self.key.as_ref())?;
-        match files.into_iter().find(|(_, file)| file.is_some()) {
-            Some((key, _)) if !server.is_encrypted() => Err((
-                key,
-                "needs an encrypted connection: write latency = \"prometheus:https://...\"",
-            )),
-            _ => Ok(()),
-        }
+        let plain = "needs an encrypted connection: write latency = \"prometheus:https://...\"";
+        self.files().check(server.is_encrypted(), plain)
+    }
+
+    /// The files by which it recognises the server, and the server it.
+    pub(super) fn files(&self) -> AccessSection {
+        let Self { ca, certificate, key, token, .. } = self.clone();
+        AccessSection { ca, certificate, key, token }
     }
 }
 

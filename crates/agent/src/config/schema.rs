@@ -13,7 +13,6 @@ use super::template::TemplateSection;
 use crate::admission::{Post, Promise, tightest_bound};
 use crate::areas::Area;
 use crate::otlp::{OtlpSource, Senders};
-use crate::outbound::Access;
 use crate::prometheus::Queries;
 use lull_control::{AppSpec, Class, CoreSet, HostObjective, LatencyOf, Limits};
 use lull_host::oncall::{ClientClass, ClientMatch, Rules};
@@ -345,10 +344,11 @@ impl AppSection {
         let LatencySource::Prometheus(server) = &self.latency else { return None };
         let (at, _) = self.spec().tail()?;
         let section = self.prometheus.clone().unwrap_or_default();
-        let PrometheusSection { load, age, age_max, ca, certificate, key, token } = section;
+        let access = section.files().access();
+        let PrometheusSection { load, age, age_max, .. } = section;
         Some(Queries {
             server: server.clone(),
-            access: Access { ca, certificate: certificate.zip(key), token },
+            access,
             tail: self.query.clone().unwrap_or_default(),
             at,
             load,

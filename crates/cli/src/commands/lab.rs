@@ -2,14 +2,13 @@
 
 use super::UsageError;
 use crate::cli::{LabRunArgs, ListArgs};
-use crate::progress::parts;
+use crate::progress::{lab_setup, parts};
 use crate::say::notice;
 use crate::text::table;
 use anyhow::Context;
 use lull_agent::cells::LabCells;
 use lull_lab::claims::results::{self, Length, NewRun};
 use lull_lab::experiment::{Experiment, LabError, Setup};
-use lull_lab::progress::Progress;
 use lull_lab::registry::{ALL, find};
 use lull_lab::report::{Report, Verdict};
 use lull_lab::seeds;
@@ -142,13 +141,7 @@ fn measure_from(
     args: &LabRunArgs,
 ) -> anyhow::Result<Option<Report>> {
     let bar = parts().with_message(experiment.name);
-    let progress = Progress::new(|done, expected| {
-        bar.set_length(expected);
-        bar.set_position(done);
-    });
-    let commit = lull_agent::COMMIT.to_owned();
-    let setup = Setup { seed, quick: args.quick, commit, progress };
-    let report = report_of(experiment, setup, args)?;
+    let report = report_of(experiment, lab_setup(&bar, seed, args.quick), args)?;
     bar.finish_and_clear();
     Ok(report)
 }

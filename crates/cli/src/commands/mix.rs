@@ -2,12 +2,10 @@
 
 use super::UsageError;
 use crate::cli::MixArgs;
-use crate::progress::parts;
+use crate::progress::{lab_setup, parts};
 use crate::text::table;
 use anyhow::Context;
-use lull_lab::experiment::Setup;
 use lull_lab::mix::{Compared, Mix, best_mix, compare_at, paper_mixes, parse};
-use lull_lab::progress::Progress;
 use lull_measure::Nanos;
 use lull_sim::dispatch::RequestWork;
 use serde::Serialize;
@@ -31,12 +29,7 @@ pub(crate) fn run(args: &MixArgs) -> anyhow::Result<()> {
     let mixes = mixes(&args.mix)?;
     let work = args.profile.as_deref().map(read_profile).transpose()?;
     let bar = parts().with_message("mix");
-    let progress = Progress::new(|done, expected| {
-        bar.set_length(expected);
-        bar.set_position(done);
-    });
-    let commit = lull_agent::COMMIT.to_owned();
-    let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
+    let setup = lab_setup(&bar, args.seed, args.quick);
     let answer = |rate_per_s: &f64| -> anyhow::Result<Answer> {
         let compared = compare_at(&setup, &mixes, work.as_ref(), args.target, *rate_per_s)?;
         let best = best_mix(&compared).map(|index| compared[index].mix.name.clone());

@@ -1,12 +1,12 @@
 //! `lull serve`: the built-in latency-critical server.
 
+use super::exec::Dispatching;
 use crate::cli::{BuiltinServer, ServeArgs};
 use crate::say;
 use crate::signals;
 use lull_agent::dispatched::{Placed, WORKERS};
-use lull_agent::located::Located;
 use lull_host::guard::GuardCommand;
-use lull_marks::{Config, ConfigError, Dispatch};
+use lull_marks::Dispatch;
 use lull_workload::apps::options::{Server, ServerConfig, ServerReport};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -34,11 +34,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
 
 /// Reads a file of docs/dispatch.md and starts placing.
 fn open(file: &Path) -> anyhow::Result<Dispatch> {
-    let located = Located::read(file)?;
-    let config: Config = located.parse()?;
-    let wrong = |error: ConfigError| located.error(error.key(), error.message());
-    let floor = config.floor().map_err(wrong)?;
-    let dispatcher = config.dispatcher(&floor.ladder).map_err(wrong)?;
+    let Dispatching { config, floor, dispatcher } = Dispatching::from_file(file)?;
     // This program is also the guard, whatever name it was started under.
     Ok(config.start(floor, dispatcher, GuardCommand::default())?)
 }

@@ -2,23 +2,16 @@
 
 use super::UsageError;
 use crate::cli::TunePidArgs;
-use crate::progress::parts;
+use crate::progress::{lab_setup, parts};
 use crate::text::table;
 use anyhow::Context;
-use lull_lab::experiment::Setup;
 use lull_lab::figure::svg;
-use lull_lab::progress::Progress;
 use lull_lab::tune::{TuneError, Tuned, figures, tune};
 
 pub(crate) fn run(args: &TunePidArgs) -> anyhow::Result<()> {
     super::check_rates(&args.rate)?;
     let bar = parts().with_message("tune-pid");
-    let progress = Progress::new(|done, expected| {
-        bar.set_length(expected);
-        bar.set_position(done);
-    });
-    let commit = lull_agent::COMMIT.to_owned();
-    let setup = Setup { seed: args.seed, quick: args.quick, commit, progress };
+    let setup = lab_setup(&bar, args.seed, args.quick);
     let one = |rate: &f64| tune(&setup, args.target, *rate).map_err(classify);
     let tuned: Vec<Tuned> = args.rate.iter().map(one).collect::<Result<_, _>>()?;
     bar.finish_and_clear();

@@ -4,6 +4,7 @@
 //! independent. Requests of a queue are not independent: they are late together. Divide the
 //! data into blocks first, or treat the bound as optimistic.
 
+use super::bisect;
 use statrs::distribution::{Beta, ContinuousCDF};
 
 /// Returns the upper bound on the probability of an event that occurred `events` times in
@@ -31,14 +32,7 @@ pub fn proportion_lower(events: u64, trials: u64, alpha: f64) -> f64 {
 /// which is accurate for shapes in the millions, too.
 fn beta_quantile(share: f64, a: f64, b: f64) -> f64 {
     let Ok(beta) = Beta::new(a, b) else { return share };
-    let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        match beta.cdf(middle) < share {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
+    let [low, high] = bisect([0.0, 1.0], 60, |middle| beta.cdf(middle) < share);
     0.5 * (low + high)
 }
 

@@ -12,6 +12,7 @@
 //! 1970; Howard et al., Annals of Statistics 49, 2021. The densities are ours: `q^(-1/2)` below
 //! `p`, and `q^(-3/2)` above it, which suit events as rare as late requests.
 
+use super::bisect;
 use statrs::function::beta::{beta_reg, ln_beta};
 
 /// Returns the upper limit on the probability of an event that has occurred `events` times in
@@ -23,14 +24,7 @@ pub fn proportion_upper_anytime(events: u64, trials: u64, alpha: f64) -> f64 {
     let (events, trials) = (events as f64, trials as f64);
     // The ratio grows from the share that was counted upwards.
     let is_excluded = |limit: f64| log_ratio_below(events, trials, limit) >= -alpha.ln();
-    let (mut low, mut high) = (events / trials, 1.0);
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        match is_excluded(middle) {
-            true => high = middle,
-            false => low = middle,
-        }
-    }
+    let [_, high] = bisect([events / trials, 1.0], 60, |limit| !is_excluded(limit));
     high
 }
 
@@ -42,14 +36,7 @@ pub fn proportion_lower_anytime(events: u64, trials: u64, alpha: f64) -> f64 {
     }
     let (events, trials) = (events as f64, trials as f64);
     let is_excluded = |limit: f64| log_ratio_above(events, trials, limit) >= -alpha.ln();
-    let (mut low, mut high) = (0.0, events / trials);
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        match is_excluded(middle) {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
+    let [low, _] = bisect([0.0, events / trials], 60, is_excluded);
     low
 }
 

@@ -8,6 +8,8 @@
 //! before, must be the mean that is estimated. Autocorrelated noise breaks that: see
 //! `coverage.rs`. For pairs in random order use [`super::SignTest`].
 
+use super::bisect;
+
 /// Returns how far the sum of centred sub-Gaussian values may stray upwards at the time when
 /// their variances sum to `variance_sum`: beyond this at any time with probability `alpha` at
 /// most. The boundary is the tightest near `tightest_at`, in the same unit.
@@ -157,14 +159,7 @@ impl Betting {
             };
             self.bets.iter().map(factor).sum::<f64>() >= limit
         };
-        let (mut low, mut high) = (0.0, 1.0);
-        for _ in 0..40 {
-            let middle = 0.5 * (low + high);
-            match is_excluded(middle) {
-                true => low = middle,
-                false => high = middle,
-            }
-        }
+        let [low, _] = bisect([0.0, 1.0], 40, is_excluded);
         low
     }
 }

@@ -14,6 +14,8 @@
 //! 2020 (Time-uniform Chernoff bounds, Lemma 3(d)), after de la Peña 1999, with
 //! `2 / (1 + exp(-2x)) = 1 + tanh(x)` in place of `exp(x - x^2 / 2)`, which it exceeds.
 
+use super::bisect;
+
 /// Rates of the bets, as powers of two over the scale.
 const RATES: i32 = 6;
 
@@ -90,17 +92,11 @@ pub fn sign_lower(differences: &[f64], alpha: f64, scale: f64) -> f64 {
     let least = differences.iter().copied().fold(f64::INFINITY, f64::min);
     let most = differences.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     // Below every difference by so much, all rates win all that can be won.
-    let (mut low, mut high) = (least - 64.0 * scale, most);
-    if !is_shown(low) {
+    let below_all = least - 64.0 * scale;
+    if !is_shown(below_all) {
         return f64::NEG_INFINITY;
     }
-    for _ in 0..50 {
-        let middle = 0.5 * (low + high);
-        match is_shown(middle) {
-            true => low = middle,
-            false => high = middle,
-        }
-    }
+    let [low, _] = bisect([below_all, most], 50, is_shown);
     low
 }
 

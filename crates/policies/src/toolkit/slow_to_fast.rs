@@ -119,21 +119,11 @@ impl Dispatcher for SlowToFast {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dispatch::testing::{amp, amp_three, dvfs};
+    use crate::dispatch::testing::{amp, amp_three, ask, dvfs};
     use lull_control::dispatcher::Place;
     use proptest::prelude::*;
 
     const T: Nanos = Nanos::from_millis(100);
-
-    fn ask<'a>(
-        age_ms: u64,
-        on: Option<usize>,
-        (older, active): (usize, usize),
-        free: &'a [u32],
-    ) -> Ask<'a> {
-        let age = Nanos::from_millis(age_ms);
-        Ask { age, done: Nanos::ZERO, on, older, active, work: None, free }
-    }
 
     fn two() -> SlowToFast {
         SlowToFast::new(&amp(), vec![T], true)

@@ -24,10 +24,10 @@ use std::sync::Arc;
 const POWER_OF_TWICE_THE_SPEED: f64 = 6.8;
 
 /// A dispatcher and its cores, before the server is started.
-pub(super) struct Dispatching {
-    config: Config,
-    floor: Floor,
-    dispatcher: Box<dyn Dispatcher>,
+pub(in crate::commands) struct Dispatching {
+    pub(in crate::commands) config: Config,
+    pub(in crate::commands) floor: Floor,
+    pub(in crate::commands) dispatcher: Box<dyn Dispatcher>,
 }
 
 impl Dispatching {
@@ -43,20 +43,25 @@ impl Dispatching {
             return Self::from_file(path).map(Some);
         }
         let config = named(name, &args.gate.objectives)?;
-        let wrong = |error: ConfigError| {
+        let dispatching = Self::from_config(config).map_err(|error| {
             UsageError(format!("--dispatch {name}: {}: {}", error.key(), error.message()))
-        };
-        let floor = config.floor().map_err(wrong)?;
-        let dispatcher = config.dispatcher(&floor.ladder).map_err(wrong)?;
-        Ok(Some(Self { config, floor, dispatcher }))
+        })?;
+        Ok(Some(dispatching))
     }
 
-    fn from_file(file: &Path) -> anyhow::Result<Self> {
+    /// Reads a file of docs/dispatch.md.
+    ///
+    /// # Errors
+    /// If the file cannot be used, by its key.
+    pub(in crate::commands) fn from_file(file: &Path) -> anyhow::Result<Self> {
         let located = Located::read(file)?;
-        let config: Config = located.parse()?;
         let wrong = |error: ConfigError| located.error(error.key(), error.message());
-        let floor = config.floor().map_err(wrong)?;
-        let dispatcher = config.dispatcher(&floor.ladder).map_err(wrong)?;
+        Ok(Self::from_config(located.parse()?).map_err(wrong)?)
+    }
+
+    fn from_config(config: Config) -> Result<Self, ConfigError> {
+        let floor = config.floor()?;
+        let dispatcher = config.dispatcher(&floor.ladder)?;
         Ok(Self { config, floor, dispatcher })
     }
 

@@ -7,7 +7,7 @@
 mod login;
 
 use super::super::{ErrorCode, ProtocolError};
-use super::wire::{HEAD_BYTES, Login, Reply, ServerError, Wire};
+use super::wire::{HEAD_BYTES, Login, Reply, ServerError, Wire, skip};
 use login::Step;
 
 const COM_QUERY: u8 = 0x03;
@@ -254,9 +254,7 @@ impl Wire for Mysql {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(usize, Option<Reply>), ProtocolError> {
-        if self.skip > 0 {
-            let skipped = self.skip.min(input.len());
-            self.skip -= skipped;
+        if let Some(skipped) = skip(&mut self.skip, input) {
             return Ok((skipped, None));
         }
         if self.encrypted_login.is_some() && !input.is_empty() {

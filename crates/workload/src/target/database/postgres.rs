@@ -7,7 +7,7 @@
 mod login;
 
 use super::super::{ErrorCode, ProtocolError};
-use super::wire::{HEAD_BYTES, Login, Reply, ServerError, Wire, split_at_nul};
+use super::wire::{HEAD_BYTES, Login, Reply, ServerError, Wire, skip, split_at_nul};
 use login::Authentication;
 pub(super) use login::SaltedPasswords;
 
@@ -168,9 +168,7 @@ impl Wire for Postgres {
         input: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(usize, Option<Reply>), ProtocolError> {
-        if self.skip > 0 {
-            let skipped = self.skip.min(input.len());
-            self.skip -= skipped;
+        if let Some(skipped) = skip(&mut self.skip, input) {
             return Ok((skipped, None));
         }
         if self.state == State::RequestingTls {

@@ -72,6 +72,14 @@ pub(super) struct Login {
 /// The longest part of a message that is read; the rest is skipped.
 pub(super) const HEAD_BYTES: usize = 4096;
 
+/// Takes bytes off those that are to be skipped; returns how many, or `None` if none are.
+pub(super) fn skip(left: &mut usize, input: &[u8]) -> Option<usize> {
+    let skipped = (*left).min(input.len());
+    let is_skipping = *left > 0;
+    *left -= skipped;
+    is_skipping.then_some(skipped)
+}
+
 /// Returns the bytes before the first zero byte, and those behind it.
 pub(super) fn split_at_nul(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = bytes.iter().position(|byte| *byte == 0)?;
