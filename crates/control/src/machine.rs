@@ -325,17 +325,8 @@ mod tests {
     fn bare() -> Machine {
         Machine {
             name: "test".to_owned(),
-            cores: Vec::new(),
-            core_types: Vec::new(),
-            domains: Vec::new(),
-            cache: None,
-            bandwidth: None,
-            nics: Vec::new(),
-            dials: Vec::new(),
             idle_latencies: [2, 10, 133].map(Nanos::from_micros).to_vec(),
-            energy_preferences: Vec::new(),
-            gates: Vec::new(),
-            capabilities: Capabilities::default(),
+            ..Machine::default()
         }
     }
 

@@ -177,7 +177,7 @@ impl Policy for Subset {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Capabilities, CoreSet, Direction, RosterEvent, Scheduling};
+    use crate::{CoreSet, Direction, RosterEvent, Scheduling};
     use lull_measure::Nanos;
     use lull_measure::catalogue::SLACK;
     use rand::SeedableRng;
@@ -240,20 +240,7 @@ mod tests {
             batch_max: 1,
             delay_max: Nanos::ZERO,
         };
-        Machine {
-            name: "test".to_owned(),
-            cores: Vec::new(),
-            core_types: Vec::new(),
-            domains: Vec::new(),
-            cache: None,
-            bandwidth: None,
-            nics: Vec::new(),
-            dials: Vec::new(),
-            idle_latencies: Vec::new(),
-            energy_preferences: Vec::new(),
-            gates: vec![gate(0), gate(2)],
-            capabilities: Capabilities::default(),
-        }
+        Machine { name: "test".to_owned(), gates: vec![gate(0), gate(2)], ..Machine::default() }
     }
 
     fn specs() -> Vec<AppSpec> {
