@@ -124,7 +124,7 @@ pub fn longest_wait(objectives: &[Objective]) -> Nanos {
 pub fn workers(rests: Option<bool>, asked: &[Objective]) -> Workers {
     match rests {
         Some(true) => Workers::Rest,
-        None if asked.iter().any(Objective::minds_latency) => Workers::WaitOrRest,
+        None if asked.iter().any(Objective::bounds_latency) => Workers::WaitOrRest,
         Some(false) | None => Workers::Wait,
     }
 }
@@ -169,7 +169,7 @@ impl LiveAdmission {
     /// # Errors
     /// As [`Post::admission`].
     pub fn new(post: &Post, runtime: Arc<Runtime>) -> Result<Self, PolicyError> {
-        let tells_apart = !post.promises.is_empty();
+        let distinguishes = !post.promises.is_empty();
         let places = Places::new(&post.promises, |name| runtime.client_class(name));
         let places = places.map_err(|name| {
             let message = format!("the config has no class of clients `{name}` for the promise");
@@ -181,7 +181,7 @@ impl LiveAdmission {
             statistics: runtime.statistics(),
             clock: ServerClock::new(&Roots::default()),
             device: DeviceClock::new(&Roots::default()),
-            places: tells_apart.then_some(places),
+            places: distinguishes.then_some(places),
             limits: RoundLimits::open(post.objectives().len()),
             closed: post.closed,
             reported_ns: runtime.settings().isr_delay_ns,
@@ -428,9 +428,9 @@ impl Drop for LiveAdmission {
     }
 }
 
-/// Converts a controller's decision to gate settings; `tells_apart` is whether the controller
+/// Converts a controller's decision to gate settings; `distinguishes` is whether the controller
 /// distinguishes connections.
-fn settings(limits: &RoundLimits, closed: &Settings, tells_apart: bool) -> Settings {
+fn settings(limits: &RoundLimits, closed: &Settings, distinguishes: bool) -> Settings {
     let (mode, pause) = match limits.pace {
         Pace::Open { .. } => (Mode::Stats, Nanos::ZERO),
         Pace::Flow { .. } => (closed.mode, Nanos::ZERO),
@@ -444,7 +444,7 @@ fn settings(limits: &RoundLimits, closed: &Settings, tells_apart: bool) -> Setti
         cap: limits.cap.clamp(1, CAP_MAX),
         batch: batch.max(1),
         isr_delay_ns: pause.0,
-        ranks: tells_apart && limits.allow.iter().any(|allowance| allowance.first),
+        ranks: distinguishes && limits.allow.iter().any(|allowance| allowance.first),
         ..*closed
     }
 }
@@ -478,12 +478,12 @@ pub(crate) fn describe_gate(settings: &Settings) -> String {
 }
 
 /// Returns the time to the next decision. A controller that works in rounds does not choose it.
-fn again(pace: Pace, tells_apart: bool) -> Duration {
+fn again(pace: Pace, distinguishes: bool) -> Duration {
     match pace {
         Pace::Open { again } | Pace::Flow { again } | Pace::Rests { again, .. } => {
             Duration::from_nanos(again.0)
         }
-        Pace::Rounds { .. } if tells_apart => ROUND_OF_EACH,
+        Pace::Rounds { .. } if distinguishes => ROUND_OF_EACH,
         Pace::Rounds { .. } => ROUND,
     }
 }

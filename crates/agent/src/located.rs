@@ -90,7 +90,7 @@ const TYPES: [(&str, &str); 9] = [
 ];
 
 /// Replaces the names of Rust's types in a message.
-fn in_plain_words(message: String) -> String {
+fn replace_type_names(message: String) -> String {
     TYPES.iter().fold(message, |message, (of_rust, plain)| message.replace(of_rust, plain))
 }
 
@@ -141,7 +141,7 @@ impl Located {
         toml::from_str(&self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
             let key = self.key_at(&span).unwrap_or_default();
-            let mut message = in_plain_words(error.message().trim_end().replace('\n', ", "));
+            let mut message = replace_type_names(error.message().trim_end().replace('\n', ", "));
             let is_unknown = message.starts_with("unknown field");
             if let Some(now) = new_name(&key).filter(|_| is_unknown) {
                 message = format!("is called {now} now");

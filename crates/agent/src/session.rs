@@ -169,7 +169,7 @@ impl Session {
         })?;
         self.totals.add(self.control.plant().apps(), &epoch);
         self.show(&epoch, samples);
-        self.obey();
+        self.carry_out_orders();
         if let GuardState::Respawned(status) = self.guard.poll()? {
             self.recorder.note("guard_respawned", &status.to_string())?;
         }

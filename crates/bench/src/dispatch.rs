@@ -75,7 +75,7 @@ fn run(_: &Context) -> Result<Report> {
     let recorded = record(&two, &profile)?;
     let mut dispatcher = build(&two, "eetl", &profile)?;
     let mut contenders: Vec<BoxedContender<'_>> = vec![
-        Box::new(|| at_the_desk_ns(&two, build(&two, "eetl", &profile)?)),
+        Box::new(|| decision_ns(&two, build(&two, "eetl", &profile)?)),
         Box::new(|| Ok(recorded.replay_ns(&mut *dispatcher))),
         Box::new(|| {
             let mut built = Ok(());
@@ -98,7 +98,7 @@ fn run(_: &Context) -> Result<Report> {
         report.bounded(what, Summary::new(costs), unit, 0.0..=most);
     }
     report.note(format!(
-        "CPU time, {ROUNDS} rounds in turn. The runtime's decision is the desk's whole part: \
+        "CPU time, {ROUNDS} rounds in turn. The runtime's decision is the state's whole part: \
          finding the request, asking, taking note, at up to 15 requests under way; the change of \
          affinity is the kernel's. In the simulator the dispatcher gets the events of an earlier \
          run again, at {RATE_PER_S} requests/s. Thresholds include sorting the profile."
@@ -108,28 +108,28 @@ fn run(_: &Context) -> Result<Report> {
 
 /// One decision of a desk with 13 slow and 2 fast cores, in nanoseconds: a
 /// request comes each 20 ms, is decided on at its threshold, and leaves after 240 ms.
-fn at_the_desk_ns(model: &DispatchModel, dispatcher: Box<dyn Dispatcher>) -> Result<f64> {
+fn decision_ns(model: &DispatchModel, dispatcher: Box<dyn Dispatcher>) -> Result<f64> {
     const ROUNDS: usize = 20_000;
     let ladder = model.ladder()?;
     let cores = vec![(0..13).map(CoreId).collect(), (13..15).map(CoreId).collect()];
     let floor = Floor { ladder, cores, abandon: Nanos::from_secs(60) };
-    let mut desk = DispatchState::new(floor, dispatcher)?;
+    let mut state = DispatchState::new(floor, dispatcher)?;
     let mut under_way = std::collections::VecDeque::new();
-    let cycle = |desk: &mut DispatchState, under_way: &mut std::collections::VecDeque<u64>| {
+    let cycle = |state: &mut DispatchState, under_way: &mut std::collections::VecDeque<u64>| {
         for round in 0..ROUNDS as u64 {
             let now = Nanos::from_millis(20 * round);
-            under_way.push_back(desk.arrive(now, now, round as i32 + 1));
-            desk.tick(Nanos(now.0 + 10_000_000));
+            under_way.push_back(state.arrive(now, now, round as i32 + 1));
+            state.tick(Nanos(now.0 + 10_000_000));
             if under_way.len() > 12
                 && let Some(id) = under_way.pop_front()
             {
-                desk.leave(Nanos(now.0 + 15_000_000), id);
+                state.leave(Nanos(now.0 + 15_000_000), id);
             }
-            black_box(desk.take_orders());
+            black_box(state.take_orders());
         }
     };
-    let spent_ns = ns_each(1, || cycle(&mut desk, &mut under_way));
-    let asked = desk.take_tally(Nanos::from_millis(20 * ROUNDS as u64)).asked;
+    let spent_ns = ns_each(1, || cycle(&mut state, &mut under_way));
+    let asked = state.take_tally(Nanos::from_millis(20 * ROUNDS as u64)).asked;
     Ok(spent_ns / asked.max(1) as f64)
 }
 
@@ -232,6 +232,6 @@ mod tests {
     fn the_desk_is_asked_about_as_often_as_something_happens() {
         let model = amp();
         let dispatcher = build(&model, "eetl", &model.profile(PROFILE, 1).unwrap()).unwrap();
-        assert!(at_the_desk_ns(&model, dispatcher).unwrap() > 0.0);
+        assert!(decision_ns(&model, dispatcher).unwrap() > 0.0);
     }
 }

@@ -48,12 +48,12 @@ pub(super) fn agent(command: &mut Command, log: &Path) -> Result<Running> {
     let mut agent = Running::start(command)?;
     let started = Instant::now();
     loop {
-        let said = std::fs::read_to_string(log)?;
-        if said.contains(OPEN) {
+        let logged = std::fs::read_to_string(log)?;
+        if logged.contains(OPEN) {
             return Ok(agent);
         }
         if agent.has_ended() || started.elapsed() > START_MAX {
-            bail!("the agent does not come up: {}", said.trim());
+            bail!("the agent does not come up: {}", logged.trim());
         }
         std::thread::sleep(Duration::from_millis(50));
     }

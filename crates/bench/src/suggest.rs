@@ -100,8 +100,8 @@ fn suggestion_ms(method: Method, prior: PriorMean, seed: u64) -> Result<f64> {
     let mut rng = Rng::seed_from_u64(seed);
     for _ in 0..TRIALS {
         let next = search.ask(&mut rng).context("the search ended early")?;
-        let came = server(&search.space().values(&next.place), &mut rng);
-        search.tell(next.place, Ok(came));
+        let reading = server(&search.space().values(&next.place), &mut rng);
+        search.tell(next.place, Ok(reading));
     }
     Ok(ns_each(1, || drop(black_box(search.ask(&mut rng)))) / 1e6)
 }
@@ -157,8 +157,8 @@ fn search(seed: u64) -> Result<Found> {
     let mut search = Search::new(space(), Rules::new(Method::Apart, BOUND_US, TRIALS));
     let mut rng = Rng::seed_from_u64(seed);
     while let Some(next) = search.ask(&mut rng) {
-        let came = server(&search.space().values(&next.place), &mut rng);
-        search.tell(next.place, Ok(came));
+        let reading = server(&search.space().values(&next.place), &mut rng);
+        search.tell(next.place, Ok(reading));
     }
     let choice = search.choice().context("a search without a choice")?;
     let values = search.space().values(&choice.place);

@@ -64,7 +64,7 @@ pub enum Objective {
 
 impl Objective {
     /// Whether it is about latency.
-    pub const fn minds_latency(&self) -> bool {
+    pub const fn bounds_latency(&self) -> bool {
         matches!(self, Self::Tail { .. } | Self::Disengagement { .. })
     }
 }

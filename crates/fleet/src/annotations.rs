@@ -119,7 +119,7 @@ pub(crate) fn parse_objectives<'a>(
     if all.len() > OBJECTIVES_MAX {
         return Err(format!("has more than {OBJECTIVES_MAX} objectives"));
     }
-    let mut latencies = all.iter().filter(|one| one.objective.minds_latency()).map(|one| one.of);
+    let mut latencies = all.iter().filter(|one| one.objective.bounds_latency()).map(|one| one.of);
     let first = latencies.next();
     if let Some((first, other)) = first.zip(latencies.find(|of| Some(*of) != first)) {
         let both = format!("bounds {} and {}", first.name(), other.name());

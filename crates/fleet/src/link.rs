@@ -225,7 +225,7 @@ impl Link {
                     all.filter(|uid| !self.announced.contains(*uid)).cloned().collect();
                 gone.iter().for_each(|uid| self.remove(uid));
             }
-            FromWatcher::Heard => self.hear(now),
+            FromWatcher::Heard => self.note_answer(now),
             FromWatcher::Lost(why) => {
                 let why = one_line(why);
                 if self.lost.as_ref().is_none_or(|(_, known)| *known != why) {
@@ -240,7 +240,7 @@ impl Link {
         }
     }
 
-    fn hear(&mut self, now: Instant) {
+    fn note_answer(&mut self, now: Instant) {
         self.heard = now;
         if let Some((since, _)) = self.lost.take() {
             let away_s = now.saturating_duration_since(since).as_secs();

@@ -346,7 +346,7 @@ impl<'a> Watcher<'a> {
             Ok(()) if self.health.is_refused() => {}
             Ok(()) => {
                 let was_lost = self.health.is_lost();
-                self.health.hear(Instant::now());
+                self.health.note_answer(Instant::now());
                 if was_lost {
                     return Next::Restarts;
                 }
@@ -368,7 +368,7 @@ impl<'a> Watcher<'a> {
         };
         match pods {
             Ok(event) => {
-                self.health.hear_event(&event);
+                self.health.note_event(&event);
                 self.take_pod(event);
             }
             Err(error) => {
@@ -391,7 +391,7 @@ impl<'a> Watcher<'a> {
             Ok(event) => {
                 // It says nothing of the pods while these are refused.
                 if !self.health.is_refused() {
-                    self.health.hear_event(&event);
+                    self.health.note_event(&event);
                 }
                 self.take_rule(event);
             }

@@ -419,7 +419,7 @@ struct Needs {
 
 impl Needs {
     fn from_settings(settings: &PodSettings) -> Result<Self, String> {
-        let measured = settings.objectives.iter().find(|one| one.objective.minds_latency());
+        let measured = settings.objectives.iter().find(|one| one.objective.bounds_latency());
         let of = match (measured, settings.latency) {
             (Some(one), Some(_)) if Measured::from(one.of) != Measured::Requests => {
                 let of = one.of.name();

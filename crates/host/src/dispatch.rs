@@ -40,7 +40,7 @@ mod unmodified;
 
 pub use runtime::{Dispatch, DispatchError, Mark};
 pub use speeds::{Safety, Speeds, SpeedsError};
-pub use state::{DeskError, DispatchState, Order, Seated, Spent, Tally};
+pub use state::{DispatchSetupError, DispatchState, Order, Seated, Spent, Tally};
 pub use unmodified::{UnmodifiedDispatch, UnmodifiedTally, UnmodifiedThread};
 
 use lull_control::dispatcher::Ladder;
@@ -63,23 +63,23 @@ impl Floor {
     /// Checks that every core has one type, or every speed.
     ///
     /// # Errors
-    /// [`DeskError`] where numbers do not go with cores or a core is in two types.
-    pub fn check(&self) -> Result<(), DeskError> {
+    /// [`DispatchSetupError`] where numbers do not go with cores or a core is in two types.
+    pub fn check(&self) -> Result<(), DispatchSetupError> {
         let (sets, types) = (self.cores.len(), self.ladder.types().len());
         if self.ladder.scales() && sets != 1 {
-            return Err(DeskError::OneSet(sets));
+            return Err(DispatchSetupError::OneSet(sets));
         }
         if !self.ladder.scales() && sets != types {
-            return Err(DeskError::Types(sets, types));
+            return Err(DispatchSetupError::Types(sets, types));
         }
         let mut seen = CoreSet::default();
         for (kind, cores) in self.cores.iter().enumerate() {
             if cores.len() != self.ladder.cores(kind) {
                 let name = self.ladder.types()[kind].name.clone();
-                return Err(DeskError::Cores(name, cores.len(), self.ladder.cores(kind)));
+                return Err(DispatchSetupError::Cores(name, cores.len(), self.ladder.cores(kind)));
             }
             if let Some(twice) = cores.iter().find(|core| seen.contains(*core)) {
-                return Err(DeskError::Twice(twice));
+                return Err(DispatchSetupError::Twice(twice));
             }
             seen = seen.union(cores);
         }

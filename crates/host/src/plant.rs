@@ -244,7 +244,7 @@ impl HostPlant {
 
     /// Refuses apps that share a process when the run begins.
     fn refuse_overlap(&mut self) -> Result<(), HostError> {
-        if self.apps.iter().any(|app| app.handle.goes_by_description()) {
+        if self.apps.iter().any(|app| app.handle.needs_description()) {
             self.table.describe(rustix::process::getpid().as_raw_nonzero().get());
         }
         for app in &mut self.apps {

@@ -23,7 +23,7 @@ use lull_control::{AppId, Capability, Machine, Observation, Plan, Reason, Settin
 
 /// A plan without the knobs of apps that have exited: they have no threads
 /// to set, and a refusal in every epoch would fill the journal.
-pub(crate) fn for_the_living(plan: &Plan, seen: &Observation) -> Plan {
+pub(crate) fn for_present_apps(plan: &Plan, seen: &Observation) -> Plan {
     let lives = |app: AppId| seen.app(app).is_some_and(|app| app.alive);
     if seen.apps.iter().all(|app| app.alive) {
         return plan.clone();

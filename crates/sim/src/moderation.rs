@@ -123,8 +123,10 @@ impl Moderator {
             return;
         }
         let current_us = self.delay_ns / 1000;
-        let (rx, tx) =
-            (ixgbe_wish(rx, current_us, self.latency), ixgbe_wish(tx, current_us, self.latency));
+        let (rx, tx) = (
+            ixgbe_direction_delay(rx, current_us, self.latency),
+            ixgbe_direction_delay(tx, current_us, self.latency),
+        );
         let (delay_us, latency) = if rx.0 <= tx.0 { rx } else { tx };
         (self.delay_ns, self.latency) = (delay_us * 1000, latency);
     }
@@ -153,7 +155,7 @@ fn slower(a: Class, b: Class) -> Class {
 
 /// Returns the delay that a direction wants, in microseconds, and whether it is in
 /// latency mode.
-fn ixgbe_wish(harvest: PacketCounts, current_us: u64, latency: bool) -> (u64, bool) {
+fn ixgbe_direction_delay(harvest: PacketCounts, current_us: u64, latency: bool) -> (u64, bool) {
     let PacketCounts { packets, bytes } = harvest;
     let longer = (current_us + 2).min(IXGBE_MOST_US);
     match packets {

@@ -88,7 +88,7 @@ impl Promise {
             let message = format!("is {}, not in 1 to {CONNECTIONS}", self.connections);
             return Err(("connections", message));
         }
-        if !self.objective.0.minds_latency() {
+        if !self.objective.0.bounds_latency() {
             let message = "promises latency to one connection: write { p95 = \"20ms\" } or \
                            { disengagement = 0.001 }";
             return Err(("objective", message.to_owned()));

@@ -113,7 +113,7 @@ fn decide_by_queries(seen: &Observation, queries: &Queries) -> Decision {
     let (answered, sums) = (queries.sums.answered as f64, &queries.sums);
     if answered < ANSWERS_PER_S_MIN * seconds {
         let what = NextStep::WatchAgain;
-        return cannot_tell(
+        return undecided(
             what,
             format!(
                 "{answered} queries were answered in {seconds:.0} s: watch it under its usual load"
@@ -135,7 +135,7 @@ fn decide_by_queries(seen: &Observation, queries: &Queries) -> Decision {
     }
     if seen.busy_cores < SATURATED * cores {
         let share = |part: f64| 100.0 * part / sums.lasted_seconds;
-        return cannot_tell(
+        return undecided(
             NextStep::TryAuto,
             format!(
                 "{:.1} of {cores} cores are busy and do not limit the throughput: a query \
@@ -159,7 +159,7 @@ fn decide_by_gain(seen: &Observation, queries: &Queries, limit: f64) -> Decision
     let intervals: Vec<Interval> = intervals.copied().collect();
     let (few, many) = usual_range(&intervals);
     if many < VARIATION_MIN * few {
-        return cannot_tell(
+        return undecided(
             NextStep::TryAuto,
             format!(
                 "between {few:.0} and {many:.0} queries were under way at all times: how much a \
@@ -168,7 +168,7 @@ fn decide_by_gain(seen: &Observation, queries: &Queries, limit: f64) -> Decision
         );
     }
     let Some(gain) = gain(seen, &intervals, limit, few) else {
-        return cannot_tell(
+        return undecided(
             NextStep::WatchAgain,
             "too few intervals with answers: watch it for longer".to_owned(),
         );
@@ -240,7 +240,7 @@ fn decide_by_proc(seen: &Observation, why: &str) -> Decision {
             seen.busy_cores, seen.queued_threads
         ));
     }
-    cannot_tell(NextStep::Statistics, format!("queries were not seen: {why}"))
+    undecided(NextStep::Statistics, format!("queries were not seen: {why}"))
 }
 
 const fn unlikely(reason: String) -> Decision {
@@ -248,7 +248,7 @@ const fn unlikely(reason: String) -> Decision {
     Decision { verdict: Verdict::UnlikelyToHelp, reason, gain: None, next_step }
 }
 
-const fn cannot_tell(next_step: NextStep, reason: String) -> Decision {
+const fn undecided(next_step: NextStep, reason: String) -> Decision {
     Decision { verdict: Verdict::CannotTell, reason, gain: None, next_step }
 }
 

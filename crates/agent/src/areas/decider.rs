@@ -135,7 +135,7 @@ fn app(name: &str, wanted: Option<&Wants>) -> AppSpec {
     let Some(Wants::Objective { connections, objective }) = wanted else {
         return AppSpec::best_effort(name);
     };
-    let class = if objective.minds_latency() { Class::LatencyCritical } else { Class::BestEffort };
+    let class = if objective.bounds_latency() { Class::LatencyCritical } else { Class::BestEffort };
     AppSpec {
         class,
         objectives: vec![*objective],

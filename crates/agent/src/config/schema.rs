@@ -379,13 +379,13 @@ impl AppSection {
 
     /// What the latency is measured of that its objectives bound; `None` if none does.
     pub fn latency_of(&self) -> Option<LatencyOf> {
-        let bounds = |one: &&HostObjective| one.objective.minds_latency();
+        let bounds = |one: &&HostObjective| one.objective.bounds_latency();
         self.objectives.iter().find(bounds).map(|one| one.of)
     }
 
     /// An objective that bounds another latency than its first one does.
     pub(super) fn other_latency(&self) -> Option<LatencyOf> {
-        let bounds = |one: &&HostObjective| one.objective.minds_latency();
+        let bounds = |one: &&HostObjective| one.objective.bounds_latency();
         let mut all = self.objectives.iter().filter(bounds).map(|one| one.of);
         let first = all.next()?;
         all.find(|of| *of != first)

@@ -67,19 +67,19 @@ impl Recorded {
             );
             return Err(refuse(why).into());
         }
-        let said = || format!("{} cannot be read as a record of a run", file.display());
-        let text = fact(&database, "config").with_context(said)?;
+        let context = || format!("{} cannot be read as a record of a run", file.display());
+        let text = fact(&database, "config").with_context(context)?;
         let config = Config::from_located(Located::embedded("the recorded config", &text))
             .map_err(|error| {
                 refuse(format!("has a config that is no longer understood: {error}"))
             })?;
-        let policy = fact(&database, "policy").with_context(said)?;
-        let mut apps = apps_of(&database).with_context(said)?;
+        let policy = fact(&database, "policy").with_context(context)?;
+        let mut apps = apps_of(&database).with_context(context)?;
         let machine: Machine = serde_json::from_str(&fact(&database, "machine")?)?;
         let allowed = AllowedCores::from_config(&text, &machine);
-        let mut epochs = epochs(&database).with_context(said)?;
+        let mut epochs = epochs(&database).with_context(context)?;
         let filling = Filling { apps: &apps, epochs: &mut epochs };
-        filling.fill(&database, &allowed).with_context(said)?;
+        filling.fill(&database, &allowed).with_context(context)?;
         let (part, blocks) = part_of(epochs, &policy, wanted.part).map_err(refuse)?;
         fill_solo(&mut apps, &blocks);
         let mut notices = Vec::new();

@@ -62,19 +62,19 @@ pub struct Run {
 impl Run {
     /// Reads a record whole.
     pub fn read(file: &Path) -> anyhow::Result<Self> {
-        let said = || format!("{} cannot be read as a record of a run", file.display());
+        let context = || format!("{} cannot be read as a record of a run", file.display());
         let Database { database, version } = open(file)?;
-        let fact = |key: &str| fact(&database, key).with_context(said);
-        let machine: Machine = serde_json::from_str(&fact("machine")?).with_context(said)?;
+        let fact = |key: &str| fact(&database, key).with_context(context);
+        let machine: Machine = serde_json::from_str(&fact("machine")?).with_context(context)?;
         let cores = AllowedCores::from_config(&fact("config")?, &machine);
-        let apps = apps_of(&database).with_context(said)?;
+        let apps = apps_of(&database).with_context(context)?;
         if apps.is_empty() {
             bail!("{} has no apps: the run ended before its first epoch", file.display());
         }
-        let (numbers, mut epochs) = epochs(&database, apps.len()).with_context(said)?;
+        let (numbers, mut epochs) = epochs(&database, apps.len()).with_context(context)?;
         let mut filling = Filling { apps: &apps, numbers: &numbers, epochs: &mut epochs };
-        filling.latencies(&database, version).with_context(said)?;
-        filling.progress(&database).with_context(said)?;
+        filling.latencies(&database, version).with_context(context)?;
+        filling.progress(&database).with_context(context)?;
         let (file, policy) = (file.to_owned(), fact("policy")?);
         Ok(Self { file, policy, cores, apps, epochs })
     }

@@ -82,7 +82,7 @@ struct Started {
 }
 
 /// The parts of a session besides its plant.
-struct Around {
+struct SessionParts {
     roots: Roots,
     recorder: Recorder,
     guard: GuardHandle,
@@ -234,11 +234,11 @@ impl<'a> Agent<'a> {
         let loads = match self.prepare(&mut plant, &roots, &socket) {
             Ok(loads) => loads,
             Err(error) => {
-                tell_left(&plant.close(GRACE)?, self.say);
+                report_remaining(&plant.close(GRACE)?, self.say);
                 return Err(with_stop_context(error));
             }
         };
-        let around = Around {
+        let around = SessionParts {
             roots,
             recorder,
             guard,
@@ -281,7 +281,7 @@ impl<'a> Agent<'a> {
         match self.load_and_measure(plant, roots, socket, &mut loads) {
             Ok(()) => Ok(loads),
             Err(error) => {
-                tell_left(&apps::stop(&mut loads, roots, GRACE), self.say);
+                report_remaining(&apps::stop(&mut loads, roots, GRACE), self.say);
                 Err(error)
             }
         }
@@ -305,9 +305,10 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    fn control(self, plant: HostPlant, around: Around) -> anyhow::Result<Session> {
-        let Around { roots, mut recorder, guard, loads, server, frontend, .. } = around;
-        let Around { library, posts, gates, mut areas, berths, berthed, launcher, .. } = around;
+    fn control(self, plant: HostPlant, around: SessionParts) -> anyhow::Result<Session> {
+        let SessionParts { roots, mut recorder, guard, loads, server, frontend, .. } = around;
+        let SessionParts { library, posts, gates, mut areas, berths, berthed, launcher, .. } =
+            around;
         guard.beat(Patience::Long)?;
         let admission_controllers = self.start_admission(posts)?;
         areas.start(self.dry_run, self.say)?;
@@ -434,7 +435,7 @@ impl<'a> Agent<'a> {
                 Ok(one) => started.push(one),
                 Err(error) => {
                     let mut handles: Vec<_> = started.into_iter().map(|(app, _)| app).collect();
-                    tell_left(&apps::stop(&mut handles, roots, GRACE), self.say);
+                    report_remaining(&apps::stop(&mut handles, roots, GRACE), self.say);
                     ledger.close()?;
                     return Err(error);
                 }
@@ -490,7 +491,7 @@ fn with_stop_context(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-fn tell_left(ended: &Ended, say: &dyn Fn(&str)) {
+fn report_remaining(ended: &Ended, say: &dyn Fn(&str)) {
     for process in &ended.left {
         say(&format!("process {} does not end; kill it by hand", process.pid));
     }

@@ -52,7 +52,7 @@ impl Steered {
 
 impl Session {
     /// Carries out the orders that operators sent since the last epoch.
-    pub(super) fn obey(&mut self) {
+    pub(super) fn carry_out_orders(&mut self) {
         for order in self.live.as_ref().map(Live::orders).unwrap_or_default() {
             let done = match order.command.clone() {
                 Command::Pause => Ok(self.pause()),
@@ -99,14 +99,14 @@ impl Session {
         let policy = policy.map_err(|error| error.to_string())?;
         let left = self.switch(name, policy);
         self.pace_by(name);
-        let told = but(&format!("{name} is followed"), &left);
+        let done = but(&format!("{name} is followed"), &left);
         self.control.note(OperatorAct::Switched { to: name.to_owned(), left });
         if self.control.controller().is_paused() {
             self.control.resume();
             self.order(Order::Resume);
         }
         self.steered.act(false);
-        Ok(told)
+        Ok(done)
     }
 }
 

@@ -93,8 +93,8 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let tails = Summary::new(seen[3].iter().map(|one| one.ran.quantile_ms(0.99)));
     report.bounded(&what(&format!("p99, {}", AUTO.name)), tails, "ms", 0.0..=AUTO_BOUND_MS);
     let opportunity = Summary::new(seen[3].iter().map(|one| one.opportunity));
-    let told = what(&format!("C6 opportunity, {}", AUTO.name));
-    report.bounded(&told, opportunity, "share", OPPORTUNITY_MIN..=1.0);
+    let title = what(&format!("C6 opportunity, {}", AUTO.name));
+    report.bounded(&title, opportunity, "share", OPPORTUNITY_MIN..=1.0);
     report.note(format!(
         "Ideal batching: {QUERIES_PER_S} point selects a second over {} connections, the server \
          on a core of its own and sysbench on another, over a unix socket (over TCP on one \

@@ -52,8 +52,8 @@ fn talk(to: &mut ChildStdin, from: &mut BufReader<ChildStdout>, seed: u64) -> Re
     let mut rng = Rng::seed_from_u64(seed);
     for _ in 0..TRIALS {
         let asked: Request = line(from)?;
-        let came = server(&asked.place, &mut rng);
-        writeln!(to, "{}", json!({"tail_us": came.tail_us, "watts": came.watts}))?;
+        let reading = server(&asked.place, &mut rng);
+        writeln!(to, "{}", json!({"tail_us": reading.tail_us, "watts": reading.watts}))?;
     }
     line(from)
 }

@@ -22,12 +22,12 @@ use serde::Serialize;
 struct Report {
     parts: Vec<Found>,
     /// By pair of parts that were recorded with several numbers of cores.
-    equivalence: Vec<Worth>,
+    equivalence: Vec<CoreEquivalence>,
 }
 
 /// How many more cores one part needs than another for the same E_S.
 #[derive(Debug, Serialize)]
-struct Worth {
+struct CoreEquivalence {
     /// The part that needs more cores.
     of: String,
     /// The part that needs fewer cores.
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &EntropyArgs) -> anyhow::Result<()> {
     for file in &args.runs {
         parts.extend(Found::read(file, args.skip)?);
     }
-    let equivalence = worths(&parts, args.at);
+    let equivalence = equivalences(&parts, args.at);
     let report = Report { parts, equivalence };
     if args.json {
         return super::print_json(&report);
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &EntropyArgs) -> anyhow::Result<()> {
 }
 
 /// Every pair of parts that were recorded with several numbers of cores.
-fn worths(parts: &[Found], at: Option<f64>) -> Vec<Worth> {
+fn equivalences(parts: &[Found], at: Option<f64>) -> Vec<CoreEquivalence> {
     let mut names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -77,7 +77,7 @@ fn worths(parts: &[Found], at: Option<f64>) -> Vec<Worth> {
             let Some(entropy) = at.or_else(|| between(first, second)) else { continue };
             let cores = equivalence(entropy, first, second);
             let (of, than) = ((*of).to_owned(), (*than).to_owned());
-            all.push(Worth { of, than, entropy, cores });
+            all.push(CoreEquivalence { of, than, entropy, cores });
         }
     }
     all
@@ -160,12 +160,12 @@ mod tests {
             found("arq", 6.0, 0.05),
             found("even", 6.0, 0.3),
         ];
-        let all = worths(&parts, Some(0.25));
+        let all = equivalences(&parts, Some(0.25));
         assert_eq!(all.len(), 1, "even was recorded with one number of cores only");
         assert_eq!((all[0].of.as_str(), all[0].than.as_str()), ("arq", "unmanaged"));
         assert!((all[0].cores.unwrap() - (5.5 - 6.8333)).abs() < 1e-3);
-        let unasked = worths(&parts, None);
+        let unasked = equivalences(&parts, None);
         assert!((unasked[0].entropy - 0.32).abs() < 1e-9, "the middle of 0.19 and 0.45");
-        assert_eq!(worths(&parts, Some(0.9))[0].cores, None);
+        assert_eq!(equivalences(&parts, Some(0.9))[0].cores, None);
     }
 }

@@ -129,7 +129,7 @@ fn control(
             was_present |= is_present;
         }
         check_alive(session, &epoch)?;
-        if reloads.obey(session, args) == Hangup::Ends {
+        if reloads.handle_hangup(session, args) == Hangup::Ends {
             return Ok(());
         }
     }

@@ -20,7 +20,7 @@ pub(super) struct Health {
 
 impl Health {
     /// It has answered.
-    pub(super) fn hear(&mut self, now: Instant) {
+    pub(super) fn note_answer(&mut self, now: Instant) {
         let was_lost = self.lost.take().is_some();
         self.is_refused = false;
         let is_due = |at: Instant| now.saturating_duration_since(at) >= HEARD_EVERY;
@@ -31,9 +31,9 @@ impl Health {
     }
 
     /// A watch has an event. It makes `Init` by itself, before it sends a request.
-    pub(super) fn hear_event<K>(&mut self, event: &Event<K>) {
+    pub(super) fn note_event<K>(&mut self, event: &Event<K>) {
         if !matches!(event, Event::Init) {
-            self.hear(Instant::now());
+            self.note_answer(Instant::now());
         }
     }
 
@@ -80,17 +80,17 @@ mod tests {
     fn each_change_is_told_once() {
         let begin = Instant::now();
         let mut health = Health::default();
-        health.hear(begin);
-        health.hear(begin + HEARD_EVERY / 2);
+        health.note_answer(begin);
+        health.note_answer(begin + HEARD_EVERY / 2);
         assert!(matches!(&health.take()[..], [FromWatcher::Heard]));
-        health.hear(begin + HEARD_EVERY);
+        health.note_answer(begin + HEARD_EVERY);
         assert!(matches!(&health.take()[..], [FromWatcher::Heard]));
         health.lose("refused".to_owned(), true);
         health.lose("refused".to_owned(), true);
         assert!(health.is_refused());
         assert!(matches!(&health.take()[..], [FromWatcher::Lost(why)] if why == "refused"));
         assert!(health.is_lost());
-        health.hear(begin + HEARD_EVERY);
+        health.note_answer(begin + HEARD_EVERY);
         assert!(matches!(&health.take()[..], [FromWatcher::Heard]), "at once after a loss");
         assert!(!health.is_lost() && !health.is_refused() && health.take().is_empty());
     }

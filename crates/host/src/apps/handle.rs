@@ -230,8 +230,8 @@ impl AppHandle {
     }
 
     /// Whether it is found by what processes run.
-    pub(crate) const fn goes_by_description(&self) -> bool {
-        self.processes.goes_by_description()
+    pub(crate) const fn needs_description(&self) -> bool {
+        self.processes.needs_description()
     }
 
     /// Whether an absent app may have processes again, as of a table that may be old; cheaper than

@@ -275,10 +275,10 @@ impl AppProcesses {
     }
 
     /// Whether the table must have descriptions for it.
-    pub(super) const fn goes_by_description(&self) -> bool {
+    pub(super) const fn needs_description(&self) -> bool {
         match &self.scope {
             Scope::Search(search) => matches!(search, Search::Pattern { .. }),
-            Scope::Slot(slot) => slot.goes_by_description(),
+            Scope::Slot(slot) => slot.needs_description(),
             Scope::Tree { .. } | Scope::Registered(_) | Scope::Assigned(_) => false,
         }
     }

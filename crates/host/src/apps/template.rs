@@ -101,7 +101,7 @@ impl Slot {
         })
     }
 
-    pub(super) const fn goes_by_description(&self) -> bool {
+    pub(super) const fn needs_description(&self) -> bool {
         self.by_description
     }
 

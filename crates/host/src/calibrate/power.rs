@@ -210,7 +210,9 @@ fn usable(rows: &[Row], samples: &[PowerSample], full: Option<Hertz>) -> (Vec<us
     }
     match has_depth {
         false => leave(3, "not every core's idle states can be read"),
-        true if !tells_apart(rows, &terms, 3) => leave(3, "idle cores were equally deep asleep"),
+        true if !is_identifiable(rows, &terms, 3) => {
+            leave(3, "idle cores were equally deep asleep")
+        }
         true => terms.push(3),
     }
     (terms, notes)
@@ -225,7 +227,7 @@ fn varies(rows: &[Row], of: impl Fn(&Row) -> f64) -> bool {
 }
 
 /// Whether a term is not a sum of the others.
-fn tells_apart(rows: &[Row], terms: &[usize], term: usize) -> bool {
+fn is_identifiable(rows: &[Row], terms: &[usize], term: usize) -> bool {
     let all: Vec<usize> = terms.iter().copied().chain([term]).collect();
     let most = rows.iter().map(|row| row[term]).fold(0.0, f64::max);
     let least = rows.iter().map(|row| row[term]).fold(f64::INFINITY, f64::min);

@@ -2,7 +2,7 @@
 
 use super::own_cores::OwnCores;
 use super::state::{DispatchState, Order, Seated, Tally};
-use super::{DeskError, Floor, Speeds, SpeedsError};
+use super::{DispatchSetupError, Floor, Speeds, SpeedsError};
 use crate::Roots;
 use crate::guard::{Restoration, cores_of_process};
 use crate::sys::sched::{all_ones, cores_of, mask_from, mask_of, set_mask};
@@ -26,7 +26,7 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 pub enum DispatchError {
     /// The cores.
     #[error(transparent)]
-    Floor(#[from] DeskError),
+    Floor(#[from] DispatchSetupError),
     /// A core that this process may not run on.
     #[error("core {0} is not one that this process may run on; `taskset -p $$` shows which are")]
     Core(CoreId),
@@ -164,7 +164,7 @@ impl Dispatch {
     pub fn exchange(&self, next: Seated) -> Option<Seated> {
         let mut state = self.shared.lock()?;
         let before = state.dispatch.exchange(self.shared.now(), next);
-        self.shared.obey(&mut state);
+        self.shared.apply_orders(&mut state);
         Some(before)
     }
 
@@ -257,7 +257,7 @@ impl Shared {
         let mut state = self.lock()?;
         let now = self.now();
         let id = state.dispatch.arrive(now, now.saturating_sub(age), tid);
-        self.obey(&mut state);
+        self.apply_orders(&mut state);
         while !state.dispatch.may_run(id) && !state.stop {
             state = self.granted.wait_timeout(state, LOOK_UP).ok()?.0;
         }
@@ -267,11 +267,11 @@ impl Shared {
     fn end(&self, id: u64) {
         let Some(mut state) = self.lock() else { return };
         state.dispatch.leave(self.now(), id);
-        self.obey(&mut state);
+        self.apply_orders(&mut state);
     }
 
     /// Gives threads their cores, and wakes whom that concerns.
-    fn obey(&self, state: &mut State) {
+    fn apply_orders(&self, state: &mut State) {
         let any = state.dispatch.has_orders();
         while state.dispatch.has_orders() {
             for order in state.dispatch.take_orders() {
@@ -299,7 +299,7 @@ impl Shared {
         let Some(Err(error)) = mask.map(|mask| set_mask(tid, mask)) else { return };
         if error.raw_os_error() == Some(libc::ESRCH) {
             self.own.forget(tid);
-            state.dispatch.bury(self.now(), tid);
+            state.dispatch.end_thread(self.now(), tid);
         } else {
             // It runs where it was, which is slower or dearer, not wrong.
             state.refused += 1;
@@ -313,13 +313,13 @@ impl Shared {
         while !state.stop {
             if swept.elapsed() >= SWEEP {
                 swept = Instant::now();
-                self.bury_the_dead(&mut state);
+                self.end_dead_threads(&mut state);
                 let told = state.speeds.as_mut().map(Speeds::look_after);
                 state.notices.extend(told.into_iter().flatten());
             }
             let now = self.now();
             state.dispatch.tick(now);
-            self.obey(&mut state);
+            self.apply_orders(&mut state);
             let due = state.dispatch.next_due();
             let wait = Duration::from(due.saturating_sub(now)).min(SWEEP);
             state.wakes = now.saturating_add(wait.into());
@@ -328,11 +328,11 @@ impl Shared {
         }
     }
 
-    fn bury_the_dead(&self, state: &mut State) {
+    fn end_dead_threads(&self, state: &mut State) {
         let is_dead = |tid: &i32| !std::path::Path::new(&format!("/proc/self/task/{tid}")).exists();
         for tid in state.dispatch.threads().filter(is_dead).collect::<Vec<_>>() {
             self.own.forget(tid);
-            state.dispatch.bury(self.now(), tid);
+            state.dispatch.end_thread(self.now(), tid);
         }
     }
 }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 /// A floor on which nothing can be placed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DeskError {
+pub enum DispatchSetupError {
     /// Types without cores, or cores without a type.
     #[error("{0} sets of cores for {1} core types: give one set a type")]
     Types(usize, usize),
@@ -127,7 +127,7 @@ impl DispatchState {
     ///
     /// # Errors
     /// The error of [`Floor::check`].
-    pub fn new(floor: Floor, dispatcher: Box<dyn Dispatcher>) -> Result<Self, DeskError> {
+    pub fn new(floor: Floor, dispatcher: Box<dyn Dispatcher>) -> Result<Self, DispatchSetupError> {
         floor.check()?;
         Ok(Self {
             attention: dispatcher.attention(),
@@ -214,7 +214,7 @@ impl DispatchState {
     }
 
     /// The thread of a request is no more.
-    pub fn bury(&mut self, now: Nanos, tid: i32) {
+    pub fn end_thread(&mut self, now: Nanos, tid: i32) {
         self.advance(now);
         while let Some(id) = self.active.iter().find(|entry| entry.tid == tid).map(|dead| dead.id) {
             self.remove(id);

@@ -110,7 +110,7 @@ fn a_thread_that_died_frees_its_core() {
     let mut state = new_state(1, 0);
     state.arrive(ms(0), ms(0), 11);
     let next = state.arrive(ms(1), ms(1), 12);
-    state.bury(ms(2), 11);
+    state.end_thread(ms(2), 11);
     assert!(state.may_run(next));
     assert_eq!(state.take_tally(ms(2)).died, 1);
 }

@@ -201,7 +201,7 @@ impl UnmodifiedDispatch {
             self.take_in(now, &seen);
         }
         self.state.tick(now);
-        self.obey(now);
+        self.apply_orders(now);
     }
 
     /// Takes in one connection.
@@ -356,7 +356,7 @@ impl UnmodifiedDispatch {
         }
     }
 
-    fn obey(&mut self, now: Nanos) {
+    fn apply_orders(&mut self, now: Nanos) {
         while self.state.has_orders() {
             for order in self.state.take_orders() {
                 if let Order::Speed(core, kind) = order {
@@ -390,7 +390,7 @@ impl UnmodifiedDispatch {
         let Some(Err(error)) = mask.map(|mask| worker.pin(tid, mask)) else { return };
         if error.raw_os_error() == Some(libc::ESRCH) {
             self.workers.remove(&tid);
-            self.state.bury(now, tid);
+            self.state.end_thread(now, tid);
         } else {
             self.counted.refused += 1;
         }

@@ -60,7 +60,7 @@ impl fmt::Display for Restoration {
         for (key, why) in failed {
             write!(f, "; {key} is not as before: {why}")?;
         }
-        let left = self.left_in_words();
+        let left = self.describe_left();
         if !left.is_empty() {
             let words = left.join(", ");
             write!(f, "; left as another program set it: {words}")?;
@@ -89,7 +89,7 @@ impl Restoration {
     }
 
     /// The values that other programs set, in words; the first ones by name.
-    pub(crate) fn left_in_words(&self) -> Vec<String> {
+    pub(crate) fn describe_left(&self) -> Vec<String> {
         let fields = self.left.iter().map(|(key, value)| format!("{key}: {value}"));
         let values = self.left_values.iter().map(|(key, value)| format!("{key}: {value}"));
         let mut all: Vec<String> = values.chain(fields).take(LISTED_MAX).collect();

@@ -303,7 +303,7 @@ impl HostPlant {
                 self.unrestored.push(format!("{key} is not as before: {why}"));
             }
         }
-        let left = restored.left_in_words();
+        let left = restored.describe_left();
         if !left.is_empty() {
             self.notice(format!("left as another program set it: {}", left.join(", ")));
         }

@@ -25,7 +25,7 @@ impl HostPlant {
         arriving: &mut [(AppId, HostApp)],
         leaving: &[AppId],
     ) -> Result<(), HostError> {
-        let by_description = arriving.iter().any(|(_, app)| app.handle.goes_by_description());
+        let by_description = arriving.iter().any(|(_, app)| app.handle.needs_description());
         if by_description && !self.table.is_described() {
             self.table.describe(rustix::process::getpid().as_raw_nonzero().get());
         }

@@ -253,7 +253,7 @@ impl HostPlant {
         }
         self.let_go();
         self.settle_owners();
-        self.let_strays_go();
+        self.release_strays();
         let each = self.apps.iter().enumerate();
         let processes = each.flat_map(|(index, app)| {
             app.handle.processes().map(move |process| (index, process.pid))

@@ -87,7 +87,7 @@ impl HostPlant {
 
     /// Gives processes that processes of apps have made, and that belong to no app, what these had
     /// before Lull: the jobs of a `cron` that is found by its program, for example.
-    pub(super) fn let_strays_go(&mut self) {
+    pub(super) fn release_strays(&mut self) {
         let stray = |pid| {
             let start_ticks = self.table.facts(pid)?.start_ticks;
             let process = ProcessId { pid, start_ticks };
@@ -153,7 +153,7 @@ impl HostPlant {
             failed.push(format!("{key}, which has left its app, is not as before: {why}"));
         }
         if !restored.left.is_empty() {
-            let values = restored.left_in_words().join(", ");
+            let values = restored.describe_left().join(", ");
             self.notice(format!("left as another program set it: {values}"));
         }
         let _ = self.beat(Patience::Usual);

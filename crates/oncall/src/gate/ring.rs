@@ -34,7 +34,7 @@ impl Gate<'_> {
             // before its fence, and acts on it.
             fence(Ordering::SeqCst);
             if !self.control.is_closed(now_ns) {
-                self.let_all_go(wake);
+                self.release_all(wake);
                 return;
             }
             let turn = self.control.ring.turn();
@@ -197,7 +197,7 @@ impl Gate<'_> {
         true
     }
 
-    fn let_all_go(&self, wake: &impl Wake) {
+    fn release_all(&self, wake: &impl Wake) {
         for id in self.all_waiters() {
             self.dequeue(id);
             if let Some(seat) = self.seat(id).filter(|seat| seat.let_go()) {

@@ -100,7 +100,7 @@ fn read_startup(state: &mut State, bytes: &[u8], names: &mut Names) {
         Some(VERSION_3..VERSION_4) => {
             let length = number_at(bytes, 0).unwrap_or(0) as usize;
             let whole = bytes.get(8..length);
-            if whole.map_or_else(|| may_replicate(bytes), names::asks_for_replication) {
+            if whole.map_or_else(|| may_replicate(bytes), names::requests_replication) {
                 state.phase = Phase::Exempt;
             }
             // A packet that is cut off could lack the name that counts: it gives none.

@@ -42,7 +42,7 @@ use crate::entry::{
 use crate::toolkit::period::Period;
 use crate::toolkit::regions::{Kind, Move, Region, Regions};
 use crate::toolkit::slack::check_apps;
-use crate::toolkit::{for_the_living, revise};
+use crate::toolkit::{for_present_apps, revise};
 use lull_control::{
     AppId, AppSpec, Assessor, Capability, Direction, Expectation, Machine, Observation, Plan,
     Policy, PolicyError, Reason, Rng, Scheduling, Setting, Standing, numbered, require,
@@ -405,7 +405,7 @@ impl Policy for Arq {
         if let Some(whole) = self.period.add(seen) {
             self.adjust(&whole);
         }
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 }
 

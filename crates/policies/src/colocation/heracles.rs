@@ -42,7 +42,7 @@ use crate::entry::{
 use crate::toolkit::partition::Partition;
 use crate::toolkit::regions::Kind;
 use crate::toolkit::slack::{check_apps, slacks};
-use crate::toolkit::{for_the_living, revise};
+use crate::toolkit::{for_present_apps, revise};
 use lull_control::{
     AppId, AppSpec, Assessor, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason,
     Rng, Scheduling, Setting, numbered,
@@ -406,7 +406,7 @@ impl Policy for Heracles {
                 self.grow(whole);
             }
         }
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 }
 

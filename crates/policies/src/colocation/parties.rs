@@ -40,7 +40,7 @@ use crate::toolkit::partition::{Partition, Party, best_effort_together};
 use crate::toolkit::period::Period;
 use crate::toolkit::regions::Kind;
 use crate::toolkit::slack::{Slack, check_apps, slacks};
-use crate::toolkit::{for_the_living, revise};
+use crate::toolkit::{for_present_apps, revise};
 use lull_control::{
     AppId, AppSpec, Assessor, Capability, Direction as Way, Expectation, Machine, Observation,
     Plan, Policy, PolicyError, Reason, Rng,
@@ -347,7 +347,7 @@ impl Parties {
         self.enter(rich.holder, Direction::Down, rng);
         self.previous.clone_from(&self.partition);
         let heir = match self.config.mode {
-            Mode::Paper => self.living_best_effort(),
+            Mode::Paper => self.present_best_effort(),
             Mode::Script => None,
         };
         for _ in 0..self.kinds.len() {
@@ -360,7 +360,7 @@ impl Parties {
         }
     }
 
-    fn living_best_effort(&self) -> Party {
+    fn present_best_effort(&self) -> Party {
         self.best_effort.filter(|holder| !self.partition.is_retired(*holder))
     }
 
@@ -370,7 +370,7 @@ impl Parties {
         if can(None) {
             return Some(None);
         }
-        let best_effort = self.living_best_effort().filter(|_| self.config.mode == Mode::Paper);
+        let best_effort = self.present_best_effort().filter(|_| self.config.mode == Mode::Paper);
         if let Some(holder) = best_effort.filter(|holder| can(Some(*holder))) {
             return Some(Some(holder));
         }
@@ -422,6 +422,6 @@ impl Policy for Parties {
         if let Some(whole) = self.period.add(seen) {
             self.adjust(&whole, rng);
         }
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 }

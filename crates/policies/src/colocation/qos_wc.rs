@@ -38,7 +38,7 @@ use crate::entry::{
 use crate::toolkit::clusters::clusters;
 use crate::toolkit::compliance::ComplianceMonitor;
 use crate::toolkit::period::Period;
-use crate::toolkit::{for_the_living, revise};
+use crate::toolkit::{for_present_apps, revise};
 use lull_control::{
     AppId, AppSpec, Capability, CoreId, CoreSet, Machine, Objective, Observation, Plan, Policy,
     PolicyError, Reason, Rng, Setting,
@@ -273,7 +273,7 @@ impl QosWc {
         let Some(mut areas) = self.areas.take() else { return };
         let missed: Vec<bool> =
             (0..areas.cores.len()).map(|area| self.misses(&areas, area)).collect();
-        let mut moves = self.cure(&mut areas, &missed, now);
+        let mut moves = self.reassign_cores(&mut areas, &missed, now);
         // Without completed requests a met objective is no evidence.
         let answers =
             self.living().any(|app| self.monitor.per_s(app).is_some_and(|per_s| per_s > 0.0));
@@ -295,7 +295,7 @@ impl QosWc {
     }
 
     /// Gives each area that misses a promise a core of another; why.
-    fn cure(&self, areas: &mut Areas, missed: &[bool], now: Nanos) -> Vec<Reason> {
+    fn reassign_cores(&self, areas: &mut Areas, missed: &[bool], now: Nanos) -> Vec<Reason> {
         let count = areas.cores.len();
         let mut took_part = vec![false; count];
         let mut reasons = Vec::new();
@@ -426,7 +426,7 @@ impl Policy for QosWc {
         if let Some(whole) = self.period.add(seen) {
             self.look(&whole);
         }
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 
     /// Budgets follow the new promises; cores stay where they are for Algorithm 1

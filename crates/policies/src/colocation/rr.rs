@@ -15,7 +15,7 @@ use crate::config::{accept_any, config, read, wrong};
 use crate::entry::{
     ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
 };
-use crate::toolkit::{for_the_living, throttle};
+use crate::toolkit::{for_present_apps, throttle};
 use lull_control::{
     AppId, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
     RosterChange, Scheduling, Setting, numbered, require,
@@ -108,7 +108,7 @@ impl Policy for RoundRobin {
     }
 
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 }
 

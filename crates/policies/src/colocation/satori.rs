@@ -42,7 +42,7 @@ use crate::toolkit::lattice::{Lattice, Point, Search};
 use crate::toolkit::partition::Partition;
 use crate::toolkit::period::Period;
 use crate::toolkit::surrogate::GaussianProcess;
-use crate::toolkit::{for_the_living, revise};
+use crate::toolkit::{for_present_apps, revise};
 use lull_control::{
     AppId, AppSeen, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason,
     Rng, numbered,
@@ -321,14 +321,14 @@ impl Policy for Satori {
     fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan {
         // What was seen before an exit or the beginning was under other settings.
         if self.settle_exits(seen) {
-            return for_the_living(&self.plan, seen);
+            return for_present_apps(&self.plan, seen);
         }
         if self.current.is_none() {
             self.begin();
         } else if let Some(whole) = self.period.add(seen) {
             self.conclude(&whole, rng);
         }
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 }
 

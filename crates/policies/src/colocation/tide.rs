@@ -36,7 +36,7 @@ use crate::entry::{
 };
 use crate::toolkit::period::Period;
 use crate::toolkit::slack::check_apps;
-use crate::toolkit::{for_the_living, revise};
+use crate::toolkit::{for_present_apps, revise};
 use arrangements::{Arrangement, Arrangements, Times};
 use backlog::has_backlog;
 use demand::Demand;
@@ -429,11 +429,11 @@ impl Policy for Tide {
         self.period.set_length(self.pace.epoch());
         if !std::mem::replace(&mut self.has_begun, true) {
             // What was seen so far was under other settings.
-            return for_the_living(&self.plan, seen);
+            return for_present_apps(&self.plan, seen);
         }
         if let Some(whole) = self.period.add(seen) {
             self.steer(&whole);
         }
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 }

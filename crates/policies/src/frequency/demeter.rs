@@ -49,7 +49,7 @@ use crate::entry::{
 use crate::toolkit::compliance::ComplianceMonitor;
 use crate::toolkit::domains::Table;
 use crate::toolkit::period::Period;
-use crate::toolkit::{for_the_living, revise};
+use crate::toolkit::{for_present_apps, revise};
 use lull_control::{
     AppId, AppSpec, Capability, CoreId, CoreSet, DomainId, Machine, Objective, Observation, Plan,
     Policy, PolicyError, Reason, Rng, Setting, numbered,
@@ -315,7 +315,7 @@ impl Policy for Demeter {
         if let Some(whole) = self.period.add(seen) {
             self.look(&whole);
         }
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 
     fn retarget(&mut self, apps: &[AppSpec]) -> bool {

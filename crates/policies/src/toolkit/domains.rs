@@ -6,7 +6,7 @@
 //! policy of one governor for each domain. Merging costs little, so a governor may decide every few
 //! milliseconds.
 
-use super::for_the_living;
+use super::for_present_apps;
 use lull_control::{
     CoreSet, DomainId, FrequencyDomain, Machine, Observation, Plan, Policy, Reason, Rng,
     RosterChange, Setting,
@@ -206,7 +206,7 @@ impl<G: Governor> Policy for PerDomain<G> {
                 super::revise(&mut self.plan, vec![setting], &reason);
             }
         }
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 }
 

@@ -150,7 +150,7 @@ impl Quota {
         let minded = objectives.iter().enumerate();
         let minded = minded.filter_map(|(index, one)| Some((index as u32, (*one)?)));
         let promises: Vec<Promise> = minded
-            .filter(|(_, objective)| objective.minds_latency())
+            .filter(|(_, objective)| objective.bounds_latency())
             .map(|(connection, objective)| Promise {
                 connection,
                 objective,
@@ -189,7 +189,7 @@ impl Quota {
     /// Promises other things to the same connections; `false` if they are others.
     /// What was late by the old bound says nothing of the new one.
     pub(crate) fn retarget(&mut self, objectives: &[Option<Objective>]) -> bool {
-        let minded = |one: &Option<Objective>| one.filter(Objective::minds_latency);
+        let minded = |one: &Option<Objective>| one.filter(Objective::bounds_latency);
         let now: Vec<_> = objectives.iter().map(minded).collect();
         let same = now.len() == self.promised.len()
             && now.iter().zip(&self.promised).all(|(now, then)| now.is_some() == then.is_some());

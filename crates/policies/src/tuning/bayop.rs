@@ -63,7 +63,7 @@ use crate::search::{
     of_another_load,
 };
 use crate::toolkit::slack::check_apps;
-use crate::toolkit::{for_the_living, revise};
+use crate::toolkit::{for_present_apps, revise};
 use lull_control::{
     AppSpec, Capability, Discovery, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
     RosterChange, Setting,
@@ -435,7 +435,7 @@ impl Policy for Bayop {
                 end => self.watch(protocol, &end, now, rng),
             },
         }
-        for_the_living(&self.plan, seen)
+        for_present_apps(&self.plan, seen)
     }
 
     fn refused(&mut self, settings: &[(Setting, String)]) {

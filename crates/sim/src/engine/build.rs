@@ -153,7 +153,7 @@ impl Engine {
     fn add_app(&mut self, app: &App, index: usize, streams: Replication) {
         let mut source = SourceState::new(&app.source, streams, index);
         if let Source::Closed(closed) = &app.source {
-            for time in source.first_thoughts(closed.clients) {
+            for time in source.first_think_times(closed.clients) {
                 self.set_timer(time, TimerPurpose::Think, index);
             }
         }

@@ -135,7 +135,7 @@ impl SourceState {
     }
 
     /// First think times of clients that have a timer each.
-    pub(crate) fn first_thoughts(&mut self, clients: u32) -> Vec<u64> {
+    pub(crate) fn first_think_times(&mut self, clients: u32) -> Vec<u64> {
         let Clients::Timed { think } = &self.clients else { return Vec::new() };
         (0..clients).map(|_| after(0, think, &mut self.samples)).collect()
     }

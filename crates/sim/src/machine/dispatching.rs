@@ -439,8 +439,8 @@ impl MachineSimulation {
                 self.dispatching().counts.moves += 1;
             }
             None => {
-                let desk = self.desk_mut(app).expect("the model is checked");
-                let thread = desk.free.pop().expect("as many threads as cores");
+                let task_queue = self.task_queue_mut(app).expect("the model is checked");
+                let thread = task_queue.free.pop().expect("as many threads as cores");
                 self.threads[thread].task = request.task;
                 self.threads[thread].left_ns = request.left_ns;
                 self.bind(slot, thread, core);

@@ -8,10 +8,10 @@ use super::queue::{Pass, State, Task, TaskQueue};
 
 impl MachineSimulation {
     /// The tasks and threads of an app that has tasks.
-    pub(super) fn desk_mut(&mut self, app: usize) -> Option<&mut TaskQueue> {
+    pub(super) fn task_queue_mut(&mut self, app: usize) -> Option<&mut TaskQueue> {
         match &mut self.apps[app].work {
-            Work::Requests(requests) => Some(&mut requests.desk),
-            Work::Clients(desk) => Some(desk),
+            Work::Requests(requests) => Some(&mut requests.task_queue),
+            Work::Clients(task_queue) => Some(task_queue),
             Work::Connections { .. } | Work::Endless | Work::EventLoops | Work::Phases { .. } => {
                 None
             }
@@ -55,14 +55,14 @@ impl MachineSimulation {
         if self.is_dispatched(app) {
             return self.dispatch_arrival(task);
         }
-        let Some(desk) = self.desk_mut(app) else { return };
-        match desk.free.pop() {
+        let Some(task_queue) = self.task_queue_mut(app) else { return };
+        match task_queue.free.pop() {
             Some(thread) => {
                 self.threads[thread].task = task;
                 self.threads[thread].left_ns = task.work_ns;
                 self.place(thread, true);
             }
-            None => desk.queue.push_back(task),
+            None => task_queue.queue.push_back(task),
         }
     }
 
@@ -71,10 +71,10 @@ impl MachineSimulation {
     pub(super) fn finish_task(&mut self, core: usize, thread: usize) {
         let app = self.threads[thread].app;
         let done = self.threads[thread].task;
-        let Some(desk) = self.desk_mut(app) else { return };
-        let next = desk.queue.pop_front();
+        let Some(task_queue) = self.task_queue_mut(app) else { return };
+        let next = task_queue.queue.pop_front();
         if next.is_none() {
-            desk.free.push(thread);
+            task_queue.free.push(thread);
         }
         let is_awaited = self.is_awaited(&done);
         if is_awaited && self.is_last(done) {
@@ -166,10 +166,10 @@ impl MachineSimulation {
             works && thread.state != State::Sleeping
         });
         let at_clients = clients.and_then(|client| match &self.apps[client].work {
-            Work::Clients(desk) => Some(&desk.queue),
+            Work::Clients(task_queue) => Some(&task_queue.queue),
             _ => None,
         });
-        let queued = requests.desk.queue.iter().chain(at_clients.into_iter().flatten());
+        let queued = requests.task_queue.queue.iter().chain(at_clients.into_iter().flatten());
         let tasks = served.map(|thread| &thread.task).chain(queued);
         tasks
             .filter(|task| task.owner == app && self.is_awaited(task))

@@ -81,12 +81,12 @@ impl MachineSimulation {
             ended.virtual_ns = clock_ns;
         }
         let client = self.client_of(app);
-        if let Some(desk) = client.and_then(|client| self.desk_mut(client)) {
-            desk.queue.retain(|task| task.owner != app);
+        if let Some(task_queue) = client.and_then(|client| self.task_queue_mut(client)) {
+            task_queue.queue.retain(|task| task.owner != app);
         }
-        if let Some(desk) = self.desk_mut(app) {
-            desk.queue.clear();
-            desk.free = mine.into_iter().rev().collect();
+        if let Some(task_queue) = self.task_queue_mut(app) {
+            task_queue.queue.clear();
+            task_queue.free = mine.into_iter().rev().collect();
         }
         let state = &mut self.apps[app];
         if let Some(dispatching) = self.dispatching.as_mut().filter(|it| it.app == app) {

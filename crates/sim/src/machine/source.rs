@@ -21,7 +21,7 @@ pub(super) struct Requests {
     pub(super) delay: Option<(Draw, Stream)>,
     /// The client's app, and what a pass through it costs.
     pub(super) client: Option<(usize, Draw, Stream)>,
-    pub(super) desk: TaskQueue,
+    pub(super) task_queue: TaskQueue,
 }
 
 /// When each request is due in nanoseconds, in order, and its work.
@@ -119,7 +119,7 @@ impl Requests {
             work: (work.draw(), stream(StreamPurpose::Work)),
             delay: delay.map(|delay| (delay.draw(), stream(StreamPurpose::Delay))),
             client,
-            desk: TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() },
+            task_queue: TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() },
         })
     }
 
@@ -131,7 +131,7 @@ impl Requests {
             work: (Distribution::constant(Nanos::ZERO).draw(), works),
             delay: None,
             client: None,
-            desk: TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() },
+            task_queue: TaskQueue { free: threads.rev().collect(), ..TaskQueue::default() },
         }
     }
 

@@ -177,7 +177,7 @@ impl OversubscribedModel {
     pub fn specs(&self) -> Vec<AppSpec> {
         let class = |class: &ConnectionClass| AppSpec {
             class: match class.objective {
-                Some(objective) if objective.minds_latency() => Class::LatencyCritical,
+                Some(objective) if objective.bounds_latency() => Class::LatencyCritical,
                 _ => Class::BestEffort,
             },
             objectives: class.objective.map(|one| of_all(one, class)).into_iter().collect(),

@@ -134,7 +134,7 @@ impl<'a> Engine<'a> {
         while !stop.load(Ordering::Relaxed) && !self.is_over(now) {
             self.take_up(now);
             self.tick(now);
-            self.sleep_and_hear(now, &mut events)?;
+            self.sleep_and_handle(now, &mut events)?;
             now = clock::now();
         }
         self.end(now)
@@ -151,7 +151,7 @@ impl<'a> Engine<'a> {
             }
             self.retry(now);
             self.poll(&mut events, Duration::from_millis(5))?;
-            self.hear_all(&events);
+            self.handle_all(&events);
             now = clock::now();
         }
         Ok(())
@@ -265,13 +265,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn sleep_and_hear(&mut self, now: Nanos, events: &mut Events) -> Result<(), LoadError> {
+    fn sleep_and_handle(&mut self, now: Nanos, events: &mut Events) -> Result<(), LoadError> {
         let wakeup = self.wakeups.peek().map_or(Nanos::MAX, |Reverse((at, _))| *at);
         let timer = self.window_end.min(self.retry_at).min(now + STOP_POLL).min(wakeup);
         let due = self.next_due.map_or(Nanos::MAX, |due| due.saturating_sub(self.config.spin));
         let pause = timer.min(due).saturating_sub(clock::now());
         self.poll(events, pause.into())?;
-        self.hear_all(events);
+        self.handle_all(events);
         Ok(())
     }
 
@@ -279,15 +279,15 @@ impl<'a> Engine<'a> {
         self.poller.wait(events, pause).map_err(system("wait for events"))
     }
 
-    fn hear_all(&mut self, events: &Events) {
+    fn handle_all(&mut self, events: &Events) {
         let mut index = 0;
         while let Some(ready) = events.get(index) {
             index += 1;
-            self.hear(ready);
+            self.handle_ready(ready);
         }
     }
 
-    fn hear(&mut self, ready: Ready) {
+    fn handle_ready(&mut self, ready: Ready) {
         let index = ready.number as usize;
         match self.connections[index].state {
             State::Down(_) => {}

@@ -41,7 +41,7 @@ impl Reloads {
 
     /// Obeys a SIGHUP that has come since the last call. One by which a terminal says that it
     /// is gone ends the run, as it always did.
-    pub(super) fn obey(&self, session: &mut Session, args: &RunArgs) -> Hangup {
+    pub(super) fn handle_hangup(&self, session: &mut Session, args: &RunArgs) -> Hangup {
         if !self.stop.take_nudge() {
             return Hangup::None;
         }

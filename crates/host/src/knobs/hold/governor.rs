@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Sets `scaling_governor` everywhere.
 pub(super) fn governor(roots: &Roots, name: &str) -> Result<Vec<TextWrite>, KnobError> {
-    everywhere(roots, |dir| {
+    write_each_policy(roots, |dir| {
         offered(&dir.join("scaling_available_governors"), name, "governor")?;
         Ok(TextWrite::exactly(dir.join("scaling_governor"), name))
     })
@@ -20,7 +20,7 @@ pub(super) fn governor(roots: &Roots, name: &str) -> Result<Vec<TextWrite>, Knob
 
 /// Sets `energy_performance_preference` everywhere: a name, or 0 to 255.
 pub(super) fn preference(roots: &Roots, name: &str) -> Result<Vec<TextWrite>, KnobError> {
-    everywhere(roots, |dir| {
+    write_each_policy(roots, |dir| {
         let list = dir.join("energy_performance_available_preferences");
         if name.parse::<u8>().is_err() && !is_narrowed(&list) {
             offered(&list, name, "energy-performance preference")?;
@@ -36,7 +36,7 @@ fn is_narrowed(list: &Path) -> bool {
     text::read(list).is_ok_and(|names| names.trim() == "performance")
 }
 
-fn everywhere(
+fn write_each_policy(
     roots: &Roots,
     write: impl Fn(&Path) -> Result<TextWrite, KnobError>,
 ) -> Result<Vec<TextWrite>, KnobError> {

@@ -30,7 +30,7 @@ pub(super) fn read_startup(mut pairs: &[u8], names: &mut Names) {
 
 /// Whether the pairs request a connection of a replica: `replication` with a value that the server
 /// does not read as false. Of several values the last counts.
-pub(super) fn asks_for_replication(mut pairs: &[u8]) -> bool {
+pub(super) fn requests_replication(mut pairs: &[u8]) -> bool {
     const FALSE: [&[u8]; 4] = [b"false", b"no", b"off", b"0"];
     let mut is_requested = false;
     while let Some(key) = text(&mut pairs).filter(|key| !key.is_empty()) {
@@ -78,19 +78,19 @@ mod tests {
     #[test]
     fn a_replica_is_recognised_by_the_last_value_that_it_gives() {
         let asks = |value: &[u8]| {
-            asks_for_replication(&[b"user\0a\0replication\0", value, b"\0\0"].concat())
+            requests_replication(&[b"user\0a\0replication\0", value, b"\0\0"].concat())
         };
         assert!([&b"true"[..], b"on", b"1", b"database", b""].into_iter().all(asks));
         assert!(![&b"false"[..], b"F", b"off", b"of", b"no", b"0"].into_iter().any(asks));
-        assert!(!asks_for_replication(b"replication\0on\0replication\0off\0\0"));
-        assert!(!asks_for_replication(b"user\0replication\0\0"), "a user of that name");
+        assert!(!requests_replication(b"replication\0on\0replication\0off\0\0"));
+        assert!(!requests_replication(b"user\0replication\0\0"), "a user of that name");
     }
 
     proptest! {
         #[test]
         fn no_bytes_break_the_reader(bytes: Vec<u8>) {
             started(&bytes);
-            asks_for_replication(&bytes);
+            requests_replication(&bytes);
         }
     }
 }

@@ -194,7 +194,7 @@ impl Aim {
     }
 
     /// Whether the tail counts, by itself or beside throughput.
-    pub(super) const fn minds_tail(&self) -> bool {
+    pub(super) const fn counts_tail(&self) -> bool {
         self.asked.bound_s.is_some() || !matches!(self.goal, Goal::Throughput)
     }
 

@@ -37,7 +37,7 @@ impl Auto {
     pub(super) fn open_share(&self) -> f64 {
         let objective = self.aim.objective();
         let is_limit = matches!(self.setting, Setting::Flow { .. });
-        let keeps = is_limit && self.aim.minds_tail();
+        let keeps = is_limit && self.aim.counts_tail();
         let usual = 1.0 / REST as f64;
         if keeps { usual.min(PART * (1.0 - objective.at.fraction())) } else { usual }
     }

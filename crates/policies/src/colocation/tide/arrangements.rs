@@ -34,7 +34,7 @@ const MEMORY: u32 = 120;
 /// The arrangements of a machine, and which holds.
 #[derive(Debug, Clone)]
 pub(super) struct Arrangements {
-    all: Vec<Worth>,
+    all: Vec<ArrangementValue>,
     /// Index of the one that holds.
     now: usize,
     /// When the loads last changed, and when the turn began.
@@ -54,7 +54,7 @@ pub(super) struct Times {
 
 /// What one arrangement has been worth at the loads there are.
 #[derive(Debug, Clone, Copy)]
-struct Worth {
+struct ArrangementValue {
     what: Arrangement,
     mean: f64,
     /// Sum of squared distances from the mean (Welford).
@@ -63,7 +63,7 @@ struct Worth {
     last: Nanos,
 }
 
-impl Worth {
+impl ArrangementValue {
     const fn new(what: Arrangement) -> Self {
         Self { what, mean: 0.0, squares: 0.0, periods: 0, last: Nanos::ZERO }
     }
@@ -95,12 +95,12 @@ impl Worth {
 impl Arrangements {
     /// Those that differ on a machine, the fences first.
     pub(super) fn new(has_priority: bool, has_lanes: bool, times: Times) -> Self {
-        let mut all = vec![Worth::new(Arrangement::Fenced)];
+        let mut all = vec![ArrangementValue::new(Arrangement::Fenced)];
         if has_priority {
-            all.push(Worth::new(Arrangement::First));
+            all.push(ArrangementValue::new(Arrangement::First));
         }
         if has_priority || has_lanes {
-            all.push(Worth::new(Arrangement::Open));
+            all.push(ArrangementValue::new(Arrangement::Open));
         }
         let (changed, turn) = (Nanos::ZERO, Nanos::ZERO);
         Self { all, now: 0, changed, turn, cost: 0.0, times }
@@ -120,7 +120,7 @@ impl Arrangements {
 
     /// Other loads are another matter: back to the fences.
     pub(super) fn forget(&mut self, now: Nanos) {
-        self.all.iter_mut().for_each(|one| *one = Worth::new(one.what));
+        self.all.iter_mut().for_each(|one| *one = ArrangementValue::new(one.what));
         (self.now, self.changed, self.turn, self.cost) = (0, now, now, 0.0);
     }
 
@@ -132,7 +132,7 @@ impl Arrangements {
         let memory = self.times.memory;
         for one in &mut self.all {
             if now.saturating_sub(one.last) > memory {
-                *one = Worth::new(one.what);
+                *one = ArrangementValue::new(one.what);
             }
         }
         self.all[self.now].note(entropy, now);

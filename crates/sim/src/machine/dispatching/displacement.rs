@@ -91,6 +91,6 @@ impl MachineSimulation {
         let freed = &mut self.threads[thread];
         (freed.state, freed.stall_ns) = (State::Sleeping, 0);
         let app = freed.app;
-        self.desk_mut(app).into_iter().for_each(|desk| desk.free.push(thread));
+        self.task_queue_mut(app).into_iter().for_each(|task_queue| task_queue.free.push(thread));
     }
 }

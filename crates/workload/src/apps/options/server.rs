@@ -219,7 +219,7 @@ impl Server {
                 if ready.number == LISTENER {
                     self.take_all(shared, &mut table);
                 } else {
-                    shared.hear(&mut table, ready.number as usize);
+                    shared.handle_ready(&mut table, ready.number as usize);
                 }
             }
         }
@@ -317,7 +317,7 @@ struct Counts {
 
 impl Shared<'_> {
     /// Reads a connection that has bytes to read.
-    fn hear(&self, table: &mut Table, number: usize) {
+    fn handle_ready(&self, table: &mut Table, number: usize) {
         let Some(connection) = table.slots.get(number).cloned().flatten() else { return };
         match connection.read() {
             Heard::Something => self.go_on(&connection),
