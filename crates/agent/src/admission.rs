@@ -39,10 +39,10 @@ const ROUND_OF_EACH: Duration = Duration::from_millis(10);
 /// Shortest time without a decision after which a setting that is only tried gives way to the open
 /// gate.
 const TRIED_FOR: Nanos = Nanos::from_secs(2);
-/// The same in intervals between decisions, as far as a survey goes on after a gap.
+/// The same in intervals between decisions, if a survey continues after a gap.
 const TRIED_INTERVALS: u32 = 10;
 
-/// Time between two looks at whether a bypass has ended.
+/// Time between two checks of whether a bypass has ended.
 const BYPASSED: Duration = Duration::from_millis(500);
 
 /// The configuration of an admission controller and of the gate that it controls.
@@ -108,7 +108,7 @@ pub fn tightest_bound(objectives: &[Objective]) -> Option<Nanos> {
 }
 
 /// Returns the longest wait at the gate of a server with these objectives: four times its tightest
-/// bound, and at most five seconds. A worker that has waited for so long runs without a slot.
+/// bound, and at most five seconds. A worker that has waited for this long runs without a slot.
 ///
 /// A limit near the bound would admit all workers of a server that is overloaded, when the gate is
 /// needed most.
@@ -215,7 +215,8 @@ impl LiveAdmission {
     }
 
     /// Returns whether a decision has changed the settings of the gate since the last call. What a
-    /// survey tries is no decision, and a controller that sets other limits all the time has none.
+    /// survey tries is not a decision, and a controller that sets other limits all the time has
+    /// none.
     pub const fn take_has_moved(&mut self) -> bool {
         std::mem::replace(&mut self.has_moved, false)
     }
@@ -281,8 +282,8 @@ impl LiveAdmission {
         self.admission.machine_changed();
     }
 
-    /// Discards what was measured since the last decision, because other gate settings were
-    /// in force. For the controller no time has passed, and the block of a comparison is lost.
+    /// Discards the measurements since the last decision, because other gate settings were in
+    /// force. For the controller no time has passed, and the block of a comparison is lost.
     pub fn skip(&mut self) {
         if self.places.is_some() {
             self.statistics.connections();
@@ -378,8 +379,8 @@ impl LiveAdmission {
         let Some(places) = &self.places else { return };
         let in_rounds = matches!(self.limits.pace, Pace::Rounds { .. });
         for (id, allowance) in places.allowances(&self.limits.allow) {
-            // With rounds, the number of queries is for one round, and many rounds pass
-            // before the next decision, so that it cannot limit the total.
+            // In rounds, the number of queries applies to each round, and many rounds pass before
+            // the next decision, so it cannot limit the total.
             let is_limited = allowance.queries == 0 || (!in_rounds && allowance.queries < u32::MAX);
             let queries = is_limited.then_some(allowance.queries);
             self.runtime.allow(id, Some(allowance.batch.max(1)), queries, allowance.first);
@@ -738,7 +739,7 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(60), "it is still in force");
             std::thread::yield_now();
         }
-        // It is set again when the controller goes on.
+        // It is set again when the controller continues.
         live.next = Instant::now();
         live.attend();
         assert_eq!(live.runtime.settings().mode, Mode::Post);

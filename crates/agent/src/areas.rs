@@ -29,17 +29,17 @@ use std::time::Duration;
 /// Time between two readings of the page: a new connection's thread is in its area after it.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Readings between two looks for threads that have inherited an area.
+/// Readings between two checks for threads that have inherited an area.
 const READINGS_BETWEEN_LOOKS: u32 = 50;
 
 /// The policy that draws areas by objectives.
 const POLICY: &str = "qos-wc";
 
-/// What an area has to have.
+/// The keys that an area requires, as messages state them.
 const NEEDS: &str = "needs cores = \"0-3\", or for qos-wc connections = 4 and \
                      objective = { p95 = \"20ms\" }";
 
-/// What is reported of a server whose threads cannot be moved.
+/// The notice for a server whose threads cannot be moved.
 const SHARES_THREADS: &str = "threads of the server serve several connections each: moving one \
                               would move other connections with it, so that threads of that \
                               process are in no area";
@@ -58,7 +58,7 @@ pub struct Area {
     /// between the classes.
     #[schemars(example = 16, extend("x-unit" = "connections"))]
     connections: Option<u32>,
-    /// What its connections are promised, for `qos-wc`.
+    /// The objective of its connections, for `qos-wc`.
     #[schemars(example = BTreeMap::from([("p99", "20ms")]))]
     objective: Option<WrittenObjective>,
 }
@@ -78,7 +78,7 @@ pub enum AreaError {
 }
 
 impl Area {
-    /// Returns its cores, or its connections and what they are promised.
+    /// Returns its cores, or its connections and their objective.
     fn wants(&self) -> Result<Wants, String> {
         match (&self.cores, self.connections, &self.objective) {
             (Some(cores), None, None) if !cores.is_empty() => Ok(Wants::Cores(cores.clone())),
@@ -93,12 +93,12 @@ impl Area {
     }
 }
 
-/// What a class of clients has of the cores.
+/// The cores that a class of clients requires.
 #[derive(Debug, Clone, PartialEq)]
 enum Wants {
     /// These.
     Cores(CoreSet),
-    /// As many as `qos-wc` gives it for this.
+    /// The cores that `qos-wc` assigns for this objective.
     Objective { connections: u32, objective: Objective },
 }
 
@@ -115,7 +115,7 @@ impl AreaPlan {
     /// Checks areas, and the keys of `qos-wc`.
     ///
     /// # Errors
-    /// What is wrong, with the index of the area.
+    /// The fault, with the index of the area.
     pub fn new(areas: &[Area], keys: toml::Table) -> Result<Self, (usize, String)> {
         let mut all: Vec<(String, Wants)> = Vec::new();
         for (at, area) in areas.iter().enumerate() {
@@ -152,7 +152,7 @@ impl AreaPlan {
         let unknown = self.areas.iter().position(|(class, _)| !classes.contains(class));
         unknown.map_or(Ok(()), |at| {
             let class = &self.areas[at].0;
-            Err((at, format!("class `{class}` is no class of the gate: add it first")))
+            Err((at, format!("class `{class}` is not a class of the gate: add it first")))
         })
     }
 
@@ -219,19 +219,19 @@ pub struct ClassArea {
     pub threads_most: usize,
 }
 
-/// The areas of a server and what they have counted.
+/// The areas of a server and their counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct AreasSeen {
-    /// By the number of the class.
+    /// Indexed by the number of the class.
     classes: Vec<ClassArea>,
-    /// What was counted since the beginning.
+    /// Counts since the beginning.
     tally: AreaTally,
 }
 
-/// What the areas of a server have come to.
+/// The areas of a server: who decides on them, their cores, and counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct AreasSummary {
-    /// What decided on them: `fixed` or the policy.
+    /// The source of the areas: `fixed`, or the name of the policy.
     by: &'static str,
     /// How often a thread was moved to an area.
     moves: u64,
@@ -276,13 +276,13 @@ pub struct LiveAreas {
     has_reported_pool: bool,
 }
 
-/// What the thread has.
+/// The work of the thread that keeps the areas.
 struct Work {
     decider: Decider,
     areas: ThreadAreas,
     runtime: Arc<Runtime>,
     classes: Vec<String>,
-    /// By class, the most threads that were in its area at a time.
+    /// Indexed by class: the largest number of threads in its area at a time.
     threads_most: Vec<usize>,
     changes: Sender<String>,
     seen: Arc<Mutex<AreasSeen>>,
@@ -326,7 +326,7 @@ impl LiveAreas {
         self.name
     }
 
-    /// Stops deciding, gives all threads their own cores back, or goes on.
+    /// Stops deciding, restores all threads' own cores, or continues.
     pub fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
             // Sending fails only if the thread panicked, and then all cores are given back.
@@ -434,13 +434,13 @@ impl Work {
         AreasSeen { classes: each.map(class).collect(), tally: self.areas.tally() }
     }
 
-    /// Returns the areas in words.
+    /// Describes the areas.
     fn describe(&self) -> String {
         describe(self.classes.iter().zip(self.decider.areas()))
     }
 }
 
-/// Returns the areas of classes in words.
+/// Describes the areas of classes.
 fn describe<'a>(areas: impl Iterator<Item = (&'a String, &'a Option<CoreSet>)>) -> String {
     let words =
         areas.filter_map(|(name, cores)| Some(format!("{name} on cores {}", cores.as_ref()?)));

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The columns of the key, which begin every row.
 const KEY: [&str; 4] = ["scenario", "version", "seed", "cell"];
 
-/// What a directory of cells belongs to.
+/// The run that a directory of cells belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// Hash of everything that the user has written: [`scenario_hash`].

@@ -95,19 +95,19 @@ pub struct Config {
     pub(crate) pool: Option<CoreSet>,
 }
 
-/// A policy that the caller of the library hands in, and what it does.
+/// A policy that the caller of the library provides, and its role.
 #[derive(Debug, Clone)]
 pub(crate) struct OwnPolicy {
     pub(crate) policy: CustomPolicy,
     pub(crate) role: PolicyRole,
 }
 
-/// What a policy of the caller does in a run.
+/// The role of a policy that the caller provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyRole {
-    /// It acts in place of the config's policy.
+    /// The policy acts in place of the config's policy.
     Steers,
-    /// It decides beside the config's policy and changes no knob.
+    /// The policy decides beside the config's policy and changes no knob.
     Shadow,
 }
 
@@ -253,11 +253,12 @@ impl Config {
         }
         let is_odd = |name: &&String| !crate::live::is_hostname(name);
         if let Some(name) = self.agent.http_names.iter().find(is_odd) {
-            let message = format!("`{name}` is no name of a host: write it without port");
+            let message = format!("`{name}` is not a host name: write it without port");
             return Err(self.source.error("agent.http_names", message));
         }
         if self.agent.control && self.agent.http.is_none() {
-            let message = "needs http, over which orders come: write http = \"127.0.0.1:7077\"";
+            let message = "needs http, because orders arrive over it: write http = \
+                           \"127.0.0.1:7077\"";
             return Err(self.source.error("agent.control", message));
         }
         if let Err(error) = self.epoch_rule().check() {
@@ -306,7 +307,8 @@ impl Config {
         Ok(())
     }
 
-    /// Rejects a discovery without a template for what it finds, and such a template without one.
+    /// Rejects a discovery without a template for its workloads, and such a template without a
+    /// discovery.
     fn check_discovery(&self) -> Result<(), InputError> {
         let mut pods = self.apps.iter().filter(|app| app.pods.is_some());
         match (self.agent.discover, pods.next()) {
@@ -394,7 +396,8 @@ impl Config {
     pub fn check_latency_detail(&self) -> Result<(), InputError> {
         let reports_a_tail = |app: &AppSection| matches!(app.latency, LatencySource::Prometheus(_));
         let Some(index) = self.apps.iter().position(reports_a_tail) else { return Ok(()) };
-        // A policy of the caller reads what it needs, and finds None where there is only a tail.
+        // A policy of the caller reads the observation itself, and finds None where there is only a
+        // tail.
         if self.own_policy().is_some() {
             return Ok(());
         }
@@ -481,7 +484,7 @@ impl Config {
         }
         let spec = app.spec();
         if !spec.is_latency_critical() || spec.tail().is_none() {
-            return fail("latency", "is of a latency-critical app with a tail objective only");
+            return fail("latency", "applies only to a latency-critical app with a tail objective");
         }
         if matches!(app.ideal, Some(Reference::Measure(_))) {
             let message = "cannot be measured with requests that Lull does not see: give a time";

@@ -30,7 +30,7 @@ pub trait Discovery: Send {
 /// A change that a discovery has found.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Finding {
-    /// A workload is there, or differs from what was found before under its number.
+    /// A workload is present, or differs from the former one under its number.
     Present(Workload),
     /// A workload is gone or no longer to be managed.
     Gone(u64),
@@ -38,14 +38,14 @@ pub enum Finding {
     Notice(String),
 }
 
-/// What becomes an app.
+/// A workload that becomes an app.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workload {
     /// Its number, which no other workload of the discovery has.
     pub id: u64,
     /// Its name, for messages.
     pub name: String,
-    /// The number of the `[[match]]` that it is an app of.
+    /// The number of its `[[match]]`.
     pub template: usize,
     /// Its cgroup, which exists.
     pub cgroup: PathBuf,
@@ -53,7 +53,7 @@ pub struct Workload {
     pub cores: Option<CoreSet>,
     /// Objectives that differ from those of its template.
     pub objectives: Option<Vec<Objective>>,
-    /// The pod that it is, if it is one.
+    /// Its pod, if it is one.
     pub pod: Option<Box<PodIdentity>>,
 }
 
@@ -64,12 +64,12 @@ pub struct PodIdentity {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its UID as its kubelet has it.
+    /// Its UID as the kubelet reports it.
     pub uid: String,
     /// The container that is the app; empty if the whole pod is.
     pub container: String,
-    /// What has made the pod (a Deployment, for example), so that its pods on all nodes can be
-    /// added up; empty if it is not known.
+    /// The owner of the pod (a Deployment, for example), by which its pods on all nodes are added
+    /// up; empty if unknown.
     pub workload: String,
     /// The `service.name` of its exports by OTLP, which recognises those that name no pod.
     pub service: Option<String>,
@@ -95,12 +95,12 @@ impl PodIdentity {
     }
 }
 
-/// What happened to a workload.
+/// A report to the discovery of an event of one workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// Its number.
     pub workload: u64,
-    /// What happened.
+    /// The event.
     pub kind: ReportKind,
     /// The details, for the user.
     pub text: String,
@@ -109,14 +109,14 @@ pub struct Report {
 /// Kinds of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReportKind {
-    /// It is an app now.
+    /// The workload is an app now.
     Managed,
-    /// It is not managed, and why.
+    /// The workload is not managed, for the reported reason.
     Unmanaged,
     /// The policy is not followed.
     SafeState,
     /// A knob could not be set for it.
     KnobRefused,
-    /// Another program has changed a knob of it.
+    /// Another program has changed a knob of the app.
     ForeignWriter,
 }

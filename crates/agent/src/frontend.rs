@@ -1,5 +1,5 @@
-//! The front end: the process that parses what comes from outside, apart from the one that
-//! writes knobs.
+//! The front end: a process that parses input from outside, separate from the one that writes
+//! knobs.
 //!
 //! The agent opens the listening sockets (push socket, page, OTLP) and never accepts from them. It
 //! starts the `lull` program once more (`lull frontend`), hands the sockets over by a socket
@@ -91,7 +91,7 @@ const NOTICES_MAX: usize = 256;
 /// Why no front end runs.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontendError {
-    /// It cannot be started.
+    /// The front end cannot be started.
     #[error(
         "cannot start `{} frontend`, which serves the page and the push socket: {cause}",
         program.display()
@@ -102,7 +102,7 @@ pub enum FrontendError {
         /// The error of the operating system.
         cause: io::Error,
     },
-    /// It ended, or did not get ready in time.
+    /// The front end ended, or did not get ready in time.
     #[error(
         "`{} frontend`, which serves the page and the push socket, did not get ready: {why}; \
          the program must be `lull` of this version",
@@ -116,7 +116,7 @@ pub enum FrontendError {
     },
 }
 
-/// What a front end begins with.
+/// The settings with which a front end starts.
 #[derive(Debug)]
 pub struct Setup<'a> {
     /// The `lull` program.
@@ -127,22 +127,22 @@ pub struct Setup<'a> {
     pub page: Option<&'a TcpListener>,
     /// Names of the apps.
     pub apps: Vec<String>,
-    /// What is received by OTLP, if something is.
+    /// The receiver of OTLP, if an app reads from it.
     pub(crate) otlp: Option<OtlpSetup<'a>>,
     /// Where lines of processes that register arrive, if some may.
     pub(crate) lines: Option<UnixDatagram>,
 }
 
-/// What a receiver of OTLP begins with.
+/// The settings with which a receiver of OTLP starts.
 #[derive(Debug)]
 pub(crate) struct OtlpSetup<'a> {
     /// Its address.
     pub(crate) listener: &'a TcpListener,
-    /// What the apps read.
+    /// The series that each app reads.
     pub(crate) sources: Vec<OtlpSource>,
     /// Host names under which it may be requested, beside addresses.
     pub(crate) names: Vec<String>,
-    /// What protects it.
+    /// The files of its TLS certificate, key and token.
     pub(crate) protection: ProtectionFiles,
 }
 
@@ -157,13 +157,13 @@ struct Supervisor {
     program: PathBuf,
     listeners: Listeners,
     apps: Vec<String>,
-    /// What apps read by OTLP, and the host names of the receiver.
+    /// The series that apps read by OTLP, and the host names of the receiver.
     otlp: (Vec<OtlpSource>, Vec<String>),
-    /// What protects the receiver, if there is one.
+    /// The files that protect the receiver, if there is one.
     protection: Option<ProtectionFiles>,
     /// The pods that are apps, by the app's number.
     pods: BTreeMap<u16, PodIdentity>,
-    /// What the page serves, once it is known.
+    /// The content of the page, once it is known.
     page: Option<Serve>,
     child: Option<FrontendChild>,
     /// Front ends that are no longer used, and which may still run.
@@ -250,7 +250,7 @@ impl Frontend {
         supervisor.send(&ToFrontend::Assign { app, pod });
     }
 
-    /// What is pushed, for the plant. Each drain also looks after the front end.
+    /// Returns the source of pushed reports for the plant. Each drain also checks the front end.
     pub fn push_source(&self, socket: PushSocket) -> Box<dyn PushSource> {
         Box::new(pushed::Source { frontend: self.clone(), socket })
     }
@@ -357,7 +357,7 @@ impl Supervisor {
 
     fn lose(&mut self, lost: &Lost) {
         let Some(child) = self.child.take() else { return };
-        // Orders of the former process have lost those who wait for their answers.
+        // The clients that wait for answers to orders of the former process are gone.
         self.orders.clear();
         self.generation = self.generation.wrapping_add(1);
         (self.drained, self.unanswered) = (self.drains, None);
@@ -460,7 +460,7 @@ impl Supervisor {
         }
     }
 
-    /// Collects what was pushed, and looks after the front end.
+    /// Collects the pushed reports, and checks the front end.
     fn drain(&mut self) -> Vec<(ClientId, Report)> {
         self.report_ends();
         self.revive();
@@ -486,7 +486,7 @@ impl Supervisor {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
             self.notices.push(format!(
-                "{dropped} push messages are lost: more than {PUSHED_MAX} had come at once"
+                "{dropped} push messages are lost: more than {PUSHED_MAX} arrived at once"
             ));
         }
         std::mem::take(&mut self.pushed)

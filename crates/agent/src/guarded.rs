@@ -5,9 +5,8 @@ use lull_host::Roots;
 use lull_host::apps::join_host_cgroups;
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Opened, StateDir, spawn};
 
-/// Opens the ledger and starts a guard for it. If a former agent left knobs changed,
-/// they are put back first, and `say` is called with what was done, and with what cannot be read
-/// in this container.
+/// Opens the ledger and starts a guard for it. Knobs that a former agent left changed are restored
+/// first, and `say` is called with the result, and with what cannot be read in this container.
 ///
 /// # Errors
 /// Another agent holds the ledger, or it cannot be written.

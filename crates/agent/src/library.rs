@@ -101,7 +101,7 @@ const PREFIX: &str = "lull-preload-";
 pub fn remove_leftovers() {
     let is_unused = |path: &PathBuf| scratch::is_unused(path).unwrap_or(false);
     for path in scratch::leftovers(&std::env::temp_dir(), PREFIX).into_iter().filter(is_unused) {
-        // What cannot be removed now is found again by the next start.
+        // A directory that cannot be removed now is removed by the next start.
         let _ = std::fs::remove_dir_all(path);
     }
 }

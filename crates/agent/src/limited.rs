@@ -64,7 +64,7 @@ impl Drop for Counted {
     }
 }
 
-/// What the thread is to do.
+/// A request to the thread of a policy.
 enum Request {
     Decide(Box<Observation>, Rng),
     Refused(Vec<(Setting, String)>),

@@ -132,13 +132,13 @@ impl BoundServer {
 pub struct Page {
     /// Describes for users where it is.
     pub(crate) description: String,
-    /// What serves it.
+    /// The content that it serves.
     pub(crate) serve: Serve,
     /// The secret, which stays with the agent.
     pub(crate) token: Option<Token>,
 }
 
-/// What a server begins with.
+/// The content with which a server starts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Serve {
     /// Identifies the run.

@@ -36,7 +36,7 @@ pub struct LoadTrial {
 /// Tail over load.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct LoadCurve {
-    /// By rate, ascending.
+    /// Ascending by rate.
     pub trials: Vec<LoadTrial>,
     /// Whether the search finished; otherwise time or trials ran out.
     pub is_complete: bool,

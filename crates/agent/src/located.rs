@@ -31,7 +31,7 @@ pub struct Located {
     moved: Option<(String, String)>,
 }
 
-/// What is wrong with an input file, and where.
+/// An error in an input file, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct InputError {
     file: PathBuf,
@@ -75,8 +75,8 @@ impl fmt::Display for InputError {
     }
 }
 
-/// What serde calls types of Rust, and what a reader of configs calls them. The longer ones come
-/// first.
+/// Replaces serde's names of Rust types by words for a reader of configs. Longer names are first,
+/// because they contain shorter ones.
 const TYPES: [(&str, &str); 9] = [
     ("expected a nonzero u16", "expected a whole number above 0"),
     ("expected a nonzero u32", "expected a whole number above 0"),
@@ -85,7 +85,7 @@ const TYPES: [(&str, &str); 9] = [
     ("expected u32", "expected a whole number from 0 to 4294967295"),
     ("expected u64", "expected a whole number, 0 or more"),
     ("expected usize", "expected a whole number, 0 or more"),
-    ("invalid socket address syntax", "is no IP address with a port: write 127.0.0.1:7077"),
+    ("invalid socket address syntax", "is not an IP address with a port: write 127.0.0.1:7077"),
     ("expected socket address", "expected an IP address with a port, \"127.0.0.1:7077\""),
 ];
 

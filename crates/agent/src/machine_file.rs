@@ -16,7 +16,7 @@ use std::fmt::{Display, Write};
 struct Text(String);
 
 impl Text {
-    /// A value and where it comes from.
+    /// Writes a value with its source.
     fn value(&mut self, key: &str, value: impl Display, source: impl Display) {
         let _ = writeln!(self.0, "{:<40} # {source}", format!("{key} = {value}"));
     }
@@ -44,10 +44,10 @@ impl Text {
     }
 }
 
-/// Describes the machine under these roots; `power` is what was measured of machines of its kind.
+/// Describes the machine under these roots; `power` is the measured model of machines of its kind.
 ///
 /// # Errors
-/// If the machine cannot be made out.
+/// If the machine cannot be described.
 pub fn describe(roots: &Roots, power: Option<&PowerFile>) -> Result<String, ProbeError> {
     let (machine, facts) = (probe::machine(roots)?, MachineFacts::read(roots)?);
     let mut text = Text::default();

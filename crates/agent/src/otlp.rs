@@ -41,12 +41,12 @@ pub(crate) const USUAL_METRIC: &str = "http.server.request.duration";
 /// The attribute with the route of a request.
 const ROUTE: &str = "http.route";
 
-/// Which histograms an app's latency is read from.
+/// The histogram from which an app's latency is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OtlpSource {
     /// The app's number.
     pub(crate) app: u16,
-    /// Whose exports.
+    /// The senders whose exports are read.
     pub(crate) from: Senders,
     /// The value of `http.route`; all routes if absent.
     pub(crate) route: Option<String>,

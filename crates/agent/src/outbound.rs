@@ -18,11 +18,11 @@ use tls::Tls;
 
 /// Longest token, in bytes.
 const TOKEN_MAX: u64 = 16 * 1024;
-/// What a program without TLS says of `https`.
+/// The end of an error about an `https` address in a program without TLS.
 pub(crate) const WITHOUT_TLS: &str = "is encrypted (TLS), which this program was built without: \
                                       use Lull's package, or build it with --features tls";
 
-/// How an agent proves to a server who it is, and recognises the server. The files are read
+/// How an agent proves its identity to a server, and recognises the server. The files are read
 /// again when they change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Access {
@@ -107,7 +107,7 @@ impl Outbound {
         Ok(format!("Authorization: Bearer {}\r\n", read_token(path)?))
     }
 
-    /// Connects to a server. What is read and written until the deadline counts.
+    /// Connects to a server, which must answer before the deadline.
     pub(crate) fn connect(
         &mut self,
         to: Endpoint<'_>,

@@ -35,7 +35,7 @@ pub struct Calibration {
     pub machine: String,
     /// Cores of the machine.
     pub cores: usize,
-    /// What measured the power.
+    /// The meter that measured the power.
     pub meter: String,
     /// Steps that were measured.
     pub steps: usize,
@@ -67,7 +67,7 @@ impl PowerFile {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// What is wrong with it, with its name.
+    /// The fault, with the file's name.
     pub fn read(path: &Path) -> Result<Self, String> {
         let wrong = |what: String| format!("{}: {what}", path.display());
         let text = std::fs::read_to_string(path)

@@ -103,14 +103,16 @@ impl Profile {
     /// Reads a file.
     ///
     /// # Errors
-    /// If the file cannot be read or is no profile.
+    /// If the file cannot be read or is not a profile.
     pub fn read(path: &Path) -> Result<Self, UsageError> {
         let shown = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| {
             UsageError(format!("{shown} cannot be read: {error}; `lull sweep --profile` writes it"))
         })?;
         let no_profile = |why: &str| {
-            UsageError(format!("{shown} is no profile of `lull sweep`: {why}; name another file"))
+            UsageError(format!(
+                "{shown} is not a profile of `lull sweep`: {why}; name another file"
+            ))
         };
         let profile: Self = toml::from_str(&text).map_err(|error| no_profile(error.message()))?;
         match profile.version {
@@ -123,7 +125,7 @@ impl Profile {
     /// objective.
     ///
     /// # Errors
-    /// What differs, and what to do.
+    /// The difference and the correction.
     pub fn check_is_of(&self, other: &Self) -> Result<(), String> {
         let advice = "sweep here, into another file";
         if self.machine != other.machine {
@@ -145,8 +147,8 @@ impl Profile {
         }
     }
 
-    /// Replaces what is known of about a load: its new entry, or nothing if no setting is shown
-    /// to meet the bound there.
+    /// Replaces the entries near a load by a new one, or by nothing if no setting is shown to meet
+    /// the bound there.
     pub fn replace(&mut self, rate_per_s: f64, entry: Option<ProfiledLoad>) {
         self.loads.retain(|load| !rates_near(rate_per_s).contains(&load.rate_per_s));
         self.loads.extend(entry);
@@ -178,7 +180,7 @@ pub(crate) fn policy_keys(
     let refuse = |why: String| config.source.error("agent.profile", why);
     let profile = Profile::read(path).map_err(|error| refuse(error.0))?.with_present_class(machine);
     let app = apps.iter().find(|app| app.name == profile.app);
-    // An app that has left takes its settings with it.
+    // The settings of an app that has left are gone with it.
     let Some(app) = app else {
         let known = config.apps.iter().any(|app| app.name == profile.app);
         let missing = format!("{} is of the app `{}`: there is none", path.display(), profile.app);
@@ -329,7 +331,7 @@ mod tests {
         std::fs::write(&path, profile.to_toml().unwrap()).unwrap();
         assert!(refused(&usual, 4).contains("has no load"));
         std::fs::write(&path, "this was a profile once").unwrap();
-        assert!(refused(&usual, 4).contains("is no profile"));
+        assert!(refused(&usual, 4).contains("is not a profile"));
         std::fs::remove_file(&path).unwrap();
         assert!(refused(&usual, 4).contains("cannot be read"));
     }

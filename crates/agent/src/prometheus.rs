@@ -34,7 +34,7 @@ const SPAN_MAX_S: f64 = 1e6;
 /// Largest plausible load.
 const LOAD_MAX_PER_S: f64 = 1e12;
 
-/// What is queried for an app.
+/// The Prometheus queries of an app.
 #[derive(Debug, Clone)]
 pub(crate) struct Queries {
     pub(crate) server: Server,
@@ -48,7 +48,7 @@ pub(crate) struct Queries {
     pub(crate) age: Option<(String, Nanos)>,
 }
 
-/// What a query is for, which its number in a reply means.
+/// The purpose of a query, which its number in a reply identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Tail,
@@ -75,7 +75,7 @@ fn tail_of(seconds: f64) -> Gauge<Nanos> {
 }
 
 fn age_of(seconds: f64) -> Gauge<Nanos> {
-    // The server's clock and that of what it scrapes may differ.
+    // The clock of the server may differ from that of the scraped target.
     nanos_of(seconds.max(0.0)).ok_or_else(|| no_number(seconds, "age in seconds"))
 }
 
@@ -90,15 +90,15 @@ fn nanos_of(seconds: f64) -> Option<Nanos> {
 }
 
 fn no_number(number: f64, what: &str) -> Missing {
-    Missing::because(format!("`{number}` is no {what}"))
+    Missing::because(format!("`{number}` is not a {what}"))
 }
 
 /// Starts a thread that sends the queries once an epoch, until the receiver is dropped. Queries
 /// with a subject are about the pod that it has at the time, and are sent as soon as it has one.
 ///
-/// `parser` gets the address of the server, for reasons, what a query is for, and where replies
-/// go, and returns what has a reply parsed, of the generation in which it was requested; that
-/// returns `false` once none is needed any more.
+/// `parser` gets the address of the server for reasons, the purpose of a query, and the destination
+/// of replies. It returns a function that has a reply of the given generation parsed, and that
+/// returns `false` once no reply is needed any more.
 pub(crate) fn follow<P>(
     queries: Queries,
     subject: Option<Subject>,
@@ -233,17 +233,17 @@ fn parse_reply(text: &str, now_unix_s: f64) -> Gauge<Option<f64>> {
             ));
         }
         Data::Matrix(_) | Data::String(_) => {
-            return refuse("the query's result is no number".to_owned());
+            return refuse("the query's result is not a number".to_owned());
         }
     };
     let age_s = now_unix_s - time_s;
     if age_s.abs() > APART_MAX_S {
-        return refuse(format!("the answer is of {age_s:.0} s ago: is its clock right?"));
+        return refuse(format!("the answer is {age_s:.0} s old: is its clock right?"));
     }
     match value.parse::<f64>() {
         Ok(number) if number.is_nan() => Ok(None),
         Ok(number) => Ok(Some(number)),
-        Err(_) => refuse(format!("`{value}` is no number")),
+        Err(_) => refuse(format!("`{value}` is not a number")),
     }
 }
 

@@ -17,7 +17,7 @@ use lull_measure::{Nanos, Percentile};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-/// What the policy is compared with.
+/// The policy that a proof compares with.
 pub const AGAINST: &str = "unmanaged";
 
 /// Two blocks next to each other in time.
@@ -34,7 +34,7 @@ pub struct Pair {
 pub struct Design {
     /// The policy.
     pub policy: String,
-    /// What it is compared with.
+    /// The policy of the other blocks.
     pub against: String,
     /// Length of a block.
     pub block_ns: Nanos,
@@ -53,7 +53,7 @@ pub struct Proof {
     pub pairs: usize,
     /// One figure a line.
     pub figures: Vec<Figure>,
-    /// Where energy comes from; `None` if it was not measured throughout.
+    /// The source of energy figures; `None` if energy was not measured throughout.
     pub energy_source: Option<String>,
     /// Why energy is not known, if so.
     pub energy_missing: Option<String>,
@@ -78,9 +78,9 @@ pub struct Disturbance {
 /// One figure, off and on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// Whose; `None` for the machine's.
+    /// The app; `None` for the machine.
     pub app: Option<String>,
-    /// What, such as `p95 latency`.
+    /// The compared quantity, such as `p95 latency`.
     pub quantity: String,
     /// Its unit.
     pub unit: String,
@@ -182,7 +182,7 @@ fn mean(halves: &[Option<[f64; 2]>], which: usize) -> Option<f64> {
     (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
 }
 
-/// Where energy comes from, or why it is not known in some block.
+/// Returns the source of energy figures, or the reason why energy is unknown in some block.
 fn energy(pairs: &[Pair]) -> (Option<String>, Option<String>) {
     let blocks = || pairs.iter().flat_map(|pair| [&pair.off, &pair.on]);
     let found = || blocks().filter_map(Block::energy_source);

@@ -262,7 +262,7 @@ fn write_samples(
     for of_row in all.chunk_by(is_of_row).filter(|of_row| of_row[0].metric.scope == scope) {
         let row = rows.entry(of_row[0].label.as_str()).or_insert_with(|| vec![None; metrics.len()]);
         for sample in of_row {
-            // Infinity has no place in SQL and NaN is no value.
+            // SQL has no infinity, and NaN is not a value.
             let value = sample.value.as_ref().ok().copied().filter(|value| value.is_finite());
             if let Some(column) = columns[usize::from(sample.metric.place)] {
                 row[column] = value;
@@ -415,7 +415,7 @@ fn utc_stamp(unix_s: u64) -> String {
     time.strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// The host and the versions that stand in every record.
+/// The host and the versions, which every record has.
 fn host_and_versions() -> [(&'static str, String); 4] {
     let system = rustix::system::uname();
     let kernel = format!(

@@ -33,7 +33,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes a directory in `parent`; `prefix` names what it is for.
+    /// Makes a directory in `parent`; `prefix` names its purpose.
     ///
     /// # Errors
     /// If the directory cannot be made.
@@ -84,9 +84,9 @@ pub(crate) fn is_unused(path: &Path) -> io::Result<bool> {
 /// process that started it may run on by then.
 fn is_in_exec(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Of the fields after the name, in parentheses: where the environment ends.
+    // The environment's end is one of the fields after the name, which is in parentheses.
     let environment_end = stat.rsplit(')').next().and_then(|text| text.split_whitespace().nth(48));
-    // Neither kernel threads nor what has ended have an address space.
+    // Kernel threads and ended processes have no address space.
     environment_end == Some("0") && std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 

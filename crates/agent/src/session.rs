@@ -68,9 +68,9 @@ pub struct Session {
     /// Stores the policy's findings.
     keeper: Keeper,
     shadow: Option<Shadow>,
-    /// What finds apps while the session runs.
+    /// The discovery that finds apps while the session runs.
     discovered: Option<Discovered>,
-    /// Which pods are apps, and what has to know it.
+    /// The pods that are apps, and the parts that must know them.
     berthed: Berthed,
     /// The shadow policy's decisions after the last epoch.
     shadowed: Vec<Entry>,
@@ -78,7 +78,7 @@ pub struct Session {
     references: ReferenceCheck,
     /// The counters since the run began.
     totals: Totals,
-    /// What sends them to a collector.
+    /// The exporter that sends metrics to a collector.
     exporter: Option<RefCell<Exporter>>,
     /// The admission controllers of the apps' gates.
     admission_controllers: Threads,
@@ -86,7 +86,7 @@ pub struct Session {
     gates: Gates,
     /// The areas of cores of the apps' servers.
     areas: AppAreas,
-    /// What programs need that a reload starts.
+    /// The environment of programs that a reload starts.
     launcher: Launcher,
     /// The library's file must exist during the run, because apps preload it into the programs
     /// that they start.
@@ -202,7 +202,7 @@ impl Session {
         self.order(if on { Order::Resume } else { Order::Open });
     }
 
-    /// Sends an order to all that acts beside the control loop.
+    /// Sends an order to all parts that act beside the control loop.
     fn order(&self, order: Order) {
         self.admission_controllers.order(order);
         self.areas.order(order);
@@ -227,7 +227,7 @@ impl Session {
         self.plant().unrestored(&restored)
     }
 
-    /// Goes on with the epochs that the config has under this policy.
+    /// Continues with the epochs that the config has under this policy.
     pub fn pace_by(&mut self, policy: &str) {
         self.control.set_epoch(self.config.under(policy).epoch_rule());
     }
@@ -298,7 +298,7 @@ impl Session {
         otlp::encode(&families, times, &self.plant().machine().name, &run)
     }
 
-    /// The config, with what it left open filled in.
+    /// Returns the config with its open values filled in.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -308,8 +308,8 @@ impl Session {
         self.control.plant().apps()
     }
 
-    /// Whether every app was started by Lull and has ended, so that nothing is left to manage
-    /// and nothing can come back.
+    /// Whether every app was started by Lull and has ended, so that nothing is left to manage and
+    /// no app can return.
     pub fn is_over(&self, epoch: &Epoch) -> bool {
         let is_started = |app: &AppSection| matches!(app.place(), Ok(Where::Start(_)));
         let all = self.config.apps.iter().zip(self.apps());
@@ -343,7 +343,7 @@ impl Session {
         self.recorder.file()
     }
 
-    /// Restores every knob, stops what was started, and closes record and ledger.
+    /// Restores every knob, stops the started programs, and closes record and ledger.
     pub fn close(self) -> anyhow::Result<Closed> {
         self.close_with(|| Ok(None))
     }
@@ -401,7 +401,7 @@ impl Session {
             let ended = guard.finish().err();
             notices.extend(ended.map(|error| format!("the guard: {error}")));
         } else {
-            // It restores after the end of this process, and awaits no more signs of life.
+            // The guard restores after the end of this process, and expects no more beats.
             drop(guard);
         }
         let noted = last().and_then(|fact| match fact {
@@ -421,7 +421,7 @@ impl Closed {
         &self.left
     }
 
-    /// The end of a run in words: whether the knobs are as they were.
+    /// Describes the end of a run: whether the knobs are as they were.
     pub fn outcome(&self) -> String {
         if self.missed.is_empty() {
             return "knobs are as they were".to_owned();

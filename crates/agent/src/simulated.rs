@@ -20,7 +20,7 @@ use scene::Scene;
 use serde::Deserialize;
 use std::path::Path;
 
-/// The files beside a config that describe what it does not know.
+/// The files beside a config that describe the machine and the load.
 #[derive(Debug, Clone, Default)]
 pub struct DescriptionFiles {
     /// The machine: a file with `[machine]`.
@@ -44,7 +44,7 @@ struct LoadFile {
     client: Vec<ClientSection>,
 }
 
-/// A config with what it is played on.
+/// A config with the machine and the load that it is played on.
 struct Simulated {
     config: Config,
     machine: MachineSection,
@@ -153,8 +153,8 @@ impl Simulated {
             if let Some((key, _)) = of_gate.into_iter().find(|(_, is_given)| *is_given)
                 && gated.is_none()
             {
-                let why = "is of a simulated gate, which the app does not have: write concurrency \
-                           for the app, and work, and clients or threads, here";
+                let why = "applies to a simulated gate, which the app does not have: write \
+                           concurrency for the app, and work, and clients or threads, here";
                 return error(key, why.to_owned());
             }
             if let Some(gated) = gated {

@@ -53,9 +53,9 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Creates a sweep of all settings of a space, each in so many blocks.
+    /// Creates a sweep of all settings of a space, each in this many blocks.
     ///
-    /// `rules` say what it takes to show that a setting meets the bound.
+    /// `rules` state the evidence needed to show that a setting meets the bound.
     pub fn new(space: Space, rules: &Rules, blocks: usize, seed: u32) -> Self {
         // All trials of a setting are its evidence.
         let rules =
@@ -68,7 +68,7 @@ impl Sweep {
         &self.space
     }
 
-    /// Returns what it takes to meet the bound.
+    /// Returns the rules for meeting the bound.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -120,8 +120,8 @@ impl Sweep {
         dimensions.filter(|(axis, _)| is_useless(*axis)).map(|(_, it)| it.knob).collect()
     }
 
-    /// The settings of a block in the order of their trials. It depends on the seed and the
-    /// number of the block only, so that a sweep that is resumed, or has more blocks, goes on.
+    /// Returns the settings of a block in the order of their trials. The order depends on the seed
+    /// and the number of the block only, so that a sweep can be resumed or extended.
     fn order(&self, block: usize) -> Vec<Place> {
         let mut places: Vec<_> = self.space.places().collect();
         let seed = (u64::from(self.seed) << 32) | block as u64;
@@ -136,7 +136,7 @@ impl Sweep {
     }
 }
 
-/// Returns the levels of a space in words, by which a sweep recognises its own rows.
+/// Describes the levels of a space, by which a sweep recognises its own rows.
 pub fn describe_levels(space: &Space) -> String {
     let values = |it: &Dimension| {
         let values: Vec<_> = it.levels.iter().map(|level| level.value.to_string()).collect();

@@ -25,9 +25,9 @@ use std::time::{Duration, Instant};
 
 /// How the directories of a run are named, before its process.
 const PREFIX: &str = "lull-demo-";
-/// In memory, where the page is not written to a disk again and again.
+/// A directory in memory, because the page would otherwise be written to a disk repeatedly.
 const MEMORY: &str = "/dev/shm";
-/// As root the server runs as this user: PostgreSQL refuses root.
+/// The user that the server runs as if this process is root: PostgreSQL refuses root.
 const NOBODY: u32 = 65_534;
 const START_MAX: Duration = Duration::from_secs(60);
 const END_MAX: Duration = Duration::from_secs(5);
@@ -96,7 +96,7 @@ impl DatabasePrograms {
             DatabaseEngine::Postgresql => postgres_places(),
         };
         all.extend_from_slice(places);
-        // Both programs of one place, so that their versions are the same.
+        // Both programs come from one directory, so that their versions are the same.
         let together = all.iter().find_map(|place| {
             let place = std::slice::from_ref(place);
             Some((find(place, install)?, find(place, server)?))
@@ -287,7 +287,7 @@ impl TemporaryDatabase {
 
     fn wait_until_it_answers(&mut self, socket: &Path, stop: &AtomicBool) -> anyhow::Result<()> {
         let (endpoint, begun) = (Endpoint::Unix(socket.to_owned()), Instant::now());
-        // Nothing is prepared, because there are no tables yet.
+        // Statements are not prepared, because there are no tables yet.
         let simple = DatabaseConfig { statements: Statements::Simple, ..DatabaseConfig::default() };
         let database = Database::new(&self.address, &simple)?;
         loop {
@@ -409,7 +409,7 @@ fn remove_leftovers() {
     for parent in [std::env::temp_dir(), PathBuf::from(MEMORY)] {
         for path in scratch::leftovers(&parent, PREFIX) {
             end_all(&path);
-            // What cannot be removed now is found again by the next start.
+            // A directory that cannot be removed now is removed by the next start.
             let _ = std::fs::remove_dir_all(path);
         }
     }

@@ -6,7 +6,7 @@ pub fn number(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// Decimals that show so many significant digits of a value, at most 6.
+/// Returns the number of decimals that show this many significant digits of a value, at most 6.
 pub fn decimals(value: f64, significant: i32) -> usize {
     if value == 0.0 || !value.is_finite() {
         return 2;

@@ -288,8 +288,8 @@ impl Store {
         Ok(all.into_iter().find(|known| Some(known.rate_per_s) == rate))
     }
 
-    /// Stores the result of a search in place of those of about its load, with what it has
-    /// refuted, and deletes the search's trials, so that the next search measures again.
+    /// Stores the result of a search in place of those near its load, with its refuted settings,
+    /// and deletes the search's trials, so that the next search measures again.
     ///
     /// # Errors
     /// If the store cannot be written.

@@ -128,7 +128,7 @@ export class Feed {
   }
 }
 
-/** Returns the seconds since the agent's last epoch ended; they are no error if they are many. */
+/** Returns the seconds since the agent's last epoch ended; a large number is not an error. */
 async function ageOfLast() {
   const health = await (await fetch("healthz")).json();
   return health.epoch_age_seconds ?? 0;

@@ -19,25 +19,25 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// `promise` of an app: what some of its clients are promised, each alone, by an
-/// admission controller that keeps such promises (`pslo`, `utslo`, or one of them behind `reef`).
+/// `promise` of an app: objectives of single clients, for an admission controller that keeps
+/// them (`pslo`, `utslo`, or one of them behind `reef`).
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Promise {
-    /// Clients with this IPv4 address, or with one that begins so; all if absent.
+    /// Clients with this IPv4 address or prefix; all if absent.
     #[schemars(with = "Option<String>", example = &"10.0.0.0/8")]
     from: Option<Prefix>,
-    /// Clients that come through this port of the server's; through any if absent.
+    /// Clients that connect to this port of the server; to any if absent.
     #[schemars(example = 3307, extend("x-unit" = "none"))]
     port: Option<u16>,
     /// Clients of this class (`client_class`); of any if absent.
     #[schemars(example = &"web")]
     client_class: Option<String>,
-    /// Connections that it is kept for at a time; the others are best effort.
+    /// Connections that have the objective at a time; the others are best effort.
     #[schemars(example = 4, extend("x-unit" = "connections"))]
     connections: u32,
-    /// What each of them is promised: a percentile of its queries' latency, or the
-    /// share of users that waiting may drive away.
+    /// The objective of each: a percentile of its queries' latency, or the share of users that
+    /// waiting may drive away.
     #[schemars(example = BTreeMap::from([("p95", "20ms")]))]
     objective: WrittenObjective,
 }
@@ -55,7 +55,7 @@ impl FromStr for Prefix {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong =
-            || format!("`{text}` is no IPv4 address or prefix: write 10.0.0.7 or 10.0.0.0/8");
+            || format!("`{text}` is not an IPv4 address or prefix: write 10.0.0.7 or 10.0.0.0/8");
         let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
         let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;
         let bits = bits.parse().ok().filter(|bits| *bits <= 32).ok_or_else(wrong)?;
@@ -96,22 +96,22 @@ impl Promise {
         Ok(())
     }
 
-    /// Returns the connections that it is kept for at a time.
+    /// Returns the number of connections that have the objective at a time.
     pub fn connections(&self) -> u32 {
         self.connections
     }
 
-    /// Returns what each of them is promised.
+    /// Returns the objective of each of them.
     pub fn objective(&self) -> Objective {
         self.objective.0
     }
 
-    /// Returns the class of clients that it is for.
+    /// Returns its class of clients.
     pub fn client_class(&self) -> Option<&str> {
         self.client_class.as_deref()
     }
 
-    /// Whether a connection is one that it is for; `class` is the number of its class of clients.
+    /// Whether the promise applies to a connection; `class` is the number of its class of clients.
     fn fits(&self, class: Option<usize>, connection: &ConnectionSeen) -> bool {
         class.is_none_or(|class| class == connection.client_class)
             && self.from.is_none_or(|prefix| prefix.has(connection.peer.ipv4))
@@ -137,7 +137,7 @@ pub(super) struct Places {
     promises: Vec<Promise>,
     /// The number of the class of clients of each promise that is for one.
     classes: Vec<Option<usize>>,
-    /// By promise, the lowest last.
+    /// Indexed by promise, the lowest last.
     free: Vec<Vec<u32>>,
     taken: BTreeMap<Id, Seated>,
     pub(super) waiting: Vec<u32>,
@@ -171,7 +171,7 @@ impl Places {
         Ok(Self { promises, classes, free, taken, waiting, answered: Vec::new() })
     }
 
-    /// What each place is promised.
+    /// Returns the objective of each position.
     pub(super) fn objectives(promises: &[Promise]) -> Vec<Option<Objective>> {
         let kept = |one: &Promise| vec![Some(one.objective.0); one.connections as usize];
         let best_effort = std::iter::repeat_n(None, CONNECTIONS);

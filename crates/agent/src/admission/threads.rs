@@ -141,7 +141,7 @@ impl Drop for Threads {
     }
 }
 
-/// What a controller did when it was called.
+/// The decision of a controller at one call.
 struct Step<'a> {
     /// Its name.
     admission: &'a str,

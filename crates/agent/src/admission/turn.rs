@@ -22,7 +22,7 @@ pub(super) struct SurveyTurn {
     directory: PathBuf,
     /// The directory with its lock, while the gate has the turn.
     held: Option<File>,
-    /// Since when the turn has been refused, and whether that was reported.
+    /// The time of the first refusal of the turn, and whether it was reported.
     refused_since: Option<Nanos>,
     is_reported: bool,
 }

@@ -33,8 +33,8 @@ const ANSWERS_PER_S_MIN: f64 = 20.0;
 /// the cost is compared.
 const VARIATION_MIN: f64 = 1.25;
 
-/// A limit is called unlikely to help only if fewer than so many times its queries were seen
-/// under way: the line is not followed further to a verdict against the limit.
+/// A limit is called unlikely to help only if fewer than this many times its queries were seen
+/// under way: the line is not extrapolated further to a verdict against the limit.
 const FEW_LIMITS: f64 = 2.0;
 
 /// Whether a concurrency limit is likely to raise the throughput.
@@ -49,11 +49,11 @@ pub enum Verdict {
     CannotTell,
 }
 
-/// What answers the question that a verdict leaves open.
+/// The next step, which would answer the question that a verdict leaves open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NextStep {
-    /// Nothing.
+    /// No next step.
     None,
     /// Watch the server again under its usual load.
     WatchAgain,
@@ -63,7 +63,7 @@ pub enum NextStep {
     TryAuto,
 }
 
-/// A verdict with what it rests on.
+/// A verdict with its evidence.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Decision {
     /// The verdict.
@@ -73,7 +73,7 @@ pub struct Decision {
     /// Throughput with a limit over that without, if it was estimated: from the lower of the
     /// two ends to the higher.
     pub gain: Option<Gain>,
-    /// What to do next.
+    /// The recommended next step.
     pub next_step: NextStep,
 }
 
@@ -95,7 +95,7 @@ pub struct Gain {
     pub by_throughput: f64,
 }
 
-/// Decides from what was observed. `obstacle` is why the server cannot have a gate, if it
+/// Decides from an observation. `obstacle` is the reason why the server cannot have a gate, if it
 /// cannot.
 pub fn decide(seen: &Observation, obstacle: Option<&str>) -> Decision {
     if let Some(why) = obstacle {
@@ -153,7 +153,8 @@ fn decide_by_queries(seen: &Observation, queries: &Queries) -> Decision {
 /// Decides for a server whose cores are busy and that has more queries under way than a limit
 /// would leave.
 fn decide_by_gain(seen: &Observation, queries: &Queries, limit: f64) -> Decision {
-    // With fewer, cores are idle at times, and the clients set the rate of answers.
+    // With fewer queries under way, cores are idle at times, and the clients set the rate of
+    // answers.
     let beyond = BUSY_UNDER_WAY_PER_CORE * seen.cores.max(1) as f64;
     let intervals = queries.intervals.iter().filter(|one| one.under_way >= beyond);
     let intervals: Vec<Interval> = intervals.copied().collect();
@@ -204,10 +205,10 @@ fn decide_by_gain(seen: &Observation, queries: &Queries, limit: f64) -> Decision
     Decision { verdict, reason, gain: Some(gain), next_step }
 }
 
-/// Estimates the gain of a limit that leaves so many queries under way, where no fewer than
-/// `few` were seen.
+/// Estimates the gain of a limit that leaves this many queries under way, where no fewer than `few`
+/// were seen.
 fn gain(seen: &Observation, intervals: &[Interval], limit: f64, few: f64) -> Option<Gain> {
-    // At most as many of the other programs are clients.
+    // The clients' use is at most that of all other programs.
     let others = (seen.busy_cores - seen.server_cores).max(0.0) / rate(intervals);
     let with_clients = |one: &Interval| one.cpu_seconds + others * one.answered as f64;
     let cpu_time = |one: &Interval| one.cpu_seconds;

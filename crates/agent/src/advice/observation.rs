@@ -1,4 +1,4 @@
-//! What a watch of a running server has found: the input of the decision.
+//! The result of watching a running server: the input of the decision.
 
 use lull_measure::{Missing, Nanos};
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub struct Interval {
 pub struct Sums {
     /// Queries answered.
     pub answered: u64,
-    /// From their read to their answer.
+    /// Time from the read of a query to its answer.
     pub lasted_seconds: f64,
     /// The part in which the thread could run and was not on a core.
     pub queued_seconds: f64,

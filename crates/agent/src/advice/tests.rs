@@ -6,7 +6,7 @@ use lull_measure::{Missing, Nanos};
 use rand::{RngExt, SeedableRng};
 
 const CORES: usize = 2;
-/// What a limit leaves under way.
+/// Transactions that a limit leaves under way.
 const LIMIT: usize = 4 * CORES;
 const INTERVAL_S: f64 = 0.05;
 const WATCHED_S: f64 = 20.0;
@@ -38,7 +38,7 @@ const READ_WRITE: Simulated = Simulated {
 };
 
 impl Simulated {
-    /// Watches the simulated server for so long, with at most `limit` queries under way.
+    /// Watches the simulated server for this long, with at most `limit` queries under way.
     fn watch(&self, seconds: f64, limit: usize, rng: &mut Rng) -> Observation {
         let (mut now, mut under_way, mut waiting, mut busy_s) = (0.0, 0_usize, 0_usize, 0.0);
         let (mut active, mut next_change) = (self.clients, 0.0);

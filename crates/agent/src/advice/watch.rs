@@ -44,7 +44,7 @@ pub struct ServerWatch {
     utilisation: Utilisation,
 }
 
-/// What `/proc` reports in a watch.
+/// Sums of the readings from `/proc` in a watch.
 #[derive(Debug, Default)]
 struct ProcSums {
     cpu: Nanos,
@@ -98,7 +98,7 @@ impl ServerWatch {
         self.pid
     }
 
-    /// Watches the server for so long.
+    /// Watches the server for this long.
     ///
     /// # Errors
     /// If the server ends meanwhile.

@@ -31,7 +31,7 @@ struct ClassPolicy {
     begun: Nanos,
 }
 
-/// What was seen of one class since the last observation.
+/// Observations of one class since the last decision.
 #[derive(Debug, Default)]
 struct Window {
     latency: Latency,
@@ -46,7 +46,7 @@ impl Decider {
     /// Returns a decider for classes with these names, of which some want something.
     ///
     /// # Errors
-    /// What the policy makes of its keys or the cores.
+    /// The policy's error about its keys or the cores.
     pub(super) fn new(
         classes: &[String],
         wants: &[Option<Wants>],
@@ -69,7 +69,7 @@ impl Decider {
         Ok(Self { areas: wants.iter().map(cores).collect(), policy: None })
     }
 
-    /// As [`Decider::new`], by the policy on the cores of this machine.
+    /// As [`Decider::new`], with the policy deciding on the cores of this machine.
     pub(super) fn by_policy(
         classes: &[String],
         wants: &[Option<Wants>],
@@ -81,7 +81,7 @@ impl Decider {
         let policy = POLICIES.build(POLICY, keys, machine, &apps).map_err(AreaError::Policy)?;
         let policy = ClassPolicy {
             policy,
-            // It draws nothing.
+            // The policy draws no random number.
             rng: Rng::seed_from_u64(1),
             windows: classes.iter().map(|_| Window::default()).collect(),
             last: None,
@@ -100,9 +100,9 @@ impl Decider {
         &self.areas
     }
 
-    /// Takes in what was seen of the connections since the last call. Returns the reason if areas
-    /// have changed. While the gate is bypassed, threads are in no area, so that nothing is learned
-    /// or decided.
+    /// Takes in the observations of the connections since the last call. Returns the reason if
+    /// areas have changed. While the gate is bypassed, threads are in no area, so that nothing is
+    /// learned or decided.
     pub(super) fn look(
         &mut self,
         now: Nanos,
@@ -145,7 +145,7 @@ fn app(name: &str, wanted: Option<&Wants>) -> AppSpec {
 }
 
 impl ClassPolicy {
-    /// Forgets what was seen since the last observation.
+    /// Discards the observations since the last decision.
     fn forget(&mut self, now: Nanos) {
         for window in &mut self.windows {
             *window = Window::default();
@@ -191,7 +191,7 @@ impl ClassPolicy {
 }
 
 impl Window {
-    /// Returns what was seen in a span, and begins the next.
+    /// Returns the observations of a span, and begins the next.
     fn take(&mut self, span: Nanos) -> LatencySeen {
         let latency = std::mem::take(&mut self.latency);
         let before = std::mem::replace(&mut self.were_outstanding, self.outstanding);

@@ -94,7 +94,7 @@ fn fixed_areas_are_as_written_and_never_change() {
     refused(both("3-4"), "this machine has 0-3");
     refused(both("1-2").within(Some(cores("0-1"))), "limits.cores allows 0-1");
     let unknown = self::plan(&[fixed("web", "0"), fixed("shop", "1")], "").unwrap();
-    refused(unknown, "`shop` is no class");
+    refused(unknown, "`shop` is not a class");
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn areas_of_a_live_gate_have_its_classes_and_end_with_the_flag_of_moved_threads(
     let runtime = Arc::new(Runtime::start(&Settings::default(), &rules).unwrap());
     let unknown = plan(&[fixed("shop", "0")], "").unwrap();
     let error = LiveAreas::start(&unknown, &runtime).unwrap_err().to_string();
-    assert!(error.contains("`shop` is no class"), "{error}");
+    assert!(error.contains("`shop` is not a class"), "{error}");
     let areas = LiveAreas::start(&plan(&[fixed("web", "0")], "").unwrap(), &runtime).unwrap();
     assert_eq!(areas.name(), "fixed");
     while areas.seen().classes.is_empty() {

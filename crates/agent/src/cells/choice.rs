@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub enum CellChoice {
     /// The `part`-th of `of` equal parts, from 1.
     Part {
-        /// Which part.
+        /// The number of the part.
         part: u64,
         /// How many parts there are.
         of: u64,
@@ -23,7 +23,7 @@ impl FromStr for CellChoice {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |text: &str| {
-            let wrong = |_| format!("`{text}` is no number: write K/N or numbers such as 3,7,9-12");
+            let wrong = |_| format!("`{text}` is not a number: write K/N or numbers such as 3,7");
             text.trim().parse::<u64>().map_err(wrong)
         };
         if let Some((part, of)) = text.split_once('/') {
@@ -100,9 +100,9 @@ mod tests {
             ("5/4", "no part 5 of 4"),
             ("0", "count from 1"),
             ("4-2", "4-2 has no cell"),
-            ("", "`` is no number"),
-            ("1/x", "`x` is no number"),
-            ("a,2", "`a` is no number"),
+            ("", "`` is not a number"),
+            ("1/x", "`x` is not a number"),
+            ("a,2", "`a` is not a number"),
         ] {
             let error = text.parse::<CellChoice>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");

@@ -82,7 +82,7 @@ impl LabCells {
         Ok(whole)
     }
 
-    /// Returns how many cells were run and how many were found, in words.
+    /// Describes how many cells were run and how many were found.
     pub fn summary(&self) -> String {
         self.parts.summary()
     }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// What is wrong with a key of one of these sections, and the key.
+/// A faulty key of one of these sections and the error.
 pub(super) type KeyError = (&'static str, &'static str);
 
 /// Refuses a certificate without its key, and a key without its certificate.

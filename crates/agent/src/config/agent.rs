@@ -26,19 +26,19 @@ pub struct AgentSection {
     /// directory if absent.
     #[schemars(example = &"/run/lull/push.sock")]
     pub socket: Option<PathBuf>,
-    /// Unix socket at which processes register themselves, of users whom a `[[match]]` names
-    /// by `register`; `register.sock` in the state directory if absent, which other users
-    /// than the agent's cannot reach.
+    /// Unix socket at which processes register themselves, of users whom a `[[match]]` names by
+    /// `register`; `register.sock` in the state directory if absent, which other users than the
+    /// agent's cannot reach.
     #[schemars(example = &"/run/lull-register/socket")]
     pub register: Option<PathBuf>,
-    /// What finds apps while the agent runs: `kubernetes`, the pods of this node, in a program
+    /// Discovery of apps while the agent runs: `kubernetes`, the pods of this node, in a program
     /// that was built with it ([kubernetes.md](kubernetes.md)).
     #[schemars(with = "Option<String>", example = &"kubernetes")]
     pub discover: Option<Discover>,
     /// Directory of records and of the logs of started apps.
     pub record: PathBuf,
-    /// Keep only about the last so long in the record, at least 10 s; its file
-    /// then stays at that size. `"876000h"`, a century, keeps all.
+    /// Time that the record keeps, at least 10 s; its file then stays at that size. `"876000h"`, a
+    /// century, keeps all.
     pub keep: Nanos,
     /// Directory of the restore ledger and the socket; one agent each. If absent
     /// `/run/lull` for root, else `$XDG_RUNTIME_DIR/lull`, `$XDG_STATE_HOME/lull`,
@@ -72,9 +72,9 @@ pub struct AgentSection {
     /// are written to the record and shown on the page.
     #[schemars(example = &"tide")]
     pub shadow: Option<String>,
-    /// Where `lull tune` keeps what it has found: `bayop` takes the settings that
-    /// were found for its app on this machine from there, searches again only
-    /// where they no longer do, and keeps there what it finds itself.
+    /// File of the settings that searches have found (`lull tune`). `bayop` uses those for its app
+    /// on this machine, searches again only where they no longer meet the bound, and stores its own
+    /// there.
     #[schemars(example = &"lull-tune.sqlite")]
     pub spots: Option<PathBuf>,
     /// Settings by load that `lull sweep --profile` has measured: `co-pi` takes that of the
@@ -95,8 +95,8 @@ pub struct AgentSection {
     /// Whether to count sleeps of cores and waits of threads by programs in the
     /// kernel (eBPF); where it refuses them, their metrics say why.
     pub events: bool,
-    /// How long a sleep in the deepest idle state must be to save energy, for
-    /// C6 opportunity; `lull calibrate idle` measures it.
+    /// Shortest sleep in the deepest idle state that saves energy, for C6 opportunity; `lull
+    /// calibrate idle` measures it.
     pub break_even: Nanos,
 }
 

@@ -132,7 +132,7 @@ mod tests {
         for (text, why) in [
             (with(none), "lull.toml:13: app[0].area[0]: needs cores"),
             (with(&twice), "lull.toml:16: app[0].area[1]: class `web` has an area already"),
-            (with(&FIXED.replace("web", "shop")), "app[0].area[0]: class `shop` is no class"),
+            (with(&FIXED.replace("web", "shop")), "app[0].area[0]: class `shop` is not a class"),
             (with(&format!("{FIXED}{keys}")), "app[0].area[0]: is fixed: keys are for areas"),
             (
                 with(keys).replace("[[app.client_class]]", "concurrency = 4\n[[app.client_class]]"),

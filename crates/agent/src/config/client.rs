@@ -33,8 +33,8 @@ pub struct ClientSection {
     pub think: Option<Distribution>,
     /// CPU time of a request on a core alone, with all of the cache.
     pub work: Option<WorkSection>,
-    /// What a request takes besides work and waiting: network, devices. Behind a simulated gate
-    /// it keeps its worker and its slot meanwhile.
+    /// Time of a request besides work and waiting: network, devices. Behind a simulated gate the
+    /// request keeps its worker and its slot meanwhile.
     #[schemars(with = "Option<DistributionKeys>")]
     pub delay: Option<Distribution>,
     /// How much the workers behind the app's gate slow each other down; not at all if absent.
@@ -50,7 +50,7 @@ pub struct ClientSection {
     /// gate; `connections` of the `[[load]]` of such clients or `threads` of the app if absent.
     #[schemars(example = 4, extend("x-unit" = "threads"))]
     pub threads: Option<u32>,
-    /// What the app's work needs of cache and memory; nothing if absent.
+    /// Cache and memory that the app's work needs; none if absent.
     pub memory: Option<MemorySection>,
 }
 
@@ -87,10 +87,10 @@ struct DistributionKeys {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ContentionSection {
-    /// For each other transaction in service, 0 to 1000.
+    /// Cost of each other transaction in service, 0 to 1000.
     #[schemars(example = 0.02, extend("x-unit" = "none"))]
     pub sigma: f64,
-    /// For each pair of transactions in service, 0 to 1000.
+    /// Cost of each pair of transactions in service, 0 to 1000.
     #[schemars(example = 0.001, extend("x-unit" = "none"))]
     pub kappa: f64,
 }
@@ -165,7 +165,7 @@ impl ClientSection {
             return fail("think", "needs `clients`, which think between their requests");
         }
         if self.arrivals.is_some() && self.clients.is_some() {
-            return fail("arrivals", "is of a rate, and `clients` send after each answer");
+            return fail("arrivals", "belongs to a rate; `clients` send after each answer instead");
         }
         if let Some(WorkSection { mean, shape, record }) = &self.work {
             match (mean, record) {

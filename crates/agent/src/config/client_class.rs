@@ -1,4 +1,4 @@
-//! `client_class` of an app: which of its clients share the slots of its gate, and how.
+//! `client_class` of an app: classes of its clients, and their shares of the slots of its gate.
 
 use lull_host::oncall::{
     BYPASS_MAX, ClientClass, ClientMatch, check_client_classes, default_bypass, user_number,
@@ -19,8 +19,8 @@ pub struct ClientClassSection {
     /// Its name, of at most 32 bytes.
     #[schemars(example = &"web")]
     pub name: String,
-    /// Its clients: each table names all that one must have. The first class that fits has a
-    /// client. Without any, it is the class of all clients that fit no other one, which is
+    /// Its clients: those with all properties of one of these tables. A client belongs to the first
+    /// class that fits. Without any, it is the class of all clients that fit no other one, which is
     /// `others` with weight 1 if absent.
     #[serde(rename = "match", default)]
     pub clients: Vec<ClientMatchSection>,
@@ -32,8 +32,8 @@ pub struct ClientClassSection {
     #[serde(default)]
     #[schemars(extend("x-unit" = "none"))]
     pub order: u32,
-    /// While it waits, it has at least this share of all turns, whatever its order and weight;
-    /// those of all classes are at most 1 together.
+    /// While it waits, the class has at least this share of all turns, whatever its order and
+    /// weight; the shares of all classes are at most 1 together.
     #[serde(default = "ClientClassSection::least_share")]
     #[schemars(extend("x-unit" = "share"))]
     pub least_share: f64,
@@ -74,7 +74,9 @@ impl FromStr for WrittenPrefix {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("`{text}` is no address or prefix: write 10.0.0.7, 10.0.0.0/8 or 2001:db8::/32")
+            format!(
+                "`{text}` is not an address or prefix: write 10.0.0.7, 10.0.0.0/8 or 2001:db8::/32"
+            )
         };
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
@@ -158,11 +160,11 @@ impl ClientMatchSection {
     }
 }
 
-/// Returns the clients that bypass a gate with these classes: those that are written, and the
-/// default ones with `has_default`.
+/// Returns the clients that bypass a gate with these classes: the listed ones, and the default ones
+/// with `has_default`.
 ///
 /// # Errors
-/// What is wrong.
+/// The fault.
 pub fn bypass(
     written: &[ClientMatchSection],
     has_default: bool,
@@ -182,7 +184,7 @@ pub fn bypass(
 /// Returns the classes of clients in the form of a gate.
 ///
 /// # Errors
-/// What is wrong, with the index of the class.
+/// The fault, with the index of the class.
 pub fn client_classes(
     sections: &[ClientClassSection],
 ) -> Result<Vec<ClientClass>, (usize, String)> {

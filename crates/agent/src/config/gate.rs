@@ -42,8 +42,8 @@ pub struct GateSection {
     #[serde(default)]
     #[schemars(example = [9000])]
     pub exempt_ports: Vec<u16>,
-    /// Clients that never wait, besides the default ones: each table names all that one must
-    /// have, as `match` of a `client_class` does.
+    /// Clients that never wait, besides the default ones: those with all properties of one of
+    /// these tables, as in `match` of a `client_class`.
     #[serde(default)]
     pub bypass: Vec<ClientMatchSection>,
     /// Whether monitors, replication, cluster managers and local administrators never wait
@@ -56,14 +56,14 @@ pub struct GateSection {
     pub longest_wait: Option<Nanos>,
 }
 
-/// What a gate does with workers.
+/// The work of a gate: statistics alone, or holding workers back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
 pub enum GateMode {
-    /// One that has a query waits for its turn.
+    /// A worker that has a query waits for its turn.
     Post,
-    /// One that has none rests, and is called in rounds.
+    /// A worker without a query rests, and all are called in rounds.
     Epoll,
 }
 
@@ -71,9 +71,9 @@ pub enum GateMode {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "toml::Value")]
 pub enum Concurrency {
-    /// At most so many.
+    /// A fixed limit.
     Limit(u32),
-    /// As many as an admission controller decides while the app runs.
+    /// A limit that an admission controller sets while the app runs.
     Controlled(AdmissionSection),
 }
 
@@ -170,7 +170,7 @@ impl GateSection {
         Ok(Settings { park_max_ns: longest.0, ..settings })
     }
 
-    /// The settings of a gate that admits so many transactions at once.
+    /// Returns the settings of a gate with this limit on transactions.
     ///
     /// # Errors
     /// The invalid key and the reason.

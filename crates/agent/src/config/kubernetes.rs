@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What finds apps while the agent runs, beside the agent itself.
+/// The discovery that finds apps while the agent runs, in a process of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
@@ -18,12 +18,13 @@ pub enum Discover {
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 pub enum CpuManager {
-    /// Not known: a Guaranteed container with a whole number of CPUs counts as one that has.
+    /// Unknown: a Guaranteed container with a whole number of CPUs counts as having cores of its
+    /// own.
     #[default]
     Unknown,
-    /// It does not (`--cpu-manager-policy=none`, the kubelet's default).
+    /// The kubelet gives no container cores of its own (`--cpu-manager-policy=none`, its default).
     None,
-    /// It does.
+    /// The kubelet gives such containers cores of their own.
     Static,
 }
 

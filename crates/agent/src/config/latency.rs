@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Where an app's latency comes from.
+/// The source of an app's latency.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum LatencySource {
@@ -36,14 +36,14 @@ impl TryFrom<String> for LatencySource {
             None if text == "otlp" => Ok(Self::Otlp),
             Some(("prometheus", address)) => Server::parse(address).map(Self::Prometheus),
             _ => Err(format!(
-                "`{text}` is no source of latency: write \"push\", \"preload\", \"ebpf\", \
+                "`{text}` is not a source of latency: write \"push\", \"preload\", \"ebpf\", \
                  \"otlp\" or \"prometheus:http://127.0.0.1:9090\""
             )),
         }
     }
 }
 
-/// Where an app's progress comes from.
+/// The source of an app's progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
@@ -59,7 +59,7 @@ pub enum ProgressSource {
     CpuTime,
 }
 
-/// `[app.prometheus]`: what is queried beside the tail, and how the server is reached.
+/// `[app.prometheus]`: the queries beside the tail, and the way to reach the server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PrometheusSection {
@@ -91,7 +91,7 @@ pub struct PrometheusSection {
 }
 
 impl Default for PrometheusSection {
-    /// Neither load nor age, 30 s, the system's authorities, no proof of identity.
+    /// No query for load or age, 30 s, the system's authorities, no proof of identity.
     fn default() -> Self {
         Self {
             load: None,

@@ -1,7 +1,7 @@
 //! `[machine]`: a machine to simulate, as `lull check --machine` writes it down.
 //!
 //! The agent of a host reads the section and does not use it: it describes the machine on which
-//! `lull sim` plays the config. A key that is left out is not known of the machine.
+//! `lull sim` plays the config. A key that is left out is unknown.
 
 use lull_measure::{Hertz, Nanos};
 use schemars::JsonSchema;
@@ -138,7 +138,7 @@ pub struct BandwidthSection {
     #[serde(default = "queueing")]
     #[schemars(extend("default" = 0.5), extend("x-unit" = "none"))]
     pub queueing: f64,
-    /// Least share that an app can be throttled to; bandwidth is no knob without it.
+    /// Least share that an app can be throttled to; bandwidth is not a knob without it.
     #[schemars(example = 10, extend("x-unit" = "%"))]
     pub min_percent: Option<u8>,
     /// Granularity of the throttle; `min_percent` if absent.
@@ -150,7 +150,7 @@ pub struct BandwidthSection {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NicSection {
-    /// Its name, as the kernel has it.
+    /// Its name in the kernel.
     #[schemars(example = &"eth0")]
     pub name: String,
     /// Largest interrupt delay.
@@ -177,7 +177,7 @@ pub struct MeasuredPower {
     pub idle_core_watts: f64,
 }
 
-/// What is wrong with a machine: the key below `machine`, and what to write.
+/// A fault of a machine: the key below `machine`, and the correction.
 pub(crate) type MachineFault = (String, String);
 
 impl MachineSection {
@@ -272,7 +272,7 @@ fn check_idle(states: &[IdleSection]) -> Result<(), MachineFault> {
     for (at, state) in states.iter().enumerate() {
         let key = |name: &str| format!("idle[{at}].{name}");
         if let Some(watts) = state.watts.filter(|watts| !(*watts >= 0.0 && watts.is_finite())) {
-            return fail(key("watts"), format!("{watts} is no power: write watts, 0 or more"));
+            return fail(key("watts"), format!("{watts} is not a power: write watts, 0 or more"));
         }
         if let Some(residency) = state.residency.filter(|it| *it < state.exit) {
             let message = format!(
@@ -313,7 +313,7 @@ fn check_power(power: &MeasuredPower) -> Result<(), MachineFault> {
         ("idle_core_watts", power.idle_core_watts),
     ];
     if let Some((key, watts)) = all.into_iter().find(|(_, it)| !(*it >= 0.0 && it.is_finite())) {
-        return fail(format!("power.{key}"), format!("{watts} is no power: write watts"));
+        return fail(format!("power.{key}"), format!("{watts} is not a power: write watts"));
     }
     if power.idle_core_watts > power.busy_core_watts {
         let message = format!(
@@ -393,12 +393,12 @@ mod tests {
             fault(&format!("idle = [{shallow}, {deep}]\n[[cores]]\ncount = 1\n"))
         };
         assert_eq!(states("exit = \"133us\", residency = \"600us\", watts = 0.3"), "");
-        assert_eq!(states("exit = \"133us\""), "", "an unknown residency is no fault");
+        assert_eq!(states("exit = \"133us\""), "", "an unknown residency is not a fault");
         for (deep, wanted) in [
             ("exit = \"1us\"", "idle[1].exit: is 1us, below that of `C1`"),
             ("exit = \"133us\", residency = \"100us\"", "idle[1].residency: is 100us, below the"),
             ("exit = \"133us\", watts = 1.0", "idle[1].watts: is 1, not less than the 1 of `C1`"),
-            ("exit = \"133us\", watts = -1.0", "idle[1].watts: -1 is no power"),
+            ("exit = \"133us\", watts = -1.0", "idle[1].watts: -1 is not a power"),
         ] {
             let text = states(deep);
             assert!(text.starts_with(wanted), "{deep}: {text}");

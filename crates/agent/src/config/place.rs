@@ -24,16 +24,16 @@ pub enum Where {
     Pods(PodsAs),
 }
 
-/// As what processes register themselves, and whose.
+/// The template under which processes register themselves, and the users that may.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegisterAs {
     /// The name of the template.
     pub template: String,
-    /// A glob for the users who may.
+    /// A glob for the users that may register.
     pub users: String,
 }
 
-/// Which pods of a node are apps of a template.
+/// Selects the pods of a node that are apps of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodsAs {
     /// The name of the template.
@@ -79,7 +79,7 @@ impl Where {
     /// Checks the patterns by which an app is found.
     ///
     /// # Errors
-    /// The key at fault and what is wrong with it.
+    /// The key at fault and the fault.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         let glob = |key: &str, text: &str| match text {
             "" => Err((key.to_owned(), "is empty: name what is looked for".to_owned())),

@@ -27,10 +27,10 @@ pub struct PowerSection {
 }
 
 impl PowerSection {
-    /// The model that the keys or the file describe.
+    /// Returns the model that the keys or the file describe.
     ///
     /// # Errors
-    /// The key and what is wrong with it.
+    /// The key and the fault.
     pub fn model(&self) -> Result<PowerModel, (&'static str, String)> {
         if let Some(file) = &self.file {
             if *self != (Self { file: self.file.clone(), ..Self::default() }) {
@@ -45,7 +45,7 @@ impl PowerSection {
         ];
         let wrong = constants.into_iter().find(|(_, watts)| !(*watts >= 0.0 && watts.is_finite()));
         if let Some((key, watts)) = wrong {
-            return Err((key, format!("{watts} is no power: write watts, 0 or more")));
+            return Err((key, format!("{watts} is not a power: write watts, 0 or more")));
         }
         Ok(PowerModel {
             base: Watts(self.base_watts),

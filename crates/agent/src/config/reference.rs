@@ -24,9 +24,9 @@ pub struct Section {
     pub name: String,
     /// Whether there may be several of it.
     pub is_list: bool,
-    /// What it is.
+    /// The meaning of the key.
     pub meaning: String,
-    /// Its keys, as the types have them.
+    /// Its keys, as defined by the types.
     pub keys: Vec<Key>,
 }
 
@@ -35,7 +35,7 @@ pub struct Section {
 pub struct Key {
     /// Its name.
     pub name: String,
-    /// What may be written.
+    /// The form of its value.
     #[serde(rename = "type")]
     pub kind: String,
     /// Its unit; absent where the type says all.
@@ -46,7 +46,7 @@ pub struct Key {
     pub example: Option<String>,
     /// Whether the key is required.
     pub is_required: bool,
-    /// What it means.
+    /// The meaning of the value.
     pub meaning: String,
 }
 
@@ -118,7 +118,7 @@ fn table_in(property: &Value) -> (&Value, bool) {
     inner.get("items").map_or((inner, false), |items| (items, true))
 }
 
-/// What may be written, in words.
+/// Describes the form of a value.
 fn kind(schema: &Value) -> String {
     if let Some(format) = schema["format"].as_str().filter(|it| is_ours(it)) {
         return format.to_owned();
@@ -151,7 +151,7 @@ fn is_ours(format: &str) -> bool {
     matches!(format, "time" | "frequency")
 }
 
-/// The type of a schema that is no `null`.
+/// The type of a schema that is not a `null`.
 fn type_of(schema: &Value) -> &str {
     let several = schema["type"].as_array().into_iter().flatten();
     let mut all = schema["type"].as_str().into_iter().chain(several.filter_map(Value::as_str));

@@ -37,8 +37,8 @@ pub(super) struct File {
     /// How the pods of this node are found, with `agent.discover = "kubernetes"` (optional).
     #[serde(default)]
     pub(super) kubernetes: KubernetesSection,
-    /// Which policy, and beside its name the keys of that policy:
-    /// [policies.md](policies.md) or `lull policies` has them.
+    /// The policy's name, and beside it the keys of that policy: [policies.md](policies.md) or
+    /// `lull policies` has them.
     #[schemars(with = "PolicySection")]
     pub(super) policy: toml::Table,
     /// Bounds on every plan (optional).
@@ -51,7 +51,7 @@ pub(super) struct File {
     /// One app each; at least one, or one `[[match]]`.
     #[serde(default)]
     pub(super) app: Vec<AppSection>,
-    /// One app for each process, unit or cgroup that matches (optional).
+    /// A template: one app for each process, unit or cgroup that matches (optional).
     #[serde(rename = "match", default)]
     pub(super) templates: Vec<TemplateSection>,
     /// A load client that runs as long as the agent does (optional).
@@ -60,8 +60,8 @@ pub(super) struct File {
     /// The machine on which `lull sim` plays the config (optional, [scenario.md](scenario.md)); an
     /// agent does not read it.
     pub(super) machine: Option<MachineSection>,
-    /// What an app has to do when `lull sim` plays the config (optional,
-    /// [scenario.md](scenario.md)); an agent does not read it.
+    /// An app's load when `lull sim` plays the config (optional, [scenario.md](scenario.md)); an
+    /// agent does not read it.
     #[serde(default)]
     pub(super) client: Vec<ClientSection>,
     /// How long and how often `lull sim` plays the config (optional); an agent does not read it.
@@ -84,7 +84,7 @@ pub struct AppSection {
     /// A unique word.
     #[schemars(example = &"cache")]
     pub name: String,
-    /// Whether requests wait for it.
+    /// Whether the app has objectives on its requests.
     #[schemars(example = &"best-effort")]
     pub class: Class,
     /// A percentile and its bound, a floor of requests per second, or the share of
@@ -100,7 +100,7 @@ pub struct AppSection {
     /// Highest load it can serve.
     #[schemars(example = 120_000, extend("x-unit" = "requests/s"))]
     pub max_load: Option<f64>,
-    /// How many of its threads can work at once; as many as it has if absent.
+    /// The number of its threads that can work at the same time; all of them if absent.
     #[schemars(example = 4, extend("x-unit" = "threads"))]
     pub threads: Option<u32>,
     /// Tail latency alone; `measure` measures it with best-effort apps paused.
@@ -143,9 +143,9 @@ pub struct AppSection {
     #[serde(default)]
     #[schemars(with = "String", example = &"push", extend("default" = "push"))]
     pub latency: LatencySource,
-    /// Directory of the page that it shares with agents, with `latency = "preload"`, for
-    /// a server that another program starts with what `lull attach DIR --environment`
-    /// prints; one started by `start` finds it, too.
+    /// Directory of the page that it shares with agents, with `latency = "preload"`, for a server
+    /// that another program starts with the variables that `lull attach DIR --environment` prints;
+    /// one started by `start` finds it, too.
     #[schemars(example = &"/run/lull-db")]
     pub page: Option<PathBuf>,
     /// How many of its transactions run at once, with `latency = "preload"`: a number
@@ -157,11 +157,11 @@ pub struct AppSection {
     pub concurrency: Option<Concurrency>,
     /// How the workers beyond `concurrency` wait; the keys are those of `lull exec`.
     pub gate: Option<GateSection>,
-    /// `[[app.client_class]]`: which of its clients share the slots of its gate, and how.
+    /// `[[app.client_class]]`: classes of its clients, and their shares of the slots of its gate.
     #[serde(default)]
     pub client_class: Vec<ClientClassSection>,
-    /// `[[app.promise]]`: what some of its clients are promised, each alone, by an
-    /// admission controller that keeps such promises.
+    /// `[[app.promise]]`: objectives of single clients, for an admission controller that keeps them
+    /// (`pslo`, `utslo`).
     #[serde(default)]
     pub promise: Vec<Promise>,
     /// `[[app.area]]`: the cores of the threads that serve a class of its clients, with
@@ -184,19 +184,19 @@ pub struct AppSection {
     pub query: Option<String>,
     /// Beside `query`: load, the age of the data, and how the server is reached; each key optional.
     pub prometheus: Option<PrometheusSection>,
-    /// Which histogram its latency is read from, with `latency = "otlp"`; each key optional.
+    /// The histogram from which its latency is read, with `latency = "otlp"`; each key optional.
     pub otlp: Option<OtlpSection>,
-    /// Where its progress comes from (best-effort apps).
+    /// The source of its progress (best-effort apps).
     #[serde(default)]
     #[schemars(extend("default" = "auto"))]
     pub progress: ProgressSource,
-    /// The template that it is an app of, if it is one.
+    /// The slot of its template, if it belongs to one.
     #[serde(skip)]
     pub slot: Option<SlotOf>,
-    /// As what its processes register themselves, if they do.
+    /// The name under which its processes register themselves, if they do.
     #[serde(skip)]
     pub register: Option<RegisterAs>,
-    /// Which pods are such apps, if they are pods.
+    /// Selects the pods that are such apps.
     #[serde(skip)]
     pub pods: Option<PodsAs>,
 }
@@ -305,7 +305,7 @@ impl AppSection {
     /// Returns the clients that bypass its gate with these classes; none if it has no gate.
     ///
     /// # Errors
-    /// What is wrong with the list.
+    /// The fault of the list.
     pub(super) fn bypass(&self, classes: &[ClientClass]) -> Result<Vec<ClientMatch>, String> {
         let gate = self.gate.clone().unwrap_or_default();
         match self.concurrency {
@@ -339,7 +339,7 @@ impl AppSection {
         Ok(Some(waits))
     }
 
-    /// Returns what is queried from a Prometheus server, if its latency comes from one.
+    /// Returns the queries to a Prometheus server, if its latency comes from one.
     pub(crate) fn prometheus_queries(&self) -> Option<Queries> {
         let LatencySource::Prometheus(server) = &self.latency else { return None };
         let (at, _) = self.spec().tail()?;
@@ -368,8 +368,7 @@ impl AppSection {
         (self.latency == LatencySource::Otlp).then_some(source)
     }
 
-    /// Returns the entry of the file that it comes from, as errors name it; `index` is its
-    /// number among all apps.
+    /// Returns its entry in the file, as errors name it; `index` is its number among all apps.
     pub fn entry(&self, index: usize) -> String {
         match self.slot {
             Some(slot) => format!("match[{}]", slot.template),
@@ -377,7 +376,7 @@ impl AppSection {
         }
     }
 
-    /// What the latency is measured of that its objectives bound; `None` if none does.
+    /// Returns the kind of latency that its objectives bound; `None` without a latency objective.
     pub fn latency_of(&self) -> Option<LatencyOf> {
         let bounds = |one: &&HostObjective| one.objective.bounds_latency();
         self.objectives.iter().find(bounds).map(|one| one.of)

@@ -11,11 +11,11 @@ use lull_control::LatencyOf;
 const MOST: u16 = 256;
 
 impl TemplateSection {
-    /// Checks it as a whole, so that what is wrong is named by its own keys and not by those of
-    /// its apps.
+    /// Checks the section as a whole, so that a fault is reported by its own keys and not by those
+    /// of its apps.
     ///
     /// # Errors
-    /// The key at fault and what to write.
+    /// The key at fault and the correction.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         if self.most.get() > MOST {
             return Err(("most".to_owned(), format!("is {}: write 1 to {MOST}", self.most)));
@@ -55,22 +55,22 @@ impl TemplateSection {
         self.check_source()?;
         let reports = self.latency.is_some();
         if !reports && self.objectives.iter().any(|one| one.of == LatencyOf::Requests) {
-            let message = "is of requests, and the apps of a template report none: bound the \
-                           waits of their threads, { run_queue_p99 = \"1ms\" } or \
-                           { memory_pressure = \"2%\" }, or write an [[app]] with a source of \
+            let message = "bounds requests, but the apps of a template report none: bound the \
+                           waits of their threads, { run_queue_p99 = \"1ms\" } or { \
+                           memory_pressure = \"2%\" }, or write an [[app]] with a source of \
                            latency";
             return Err(("objectives".to_owned(), message.to_owned()));
         }
         app.spec().check().map_err(|error| (error.key.to_owned(), error.message))
     }
 
-    /// Checks where the latency of its apps comes from.
+    /// Checks the source of the latency of its apps.
     fn check_source(&self) -> Result<(), (String, String)> {
         let fail = |key: &str, message: &str| Err((key.to_owned(), message.to_owned()));
         match &self.latency {
             Some(_) if self.pods.is_none() => return fail("latency", "is for `pods` only"),
             Some(LatencySource::Preload) => {
-                let message = "of pods is \"ebpf\", \"push\", \"otlp\" or \"prometheus:URL\"";
+                let message = "of pods must be \"ebpf\", \"push\", \"otlp\" or \"prometheus:URL\"";
                 return fail("latency", message);
             }
             _ => {}

@@ -17,7 +17,7 @@ pub struct TemplateSection {
     /// A unique word; its apps are `NAME-1`, `NAME-2` and so on.
     #[schemars(example = &"worker")]
     pub name: String,
-    /// Whether requests wait for its apps.
+    /// Whether its apps have objectives on their requests.
     #[schemars(example = &"best-effort")]
     pub class: Class,
     /// Bounds of run-queue latency (`run_queue_pN`) or of memory pressure (`memory_pressure`),
@@ -26,9 +26,8 @@ pub struct TemplateSection {
     #[serde(default)]
     #[schemars(example = [BTreeMap::from([("run_queue_p99", "1ms")])])]
     pub(super) objectives: Vec<HostObjective>,
-    /// What matches: a glob for the path of the program; without `/` for the last part of it.
-    /// `exe`, `args` and `user` may be given together, `unit`, `cgroup`, `register` and `pods` only
-    /// alone.
+    /// A glob for the path of the program; without `/` for the last part of it. `exe`, `args` and
+    /// `user` may be given together, `unit`, `cgroup`, `register` and `pods` only alone.
     #[schemars(example = &"ffmpeg")]
     pub exe: Option<String>,
     /// Or a glob for the command line, its arguments joined by blanks.

@@ -92,7 +92,7 @@ fn an_objective_of_memory_pressure_is_alone_and_a_share() {
         (
             "p95 = \"4.2ms\"",
             "memory_pressure = \"2ms\"",
-            "app[0].objectives[0].memory_pressure: `2ms` is no share of time: write \"2%\"",
+            "app[0].objectives[0].memory_pressure: `2ms` is not a share of time: write \"2%\"",
         ),
     ]);
 }
@@ -108,7 +108,7 @@ fn processes_may_register_as_a_template_of_users() {
     assert_eq!(of_template[1].place(), Ok(Where::Register(as_worker)));
     assert_eq!(of_template[1].name, "worker-2");
     let wrong = load(&with_template("register = \"[\"")).unwrap_err().to_string();
-    assert!(wrong.contains("match[0].register: `[` is no pattern"), "{wrong}");
+    assert!(wrong.contains("match[0].register: `[` is not a pattern"), "{wrong}");
     let alone = format!("[agent]\nregister = \"/run/x\"\n{GOOD}");
     let wrong = load(&alone).unwrap_err().to_string();
     assert!(wrong.contains("agent.register: needs a [[match]]"), "{wrong}");
@@ -140,12 +140,12 @@ fn templates_are_refused_by_their_own_keys() {
     let cases = [
         ("", "match[0].name: needs what matches"),
         ("exe = \"a\"\nunit = \"b-*\"", "match[0].name: needs what matches"),
-        ("exe = \"a[\"", "lull.toml:22: match[0].exe: `a[` is no pattern"),
+        ("exe = \"a[\"", "lull.toml:22: match[0].exe: `a[` is not a pattern"),
         ("unit = \"db.service\"", "match[0].unit: names one unit"),
         ("cgroup = \"kubepods\"", "match[0].cgroup: names one cgroup"),
         (
             "exe = \"a\"\nobjectives = [{ p95 = \"9ms\" }]",
-            "lull.toml:23: match[0].objectives: is of requests",
+            "lull.toml:23: match[0].objectives: bounds requests",
         ),
         ("exe = \"a\"\nmost = 257", "lull.toml:23: match[0].most: is 257: write 1 to 256"),
         ("exe = \"a\"\nmost = 0", "match[0].most"),
@@ -317,7 +317,7 @@ fn a_tail_from_prometheus_needs_a_query_and_a_policy_that_goes_by_it() {
             "app[0].prometheus.certificate: and `key` belong together",
         ),
         (with("prometheus = { load = \"up\" }"), "app[0].prometheus: is for latency"),
-        (with("latency = \"pull\""), "`pull` is no source of latency"),
+        (with("latency = \"pull\""), "`pull` is not a source of latency"),
         (format!("ideal = \"measure\"\n{address}\nquery = \"up\""), "app[0].ideal: cannot"),
     ];
     for (to, want) in cases {
@@ -325,7 +325,7 @@ fn a_tail_from_prometheus_needs_a_query_and_a_policy_that_goes_by_it() {
         assert!(got.contains(want), "{to}\n  got:  {got}\n  want: {want}");
     }
     let got = refusal("solo = \"measure\"", &format!("{address}\nquery = \"up\""));
-    assert!(got.contains("app[1].latency: is of a latency-critical app"), "{got}");
+    assert!(got.contains("app[1].latency: applies only to a latency-critical app"), "{got}");
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn pods_need_a_discovery_and_a_discovery_needs_pods() {
     let cgroups = format!("latency = \"ebpf\"\n{cgroups}");
     assert!(refused("", &cgroups).contains("match[0].latency: is for `pods` only"));
     let preloaded = pods.replace("ebpf", "preload");
-    assert!(refused(discover, &preloaded).contains("match[0].latency: of pods is"));
+    assert!(refused(discover, &preloaded).contains("match[0].latency: of pods must be"));
     let of_all = format!("{}\nquery = \"x\"", pods.replace("ebpf", "prometheus:http://p:9090"));
     assert!(refused(discover, &of_all).contains("match[0].query: is the same for all pods"));
     let queried = of_all.replace("\"x\"", "'x{pod=\"$pod\"}'");
@@ -455,6 +455,6 @@ fn pods_need_a_discovery_and_a_discovery_needs_pods() {
     let from = exported.apps[1].otlp_source(1).unwrap().from;
     assert_eq!(from, Senders::Pod { pod: None, service: None });
     let without = pods.replace("latency = \"ebpf\"\n", "");
-    assert!(refused(discover, &without).contains("is of requests"));
+    assert!(refused(discover, &without).contains("bounds requests"));
     assert!(refused("discover = \"consul\"", pods).contains("agent.discover"));
 }

@@ -1,4 +1,4 @@
-//! What the values of an app must be that mean the same wherever the app is.
+//! Checks of those values of an app that do not depend on how the app is found.
 
 use super::schema::{AppSection, Reference};
 use lull_measure::Nanos;
@@ -31,9 +31,10 @@ impl AppSection {
             return Err(("ideal", "is zero: write the tail latency alone".to_owned()));
         }
         match &self.ready {
-            Some(ready) if !is_address(ready) => {
-                Err(("ready", format!("`{ready}` is no address: write HOST:PORT or unix:/path")))
-            }
+            Some(ready) if !is_address(ready) => Err((
+                "ready",
+                format!("`{ready}` is not an address: write HOST:PORT or unix:/path"),
+            )),
             _ => Ok(()),
         }
     }
@@ -67,7 +68,8 @@ mod tests {
     use crate::config::Config;
     use crate::located::Located;
 
-    /// What is wrong with an app and a template that have these lines, in place of what they have.
+    /// Returns the refusal of an app and a template that have these lines in place of the usual
+    /// ones.
     fn refusal(replaced: &str, line: &str) -> String {
         const GOOD: &str = "[policy]\nname = \"unmanaged\"\n\
             [[app]]\nname = \"server\"\nclass = \"latency-critical\"\n\

@@ -17,24 +17,24 @@ use std::process::{Child, Command, Stdio};
 /// How much a channel carries, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Of a message to the process, and of all that may wait for the channel.
+    /// The limit on a message to the process, and on all that may wait for the channel.
     pub to: usize,
-    /// Of a message from the process.
+    /// The limit on a message from the process.
     pub from: usize,
     /// Read immediately, so that the process cannot hold up the loop.
     pub turn: usize,
 }
 
-/// Why a process is of no use any more.
+/// The reason why a process cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub enum ChannelError {
-    /// It has closed its end of the channel.
+    /// The process has closed its end of the channel.
     #[error("it ended")]
     Ended,
     /// The channel failed.
     #[error("the channel to it failed: {0}")]
     Channel(#[from] io::Error),
-    /// It sent what no such process sends.
+    /// The process sent bytes that are not a valid frame.
     #[error("it sent {0}")]
     Frame(#[from] FrameError),
 }
@@ -51,8 +51,8 @@ pub struct Channel {
 
 impl Channel {
     /// Starts `program` with the internal command `name`, whose standard input is the other end.
-    /// `hand_over` sends what must be there first: a program that ends immediately is then no
-    /// failure to send.
+    /// `hand_over` sends the first messages before the start, so that a program that ends
+    /// immediately does not cause an error of sending.
     ///
     /// # Errors
     /// If there is no channel, or the program cannot be started.
@@ -77,7 +77,7 @@ impl Channel {
         Ok((child, Self { stream, frames, waiting: Vec::new(), bounds }))
     }
 
-    /// The socket, which is readable when something has come.
+    /// The socket, which is readable when a message has arrived.
     pub const fn stream(&self) -> &UnixStream {
         &self.stream
     }
@@ -116,10 +116,10 @@ impl Channel {
         self.waiting.drain(..written);
     }
 
-    /// Calls `take` with each message that has come, without waiting.
+    /// Calls `take` with each message that has arrived, without waiting.
     ///
     /// # Errors
-    /// If the process has ended, or sent what is no message; what arrived before is taken.
+    /// If the process has ended, or sent bytes that are not a message; earlier messages are taken.
     pub fn receive<T: DeserializeOwned>(
         &mut self,
         mut take: impl FnMut(T),

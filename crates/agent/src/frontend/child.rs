@@ -14,13 +14,13 @@ use std::time::Instant;
 
 const BOUNDS: Bounds = Bounds { to: TO_MAX, from: FROM_MAX, turn: 4 << 20 };
 
-/// Why a front end is of no use any more.
+/// The reason why a front end cannot be used any more.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Lost {
-    /// It runs and does not answer.
+    /// The process runs and does not answer.
     #[error("it did not answer for 10 s")]
     Silent,
-    /// It ended, or its channel is of no use.
+    /// The process ended, or its channel cannot be used.
     #[error(transparent)]
     Channel(#[from] ChannelError),
 }
@@ -59,10 +59,10 @@ impl FrontendChild {
         }
     }
 
-    /// Calls `take` with each message that has come, without waiting.
+    /// Calls `take` with each message that has arrived, without waiting.
     ///
     /// # Errors
-    /// If the process has ended, or sent what is no message.
+    /// If the process has ended, or sent bytes that are not a message.
     pub(super) fn receive(&mut self, take: impl FnMut(FromFrontend)) -> Result<(), Lost> {
         Ok(self.channel.receive(take)?)
     }

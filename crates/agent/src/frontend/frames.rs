@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 /// Bytes of the length.
 const HEAD: usize = 4;
 
-/// Why bytes are no message.
+/// Why bytes are not a message.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// A message is longer than its direction allows.
@@ -20,7 +20,7 @@ pub enum FrameError {
         /// The most.
         most: usize,
     },
-    /// The bytes are of no message.
+    /// The bytes are not a message.
     #[error("a message of unknown form ({0})")]
     Malformed(#[from] postcard::Error),
     /// More bytes than the message has.
@@ -66,7 +66,7 @@ impl Frames {
     /// Returns the next whole message; `None` until more bytes have come.
     ///
     /// # Errors
-    /// If the bytes are no message; the stream is of no use then.
+    /// If the bytes are not a message; the stream is of no use then.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let rest = &self.bytes[self.start..];
         let Some((head, rest)) = rest.split_first_chunk::<HEAD>() else { return Ok(None) };

@@ -18,7 +18,7 @@ const HAS_PAGE: u8 = 1;
 const HAS_OTLP: u8 = 2;
 const HAS_LINES: u8 = 4;
 
-/// What a front end accepts connections from, and lines.
+/// The listeners of a front end, and the source of lines of registered processes.
 #[derive(Debug)]
 pub(super) struct Listeners {
     /// The push socket.

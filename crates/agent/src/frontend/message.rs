@@ -19,7 +19,7 @@ pub(super) const OTLP_CLIENT: u64 = 1 << 31;
 /// Most buckets of a histogram: there are no more that differ.
 const BUCKETS_MAX: usize = 32_768;
 
-/// From the agent to its front end. None is a command to touch anything.
+/// Messages from the agent to its front end. None is a command to access anything.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToFrontend {
     /// The first message.
@@ -28,11 +28,11 @@ pub(super) enum ToFrontend {
         version: String,
         /// Names of the apps, whose places are their numbers.
         apps: Vec<String>,
-        /// What apps read by OTLP.
+        /// The series that apps read by OTLP.
         otlp: Vec<OtlpSource>,
         /// Host names under which the OTLP receiver may be requested.
         names: Vec<String>,
-        /// What protects the receiver.
+        /// The protection of the receiver.
         protection: Protection,
         /// Whether the thread that has started the front end lives as long as the agent.
         ends_with_thread: bool,
@@ -64,7 +64,7 @@ pub(super) enum ToFrontend {
     Answer {
         /// Its number.
         order: u32,
-        /// What was done, or why not.
+        /// The result of the order, or the reason for its refusal.
         answer: Result<String, String>,
     },
     /// Parse what a Prometheus server replied to a query.
@@ -78,10 +78,10 @@ pub(super) enum ToFrontend {
     },
 }
 
-/// From the front end to the agent.
+/// Messages from the front end to the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum FromFrontend {
-    /// It is confined, but for these layers, and serves.
+    /// The front end is confined, except for these layers, and serves.
     Ready(Vec<Gap>),
     /// A push client's message.
     Pushed {
@@ -92,15 +92,15 @@ pub(super) enum FromFrontend {
         /// The message.
         report: Report,
     },
-    /// What went wrong with a push client.
+    /// An error of a push client.
     Notice(String),
-    /// All that had come before a drain was sent.
+    /// All messages that had arrived before a drain were sent.
     Drained(u32),
     /// An operator's order.
     Order {
         /// Numbers the orders.
         number: u32,
-        /// What the operator presents as token.
+        /// The token that the operator presents.
         token: String,
         /// The order.
         order: Ordered,
@@ -154,7 +154,7 @@ pub(super) enum Report {
     Progress { app: u16, unit: String, total: f64, time_ns: u64 },
 }
 
-/// [`LatencyWindow`] in numbers.
+/// The numbers of a [`LatencyWindow`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Window {
     app: u16,
@@ -171,7 +171,7 @@ pub(super) struct Window {
     histogram: Vec<(u64, u64)>,
     /// Lower bound, upper bound if there is one, and count of each bucket.
     buckets: Vec<(u64, Option<u64>, u64)>,
-    /// One in how many.
+    /// The requests of a sample, and the number of requests for each of them.
     sample: Option<(u64, Vec<RequestTimes>)>,
 }
 

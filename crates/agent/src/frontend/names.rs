@@ -17,7 +17,7 @@ impl AppNames {
         Self { apps, pods: BTreeMap::new() }
     }
 
-    /// Goes on with other names, without those of apps that were removed.
+    /// Continues with other names, without those of apps that were removed.
     pub(super) fn rename(&mut self, apps: Vec<String>) {
         self.apps = apps;
     }

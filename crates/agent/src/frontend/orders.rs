@@ -93,7 +93,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// Reports what was done, or why the order was refused.
+    /// Reports the result of the order, or the reason for its refusal.
     pub fn answer(self, answer: Result<String, String>) {
         self.frontend.lock().answer(self.generation, self.number, answer);
     }

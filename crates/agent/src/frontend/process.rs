@@ -1,4 +1,4 @@
-//! What the front-end process does: gives up its rights, then parses and serves.
+//! The front-end process: gives up its rights, then parses and serves.
 //!
 //! One thread does everything: the sandbox allows no other, and none is needed. The process
 //! ends with the channel to its agent.
@@ -130,7 +130,8 @@ fn first(channel: &mut StdUnixStream, frames: &mut Frames) -> anyhow::Result<Beg
 fn confine(begin: &Begin) -> Vec<Gap> {
     let mut gaps = sandbox::confine(&[Layer::User]);
     if begin.ends_with_thread {
-        // Without it the end of the channel ends the process, unless it was taken over.
+        // Without the death signal, the end of the channel ends the process, unless it was taken
+        // over.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
     gaps.extend(sandbox::confine(&[Layer::Files, Layer::SystemCalls]));
@@ -167,7 +168,7 @@ struct FrontProcess {
     out: mpsc::Sender<Vec<u8>>,
 }
 
-/// Those who wait for the answers to their orders, by the numbers of these.
+/// The clients that wait for the answers to their orders, by the numbers of the orders.
 type Answers = Rc<RefCell<BTreeMap<u32, oneshot::Sender<Result<String, String>>>>>;
 
 impl FrontProcess {
@@ -226,7 +227,7 @@ impl FrontProcess {
             ToFrontend::Drain(number) => self.drain(number).await,
             ToFrontend::Disconnect(client) => self.intake.disconnect(client),
             ToFrontend::Answer { order, answer } => {
-                // The client may have disconnected; the journal records what was done.
+                // The client may have disconnected; the journal records the order.
                 let waits = self.answers.borrow_mut().remove(&order);
                 let _ = waits.map(|waits| waits.send(answer));
             }
@@ -287,7 +288,7 @@ impl FrontProcess {
     }
 }
 
-/// Passes orders on to the agent, and notes who waits for their answers.
+/// Passes orders on to the agent, and notes the clients that wait for their answers.
 async fn pass_orders(
     mut asked: mpsc::Receiver<OrderRequest>,
     answers: Answers,

@@ -8,10 +8,10 @@ use crate::outbound::read_token;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// How often the files are looked at.
+/// The interval at which the files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// The files, and what was read of them.
+/// The files, and their contents when they were read last.
 #[derive(Debug)]
 pub(crate) struct ProtectionFiles {
     files: ReceiverSection,
@@ -31,10 +31,10 @@ impl ProtectionFiles {
         Ok(Self { files, changed, looked: Instant::now(), read })
     }
 
-    /// Reads them again if one of them has changed, and returns what differs.
+    /// Reads the files again if one of them has changed, and returns the differences.
     ///
     /// # Errors
-    /// The file that cannot be read; what was read before holds until it changes again.
+    /// The file that cannot be read; the former contents apply until it changes again.
     pub(super) fn renew(&mut self, now: Instant) -> Result<Option<Protection>, String> {
         if now.saturating_duration_since(self.looked) < LOOK_EVERY {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What a front end has received at the push socket, as the plant's source of push messages.
+//! The messages that a front end received at the push socket, as the plant's source of them.
 
 use super::Frontend;
 use super::message::ToFrontend;
@@ -14,7 +14,7 @@ pub(super) struct Source {
 }
 
 impl Frontend {
-    /// Goes on with these apps, by number; one that was removed has no name.
+    /// Continues with these apps, by number; one that was removed has no name.
     pub(crate) fn set_apps(&self, apps: Vec<String>) {
         let mut supervisor = self.lock();
         supervisor.send(&ToFrontend::Apps(apps.clone()));

@@ -3,7 +3,7 @@
 use lull_host::register::{LINE_DATAGRAM_BYTES, parse_datagram};
 use tokio::net::UnixDatagram;
 
-/// Answers each line of the agent with the request that it is, until the process ends.
+/// Answers each line of the agent with the parsed request, until the process ends.
 pub(super) async fn parse_lines(agent: UnixDatagram) {
     let mut line = vec![0; LINE_DATAGRAM_BYTES];
     while let Ok(length) = agent.recv(&mut line).await {

@@ -32,7 +32,7 @@ impl Restart {
         self.wait = (self.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
     }
 
-    /// Whether a start is due; notes that it is made.
+    /// Whether a start is due; notes the start.
     pub(super) fn take_due(&mut self, now: Instant) -> bool {
         let is_due = self.due.is_some_and(|due| due <= now);
         if is_due {

@@ -33,7 +33,7 @@ fn take(message: FromFrontend, apps: &[String]) -> bool {
     }
 }
 
-/// A report that passes is of one of the apps, and the same when it is sent again.
+/// A report that passes belongs to one of the apps, and stays the same when it is sent again.
 fn take_report(report: Report, apps: &[String]) -> bool {
     let Ok(message) = report.check(apps) else { return false };
     let app = apps.iter().position(|name| name == message.app());

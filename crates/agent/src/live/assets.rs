@@ -54,7 +54,7 @@ pub(super) fn at(path: &str) -> Option<&'static Asset> {
 mod tests {
     use super::*;
 
-    /// What the issue allows: one load of the page over a slow line.
+    /// The bound on the bytes of one load of the page over a slow line.
     const BYTES_MAX: usize = 200_000;
 
     #[test]

@@ -45,9 +45,9 @@ impl Mistakes {
 pub(super) enum Refusal {
     /// The token is wrong.
     Wrong,
-    /// Too many wrong tokens; the client may try again after so many seconds.
+    /// The client sent too many wrong tokens, and may try again after this time.
     TooMany {
-        /// At least 1.
+        /// The time in seconds, at least 1.
         retry_after_s: u64,
     },
 }

@@ -85,7 +85,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// Why an order does not come from this page or from an operator's program.
+/// Returns the reason why an order is not from this page or from an operator's program.
 pub(super) fn foreign_page(headers: &HeaderMap) -> Option<&'static str> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let fetched = text("sec-fetch-site");

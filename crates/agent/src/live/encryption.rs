@@ -1,5 +1,5 @@
-//! What encrypts the connections of a server, by rustls with ring. It can be exchanged while the
-//! server runs, since certificates are renewed.
+//! TLS of a server's connections, by rustls with ring. It can be exchanged while the server runs,
+//! since certificates are renewed.
 
 #[cfg(feature = "tls")]
 use rustls::{
@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// A certificate and its private key, PEM.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerIdentity {
-    /// With those of the authorities in between.
+    /// The certificate with those of the authorities in between.
     pub(crate) certificate: Vec<u8>,
     pub(crate) key: Vec<u8>,
 }

@@ -48,7 +48,7 @@ impl Format {
 /// One metric with its values.
 #[derive(Debug)]
 pub(crate) struct Family<'a> {
-    /// Without `_total`.
+    /// The name without `_total`.
     pub(crate) name: String,
     pub(crate) help: &'a str,
     pub(crate) unit: Option<&'static str>,
@@ -84,7 +84,7 @@ pub(crate) fn families(moment: &Moment, age: Duration) -> Vec<Family<'_>> {
     all.push(agent(&moment.head));
     all.push(Family {
         name: "lull_epoch_age_seconds".to_owned(),
-        help: "Time since the last epoch ended, which all values are of.",
+        help: "Time since the end of the last epoch, to which all values belong.",
         unit: Some("seconds"),
         values: Values::Gauges(vec![(Vec::new(), age.as_secs_f64())]),
     });
@@ -150,7 +150,7 @@ fn agent(now: &Head) -> Family<'_> {
     }
 }
 
-/// OpenMetrics wants the unit to be how the name ends.
+/// OpenMetrics requires names to end in the unit.
 fn unit(unit: Unit) -> Option<&'static str> {
     unit.suffix().strip_prefix('_')
 }

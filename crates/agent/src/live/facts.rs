@@ -44,7 +44,7 @@ struct MachineFacts {
     name: String,
     cores: usize,
     cache_ways: Option<u32>,
-    /// What is missing here and why, by the name of the capability.
+    /// Missing capabilities with the reason, by name.
     missing: Vec<(String, String)>,
 }
 
@@ -52,7 +52,7 @@ struct MachineFacts {
 struct AppFacts {
     name: String,
     class: lull_control::Class,
-    /// Of the first tail objective: `p95`.
+    /// The percentile of the first tail objective: `p95`.
     percentile: Option<String>,
     bound_seconds: Option<f64>,
     ideal_seconds: Option<f64>,

@@ -20,16 +20,16 @@ const LINES: usize = 300;
 #[derive(Debug, Default)]
 pub(super) struct History {
     times_s: VecDeque<f64>,
-    /// By series and label; NaN where there was no value.
+    /// Indexed by series and label; NaN where there was no value.
     columns: BTreeMap<&'static str, BTreeMap<String, VecDeque<f32>>>,
     journal: VecDeque<Line>,
 }
 
 /// A request for a part of the history.
 pub(super) struct Wanted<'a> {
-    /// Only these series; all if empty.
+    /// The requested series; all if empty.
     pub(super) series: Vec<&'a str>,
-    /// Only the last so many epochs.
+    /// The number of epochs, counted from the last.
     pub(super) epochs: usize,
 }
 
@@ -70,7 +70,7 @@ impl History {
                 column.drain(..old);
                 // Columns grow to twice their length, and were longer while there were fewer.
                 column.shrink_to(most + 1);
-                // A departed app has its last value somewhere before: the newest come first.
+                // A departed app has its last value earlier: the newest are read first.
                 column.iter().rev().any(|value| !value.is_nan())
             });
             !of_series.is_empty()
@@ -80,7 +80,7 @@ impl History {
         self.journal.drain(..old);
     }
 
-    /// The wanted part.
+    /// Sends the requested part.
     pub(super) fn send<'a>(&'a self, run: &'a str, wanted: &Wanted<'_>) -> Sent<'a> {
         let skip = self.times_s.len().saturating_sub(wanted.epochs);
         let mut values: BTreeMap<&str, BTreeMap<&str, Vec<Option<f32>>>> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! A page at a port of this machine, with an agent that accepts orders: what the fuzz target
-//! `http` talks to.
+//! A page at a port of this machine, with an agent that accepts orders: the server of the fuzz
+//! target `http`.
 
 use super::server::{OrderRequest, Server};
 use super::{Command, Serve, TokenDigest};

@@ -18,16 +18,16 @@ pub(super) const WAYS: &str = "region_cache_ways";
 /// Everything that is shown of one epoch.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Moment {
-    /// What changes slowly, and the journal.
+    /// The slowly changing part, and the journal.
     pub(super) head: Head,
     /// The metrics.
     #[serde(with = "by_number")]
     pub(super) samples: Vec<Sample>,
-    /// By region.
+    /// Indexed by region.
     pub(super) cores: Regions,
-    /// By region; empty where ways cannot be divided.
+    /// Indexed by region; empty where ways cannot be divided.
     pub(super) ways: Regions,
-    /// The counters since the run began, which the agent keeps: they go on where the front end
+    /// The counters since the run began, which the agent keeps: they continue where the front end
     /// is started again.
     pub(super) totals: Totals,
     /// The pods that are apps, by the app's name.
@@ -84,7 +84,7 @@ pub(super) enum LineKind {
 /// One knob.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct KnobState {
-    /// What it is set for: an app's name or the machine.
+    /// The owner of the setting: an app's name or the machine.
     pub(super) of: String,
     pub(super) setting: String,
     /// Whether another program set it, so that Lull leaves it alone.
@@ -98,7 +98,7 @@ pub(super) struct KnobState {
 pub struct GateState {
     /// The app's name.
     pub app: String,
-    /// What the gate does now, in words.
+    /// The state of the gate as text.
     pub limit: String,
     /// Connections that run a query or have a transaction open, and do not wait.
     pub under_way: usize,
@@ -118,9 +118,9 @@ pub struct Scene<'a> {
     pub machine: &'a Machine,
     /// The apps, references measured.
     pub apps: &'a [AppSpec],
-    /// What holds the settings that are in force.
+    /// The controller, which holds the settings in force.
     pub controller: &'a Controller,
-    /// What was observed and decided.
+    /// The epoch: its observation and its decisions.
     pub epoch: &'a Epoch,
     /// The length of the next epoch.
     pub next_epoch: Nanos,
@@ -249,12 +249,12 @@ mod by_number {
     use lull_measure::SharedText;
     use serde::de::Error as _;
 
-    /// What is sent of all samples.
+    /// The part of all samples that is sent.
     #[derive(Serialize, Deserialize)]
     struct Sent {
         /// Why values are missing.
         reasons: Vec<SharedText>,
-        /// By label.
+        /// Indexed by label.
         values: Vec<(SharedText, OfLabel)>,
     }
 
@@ -265,7 +265,7 @@ mod by_number {
     #[derive(Default)]
     struct Reasons {
         all: Vec<SharedText>,
-        /// By the address of the text: no byte of it is compared.
+        /// Indexed by the address of the text, so that no byte of it is compared.
         places: BTreeMap<(*const u8, usize), u32>,
     }
 

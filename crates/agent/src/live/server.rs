@@ -36,7 +36,7 @@ const ORDERS_MAX: usize = 8;
 /// Wait after a failed accept, for example if no file descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// What the routes share.
+/// State that all routes share.
 pub(super) struct Shared {
     /// Identifies the run.
     pub(super) run: String,
@@ -87,7 +87,7 @@ impl Shared {
         self.viewers().subscribe()
     }
 
-    /// What has been seen.
+    /// Locks the observations.
     pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -209,7 +209,7 @@ struct Served {
     connections: Arc<Connections>,
 }
 
-/// Serves a connection, encrypted if that is wanted, until it ends.
+/// Serves a connection, encrypted if requested, until it ends.
 async fn open(
     stream: TcpStream,
     routes: axum::Router,
@@ -217,7 +217,7 @@ async fn open(
     served: Served,
 ) {
     let open = served.connections.guard(served.number);
-    // Both options are optimisations, and a connection works without them.
+    // Both options are optimisations; a connection works without them.
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, DEAD_AFTER_MS);
     match encryption {

@@ -31,7 +31,7 @@ impl TryFrom<String> for Collector {
     fn try_from(address: String) -> Result<Self, String> {
         let refuse = |why: &str| Err(format!("`{address}` {why}"));
         let Some((scheme @ ("http" | "https"), rest)) = address.split_once("://") else {
-            return refuse("is no address of a collector: write \"http://127.0.0.1:4318\"");
+            return refuse("is not an address of a collector: write \"http://127.0.0.1:4318\"");
         };
         let is_encrypted = scheme == "https";
         if is_encrypted && !cfg!(feature = "tls") {

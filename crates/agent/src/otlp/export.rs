@@ -8,7 +8,7 @@ use super::wire::{
 /// `DataPointFlags.NO_RECORDED_VALUE_MASK`: the series has ended.
 const NO_RECORDED_VALUE: u32 = 1;
 
-/// What the counters of a metric count from.
+/// The start from which the counters of a metric count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Temporality {
     /// The point before.
@@ -43,7 +43,7 @@ impl<'a> ResourceMetrics<'a> {
         text_of(&self.attributes, key)
     }
 
-    /// Calls `take` with each metric and the scope that it is of.
+    /// Calls `take` with each metric and its scope.
     pub(super) fn each_metric(
         &self,
         mut take: impl FnMut(&'a [u8], &Metric<'a>) -> Result<(), WireError>,
@@ -94,7 +94,7 @@ impl<'a> Metric<'a> {
         Ok(metric)
     }
 
-    /// Its kind of data; `None` if it is no histogram.
+    /// Its kind of data; `None` if it is not a histogram.
     pub(super) fn histogram(&self) -> Option<HistogramData<'a>> {
         let (bytes, is_exponential) = match self.data {
             Data::Explicit(bytes) => (bytes, false),
@@ -113,7 +113,7 @@ pub(super) struct HistogramData<'a> {
 
 /// One data point.
 pub(super) struct Point {
-    /// In nanoseconds since 1970, by the sender's clock; 0 if it is not known.
+    /// The start in nanoseconds since 1970, by the sender's clock; 0 if unknown.
     pub(super) start: u64,
     pub(super) time: u64,
     pub(super) attributes: Vec<KeyValue>,
@@ -122,7 +122,7 @@ pub(super) struct Point {
 }
 
 impl<'a> HistogramData<'a> {
-    /// What its counters count from, or why that is not known.
+    /// Returns the start from which its counters count, or the reason why it is unknown.
     pub(super) fn temporality(&self) -> Result<Temporality, String> {
         let temporality = fields(self.bytes).flatten().find_map(|field| match field {
             (2, Value::Number(number)) => Some(number),

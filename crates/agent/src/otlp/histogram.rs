@@ -1,4 +1,4 @@
-//! A histogram's data point as counts by bucket, checked, and what was added to it since another.
+//! A histogram's data point as checked counts by bucket, and its difference from an earlier one.
 
 use super::wire::{ExplicitPoint, ExponentialBuckets, ExponentialPoint};
 use lull_measure::push::{COUNT_MAX, SPAN_MAX};
@@ -46,7 +46,7 @@ pub(super) enum Layout {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Histogram {
     layout: Layout,
-    /// Of the bucket for zero, which explicit histograms do not have.
+    /// The count of the bucket for zero, which explicit histograms do not have.
     zero: u64,
     counts: Box<[u64]>,
 }
@@ -128,8 +128,8 @@ impl Histogram {
         self.counts.len() + bounds
     }
 
-    /// Returns what was added since an earlier point of the same series; `None` if a counter went
-    /// back or the buckets are others, so that the histogram was reset.
+    /// Returns the difference from an earlier point of the same series; `None` if a counter went
+    /// back or the buckets differ, so that the histogram was reset.
     pub(super) fn since(&self, earlier: &Self) -> Option<Self> {
         match (&self.layout, &earlier.layout) {
             _ if earlier.count() == 0 => Some(self.clone()),

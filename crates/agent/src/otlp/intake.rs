@@ -1,4 +1,4 @@
-//! What exports add up to, by app and sender.
+//! Sums of exports, by app and sender.
 
 mod flow;
 mod lateness;
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 /// Most senders whose exports are counted.
 const SENDERS_MAX: usize = 4_096;
-/// A sender without an export for so long is forgotten.
+/// A sender without an export for this long is forgotten.
 const FORGET_AFTER: Nanos = Nanos::from_secs(300);
 /// Between two searches for senders to forget.
 const SWEEP_PAUSE: Nanos = Nanos::from_secs(10);
@@ -35,13 +35,13 @@ const NOTED_FOR: Nanos = Nanos::from_secs(3_600);
 pub(super) struct Arrival {
     /// `CLOCK_MONOTONIC`.
     pub(super) monotonic: Nanos,
-    /// Since 1970.
+    /// The time since 1970.
     pub(super) unix: Nanos,
     /// The address that sent it.
     pub(super) client: IpAddr,
 }
 
-/// What became of an export.
+/// The result of an export.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Data points of the config's histograms that cannot be counted.
@@ -82,7 +82,7 @@ pub(crate) struct Intake {
     senders: BTreeMap<Key, Sender>,
     next_sender: u32,
     swept_at: Nanos,
-    /// What was noted since a time.
+    /// Notes since the last report.
     noted: BTreeSet<String>,
     noted_since: Nanos,
     notices: Vec<String>,
@@ -94,7 +94,7 @@ struct Sender {
     number: u32,
     last_export: Nanos,
     lateness: Lateness,
-    /// By source.
+    /// Indexed by source.
     flows: BTreeMap<usize, Flow>,
 }
 
@@ -103,7 +103,7 @@ struct Export<'a> {
     sender: &'a mut Sender,
     key: Key,
     arrival: Arrival,
-    /// Whether it was kept on its way; `None` until its first point is read.
+    /// Whether it was delayed on its way; `None` until its first point is read.
     is_late: Option<bool>,
     outcome: &'a mut Outcome,
 }
@@ -143,7 +143,7 @@ impl Intake {
         }
     }
 
-    /// Notes which pod an app is from now on; what was exported for the one before does not count.
+    /// Notes the pod that an app is from now on; exports for the former one do not count.
     pub(crate) fn assign(&mut self, app: u16, assigned: Option<&PodIdentity>) {
         for (at, source) in self.sources.iter_mut().enumerate() {
             let Senders::Pod { pod, .. } = &mut source.from else { continue };
@@ -157,7 +157,7 @@ impl Intake {
     /// Takes in an export (`ExportMetricsServiceRequest`).
     ///
     /// # Errors
-    /// If the bytes are no export. What was read before the error is counted.
+    /// If the bytes are not an export. Data points before the error are counted.
     pub(super) fn take(&mut self, bytes: &[u8], arrival: Arrival) -> Result<Outcome, WireError> {
         let mut outcome = Outcome::default();
         if arrival.monotonic >= self.noted_since.saturating_add(NOTED_FOR) {
@@ -171,7 +171,7 @@ impl Intake {
         read.map(|()| outcome)
     }
 
-    /// Returns what has been counted since the last call.
+    /// Returns the counts since the last call.
     pub(crate) fn drain(&mut self) -> Vec<Window> {
         let mut windows = Vec::new();
         for sender in self.senders.values_mut() {
@@ -183,7 +183,7 @@ impl Intake {
         windows
     }
 
-    /// Returns what is to be reported since the last call.
+    /// Returns the notices since the last call.
     pub(crate) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
     }
@@ -228,8 +228,10 @@ impl Intake {
             let is_counted = sender.flows.entry(source).or_default().end_export(arrival.monotonic);
             if !is_counted {
                 let OtlpSource { from, metric, .. } = &self.sources[source];
-                let text =
-                    format!("{from} exports by OTLP, and not yet twice a histogram `{metric}`");
+                let text = format!(
+                    "{from} exports by OTLP, but has not sent the histogram `{metric}` \
+                             twice yet"
+                );
                 self.note(text);
             }
         }
@@ -385,7 +387,7 @@ fn digest(parts: &[&[u8]], attributes: &[KeyValue], start: u64) -> Key {
     let mut hash = Sha256::new();
     let texts = sorted.iter().flat_map(|it| [it.key.as_bytes(), it.value.as_slice()]);
     for part in parts.iter().copied().chain(texts) {
-        // With its length, so that no two sequences of parts are one text.
+        // The length is hashed too, so that no two sequences of parts are the same text.
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }

@@ -31,7 +31,7 @@ thread_local! {
 /// Rewrites an export (`ExportMetricsServiceRequest`).
 ///
 /// # Errors
-/// If the bytes are no JSON of that form, or have more than [`PLAIN_MAX`] bytes as protobuf.
+/// If the bytes are not JSON of that form, or have more than [`PLAIN_MAX`] bytes as protobuf.
 pub(super) fn to_protobuf(bytes: &[u8]) -> serde_json::Result<Vec<u8>> {
     rewrite(bytes, PLAIN_MAX)
 }
@@ -395,7 +395,7 @@ impl Encode for AnyValue {
             }
             Self { array_value: Some(list), .. } => put(5, &list.values.bytes, to),
             Self { kvlist_value: Some(list), .. } => put(6, &list.values.bytes, to),
-            // Values that are no text only distinguish series, for which the letters do.
+            // Values that are not text only distinguish series, for which the letters do.
             Self { bytes_value: Some(letters), .. } => put(7, letters.as_bytes(), to),
             _ => {}
         }

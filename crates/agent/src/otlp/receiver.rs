@@ -40,7 +40,7 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 /// second.
 const BODY_GRACE: Duration = Duration::from_secs(1);
 const PACE: usize = 256 << 10;
-/// The types of what is sent in both directions.
+/// The content types in both directions.
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
 /// `google.rpc.Code.INVALID_ARGUMENT`, `UNAVAILABLE` and `UNAUTHENTICATED`.
@@ -48,10 +48,10 @@ const INVALID_ARGUMENT: i32 = 3;
 const UNAVAILABLE: i32 = 14;
 const UNAUTHENTICATED: i32 = 16;
 
-/// What protects a receiver; each part optional.
+/// The protection of a receiver; each part is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Protection {
-    /// It speaks TLS as this server.
+    /// The server's certificate and key for TLS.
     pub(crate) identity: Option<ServerIdentity>,
     /// Services must send this bearer token.
     pub(crate) token: Option<TokenDigest>,
@@ -65,7 +65,7 @@ pub(crate) struct Receiver {
     served: Option<Served>,
 }
 
-/// What a receiver that serves consists of.
+/// The parts of a receiver that serves.
 struct Served {
     encryption: Option<Encryption>,
     _serving: Serving,
@@ -134,7 +134,7 @@ impl Receiver {
         self.shared.intake().assign(app, pod);
     }
 
-    /// Returns what has been counted, and what is to be reported, since the last call.
+    /// Returns the counts and notices since the last call.
     pub(crate) fn drain(&self) -> (Vec<Window>, Vec<String>) {
         let mut intake = self.shared.intake();
         (intake.drain(), intake.take_notices())
@@ -148,7 +148,7 @@ enum Encoding {
     Json,
 }
 
-/// Why an export is refused.
+/// The refusal of an export.
 struct Refusal {
     status: StatusCode,
     code: i32,
@@ -188,7 +188,12 @@ async fn receive(
         let unavailable = |why| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, why);
         let room = shared.rooms.enter(client).map_err(unavailable)?;
         let waited = timeout(ROOM_TIMEOUT, room.wait()).await;
-        let _held = waited.map_err(|_| unavailable("no room within 5 s: send it again later"))?;
+        let _held = waited.map_err(|_| {
+            unavailable(
+                "no room for the export within 5 s: send it \
+                                                    again later",
+            )
+        })?;
         let body = receive_body(body, BODY_GRACE).await?;
         take(&shared, encoding, &headers, &body, client)
     };
@@ -222,7 +227,7 @@ async fn receive_body(mut body: Body, grace: Duration) -> Result<Vec<u8>, Refusa
     }
 }
 
-/// How long so many bytes take at the least pace.
+/// Returns the time that this many bytes take at the slowest permitted rate.
 fn time_of(bytes: usize) -> Duration {
     Duration::from_secs_f64(bytes as f64 / PACE as f64)
 }
@@ -238,7 +243,8 @@ fn take(
     let mut plain = decompress(headers, body).map_err(bad)?;
     if encoding == Encoding::Json {
         let rewritten = json::to_protobuf(&plain);
-        plain = rewritten.map_err(|error| bad(format!("it is no export as JSON: {error}")))?.into();
+        plain =
+            rewritten.map_err(|error| bad(format!("it is not an export as JSON: {error}")))?.into();
     }
     let taken = shared.intake().take(&plain, arrival(client));
     taken.map_err(|error| bad(error.to_string()))
@@ -251,7 +257,7 @@ fn decompress<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Cow<'a, [u8]>, 
         Some(b"gzip") => {
             let mut plain = Vec::new();
             let inflated = GzDecoder::new(body).take(PLAIN_MAX as u64 + 1).read_to_end(&mut plain);
-            inflated.map_err(|error| format!("it is no gzip ({error})"))?;
+            inflated.map_err(|error| format!("it is not gzip ({error})"))?;
             if plain.len() > PLAIN_MAX {
                 return Err("it inflates to more than 16 MiB: send fewer series in one".to_owned());
             }

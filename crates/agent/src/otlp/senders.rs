@@ -12,21 +12,21 @@ use crate::discovery::PodIdentity;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Whose exports are read.
+/// The senders whose exports are read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Senders {
-    /// Those with this `service.name`.
+    /// Senders with this `service.name`.
     Service(String),
-    /// Those of the pod that is the app, if one is; of this service only, if one is named.
+    /// The pod that is the app, if one is; only this service of it, if one is named.
     Pod { pod: Option<PodIdentity>, service: Option<String> },
 }
 
-/// Why an export is of an app.
+/// The reason why an export belongs to an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// By the service of the config, or by the names of its pod.
+    /// Identified by the service of the config, or by the names of its pod.
     Certain,
-    /// Only by the service that a pod says is its own.
+    /// Identified only by the service that a pod states as its own.
     ByService,
 }
 

@@ -21,11 +21,11 @@ use std::net::IpAddr;
 pub(super) const SERIES_MAX: usize = 100_000;
 /// Most counters and bounds of all series, 8 bytes each.
 const COUNTERS_MAX: usize = 4_000_000;
-/// A series without a point for so long is forgotten if there is no room.
+/// A series without a point for this long is forgotten if there is no room.
 const FORGET_AFTER: Nanos = Nanos::from_secs(300);
 /// Between two searches for series to forget.
 const SWEEP_PAUSE: Nanos = Nanos::from_secs(10);
-/// The requests of a series that began at most so long before its first point are of now.
+/// The requests of a series that began at most this long before its first point are of now.
 const FIRST_MAX: Nanos = Nanos::from_secs(120);
 /// How often a counter may fall, with fewer than [`STEADY_AFTER`] points between.
 const FALLS_MAX: u8 = 3;
@@ -51,7 +51,7 @@ pub(super) struct NewPoint {
     pub(super) arrived_at: Nanos,
 }
 
-/// What a point adds to its series.
+/// The difference that a point adds to its series.
 #[derive(Debug, PartialEq)]
 pub(super) struct Added {
     pub(super) histogram: Histogram,
@@ -63,7 +63,7 @@ pub(super) struct Added {
 struct Series {
     start: u64,
     time: u64,
-    /// Of cumulative series.
+    /// The histogram so far, of cumulative series.
     histogram: Option<Histogram>,
     arrived_at: Nanos,
     falls: u8,

@@ -12,11 +12,11 @@ use prost::{DecodeError, Message};
 /// Most bytes of one data point, and of one resource.
 pub(super) const POINT_MAX: usize = 64 << 10;
 
-/// Why bytes are no export.
+/// Why bytes are not an export.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
-    /// They are no protobuf.
-    #[error("it is no protobuf message ({0})")]
+    /// They are not protobuf.
+    #[error("it is not a protobuf message ({0})")]
     Malformed(#[from] DecodeError),
     /// A field is cut short.
     #[error("a field is longer than its message")]
@@ -31,7 +31,7 @@ pub(crate) enum WireError {
 pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
     Number(u64),
-    /// Of a type that no field that is read has.
+    /// A type that no field that is read has.
     Other,
 }
 

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 /// A connection over TLS.
 pub(super) type Encrypted = StreamOwned<ClientConnection, Timed>;
 
-/// What connections begin with, read again when one of its files changes.
+/// The TLS settings of new connections, read again when one of their files changes.
 #[derive(Default)]
 pub(super) struct Tls {
     config: Option<(Vec<Option<SystemTime>>, Arc<ClientConfig>)>,

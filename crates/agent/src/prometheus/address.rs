@@ -13,7 +13,7 @@ impl Server {
     pub fn parse(address: &str) -> Result<Self, String> {
         let refuse = |why: &str| Err(format!("`{address}` {why}"));
         let Some((scheme @ ("http" | "https"), rest)) = address.split_once("://") else {
-            return refuse("is no address: write \"prometheus:http://127.0.0.1:9090\"");
+            return refuse("is not an address: write \"prometheus:http://127.0.0.1:9090\"");
         };
         if scheme == "https" && !cfg!(feature = "tls") {
             return refuse(WITHOUT_TLS);

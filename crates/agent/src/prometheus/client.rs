@@ -22,7 +22,7 @@ impl Client {
         Self { server, outbound: Outbound::new(access) }
     }
 
-    /// Sends a query and returns all that comes back until the server closes.
+    /// Sends a query and returns the reply, up to the end of the connection.
     pub(super) fn fetch(&mut self, query: &str) -> io::Result<Vec<u8>> {
         let deadline = Instant::now() + Duration::from(TIMEOUT);
         let request = self.server.request(query, &self.outbound.authorization()?);

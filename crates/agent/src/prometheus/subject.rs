@@ -7,7 +7,7 @@ use lull_measure::Nanos;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// In a regular expression of a whole pod: any container.
+/// The regular expression for any container of a pod.
 const ANY_CONTAINER: &str = ".*";
 /// Longest wait for a pod: then the thread checks whether it is still needed.
 const POD_WAIT: Duration = Duration::from_secs(10);

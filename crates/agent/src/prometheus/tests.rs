@@ -79,8 +79,8 @@ fn an_address_is_http_without_a_query() {
         false => assert!(encrypted.unwrap_err().contains("--features tls")),
     }
     let cases = [
-        ("ftp://x:9090", "is no address"),
-        ("x:9090", "is no address"),
+        ("ftp://x:9090", "is not an address"),
+        ("x:9090", "is not an address"),
         ("http://", "names no host"),
         ("http://:9090", "names no host"),
         ("http://x/api/v1/query?query=up", "write it in `query`"),

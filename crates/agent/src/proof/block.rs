@@ -3,13 +3,13 @@
 use lull_control::{AppId, AppSpec, Epoch};
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
 
-/// What was measured in one block.
+/// The measurements of one block.
 #[derive(Debug, Clone, Default)]
 pub struct Block {
     apps: Vec<AppSums>,
     energy: Joules,
     span: Nanos,
-    /// Where energy comes from, or why some of it is not known.
+    /// The source of energy figures, or the reason why some of them are unknown.
     source: Option<Result<String, Missing>>,
     /// Epochs that were added.
     pub(super) epochs: u64,
@@ -59,7 +59,7 @@ impl Block {
             }
         }
         match (&epoch.seen.energy, &self.source) {
-            // If energy is missing in one epoch, the sum would be too small: it is dropped.
+            // With energy missing in one epoch the sum would be too small: it is dropped.
             (_, Some(Err(_))) => {}
             (Ok(seen), _) => {
                 self.energy += seen.energy;
@@ -106,7 +106,8 @@ impl Block {
         self.apps.get(app)?.unit.as_deref()
     }
 
-    /// Where energy comes from, or why it is not known; `None` of an empty block.
+    /// Returns the source of energy figures, or the reason why energy is unknown; `None` of an
+    /// empty block.
     pub(super) fn energy_source(&self) -> Option<Result<&str, &Missing>> {
         self.source.as_ref().map(|source| source.as_deref())
     }

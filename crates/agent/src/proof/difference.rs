@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
 pub const PAIRS_MIN: usize = 6;
 /// Probability of claiming a difference without any effect.
 const LEVEL: f64 = 0.05;
-/// Chance with which "so many more pairs" would show a difference as large as measured.
+/// Probability with which the stated number of further pairs would show a difference as large as
+/// measured.
 const POWER: f64 = 0.8;
 /// Largest number of further pairs that is reported.
 const MORE_MAX: f64 = 10_000.0;
@@ -34,7 +35,7 @@ pub struct Difference {
     pub mean: f64,
     /// Ends of the 95 % interval; `None` with fewer than two pairs.
     pub interval: Option<[f64; 2]>,
-    /// Pairs in which both halves had a value.
+    /// Pairs of which both halves have a value.
     pub pairs: usize,
     /// Chance of a t as large among all figures if the policy changed nothing.
     pub chance: f64,

@@ -15,7 +15,7 @@ fn apps() -> Vec<AppSpec> {
     ]
 }
 
-/// An epoch of a second with 100 requests that took so long.
+/// An epoch of a second with 100 requests that took this long.
 fn epoch(millis: u64, energy: Result<f64, Missing>) -> Epoch {
     let why = Missing::because("test");
     let window: Latency = std::iter::repeat_n(Nanos::from_millis(millis), 100).collect();

@@ -1,4 +1,5 @@
-//! A proof in words: the cells of its table, and a sentence for what it does not show.
+//! A proof as text: the cells of its table, and a sentence for each difference that it does not
+//! show.
 
 use super::{Difference, Disturbance, Figure, PAIRS_MIN, Proof};
 use crate::text::number;
@@ -12,7 +13,7 @@ impl Proof {
         ["", &self.design.against, &self.design.policy, "difference", "a difference?"]
     }
 
-    /// What goes with the table.
+    /// Returns the notes below the table.
     pub fn notes(&self) -> Vec<String> {
         let Self { design, pairs, .. } = self;
         let mut notes = vec![format!(
@@ -43,7 +44,7 @@ impl Proof {
         notes
     }
 
-    /// Which apps arrived or departed, if any did.
+    /// Lists the apps that arrived or departed, if any did.
     fn disturbed(&self) -> Option<String> {
         let count = |it: &Disturbance| format!("{} ({}, {})", it.app, it.off, it.on);
         let mut each: Vec<String> = self.disturbances.iter().map(count).collect();

@@ -95,7 +95,7 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
 /// Fills an empty file with the head of a record. SQLite makes the files of its write-ahead log
 /// with the permissions of this file.
 pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connection> {
-    // A connection is of one thread at a time, so that SQLite need not lock it at each of the forty
+    // One thread at a time uses a connection, so SQLite need not lock it at each of the forty
     // values of a row.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NOFOLLOW

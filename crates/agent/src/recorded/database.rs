@@ -1,7 +1,7 @@
-//! Opening of a record as the work of a stranger: files are sent along with questions, and a
-//! crafted one must neither fill the memory nor keep a reader busy for ever.
+//! Opens a record without trusting it: users send files along with questions, and a crafted one
+//! must neither fill the memory nor keep a reader busy for ever.
 //!
-//! - What is read under the name of a table is a table: a view can be an endless query.
+//! - An object under the name of a table must be a table: a view can be an endless query.
 //! - Columns have no expressions (`CHECK`, `GENERATED`, `DEFAULT`), which SQLite would evaluate
 //!   for each row; virtual tables, which run code, are refused.
 //! - All queries of a connection share a number of steps that grows with the size of the file.
@@ -31,7 +31,7 @@ const CELLS_MAX: i64 = 20_000_000;
 
 /// A checked record.
 pub struct Database {
-    /// What SQLite makes of it.
+    /// The database as SQLite opened it.
     pub database: Connection,
     /// The version of its tables.
     pub version: u32,
@@ -41,17 +41,17 @@ pub struct Database {
 /// understood here.
 ///
 /// # Errors
-/// [`UsageError`] if it is no record, damaged, crafted, or of a newer Lull.
+/// [`UsageError`] if it is not a record, damaged, crafted, or of a newer Lull.
 pub fn open(file: &Path) -> anyhow::Result<Database> {
     let refuse = |why: String| UsageError(format!("{} {why}", file.display()));
-    // Read-write: what a killed agent left in the log beside it belongs to the record.
+    // Opened for writing too: the log beside it, which a killed agent left, belongs to the record.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(file, flags);
     let mut database = opened.map_err(|error| refuse(unopened(file, &error)))?;
     let found = |error: rusqlite::Error| refuse(reason(&error));
     protect(&mut database, file).map_err(found)?;
     if let Some(why) = find_crafted(&database).map_err(found)? {
-        return Err(refuse(format!("is no record as Lull writes it: {why}")).into());
+        return Err(refuse(format!("is not a record as Lull writes it: {why}")).into());
     }
     let version = fact(&database, "schema").map_err(found)?;
     let number = version.parse::<u32>().unwrap_or(u32::MAX);
@@ -111,7 +111,7 @@ fn reason(error: &rusqlite::Error) -> String {
             "takes far longer to read than a record of its size: it was not written by Lull".into()
         }
         Some(ErrorCode::TooBig) => format!("has a value of more than {CELL_MAX} bytes"),
-        _ => format!("is no record of a run: {error}"),
+        _ => format!("is not a record of a run: {error}"),
     }
 }
 
@@ -140,9 +140,9 @@ fn find_crafted(database: &Connection) -> rusqlite::Result<Option<String>> {
         let what = match kind.as_str() {
             "table" | "index" if !sql.as_deref().is_none_or(is_plain) => "has expressions",
             "table" | "index" => continue,
-            // Others can add views of their own, which are not read here.
+            // Other programs can add views of their own, which are not read here.
             _ if !is_ours => continue,
-            _ => "is no table",
+            _ => "is not a table",
         };
         return Ok(Some(format!("`{name}` {what}")));
     }
@@ -206,9 +206,9 @@ mod tests {
     fn endless_views_are_no_tables() {
         let view = format!("CREATE VIEW epochs AS {ENDLESS} AS number FROM n");
         let sql = SOUND.replace("CREATE TABLE epochs", "CREATE TABLE others");
-        assert!(refusal(&format!("{sql} {view}")).contains("`epochs` is no table"));
+        assert!(refusal(&format!("{sql} {view}")).contains("`epochs` is not a table"));
         let view = format!("CREATE VIEW Run AS {ENDLESS} AS value, 'schema' AS key FROM n");
-        assert!(refusal(&view).contains("`Run` is no table"));
+        assert!(refusal(&view).contains("`Run` is not a table"));
         let own = format!("{SOUND} CREATE VIEW mine AS {ENDLESS} FROM n");
         assert_eq!(opened(&own).unwrap().version, 3, "a view of the user's is not read");
     }

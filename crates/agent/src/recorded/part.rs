@@ -33,8 +33,8 @@ pub struct Phase {
     pub entropy: SystemEntropy,
     /// Share of epochs in which some app missed its bound.
     pub missed: Option<f64>,
-    /// By app: tail in ms of a latency-critical one, progress in percent of
-    /// alone of a best-effort one.
+    /// Indexed by app: tail in ms of a latency-critical one, progress in percent of alone of a
+    /// best-effort one.
     pub apps: Vec<Option<f64>>,
 }
 
@@ -72,7 +72,7 @@ pub struct Found {
     /// show that all kept their bounds.
     #[serde(skip)]
     pub has_all_tails: bool,
-    /// What became of the cores.
+    /// The use of the cores' time.
     pub space_time: SpaceTime,
 }
 
@@ -80,7 +80,7 @@ impl Found {
     /// The results of all parts of a record; the first `skip` of each phase is left out.
     ///
     /// # Errors
-    /// If the file is no record, or no epoch is left.
+    /// If the file is not a record, or no epoch is left.
     pub fn read(file: &Path, skip: Nanos) -> anyhow::Result<Vec<Self>> {
         let run = Run::read(file)?;
         let series = Series::read(&open(file)?, &run, &SpaceTime::METRICS)?;
@@ -197,7 +197,7 @@ pub(super) fn in_phases<E>(epochs: impl Iterator<Item = (String, E)>) -> Vec<(St
     phases
 }
 
-/// `arq-0` is of the part `arq`; a phase without a number is of the run's policy.
+/// `arq-0` belongs to the part `arq`; a phase without a number belongs to the run's policy.
 pub(super) fn name_of(phase: &str, policy: &str) -> String {
     match phase.rsplit_once('-') {
         Some((name, number))
@@ -330,7 +330,7 @@ mod tests {
             parts.iter().map(|part| (part.name.as_str(), part.phases.len())).collect();
         assert_eq!(names, [("even", 2), ("tide", 1)]);
         assert_eq!(name_of("run", "arq"), "arq");
-        assert_eq!(name_of("lc-first", "arq"), "arq", "a dash is no number");
+        assert_eq!(name_of("lc-first", "arq"), "arq", "a dash is not a number");
         assert_eq!(name_of("lc-first-3", "arq"), "lc-first");
     }
 

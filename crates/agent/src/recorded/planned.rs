@@ -30,7 +30,7 @@ impl PlannedFrequency {
         while let Some(row) = rows.next()? {
             let (epoch, text): (i64, String) = (row.get(0)?, row.get(1)?);
             let setting = serde_json::from_str(&text)
-                .with_context(|| format!("the plan of epoch {epoch} is no setting: {text}"))?;
+                .with_context(|| format!("the plan of epoch {epoch} is not a setting: {text}"))?;
             if let Setting::Frequency(domain, frequency) = setting {
                 planned.push(Self { epoch, domain, frequency });
             }

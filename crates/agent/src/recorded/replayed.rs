@@ -54,7 +54,7 @@ impl Recorded {
     /// Reads a part of a record.
     ///
     /// # Errors
-    /// [`UsageError`] if it is no record, damaged, too new, too old, or has no
+    /// [`UsageError`] if it is not a record, damaged, too new, too old, or has no
     /// such part.
     pub fn read(file: &Path, wanted: Wanted<'_>) -> anyhow::Result<Self> {
         let Database { database, version } = open(file)?;
@@ -95,7 +95,8 @@ impl Recorded {
             .restricted_to(&allowed.0)
             .within_frequencies(limits.frequency_min, limits.frequency_max);
         if machine.cores.iter().any(|core| core.smt_leader != core.id) {
-            let what = "some cores share a physical one, and the model takes them for whole ones";
+            let what = "some cores share a physical core; the model treats each of them as a \
+                        whole core";
             notices.push(what.to_owned());
         }
         let rules = config.rules(false);
@@ -122,7 +123,7 @@ impl Recorded {
 /// One epoch with the phase it is of.
 type Row = (String, Moment);
 
-/// The epochs by number, without what was seen of them.
+/// Returns the epochs by number, without their observations.
 fn epochs(database: &Connection) -> anyhow::Result<BTreeMap<i64, Row>> {
     let sql = format!(
         "SELECT number, phase, {} FROM epochs JOIN machine_epochs ON epoch = number",
@@ -136,7 +137,7 @@ fn epochs(database: &Connection) -> anyhow::Result<BTreeMap<i64, Row>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Epochs that get what was seen of the apps and the machine.
+/// Epochs to be filled with the observations of the apps and the machine.
 struct Filling<'a> {
     apps: &'a [AppSpec],
     epochs: &'a mut BTreeMap<i64, Row>,
@@ -269,7 +270,7 @@ fn acting(part: &str, notices: &mut Vec<String>) -> String {
     part.to_owned()
 }
 
-/// Progress alone where it was not measured: the best epoch, as `lull entropy` has it.
+/// Progress alone where it was not measured: the best epoch, as in `lull entropy`.
 fn fill_solo(apps: &mut [AppSpec], blocks: &[Vec<Moment>]) {
     for (at, spec) in apps.iter_mut().enumerate().filter(|(_, app)| !app.is_latency_critical()) {
         let all = blocks.iter().flatten().filter_map(|moment| moment.apps[at].progress_per_s);

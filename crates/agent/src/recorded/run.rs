@@ -41,7 +41,7 @@ pub(super) struct EpochRow {
     pub number: i64,
     pub(super) time: Nanos,
     pub(super) phase: String,
-    /// By app, in the order of the record.
+    /// Indexed by app, in the order of the record.
     pub(super) apps: Vec<AppEpoch>,
 }
 
@@ -132,7 +132,7 @@ fn epochs(
     Ok((numbers, epochs))
 }
 
-/// Epochs that get what was seen of their apps.
+/// Epochs to be filled with the observations of their apps.
 struct Filling<'a> {
     apps: &'a [AppSpec],
     numbers: &'a BTreeMap<i64, usize>,

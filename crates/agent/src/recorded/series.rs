@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub struct Series {
     /// Seconds since the run began, by number of the epoch.
     pub times_s: BTreeMap<i64, f64>,
-    /// By metric and label, then by number of the epoch.
+    /// Indexed by metric and label, then by number of the epoch.
     pub(super) values: BTreeMap<(String, String), BTreeMap<i64, f64>>,
 }
 
@@ -44,7 +44,7 @@ impl Series {
         Ok(())
     }
 
-    /// One metric of one label (empty for the machine) in one epoch.
+    /// Returns the value of one metric of one label (empty for the machine) in one epoch.
     pub fn value(&self, metric: &Metric, label: &str, epoch: i64) -> Option<f64> {
         self.values.get(&(metric.json_key(), label.to_owned()))?.get(&epoch).copied()
     }

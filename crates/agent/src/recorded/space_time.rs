@@ -1,5 +1,4 @@
-//! What became of the cores of a recorded run: Ah-Q's space-time model, as far as a record shows
-//! it.
+//! The use of the cores of a recorded run: Ah-Q's space-time model, as far as a record shows it.
 //!
 //! Figs. 4 and 9 of Liu et al. 2024 mark each slice of a resource in each time-slice. A record
 //! has three of the four marks by epoch: the cores that apps used (ticks and triangles, which it

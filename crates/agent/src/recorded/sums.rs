@@ -34,7 +34,7 @@ use pods::PodHistory;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which run a record is of.
+/// Identifies the run of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunLabel {
     /// When it began, in UTC, and a digest of what distinguishes it from others of then:
@@ -53,11 +53,11 @@ pub struct RunLabel {
 pub struct MinuteSums {
     /// Epochs that ended in the minute.
     pub epochs: u64,
-    /// Those in which the safe state was in force.
+    /// Epochs in which the safe state was in force.
     pub safe_epochs: u64,
-    /// Those in which a latency-critical app with an objective answered a request.
+    /// Epochs in which a latency-critical app with an objective answered a request.
     pub judged_epochs: u64,
-    /// Those of them in which the tail of some app was above its bound.
+    /// Judged epochs in which the tail of some app was above its bound.
     pub missed_epochs: u64,
     /// Length of these epochs.
     pub seconds: f64,
@@ -74,7 +74,7 @@ pub struct MinuteSums {
 pub struct AppMinuteSums {
     /// Requests answered.
     pub requests: u64,
-    /// Those that took longer than the bound of the app's first tail objective in their epoch.
+    /// Requests that took longer than the bound of the app's first tail objective in their epoch.
     pub late_requests: u64,
     /// Sum of the progress per second of those epochs in which it was known.
     pub progress_per_s_sum: f64,
@@ -109,18 +109,19 @@ pub struct DaySums {
     pub epochs: (i64, i64),
     /// The ends of these epochs, in seconds since 1970.
     pub ends_unix_s: (i64, i64),
-    /// By minute (seconds since 1970) and policy.
+    /// Indexed by minute (seconds since 1970) and policy.
     pub minutes: BTreeMap<(i64, String), MinuteSums>,
-    /// By minute, policy and app; an app that was two pods in a minute has the sums of each.
+    /// Indexed by minute, policy and app; an app that was two pods in a minute has the sums of
+    /// each.
     pub app_minutes: BTreeMap<(i64, String, AppInstance), AppMinuteSums>,
-    /// By policy, app (by pod if it was one) and objective, over the whole day.
+    /// Indexed by policy, app (by pod if it was one) and objective, over the whole day.
     pub latencies: BTreeMap<LatencyKey, Counts>,
 }
 
 /// An app of a run, and its progress alone on the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SummedApp {
-    /// As policies knew it.
+    /// The app as policies knew it.
     pub spec: AppSpec,
     /// Progress per second alone: as recorded, else the best of all epochs.
     pub solo_per_s: Option<f64>,
@@ -131,7 +132,7 @@ pub struct SummedApp {
 pub struct Sums {
     /// The apps, in the order of the record.
     pub apps: Vec<SummedApp>,
-    /// By day in UTC; none without a new epoch.
+    /// Indexed by day in UTC; none without a new epoch.
     pub days: BTreeMap<Date, DaySums>,
 }
 
@@ -145,7 +146,7 @@ impl RunLabel {
             fact(&record.database, key).with_context(|| format!("the record does not say `{key}`"))
         };
         let (started, policy) = (fact("started_unix_ns")?, fact("policy")?);
-        let unix_ns: i128 = started.parse().context("the start of the run is no number")?;
+        let unix_ns: i128 = started.parse().context("the start of the run is not a number")?;
         let begun = Timestamp::from_nanosecond(unix_ns).context("the start of the run")?;
         let mut digest = Sha256::new();
         for text in [&started, &policy, &fact("seed")?, &fact("machine")?, &fact("config")?] {

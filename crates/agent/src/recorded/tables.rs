@@ -29,7 +29,7 @@ const PLAIN: [&str; 14] = [
 const LATENCIES: &str = "latencies";
 const REQUESTS: &str = "requests";
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Whole numbers of 64 bits.
@@ -41,7 +41,7 @@ pub enum ColumnKind {
 }
 
 impl ColumnKind {
-    /// By the word in `CREATE TABLE`.
+    /// Reads the type from the word in `CREATE TABLE`.
     fn declared(word: &str) -> Self {
         match word {
             "INTEGER" => Self::Integer,

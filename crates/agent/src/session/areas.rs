@@ -29,7 +29,7 @@ struct OfApp {
     plan: AreaPlan,
     runtime: Arc<Runtime>,
     live: Option<LiveAreas>,
-    /// Changes that the journal does not have yet: what decides, and the areas in words.
+    /// Changes that the journal does not have yet: the source of the areas, and their description.
     news: Vec<(&'static str, String)>,
 }
 
@@ -76,14 +76,14 @@ impl AppAreas {
         self.all.iter().map(|one| Knob::Cores(one.id))
     }
 
-    /// Stops all decisions, gives all threads their own cores back, or lets areas go on.
+    /// Stops all decisions, restores all threads' own cores, or lets areas continue.
     pub(super) fn order(&self, order: Order) {
         self.order.set(order);
         self.all.iter().filter_map(|one| one.live.as_ref()).for_each(|live| live.order(order));
     }
 
-    /// Goes on with the areas of a changed config, which was checked. What has not changed keeps
-    /// its threads where they are.
+    /// Continues with the areas of a changed config, which was checked. Areas that did not change
+    /// keep their threads in place.
     pub(super) fn reload(&mut self, config: &Config) {
         for one in &mut self.all {
             let section = config.apps.iter().find(|app| app.name == one.app);
@@ -104,7 +104,7 @@ impl AppAreas {
         }
     }
 
-    /// Returns what has changed since the last call, for the journal.
+    /// Returns the changes since the last call, for the journal.
     pub(super) fn take_changes(&mut self, time: Nanos) -> Vec<Entry> {
         let mut all = Vec::new();
         for one in &mut self.all {

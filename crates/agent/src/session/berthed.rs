@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 /// The pods that are apps.
 pub(super) struct Berthed {
     frontend: Frontend,
-    /// What the queries of apps that are pods are about.
+    /// The pods that queries of apps refer to.
     subjects: BTreeMap<AppId, Subject>,
-    /// By the app's name.
+    /// Indexed by the app's name.
     pods: BTreeMap<String, PodIdentity>,
 }
 
@@ -32,7 +32,7 @@ impl Berthed {
         &self.frontend
     }
 
-    /// What the queries of an app are about, if it is a pod.
+    /// Returns the pod that the queries of an app refer to, if the app is a pod.
     pub(super) fn subject(&self, app: AppId) -> Option<Subject> {
         self.subjects.get(&app).cloned()
     }

@@ -1,4 +1,4 @@
-//! References of apps that the run refutes are replaced while it goes on.
+//! Replaces references of apps that the run refutes, while it continues.
 //!
 //! From then on E_S, policies, page and record use the replacement; the record keeps one spec for
 //! each app, and the journal the reference before. Knobs and what the policy has learned stay.
@@ -60,7 +60,7 @@ impl Session {
         has_changed
     }
 
-    /// Lets all that uses references go on with those that these apps have now.
+    /// Passes the present references of these apps on to all parts that use them.
     pub(super) fn use_references(&mut self, changed: &[AppId]) -> Result<(), RecordError> {
         if changed.is_empty() {
             return Ok(());

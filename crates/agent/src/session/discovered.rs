@@ -30,10 +30,10 @@ pub(super) fn berths_of(config: &Config) -> AllBerths {
     counts.into_iter().map(berths).collect()
 }
 
-/// A discovery and what it has found.
+/// A discovery and its findings.
 pub(super) struct Discovered {
     discovery: Box<dyn Discovery>,
-    /// For each template its first app and its berths.
+    /// Indexed by template: its first app and its berths.
     templates: BTreeMap<usize, (usize, Berths)>,
     /// Workloads that have a berth, by number.
     placed: BTreeMap<u64, Placed>,
@@ -78,7 +78,7 @@ impl Discovered {
         }
     }
 
-    /// Takes in what has changed.
+    /// Takes in the changes.
     fn poll(&mut self) -> Changed {
         let mut changed = Changed::new();
         let mut findings = std::mem::take(&mut self.later);
@@ -96,9 +96,9 @@ impl Discovered {
         changed
     }
 
-    /// Takes in workloads that are new and find a free berth, while an epoch lasts. All else waits
-    /// for its end, because what is measured in an epoch is of the workload that had the berth
-    /// when it began.
+    /// Takes in workloads that are new and find a free berth, while an epoch lasts. All other
+    /// changes wait for its end, because the measurements of an epoch belong to the workload that
+    /// had the berth when it began.
     fn poll_arrivals(&mut self) -> Changed {
         let mut changed = Changed::new();
         for finding in self.discovery.poll() {
@@ -299,7 +299,7 @@ impl Session {
             let pod = workload.as_ref().and_then(|workload| workload.pod.as_deref());
             let is_other_pod = self.berthed.assign(app, name, pod);
             if is_other_pod {
-                // The counters of an app are those of the pod that it is.
+                // The counters of an app that is a pod are the pod's.
                 self.totals.forget(name);
             }
             if let Some(workload) = workload {
@@ -343,7 +343,7 @@ impl Session {
         true
     }
 
-    /// Lets policy and shadow go on with the objectives and the cores that the apps have now.
+    /// Updates policy and shadow to the present objectives and cores of the apps.
     fn renew_policies(&mut self, has_other_cores: bool) {
         let rules = self.config.rules(self.dry_run);
         let specs = self.control.plant().apps().to_vec();
@@ -375,7 +375,7 @@ impl Session {
         }
     }
 
-    /// Adds what was found to the journal of an epoch, and reports the epoch to the workloads.
+    /// Adds findings to the journal of an epoch, and reports the epoch to the workloads.
     pub(super) fn note_discovered(&mut self, epoch: &mut Epoch) {
         let Some(discovered) = &mut self.discovered else { return };
         // A free berth waits for no process of its own.
@@ -400,10 +400,10 @@ impl Session {
     }
 }
 
-/// What the journal has of an app that has the references of its template again.
+/// Returns the journal's text for an app that takes the references of its template again.
 pub(super) fn reset_text(app: &str) -> String {
     format!(
-        "{app} has the references of its template again, because other processes have its place"
+        "{app} has the references of its template again, because other processes have replaced it"
     )
 }
 

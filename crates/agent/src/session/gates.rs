@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 /// The gate of an app's server.
 struct Gate {
     app: String,
-    /// Nothing once the plant has ended, which closes the page.
+    /// The runtime; gone once the plant has ended, which closes the page.
     runtime: Weak<Runtime>,
     /// As [`GateState::decision`].
     decision: String,
@@ -40,7 +40,7 @@ impl Gates {
         }
     }
 
-    /// Reads what each gate does now; `areas_of` describes the areas of an app.
+    /// Reads the state of each gate; `areas_of` describes the areas of an app.
     pub(super) fn read(&self, areas_of: &dyn Fn(&str) -> String) -> Vec<GateState> {
         self.0.iter().filter_map(|gate| gate.read(areas_of)).collect()
     }

@@ -148,14 +148,13 @@ impl<'a> Agent<'a> {
         Self { say, ..self }
     }
 
-    /// Called once the apps' references are measured; may change what is known of them.
+    /// Called once the apps' references are measured; may change their specifications.
     #[must_use]
     pub fn adjust(self, adjust: &'a dyn Fn(&mut HostPlant)) -> Self {
         Self { adjust, ..self }
     }
 
-    /// What finds the apps of `[[match]]` with `pods`; needed if the config has
-    /// `agent.discover`.
+    /// Sets the discovery for `[[match]]` with `pods`; required if the config has `agent.discover`.
     #[must_use]
     pub fn discovery(self, discovery: Box<dyn Discovery>) -> Self {
         Self { discovery: Some(discovery), ..self }

@@ -18,7 +18,7 @@ const EPOCH: Nanos = Nanos::from_millis(500);
 const SETTLE: u32 = 2;
 /// Epochs that count.
 const COUNTED: u32 = 6;
-/// How often ideals are measured at most. A run corrects what is wrong after that.
+/// The largest number of measurements of ideals. A run corrects errors that remain.
 const ATTEMPTS: u32 = 3;
 
 /// Checks that the references that the config has measured can be measured.

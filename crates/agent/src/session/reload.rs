@@ -25,7 +25,7 @@ use toml::Table;
 /// Keys of `[agent]` that can change.
 const OF_AGENT: [&str; 2] = ["importance", "silence"];
 
-/// A config that was checked, and what follows from it.
+/// A config that was checked, and its consequences.
 struct Prepared {
     /// Its apps are in the order of their ids.
     config: Config,
@@ -37,12 +37,12 @@ struct Prepared {
 }
 
 impl Session {
-    /// Takes over what differs in another text of the config; returns the keys that differ, and
-    /// which apps were added and removed. What they do not concern keeps its state and its knobs.
+    /// Takes over the differences of another text of the config; returns the keys that differ, and
+    /// the apps that were added and removed. All other parts keep their state and their knobs.
     ///
     /// # Errors
-    /// If the text has a key that needs a restart, or describes what cannot run here. The former
-    /// config then stays in force.
+    /// If the text has a key that needs a restart, or describes something that cannot run here. The
+    /// former config then stays in force.
     pub fn reload(&mut self, mut new: Config) -> Result<Vec<String>, InputError> {
         if let Some(own) = self.config.own.clone() {
             new.set_own(own);
@@ -134,7 +134,7 @@ impl Session {
             return Vec::new();
         }
         for app in &exchange.leaving {
-            // What is added later is another program, even under the same name.
+            // An app that is added later is another program, even under the same name.
             self.totals.forget(&self.config.apps[app.index()].name);
         }
         let failed = self.control.plant_mut().exchange_apps(&exchange.leaving, arriving);
@@ -144,7 +144,7 @@ impl Session {
         failed.into_iter().map(text).collect()
     }
 
-    /// Goes on with a config that was checked, the plant's apps being its own.
+    /// Continues with a config that was checked, the plant's apps being its own.
     fn take_over(
         &mut self,
         prepared: Prepared,
@@ -160,7 +160,7 @@ impl Session {
                 now.clone_from(spec);
             });
             if is_other {
-                // What the app reached before may be of other objectives.
+                // Former results of the app may belong to other objectives.
                 self.references.forget(app);
             }
         }

@@ -38,7 +38,7 @@ impl Shadow {
         self.controller.set_rebuild(rebuild);
     }
 
-    /// Goes on with corrected references of the same apps.
+    /// Continues with corrected references of the same apps.
     pub(super) fn set_references(&mut self, apps: &[AppSpec]) {
         self.controller.set_references(apps);
     }
@@ -113,6 +113,6 @@ mod tests {
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(from, [4, 1, 2], "what is wanted again is no decision");
+        assert_eq!(from, [4, 1, 2], "what is wanted again is not a decision");
     }
 }

@@ -7,7 +7,7 @@ use lull_measure::Nanos;
 use lull_sim::model::{Distribution, Shape};
 use std::path::Path;
 
-/// What a request of an app takes.
+/// The demand of a request of an app.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Demand {
     pub(super) work: Distribution,
@@ -17,7 +17,7 @@ pub(super) struct Demand {
 /// Fits the demand of an app to a record, as `lull replay` does.
 ///
 /// # Errors
-/// Why the record cannot be used for this app.
+/// The reason why the record cannot be used for this app.
 pub(super) fn fitted(record: &Path, app: &str) -> Result<Demand, String> {
     let recorded = Recorded::read(record, Wanted { part: None, skip: None })
         .map_err(|error| format!("{error:#}"))?;

@@ -54,7 +54,7 @@ struct SimulatedClass<'a> {
     /// Its connections at the gate.
     connections: Range<u32>,
     share: TurnShare,
-    /// Whether it is the class of all clients that are of no other.
+    /// Whether it is the class of all clients that belong to no other.
     has_rest: bool,
 }
 
@@ -148,7 +148,7 @@ impl<'a> GatedApp<'a> {
         for (name, count) in &self.client.classes {
             let section = self.app.client_class.iter().find(|section| section.name == *name);
             let why = match section {
-                None => "is no client_class of the app: add [[app.client_class]]",
+                None => "is not a client_class of the app: add [[app.client_class]]",
                 Some(section) if section.clients.is_empty() => {
                     "is the class of all other clients: leave it out"
                 }
@@ -220,11 +220,11 @@ impl<'a> GatedApp<'a> {
         all
     }
 
-    /// What decides at the gate: the config's admission controller as an agent builds it, or its
-    /// numbers, which a policy may set.
+    /// Returns the controller of the gate: the config's admission controller as an agent builds it,
+    /// or its numbers, which a policy may set.
     ///
     /// # Errors
-    /// The key of `gate` at fault, and why.
+    /// The key of `gate` at fault, and the reason.
     pub(super) fn keeper(&self) -> Result<GateKeeper, (&'static str, String)> {
         if let Some(post) = self.app.post()? {
             let promises = self.promised(&post.promises);
@@ -257,7 +257,7 @@ impl<'a> GatedApp<'a> {
         key.unwrap_or_else(|| if self.waits() { "clients" } else { "rate" }.to_owned())
     }
 
-    /// What is assumed or left out at the gate: keys of the app, and why.
+    /// Returns the assumptions and omissions at the gate: keys of the app, and the reasons.
     pub(super) fn notes(&self) -> Vec<(&'static str, String)> {
         let connections = self.connections;
         let of = if self.waits() { "clients" } else { "connections, which all clients share" };

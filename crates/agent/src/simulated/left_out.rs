@@ -1,4 +1,4 @@
-//! What of a config and a machine the simulation leaves out or assumes, key by key.
+//! The keys of a config and a machine that the simulation leaves out or makes an assumption for.
 
 use super::Simulated;
 use super::gated::{self, GatedApp};

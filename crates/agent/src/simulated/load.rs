@@ -1,4 +1,4 @@
-//! What clients send: rates over time for the simulator.
+//! The load of clients: rates over time for the simulator.
 
 use lull_measure::Nanos;
 use lull_sim::machine::LoadStep;
@@ -19,10 +19,10 @@ pub(super) struct OpenLoad {
     pub(super) arrivals: Process,
 }
 
-/// The steps of a rate from 0 to `end`; a trace is looked for from `base`.
+/// Returns the steps of a rate from 0 to `end`; a trace is searched from `base`.
 ///
 /// # Errors
-/// What is wrong with the rate.
+/// The fault of the rate.
 pub(super) fn steps(rate: &Rate, base: &Path, end: Nanos) -> Result<Vec<LoadStep>, String> {
     let rate = match rate {
         Rate::Trace { file, steps } => Rate::Trace { file: base.join(file), steps: *steps },
@@ -32,7 +32,7 @@ pub(super) fn steps(rate: &Rate, base: &Path, end: Nanos) -> Result<Vec<LoadStep
     unrolled(&schedule, end)
 }
 
-/// The stretches of a schedule, again and again if they come to an end before `end`.
+/// Returns the parts of a schedule, repeated if they end before `end`.
 fn unrolled(schedule: &Schedule, end: Nanos) -> Result<Vec<LoadStep>, String> {
     let (end_s, mut from_s) = (end.as_secs_f64(), 0.0);
     let mut all: Vec<LoadStep> = Vec::new();

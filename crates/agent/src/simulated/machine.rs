@@ -1,4 +1,4 @@
-//! The described machine as the simulator has it, and what of it is assumed or left out.
+//! The described machine in the simulator's form, with the assumptions and omissions.
 
 use crate::config::{
     CoreGroup, IdleSection, MachineSection, MeasuredPower, NicSection, SchedulerSection,
@@ -19,10 +19,10 @@ const FREQUENCY: Hertz = Hertz(1_000_000_000);
 /// The step between frequencies of which only the ends are known.
 const STEP: Hertz = Hertz(100_000_000);
 
-/// A key below `machine`, and what to say of it.
+/// A key below `machine`, and the note on it.
 pub(super) type Note = (String, String);
 
-/// A machine without apps, with notes about what it assumes.
+/// A machine without apps, with notes about its assumptions.
 pub(super) struct Described {
     pub(super) model: MachineModel,
     pub(super) notes: Vec<Note>,
@@ -201,8 +201,8 @@ fn idle(sections: &[IdleSection], notes: &mut Vec<Note>) -> Vec<IdleState> {
     sections.iter().enumerate().map(state).collect()
 }
 
-/// The power model, if the power of every idle state is known, too. What is measured is that of
-/// the machine with all cores in their deepest state, and what a busy core takes beyond that.
+/// Returns the power model, if the power of every idle state is known, too. The measured powers are
+/// that of the machine with all cores in their deepest state, and that of a busy core beyond it.
 fn power_of(
     measured: &MeasuredPower,
     machine: &MachineSection,
@@ -251,14 +251,14 @@ fn memory(machine: &MachineSection, notes: &mut Vec<Note>) -> Option<Memory> {
         step_percent: bandwidth.step_percent.unwrap_or(min_percent),
     });
     let Some(peak_bytes_per_s) = bandwidth.peak_bytes_per_s else {
-        let why = "without peak_bytes_per_s memory is endless and its bandwidth no knob";
+        let why = "without peak_bytes_per_s memory is unlimited and its bandwidth is not a knob";
         notes.push(("bandwidth".to_owned(), why.to_owned()));
         return None;
     };
     Some(Memory { peak_bytes_per_s, queueing: bandwidth.queueing, throttle })
 }
 
-/// Linux's fair class as replays have it, with what the machine states.
+/// Returns Linux's fair class as in replays, with the machine's stated values.
 fn scheduler(stated: &SchedulerSection, notes: &mut Vec<Note>) -> LinuxScheduler {
     let usual = LinuxScheduler::default();
     let mut assumed = Vec::new();

@@ -178,27 +178,27 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Refuses what a client sends where nothing says what work that is.
+    /// Refuses a key of requests without their work.
     fn check_demandless(
         &self,
         app: &AppSection,
         client: Option<&ClientSection>,
     ) -> Result<(), InputError> {
         let Some(key) = client.and_then(ClientSection::key_of_requests) else { return Ok(()) };
-        let why = "is of requests, and nothing says what a request takes: write \
-                   work = { mean = \"1ms\" } or work = { record = \"runs/RUN.sqlite\" } in this \
-                   [[client]], or leave the key out for work without end";
+        let why = "describes requests without their work: write work = { mean = \"1ms\" } or work \
+                   = { record = \"runs/RUN.sqlite\" } in this [[client]], or leave the key out \
+                   for work without end";
         Err(self.client_error(app, key, why.to_owned()))
     }
 
-    /// Work without end, of an app that nothing is known of.
+    /// Returns unlimited work for an app without a description.
     fn endless(&mut self, number: usize, app: &AppSection) -> Result<Activity, InputError> {
         if !app.spec().is_latency_critical() {
             return Ok(Activity::Endless);
         }
         let why = format!(
-            "nothing describes its requests: write [[client]] with app = \"{}\", a rate and work = \
-             {{ mean = \"1ms\" }} or work = {{ record = \"runs/RUN.sqlite\" }}",
+            "its requests are not described: write [[client]] with app = \"{}\", a rate and work \
+             = {{ mean = \"1ms\" }} or work = {{ record = \"runs/RUN.sqlite\" }}",
             app.name
         );
         Err(self.simulated.config.source.error(&app.entry(number), why))
@@ -297,7 +297,7 @@ impl<'a> Scene<'a> {
         source.error(&format!("{}.{key}", self.simulated.config.apps[number].entry(number)), why)
     }
 
-    /// An error of the simulator at the key of the file that it comes from.
+    /// Converts an error of the simulator to one at the key of the file.
     pub(super) fn locate(&self, wrong: &Wrong) -> InputError {
         let simulated = self.simulated;
         let why = wrong.message.clone();
@@ -327,7 +327,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// An error of a simulated gate at the key of the client that it comes from.
+    /// Converts an error of a simulated gate to one at the key of the client.
     fn locate_gate(&self, rest: &str, why: String) -> InputError {
         let (head, rest) = rest.split_once('.').unwrap_or((rest, ""));
         match self.gated.get(index_of(head).unwrap_or(0)) {

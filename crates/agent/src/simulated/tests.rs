@@ -37,7 +37,7 @@ length = "3s"
 replications = 2
 "#;
 
-/// What its clients do.
+/// The activity of its clients.
 const WAITING: &str = "clients = 24\nthink = { mean = \"2ms\" }";
 /// A second database, without a client.
 const SECOND: &str = "[[app]]\nname = \"db2\"\nclass = \"best-effort\"\nstart = [\"mariadbd\"]\n\
@@ -73,7 +73,7 @@ fn figure_of(outcome: &Outcome, policy: usize, id: &str) -> f64 {
     outcome.estimate(policy, number.unwrap_or_else(|| panic!("no {id}"))).mean
 }
 
-/// What the notices state about a key.
+/// Returns the notice about a key.
 fn notice<'a>(notices: &'a [String], key: &str) -> Option<&'a str> {
     let of_key = format!(": {key}: ");
     notices.iter().find_map(|notice| Some(notice.split_once(&of_key)?.1))
@@ -207,7 +207,7 @@ fn classes_of_clients_share_the_turns_and_have_figures_of_their_own() {
     let ratio = of("web") / of("batch");
     assert!((ratio / 3.0 - 1.0).abs() < 0.1, "{ratio}");
     for (classes, wanted) in [
-        ("{ shop = 1 }", "classes.shop: is no client_class of the app"),
+        ("{ shop = 1 }", "classes.shop: is not a client_class of the app"),
         ("{ batch = 1 }", "classes.batch: is the class of all other clients"),
         ("{ web = 0 }", "classes.web: has no clients"),
         ("{ web = 25 }", "classes: are of 25 clients, and there are 24"),
@@ -225,7 +225,7 @@ fn a_gate_that_cannot_be_simulated_is_refused_by_line_and_key() {
         ("kappa = 0.01", "kapa = 0.01", "c.toml:17: client[0].contention.kapa: unknown field"),
         ("clients = 24", "clients = 0", "c.toml:14: client[0].clients: "),
         ("\"2ms\"", "\"3000000h\"", "c.toml:15: client[0].think.mean: "),
-        (WAITING, "rate = \"9/s\"", "c.toml:16: client[0].contention: is of a simulated gate"),
+        (WAITING, "rate = \"9/s\"", "c.toml:16: client[0].contention: applies to a simulated gate"),
         (WAITING, "rate = \"0/s\"\nthreads = 2", "c.toml:14: client[0].rate: "),
         (
             "think = { mean = \"2ms\" }\nwork = { mean = \"1ms\" }",

@@ -1,4 +1,4 @@
-//! What the trials of a sweep say.
+//! The analysis of the trials of a sweep.
 //!
 //! The front holds the settings that no other one beats: another one beats a setting if its mean
 //! tail and its mean power are no higher, one of them is lower, and its throughput is not shown
@@ -16,10 +16,10 @@ use std::collections::BTreeMap;
 /// Probability of calling a knob effective that is not, over all quantities.
 const ALPHA: f64 = 0.05;
 
-/// What the trials of one setting say.
+/// A summary of the trials of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SettingSummary {
-    /// The setting in words.
+    /// The setting as text.
     pub setting: String,
     /// Values of the knobs, each in its own unit.
     pub values: BTreeMap<Capability, f64>,
@@ -62,7 +62,7 @@ pub struct KnobEffect {
 }
 
 impl Sweep {
-    /// Returns what is known of every setting that was measured, in the order of the space.
+    /// Returns the results of every setting that was measured, in the order of the space.
     pub fn summaries(&self) -> Vec<SettingSummary> {
         let mut by_place: BTreeMap<&Place, Vec<(usize, Measured)>> = BTreeMap::new();
         for trial in &self.trials {
@@ -289,7 +289,7 @@ mod tests {
             of_four.clone().any(|it| it.on_front)
         };
         assert!(!most(&read(|_| None)), "it is beaten in tail and power");
-        assert!(!most(&read(|_| Some(7.0))), "chance is no progress");
+        assert!(!most(&read(|_| Some(7.0))), "chance is not progress");
         let more = read(Some);
         assert!(most(&more));
         let summary = more.summaries().pop().unwrap();

@@ -1,5 +1,4 @@
-//! The file of a sweep's rows: a line of CSV for each trial, behind a line that says what was
-//! swept.
+//! The file of a sweep's rows: a line with the swept settings, then a line of CSV for each trial.
 //!
 //! A row is appended as soon as its trial ends, so that a kill loses no more than the trial that
 //! was running. A last line that is not whole is removed.
@@ -15,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// What begins the file of a running server's sweep.
+/// The first words of the file of a running server's sweep.
 const MARK: &str = "# lull sweep of a running server: ";
 /// The columns behind those of the knobs.
 const COLUMNS: [&str; 9] = [
@@ -30,7 +29,7 @@ const COLUMNS: [&str; 9] = [
     "why",
 ];
 
-/// What a file is about. Only the same sweep goes on with its rows.
+/// The head of a file of rows. Only the same sweep continues with its rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepHead {
     /// The class of the machine.
@@ -45,7 +44,7 @@ pub struct SweepHead {
     pub trial: String,
     /// Checksum of the config.
     pub config: String,
-    /// The seed of the order, which a sweep that goes on keeps.
+    /// The seed of the order, which a resumed sweep keeps.
     pub seed: u32,
 }
 
@@ -69,7 +68,7 @@ impl SweepFile {
         let mut file = open.with_context(|| format!("cannot write {}", path.display()))?;
         let refuse = |what: &str| UsageError(format!("{}: {what}", path.display()));
         let mut text = String::new();
-        let strange = "holds something else than the sweep of a running server: name another file";
+        let strange = "holds something other than the sweep of a running server: name another file";
         file.read_to_string(&mut text).map_err(|_| refuse(strange))?;
         let kept = match text.strip_prefix(MARK).and_then(|rest| rest.split_once('\n')) {
             Some((line, rows)) => {
@@ -120,7 +119,7 @@ impl SweepFile {
         let mut reader = csv::Reader::from_reader(self.text.as_bytes());
         let headers = reader.headers().map_err(|error| damaged(error.to_string()))?;
         if !headers.iter().eq(names.iter().map(|name| &**name)) {
-            return Err(damaged("its columns are others than this sweep has".to_owned()).into());
+            return Err(damaged("its columns differ from those of this sweep".to_owned()).into());
         }
         let rows = reader.records().enumerate().map(|(number, row)| {
             let trial = row.ok().and_then(|row| parse(&row, space));
@@ -211,7 +210,7 @@ fn parse(row: &StringRecord, space: &Space) -> Option<SweepTrial> {
     }
     let (tail_us, watts) = (number(at + 2)?, number(at + 3)?);
     let (requests, late) = (count(at + 4)?, count(at + 5)?);
-    // Without best-effort apps the field is empty.
+    // The field is empty without best-effort apps.
     let progress_per_s = match row.get(at + 6)? {
         "" => None,
         _ => Some(number(at + 6)?),

@@ -1,4 +1,4 @@
-//! What former versions have stored: their tables and their names of machine classes.
+//! Stores of former versions: their tables and their names of machine classes.
 
 use super::Store;
 use super::subject::{class_of, machine_class};

@@ -1,4 +1,4 @@
-//! Which searches share what is stored.
+//! Tests of which searches share stored results.
 
 use super::*;
 use lull_control::conformance::MemoryPlant;

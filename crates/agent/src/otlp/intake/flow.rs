@@ -8,7 +8,7 @@ use lull_measure::{Buckets, Nanos};
 
 /// Exports that are closer together are parts of one.
 const EXPORTS_APART: Nanos = Nanos::from_millis(100);
-/// The sender's clock is believed while it shows at most so many times what ours does.
+/// The sender's clock is believed while it advances at most this many times as fast as ours.
 const CLOCKS_RATIO: u64 = 2;
 const CLOCKS_NOISE: Nanos = Nanos::from_secs(1);
 
@@ -28,7 +28,7 @@ pub(super) struct Flow {
     export: ExportSums,
 }
 
-/// What the export that is being read adds.
+/// Sums of the export that is being read.
 #[derive(Debug, Default)]
 struct ExportSums {
     has_point: bool,
@@ -80,7 +80,7 @@ impl Flow {
             // A repeated export, or the second part of one, covers no time of its own.
             let span = if by_sender == 0 { Nanos::ZERO } else { span };
             (self.newest, self.end) = (self.newest.max(export.newest), now);
-            // Without a length there is no rate: the first export is where counting starts.
+            // An export without a length gives no rate: the first one only starts the count.
             if span > Nanos::ZERO || !is_first {
                 self.buckets.merge(&export.buckets);
                 self.errors = self.errors.saturating_add(export.errors);

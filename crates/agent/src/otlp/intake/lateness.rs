@@ -20,8 +20,8 @@ pub(super) struct Lateness {
 }
 
 impl Lateness {
-    /// Judges an export by its time and its arrival since 1970: whether it is too old, and what
-    /// is to be reported.
+    /// Judges an export by its time and its arrival since 1970: whether it is too old, and a notice
+    /// for the user.
     pub(super) fn judge(&mut self, time: u64, arrived: Nanos) -> (bool, Option<String>) {
         let signed = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
         let now = signed(arrived.0).saturating_sub(signed(time));
@@ -34,8 +34,8 @@ impl Lateness {
             (self.least_ns, self.too_late) = (Some(least.min(now)), None);
             return (false, None);
         }
-        // What was kept on its way arrives less and less late; after a clock was set back all
-        // exports are equally late.
+        // Exports that were queued on their way arrive with decreasing delay; after a clock was set
+        // back all are equally late.
         let is_set = self.too_late.is_some_and(|(before, at)| {
             now.abs_diff(before) < NOISE_NS as u64 && signed(time.abs_diff(at)) > NOISE_NS
         });

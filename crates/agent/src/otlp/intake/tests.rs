@@ -226,7 +226,7 @@ fn a_service_that_exports_without_requests_is_idle_and_one_that_does_not_export_
     assert_eq!(windows(&mut intake), [(0, 0, 0, 10)]);
     assert_eq!(windows(&mut intake), [], "it is silent");
     let notices = intake.take_notices();
-    assert!(notices[0].contains("not yet twice a histogram"), "{notices:?}");
+    assert!(notices[0].contains("has not sent the histogram"), "{notices:?}");
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn the_history_of_another_scope_of_a_metric_is_not_of_now() {
     assert_eq!(windows(&mut intake).iter().map(|window| window.1).sum::<u64>(), 20 + 20);
 }
 
-/// An export of `shop` with these attributes of its resource besides, and so many requests.
+/// An export of `shop` with these attributes of its resource besides, and this many requests.
 fn of_pod(at: u64, attributes: &[(&str, &str)], count: u64) -> Vec<u8> {
     let resource = [("service.name", "shop")].iter().chain(attributes);
     let resource: Vec<u8> = resource

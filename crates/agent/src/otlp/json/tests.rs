@@ -31,7 +31,7 @@ fn time(at_s: u64) -> String {
     ((BEGIN_S + at_s) * SECOND).to_string()
 }
 
-/// A cumulative point of the last ten seconds, with so many requests of at most 0.1 s.
+/// A cumulative point of the last ten seconds, with this many requests of at most 0.1 s.
 fn explicit(at_s: u64, count: u64) -> Value {
     json!({
         "startTimeUnixNano": time(10), "timeUnixNano": time(at_s),

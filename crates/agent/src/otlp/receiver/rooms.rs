@@ -33,7 +33,7 @@ impl Default for Rooms {
 }
 
 impl Rooms {
-    /// Notes that a client has an export, until what is returned is dropped.
+    /// Notes that a client has an export, until the returned entry is dropped.
     ///
     /// # Errors
     /// If it has too many.

@@ -31,8 +31,8 @@ fn the_interval_holds_the_true_difference_about_95_times_in_100() {
     }
 }
 
-/// What pairs of blocks differ by where tails are log-normal in both halves and
-/// a fifth longer in one.
+/// Differences of pairs of blocks whose tails are log-normal in both halves and a fifth longer in
+/// one.
 struct Tails(LogNormal<f64>);
 
 impl Distribution<f64> for Tails {

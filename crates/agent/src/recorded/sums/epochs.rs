@@ -33,8 +33,8 @@ pub(super) struct SummedEpoch {
 }
 
 impl SummedEpoch {
-    /// The part of the machine's energy that belongs to an app that used so many cores. Both
-    /// clocks have errors, so that the apps can have used more than the cores were busy.
+    /// Returns the part of the machine's energy that belongs to an app that used this many cores.
+    /// Both clocks have errors, so the apps' sum can exceed the busy time of the cores.
     pub(super) fn share(&self, cores: f64) -> f64 {
         let all = self.busy_cores.max(self.app_cores);
         if all > 0.0 { cores / all } else { 0.0 }
@@ -60,7 +60,7 @@ impl Epochs {
         while let Some(row) = rows.next()? {
             let (number, time_ns): (i64, i64) = (row.get(0)?, row.get(1)?);
             let end = end_of(label.started, time_ns)
-                .with_context(|| format!("epoch {number} ends at a time that no calendar has"))?;
+                .with_context(|| format!("epoch {number} ends at a time outside the calendar"))?;
             let (date, minute_unix_s) = day_and_minute(end);
             epochs.push(SummedEpoch {
                 number,
@@ -182,7 +182,7 @@ impl Epochs {
     }
 }
 
-/// When an epoch ended that ended so long after the start.
+/// When an epoch ended that ended this long after the start.
 fn end_of(started: Timestamp, time_ns: i64) -> Option<Timestamp> {
     started.checked_add(SignedDuration::from_nanos(time_ns)).ok()
 }

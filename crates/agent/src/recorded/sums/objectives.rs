@@ -37,7 +37,8 @@ impl From<Tail> for TailObjective {
 /// The tail objectives of the latency-critical apps of a record.
 #[derive(Debug)]
 pub(super) struct ObjectiveHistory {
-    /// By app: from which epoch on it had which or none, ascending; the first is of the config.
+    /// Indexed by app: the epochs from which it had each objective or none, ascending; the first is
+    /// of the config.
     by_app: BTreeMap<String, Vec<(i64, Option<Tail>)>>,
 }
 

@@ -4,7 +4,7 @@ use super::Database;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The table of a record that says so; records of older agents do not have it.
+/// The table of a record with pods; records of older agents do not have it.
 const TABLE: &str = "pods";
 
 /// The pod that an app was. All names are empty while it was none.
@@ -16,7 +16,7 @@ pub struct PodNames {
     pub pod: String,
     /// The container that was the app; empty if the whole pod was.
     pub container: String,
-    /// What had made the pod, a Deployment for example; empty if that was not known.
+    /// The owner of the pod, such as a Deployment; empty if it was unknown.
     pub workload: String,
 }
 
@@ -32,7 +32,7 @@ pub struct AppInstance {
 /// The pods of all apps of a record.
 #[derive(Debug, Default)]
 pub(super) struct PodHistory {
-    /// By app: from which epoch on it was which pod, ascending.
+    /// Indexed by app: the epochs from which it was each pod, ascending.
     by_app: BTreeMap<String, Vec<(i64, Arc<PodNames>)>>,
     none: Arc<PodNames>,
 }

@@ -50,7 +50,7 @@ impl Made {
         Self { place, database }
     }
 
-    /// Adds an epoch of 20 s that ended so long after the start: 100 J, two cores busy by a
+    /// Adds an epoch of 20 s that ended this long after the start: 100 J, two cores busy by a
     /// half each, `lc` with half of that, `be` with a quarter.
     fn epoch(&self, end_s: i64, latencies_ms: &[u64], progress: f64) {
         let number = end_s / 20 - 1;
@@ -271,7 +271,7 @@ fn damaged_times_are_refused() {
     made.database.execute("UPDATE epochs SET time_ns = 9223372036854775807", []).unwrap();
     let record = open(&made.file()).unwrap();
     let error = Sums::read(&record, &label(&made.file()), 0).unwrap_err().to_string();
-    assert!(error.contains("no calendar has"), "{error}");
+    assert!(error.contains("outside the calendar"), "{error}");
 }
 
 /// Requests by namespace, pod and workload, over all days.

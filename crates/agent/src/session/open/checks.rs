@@ -1,4 +1,4 @@
-//! What is checked of a config against this machine before anything is started.
+//! Checks of a config against this machine, before anything is started.
 
 use super::Agent;
 use super::launch::target_of;

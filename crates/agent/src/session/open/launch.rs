@@ -19,7 +19,7 @@ use std::time::Duration;
 /// How long a started app may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What all apps of a run share when they start.
+/// Settings that all apps of a run share when they start.
 #[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
     pub(super) roots: &'a Roots,
@@ -35,7 +35,7 @@ pub(super) struct FoundBy<'a> {
     pub(super) berths: &'a AllBerths,
 }
 
-/// What programs need that a run starts, besides their own arguments.
+/// The environment of programs that a run starts, besides their own arguments.
 #[derive(Debug)]
 pub(in crate::session) struct Launcher {
     /// The `lull` program, if it is not the running executable.
@@ -47,7 +47,7 @@ pub(in crate::session) struct Launcher {
 }
 
 impl Launcher {
-    /// Started programs learn by environment where to push and as whom.
+    /// Started programs learn from the environment where to push and under which name.
     pub(in crate::session) fn launch(
         &self,
         name: &str,
@@ -55,7 +55,7 @@ impl Launcher {
         app: &str,
         ready: Option<Ready>,
     ) -> anyhow::Result<Launch> {
-        // So that examples work where `lull` is not installed.
+        // The examples must work where `lull` is not installed.
         if let Some(program) = argv.first_mut().filter(|program| *program == "lull") {
             let lull = self.program.clone().map_or_else(std::env::current_exe, Ok)?;
             *program = lull.to_string_lossy().into_owned();
@@ -129,7 +129,7 @@ impl Agent<'_> {
         Ok((slots.pop_front().context("a template has as many apps as its slots")?, None))
     }
 
-    /// What the programs of this run need.
+    /// Returns the environment for the programs of this run.
     pub(super) fn launcher(&self, socket: &Path) -> Launcher {
         let (program, logs) = (self.program.clone(), crate::session::logs_of(&self.config));
         Launcher { program, socket: socket.to_owned(), logs }

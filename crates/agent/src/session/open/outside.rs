@@ -1,4 +1,4 @@
-//! What faces the outside: the page, the push socket, and the process that serves both.
+//! The interfaces to the outside: the page, the push socket, and the process that serves both.
 
 use super::Agent;
 use crate::config::{AgentSection, Config};
@@ -45,7 +45,8 @@ impl Agent<'_> {
         listener.map(Some).with_context(failed)
     }
 
-    /// Starts the process that serves push socket and page, and reports what does not confine it.
+    /// Starts the process that serves push socket and page, and reports the layers that do not
+    /// confine it.
     pub(super) fn start_frontend(
         &self,
         push: &PushSocket,

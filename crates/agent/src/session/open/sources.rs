@@ -15,7 +15,7 @@ use lull_host::plant::{HostApp, LatencyFrom, ProgressFrom};
 use lull_measure::Nanos;
 
 impl Agent<'_> {
-    /// Returns the apps with the sources of what is read of them.
+    /// Returns the apps with their sources of readings.
     pub(super) fn host_apps(
         &self,
         started: Vec<(AppHandle, Option<Watch>)>,
@@ -32,7 +32,7 @@ impl Agent<'_> {
     }
 }
 
-/// What all apps of a run need when their sources are opened.
+/// State that all apps of a run share when their sources are opened.
 pub(in crate::session) struct Sources<'a> {
     roots: &'a Roots,
     berthed: &'a Berthed,

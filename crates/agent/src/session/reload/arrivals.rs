@@ -30,14 +30,14 @@ impl Session {
         let plant = self.control.plant_mut();
         let checked = plant.check_arrivals(&mut arriving, &exchange.leaving);
         checked.map_err(|error| located(new, &error))?;
-        // Last, because a program that was started in vain has done something.
+        // Programs are started last, because a start that proves useless has effects all the same.
         let started = self.start_arrivals(new, exchange)?;
         arriving.extend(self.host_apps(new, exchange, specs, started));
         arriving.sort_by_key(|(id, _)| *id);
         Ok(arriving)
     }
 
-    /// The apps that have these handles, with the sources of what is read of them.
+    /// Returns the apps that have these handles, with their sources of readings.
     fn host_apps(
         &self,
         new: &Config,

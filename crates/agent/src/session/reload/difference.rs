@@ -1,9 +1,9 @@
-//! What differs between two texts of a config.
+//! The differences between two texts of a config.
 
 use toml::{Table, Value};
 
-/// What a text has that a former one has not. Entries of sections are numbered as in the text that
-/// has them; those of [`NAMED`] sections are the same if their names are, in whatever order.
+/// The parts of a text that a former one lacks. Entries of sections are numbered as in the text
+/// that has them; those of [`NAMED`] sections are the same if their names are, in any order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
     /// The keys that differ, as `policy.period` and `app[1].objectives`.
@@ -19,7 +19,7 @@ pub(super) struct Difference {
 pub(super) struct NamedEntry {
     /// Its place in its text, as `app[1]`.
     pub(super) key: String,
-    /// What it is called in messages.
+    /// Its title in messages.
     pub(super) title: String,
 }
 

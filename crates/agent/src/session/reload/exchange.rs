@@ -25,11 +25,11 @@ pub(super) const RESTART: &str = "cannot change while the agent runs: restart it
 /// The apps that change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Exchange {
-    /// Apps whose processes get back what they had.
+    /// Apps whose processes get their former values back.
     pub(super) leaving: Vec<AppId>,
-    /// Apps that are looked for from now on, with their places in the new config.
+    /// Apps that are searched from now on, with their indices in the new config.
     pub(super) arriving: Vec<(AppId, usize)>,
-    /// By id, the place of each app in the new config; `None` if the app is not in it.
+    /// Indexed by id: the index of each app in the new config; `None` if the app is not in it.
     places: Vec<Option<usize>>,
 }
 
@@ -108,7 +108,7 @@ impl Exchange {
             let both = now.get(id).zip(former.apps.get(id)).filter(|_| !is_arriving);
             let Some((now, before)) = both else { return spec };
             let before = before.spec();
-            // A corrected ideal is of the percentile at which it was seen.
+            // A corrected ideal applies to the percentile at which it was measured.
             let is_same_tail = percentile(&spec) == percentile(&before);
             AppSpec {
                 ideal: match is_same_tail || spec.ideal.is_none() {
@@ -213,7 +213,7 @@ fn renewed(
     Ok(renewed)
 }
 
-/// Refuses to add an app that needs what is opened at the start.
+/// Refuses to add an app that needs a source which is only opened at the start.
 fn check_added(new: &Config, difference: &Difference) -> Result<(), InputError> {
     for (index, app) in new.apps.iter().enumerate() {
         let entry = app.entry(index);
@@ -225,8 +225,8 @@ fn check_added(new: &Config, difference: &Difference) -> Result<(), InputError> 
     Ok(())
 }
 
-/// The key because of which an app comes and goes with the agent only, for something besides the
-/// app is opened at the start.
+/// Returns the key because of which an app can only be added and removed with a restart, because a
+/// source of it is opened at the start.
 fn fixed_key(app: &AppSection) -> Option<&'static str> {
     let is_plain = matches!(app.latency, LatencySource::Push | LatencySource::Ebpf);
     let keys = [
@@ -237,7 +237,7 @@ fn fixed_key(app: &AppSection) -> Option<&'static str> {
     keys.into_iter().find_map(|(key, is_given)| is_given.then_some(key))
 }
 
-/// What the latency of an app is measured of.
+/// Returns the source of an app's latency.
 fn source_of(app: &AppSection) -> LatencyOf {
     app.latency_of().unwrap_or(LatencyOf::Requests)
 }
@@ -271,7 +271,7 @@ mod tests {
         Exchange::plan(former, now, new, &difference).map_err(|error| error.to_string())
     }
 
-    /// Which ids leave, and which arrive as what.
+    /// Returns the ids that leave, and the apps that arrive under each id.
     fn moves(exchange: &Exchange, new: &Config) -> (Vec<u16>, Vec<(u16, String)>) {
         let arriving = exchange.arriving.iter();
         let arriving = arriving.map(|(app, index)| (app.0, new.apps[*index].name.clone()));
