@@ -1,4 +1,4 @@
-//! What the agent itself costs the machine it manages.
+//! The cost of the agent to the machine that it manages.
 //!
 //! Three contenders for each epoch, in turn: the agent, the agent in a dry run
 //! (same gauges, records and status; no knob is set), and the bare plant of
@@ -23,7 +23,7 @@ pub(super) const BENCH: Bench = Bench {
 
 const ROUNDS: usize = 3;
 const SLEEPERS: usize = 100;
-/// What is measured, after the agent has settled.
+/// The length of the measurement, after the agent has settled.
 const MEASURED: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_secs(2);
 /// Epoch, and the share of a core that the agent may use at it.
@@ -45,14 +45,14 @@ struct Setup {
     directory: tempfile::TempDir,
 }
 
-/// What one run of a contender showed.
+/// The observations of one run of a contender.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     cpu_percent: f64,
     memory: Memory,
-    /// Of the agent's guard, a process of its own.
+    /// The memory of the agent's guard, a process of its own.
     guard: Option<Memory>,
-    /// Of its front end, another one.
+    /// The memory of its front end, another process.
     frontend: Option<Memory>,
 }
 
@@ -138,7 +138,7 @@ impl Setup {
     fn agent(&self, epoch_ms: u64, options: &[&str]) -> Result<Seen> {
         let sleep = || Running::start(Command::new("sleep").arg("3600"));
         let _sleepers = (0..SLEEPERS).map(|_| sleep()).collect::<Result<Vec<_>>>()?;
-        // A place of its own each time, so that no run finds what another left.
+        // Each run has a directory of its own, so that none finds the files of another.
         let place = tempfile::tempdir_in(self.directory.path())?;
         let config = place.path().join("agent.toml");
         std::fs::write(&config, config_text(epoch_ms, place.path(), free_port()?))?;
@@ -165,7 +165,7 @@ impl Setup {
     }
 }
 
-/// What `plant_cost` says of itself.
+/// Reads the output of `plant_cost`.
 fn bare_plant_seen(text: &str) -> Option<Seen> {
     let json: serde_json::Value = serde_json::from_str(text).ok()?;
     let kib: f64 = json["rss"].as_str()?.strip_suffix(" kB")?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! What programs at the scheduler's tracepoints cost the threads that it schedules.
+//! The cost of programs at the scheduler's tracepoints to the scheduled threads.
 //!
 //! Two threads on one core wake each other in turn, in bursts that come to a
 //! pace of 50,000 switches a second, with the programs of the gauges attached,
@@ -37,7 +37,7 @@ const SWITCHES_PER_S: f64 = 50_000.0;
 /// The share of a core that the gauges may take at it, in percent.
 const SHARE_MOST: f64 = 1.0;
 
-/// What threads used.
+/// CPU time and switches of threads.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     cpu_ns: f64,
@@ -62,7 +62,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // A machine that goes on counting is slower and otherwise the same.
+        // A machine whose counting stays on is slower and otherwise the same.
         let _ = std::fs::write(STATS, &self.before);
     }
 }
@@ -166,7 +166,7 @@ fn counted_ns<W, E: Into<anyhow::Error>>(
     (0..COUNTED_ROUNDS).map(once).collect()
 }
 
-/// What one costs more than the other, round by round.
+/// Returns the extra cost of one over the other, round by round.
 fn more(over: &[f64], under: &[f64]) -> Vec<f64> {
     over.iter().zip(under).map(|(over, under)| over - under).collect()
 }
@@ -184,7 +184,7 @@ fn play_ns() -> Result<f64> {
     Ok(both.cpu_ns / both.switches)
 }
 
-/// What two threads used that played for the span.
+/// Returns the usage of two threads that exchange messages for the span.
 fn play() -> Result<Used> {
     let ball = AtomicU64::new(0);
     let server = thread::current();
@@ -214,7 +214,7 @@ fn serves(ball: &AtomicU64, other: &Thread) -> Result<Used> {
             number += 2;
         }
         next_burst += PAUSE;
-        // What a burst took too long is made up for, as far as it can be.
+        // Catch up after a burst that took too long, as far as possible.
         thread::sleep(next_burst.saturating_duration_since(Instant::now()));
     }
     let after = used();
@@ -254,7 +254,7 @@ impl Used {
     }
 }
 
-/// What this thread has used so far.
+/// Returns the usage of this thread so far.
 fn used() -> Result<Used> {
     let path = "/proc/thread-self/schedstat";
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;

@@ -1,7 +1,7 @@
-//! What the agent costs while apps come and go all the time.
+//! The cost of the agent while apps start and end all the time.
 //!
 //! A hundred apps, each a process that sleeps, are found by a template; ten times a second one of
-//! them ends or another one begins. Further processes sleep and are no apps. No app does any
+//! them ends or another one begins. Further processes sleep and are not apps. No app does any
 //! work, so that what is measured is the cost of finding apps, of observing them, of setting new
 //! ones to their class, and of the record.
 
@@ -26,9 +26,9 @@ pub(super) const BENCH: Bench = Bench {
 
 const ROUNDS: usize = 3;
 const APPS: usize = 100;
-/// Processes that are no apps.
+/// Processes that are not apps.
 const SLEEPERS: usize = 400;
-/// What is measured, after the agent has settled.
+/// The length of the measurement, after the agent has settled.
 const MEASURED: Duration = Duration::from_secs(20);
 const SETTLE: Duration = Duration::from_secs(5);
 /// Time between two changes.
@@ -43,14 +43,14 @@ const NAME: &str = "lull-churn-app";
 /// The processes of an agent.
 const PROCESSES: [&str; 3] = ["lull", "frontend", "guard"];
 
-/// What a process of the agent used.
+/// The usage of a process of the agent.
 #[derive(Debug, Clone, Copy)]
 struct Used {
     cpu_percent: f64,
     memory: Memory,
 }
 
-/// What one round showed, by process as in [`PROCESSES`].
+/// One round's usage, by process as in [`PROCESSES`].
 type Round = [Used; PROCESSES.len()];
 
 fn run(context: &Context) -> Result<Report> {

@@ -26,11 +26,11 @@ const SCENARIO_MAX_S: f64 = 5.0;
 /// Every policy, both halves, three seeds, on all cores of the machine.
 const LOAD_MAX_S: f64 = 600.0;
 
-/// What an experiment took.
+/// The cost of an experiment.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     wall_s: f64,
-    /// Of all threads.
+    /// CPU time of all threads.
     cpu_s: f64,
     /// Simulations of it.
     runs: u64,

@@ -1,4 +1,4 @@
-//! What placing requests costs: a decision, the thresholds, a simulated run.
+//! The cost of dispatching requests: a decision, the thresholds, a simulated run.
 
 use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
 use super::{Bench, Context, report::Report};
@@ -23,7 +23,7 @@ pub(super) const BENCH: Bench = Bench {
 };
 
 const ROUNDS: usize = 15;
-/// What must hold (issue of EETL).
+/// The bound on the cost of a decision.
 const DECISION_NS: f64 = 200.0;
 const PER_EVENT_NS: f64 = 50.0;
 const SOLVE_MS: f64 = 100.0;
@@ -98,16 +98,17 @@ fn run(_: &Context) -> Result<Report> {
         report.bounded(what, Summary::new(costs), unit, 0.0..=most);
     }
     report.note(format!(
-        "CPU time, {ROUNDS} rounds in turn. The runtime's decision is the state's whole part: \
-         finding the request, asking, taking note, at up to 15 requests under way; the change of \
-         affinity is the kernel's. In the simulator the dispatcher gets the events of an earlier \
-         run again, at {RATE_PER_S} requests/s. Thresholds include sorting the profile."
+        "CPU time, {ROUNDS} rounds in turn. The runtime's decision is all work of its state: \
+         finding the request, calling the dispatcher, taking note, at up to 15 requests under \
+         way; the change of affinity is the kernel's. In the simulator the dispatcher gets the \
+         events of an earlier run again, at {RATE_PER_S} requests/s. Thresholds include sorting \
+         the profile."
     ));
     Ok(report)
 }
 
-/// One decision of a desk with 13 slow and 2 fast cores, in nanoseconds: a
-/// request comes each 20 ms, is decided on at its threshold, and leaves after 240 ms.
+/// Returns the time of one decision with 13 slow and 2 fast cores, in nanoseconds: a request
+/// arrives each 20 ms, is decided on at its threshold, and leaves after 240 ms.
 fn decision_ns(model: &DispatchModel, dispatcher: Box<dyn Dispatcher>) -> Result<f64> {
     const ROUNDS: usize = 20_000;
     let ladder = model.ladder()?;
@@ -149,7 +150,7 @@ struct Recorded {
     events: u64,
 }
 
-/// An [`Ask`] without what it borrows.
+/// An [`Ask`] without borrowed parts.
 #[derive(Clone, Copy)]
 struct Decisions {
     age: Nanos,
@@ -200,7 +201,7 @@ fn record(model: &DispatchModel, profile: &[Nanos]) -> Result<Recorded> {
 }
 
 impl Recorded {
-    /// What deciding costs for each event of the run.
+    /// Returns the cost of a decision for each event of the run.
     fn replay_ns(&self, dispatcher: &mut dyn Dispatcher) -> f64 {
         let all = || {
             for (asked, free) in &self.asked {
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_desk_is_asked_about_as_often_as_something_happens() {
+    fn a_decision_of_the_runtime_takes_time() {
         let model = amp();
         let dispatcher = build(&model, "eetl", &model.profile(PROFILE, 1).unwrap()).unwrap();
         assert!(decision_ns(&model, dispatcher).unwrap() > 0.0);

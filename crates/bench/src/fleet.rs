@@ -30,7 +30,7 @@ const QUERIES_MAX_S: f64 = 10.0;
 /// Names a program that has Parquet and is built already.
 const PROGRAM: &str = "LULL_PROGRAM";
 
-/// What the script prints of a query.
+/// The script's timings of a query.
 #[derive(Debug, Deserialize)]
 struct Took {
     seconds: f64,
@@ -123,7 +123,7 @@ fn record_of_a_day(lull: &Path, place: &Path) -> Result<PathBuf> {
     Ok(record)
 }
 
-/// Copies the files of the first host for so many in all; returns the number of files.
+/// Copies the files of the first host until there are this many hosts; returns the number of files.
 fn copy_for_hosts(dataset: &Path, hosts: usize) -> Result<usize> {
     let mut count = 0;
     for table in folders(dataset)? {

@@ -35,7 +35,7 @@ pub(super) const BENCH: Bench = Bench {
 const ROUNDS: usize = 5;
 const RATE_PER_S: u32 = 20_000;
 const CONNECTIONS: u32 = 64;
-/// What is measured, and what goes before.
+/// The length of the measurement.
 const MEASURED_S: u64 = 10;
 const WARMUP_S: u64 = 1;
 /// Achieved over requested rate, at least.
@@ -55,7 +55,7 @@ struct Server {
     process: Running,
 }
 
-/// What `lull load --json` says.
+/// The output of `lull load --json`.
 #[derive(Debug, Clone, Deserialize)]
 struct Loaded {
     measured_seconds: f64,
@@ -66,7 +66,7 @@ struct Loaded {
     timed_out_requests: u64,
     latency: Spread,
     lag: Spread,
-    /// Not of the report: CPU time of the client over the time it ran.
+    /// CPU time of the client over the time it ran, which is not in the report.
     #[serde(default)]
     cores: f64,
 }
@@ -154,9 +154,8 @@ const QUANTILES: [(&str, Quantile); 3] = [
 ];
 
 impl Loaded {
-    /// The rate of sending over the requested rate. A client that falls behind
-    /// sends all in the end, only later: what was requested in the measured time
-    /// took that time and its lag.
+    /// Returns the rate of sending over the requested rate. A client that falls behind sends all
+    /// requests, only later: those of the measured time took that time and its lag.
     fn achieved(&self) -> f64 {
         let lag_s = self.lag.p99_seconds.unwrap_or(f64::INFINITY);
         let stretched = self.measured_seconds / (self.measured_seconds + lag_s);

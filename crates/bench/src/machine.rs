@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use xtask::here;
 
-/// What a figure depends on besides the code.
+/// The properties of the machine on which a figure depends.
 pub(super) struct Machine {
     cpu: String,
     cores: usize,

@@ -42,7 +42,7 @@ use xtask::release;
 
 /// One benchmark.
 struct Bench {
-    /// As given to `cargo xtask bench`; also the name of its result files.
+    /// The name as given to `cargo xtask bench`, and of its result files.
     name: &'static str,
     /// One sentence: what is compared with what.
     about: &'static str,
@@ -71,8 +71,8 @@ const BENCHES: &[Bench] = &[
     package::BENCH,
 ];
 
-/// Those that take long, or need programs that are not installed for them: they run by their
-/// names only.
+/// Benchmarks that take long, or need programs that are not installed for them: they run only by
+/// name.
 const ON_REQUEST: &[Bench] = &[
     churn::BENCH,
     reaction::BENCH,
@@ -96,7 +96,7 @@ const ON_REQUEST: &[Bench] = &[
 /// Where the results of each benchmark are kept.
 const RESULTS: &str = "bench-results";
 
-/// What a benchmark may use.
+/// The context of a benchmark.
 struct Context {
     root: PathBuf,
     /// Whether those contenders take part that take long.
@@ -114,7 +114,7 @@ impl Context {
         release::example(&self.root, package, example)
     }
 
-    /// Where cargo puts what it builds.
+    /// Returns cargo's target directory.
     fn target(&self) -> PathBuf {
         release::target(&self.root)
     }
@@ -124,7 +124,7 @@ impl Context {
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
 struct Cli {
-    /// Which benchmarks; all without a name
+    /// The benchmarks; all without a name
     names: Vec<String>,
     /// Print the benchmarks and run none
     #[arg(long)]
@@ -134,7 +134,7 @@ struct Cli {
     full: bool,
 }
 
-/// What a benchmark starts in a process of its own.
+/// The argument with which a benchmark starts a process of its own.
 const SIM_MODEL: &str = "sim-model";
 const PRELOAD_MODEL: &str = "preload-model";
 
@@ -155,7 +155,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Runs one model of the simulator in this process and prints what it took.
+/// Runs one model of the simulator in this process and prints its cost.
 fn sim_model(name: &str, seed: &str) -> Result<ExitCode> {
     sim::model(name, seed.parse().context("a seed is a number")?)?;
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! What `lull_measure::Latency` costs over the histogram that it wraps.
+//! The cost of `lull_measure::Latency` over the histogram that it wraps.
 
 use super::stats::{Summary, interleave, ns_each};
 use super::{Bench, Context, report::Report};

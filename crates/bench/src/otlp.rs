@@ -1,4 +1,4 @@
-//! What it costs the agent to receive histograms by OTLP.
+//! The agent's cost of receiving histograms by OTLP.
 //!
 //! Ten services export 500 series each every ten seconds, one of them in each second, as OTLP's
 //! protobuf with the usual bounds of the SDKs. Every service is the latency of an app, so that all

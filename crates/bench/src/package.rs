@@ -1,4 +1,4 @@
-//! What the Python package costs: beside the command, by call, by table, at import, on disk; how
+//! The cost of the Python package: beside the command, by call, by table, at import, on disk; how
 //! soon Ctrl-C ends a simulation, and sweeps on Ray beside those on processes.
 
 use super::process::printed;
@@ -25,7 +25,7 @@ const SCENARIO: &str = "examples/sim/colocation.toml";
 const REPLICATIONS: &str = "10";
 const ROWS: &str = "10000000";
 
-/// What the package may cost; above this, people would notice it.
+/// The bound on the package's cost, above which users would notice it.
 const RATIO_MAX: f64 = 1.05;
 const CALL_MAX_US: f64 = 10.0;
 const POLARS_MAX_S: f64 = 0.2;
@@ -35,7 +35,7 @@ const INTERRUPT_MAX_MS: f64 = 100.0;
 /// Least throughput of a sweep on Ray, over that of one on as many processes.
 const RAY_MIN: f64 = 0.9;
 
-/// What is measured, once in each round.
+/// The parts, each measured once in each round.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Part {
     Command,
@@ -76,7 +76,7 @@ struct Sweeps {
     ray: Vec<f64>,
 }
 
-/// What the parts run.
+/// The programs that the parts run.
 struct Programs {
     lull: PathBuf,
     python: Python,
@@ -195,8 +195,9 @@ fn figure(text: &str, name: &str) -> Result<f64> {
 /// Reads the values of a figure that a script printed, a line each; there is one at least.
 fn figures(text: &str, name: &str) -> Result<Vec<f64>> {
     let values = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    let numbers = values
-        .map(|value| value.parse::<f64>().with_context(|| format!("{name} is no number: {value}")));
+    let numbers = values.map(|value| {
+        value.parse::<f64>().with_context(|| format!("{name} is not a number: {value}"))
+    });
     let numbers = numbers.collect::<Result<Vec<_>>>()?;
     ensure!(!numbers.is_empty(), "the script printed no {name}: {text}");
     Ok(numbers)

@@ -1,4 +1,4 @@
-//! What it costs to look at the agent, and to keep its records.
+//! The cost of serving the agent's page, and of its records.
 //!
 //! Three contenders in turn: the agent without a page, with a page and one
 //! viewer (the stream of epochs, `/api/epoch` and `/metrics` once a second), and
@@ -157,7 +157,7 @@ impl Setup {
         Ok((percent, longest.map(|seconds| seconds / EPOCH_S)))
     }
 
-    /// The size of the record of so long a run.
+    /// The size of the record of a run of this length.
     fn record_bytes(&self, seconds: u64) -> Result<f64> {
         let mut agent = self.agent(false, Some(seconds))?;
         let started = Instant::now();

@@ -55,7 +55,7 @@ impl PinnedServer {
     fn allow(&self, cores: &CpuSet) -> Result<()> {
         for thread in threads_at_work(self.pid)? {
             match sched_setaffinity(Some(thread), cores) {
-                // It has ended meanwhile.
+                // The thread has ended meanwhile.
                 Ok(()) | Err(rustix::io::Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -66,7 +66,7 @@ impl PinnedServer {
 
 impl Drop for PinnedServer {
     fn drop(&mut self) {
-        // What one was allowed before, all were.
+        // All threads had this mask before.
         let _ = self.allow(&self.before);
     }
 }
@@ -92,7 +92,7 @@ fn cores(set: &CpuSet) -> impl Iterator<Item = usize> + '_ {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // Where all cores were allowed before they are allowed again.
+        // Restores the former mask.
         let _ = sched_setaffinity(None, &self.before);
     }
 }

@@ -14,7 +14,7 @@ pub(super) const BENCH: Bench = Bench {
     run,
 };
 
-/// Names the file to which tests append what they measure (`lull_testing::figure`).
+/// Names the file to which tests append their measurements (`lull_testing::figure`).
 const FIGURES_FILE: &str = "LULL_TEST_FIGURES";
 const ROUNDS: usize = 3;
 /// Above this, a short job has run unmanaged for a good part of its time.
@@ -64,7 +64,7 @@ fn figures(text: &str) -> Result<BTreeMap<&str, Vec<f64>>> {
     let mut all: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for line in text.lines() {
         let (what, seconds) = line.split_once('\t').context("a figure has no value")?;
-        all.entry(what).or_default().push(seconds.parse().context("a figure is no number")?);
+        all.entry(what).or_default().push(seconds.parse().context("a figure is not a number")?);
     }
     Ok(all)
 }

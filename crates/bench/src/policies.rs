@@ -1,4 +1,4 @@
-//! What a decision costs: every policy of the registry, on the same history.
+//! The cost of a decision: every policy of the registry, on the same history.
 
 use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
 use super::{Bench, Context, report::Report};
@@ -32,13 +32,13 @@ const SEARCHES: Turns = Turns { rounds: 5, passes: 1 };
 const EPOCHS: usize = 100;
 const EPOCH: Nanos = Nanos::from_millis(500);
 const CORES: u16 = 8;
-/// What a decision may cost, in microseconds, by the first word of the contender.
+/// The bound on a decision's cost in microseconds, by the first word of the contender.
 const MAX_US: [(&str, f64); 5] =
     [("arq", 10.0), ("parties", 20.0), ("heracles", 20.0), ("tide", 20.0), ("clite", 50_000.0)];
 /// ARQ where the shared region has no equal standing: its other configuration.
 const ARQ_VARIANT: &str = "priority = \"latency-critical\"";
 
-/// A policy that decides on a history again and again.
+/// A policy that decides on a history repeatedly.
 struct Contender<'h> {
     name: String,
     searches: bool,
@@ -89,7 +89,7 @@ fn measure(mut group: Vec<Contender<'_>>, turns: Turns, report: &mut Report) -> 
     Ok(())
 }
 
-/// What a contender may cost, if a bound was set.
+/// Returns the bound on a contender's cost, if one was set.
 fn max_us(name: &str) -> Option<f64> {
     MAX_US.iter().find(|(bounded, _)| name.starts_with(bounded)).map(|(_, max_us)| *max_us)
 }
@@ -118,7 +118,7 @@ impl Contender<'_> {
         let decide = || {
             for _ in 0..passes {
                 for seen in history.iter_mut() {
-                    // Time goes on from pass to pass, or rules that wait would act once only.
+                    // Time advances from pass to pass, or rules that wait would act once only.
                     self.time += seen.epoch;
                     seen.time = self.time;
                     drop(black_box(self.policy.decide(seen, &mut self.rng)));
@@ -165,7 +165,7 @@ fn apps() -> Vec<MemoryApp> {
     ]
 }
 
-/// What a plant shows whose loads swing, each with a period of its own.
+/// Returns the observations of a plant whose loads swing, each with a period of its own.
 fn history() -> Result<Vec<Observation>> {
     let mut plant = MemoryPlant::new(CORES, apps());
     let mut history = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
         let mut all = contenders(&machine, &history).unwrap();
         assert_eq!(all.len(), POLICIES.iter().count() + 1);
         for (name, _) in MAX_US {
-            assert!(POLICIES.find(name).is_ok(), "{name} is no policy of the registry");
+            assert!(POLICIES.find(name).is_ok(), "{name} is not a policy of the registry");
         }
         let history = history.borrow();
         for contender in all.iter_mut().filter(|contender| contender.name.starts_with("arq")) {

@@ -144,7 +144,7 @@ pub(super) const POSTGRES: Bench = Bench {
     },
 };
 
-/// What is measured with the program itself, once that is built.
+/// Measures the figures of the program itself, once it is built.
 fn reported(
     context: &Context,
     measure: impl FnOnce(&Path, &mut Report) -> Result<()>,
@@ -158,15 +158,15 @@ fn reported(
 /// Lets other users enter a directory, for servers that do not run as root.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 fn make_readable(directory: &Path) -> Result<()> {
     Ok(std::fs::set_permissions(directory, Permissions::from_mode(0o755))?)
 }
 
-/// What a server says of itself.
+/// Returns the version that a server reports.
 ///
 /// # Errors
-/// If it is not there.
+/// If the program is missing.
 fn version(program: &Path) -> Result<String> {
     let output = Command::new(program).arg("--version").output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -185,7 +185,7 @@ fn succeeded(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// `program`, under `lull exec` with these options or bare.
+/// Builds the command of `program`, under `lull exec` with these options or bare.
 fn command(lull: &Path, exec: Option<&[&str]>, program: &Path) -> Command {
     let Some(options) = exec else { return Command::new(program) };
     let mut command = Command::new(lull);

@@ -1,5 +1,5 @@
-//! Children of a benchmark: what they cost (CPU time and memory, from /proc),
-//! what they print, and their end.
+//! Children of a benchmark: their cost (CPU time and memory, from /proc), their output, and their
+//! end.
 
 use anyhow::{Context, Result, bail};
 use lull_host::sys::clock::process_cpu_time;
@@ -11,12 +11,12 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a tree of processes has used up to now.
+/// The resources that a tree of processes has used so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
     /// User and system time, of ended children too; the kernel counts in ticks of 10 ms.
     pub(super) cpu_s: f64,
-    /// Resident memory of all processes; what they share counts in each.
+    /// Resident memory of all processes; shared memory counts in each.
     pub(super) rss_mib: f64,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Cost {
     pub(super) rss_peak_mib: f64,
 }
 
-/// What all threads of this process have run.
+/// Returns the CPU time of all threads of this process.
 pub(super) fn own_cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
@@ -139,7 +139,7 @@ fn has_ended(pid: u32) -> Result<bool> {
     Ok(Process::new(pid.cast_signed())?.stat()?.state == 'Z')
 }
 
-/// What one process holds in memory, without its children.
+/// The memory of one process, without its children.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Memory {
     /// Resident now.
@@ -175,7 +175,7 @@ pub(super) fn children_with(pid: u32, word: &str) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// The share of a core that an agent and its front end use from now on for so long.
+/// Returns the share of a core that an agent and its front end use during this time.
 ///
 /// # Errors
 /// If the agent has ended.
@@ -195,7 +195,7 @@ pub(super) fn count() -> Result<usize> {
     Ok(all_processes()?.flatten().count())
 }
 
-/// What a command printed to standard output, and what it cost.
+/// The standard output of a command, and its cost.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Printed {
     pub(super) text: String,
@@ -254,7 +254,7 @@ impl Running {
 
     fn ask(&self) {
         if let Some(pid) = Pid::from_raw(self.pid().cast_signed()) {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = kill_process(pid, Signal::TERM);
         }
     }

@@ -12,7 +12,7 @@ pub(super) struct Python {
     scripts: PathBuf,
 }
 
-/// What is installed: names and versions.
+/// The required packages: names and versions.
 const REQUIREMENTS: &str = "requirements.txt";
 
 impl Python {
@@ -63,7 +63,7 @@ impl Python {
         command
     }
 
-    /// The interpreter in words, and those of the requirements that are named.
+    /// Returns the version of the interpreter, and those of the named requirements.
     ///
     /// # Errors
     /// If the interpreter does not run.
@@ -74,7 +74,7 @@ impl Python {
     }
 }
 
-/// Whether all that is wanted was installed, alone or beside more.
+/// Whether all requirements were installed, alone or with others.
 fn has_all(installed: &str, wanted: &str) -> bool {
     wanted.lines().all(|line| installed.lines().any(|it| it == line))
 }
@@ -87,7 +87,7 @@ fn without(requirements: &str, names: &[&str]) -> String {
     kept.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Those of the requirements that are named, with their versions.
+/// Returns the named requirements with their versions.
 fn pinned(requirements: &str, names: &[&str]) -> Vec<String> {
     let lines = requirements.lines().filter_map(|line| line.split_once("=="));
     let named = lines.filter(|(name, _)| names.contains(name));

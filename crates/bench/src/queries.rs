@@ -1,4 +1,4 @@
-//! What it costs that the kernel watches a server's queries (`latency = "ebpf"`).
+//! The cost of watching a server's queries in the kernel (`latency = "ebpf"`).
 //!
 //! One thread is client and server: a query is four calls on two sockets, of which the
 //! server's two are watched, those of another server's are, or no server's.

@@ -37,7 +37,7 @@ const KILLED_MAX_MS: f64 = 1_000.0;
 /// The time that `docs/operating.md` promises.
 const REPLACED_MAX_MS: f64 = 600.0;
 const STOPPED_MAX_MS: f64 = 8_000.0;
-/// Between two looks at the app.
+/// The interval between two checks of the app.
 const LOOK: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// `SCHED_RR`, which the policy sets.
@@ -163,7 +163,7 @@ fn restarts(lull: &Path, apps: &'static str) -> Result<Vec<f64>> {
     Ok(took_ms)
 }
 
-/// How long it takes after a signal to an agent until its app is as before, in ms.
+/// Returns the time from a signal to an agent until its app is as before, in ms.
 fn ended_by(lull: &Path, signal: Signal, rounds: u32) -> Result<Vec<f64>> {
     let once = |_| {
         let stage = Stage::new(lull, BY_ITSELF)?;
@@ -181,12 +181,12 @@ fn guards_replaced(lull: &Path) -> Result<Vec<f64>> {
     let agent = stage.agent()?;
     let guard = || Ok::<_, anyhow::Error>(children_with(agent.pid(), "guard")?.first().copied());
     let once = |round| {
-        // At other times of the half second between two looks of the agent.
+        // The kills fall at different times of the half second between two checks by the agent.
         std::thread::sleep(BETWEEN_KILLS * round);
         let former = guard()?.context("the agent has no guard")?;
         let sent = Instant::now();
         send(former, Signal::KILL)?;
-        // One that has ended and was not waited for has no command line.
+        // An ended process that was not waited for has no command line.
         while guard()?.is_none_or(|now| now == former) {
             if sent.elapsed() > PATIENCE {
                 bail!("there is no new guard after {} s", PATIENCE.as_secs());

@@ -1,4 +1,4 @@
-//! What it costs to replay a long record on one core.
+//! The cost of replaying a long record on one core.
 //!
 //! The record is a real one of half a minute at 10,000 requests/s, its epochs
 //! repeated until there are ten minutes of them: a replay reads, samples and

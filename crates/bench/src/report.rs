@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
-/// What a benchmark found.
+/// The results of a benchmark.
 #[derive(Default)]
 pub(super) struct Report {
     rows: Vec<Row>,
@@ -18,13 +18,13 @@ struct Row {
     what: String,
     value: Summary,
     unit: &'static str,
-    /// What the median must keep; none if the figure is only reported.
+    /// The bound on the median; none if the figure is only reported.
     bound: Option<RangeInclusive<f64>>,
-    /// What of the value must keep the bound.
+    /// The statistic that must keep the bound.
     decisive: Decisive,
 }
 
-/// What of a value decides whether it keeps its bound.
+/// The statistic of a value that decides whether it keeps its bound.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decisive {
     Median,

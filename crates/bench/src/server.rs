@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// How long a server may take to start; a database takes longest.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// What `lull run` says when its session is open.
+/// The words with which `lull run` reports an open session.
 const OPEN: &str = "recording to";
 
 /// Starts a server and waits until it can be connected to.
@@ -22,7 +22,7 @@ pub(super) fn served(command: &mut Command, address: SocketAddr) -> Result<Runni
     answering(command.stdout(Stdio::null()), address)
 }
 
-/// As [`served`], with its standard output where the command has it.
+/// As [`served`], and returns the standard output if the command pipes it.
 ///
 /// # Errors
 /// As [`served`].
@@ -38,8 +38,7 @@ pub(super) fn answering(command: &mut Command, address: SocketAddr) -> Result<Ru
     Ok(process)
 }
 
-/// Starts an agent, which writes what it says to `log`, and waits until its
-/// session is open.
+/// Starts an agent with its output in `log`, and waits until its session is open.
 ///
 /// # Errors
 /// If it cannot start, ends, or takes too long.
@@ -62,7 +61,7 @@ pub(super) fn agent(command: &mut Command, log: &Path) -> Result<Running> {
 /// A port on loopback at which no process listens now.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(super) fn free_port() -> Result<u16> {
     Ok(free_address()?.port())
 }
@@ -70,7 +69,7 @@ pub(super) fn free_port() -> Result<u16> {
 /// As [`free_port`], with the address.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub(super) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

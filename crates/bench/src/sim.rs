@@ -2,7 +2,7 @@
 //!
 //! Every contender runs in a process of its own on one core and times itself by
 //! its CPU time, without its start. All must come to the mean that theory
-//! knows: a simulator that is quick and wrong is no contender.
+//! knows: a simulator that is quick and wrong is not a contender.
 
 mod contender;
 mod machines;
@@ -36,11 +36,11 @@ const AGREEMENT: std::ops::RangeInclusive<f64> = 0.95..=1.05;
 const RESIDENT_MAX_MB: f64 = 100.0;
 const TABLE_MAX_S: f64 = 180.0;
 
-/// A model, what is counted, and how many millions a second there must be.
+/// A model, the counted unit, and the bound in millions a second.
 struct Case {
     /// Its name, as the contenders know it.
     model: &'static str,
-    /// For people.
+    /// The title, for people.
     title: &'static str,
     per: Per,
     unit: &'static str,
@@ -187,7 +187,7 @@ fn rows(report: &mut Report, case: &Case, all: &[(By, Vec<f64>, Vec<Outcome>)]) 
     }
     if let Some(response_s) = case.response_s {
         for (by, _, seen) in all {
-            // The first run warms up, but its mean is as good as any.
+            // The first run warms up, but its mean is as good as the others'.
             let mean = Summary::new(seen.iter().map(|one| one.mean_response_s / response_s));
             report.bounded(&what(&format!("mean of {}", by.name())), mean, "ratio", AGREEMENT);
         }

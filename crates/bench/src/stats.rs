@@ -1,4 +1,4 @@
-//! Runs in turn, and what they have in common.
+//! Interleaved runs, and their statistics.
 
 use anyhow::Result;
 use rustix::time::{ClockId, clock_gettime};

@@ -92,9 +92,9 @@ fn suggestions(report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What the suggestion after [`TRIALS`] trials of one search takes.
+/// Measures the time of the suggestion after [`TRIALS`] trials of one search.
 fn suggestion_ms(method: Method, prior: PriorMean, seed: u64) -> Result<f64> {
-    // The last trials measure the likely choice again, which is no suggestion.
+    // The last trials measure the likely choice again, which is not a suggestion.
     let rules = Rules { prior, confirm: 0, ..Rules::new(method, BOUND_US, TRIALS + 1) };
     let mut search = Search::new(space(), rules);
     let mut rng = Rng::seed_from_u64(seed);

@@ -1,4 +1,4 @@
-//! What the house rules cost, which run before every commit.
+//! The cost of the house rules, which run before every commit.
 
 use super::stats::{Summary, interleave};
 use super::{Bench, Context, process, report::Report};

@@ -96,7 +96,7 @@ pub(super) struct Exports {
 }
 
 impl Exports {
-    /// Lets services with so many routes export to an address, each once a period, evenly.
+    /// Lets services with this many routes export to an address, each once a period, evenly.
     pub(super) fn begin(
         address: SocketAddr,
         services: usize,
@@ -184,7 +184,7 @@ fn post(address: SocketAddr, body: &[u8]) -> Result<()> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer);
-    // A body would say what was refused of the export.
+    // A body would state the refused parts of the export.
     let is_taken = answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\n");
     ensure!(is_taken, "the receiver answers: {answer}");
     Ok(())

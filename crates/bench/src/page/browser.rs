@@ -19,7 +19,7 @@ const ARGUMENTS: [&str; 6] = [
     "--disable-background-networking",
     "--no-first-run",
 ];
-/// What the browser itself has measured, once it has painted.
+/// The browser's own measurements, once it has painted.
 const MEASURES: &str = "const paint = performance.getEntriesByName('first-contentful-paint')[0];\
     const files = performance.getEntriesByType('resource')\
         .concat(performance.getEntriesByType('navigation'))\
@@ -30,7 +30,7 @@ const MEASURES: &str = "const paint = performance.getEntriesByName('first-conten
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) first_paint_ms: f64,
-    /// Of all files as they were sent, with their heads; without what the API answers.
+    /// The bytes of all files as they were sent, with their heads; without the API's answers.
     pub(super) bytes: f64,
 }
 

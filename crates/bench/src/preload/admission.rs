@@ -57,7 +57,7 @@ enum Engine {
     /// The same with tables that do not fit its memory.
     OnDisk,
     MySql,
-    /// With so many branches.
+    /// PostgreSQL with this many branches.
     Postgres(u32),
 }
 
@@ -395,7 +395,7 @@ struct Rounds {
     settings: Vec<Setting>,
     blocks: Vec<Vec<Block>>,
     log: Option<Vec<Transaction>>,
-    /// Whether they are of the long form.
+    /// Whether the series is of the long form.
     is_full: bool,
 }
 

@@ -63,7 +63,7 @@ pub(super) const SETTINGS: [Setting; 4] = [BARE, RESTING, RESTING_LONGER, AUTO];
 const OPPORTUNITY_MIN: f64 = 0.75;
 const ADDED_MAX_MS: f64 = 1.5;
 
-/// A run, and what it left of the server's core.
+/// A run, and the time that it left of the server's core.
 #[derive(Debug, Clone, PartialEq)]
 struct Seen {
     ran: Ran,

@@ -27,10 +27,10 @@ const VALUE: [u8; 100] = [b'v'; 100];
 struct Kind {
     name: &'static str,
     program: &'static str,
-    /// Before the option that names the port.
+    /// Options before the one that names the port.
     options: &'static [&'static str],
     port: &'static str,
-    /// What stores the value at `key`: before the value, and the answer.
+    /// The command that stores the value at `key`: the part before the value, and the answer.
     set: &'static str,
     stored: &'static [u8],
     get: &'static [u8],
@@ -68,7 +68,7 @@ struct Cache {
     connections: Vec<TcpStream>,
 }
 
-/// What one of two servers did in its runs.
+/// The results of one of two servers in its runs.
 #[derive(Debug, Default)]
 struct Done {
     requests_per_s: Vec<f64>,
@@ -170,8 +170,8 @@ impl Cache {
             requests += CONNECTIONS;
         }
         let (took, after) = (begun.elapsed(), usage(self.server.pid())?);
-        // In ticks of 10 ms; it does next to nothing between its runs, so that what
-        // one is short of another has.
+        // The kernel counts in ticks of 10 ms. The process does next to nothing between its runs,
+        // so a part of a tick that one run lacks is counted in another.
         done.cpu_us += (after.cpu_s - before.cpu_s) * 1e6;
         done.requests += requests;
         Ok(requests as f64 / took.as_secs_f64())

@@ -1,4 +1,4 @@
-//! What the library costs a server's calls, and what waking a worker costs.
+//! The cost of the library to a server's calls, and of waking a worker.
 //!
 //! The model is a process of its own, run bare and under `lull exec` in turn. It
 //! is client and server in one thread over loopback, and looks at the server's
@@ -35,20 +35,20 @@ const BATCHES: usize = 201;
 /// Turns that two threads hand each other.
 const TURNS: u32 = 20_000;
 
-/// What one process of the model measured.
+/// The measurements of one process of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Costs {
     /// A `recv` of a byte that is there.
     call: Cost,
     /// Two of them and a `send`.
     query: Cost,
-    /// From one thread's wake to the other's running, by futex.
+    /// Time from one thread's wake to the other's running, by futex.
     futex_ns: f64,
     /// The same by a signal that the other waits for.
     signal_ns: f64,
 }
 
-/// What the same costs by the C library.
+/// The cost of the same calls by the C library.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Cost {
     ns: f64,
@@ -125,7 +125,7 @@ pub(crate) fn model() -> Result<()> {
     Ok(())
 }
 
-/// What a server does in a batch.
+/// The calls of a server in a batch.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
     /// Reads a byte.
@@ -134,10 +134,10 @@ enum Shape {
     Query,
 }
 
-/// By which calls.
+/// The means by which calls are made.
 #[derive(Clone, Copy, PartialEq)]
 enum By {
-    /// Those of the C library.
+    /// The calls of the C library.
     Library,
     /// The kernel's own.
     System,
@@ -207,7 +207,7 @@ fn by_futex() -> f64 {
     let take = |mine: u32| {
         for _ in 0..TURNS {
             while turn.load(Ordering::Acquire) != mine {
-                // It may have changed meanwhile, or another thread woke this one.
+                // The value may have changed meanwhile, or another thread woke this one.
                 let _ = futex::wait(&turn, futex::Flags::empty(), 1 - mine, None);
             }
             turn.store(1 - mine, Ordering::Release);

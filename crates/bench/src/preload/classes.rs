@@ -72,11 +72,11 @@ const AREAS: Setting = Setting {
     options: &["--extra-port=27620", "--extra-max-connections=8"],
 };
 
-/// In the order of the rows. All servers run at a time, so that each has a port of its own for
-/// the class.
+/// The settings in the order of the rows. All servers run at a time, so each has a port of its own
+/// for the class.
 const SETTINGS: [Setting; 5] = [CAP_16, CLASSES, PSLO, UTSLO, AREAS];
 
-/// What [`UTSLO`] promises.
+/// The objective under [`UTSLO`].
 const DISENGAGEMENT: f64 = 0.001;
 
 /// Throughput of the others that classes or promises may cost, over that behind the same cap.
@@ -94,8 +94,8 @@ const TWO_CLASSES: [&str; 4] = [
     "name = \"rest\", weight = 4",
 ];
 
-/// What classes of clients cost a query whose connection does not wait: tracked only, and behind
-/// a gate with free slots.
+/// Measures the cost of classes of clients to a query whose connection does not wait: tracked only,
+/// and behind a gate with free slots.
 ///
 /// # Errors
 /// If the program cannot be built, or fails.
@@ -175,8 +175,8 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What areas change where the few have nine tenths of the turns already. Where cores are few, they
-/// cost the others throughput: a core of the few is idle whenever they are.
+/// Adds rows on the effect of areas where the few have nine tenths of the turns already. Where
+/// cores are few, areas cost the others throughput: a core of the few is idle whenever they are.
 fn compare_areas(classed: &[Both], areas: &[Both], report: &mut Report) {
     let pairs = || areas.iter().zip(classed);
     let tail = pairs()

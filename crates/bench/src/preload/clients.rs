@@ -59,11 +59,11 @@ END;
 /// sysbench's point select on its only table.
 const POINT: &str = "\\set id random(1, 20000)\nSELECT c FROM sbtest1 WHERE id = :id;\n";
 
-/// What a client saw in one run.
+/// The observations of a client in one run.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     p50_ms: f64,
-    /// From when a request was due; of another client the same as above.
+    /// p50 from the due time of a request; of another client the same as above.
     p50_since_due_ms: f64,
     p99_ms: f64,
     per_s: f64,
@@ -76,9 +76,9 @@ type Rate = Option<u32>;
 
 /// When Lull's requests are due.
 enum Arrivals<'a> {
-    /// At random times (Poisson).
+    /// Requests at random times (Poisson).
     Rate(u32),
-    /// At the times of a recording.
+    /// Requests at the times of a recording.
     Replay(&'a Path),
     /// When the reply to the one before is there.
     Closed,
@@ -242,7 +242,7 @@ fn load(
 }
 
 impl Seen {
-    /// What a client printed whose transactions have so many queries.
+    /// Reads the output of a client whose transactions have this many queries.
     fn from_run(ran: &Ran, queries: f64, printed: &Printed) -> Self {
         let requests = ran.queries / queries;
         let p50_ms = ran.quantile_ms(0.5);
@@ -413,7 +413,7 @@ impl Web {
         Ok(Some(Self { address, http1, directory, _server: server }))
     }
 
-    /// A closed loop with so many streams at a time on each connection.
+    /// A closed loop with this many streams at a time on each connection.
     fn case<'c>(&'c self, lull: &'c Path, streams: u32) -> Case<'c> {
         let target = format!("h2c://{}/page", self.address);
         let ours = move || {

@@ -16,8 +16,8 @@ pub(super) const RUN_S: u32 = 10;
 /// percent: two bare servers differ by 10 to 15 % from run to run.
 pub(super) const ROUNDS: usize = 3;
 pub(super) const MANY_ROUNDS: usize = 9;
-/// What is counted is counted in the middle of a run, while all its connections
-/// are there: connecting takes a while, and a thread that ends takes its counts along.
+/// Counting takes place in the middle of a run, while all its connections exist: connecting takes a
+/// while, and a thread that ends takes its counts along.
 const SETTLING: Duration = Duration::from_secs(3);
 pub(super) const COUNTING: Duration = Duration::from_secs(5);
 
@@ -53,7 +53,7 @@ pub(super) enum Figure {
     P999,
 }
 
-/// One setting over another by one figure, and what it must keep.
+/// The ratio of one setting over another by one figure, and its bound.
 pub(super) struct Bound {
     pub(super) setting: &'static str,
     pub(super) over: &'static str,
@@ -61,12 +61,12 @@ pub(super) struct Bound {
     keeps: Keeps,
 }
 
-/// What the ratio of a [`Bound`] must keep.
+/// The bound that the ratio of a [`Bound`] must keep.
 enum Keeps {
     /// Its median lies in this range.
     Range(RangeInclusive<f64>),
-    /// It is at least as good as the ratio of these two settings in the same rounds: the 95 %
-    /// interval of what lies between both does not show a loss.
+    /// The ratio is at least as good as that of these two settings in the same rounds: the 95 %
+    /// interval of the difference does not show a loss.
     GainOf([&'static str; 2]),
 }
 
@@ -84,8 +84,8 @@ pub(super) const fn at_most(
     Bound { setting, over, figure, keeps: Keeps::Range(0.0..=most) }
 }
 
-/// What one setting gains over another must not be less, beyond noise, than what the first of
-/// two others gains over the second.
+/// The gain of one setting over another must not be less, beyond noise, than the gain of the first
+/// of two others over the second.
 pub(super) const fn gains_like(
     [setting, over]: [&'static str; 2],
     others: [&'static str; 2],
@@ -94,7 +94,7 @@ pub(super) const fn gains_like(
     Bound { setting, over, figure, keeps: Keeps::GainOf(others) }
 }
 
-/// What clients do.
+/// The load that clients send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     pub(super) script: &'static str,
@@ -149,8 +149,8 @@ pub(super) fn measured<S: Served>(case: &Case, servers: &[S], report: &mut Repor
     rows(case, &seen, S::CLIENT, report)
 }
 
-/// Runs the servers of these settings in turn, round by round; what was seen of
-/// each but for the first round, which warms up.
+/// Runs the servers of these settings in turn, round by round; returns the observations of each
+/// except those of the first round, which warms up.
 pub(super) fn in_turn<S: Served, T>(
     rounds: usize,
     settings: &[Setting],
@@ -186,7 +186,7 @@ fn run(server: &impl Served, load: Load) -> Result<Seen> {
     Ok(Seen { ran, cpu_us, switches })
 }
 
-/// A run, and what was counted in the middle of it.
+/// A run, and the counts from the middle of it.
 pub(super) fn counting<C: Send>(
     count: impl FnOnce() -> Result<C> + Send,
     run: impl FnOnce() -> Result<Ran>,
@@ -275,7 +275,8 @@ impl Bound {
         Ok(())
     }
 
-    /// What lies between two gains, and whether its 95 % interval shows a loss.
+    /// Returns the rows of the difference between two gains, and whether its 95 % interval shows a
+    /// loss.
     fn gain_rows(
         &self,
         what: &str,

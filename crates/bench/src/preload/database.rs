@@ -62,7 +62,7 @@ fn case(
     Case { title, load: Load { script, connections }, settings, rounds: ROUNDS, bounds }
 }
 
-/// What only servers of their own can show: the bare one, and one with its own pool.
+/// Returns the cases that need a server of their own: the bare one, and one with its own pool.
 fn cases() -> Vec<Case> {
     let watched = |least| vec![at_least("watched", "bare", least)];
     let select = case("oltp_point_select", 64, &[BARE, STATS], watched(0.98));
@@ -84,7 +84,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What MariaDB must keep when its clients connect over TLS.
+/// Returns the bounds of MariaDB when its clients connect over TLS.
 fn tls_cases() -> Vec<Case> {
     let bounds = vec![
         at_least("cap 16 over TLS", "bare over TLS", 1.3),
@@ -170,7 +170,7 @@ struct Field<'f> {
     place: &'f Path,
     product: &'f Product,
     store: Store,
-    /// What servers have whose clients may connect over TLS.
+    /// The certificates of servers whose clients may connect over TLS.
     tls: Option<&'f Files>,
 }
 

@@ -23,7 +23,7 @@ use std::time::Instant;
 
 const ROUNDS: usize = 5;
 const SECONDS: u32 = 40;
-/// In which EETL finds its threshold, by a step every 500 answers.
+/// The time in which EETL finds its threshold, by a step every 500 answers.
 const WARM_UP_S: u32 = 10;
 const CONNECTIONS: u32 = 16;
 const RATE_PER_S: u32 = 60;
@@ -47,7 +47,7 @@ const TIMED_UNITS: u32 = 2000;
 const PROFILED: u32 = 2000;
 const DISPATCHERS: [Option<&str>; 3] = [None, Some("s2f"), Some("eetl")];
 
-/// What a run has shown.
+/// The observations of a run.
 #[derive(Debug)]
 struct Seen {
     p50_ms: f64,

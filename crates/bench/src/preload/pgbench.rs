@@ -1,4 +1,4 @@
-//! What pgbench prints and logs, as figures.
+//! The output and log of pgbench, as figures.
 
 use super::ran::Ran;
 use anyhow::{Context as _, Result, bail};

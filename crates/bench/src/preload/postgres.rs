@@ -23,7 +23,7 @@ use tempfile::TempDir;
 /// Branches: what all clients update one of.
 const SCALE: u32 = 16;
 const CLIENTS: u32 = 256;
-/// It refuses to run as root, and runs as user 65534 if this program runs as root.
+/// The user that PostgreSQL runs as if this program is root, which it refuses.
 pub(super) const NOBODY: u32 = 65_534;
 /// How long it may take from listening to answering.
 pub(super) const START_MAX: Duration = Duration::from_secs(60);
@@ -48,7 +48,7 @@ fn cases() -> Vec<Case> {
     }]
 }
 
-/// What it must keep when its clients connect over TLS.
+/// Returns the bounds when its clients connect over TLS.
 fn tls_cases() -> Vec<Case> {
     vec![Case {
         title: format!("PostgreSQL: TPC-B-like, {CLIENTS} clients"),
@@ -135,7 +135,7 @@ impl Database {
         let clients = format!("--client={}", load.connections);
         let time = format!("--time={seconds}");
         let prefix = format!("--log-prefix={}", self.logs.path().join("log").display());
-        // What the run before left behind is vacuumed first, as pgbench does by default.
+        // The tables are vacuumed first, as pgbench does by default.
         let arguments = ["--jobs=2", "--log", &prefix, &script, &clients, &time];
         let mut pgbench = pgbench_command(self.address, &arguments)?;
         let output = pgbench.env("PGSSLMODE", ssl_mode).output();
@@ -265,7 +265,7 @@ pub(super) fn install(place: &Path, scale: u32) -> Result<PathBuf> {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    // It has written all that it holds when it has ended.
+    // A server that has ended has written all its output.
     drop(server);
     Ok(data)
 }

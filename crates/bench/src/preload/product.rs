@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 /// Says where MySQL was unpacked.
 const MYSQL: &str = "LULL_MYSQL";
 
-/// Whose database.
+/// The maker of the database.
 #[derive(Debug, Clone)]
 pub(super) enum Product {
     /// The one that `cargo xtask test` installs.
     MariaDb,
-    /// One that was unpacked here, since Debian has none.
+    /// MySQL, unpacked here, since Debian does not package it.
     MySql(PathBuf),
 }
 
@@ -44,7 +44,7 @@ impl Product {
         Ok(Self::MySql(base))
     }
 
-    /// As its makers call it.
+    /// Returns its makers' name for it.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::MariaDb => "MariaDB",
@@ -95,12 +95,12 @@ impl Product {
         }
     }
 
-    /// What root says over the socket of an empty database, so that sysbench finds
-    /// a schema, and may come over TCP.
+    /// Returns the statements that root sends over the socket of an empty database, so that
+    /// sysbench finds a schema and may connect over TCP.
     pub(super) fn first_statements(&self) -> &'static str {
         match self {
             Self::MariaDb => "create database sbtest",
-            // Its root comes from `localhost` alone, which no address is without names.
+            // Its root connects from `localhost` only, which no address is without names.
             Self::MySql(_) => {
                 "create database sbtest; \
                  create user root@127.0.0.1 identified with mysql_native_password; \

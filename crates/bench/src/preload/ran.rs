@@ -1,4 +1,4 @@
-//! What a client program says of one run.
+//! The output of a client program for one run.
 
 /// One run of a load.
 #[derive(Debug, Clone, PartialEq)]
@@ -10,7 +10,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    /// A run whose transactions took so long, each bucket with its count, in order.
+    /// A run by the times of its transactions, each bucket with its count, in order.
     pub(super) fn new(queries_per_s: f64, queries: f64, histogram: Vec<(f64, u64)>) -> Self {
         Self { queries_per_s, queries, histogram }
     }

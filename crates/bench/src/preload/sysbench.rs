@@ -1,4 +1,4 @@
-//! What sysbench prints, as figures.
+//! The output of sysbench, as figures.
 
 use super::ran::Ran;
 use anyhow::{Context as _, Result};

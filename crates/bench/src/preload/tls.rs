@@ -1,4 +1,4 @@
-//! What the library costs a query under TLS, and what the gate gains there: on one server with
+//! The cost of the library to a query under TLS, and the gain by the gate there: on one server with
 //! TLS and in the clear, in turn.
 
 use super::super::process::printed;
@@ -21,7 +21,7 @@ const BEYOND_PLAIN_MAX_NS: f64 = 300.0;
 /// Client and server in one thread (`query.c`).
 const SOURCE: &str = "crates/bench/src/preload/query.c";
 
-/// What one process measured.
+/// The measurements of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct Costs {
     pub(super) plain: Cost,
@@ -31,9 +31,9 @@ pub(super) struct Costs {
 /// The server's part of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 pub(super) struct Cost {
-    /// By the functions behind those that the library replaces.
+    /// Time by the functions behind those that the library replaces.
     ns: f64,
-    /// By the replaced ones, beyond that on the same connection.
+    /// Further time by the replaced functions on the same connection.
     pub(super) beyond_ns: f64,
 }
 
@@ -169,7 +169,7 @@ fn rows(report: &mut Report, bare: &[Costs], watched: &[Costs]) {
     report.bounded("query under TLS, beyond a plain one", more, "ns", range);
 }
 
-/// Reads what a process printed, among what its server may have.
+/// Reads the costs in a process's output, which may have its server's lines too.
 fn costs(text: &str) -> Result<Costs> {
     let line = text.lines().find(|line| line.starts_with('{'));
     Ok(serde_json::from_str(line.context("the program printed no figures")?)?)

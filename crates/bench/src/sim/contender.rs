@@ -15,14 +15,14 @@ pub(super) enum By {
     Ciw,
 }
 
-/// What a rate counts.
+/// The unit that a rate counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Per {
     Request,
     Event,
 }
 
-/// What a run prints, as JSON.
+/// The output of a run, as JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 pub(super) struct Outcome {
     /// CPU time of the simulation.
@@ -48,7 +48,7 @@ pub(super) struct Contender<'c> {
 }
 
 impl By {
-    /// For people.
+    /// Returns its name, for people.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Ours => "lull",

@@ -73,7 +73,7 @@ impl MachineBench {
     }
 }
 
-/// What a machine did since its warm-up, after which it had taken `events_before` events.
+/// Returns a machine's results since its warm-up, after which it had taken `events_before` events.
 pub(super) fn outcome(machine: &MachineSimulation, events_before: u64) -> Result<Outcome> {
     let totals = machine.totals();
     let answers = totals.apps.iter().filter_map(|app| {

@@ -127,9 +127,9 @@ fn sharing() -> Model {
     model
 }
 
-/// Numbers of Apache, Tomcat, C-JDBC and MySQL servers, and of clients per
-/// Tomcat: 4000 are half of what it can serve, 7000 saturate it. Every Tomcat
-/// has 75 threads and 50 connections to the tiers behind.
+/// Creates a system with these numbers of Apache, Tomcat, C-JDBC and MySQL servers, and of clients
+/// per Tomcat: 4000 are half of its capacity, 7000 saturate it. Every Tomcat has 75 threads and 50
+/// connections to the tiers behind.
 fn ntier([web, app_servers, middle, data]: [u32; 4], clients_each: u32) -> Model {
     let tier = |name: &str, servers, threads, machine: Option<&str>| Tier {
         servers,
@@ -184,7 +184,7 @@ fn exponential(micros: u64) -> Distribution {
     Distribution::exponential(Nanos::from_micros(micros))
 }
 
-/// Plans take effect at once, as in the paper's model.
+/// Plans take effect immediately, as in the paper's model.
 fn at_once() -> Rules {
     Rules { limits: Limits { dwell: Nanos::ZERO, ..Limits::default() }, ..Rules::default() }
 }

@@ -8,7 +8,7 @@ use crate::stats::ns_each;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// Runs a model and prints what it took, as the other simulators do.
+/// Runs a model and prints its cost in the form of the other simulators.
 ///
 /// # Errors
 /// If there is no such model or it reaches a bound.

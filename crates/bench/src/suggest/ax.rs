@@ -1,4 +1,4 @@
-//! Ax, which the study used: what its suggestions cost, and what it finds.
+//! Ax, which the study used: the cost of its suggestions, and the result of its searches.
 
 use super::{BOUND_US, Found, TRIALS, server, space};
 use crate::python::Python;
@@ -11,7 +11,7 @@ use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Stdio};
 
-/// A place that Ax wants tried.
+/// A point that Ax requests to try.
 #[derive(Debug, Deserialize)]
 struct Request {
     place: [f64; 2],
@@ -24,10 +24,10 @@ struct Ended {
     chosen: [f64; 2],
 }
 
-/// One search by Ax on the same server, whose noise has this seed.
+/// Runs one search by Ax on the same server, whose noise has this seed.
 ///
 /// # Errors
-/// If it does not run or says what is not understood.
+/// If it does not run or its output is not understood.
 pub(super) fn search(python: &Python, seed: u64) -> Result<Found> {
     let mut command = python.script("ax_search.py");
     command.args([TRIALS.to_string(), seed.to_string()]);
@@ -35,7 +35,7 @@ pub(super) fn search(python: &Python, seed: u64) -> Result<Found> {
     let mut to = child.stdin.take().context("no pipe to Ax")?;
     let mut from = BufReader::new(child.stdout.take().context("no pipe from Ax")?);
     let ended = talk(&mut to, &mut from, seed);
-    // Without its questions' answers it ends by itself.
+    // Without answers to its questions the process ends by itself.
     drop((to, from));
     child.wait()?;
     let ended = ended?;

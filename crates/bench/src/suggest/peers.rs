@@ -23,7 +23,7 @@ const SEEDS_OF_AX: u64 = 3;
 const AX_SEEDS: &str = "LULL_AX_SEEDS";
 /// The environment variable with the peers to search by, between commas; all if it is absent.
 const ONLY: &str = "LULL_PEERS";
-/// The names of the peers in `peer_search.py`, with what must be installed for each.
+/// The names of the peers in `peer_search.py`, with the packages that each needs.
 static PEERS: [(&str, &[&str]); 4] = [
     ("optuna", &["optuna"]),
     ("smac", &["smac", "scipy"]),
@@ -31,7 +31,7 @@ static PEERS: [(&str, &[&str]); 4] = [
     (AX, &["ax-platform", "botorch"]),
 ];
 pub(super) const AX: &str = "ax";
-/// What a gap is called that is not of the definition of "meets" itself.
+/// The name of a gap that does not depend on the definition of "meets" itself.
 const SHOWABLE: &str = "gap to the best whose next trial meets the bound with 95 %";
 /// Largest median gap, largest gap and largest share of wrong answers of ours over all surfaces.
 const MEDIAN_MAX_PCT: f64 = 0.5;
@@ -81,7 +81,7 @@ fn parse_peers(only: Option<&str>) -> Result<Vec<&'static str>> {
     let Some(only) = only else { return Ok(all.to_vec()) };
     let names: Vec<&str> = only.split(',').map(str::trim).collect();
     if let Some(unknown) = names.iter().find(|name| !all.contains(*name)) {
-        bail!("{ONLY} has `{unknown}`, which is no peer: take some of {}", all.join(","));
+        bail!("{ONLY} has `{unknown}`, which is not a peer: take some of {}", all.join(","));
     }
     Ok(all.into_iter().filter(|name| names.contains(name)).collect())
 }
@@ -213,7 +213,7 @@ fn judge(surface: &Surface, chosen: &Chosen) -> Outcome {
     }
 }
 
-/// One search of ours.
+/// Runs one search of ours.
 fn search(surface: &Surface, method: Method, seed: u64) -> Result<Chosen> {
     let mut search = Search::new(surface.space.clone(), Rules::new(method, BOUND_US, TRIALS));
     let mut rng = Rng::seed_from_u64(seed);
@@ -228,7 +228,7 @@ fn search(surface: &Surface, method: Method, seed: u64) -> Result<Chosen> {
     Ok(Chosen { place: choice.place, is_shown: choice.meets, took_ms: took_ns / 1e6 })
 }
 
-/// One search of a peer, whose trials have this seed.
+/// Runs one search of a peer, whose trials have this seed.
 fn ask(python: &Python, name: &str, surface: &Surface, seed: u64) -> Result<Chosen> {
     let mut command = python.script("peer_search.py");
     command.args([name, &TRIALS.to_string(), &seed.to_string()]);
@@ -247,8 +247,8 @@ fn ask(python: &Python, name: &str, surface: &Surface, seed: u64) -> Result<Chos
         let message = serde_json::from_str(&line);
         match message.with_context(|| format!("{name} answered {line:?}"))? {
             Message::Asked { place } => {
-                let came = surface.trial(&Place(place), &mut rng);
-                writeln!(to, "{}", json!({"tail_us": came.tail_us, "watts": came.watts}))?;
+                let reading = surface.trial(&Place(place), &mut rng);
+                writeln!(to, "{}", json!({"tail_us": reading.tail_us, "watts": reading.watts}))?;
             }
             Message::Ended { chosen: place, took_ms } => {
                 chosen = Some(Chosen { place: Place(place), is_shown: false, took_ms });

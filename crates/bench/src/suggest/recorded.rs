@@ -16,12 +16,12 @@ use std::path::Path;
 
 /// The directory of the records, from the root of the repository.
 pub(super) const DIRECTORY: &str = "traces/sweeps";
-/// What begins the file of a running server's sweep.
+/// The first words of the file of a running server's sweep.
 const MARK: &str = "# lull sweep of a running server: ";
 /// The first of the columns behind those of the knobs.
 const FIRST_BEHIND: &str = "rate_per_s";
 
-/// What the first line of a file says.
+/// The first line of a file.
 #[derive(Debug, Deserialize)]
 struct Head {
     app: String,

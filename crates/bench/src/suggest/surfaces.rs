@@ -43,7 +43,7 @@ pub(super) struct Truth {
 pub(super) struct Surface {
     pub(super) name: String,
     pub(super) space: Space,
-    /// By number of the place.
+    /// Indexed by the number of the point.
     truths: Vec<Truth>,
     trials: Trials,
 }
@@ -57,11 +57,11 @@ struct Formula {
     requests: u64,
 }
 
-/// Where a trial comes from.
+/// The source of a trial.
 enum Trials {
-    /// The truth with lognormal noise of the tail, of so many requests.
+    /// The true surface with lognormal noise of the tail, of this many requests.
     Formula { noise: f64, requests: u64 },
-    /// One of these, at random.
+    /// One of these readings, at random.
     Measured(Vec<Vec<Reading>>),
     /// Those of a formula, and in this share of the trials of some settings a burst.
     #[cfg(test)]
@@ -254,7 +254,7 @@ fn pooled(readings: &[Reading], together: &Latency) -> Truth {
     }
 }
 
-/// Levels of a knob with their place on its scale.
+/// Returns the levels of a knob with their positions on its scale.
 fn levels(values: impl Iterator<Item = f64>, scale: fn(f64) -> f64) -> Vec<Level> {
     let values: Vec<f64> = values.collect();
     let (low, high) = (scale(values[0]), scale(values[values.len() - 1]));

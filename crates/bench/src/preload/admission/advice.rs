@@ -1,4 +1,4 @@
-//! What `lull advise` reports of the bare server under a load, before its gate is compared.
+//! The report of `lull advise` on the bare server under a load, before its gate is compared.
 
 use super::super::super::process::{Running, printed};
 use super::super::super::report::Report;
@@ -16,7 +16,7 @@ const WATCH_S: u32 = 20;
 const INTERVAL_S: u32 = 4;
 const WARM_UP_INTERVALS: u32 = 4;
 const LONGEST: Duration = Duration::from_secs(120);
-/// A limit that gains less does not help, as `lull advise` has it.
+/// A limit that gains less does not help, as in `lull advise`.
 const HELPS: f64 = 1.05;
 
 /// The parts of its JSON that are compared.

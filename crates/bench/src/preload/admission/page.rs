@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// In memory, where a page belongs.
+/// A directory in memory, where a page belongs.
 const MEMORY: &str = "/dev/shm";
 
 /// A page directory, and the program that attaches to it.

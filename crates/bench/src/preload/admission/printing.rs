@@ -39,7 +39,7 @@ impl Printing {
         command.stdout(writer.try_clone()?).stderr(writer);
         let running = Running::start(&mut command)?;
         let name = command.get_program().display().to_string();
-        // The pipe ends when only the program holds its writing end, and the program ends.
+        // The pipe ends once only the program holds its writing end, and the program ends.
         drop(command);
         let (sender, lines) = channel();
         std::thread::spawn(move || {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The order of blocks is that of this seed and the number of the server's process.
 const SEED: u64 = 1;
-/// Before the first block, for connections and caches.
+/// The time before the first block, for connections and caches.
 const WARM_UP_S: u32 = 16;
 /// A client on a busy machine may be late with its report by this.
 const LATENESS: Duration = Duration::from_secs(120);
@@ -22,7 +22,7 @@ pub(super) const DECIDES_WITHIN_S: u32 = 40;
 const SETTLES: u32 = 2;
 /// With fewer rounds there is no interval.
 const ROUNDS_MIN: usize = 2;
-/// In the line of an agent that has decided.
+/// Words in the line of an agent that has decided.
 const DECIDED: &str = "decided: ";
 
 /// How long a series takes.
@@ -50,7 +50,7 @@ pub(super) struct Block {
     pub(super) decided_s: Option<f64>,
 }
 
-/// What a series is made of.
+/// The parameters of a series.
 pub(super) struct Series<'s> {
     pub(super) transactions: Transactions,
     pub(super) connections: u32,
@@ -88,7 +88,7 @@ impl Series<'_> {
             longest = longest.max(round_begun.elapsed());
             eprintln!("  {} rounds, {} s", rounds.len(), begun.elapsed().as_secs());
         }
-        // pgbench writes what it has buffered of its log with what follows it.
+        // pgbench writes its buffered log together with later output.
         self.interval(&mut client)?;
         Ok(rounds)
     }
@@ -117,7 +117,7 @@ impl Series<'_> {
             let at_s = agent.as_mut().map(|agent| agent.time_of(DECIDED)).transpose()?.flatten();
             if kind == Kind::Auto && decided_s.is_none() && at_s.is_some() {
                 decided_s = at_s.map(|at_s| at_s - begin_s);
-                // What was admitted before the decision ends in one more interval.
+                // Transactions that were admitted before the decision end within one more interval.
                 left = left.min(1);
             }
         }
@@ -133,7 +133,7 @@ impl Series<'_> {
 /// The intervals at the beginning of a block that do not count, at most.
 fn passes(kind: Kind, interval_s: u32) -> u32 {
     match kind {
-        // What was admitted before has ended after one.
+        // Transactions that were admitted before have ended after one interval.
         Kind::Open | Kind::Limit => 1,
         Kind::Auto => DECIDES_WITHIN_S.div_ceil(interval_s) + 1,
         Kind::Peer | Kind::Paper | Kind::Promising => SETTLES,

@@ -1,6 +1,6 @@
-//! What an agent sets the gate to in a block.
+//! The settings of the gate in a block.
 
-/// What a setting is compared for.
+/// The purpose of a setting in the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// No agent: the gate is open.

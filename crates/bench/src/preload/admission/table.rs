@@ -13,7 +13,7 @@ use lull_measure::statistics::PairedRatio;
 const REMAINS: f64 = 0.97;
 /// The tail of `auto` over that of the best limit, at most.
 const TAIL_MAX: f64 = 1.1;
-/// What a block counts in which `auto` has not decided: more than any bound.
+/// The value of a block in which `auto` has not decided: more than any bound.
 const UNDECIDED_S: f64 = 60.0;
 
 /// One figure of a block.
@@ -28,7 +28,7 @@ const TAIL: Figure = FIGURES[1].2;
 pub(super) struct Table<'t> {
     pub(super) title: &'t str,
     pub(super) settings: &'t [Setting],
-    /// By round and setting.
+    /// Indexed by round and setting.
     pub(super) outcomes: &'t [Vec<Outcome>],
     /// Time to the decision of `auto`, by round.
     pub(super) decided_s: &'t [Option<f64>],
