@@ -60,7 +60,7 @@ pub(crate) fn run(
 /// itself, a service manager may signal only this process.
 fn end(child: &mut Child) -> anyhow::Result<ExitStatus> {
     let pid = rustix::process::Pid::from_child(child);
-    // It may have ended by itself meanwhile.
+    // The process may have ended by itself meanwhile.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     Ok(child.wait()?)
 }

@@ -7,7 +7,7 @@ fn parquet_file(path: &str) -> Result<PathBuf, ParquetError> {
 
 /// Reads the address of a listener.
 fn listen_at(text: &str) -> Result<SocketAddr, String> {
-    let advice = "is no IP address with a port: write 127.0.0.1:7077";
+    let advice = "is not an IP address with a port: write 127.0.0.1:7077";
     text.parse().map_err(|_| advice.to_owned())
 }
 
@@ -57,8 +57,8 @@ use lull_workload::apps::burner::Work;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Turns the slack of latency-critical servers into saved energy and
-/// best-effort work, without missing their objectives.
+/// Keeps latency-critical servers within their latency objectives, and gives the capacity that
+/// they do not need to throughput, best-effort work or saved energy.
 #[derive(Debug, Parser)]
 #[command(name = "lull", version = lull_agent::VERSION, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -66,7 +66,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The commands by what they are for, as `lull --help` lists them.
+/// The commands by purpose, as `lull --help` lists them.
 const GROUPS: [(&str, &[&str]); 3] = [
     (
         "Operate",
@@ -123,59 +123,59 @@ pub(crate) fn command() -> clap::Command {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Report what this machine offers: every gauge and knob, or why it is missing
+    /// Report what this machine can measure and set, and which policies can run here
     Check(CheckArgs),
-    /// Show Lull at work on this machine: built-in server and load, policy off and on
+    /// See the effect of a policy on this machine: built-in server and load, policy off and on
     Demo(DemoArgs),
-    /// Run the agent on a config
+    /// Run the agent: start or find the apps of a config, control and record them
     Run(RunArgs),
-    /// Start a server under the on-call runtime: see its queries, gate its workers
+    /// Start a server and measure its queries, or limit how many transactions run at once
     Exec(Box<ExecArgs>),
-    /// Watch and gate servers that another program starts, by a page in a directory
+    /// Measure or limit servers that another program starts, such as systemd
     Attach(Box<AttachArgs>),
     /// Watch a running server and report whether a concurrency limit is likely to help
     Advise(AdviseArgs),
-    /// Bypass the gate of a running server (off), end that (on), or show its state (status)
+    /// Switch the limit of a running server off or on, or show its state
     Gate(GateCommandArgs),
-    /// Load a server in open or closed loop, and report the latency of its replies
+    /// Send load to a server, in open or closed loop, and report its latency
     Load(Box<LoadArgs>),
-    /// Run a built-in latency-critical server
+    /// Run a built-in latency-critical server, to try Lull without one of your own
     Serve(ServeArgs),
-    /// Run a built-in best-effort app
+    /// Run a built-in best-effort app, to try Lull without one of your own
     Burn(BurnArgs),
-    /// List the policies with paper, needs and defaults
+    /// List the policies with their sources, requirements and defaults
     Policies(ListArgs),
     /// List the metrics with unit, meaning and source
     Metrics(MetricsArgs),
     /// List every key of a config with type, unit, default and meaning
     Keys(KeysArgs),
-    /// Simulate a scenario under several policies and compare them
+    /// Simulate apps on a described machine under several policies, and compare them
     Sim(Box<SimArgs>),
-    /// The papers' tables (list, run), and models of single parts of them
+    /// Reproduce the papers' tables, check their claims, and run models of single parts
     Lab(LabArgs),
-    /// Hold knobs that no policy steers while a command runs, then restore them
+    /// Run a command under fixed settings (governor, idle states, limits), then restore them
     Hold(HoldArgs),
-    /// Measure each app alone (ideal tail, load knee, solo progress), or this machine's power
+    /// Measure each app alone, or this machine's power, and write the results to a file
     Calibrate(CalibrateArgs),
     /// Run several policies on a config in turn, and report how they differ
     Compare(CompareArgs),
-    /// Report the entropy of recorded runs, and what a policy is worth in cores
+    /// Report how much recorded apps hurt each other (entropy), and the cores that a policy saves
     Entropy(EntropyArgs),
-    /// Write a record as Parquet and CSV, for DuckDB, pandas, polars
+    /// Write a record as tables (CSV, Parquet) for DuckDB, pandas, polars
     Export(ExportArgs),
-    /// Replay a record and predict what other policies would have done
+    /// Predict the results of other policies for a recorded run
     Replay(ReplayArgs),
-    /// Write one page of figures and tables of recorded runs, side by side
+    /// Write one page with figures and tables of recorded runs, side by side
     Report(ReportArgs),
     /// Try every setting of a running server in random blocks, or of a simulated one at every load
     Sweep(SweepArgs),
-    /// Search a server's settings for the least power within its bound, live or simulated
+    /// Find a server's settings of least power within its latency bound, live or simulated
     Tune(TuneArgs),
     /// Show a running agent in the terminal
     Top(TopArgs),
     /// Restore the knobs that a killed agent left changed
     Restore(RestoreArgs),
-    /// Let a running agent take over its changed config
+    /// Make a running agent apply its changed config
     Reload(ReloadArgs),
     /// Run a program as an app of a running agent, until the program ends
     Register(RegisterArgs),
@@ -286,7 +286,7 @@ pub(crate) struct SimArgs {
     /// The machine to simulate a config on: a section `machine`, as lull check --machine writes it
     #[arg(long, value_name = "FILE")]
     pub(crate) machine: Option<PathBuf>,
-    /// What clients send to the apps of a config: a `client` section of each, and `run`
+    /// File with the load of a config's apps: a `client` section of each, and `run`
     #[arg(long, value_name = "FILE")]
     pub(crate) load: Option<PathBuf>,
     /// Policy to simulate: a label of the scenario, or a name in `lull policies`; the first of
@@ -358,7 +358,7 @@ pub(crate) enum LabAction {
     Emulate(EmulateArgs),
     /// Run a command that sees P-states on cores that have none: real-time threads emulate them
     Cpufreq(CpufreqArgs),
-    /// Show what every interrupt of a simulated or live network server brings
+    /// Log every interrupt of a simulated or live network server, with its frames and sleeps
     Interrupts(IntlogArgs),
     /// Compare mixes of core types under EETL by power, for a target and load
     Mix(MixArgs),
@@ -453,7 +453,7 @@ pub(crate) struct TunePidArgs {
     /// Fewer runs, a noisier response
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Write the step responses and what is expected of the loop to this SVG
+    /// Write the measured and the expected step responses of the loop to this SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) figure: Option<PathBuf>,
     /// Print JSON

@@ -174,7 +174,7 @@ fn ending(closed: &Closed, record: &str) -> String {
     }
 }
 
-/// Restores every knob from the ledger and reports what was restored.
+/// Restores every knob from the ledger and reports the result.
 ///
 /// # Errors
 /// If a knob cannot be restored: the guard and `lull restore` try again.
@@ -182,7 +182,7 @@ fn put_back(ledger: &Ledger) -> anyhow::Result<()> {
     let restored = ledger.restore();
     say::notice(&restored);
     if !restored.failed.is_empty() {
-        bail!("not everything is as before; the ledger is {}", ledger.path().display());
+        bail!("some values could not be restored; the ledger is {}", ledger.path().display());
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Text to the user. All of it is escaped here: names of apps, commands and units, and what
-//! a file contains, can hold characters that steer a terminal.
+//! Text to the user. All of it is escaped here: names of apps, commands and units, and contents of
+//! files, can hold characters that steer a terminal.
 
 pub(crate) use lull_measure::escape::visible;
 use std::fmt::Display;

@@ -9,7 +9,7 @@ use lull_oncall::protocol::Protocol;
 pub(crate) struct AdviseArgs {
     /// The server: a process number or a systemd unit
     pub(crate) server: String,
-    /// How long to watch it; a span in which its load changes says more
+    /// How long to watch it; a change of its load in this time makes the verdict more certain
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
     /// The server's protocol; by default by the name of its program

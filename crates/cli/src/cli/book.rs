@@ -104,7 +104,7 @@ fn lull_in(command: &str) -> Option<&str> {
     }
 }
 
-/// Commands within sentences, which may leave out what they need.
+/// Returns commands within sentences, which may leave out arguments.
 fn inline_commands(text: &str) -> Vec<String> {
     let mut is_code = false;
     let mut found = Vec::new();

@@ -15,7 +15,7 @@ pub(crate) struct CalibrateArgs {
     pub(crate) apps: CalibrateApps,
 }
 
-/// What of the machine is calibrated.
+/// The part of the machine that is calibrated.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CalibrateMachine {
     /// Fit a power model of this machine to its meter, for machines of its kind without one
@@ -27,19 +27,19 @@ pub(crate) enum CalibrateMachine {
 /// The apps of a config, one by one.
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateApps {
-    /// The config; what is found is written into it
+    /// The config, to which the results are written
     #[arg(required = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Write the config with what is found to this file instead
+    /// Write the config with the results to this file instead
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Only these apps
+    /// Calibrate only these apps
     #[arg(long, value_name = "NAME")]
     pub(crate) app: Vec<String>,
     /// Length of one trial at one rate
     #[arg(long, default_value = "2s")]
     pub(crate) trial: Nanos,
-    /// Time for all measurements; the result lists what is not found by then
+    /// Time for all measurements; the result lists values that were not found by then
     #[arg(long, default_value = "5m")]
     pub(crate) budget: Nanos,
     /// Measure with all cores only, not with 1, 2, 3, ...
@@ -50,7 +50,7 @@ pub(crate) struct CalibrateApps {
     pub(crate) json: bool,
 }
 
-/// What both measurements of the machine have.
+/// The arguments that both measurements of the machine share.
 #[derive(Debug, Args)]
 pub(crate) struct MeasureArgs {
     /// Length of each measurement

@@ -15,7 +15,7 @@ pub(crate) struct DemoArgs {
     pub(crate) policy: PolicyDemoArgs,
 }
 
-/// What `lull demo` shows, if not a policy.
+/// A demonstration other than that of a policy.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DemoSubject {
     /// A database with and without a concurrency limit

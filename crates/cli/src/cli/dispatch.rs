@@ -39,7 +39,7 @@ pub(crate) enum BuiltinServer {
 /// `lull lab emulate`.
 #[derive(Debug, Args)]
 pub(crate) struct EmulateArgs {
-    /// The core, as the kernel counts
+    /// The number of the core, from 0
     #[arg(long)]
     pub(crate) core: u16,
     /// How many times slower it is to be, above 1
@@ -54,7 +54,7 @@ pub(crate) struct EmulateArgs {
     /// Print the measured slow-down as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// What to run meanwhile
+    /// The command to run meanwhile
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -74,7 +74,7 @@ pub(crate) struct CpufreqArgs {
     /// Directory to make the files in
     #[arg(long, value_name = "DIR")]
     pub(crate) files: PathBuf,
-    /// What to run meanwhile, with the files mounted over the kernel's
+    /// The command to run meanwhile, with the files mounted over the kernel's
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -82,16 +82,16 @@ pub(crate) struct CpufreqArgs {
 /// `lull lab dispatch`.
 #[derive(Debug, Args)]
 pub(crate) struct PlaceArgs {
-    /// The slow core, as the kernel counts
+    /// The number of the slow core, from 0
     #[arg(long)]
     pub(crate) slow: u16,
-    /// The fast one
+    /// The fast core
     #[arg(long)]
     pub(crate) fast: u16,
     /// Make the slow core slower, as `lull lab emulate` does; otherwise it must be slower
     #[arg(long)]
     pub(crate) emulate: bool,
-    /// How many times slower the slow one is
+    /// How many times slower the slow core is
     #[arg(long, default_value_t = 2.0)]
     pub(crate) slowdown: f64,
     /// Power of the fast core while busy, in units of the slow one's (EETL table 4: 6.8 at

@@ -58,7 +58,7 @@ pub(crate) struct AttachArgs {
 /// `lull gate`.
 #[derive(Debug, Args)]
 pub(crate) struct GateCommandArgs {
-    /// What to do; off and on need no agent, and agents that attach later keep a bypass
+    /// The action; off and on need no agent, and agents that attach later keep a bypass
     #[arg(value_enum)]
     pub(crate) action: GateAction,
     /// The server: the directory of its page, a process number, or a systemd unit
@@ -68,7 +68,7 @@ pub(crate) struct GateCommandArgs {
     pub(crate) json: bool,
 }
 
-/// What `lull gate` does.
+/// The actions of `lull gate`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GateAction {
     /// Let every worker run until `lull gate on`; workers that wait run immediately
@@ -187,7 +187,7 @@ pub(crate) enum ExecMode {
 /// How the gate of `lull exec` wakes a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExecWake {
-    /// By the word of memory that it sleeps on
+    /// By futex, on the word of memory that it sleeps on
     Futex,
     /// By a real-time signal to its thread that the server does not use
     Signal,
@@ -199,6 +199,6 @@ pub(super) fn protocol_parser() -> impl TypedValueParser<Value = Protocol> {
         .iter()
         .map(|protocol| PossibleValue::new(protocol.name()).help(protocol.title()));
     PossibleValuesParser::new(values).try_map(|name| {
-        Protocol::from_name(&name).ok_or_else(|| format!("`{name}` is no protocol"))
+        Protocol::from_name(&name).ok_or_else(|| format!("`{name}` is not a protocol"))
     })
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// `lull lab run`.
 #[derive(Debug, Args)]
 pub(crate) struct LabRunArgs {
-    /// Its name in `lull lab list`
+    /// The experiment, by its name in `lull lab list`
     #[arg(required_unless_present = "all")]
     pub(crate) name: Option<String>,
     /// Run all experiments, one after the other

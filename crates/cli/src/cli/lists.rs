@@ -43,7 +43,7 @@ pub(crate) struct ListArgs {
     /// Print the page of the docs
     #[arg(long, conflicts_with = "figures")]
     pub(crate) markdown: bool,
-    /// Simulate each at work and write a picture of it into this directory (SVG)
+    /// Simulate each policy and write a picture of it (SVG) into this directory
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) figures: Option<PathBuf>,
 }

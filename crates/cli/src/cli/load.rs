@@ -23,13 +23,14 @@ pub(crate) struct LoadArgs {
     /// Requests per second: 2000/s, burst:12000,4000,2s or trace:FILE.csv
     #[arg(long)]
     pub(crate) rate: Option<Rate>,
-    /// Requests at the times of a recording: a line each that begins with its time in seconds
+    /// Requests at the times of a recording: a file with a line for each, which begins with its
+    /// time in seconds
     #[arg(long, value_name = "FILE")]
     pub(crate) replay: Option<PathBuf>,
     /// Closed loop: each connection sends its next request when the last one is answered
     #[arg(long)]
     pub(crate) closed: bool,
-    /// With --rate, how the gaps vary: poisson, constant or gpareto:SHAPE
+    /// The distribution of gaps with --rate: poisson, constant or gpareto:SHAPE
     #[arg(long, default_value = "poisson", conflicts_with_all = ["closed", "replay"])]
     pub(crate) arrivals: Process,
     /// Threads that send; the connections and the requests are divided among them
@@ -65,12 +66,12 @@ pub(crate) struct LoadArgs {
     /// The app's name in the agent's config
     #[arg(long, env = "LULL_APP", requires = "push")]
     pub(crate) app: Option<String>,
-    /// Do not store memcached's keys, or create the tables of a built-in script, first
+    /// Skip storing memcached's keys, or creating the tables of a built-in script
     #[arg(long)]
     pub(crate) no_preload: bool,
-    /// Databases: what one request does: tpcb-like, tpcc-like (five transactions in TPC-C's mix),
-    /// hot-rows (transactions that contend for twelve rows), or a file of statements with \set
-    /// and \sleep as pgbench has them, and \transaction where there are several
+    /// Databases: the statements of one request: tpcb-like, tpcc-like (five transactions in TPC-C's
+    /// mix), hot-rows (transactions that contend for twelve rows), or a file of statements with
+    /// \set and \sleep as in pgbench, and \transaction between several
     #[arg(long, default_value = "tpcb-like")]
     pub(crate) script: ScriptSource,
     /// Databases: size of the built-in tables in 100,000 accounts or in warehouses, and :scale in
@@ -80,8 +81,7 @@ pub(crate) struct LoadArgs {
     /// Databases: send statements as text instead of preparing them
     #[arg(long)]
     pub(crate) simple: bool,
-    /// Databases: how often a transaction is tried that a deadlock or serialization failure
-    /// ends
+    /// Databases: attempts at a transaction that a deadlock or serialization failure ends
     #[arg(long, default_value_t = 1)]
     pub(crate) tries: u32,
     /// Length of an options request: paths at volatility 0.2 and value 1

@@ -57,10 +57,10 @@ pub(crate) struct TiersArgs {
     /// Connections in the pool
     #[arg(long, default_value_t = 50)]
     pub(crate) connections: u32,
-    /// The core of the front tier, as the kernel counts
+    /// The number of the front tier's core, from 0
     #[arg(long, default_value_t = 0)]
     pub(crate) front: u16,
-    /// The core of the back tier
+    /// The number of the back tier's core
     #[arg(long, default_value_t = 1)]
     pub(crate) back: u16,
     /// Time to leave out at the beginning of each block
@@ -97,8 +97,8 @@ pub(crate) struct ReportArgs {
     /// Records of runs
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
-    /// The page to write; by default beside the record with the end `.html`, and
-    /// `report.html` here for several
+    /// The page to write; by default the record's name with `.html`, or `report.html` in this
+    /// directory for several records
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// Write the tables as Markdown to this file too
@@ -121,7 +121,7 @@ pub(crate) struct ExportArgs {
     /// Directory to make; by default the record's name without `.db`
     #[arg(long, value_name = "DIR", conflicts_with = "dataset")]
     pub(crate) to: Option<PathBuf>,
-    /// Only this format
+    /// Write only this format
     #[arg(long, value_enum, conflicts_with = "dataset")]
     pub(crate) format: Option<ExportFormat>,
     /// Add the sums of the records to a dataset of many hosts: a directory, or
@@ -181,15 +181,15 @@ pub(crate) struct ReplayArgs {
     /// A policy to predict, with the recorded config's keys if they are its own; may be repeated
     #[arg(long, value_name = "POLICY", required = true)]
     pub(crate) policy: Vec<String>,
-    /// Which policy's part of a record of several (`lull compare`) to replay
+    /// The policy whose part of a record of several (`lull compare`) to replay
     #[arg(long, value_name = "POLICY")]
     pub(crate) part: Option<String>,
     /// Time to leave out at the beginning of each block [default: a quarter of the shortest, at
     /// most 10s]
     #[arg(long, value_name = "TIME")]
     pub(crate) skip: Option<Nanos>,
-    /// Predict only if the recorded policy is reproduced within so many percent: p50, p95, p99 and
-    /// throughput as ratios, CPU time as a share of all cores
+    /// Predict only if the recorded policy is reproduced within this many percent: p50, p95, p99
+    /// and throughput as ratios, CPU time as a share of all cores
     #[arg(long, value_name = "PERCENT", default_value_t = 25.0)]
     pub(crate) max_error: f64,
     /// Replications of every policy

@@ -1,4 +1,4 @@
-//! Commands for what an agent keeps in its state directory.
+//! Commands for the files in an agent's state directory.
 
 use clap::Args;
 use std::path::PathBuf;

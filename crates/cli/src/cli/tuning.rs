@@ -30,7 +30,7 @@ pub(crate) struct SweepArgs {
     pub(crate) json: bool,
 }
 
-/// What only the sweep of a running server takes.
+/// The arguments for the sweep of a running server alone.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Of a running server")]
 pub(crate) struct LiveSweepArgs {
@@ -63,7 +63,7 @@ pub(crate) struct IntlogArgs {
     /// The server to simulate (examples/tune/netserver.toml)
     #[arg(required_unless_present = "live")]
     pub(crate) scenario: Option<PathBuf>,
-    /// Record the interrupts of this machine for so long instead; needs root or CAP_BPF and
+    /// Record the interrupts of this machine for this long instead; needs root or CAP_BPF and
     /// CAP_PERFMON
     #[arg(long, value_name = "TIME")]
     #[arg(conflicts_with_all = ["scenario", "rate", "delay", "frequency"])]
@@ -146,13 +146,13 @@ pub(crate) struct TraceArgs {
     /// Time to leave out at its beginning
     #[arg(long, default_value = "0s")]
     pub(crate) from: Nanos,
-    /// How much of it to take
+    /// Length of the part to use
     #[arg(long = "for", value_name = "TIME", default_value = "24h")]
     pub(crate) span: Nanos,
-    /// Take the mean rate of each such stretch
+    /// Length of the intervals over which rates are averaged
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) bin: Nanos,
-    /// Scale the busiest stretch to this rate, such as 750000/s
+    /// Scale the busiest interval to this rate, such as 750000/s
     #[arg(long, value_name = "RATE")]
     pub(crate) peak: Option<Rate>,
     /// Count only these operations, such as get,gets

@@ -45,7 +45,7 @@ fn target(server: &str) -> Result<Target, UsageError> {
         return Ok(Target::Pid(pid));
     }
     if server.is_empty() || server.contains('/') {
-        let what = format!("`{server}` is no server: name a process number or a systemd unit");
+        let what = format!("`{server}` is not a server: name a process number or a systemd unit");
         return Err(UsageError(what));
     }
     let unit = if server.contains('.') { server.to_owned() } else { format!("{server}.service") };
@@ -135,7 +135,7 @@ impl Advice {
     }
 }
 
-/// Returns the command that answers what is still open.
+/// Returns the command that answers the open question.
 fn next_command(args: &AdviseArgs, program: &Program, decision: &Decision) -> String {
     let path = program.path.display();
     let is_unit = args.server.parse::<i32>().is_err();

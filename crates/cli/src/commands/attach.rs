@@ -109,7 +109,7 @@ fn check_plain(path: &Path) -> Result<(), UsageError> {
         return Ok(());
     }
     Err(UsageError(format!(
-        "{} has letters that the loader, a shell or systemd take for something else: name a \
+        "{} has characters with a special meaning to the loader, a shell or systemd: name a \
          directory of letters, digits, / . _ - + @ , and =",
         path.display()
     )))

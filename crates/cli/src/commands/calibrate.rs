@@ -1,5 +1,5 @@
-//! `lull calibrate`: what each app of a config can do alone, and what the
-//! machine takes (`power.rs`, `idle.rs`).
+//! `lull calibrate`: the performance of each app of a config alone, and the power of the machine
+//! (`power.rs`, `idle.rs`).
 //!
 //! One app of the config runs at a time. A latency-critical app gets the load of its
 //! `[[load]]`, except for the rate: a search finds the load knee and the tail there, first
@@ -65,7 +65,7 @@ struct Found {
     /// The percentile of all tails here.
     percentile: Option<String>,
     bound_seconds: Option<f64>,
-    /// By number of cores, all first.
+    /// Indexed by number of cores, all first.
     cores: Vec<Cores>,
     /// Progress per second, of a best-effort app.
     solo_per_s: Option<f64>,
@@ -73,7 +73,7 @@ struct Found {
     notes: Vec<String>,
 }
 
-/// Tail over load with so many cores.
+/// Tail over load with this many cores.
 #[derive(Debug, Clone, Serialize)]
 struct Cores {
     cores: usize,
@@ -128,7 +128,7 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
     written
 }
 
-/// Puts what was found into the config as it is now, because it may have been edited meanwhile.
+/// Writes the results into the config as it is now, because it may have been edited meanwhile.
 fn write_found(config: &Path, to: &Destination, apps: &[Found]) -> anyhow::Result<()> {
     let now = Located::read(config)?;
     let keys: Vec<_> = apps.iter().map(|found| (found.name.clone(), found.keys())).collect();

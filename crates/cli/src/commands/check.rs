@@ -32,17 +32,18 @@ struct Report {
     hold: Vec<Offered>,
     /// Other running programs that set knobs, and the knobs that they set.
     managers: Vec<(String, &'static str)>,
-    /// What its knobs can do about interference (Ah-Q section II).
+    /// The class of its knobs against interference (Ah-Q, section II).
     dip: Dip,
-    /// The same for each resource, with what it can promise and what not.
+    /// The same for each resource, with the guarantees that it can and cannot give.
     resources: Vec<ResourceDip>,
-    /// What no class can change (theorem 2).
+    /// The limit that no class can change (theorem 2).
     tlt: &'static str,
     policies: Vec<PolicyHere>,
-    /// What the apps of a recorded run need together (theorem 1), by part of the record.
+    /// The abilities that the apps of a recorded run need together (theorem 1), by part of the
+    /// record.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Vec<advice::Advice>>,
-    /// What confines the front end, which parses what comes from outside.
+    /// The mechanisms that confine the front end, which parses input from outside.
     confinement: Vec<Confined>,
 }
 

@@ -74,10 +74,9 @@ fn check_share(cycler: &Cycler, before: Nanos, span: Nanos, measured: f64) -> an
     let slow = 1.0 / (1.0 - share.min(0.999));
     if share < lost && slow < (1.0 - 2.0 * TOLERANCE) * measured {
         bail!(
-            "the core was less slow than accepted: the cycler took {:.1} % of it, which is \
-             {slow:.2} \
-             times slower and not {measured:.2}; is another real-time thread on it, or the \
-             throttle tighter than it says?",
+            "the core was slowed less than accepted: the cycler took {:.1} % of it, which is \
+             {slow:.2} times slower and not {measured:.2}; is another real-time thread on it, or \
+             is the real-time throttle lower than stated?",
             100.0 * share
         );
     }

@@ -21,7 +21,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 struct Report {
     parts: Vec<Found>,
-    /// By pair of parts that were recorded with several numbers of cores.
+    /// Indexed by pair of parts that were recorded with several numbers of cores.
     equivalence: Vec<CoreEquivalence>,
 }
 
@@ -129,7 +129,7 @@ fn print(report: &Report) {
     println!("\n{}", table(&["policy", "needs more cores than", "for E_S", "by"], rows));
 }
 
-/// What became of the cores of each part.
+/// Prints the use of the cores' time in each part.
 fn print_space_time(parts: &[Found]) {
     let part = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
     let rows = parts.iter().map(|found| {

@@ -183,7 +183,7 @@ fn forward(signal: i32, server: &Child) {
         SIGHUP => Signal::HUP,
         _ => Signal::TERM,
     };
-    // It may have ended by itself meanwhile.
+    // The server may have ended by itself meanwhile.
     let _ = kill_process(Pid::from_child(server), signal);
 }
 
@@ -203,8 +203,9 @@ fn check_waking(settings: &Settings, rules: &Rules, program: &OsStr) -> Result<(
         "in mode stats no worker waits: choose --concurrency or --mode, or leave it out".to_owned()
     } else if protocol.workers_are_processes() {
         format!(
-            "{}'s workers are processes, and only threads of one process can be sure which \
-             thread a number names: leave it out, so that workers are woken by futex",
+            "{}'s workers are processes, and signals are safe only between threads of one \
+             process, because the kernel reuses thread numbers: leave it out, so that workers are \
+             woken by futex",
             protocol.title()
         )
     } else {

@@ -18,7 +18,7 @@ use rusqlite::types::Value;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// What was written.
+/// The files that were written.
 #[derive(Debug, Serialize)]
 struct Exported {
     directory: PathBuf,

@@ -85,7 +85,7 @@ struct State {
     /// `closed` while workers may have to wait, `open`, or `bypassed`.
     gate: &'static str,
     bypassed_since_unix_seconds: Option<u64>,
-    /// What the agent has set; it holds if the gate is closed.
+    /// The limit that the agent has set; it applies while the gate is closed.
     limit: Option<Limit>,
     /// The process of the agent.
     agent: Option<u32>,

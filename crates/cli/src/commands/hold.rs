@@ -39,12 +39,12 @@ pub(crate) fn run(args: &HoldArgs) -> anyhow::Result<()> {
     outcome
 }
 
-/// Restores what a failed `hold` could not undo, and returns the error to report.
+/// Restores the changes that a failed `hold` could not undo, and returns the error to report.
 ///
-/// The ledger is closed only if every value is as before; otherwise the guard goes on restoring
-/// when this process ends. A busy systemd carries out a call later, after Lull has given up
-/// waiting for the answer. It handles calls in the order of their arrival, so a value that it
-/// returns now is not changed by an earlier call.
+/// The ledger is closed only if every value is as before; otherwise the guard continues to restore
+/// when this process ends. A busy systemd carries out a call later, after Lull has given up waiting
+/// for the answer. It handles calls in the order of their arrival, so a value that it returns now
+/// is not changed by an earlier call.
 fn give_up(ledger: Ledger, error: KnobError) -> anyhow::Error {
     let restored = ledger.restore();
     if restored.failed.is_empty() {
@@ -56,7 +56,7 @@ fn give_up(ledger: Ledger, error: KnobError) -> anyhow::Error {
     say::notice(&restored);
     let path = ledger.path().display();
     anyhow!(
-        "{error}; the guard goes on restoring what is not as before, for about 90 s where systemd \
+        "{error}; the guard continues to restore the other values, for about 90 s where systemd \
          does not answer; the ledger is {path}"
     )
 }

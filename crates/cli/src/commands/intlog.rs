@@ -33,7 +33,7 @@ struct Log {
     notes: Vec<String>,
 }
 
-/// One interrupt; what is not known is `None`.
+/// One interrupt; unknown fields are `None`.
 struct Row {
     time: Nanos,
     /// Frames and bytes received, frames and bytes sent.

@@ -25,7 +25,7 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Seeds at most, if the user states no number.
+/// The largest number of seeds, if the user states none.
 const SEEDS: u64 = 5;
 
 /// The counts and errors of all experiments of a command.
@@ -51,7 +51,8 @@ pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
     let mut summary = Summary::default();
     for experiment in experiments {
         match run_one(experiment, args, &mut summary) {
-            // A run of hours goes on with the other experiments, and states the error at its end.
+            // A run of hours continues with the other experiments, and reports the error at its
+            // end.
             Err(error) if args.all => {
                 summary.errors.push(format!("{}: {error:#}", experiment.name));
             }
@@ -194,7 +195,7 @@ fn read_results(path: &Path) -> anyhow::Result<String> {
 }
 
 fn no_results(path: &Path) -> String {
-    format!("{} is no file of results", path.display())
+    format!("{} is not a file of results", path.display())
 }
 
 /// Puts the rows of a report into a file of results, in place of those of the same experiment.
@@ -220,7 +221,7 @@ fn print(report: &Report) {
     let quick = if report.quick { "; a quick run, tolerances need not hold" } else { "" };
     let found_on = match report.found_on.as_slice() {
         [] => String::new(),
-        seeds => format!(", none of those that numbers were found on, {seeds:?}"),
+        seeds => format!(", none of those on which numbers were fitted, {seeds:?}"),
     };
     let seeds: Vec<_> = report.seeds.iter().map(ToString::to_string).collect();
     let word = if seeds.len() == 1 { "seed" } else { "seeds" };

@@ -266,7 +266,7 @@ impl<'s> Trials<'s> {
             }
             if !std::mem::replace(&mut self.has_restarted, true) {
                 notice(format_args!(
-                    "`{}` is absent: trials go on when it is back",
+                    "`{}` is absent: trials continue when it is back",
                     self.app_name()
                 ));
             }
@@ -307,7 +307,7 @@ pub(super) fn check_length(
     Err(UsageError(what).into())
 }
 
-/// Says what the server is like without a setting of a trial.
+/// Describes the server without a setting of a trial.
 pub(super) fn describe_as_it_is(before: &Measured, energy: &str) -> String {
     format!(
         "{} requests/s; as it is, the tail is {} us at {} W ({energy})",
@@ -352,9 +352,9 @@ fn held_back(event: &Event) -> Option<Refusal> {
     Some(Refusal::of_knob(wanted.knob().capability(), why))
 }
 
-/// Returns the outcome of a trial that has ended; `None` if it goes on. A trial with requests and
-/// without a reading, because the meter failed, is refused without a knob; without requests there
-/// is no load to try anything at.
+/// Returns the outcome of a trial that has ended; `None` if it continues. A trial with requests and
+/// without a reading, because the meter failed, is refused without a knob; a trial without requests
+/// means that there is no load.
 fn concluded(
     gather: &Gather,
     state: Gathered,
@@ -372,7 +372,7 @@ fn concluded(
     }
 }
 
-/// Returns why a trial's settings are no longer in force, if an event in its window says so.
+/// Returns why a trial's settings are no longer in force, if an event in its window shows that.
 fn disturbance(event: &Event, settings: &[Setting]) -> Option<Refusal> {
     if let Event::Foreign { change, .. } = event {
         let lost = settings.iter().find(|it| it.knob() == change.knob)?;
@@ -382,7 +382,7 @@ fn disturbance(event: &Event, settings: &[Setting]) -> Option<Refusal> {
     held_back(event).or_else(|| refusal(event))
 }
 
-/// Closes the session of trials that ended so, and reports what became of the knobs.
+/// Closes the session of trials, and reports the state of the knobs.
 ///
 /// # Errors
 /// If a knob could not be restored, or else the error of the trials.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What an agent that takes over configs says of itself: its reply to the last request.
+/// The reply of an agent to the last request to reload its config.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Answer {
     /// Its process, with its start: the file outlives the agent, and a later process can have the
@@ -30,7 +30,7 @@ pub(super) struct Answer {
     number: u64,
     /// Whether the config in the file is in force now.
     done: bool,
-    /// What has changed, or why nothing has.
+    /// The changes, or the reason why nothing changed.
     text: String,
 }
 
@@ -85,8 +85,8 @@ pub(crate) fn run(args: &ReloadArgs) -> anyhow::Result<()> {
     let before = Answer::read(path).unwrap_or_default();
     if !before.is_of(agent) {
         bail!(
-            "process {agent}, which has the state directory {}, takes over no config: only `lull \
-             run` does, without --prove and once its apps have started",
+            "process {agent}, which has the state directory {}, does not reload its config: only \
+             `lull run` does, without --prove and once its apps have started",
             path.display()
         );
     }

@@ -34,9 +34,9 @@ struct RecordedRun {
     name: String,
     run: Run,
     series: Series,
-    /// What the record states of the run.
+    /// The facts that the record states about the run.
     facts: BTreeMap<String, String>,
-    /// Where power comes from.
+    /// The source of the power.
     power_source: Option<String>,
     /// Why there is no power, if so.
     power_missing: Option<String>,
@@ -76,7 +76,7 @@ impl RecordedRun {
     }
 }
 
-/// What was written.
+/// The files that were written.
 #[derive(Debug, Serialize)]
 struct Written {
     html: PathBuf,

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
     }
     if recovery.is_some_and(|recovery| recovery.has_failed()) {
         bail!(
-            "not everything is as before: remove the cause and run `lull restore` again, or set \
+            "some values were not restored: remove the cause and run `lull restore` again, or set \
              what the output names by hand"
         );
     }

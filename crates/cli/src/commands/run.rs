@@ -19,7 +19,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let mut config = Config::load(&args.config)?;
     take_arguments(&mut config, args);
     if config.agent.control && config.agent.http.is_none() {
-        let what = "--control needs an address over which orders come: --http 127.0.0.1:7077";
+        let what = "--control needs an address at which orders arrive: --http 127.0.0.1:7077";
         return Err(UsageError(what.to_owned()).into());
     }
     let exit_with = args.exit_with.as_deref().map(|name| app_named(&config, name)).transpose()?;
@@ -119,7 +119,8 @@ fn control(
         }
         if let Some(app) = exit_with {
             let is_present = epoch.seen.apps[app].alive;
-            // What Lull started and has ended before it was seen does not come back either.
+            // An app that Lull started and that has ended before it was observed does not return
+            // either.
             let may_run = session.plant().may_run(AppId(app as u16));
             // A reload may remove the app before it had a process.
             let is_removed = session.apps()[app].is_removed();

@@ -84,12 +84,12 @@ impl Destination {
         }
     }
 
-    /// Writes into the file. What was there is put back if the new bytes have no room.
+    /// Writes into the file. The former content is restored if there is no room for the new bytes.
     fn overwrite(&self, bytes: &[u8]) -> io::Result<()> {
         let before = std::fs::read(&self.path);
-        // Without O_CREAT, which the kernel refuses for files of other users in `/tmp`.
+        // Opened without O_CREAT, which the kernel refuses for files of other users in `/tmp`.
         let mut file = OpenOptions::new().write(true).open(&self.path)?;
-        // Not truncated first: the blocks of the old text stay this file's.
+        // The file is not truncated first, so that it keeps the blocks of the old text.
         let written = file.write_all(bytes).and_then(|()| file.set_len(bytes.len() as u64));
         if let (Err(_), Ok(before)) = (&written, before) {
             file.write_all_at(&before, 0)?;
@@ -99,8 +99,8 @@ impl Destination {
     }
 
     /// Writes to a device, a pipe or a descriptor. Bytes for the file of this process's own output
-    /// go through that: another opening has an offset of its own, and what is printed later would
-    /// overwrite them.
+    /// are written through the existing descriptor: a second one has an offset of its own, and
+    /// later output would overwrite them.
     fn write_stream(&self, bytes: &[u8]) -> io::Result<()> {
         let id = |found: Metadata| (found.dev(), found.ino());
         let own = id(self.path.metadata()?);
@@ -130,7 +130,7 @@ impl Destination {
             if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
                 fchown(file.as_file(), Some(old.uid()), Some(old.gid()))?;
             }
-            // After the change of owner, which clears bits of the mode.
+            // The mode is set after the owner, whose change clears bits of the mode.
             file.as_file().set_permissions(old.permissions())?;
         }
         file.write_all(bytes)?;

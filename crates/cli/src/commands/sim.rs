@@ -88,7 +88,7 @@ fn search(args: &SimArgs) -> Option<Search> {
     })
 }
 
-/// Prints what would be run (`--check`).
+/// Prints the parts of a run (`--check`).
 fn checked(scenario: &AnyScenario, json: bool) -> anyhow::Result<()> {
     let (policies, notices) = (scenario.labels(), scenario.notices());
     if json {
@@ -106,7 +106,7 @@ fn checked(scenario: &AnyScenario, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where results go besides standard output.
+/// The destinations of results besides standard output.
 struct Destinations {
     csv: Option<Destination>,
     parquet: Option<Destination>,

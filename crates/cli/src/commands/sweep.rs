@@ -50,7 +50,8 @@ pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     if has_apps {
         return live::run(source, args);
     }
-    // Nothing is to be restored, so that the command ends when the reader of its output has gone.
+    // The command changes nothing that must be restored, so it ends when the reader of its output
+    // ends.
     sigpipe::reset();
     if args.live.is_given() {
         let what = "--profile, --settings, --blocks and --seed are for a running server";
@@ -207,7 +208,7 @@ impl Out {
             return Ok(Self { file: Mutex::new(file), done: Vec::new() });
         }
         if !text.starts_with(&head) {
-            let what = "holds something else than this scenario's sweep: name another file";
+            let what = "holds something other than this scenario's sweep: name another file";
             return Err(UsageError(format!("{}: {what}", path.display())).into());
         }
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
@@ -338,7 +339,10 @@ fn show(scenario: &ServerScenario, cells: &[Cell], json: bool) -> anyhow::Result
     let tail = format!("p{percentile} (us)");
     let head = ["requests/s", "delay (us)", "GHz", &tail, "objective", "power (W)"];
     println!("{}", table(&head, fronts.iter().map(row)));
-    println!("{} settings; shown is what no other beats in both tail and power", cells.len());
+    println!(
+        "{} settings; shown are those that no other beats in both tail and power",
+        cells.len()
+    );
     Ok(())
 }
 

@@ -56,11 +56,11 @@ struct TierStates {
     /// The label of its core in the record.
     core: String,
     steps: Vec<Hertz>,
-    /// What was planned, by number of the epoch.
+    /// The plans by number of the epoch.
     plans: Vec<(i64, usize)>,
 }
 
-/// A record with what is needed of it, and the samples of the pool.
+/// A record with its fields used here, and the samples of the pool.
 struct TierRecord<'a> {
     run: Run,
     series: Series,
@@ -193,7 +193,7 @@ impl TierStates {
         Ok(Self { core: core.to_string(), steps: domain.steps.clone(), plans: plans.collect() })
     }
 
-    /// The state during an epoch: what was planned last before it.
+    /// Returns the state during an epoch: the last plan before it.
     fn in_force(&self, number: i64) -> Option<usize> {
         let before = self.plans.partition_point(|(epoch, _)| *epoch < number);
         self.plans[..before].last().map(|(_, state)| *state)

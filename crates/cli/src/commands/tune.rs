@@ -232,7 +232,7 @@ impl<'s> Hunt<'s> {
             false => {
                 notice(format_args!(
                     "no setting of {} trials is shown to meet the bound of {} us; the best tail \
-                     was {} us, with {}. The fastest setting is left",
+                     was {} us, with {}. The fastest setting stays in force",
                     search.trials().len(),
                     search.rules().bound_us,
                     number(choice.tail_us),

@@ -26,7 +26,7 @@ solo = 1.0
 start = ["touch", "started"]
 "#;
 
-/// What to replace, with what, and how the refusal begins after the file's name.
+/// The text to replace, its replacement, and the beginning of the refusal after the file's name.
 const CASES: &[(&str, &str, &str)] = &[
     ("record = ", "recrod = ", "3: agent.recrod: unknown field `recrod`"),
     ("\"4ms\"", "\"4 parsecs\"", "12: app[0].objectives"),
@@ -44,7 +44,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("[policy]", "[limits]\nhysteresis = 2.0\n[policy]", "6: limits.hysteresis: "),
     ("solo = 1.0", "solo = \"measured\"", "19: app[1].solo: "),
     ("solo = 1.0", "solo = -1.0", "19: app[1].solo: is -1: write a rate above zero"),
-    ("record = ", "http = \"localhost:7077\"\nrecord = ", "3: agent.http: is no IP address"),
+    ("record = ", "http = \"localhost:7077\"\nrecord = ", "3: agent.http: is not an IP address"),
     ("name = \"arq\"", "", "5: policy: has no name"),
     ("[policy]", "[policy", "5:"),
     ("state = \"state\"", "state = \"state\"\nepoch = \"1ms\"", "3: agent.epoch: is below 10ms"),

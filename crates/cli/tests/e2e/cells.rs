@@ -64,7 +64,7 @@ fn a_killed_part_goes_on_and_ends_as_a_whole_one() {
     killed.wait();
     let there = finished(&parts).len();
     assert!(there < 200, "it ended before it was killed");
-    // What a kill in the middle of a cell leaves.
+    // The remains of a kill in the middle of a cell.
     std::fs::write(parts.join(".lull-torn"), "scenario,vers").unwrap();
     let [merged, whole] = ["m.csv", "w.csv"].map(|name| text_of(&scene.path(name)));
     let parts = text_of(&parts);

@@ -120,7 +120,7 @@ fn a_terminal_that_goes_away_does_not_end_a_run() {
     batch.assert_as_before();
 }
 
-/// The processes of `sleep` for so many seconds.
+/// The processes of `sleep` for this many seconds.
 fn sleepers(seconds: &str) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|one| one.file_name().to_str()?.parse().ok());

@@ -78,7 +78,7 @@ fn what_is_no_record_is_refused_by_name() {
     let scene = Scene::new();
     let file = scene.write("none.db", "no record");
     let ended = scene.run(&["entropy".as_ref(), file.as_os_str()]);
-    ended.refused(2, "none.db is no record of a run");
+    ended.refused(2, "none.db is not a record of a run");
     scene.run(&["entropy", "gone.db"]).refused(2, "gone.db cannot be opened");
     scene.run(&["entropy", "gone.db", "--at", "2"]).refused(2, "--at 2");
 }

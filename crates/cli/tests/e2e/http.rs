@@ -172,7 +172,7 @@ fn orders_need_an_address_and_names_must_be_names() {
     scene.run(&arguments).refused(2, "--control needs an address");
     let cases = [
         ("control = true", "agent.control: needs http"),
-        ("http_names = [\"a b\"]", "agent.http_names: `a b` is no name of a host"),
+        ("http_names = [\"a b\"]", "agent.http_names: `a b` is not a host name"),
         ("http = \"7077\"", "agent.http: "),
     ];
     for (line, words) in cases {

@@ -108,9 +108,9 @@ fn a_verdict_says_which_seeds_numbers_were_found_on_and_is_not_given_on_them() {
     let scene = Scene::new();
     let run = |seed| scene.run(&["lab", "run", "eetl-spikes", "--quick", "--seed", seed]);
     let quick = run("7").well();
-    let said = "(seed 7, none of those that numbers were found on, [5, ";
+    let said = "(seed 7, none of those on which numbers were fitted, [5, ";
     assert!(quick.out.contains(said), "{}", quick.out);
-    run("5").refused(2, "were found on seed 5");
+    run("5").refused(2, "were fitted on seed 5");
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn a_restore_that_cannot_read_what_is_to_be_restored_fails_and_says_so() {
     for json in [None, Some(OsStr::new("--json"))] {
         let restore = ["restore".as_ref(), "--state".as_ref(), state.as_os_str()];
         let arguments: Vec<&OsStr> = restore.into_iter().chain(json).collect();
-        let ended = scene.run(&arguments).refused(1, "not everything is as before");
+        let ended = scene.run(&arguments).refused(1, "some values were not restored");
         assert!(ended.out.contains("line 1: its checksum is wrong"), "{}", ended.out);
     }
 }

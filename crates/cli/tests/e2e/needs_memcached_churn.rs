@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// How long, where the environment does not say.
 const SECONDS: f64 = 14.0;
 const SECONDS_OF_WHOLE: f64 = 600.0;
-/// What happens in ten minutes.
+/// The events of ten minutes.
 const PROCESSES: f64 = 500.0;
 const RESTARTS: f64 = 20.0;
 const RELOADS: f64 = 50.0;
@@ -30,7 +30,7 @@ const KILLS: f64 = 100.0;
 const HASTE_MAX: f64 = 6.0;
 /// The part of the time in which the agent is not killed, so that it can grow.
 const WITHOUT_KILLS: f64 = 0.5;
-/// What a process may grow by: its allocator keeps some of what it used.
+/// The growth allowed to a process: its allocator keeps some of the memory that it used.
 const GROWN_MAX_KIB: u64 = 4096;
 /// A ledger is compacted when it is twice as long as what it holds, and longer than 1 MiB.
 const LEDGER_MAX_BYTES: u64 = 2 << 20;
@@ -187,7 +187,7 @@ impl ProcessHeld {
     }
 }
 
-/// What agent, guard and front end hold, and the size of the ledger.
+/// The memory of agent, guard and front end, and the size of the ledger.
 #[derive(Debug)]
 struct Held {
     processes: [ProcessHeld; 3],

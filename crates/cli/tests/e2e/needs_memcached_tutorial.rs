@@ -5,9 +5,8 @@ use crate::support::free_port;
 use crate::support::scene::Scene;
 use std::path::Path;
 
-/// What has another time, from the words of the page to those of the test: shorter, or longer
-/// where a busy machine needs it. A change of the page that makes one of them useless fails
-/// the test.
+/// Replacements of times, from the words of the page to those of the test: shorter, or longer where
+/// a busy machine needs it. A change of the page that makes one of them useless fails the test.
 const OTHER_TIMES: [(&str, &str); 7] = [
     ("--for 1m", "--for 3s"),
     ("--for 20s", "--for 3s"),
@@ -18,7 +17,7 @@ const OTHER_TIMES: [(&str, &str); 7] = [
     ("--prove 30m", "--prove 24s --block 2s"),
 ];
 
-/// What differs in the quick start: the time, the package's files, and the rights.
+/// Replacements for the quick start: the time, the package's files, and the rights.
 const IN_QUICK_START: [(&str, &str); 3] =
     [("--for 30s", "--for 3s"), ("/usr/share/doc/lull/", ""), ("sudo ", "")];
 

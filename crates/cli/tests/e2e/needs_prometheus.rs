@@ -179,7 +179,7 @@ fn the_tail_that_prometheus_tells_is_the_one_that_was_scraped() {
     batch.assert_as_before();
 }
 
-/// Prometheus goes on to compute a tail from what it has scraped before its target ended.
+/// Prometheus continues to compute a tail from what it has scraped before its target ended.
 #[test]
 fn a_target_that_has_ended_means_the_safe_state_by_the_age_of_its_data() {
     let (seen, blind) = (Scene::new(), Scene::new());

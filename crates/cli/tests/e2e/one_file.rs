@@ -174,7 +174,7 @@ const REFUSED: [(&str, &str, &str); 21] = [
     (
         "[run]\n",
         "[[client]]\napp = \"batch\"\nrate = \"9/s\"\n[run]\n",
-        "c.toml:24: client[1].rate: is of requests, and nothing says what a request takes",
+        "c.toml:24: client[1].rate: describes requests without their work",
     ),
     ("app = \"web\"", "app = \"wbe\"", "c.toml:18: client[0].app: there is no app called `wbe`"),
 ];

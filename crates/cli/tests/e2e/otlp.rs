@@ -125,7 +125,7 @@ fn what_is_no_export_is_refused_and_the_agent_goes_on() {
     let foreign = format!("Host: evil.example\r\n{PROTOBUF}");
     let cases: [(&str, &[u8], u16, &str); 8] = [
         (&json, b"{}", 200, "{}"),
-        (&json, b"{\"resourceMetrics\":7}", 400, "\"message\":\"it is no export as JSON"),
+        (&json, b"{\"resourceMetrics\":7}", 400, "\"message\":\"it is not an export as JSON"),
         (&text, b"{}", 415, "application/json"),
         (&host, &whole, 415, "Content-Type"),
         (&protobuf, &whole[..whole.len() - 3], 400, "longer than its message"),

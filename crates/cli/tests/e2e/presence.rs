@@ -202,7 +202,7 @@ fn a_process_that_executes_a_program_that_does_not_match_gets_all_cores_back_at_
     first.proceed();
     agent.wait_for("all cores for what left its app", || !first.is_set());
     agent.wait_until_said("first has exited");
-    // What its owner sets from then on stays, also if Lull once wrote the same.
+    // Values that its owner sets from then on stay, also if Lull once wrote the same.
     let cores = cores_of(first.pid());
     let pin = |list: &str| {
         let mut taskset = Command::new("taskset");
@@ -402,10 +402,10 @@ fn patterns_that_are_none_are_refused_with_line_and_key() {
     let scene = Scene::new();
     for (place, key) in [
         ("match = {}", "app[0].match: is empty"),
-        ("match = { exe = \"a[\" }", "app[0].match.exe: `a[` is no pattern"),
+        ("match = { exe = \"a[\" }", "app[0].match.exe: `a[` is not a pattern"),
         ("match = { name = \"a\" }", "app[0].match.name: unknown field"),
-        ("unit = \"a[.service\"", "app[0].unit: `a[.service` is no pattern"),
-        ("cgroup = \"a{\"", "app[0].cgroup: `a{` is no pattern"),
+        ("unit = \"a[.service\"", "app[0].unit: `a[.service` is not a pattern"),
+        ("cgroup = \"a{\"", "app[0].cgroup: `a{` is not a pattern"),
         ("match = { exe = \"a\" }\npid = 2", "more than one of start, pid, cgroup, unit and match"),
     ] {
         let config = scene.config("", &two(place, &by_args("1")));

@@ -165,8 +165,8 @@ fn what_is_no_record_is_refused_with_the_reason() {
         assert!(!file.with_extension("").exists(), "half an export was left");
     };
     refused(&scene.path("missing.db"), "missing.db cannot be opened");
-    refused(&scene.write("text.db", &"no record ".repeat(900)), "is no record of a run");
-    refused(&scene.write("empty.db", ""), "is no record of a run");
+    refused(&scene.write("text.db", &"no record ".repeat(900)), "is not a record of a run");
+    refused(&scene.write("empty.db", ""), "is not a record of a run");
 
     let newer = scene.path("newer.db");
     checkpointed(&file);

@@ -230,5 +230,5 @@ fn a_config_whose_registrations_make_no_sense_is_refused_by_line_and_key() {
     let mut taken = Command::new("touch");
     assert!(taken.arg(socket(&scene)).status().unwrap().success());
     let ended = scene.run_for(&scene.write("lull.toml", &good), "1s");
-    ended.refused(1, "exists and is no socket");
+    ended.refused(1, "exists and is not a socket");
 }

@@ -60,7 +60,7 @@ fn a_reload_does_not_end_what_takes_over_no_config() {
     let epochs = || epochs_so_far(scene.records().last());
     agent.wait_for("some epochs", || epochs() > 1);
     let refused = || {
-        reload(&scene, &config, &text).refused(1, "takes over no config: only `lull run` does");
+        reload(&scene, &config, &text).refused(1, "does not reload its config: only");
     };
     refused();
     // The file of an earlier run, whose agent had the same number, as in a container.

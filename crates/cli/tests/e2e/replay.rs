@@ -50,7 +50,7 @@ fn a_short_record_is_replayed_and_another_policy_foretold() {
         let all = told["reproduction"].as_array().unwrap().iter();
         all.clone().find(|it| it["figure"] == of).unwrap_or_else(|| panic!("{of}")).clone()
     };
-    // What is called measured is what the record says.
+    // The measured values are those of the record.
     let database = Connection::open(&file).unwrap();
     let sql = "SELECT avg(completed_requests_per_second) FROM app_epochs WHERE app = 'server'";
     let answered: f64 = database.query_row(sql, [], |row| row.get(0)).unwrap();
@@ -95,7 +95,7 @@ fn a_run_that_cannot_be_replayed_is_refused_with_the_reason() {
         replay(&scene, file, &["--policy", "even"]).refused(2, words);
     };
     refused(&scene.path("missing.db"), "missing.db cannot be opened");
-    refused(&scene.write("text.db", &"no record ".repeat(900)), "is no record of a run");
+    refused(&scene.write("text.db", &"no record ".repeat(900)), "is not a record of a run");
     let with = |name: &str, sql: &str| changed(&scene, &file, name, sql);
     let newer = with("newer.db", "UPDATE run SET value = '99' WHERE key = 'schema'");
     refused(&newer, "was written by a newer Lull");
@@ -188,7 +188,7 @@ fn an_interrupt_ends_it_in_order() {
     ended.refused(1, "stopped before the end");
 }
 
-/// What version 2 has and version 1 had not, undone.
+/// Undoes the changes of version 2 against version 1.
 const AS_VERSION_1: &str = "
     DROP TABLE plans; DROP TABLE sources; DROP TABLE requests; DROP TABLE shadow;
     ALTER TABLE latencies RENAME COLUMN hdr_v2_deflate TO hdr_v2_base64;

@@ -121,7 +121,7 @@ fn runs_stand_side_by_side_and_what_is_no_record_is_refused() {
         assert_eq!(read(&scene.path("report.html")), page, "a page that was good is gone");
     };
     refused(&scene.path("missing.db"), "missing.db cannot be opened");
-    refused(&scene.write("text.db", &"no record ".repeat(900)), "is no record of a run");
+    refused(&scene.write("text.db", &"no record ".repeat(900)), "is not a record of a run");
     let newer = scene.path("newer.db");
     std::fs::copy(&records[0], &newer).unwrap();
     let database = Connection::open(&newer).unwrap();
@@ -180,7 +180,7 @@ fn crafted_records_are_refused_at_once() {
         "DROP TABLE latencies;
          CREATE VIEW latencies AS {endless} AS epoch, 'server' AS app, x'' AS hdr_v2_deflate FROM n"
     );
-    crafted(&scene, &record, &view).refused(2, "`latencies` is no table");
+    crafted(&scene, &record, &view).refused(2, "`latencies` is not a table");
     // Cookie, length, offset, five digits, range, ratio.
     let fine = "1c849313 00000000 00000000 00000005 0000000000000001 7fffffffffffffff \
                 3ff0000000000000";

@@ -23,8 +23,8 @@ fn well(program: &str, arguments: &[&str]) {
     assert!(Command::new(program).args(arguments).status().unwrap().success(), "{program}");
 }
 
-/// What another program gives threads of the two victims: a class and a nice value, and to
-/// one thread of the server a core that `even` gives to the other app.
+/// Sets threads of the two victims as another program would: a class and a nice value, and for one
+/// thread of the server a core that `even` gives to the other app.
 fn set_by_others(server: &Victim, batch: &Victim) {
     let pinned = server.other_thread().to_string();
     let last = (cores() - 1).to_string();

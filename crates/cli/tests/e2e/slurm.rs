@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-/// What the test starts: messages between SLURM's programs are signed by munged.
+/// The programs that the test starts: messages between SLURM's programs are signed by munged.
 const PROGRAMS: [&str; 4] = ["munged", "slurmctld", "slurmd", "sbatch"];
 
 /// A cluster of one node, which ends with the test.

@@ -44,7 +44,7 @@ fn sweep(scene: &Scene, config: &Path, further: &[&OsStr]) -> Command {
     blocks(scene, config, "2", further)
 }
 
-/// A sweep of two settings in so many blocks.
+/// A sweep of two settings in this many blocks.
 fn blocks(scene: &Scene, config: &Path, blocks: &str, further: &[&OsStr]) -> Command {
     let mut all: Vec<&OsStr> = vec!["sweep".as_ref(), config.as_os_str()];
     all.extend(["--settings", "2", "--blocks", blocks].map(OsStr::new));

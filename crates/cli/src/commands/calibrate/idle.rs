@@ -19,7 +19,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 struct Report {
     idle_state: String,
-    /// What the kernel enters it for, if it says so.
+    /// The sleep from which the kernel enters the state, if it states one.
     target_residency_us: Option<f64>,
     meter: String,
     cores: usize,
@@ -38,11 +38,11 @@ struct Row {
     sleep_us: f64,
     stay_us: f64,
     entries_per_second: f64,
-    /// Of one core, beyond what it takes awake.
+    /// Power of one core beyond its power awake.
     extra_watts: f64,
 }
 
-/// A stay, and whether it lies before, at or beyond what was measured.
+/// A stay, and whether it lies before, at or beyond the measured range.
 #[derive(Debug, Serialize)]
 struct Bound {
     is: &'static str,
@@ -57,7 +57,7 @@ struct Fitted {
     off_watts: f64,
 }
 
-/// What is to be measured.
+/// The planned measurements.
 struct Plan {
     state: IdleState,
     cores: Vec<CoreId>,
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &CalibrateIdleArgs) -> anyhow::Result<()> {
     let plan = Plan::new(args, &roots)?;
     let meter = machine::meter(&roots)?;
     let (awake, points) = machine::measured(&args.measure, |bench| plan.measure(bench, args))?;
-    // A difference in power below that of two unchanged measurements is no difference.
+    // A difference in power below that of two unchanged measurements is not a difference.
     let noise = Watts((awake[0].0 - awake[1].0).abs() / 2.0 / plan.cores.len() as f64);
     let found = break_even(&points, noise)?;
     let report = Report {

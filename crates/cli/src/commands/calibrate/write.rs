@@ -15,7 +15,7 @@ pub(super) struct Keys {
 /// The config's text with the keys of these apps, by name.
 ///
 /// # Errors
-/// If the text is no config, or has no app of a name.
+/// If the text is not a config, or has no app of a name.
 pub(super) fn with_keys(text: &str, found: &[(String, Keys)]) -> anyhow::Result<String> {
     let mut document: DocumentMut = text.parse().context("the config is no longer TOML")?;
     for (name, keys) in found {

@@ -10,10 +10,10 @@ use lull_policies::{Dip, POLICIES};
 use lull_sim::machine::LinuxScheduler;
 use serde::Serialize;
 
-/// The policy under which a part shows what is short: any other may hide it.
+/// The policy under which a part shows a shortage: any other may hide it.
 const UNMANAGED: &str = "unmanaged";
 
-/// What the apps of one part of a record need.
+/// The abilities that the apps of one part of a record need.
 #[derive(Debug, Serialize)]
 pub(super) struct Advice {
     /// The policy of the part, or the name of its phases.
@@ -32,7 +32,7 @@ pub(super) struct Advice {
     policies: Vec<&'static str>,
 }
 
-/// What each part needs, and what this machine has of it.
+/// Returns the abilities that each part needs, and which of them this machine has.
 pub(super) fn advise(parts: &[Found], machine: &Machine) -> Vec<Advice> {
     let offered = Dip::offered_by(&machine.capabilities);
     let runs_here = |needs: &[Capability]| needs.iter().all(|need| machine.capabilities.has(*need));

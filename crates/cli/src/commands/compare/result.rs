@@ -23,7 +23,7 @@ pub(super) struct Refused {
 #[derive(Debug, Serialize)]
 struct Row {
     policy: String,
-    /// By column of [`Report::columns`].
+    /// Indexed by column of [`Report::columns`].
     values: Vec<Option<Estimate>>,
     /// E_S less that of the first policy, within rounds.
     difference: Option<Estimate>,
@@ -35,7 +35,7 @@ struct Row {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     rounds: usize,
-    /// Objectives, in words.
+    /// The objectives as text.
     objectives: Vec<String>,
     /// E_S, its parts, epochs missed, then the figure of each app.
     columns: Vec<String>,

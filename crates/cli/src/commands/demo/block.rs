@@ -1,10 +1,11 @@
-//! One block of the demo: what was measured in it.
+//! The measurements of one block of the demo.
 
 use lull_control::{AppId, Epoch};
 use lull_measure::entropy::{BeReading, LcReading, RelativeImportance, system_entropy};
 use lull_measure::{Joules, Latency, Nanos, Percentile};
 
-/// What one epoch adds to entropy. Solo progress is not part of it, because a run may correct it.
+/// The readings that one epoch adds to entropy. Solo progress is not part of it, because a run may
+/// correct it.
 #[derive(Debug)]
 struct Readings {
     lc: Option<LcReading>,

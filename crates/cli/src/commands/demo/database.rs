@@ -34,9 +34,9 @@ use std::time::Duration;
 const PAIRS: u32 = 6;
 /// Share of a block that is left out, in which transactions of the block before end.
 const SETTLE: f64 = 0.3;
-/// Before anything is measured.
+/// The time before measurements.
 const WARM_UP: Nanos = Nanos::from_secs(1);
-/// Longest time without a look at the stop request.
+/// Longest time without a check of the stop request.
 const LOOK: Duration = Duration::from_millis(20);
 /// The limit that is compared where `auto` found none, times the cores.
 const FIXED_LIMIT_PER_CORE: u32 = 8;

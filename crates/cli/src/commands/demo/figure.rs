@@ -15,7 +15,7 @@ pub(super) struct Figure<'a> {
     pub(super) trials: Option<Range<f64>>,
     /// End of the time axis in seconds.
     pub(super) end_s: f64,
-    /// From top to bottom.
+    /// The panels from top to bottom.
     pub(super) panels: [Panel; 2],
 }
 

@@ -15,11 +15,11 @@ const LEVEL: f64 = 0.05;
 /// One quantity.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// What, with its unit.
+    /// The quantity with its unit.
     quantity: String,
     /// Without the policy, in that unit.
     off: Option<Estimate>,
-    /// With it.
+    /// With the policy.
     on: Option<Estimate>,
     /// On minus off, over pairs.
     difference: Option<Estimate>,
@@ -34,7 +34,7 @@ pub(super) struct Findings {
     pub(super) policy: String,
     /// Its keys, as in a config.
     pub(super) keys: Vec<String>,
-    /// The objective, in words.
+    /// The objective as text.
     pub(super) objective: String,
     /// Pairs of blocks.
     pub(super) pairs: usize,
@@ -103,7 +103,7 @@ pub(super) fn text(rows: &[Row], off: &str, on: &str) -> String {
     table(&["", off, on, "difference", "a difference?"], cells)
 }
 
-/// States what the figures of so many pairs of blocks are.
+/// Describes the figures of this many pairs of blocks.
 fn explain_pairs(pairs: usize) -> String {
     if pairs < 2 {
         return "One pair of blocks: too few for intervals, and no difference can be claimed. \

@@ -43,7 +43,7 @@ fn seed() -> u64 {
 /// Keys as a config would have them, each in an argument of this option.
 ///
 /// # Errors
-/// What TOML makes of one.
+/// The error of TOML.
 pub(super) fn table(option: &str, keys: &[String]) -> Result<toml::Table, UsageError> {
     let read = |key: &String| {
         let table: Result<toml::Table, _> = key.parse();

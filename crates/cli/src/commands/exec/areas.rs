@@ -35,7 +35,7 @@ impl ServerAreas {
         Ok(Some(Self(live)))
     }
 
-    /// Prints what has changed.
+    /// Prints the changes.
     pub(super) fn attend(&mut self) {
         if let Some(change) = self.0.take_change() {
             say::notice(format_args!("{}: {change}", self.0.name()));
@@ -43,7 +43,7 @@ impl ServerAreas {
         self.0.take_pool_report().into_iter().for_each(say::notice);
     }
 
-    /// Gives threads their own cores back, and reports what was counted.
+    /// Restores the threads' own cores, and returns the counts.
     pub(super) fn finish(self) -> AreasSummary {
         let summary = self.0.finish();
         summary.refusals().into_iter().for_each(say::notice);
@@ -51,7 +51,7 @@ impl ServerAreas {
     }
 }
 
-/// An area as a config would have it, an inline table in its argument.
+/// Reads an area in the form of a config, an inline table in its argument.
 fn read(text: &str) -> Result<Area, UsageError> {
     inline_table(text).map_err(|error: toml::de::Error| wrong(text, error.message()))
 }

@@ -140,7 +140,7 @@ pub(super) struct Dispatched {
 #[derive(Debug, Serialize)]
 pub(super) struct DispatchResult {
     requests: u64,
-    /// Of them, those that began and ended between two readings of the page.
+    /// Requests that began and ended between two readings of the page.
     brief: u64,
     moves: u64,
     abandoned: u64,
@@ -151,12 +151,12 @@ pub(super) struct DispatchResult {
 }
 
 impl Dispatched {
-    /// Prints what there is to report.
+    /// Prints pending notices.
     pub(super) fn attend(&self) {
         self.thread.take_notices().iter().for_each(say::notice);
     }
 
-    /// Ends the dispatching, and reports what was counted.
+    /// Ends the dispatching, and returns the counts.
     pub(super) fn finish(self) -> Option<DispatchResult> {
         let kinds = self.kinds;
         let Some(counted) = self.thread.stop() else {

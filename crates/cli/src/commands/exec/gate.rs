@@ -171,7 +171,7 @@ fn read_client_classes(texts: &[String]) -> Result<Vec<ClientClass>, UsageError>
 /// Reads keys as a config would have them, which are an inline table in an argument.
 ///
 /// # Errors
-/// What TOML, or the type, makes of the text.
+/// The error of TOML or of the type.
 pub(super) fn inline_table<T: DeserializeOwned>(text: &str) -> Result<T, toml::de::Error> {
     #[derive(serde::Deserialize)]
     struct One<T> {

@@ -40,7 +40,7 @@ struct ObservedResult {
     mode: &'static str,
     seconds: f64,
     queries: u64,
-    /// From reading a query to the beginning of its answer.
+    /// Latency from reading a query to the beginning of its answer.
     latency: Quantiles,
     /// Why there is no latency at the end.
     missing: Option<String>,

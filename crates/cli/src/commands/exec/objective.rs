@@ -11,7 +11,7 @@ pub(super) fn objectives(texts: &[String]) -> Result<Vec<Objective>, UsageError>
     texts.iter().map(|text| objective(text)).collect()
 }
 
-/// An objective as a config would have it, with or without quotes.
+/// Reads an objective in the form of a config, with or without quotes.
 fn objective(text: &str) -> Result<Objective, UsageError> {
     let is_toml = toml::from_str::<toml::Table>(text).is_ok();
     let quoted = match text.split_once('=').filter(|_| !is_toml) {

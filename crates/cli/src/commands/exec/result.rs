@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// How often statistics are read and entries of dead processes are freed.
 const READING: Duration = Duration::from_secs(1);
 
-/// How often servers that do not use the page are looked for.
+/// The interval at which servers that do not use the page are searched.
 const LOOKING: Duration = Duration::from_millis(500);
 
 /// The sums of all statistics while the server runs.
@@ -57,14 +57,14 @@ pub(super) struct ExecResult {
     queries: u64,
     transactions: u64,
     latency: Quantiles,
-    /// From a transaction's first query to its end.
+    /// Latency from a transaction's first query to its end.
     transaction_latency: Quantiles,
     gate: GateResult,
     /// The classes of clients; empty without any.
     client_classes: Vec<ClassResult>,
     /// Waits at the gate by user and database, for those that had any.
     waits_by_account: Vec<AccountResult>,
-    /// What dispatching its requests to cores has counted, if they were dispatched.
+    /// The counts of the dispatcher, if requests were dispatched.
     pub(super) dispatch: Option<DispatchResult>,
     /// The areas of cores of its clients' classes, if it has any.
     pub(super) areas: Option<AreasSummary>,

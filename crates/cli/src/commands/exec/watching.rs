@@ -24,7 +24,7 @@ pub(in crate::commands) struct Watching {
     seen: Seen,
     admission: Option<LiveAdmission>,
     areas: Option<ServerAreas>,
-    /// Since when an operator bypasses a gate that has no admission controller.
+    /// The time since which an operator bypasses a gate that has no admission controller.
     bypassed_since_s: Option<u64>,
     /// Whether the gate may close, and no connection was found that it does not apply to.
     may_gate: bool,

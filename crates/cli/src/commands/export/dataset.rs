@@ -51,7 +51,8 @@ const VERSION: u32 = 3;
 const RUNS: &str = "runs";
 /// A run that begins later than this by the clock of this machine had a wrong clock.
 const AHEAD_MAX_H: i64 = 24;
-/// Before this no Lull has written a record (seconds since 1970): the clock was not set yet.
+/// Seconds since 1970 before which no Lull has written a record: an earlier time means that the
+/// clock was not set.
 const EARLIEST_UNIX_S: i64 = 1_577_836_800;
 
 /// The contents of [`MARKER`].
@@ -60,7 +61,7 @@ struct Marker {
     lull_dataset: u32,
 }
 
-/// What was done.
+/// The results of an export.
 #[derive(Debug, Serialize)]
 struct Done {
     dataset: String,
@@ -70,7 +71,7 @@ struct Done {
     removed: Option<Removed>,
 }
 
-/// What was added of a record.
+/// The parts of a record that were added.
 #[derive(Debug, Serialize)]
 struct Added {
     record: String,
@@ -196,7 +197,7 @@ impl Dataset<'_> {
         let sums = Sums::read(&record, &label, from)?;
         let (mut epochs, mut days) = (0, Vec::new());
         for (date, day) in &sums.days {
-            // Rows of an epoch that has no row itself are of no day.
+            // Rows of an epoch that has no row itself belong to no day.
             let is_expired = self.oldest.is_some_and(|oldest| *date < oldest);
             if day.minutes.is_empty() || is_expired {
                 continue;

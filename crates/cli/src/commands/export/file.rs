@@ -73,7 +73,7 @@ impl TableFile {
         if self.block.len() == BLOCK { self.flush() } else { Ok(()) }
     }
 
-    /// Writes what is left; the number of rows.
+    /// Writes the remaining rows; returns the number of rows.
     pub(super) fn finish(mut self) -> anyhow::Result<u64> {
         self.flush()?;
         if let Some(parquet) = self.parquet {
@@ -107,8 +107,8 @@ fn table_value(cell: &Value) -> TableValue<'_> {
     }
 }
 
-/// The shortest text that reads back as the same value; nothing for what is missing. Text is
-/// escaped for spreadsheets.
+/// Returns the shortest text that reads back as the same value; an empty one for a missing value.
+/// Text is escaped for spreadsheets.
 fn text(cell: &Value) -> String {
     match cell {
         Value::Null | Value::Blob(_) => String::new(),

@@ -69,7 +69,7 @@ impl Plan {
             set_affinity(me, &[fast].into_iter().collect())?;
             Ok::<_, std::io::Error>(calibrate(args.median, STEPS, &mut rng))
         };
-        // On a thread of its own: the affinity ends with it.
+        // The calibration has a thread of its own: the affinity ends with it.
         let calibration = thread::scope(|scope| {
             scope.spawn(measure).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });

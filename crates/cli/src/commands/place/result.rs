@@ -22,9 +22,9 @@ pub(super) struct Block {
 struct Row {
     dispatcher: String,
     requests: u64,
-    /// Of each block.
+    /// The tail of each block.
     tail_ms: Option<Estimate>,
-    /// Of all blocks together.
+    /// The tail of all blocks together.
     pooled_tail_ms: Option<f64>,
     mean_ms: Option<Estimate>,
     late_percent: Option<Estimate>,

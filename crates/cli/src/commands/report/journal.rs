@@ -16,7 +16,7 @@ const MOST: usize = 12;
 /// The chosen entries, in their order.
 #[derive(Debug, Default)]
 pub(super) struct Highlights {
-    /// Seconds since the run began, and what happened.
+    /// Seconds since the run began, and the event.
     pub(super) lines: Vec<(f64, String)>,
     /// Number of entries in the journal.
     pub(super) total: usize,
@@ -83,7 +83,7 @@ impl Chooser<'_> {
                 let weight = Some(effect.measured_change().abs() / scale);
                 self.lines.push(Line { time, text, weight });
             }
-            // There may be two for each pair of blocks of a gate.
+            // A gate may log two of these for each pair of blocks.
             Event::Held { .. } | Event::SurveyBegins | Event::SurveyEnds => {}
             Event::Foreign { .. }
             | Event::SafeBegins { .. }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// All tables of a report.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
-    /// What ran where: one column for each run.
+    /// The machine and versions of each run: one column a run.
     pub(super) runs: Table,
     /// Results: one column for each run, or for each part of a run under one policy.
     pub(super) parts: Table,
@@ -21,7 +21,7 @@ pub(super) struct Summary {
     pub(super) tails: Vec<Tails>,
 }
 
-/// Rows of cells; what is not known is `-`.
+/// Rows of cells; an unknown one is `-`.
 #[derive(Debug, Serialize)]
 pub(super) struct Table {
     /// Names of the columns after the first.
@@ -52,7 +52,7 @@ pub(super) struct Tails {
     pub(super) app: String,
     /// Its objective's bound, in milliseconds, with its percentile.
     pub(super) bound: Option<(String, f64)>,
-    /// By part: its name and the latencies.
+    /// Indexed by part: its name and the latencies.
     pub(super) parts: Vec<(String, Vec<Option<f64>>)>,
 }
 
@@ -64,7 +64,7 @@ pub(super) const PERCENTILES: [Percentile; 4] =
 struct Named<'a> {
     recorded: &'a RecordedRun,
     part: Part<'a>,
-    /// By app.
+    /// Indexed by app.
     apps: Vec<Whole>,
     name: String,
 }
@@ -192,7 +192,7 @@ fn results(apps: &[String], parts: &[Named<'_>]) -> Table {
     Table { columns: parts.iter().map(|part| part.name.clone()).collect(), rows }
 }
 
-/// Where power comes from, or why there is none.
+/// Returns the source of the power, or the reason why there is none.
 pub(super) fn power_of(recorded: &RecordedRun) -> String {
     match (&recorded.power_source, &recorded.power_missing) {
         (Some(source), _) => source.clone(),

@@ -75,7 +75,7 @@ impl Drop for Display {
     }
 }
 
-/// One line of JSON an epoch: every metric by scope and label, and the journal.
+/// Prints one line of JSON an epoch: every metric by scope and label, and the journal.
 fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
     // An app may have the name `0` or `machine`, so that each scope has its own names.
     let mut metrics = serde_json::json!({

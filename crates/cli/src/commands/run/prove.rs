@@ -115,8 +115,8 @@ pub(super) fn tell(proof: &Proof, json: bool) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{text}").context("cannot write to standard output")
 }
 
-/// Returns what is compared: the policy, or the admission controllers if the policy does
-/// nothing.
+/// Returns the subject of the comparison: the policy, or the admission controllers if the policy
+/// does nothing.
 fn proved(config: &Config) -> Option<String> {
     let admission_controllers = config.admission_controllers();
     match config.policy == AGAINST {

@@ -16,10 +16,10 @@ pub(super) struct Reloads {
     had_terminal: bool,
 }
 
-/// What a SIGHUP means.
+/// The meaning of a SIGHUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hangup {
-    /// None has come.
+    /// No signal arrived.
     None,
     /// The config was read again, and is in force or was refused.
     Reloaded,
@@ -39,8 +39,8 @@ impl Reloads {
         }
     }
 
-    /// Obeys a SIGHUP that has come since the last call. One by which a terminal says that it
-    /// is gone ends the run, as it always did.
+    /// Handles a SIGHUP that has arrived since the last call. One that means a closed terminal ends
+    /// the run.
     pub(super) fn handle_hangup(&self, session: &mut Session, args: &RunArgs) -> Hangup {
         if !self.stop.take_nudge() {
             return Hangup::None;

@@ -108,7 +108,7 @@ fn difference(comparison: &Comparison, unit: &str) -> String {
     format!("{value}{clear}{share}")
 }
 
-/// One table a policy, and what it comes to.
+/// Prints one table a policy, and the summary.
 pub(super) fn worst_cycles(found: &WorstCycles) {
     println!(
         "{}: bursts of app `{}`, {} replications a cycle (seed {})",

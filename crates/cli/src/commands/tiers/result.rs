@@ -13,7 +13,7 @@ use std::path::PathBuf;
 pub(super) struct PolicyReport {
     policy: String,
     blocks: usize,
-    /// By name; those that no block defines are null.
+    /// Indexed by name; figures that no block defines are null.
     figures: BTreeMap<&'static str, Option<Estimate>>,
 }
 

@@ -53,7 +53,7 @@ impl Source {
     fn run(&self) {
         loop {
             let lost = match self.follow() {
-                // Also after a reload, since viewers read the facts of the run again.
+                // A reload ends the stream too, since viewers read the facts of the run again.
                 Ok(()) => "the stream of epochs has ended".to_owned(),
                 Err(error) => lull_agent::error::describe(&error),
             };
@@ -64,7 +64,7 @@ impl Source {
         }
     }
 
-    /// Until the stream ends.
+    /// Follows the stream until it ends.
     fn follow(&self) -> anyhow::Result<()> {
         let facts: Facts = self.get("/api/run")?;
         self.sender.send(Update::Run(facts))?;

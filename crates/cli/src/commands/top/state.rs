@@ -19,7 +19,7 @@ pub(super) enum Update {
     Lost(String),
 }
 
-/// What does not change during a run.
+/// Facts that do not change during a run.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Facts {
     pub(super) run: String,
@@ -40,10 +40,10 @@ pub(super) struct AppFacts {
     pub(super) solo_per_second: Option<f64>,
 }
 
-/// By series, then label.
+/// Indexed by series, then label.
 type Values<T> = BTreeMap<String, BTreeMap<String, T>>;
 
-/// What was before.
+/// The samples of past epochs.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct Past {
     values: Values<Vec<Option<f64>>>,
@@ -55,7 +55,7 @@ pub(super) struct Past {
 pub(super) struct Epoch {
     pub(super) time_s: f64,
     pub(super) epoch_s: f64,
-    /// None from an agent of an earlier version.
+    /// `None` from an agent of an earlier version.
     next_epoch_s: Option<f64>,
     pub(super) policy: String,
     pub(super) safe: bool,
@@ -63,7 +63,7 @@ pub(super) struct Epoch {
     pub(super) energy_measured: bool,
     pub(super) journal: Vec<Line>,
     pub(super) knobs: Vec<KnobState>,
-    /// None from an agent of an earlier version.
+    /// `None` from an agent of an earlier version.
     #[serde(default)]
     pub(super) gates: Vec<GateState>,
     pub(super) absent: Vec<String>,

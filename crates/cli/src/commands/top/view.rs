@@ -104,7 +104,7 @@ fn app_table(facts: &Facts, epoch: &Epoch, top: &Top) -> Table<'static> {
     Table::new(rows, widths).header(Row::new(head).dim())
 }
 
-/// What each gate does, and below it the decision behind that and its areas, where there are any.
+/// Returns the line of each gate, and below it the reason for its limit and its areas, if any.
 fn gate_lines(epoch: &Epoch) -> Vec<Line<'static>> {
     let lines = epoch.gates.iter().flat_map(|gate| {
         let GateState { app, limit, under_way, waiting, decision, areas } = gate;

@@ -36,7 +36,7 @@ struct Starts {
 }
 
 impl Starts {
-    /// Records that the load has changed after so many trials of a start.
+    /// Records that the load has changed after this many trials of a start.
     fn end(&mut self, trials: usize) -> Result<(), Unsteady> {
         self.without_trial = if trials == 0 { self.without_trial + 1 } else { 0 };
         if self.without_trial < UNSTEADY_MAX { Ok(()) } else { Err(Unsteady) }

@@ -23,7 +23,7 @@ const MARGIN: usize = 10;
 
 /// The screen of a search; `Off` without a terminal.
 pub(super) enum Picture {
-    /// Not on a terminal, or another program reads the output.
+    /// The output is not a terminal, or another program reads it.
     Off,
     /// Not drawn yet.
     Ready,

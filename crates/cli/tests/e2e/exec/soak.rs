@@ -37,7 +37,7 @@ pub(super) trait Subject {
     fn into_server(self) -> Server;
 }
 
-/// Which clients use TLS.
+/// The clients that use TLS.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Encrypted {
     Some,

@@ -75,7 +75,7 @@ impl Browser {
         self.post("url", &json!({ "url": address }));
     }
 
-    /// What a script returns.
+    /// Returns the result of a script.
     pub(crate) fn script(&self, script: &str) -> Value {
         self.post("execute/sync", &json!({ "script": script, "args": [] }))
     }

@@ -34,7 +34,7 @@ impl Record {
         self.number("SELECT count(*) FROM epochs")
     }
 
-    /// What is stated about the run.
+    /// Returns a fact that the record states about the run.
     pub(crate) fn fact(&self, key: &str) -> Option<String> {
         self.text(&format!("SELECT value FROM run WHERE key = '{key}'")).pop()
     }

@@ -40,7 +40,7 @@ impl Victim {
         Self::sleeper_for("3000")
     }
 
-    /// The same for so many seconds, by which it is known.
+    /// The same for this many seconds, by which it is known.
     pub(crate) fn sleeper_for(seconds: &str) -> Self {
         let child = Command::new("sleep").arg(seconds).stdin(Stdio::null()).spawn().unwrap();
         Self::new(child, String::new(), None)
@@ -103,7 +103,8 @@ impl Victim {
         *self.before.keys().find(|tid| **tid != self.pid()).unwrap()
     }
 
-    /// What of the threads is not as it was; a new thread must be as the main one was.
+    /// Returns the differences of the threads from before; a new thread must be as the main one
+    /// was.
     fn changes(&self) -> Vec<String> {
         let usual = &self.before[&self.pid()];
         let differs = |(tid, state): (i32, ThreadState)| {

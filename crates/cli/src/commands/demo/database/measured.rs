@@ -1,4 +1,4 @@
-//! What the load client measures, by window and by block.
+//! The measurements of the load client, by window and by block.
 
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_workload::client::WindowReport;
@@ -98,7 +98,7 @@ impl Block {
 pub(super) mod testing {
     use super::*;
 
-    /// A block of a second with so many transactions, each of this latency.
+    /// Returns a block of a second with this many transactions, each of this latency.
     pub(in super::super) fn block(transactions: u64, latency: Nanos) -> Block {
         let mut block =
             Block { completed: transactions, span: Nanos::from_secs(1), ..Block::default() };

@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The limit that is compared with the open gate.
 pub(super) struct Limit {
     pub(super) settings: Settings,
-    /// What `auto` decided, with its evidence.
+    /// The decision of `auto` with its evidence.
     pub(super) decision: Option<String>,
     /// Whether the limit is not that of `auto`.
     pub(super) is_fixed: bool,
@@ -34,7 +34,7 @@ pub(super) struct Findings {
     limit: u32,
     /// Whether `auto` chose that limit.
     limit_is_autos: bool,
-    /// What `auto` decided, with its evidence.
+    /// The decision of `auto` with its evidence.
     decision: Option<String>,
     pairs: u32,
     block_seconds: f64,

@@ -1,4 +1,4 @@
-//! Names of the files of a dataset: by them Lull recognises what it has written.
+//! Names of the files of a dataset, by which Lull recognises its own.
 
 use jiff::civil::Date;
 
@@ -68,10 +68,10 @@ fn is_run(text: &str) -> bool {
         if is_number(date, 8) && is_number(time, 6) && is_digest(digest))
 }
 
-/// Refuses a host whose name cannot be a folder as it is.
+/// Refuses a host whose name cannot be the name of a directory.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault.
 pub(super) fn check_host(host: &str) -> Result<(), String> {
     let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'-' | b'_');
     if !host.is_empty() && host.len() <= HOST_MAX && host.bytes().all(is_plain) {

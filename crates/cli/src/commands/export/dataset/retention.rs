@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What was removed.
+/// The days that were removed.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Removed {
     /// Days of hosts.
@@ -48,7 +48,8 @@ pub(super) fn remove_old(
         folders.next().and_then(|day| day.parse().ok()).is_some_and(|day| oldest > day)
     };
     let mut removed = Removed::default();
-    // `runs` first: what is no longer announced is not read while the rest is removed.
+    // `runs` is first: its entries announce the others, which no reader then reads during the
+    // removal.
     for table in TABLES.into_iter().rev() {
         let folders = match &hosts {
             Some(hosts) => hosts.iter().map(|host| names::host_folder(table, host)).collect(),

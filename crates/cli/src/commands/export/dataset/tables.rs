@@ -15,7 +15,7 @@ use rusqlite::OptionalExtension;
 /// Rows of a row group: a few megabytes.
 const BLOCK: usize = 65_536;
 
-/// What the tables of a day are made of.
+/// The sources of the tables of a day.
 pub(super) struct DayTables<'a> {
     pub(super) record: &'a Database,
     pub(super) label: &'a RunLabel,

@@ -1,4 +1,4 @@
-//! What a sweep of a running server prints and writes.
+//! The output and files of a sweep of a running server.
 
 use crate::say::notice;
 use crate::text::{estimate, number, table};
@@ -154,7 +154,7 @@ impl Swept {
         let shown = front.iter().map(|it| row(it).into_iter().take(columns).collect());
         println!("{}", table(&head[..columns], shown));
         println!(
-            "{} settings at {} requests/s; shown is what no other beats in tail, power{} \
+            "{} settings at {} requests/s; shown are those that no other beats in tail, power{} \
              throughput",
             settings.len(),
             number(self.rate_per_s()),
@@ -166,7 +166,7 @@ impl Swept {
         }
     }
 
-    /// Returns the rows as Parquet, with what is known of each row's setting.
+    /// Returns the rows as Parquet, with the results of each row's setting.
     pub(super) fn parquet(&self) -> anyhow::Result<Vec<u8>> {
         let (settings, space) = (self.sweep.summaries(), self.sweep.space());
         let names = columns(space);
@@ -217,7 +217,7 @@ impl Swept {
             let of_progress = |it: &SettingSummary| it.progress_per_s.unwrap_or(it.completed_per_s);
             for (axis, of) in [(Axis::log(tail), of_tail as Quantity), (watts(), of_watts)] {
                 let progress = Axis::linear("best-effort progress (1/s)");
-                // The projection of a front of three is no line.
+                // The projection of a front of three is not a line.
                 let figure = Figure::new(title.clone(), axis, progress)
                     .with_curve("settings", Look::Points, points(settings.iter(), of, of_progress))
                     .with_curve(

@@ -225,7 +225,7 @@ fn a_page_of_another_version_is_not_used() {
         let file = File::options().write(true).open(page(scene)).unwrap();
         file.write_all_at(&5_u32.to_ne_bytes(), 8).unwrap();
     };
-    let said = "lull: LULL_PAGE is no page of this version";
+    let said = "lull: LULL_PAGE is not a page of this version";
     runs_without(spoil, said, "its layout is version 5, not");
 }
 
@@ -351,7 +351,7 @@ fn what_cannot_be_asked_of_an_agent_is_refused() {
     scene.run(&["attach", odd, "--environment"]).refused(2, "name a directory of letters");
     scene.run(&["attach", &place, "--delay", "1s"]).refused(2, "--delay is 1s, not in");
     scene.run(&["attach", &place, "--concurrency", "nobody"]).refused(2, "--concurrency nobody");
-    scene.run(&["attach", "/proc/self/status"]).refused(1, "is no directory");
+    scene.run(&["attach", "/proc/self/status"]).refused(1, "is not a directory");
     if is_root() {
         scene
             .run(&["attach", &place, "--owner", "nobody-here"])

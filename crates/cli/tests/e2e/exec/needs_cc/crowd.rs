@@ -84,7 +84,7 @@ fn connections_beyond_the_table_are_served_and_counted_and_a_free_entry_is_reuse
     (0..2).for_each(|_| assert!(last.query("work").is_some()));
     let seen = server.seen();
     assert_eq!(turned_away(&seen), BEYOND as u64);
-    // Those that stayed and the later ones have two each, except the last. The earlier ones
+    // Connections that stayed and the later ones have two each, except the last. The earlier ones
     // may have ended before the agent read their last query.
     assert_eq!(with_queries(&seen, 2), CONNECTIONS - 1);
 }

@@ -16,7 +16,7 @@ const WAYS: [(&str, &str); 5] =
 const STEPS: [&str; 10] =
     ["a", "+two", "+split", "+long", "+key", "b", "begin", "x", "commit", "+half"];
 
-/// What the compiler needs to link with a version of OpenSSL.
+/// The compiler's arguments to link with a version of OpenSSL.
 type OpenSsl = [String];
 
 /// The version that Debian has.

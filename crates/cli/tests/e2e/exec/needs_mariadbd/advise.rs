@@ -25,7 +25,7 @@ fn queries_that_wait_for_a_row_are_seen_under_way_and_the_server_is_left_as_it_w
     let database = unmodified(&scene);
     let pid = database.pid();
     let maps = || std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    // Twelve connections update one row again and again until the watch has ended.
+    // Twelve connections update one row repeatedly until the watch has ended.
     let sql = "update t set b = b + 1 where a = 1;".repeat(200_000);
     let mut clients: Vec<Child> = (0..12).map(|_| piped(&database, &sql)).collect();
     let advice = advise(&scene, pid, &["--json"]).wait().well().json();

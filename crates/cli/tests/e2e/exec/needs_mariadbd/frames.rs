@@ -181,7 +181,7 @@ impl Client {
         self.answer();
     }
 
-    /// Sends a packet that is no command. Returns whether the server refuses it.
+    /// Sends a packet that is not a command. Returns whether the server refuses it.
     fn is_refused(&mut self, payload: &[u8]) -> bool {
         self.send(0, payload);
         self.packet()[0] == 0xff
@@ -205,7 +205,7 @@ fn send_all(client: &mut Client) {
     client.ask("begin; update t set b = b + 1 where a = 1; select b from t; commit");
     assert_eq!(client.results(), 4);
     let sql = |sql: &str| packet(0, &[&[COM_QUERY], sql.as_bytes()].concat());
-    // A transaction that is sent at once, and a query in pieces of which the first is no header.
+    // A transaction that is sent at once, and a query in pieces of which the first is not a header.
     client.write(&["begin", "update t set b = b + 1 where a = 2", "commit"].map(sql).concat());
     (0..3).for_each(|_| client.answer());
     let one = sql("select 1");

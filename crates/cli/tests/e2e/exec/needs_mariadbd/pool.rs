@@ -87,7 +87,7 @@ fn pipelined_queries_a_change_of_user_and_vanished_clients_leave_it_well() {
     let one = packet(0, b"\x03select 1");
     client.write(&one.repeat(3));
     (0..3).for_each(|_| client.answer());
-    // In pieces, of which the first is no whole header.
+    // In pieces, of which the first is not a whole header.
     for piece in [&one[..3], &one[3..6], &one[6..]] {
         client.write(piece);
         std::thread::yield_now();

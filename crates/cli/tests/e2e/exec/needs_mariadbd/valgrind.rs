@@ -24,8 +24,8 @@ mod needs_valgrind {
             let scene = Scene::new();
             let (command, port) = installed(&scene);
             let log = format!("--log-file={}", scene.path("valgrind-%p").display());
-            // What is read or written where nothing is; bytes that were never set
-            // the server itself hands to calls that go through the library.
+            // Invalid reads and writes only; the server itself passes unset bytes to calls that go
+            // through the library.
             let before = ["valgrind", "--quiet", "--undef-value-errors=no", &log];
             // Valgrind knows nothing of io_uring, and has no room for the 8 TB that
             // later versions set aside for their pool to grow into.

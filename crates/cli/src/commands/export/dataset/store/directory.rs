@@ -38,7 +38,7 @@ impl Directory {
         let path = self.root.join(path);
         let folder = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(folder)?;
-        // The group of a directory may be that of those who analyse it.
+        // The group of the directory may be that of its readers.
         let mut file = tempfile::Builder::new()
             .prefix(".lull-")
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640))
@@ -57,7 +57,7 @@ impl Store for Directory {
 
     fn folders(&self, below: &str) -> anyhow::Result<Vec<String>> {
         let entries = self.entries(below)?;
-        // A link may lead out of the dataset, and is no folder of it.
+        // A link may lead out of the dataset, and is not a folder of it.
         let folders =
             entries.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         Ok(folders.filter_map(|entry| Self::named(below, entry)).collect())

@@ -23,7 +23,7 @@ impl Bucket {
     /// If the address or the environment cannot be used.
     pub(super) fn new(place: &str) -> anyhow::Result<Self> {
         let cannot = || format!("cannot use {place}");
-        // Fails if another part of the program has chosen one, which does as well.
+        // Fails if another part of the program has chosen one, which serves as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let objects = AmazonS3Builder::from_env().with_url(place).build().with_context(cannot)?;
         let inner = place.strip_prefix("s3://").unwrap_or(place);

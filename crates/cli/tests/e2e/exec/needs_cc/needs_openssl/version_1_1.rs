@@ -4,7 +4,8 @@ use super::*;
 use crate::support::skip;
 use lull_testing::fetched;
 
-/// What the compiler needs to link with OpenSSL 1.1; records why the test is skipped without it.
+/// Returns the compiler's arguments to link with OpenSSL 1.1; records why the test is skipped
+/// without it.
 fn openssl_1_1() -> Option<Vec<String>> {
     let place = fetched::openssl_1_1().map_err(|why| skip(&why)).ok()?;
     let place = place.display();

@@ -9,7 +9,7 @@ fn start(scene: &Scene, gate: &[&str], how: &str) -> Option<Tls> {
     let place = fetched::wolfssl().map_err(|why| skip(&why)).ok()?;
     let place = place.display();
     let place = [format!("-L{place}"), format!("-Wl,-rpath,{place}")];
-    // What wolfSSL lacks is OpenSSL's, and never called in these ways to read.
+    // Functions that wolfSSL lacks are OpenSSL's, and are never called in these ways to read.
     let libraries = [&place[..], &["-l:libwolfssl.so.35".to_owned()], &openssl_3()].concat();
     let server = compiled(scene, "wolf", &["-DWOLF"], &libraries);
     compiled(scene, "tls", &[], &openssl_3());
