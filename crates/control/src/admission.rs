@@ -35,11 +35,11 @@ pub struct RoundSeen {
     pub turns: u32,
     /// Queries answered in it.
     pub queries: u32,
-    /// From its start to the end of its last turn.
+    /// Time from its start to the end of its last turn.
     pub took: Nanos,
 }
 
-/// What a server used over a span that ends now.
+/// CPU time and switches of a server over a span that ends now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerTimes {
     /// The span.
@@ -50,12 +50,12 @@ pub struct ServerTimes {
     pub run_queue: Nanos,
 }
 
-/// What an admission controller is shown.
+/// The observation that an admission controller decides on.
 #[derive(Debug, Clone)]
 pub struct Seen<'a> {
     /// Time since the start.
     pub now: Nanos,
-    /// What was answered since the last decision, in order.
+    /// The queries answered since the last decision, in order.
     pub answered: &'a [Answered],
     /// Queries that wait at the gate, by connection.
     pub waiting: &'a [u32],
@@ -72,11 +72,11 @@ pub struct Seen<'a> {
     /// do, in stretches from which a core's deep idle state gains (C6 opportunity as
     /// the gate sees it; REEF, Li et al. 2025, equation 2), in [0, 1].
     pub rested: Gauge<f64>,
-    /// What the server used since the last such reading, with decisions that have one.
+    /// The server's usage since the last such reading, with decisions that have one.
     pub server: Gauge<ServerTimes>,
 }
 
-/// What one connection may do until the next decision.
+/// The turns of one connection until the next decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
     /// Queries in all; 0: it yields its turns.
@@ -88,7 +88,7 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// As many queries as it likes, this many in a turn.
+    /// Allows any number of queries, this many in a turn.
     pub const fn turns_of(batch: u32) -> Self {
         Self { queries: u32::MAX, batch, first: false }
     }
@@ -117,8 +117,8 @@ pub enum Pace {
         /// rounds may overlap.
         every: Option<Nanos>,
     },
-    /// Workers without a query rest, and those for whom one has come are called
-    /// together, so that cores are left alone in between.
+    /// Workers without a query rest, and those with a new one are called together, so that cores
+    /// are undisturbed in between.
     Rests {
         /// The ISR delay: rest between the end of a round and the next call.
         pause: Nanos,
@@ -139,10 +139,10 @@ impl Pace {
     }
 }
 
-/// What the gate is to do until the next decision.
+/// The settings of the gate until the next decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoundLimits {
-    /// One a connection.
+    /// One allowance a connection.
     pub allow: Vec<Allowance>,
     /// Workers that may hold a turn at a time, at least 1.
     pub cap: u32,
@@ -174,12 +174,11 @@ pub struct Numbers {
 
 /// Decides what a gate admits: pure, with state.
 ///
-/// No clock, no I/O: time is in what it is shown, and random numbers follow from the seed that it
-/// was built with.
+/// It uses no clock and no I/O: time is in its observation, and random numbers follow from the seed
+/// that it was built with.
 pub trait Admission: Send {
-    /// What the gate is to do from now on. `admission` is what the last
-    /// decision left, or an open gate before the first; it is changed in place,
-    /// for this runs at every round.
+    /// Decides the settings of the gate from now on. `admission` holds the last decision, or an
+    /// open gate before the first; it is changed in place, because this runs at every round.
     fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits);
 
     /// Returns the last decision with its evidence, in words, if there was one since the last
@@ -200,8 +199,8 @@ pub trait Admission: Send {
     fn allow_survey(&mut self, _: bool) {}
 
     /// Called before the next `decide` when another knob of the machine was set, an app arrived or
-    /// departed, or the gate had other settings during a pause or a bypass: what is measured across
-    /// that instant belongs to no setting.
+    /// departed, or the gate had other settings during a pause or a bypass: measurements across
+    /// that instant belong to no setting.
     fn machine_changed(&mut self) {}
 
     /// Called when objectives change but the set of connections does not. Returns

@@ -25,7 +25,7 @@ impl AppId {
 pub enum Class {
     /// LC: has requests and at least one objective on them.
     LatencyCritical,
-    /// BE: uses what is left; measured by progress.
+    /// BE: uses the remaining resources; measured by progress.
     BestEffort,
 }
 
@@ -78,7 +78,7 @@ pub struct AppSpec {
     pub class: Class,
     /// Its SLO; a latency-critical app has at least one tail objective first.
     pub objectives: Vec<Objective>,
-    /// How many threads can work at once; `None` means as many as are seen.
+    /// The number of threads that can work at the same time; `None` means all of them.
     pub threads: Option<u32>,
     /// TL0: tail latency alone with all resources, at the first objective's percentile.
     pub ideal: Option<Nanos>,
@@ -115,8 +115,8 @@ impl AppSpec {
         }
     }
 
-    /// What is left of an app that was removed from the run: its id, which is not used again, and
-    /// no name.
+    /// Returns the placeholder of an app that was removed from the run: it keeps its id, which is
+    /// not reused, and has no name.
     pub fn removed() -> Self {
         Self::best_effort("")
     }

@@ -9,7 +9,7 @@ use lull_measure::entropy::{be_entropy, combine, lc_entropy};
 use lull_measure::{Nanos, Percentile};
 use serde::{Deserialize, Serialize};
 
-/// A tail latency and whether it is of this epoch.
+/// A tail latency, and whether it belongs to this epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tail {
     /// The latency at the objective's percentile.
@@ -30,10 +30,10 @@ pub struct AppStanding {
     pub be: Option<BeReading>,
 }
 
-/// How all apps stand, and the entropy of the whole.
+/// The readings of all apps against their objectives, and the entropy of the system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
-    /// By [`crate::AppId`].
+    /// Indexed by [`crate::AppId`].
     pub apps: Vec<AppStanding>,
     /// E_LC, E_BE, E_S.
     pub entropy: SystemEntropy,
@@ -56,25 +56,25 @@ struct Memory {
 }
 
 impl Assessor {
-    /// For these apps, weighing latency-critical ones by `importance`.
+    /// Creates an assessor of these apps that weighs latency-critical ones by `importance`.
     pub fn new(specs: &[AppSpec], importance: RelativeImportance) -> Self {
         let memory = vec![Memory::default(); specs.len()];
         Self { importance, specs: specs.to_vec(), memory }
     }
 
-    /// Goes on with other objectives and references of the same apps, and with more apps.
+    /// Continues with other objectives and references of the same apps, and with more apps.
     pub fn respecify(&mut self, specs: &[AppSpec], importance: RelativeImportance) {
         self.specs = specs.to_vec();
         self.memory.resize(specs.len(), Memory::default());
         self.importance = importance;
     }
 
-    /// Goes on with other references of the same apps.
+    /// Continues with other references of the same apps.
     pub fn set_references(&mut self, specs: &[AppSpec]) {
         self.specs = specs.to_vec();
     }
 
-    /// Forgets what was seen of an app, which was removed or is another program from now on.
+    /// Discards the observations of an app that was removed or is another program from now on.
     pub fn forget(&mut self, app: AppId) {
         if let Some(memory) = self.memory.get_mut(app.index()) {
             *memory = Memory::default();

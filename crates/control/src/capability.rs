@@ -1,24 +1,25 @@
-//! What a plant offers: which gauges can be read and which knobs set, or why not.
+//! The capabilities of a plant: the gauges that can be read and the knobs that can be set, or the
+//! reasons why not.
 
 use crate::Capability;
 use lull_measure::Missing;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Every capability of a plant: there, or missing with a reason.
+/// The capabilities of a plant: present, or missing with a reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Capabilities {
     found: BTreeMap<Capability, Finding>,
 }
 
-/// What was found out about one capability.
+/// The result of probing one capability.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finding {
-    /// It is there; how it is done (`sched_setaffinity`, `resctrl`).
+    /// Present; the text names the means (`sched_setaffinity`, `resctrl`).
     By(String),
-    /// It is not, and why.
+    /// Missing, with the reason.
     Missing(Missing),
 }
 
@@ -37,7 +38,7 @@ impl Capabilities {
         self
     }
 
-    /// As if nothing had been stated of a capability.
+    /// Removes the finding on a capability.
     #[must_use]
     pub fn unstated(mut self, capability: Capability) -> Self {
         self.found.remove(&capability);

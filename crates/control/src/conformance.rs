@@ -1,4 +1,4 @@
-//! What every plant must do, as one suite; and a small plant in memory that does it.
+//! The properties of every plant, as one suite; and a small plant in memory that has them.
 //!
 //! The same body runs against [`MemoryPlant`], the host and the simulator. A
 //! plant that passes can be put under any policy that its capabilities allow.
@@ -15,7 +15,7 @@ use crate::{
 };
 use lull_measure::Nanos;
 
-/// What must hold, and the function that panics where it does not.
+/// A required property, and the function that panics if it does not hold.
 type Property<P> = (&'static str, fn(&mut P, Nanos));
 
 /// Runs every property on a fresh plant each; panics with the property's name.
@@ -189,8 +189,8 @@ fn example(row: &KnobRow, number: u16) -> Option<Setting> {
     (row.knob)(number).set_to(row.values.example())
 }
 
-/// One legal setting of every knob that the plant claims to have and that is not a switch of the
-/// whole machine.
+/// Returns one valid setting of every knob that the plant claims to have and that is not a switch
+/// of the whole machine.
 pub fn plausible<P: Plant>(plant: &P) -> Vec<Setting> {
     let machine = plant.machine();
     let rows = KNOBS.iter().filter(|row| machine.capabilities.has(row.capability));

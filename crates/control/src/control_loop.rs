@@ -22,13 +22,13 @@ pub struct ControlLoop<P> {
 pub struct Epoch {
     /// Counts from 0.
     pub number: u64,
-    /// What was seen.
+    /// The observation.
     pub seen: Observation,
-    /// How the apps stand.
+    /// The readings of the apps against their objectives.
     pub standing: Standing,
-    /// What was wanted: the policy's plan, or that of the SLO-safe state.
+    /// The plan: the policy's, or that of the SLO-safe state.
     pub plan: Plan,
-    /// What was done about it, and why.
+    /// The journal's entries: actions and their reasons.
     pub entries: Vec<Entry>,
     /// Whether the SLO-safe state is in force.
     pub safe: bool,
@@ -40,11 +40,11 @@ impl<P: Plant> ControlLoop<P> {
         Self { plant, controller, rng, pace: Pace::new(epoch.into()), number: 0 }
     }
 
-    /// One epoch.
+    /// Runs one epoch.
     ///
     /// # Errors
-    /// If the plant was stopped or lost; knobs are then still set, and
-    /// [`ControlLoop::finish`] puts them back.
+    /// If the plant was stopped or lost; knobs are then still set, and [`ControlLoop::finish`]
+    /// restores them.
     pub fn turn(&mut self) -> Result<Epoch, PlantError> {
         let seen = self.plant.observe(self.pace.epoch())?;
         self.pace.note(&seen);
@@ -66,17 +66,17 @@ impl<P: Plant> ControlLoop<P> {
         self.pace.epoch()
     }
 
-    /// The plant, to look at.
+    /// Returns the plant, for reading.
     pub fn plant(&self) -> &P {
         &self.plant
     }
 
-    /// The plant, to change what is known of its apps.
+    /// Returns the plant, to change its facts about apps.
     pub fn plant_mut(&mut self) -> &mut P {
         &mut self.plant
     }
 
-    /// Goes on under other rules, whose limits were checked, and with other objectives of the
+    /// Continues under other rules, whose limits were checked, and with other objectives of the
     /// same apps; returns whether the policy adapts to these.
     pub fn reconfigure(&mut self, rules: Rules, apps: &[AppSpec]) -> bool {
         self.controller.reconfigure(rules, apps)
@@ -95,19 +95,19 @@ impl<P: Plant> ControlLoop<P> {
         apps.iter().for_each(|app| self.controller.exchange_app(*app, &settings));
     }
 
-    /// Goes on with another policy; every knob keeps its value until the next plan.
+    /// Continues with another policy; every knob keeps its value until the next plan.
     pub fn replace_policy(&mut self, policy: Box<dyn Policy>) {
         self.controller.replace_policy(policy);
     }
 
-    /// Puts every knob back and goes on with another policy.
+    /// Restores every knob and continues with another policy.
     pub fn switch(&mut self, policy: Box<dyn Policy>) -> Applied {
         let restored = self.plant.restore();
         self.controller.set_policy(policy, &self.plant.settings());
         restored
     }
 
-    /// Goes on with epochs of another length; does nothing if the rule is the same.
+    /// Continues with epochs of another length; does nothing if the rule is the same.
     pub fn set_epoch(&mut self, epoch: EpochRule) {
         self.pace.set_rule(epoch);
     }
@@ -128,7 +128,7 @@ impl<P: Plant> ControlLoop<P> {
         self.controller.set_surveyed(is_surveyed);
     }
 
-    /// Decides and sets nothing until [`ControlLoop::resume`]; what was set stays.
+    /// Decides and sets nothing until [`ControlLoop::resume`]; settings stay.
     pub fn pause(&mut self) {
         self.controller.set_paused(true);
         self.controller.note(OperatorAct::Paused);
@@ -153,7 +153,7 @@ impl<P: Plant> ControlLoop<P> {
         self.controller.note(act);
     }
 
-    /// The controller, to look at.
+    /// Returns the controller, for reading.
     pub fn controller(&self) -> &Controller {
         &self.controller
     }

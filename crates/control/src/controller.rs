@@ -30,7 +30,7 @@ pub struct Rules {
     pub importance: RelativeImportance,
     /// How long a latency source may be silent before the SLO-safe state.
     pub silence_max: Nanos,
-    /// Whether Lull takes back a knob that another writer changed.
+    /// Whether Lull sets a knob again that another writer changed.
     pub override_foreign: bool,
     /// Whether plans are only journalled.
     pub dry_run: bool,
@@ -70,19 +70,19 @@ pub struct Controller {
     safe: bool,
     paused: bool,
     survey: SurveyPause,
-    /// What operators did since the last turn.
+    /// The operator's acts since the last turn.
     acts: Vec<OperatorAct>,
     pending: Option<(Expectation, f64)>,
 }
 
-/// What a controller made of one observation.
+/// The decision of a controller on one observation.
 #[derive(Debug)]
 pub struct Turn {
-    /// How the apps stand.
+    /// The readings of the apps against their objectives.
     pub standing: Standing,
     /// Settings to apply now, in order.
     pub changes: Vec<Setting>,
-    /// What is already known for the journal.
+    /// Entries that are already known for the journal.
     pub entries: Vec<Entry>,
     /// The plan of the policy, before the limits.
     pub plan: Plan,
@@ -137,8 +137,8 @@ impl Controller {
         })
     }
 
-    /// Leaves these knobs alone for the whole run, as those that another program has set: another
-    /// part of the agent decides on what they would set.
+    /// Leaves these knobs alone for the whole run, like those that another program has set: another
+    /// part of the agent decides on the same resources.
     pub fn reserve(&mut self, knobs: impl IntoIterator<Item = Knob>) {
         self.reserved.extend(knobs);
         self.yielded.extend(&self.reserved);
@@ -158,9 +158,9 @@ impl Controller {
         self.pending = None;
     }
 
-    /// Goes on under other rules, and with other objectives of the same apps; returns whether
-    /// the policy adapts to these, which it does not if apps were added, removed or renamed. The
-    /// limits must have been checked.
+    /// Continues under other rules, and with other objectives of the same apps; returns whether the
+    /// policy adapts to these, which it does not if apps were added, removed or renamed. The limits
+    /// must have been checked.
     pub(crate) fn reconfigure(&mut self, rules: Rules, apps: &[crate::AppSpec]) -> bool {
         self.gate.set_limits(rules.limits.clone());
         self.assessor.respecify(apps, rules.importance);
@@ -175,7 +175,7 @@ impl Controller {
         is_same || (has_same_apps && self.policy.retarget(apps))
     }
 
-    /// Goes on with corrected references of the same apps; the policy keeps what it has learned.
+    /// Continues with corrected references of the same apps; the policy keeps its learned state.
     pub fn set_references(&mut self, apps: &[crate::AppSpec]) {
         self.assessor.set_references(apps);
         self.policy.references_changed(apps);
@@ -193,7 +193,7 @@ impl Controller {
         self.policy.discoveries()
     }
 
-    /// Stops deciding and setting, the SLO-safe state too, or goes on.
+    /// Stops deciding and setting, the SLO-safe state too, or continues.
     pub(crate) fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
     }
@@ -372,7 +372,7 @@ impl Controller {
             }
             match self.gate.judge(&step.setting, &self.state, turn.time, self.safe) {
                 Verdict::Same => {}
-                // It is applied later: the policy wants it until then.
+                // The setting is applied later: the policy requests it until then.
                 Verdict::Wait(why) => turn.push(held(why)),
                 Verdict::Hold(why) => {
                     turn.withheld.push((step.setting.clone(), why.clone()));

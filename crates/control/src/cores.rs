@@ -26,7 +26,7 @@ pub struct CoreSet {
     words: Vec<u64>,
 }
 
-/// Why a text is no list of cores.
+/// Why a text is not a list of cores.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a list of cores: write 0-3,8")]
 pub struct CoreSetError(String);

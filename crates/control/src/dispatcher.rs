@@ -50,7 +50,7 @@ pub struct Ask<'a> {
 pub enum Place {
     /// Where it is; a request without a core waits.
     Stay,
-    /// On a core of this type. Without a free core of it the request stays.
+    /// Run on a core of this type. Without a free core of it the request stays.
     On(usize),
 }
 
@@ -68,7 +68,7 @@ pub struct Answer {
 /// departure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attention {
-    /// None: decisions follow from each request's age alone.
+    /// No arrivals and departures: decisions follow from each request's age alone.
     Ages,
     /// The given number of oldest requests in the system.
     Oldest(usize),
@@ -76,14 +76,14 @@ pub enum Attention {
     All,
 }
 
-/// How often a dispatcher wants to see measurements.
+/// How often a dispatcher receives measurements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beat {
     /// Between two looks.
     pub every: Every,
     /// Answers that the tail is taken over, and arrivals for the rate.
     pub window: usize,
-    /// Which tail.
+    /// The percentile.
     pub percentile: Percentile,
     /// The latency beyond which answers are counted as late; `None`: not counted.
     pub bound: Option<Nanos>,
@@ -94,11 +94,11 @@ pub struct Beat {
 pub enum Every {
     /// This many answers.
     Answers(u32),
-    /// So much time.
+    /// A period of this length.
     Time(Nanos),
 }
 
-/// What a dispatcher is shown after a beat.
+/// The observation that a dispatcher receives after a beat.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
     /// Time since the start.
@@ -117,12 +117,12 @@ pub struct Seen {
 
 /// Decides on which core speed each request runs: pure, with state.
 ///
-/// No clock, no I/O, no randomness: time is in what it is shown.
+/// It uses no clock, no I/O and no randomness: time is in its observation.
 pub trait Dispatcher: Send {
     /// Where this request is to run now.
     fn place(&mut self, ask: &Ask<'_>) -> Answer;
 
-    /// Which running requests arrivals and departures concern.
+    /// Returns the running requests that arrivals and departures concern.
     fn attention(&self) -> Attention {
         Attention::Ages
     }

@@ -1,4 +1,4 @@
-//! What the trials of a setting say about its objective.
+//! The evidence of a setting's trials on its objective.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

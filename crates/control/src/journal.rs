@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub struct Entry {
     /// End of the epoch it belongs to, since the plant began.
     pub time: Nanos,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What can happen in an epoch.
+/// The events that an epoch may have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -21,7 +21,7 @@ pub enum Event {
     Decision(Decision),
     /// A wanted setting was not applied: a limit, or a dry run.
     Held {
-        /// What was wanted.
+        /// The requested setting.
         wanted: Setting,
         /// Why the policy wanted it.
         reason: Reason,
@@ -32,7 +32,7 @@ pub enum Event {
     Effect(Effect),
     /// Another writer changed a knob.
     Foreign {
-        /// What changed.
+        /// The foreign change.
         change: ForeignChange,
         /// Whether Lull leaves the knob alone from now on.
         yielded: bool,
@@ -72,7 +72,7 @@ pub enum Event {
     PolicyRebuilt {
         /// The names of the apps that arrived, departed or were restarted.
         apps: String,
-        /// Why it could not be built, so that the former policy goes on.
+        /// The reason why it could not be built, so that the former policy continues.
         failed: Option<String>,
     },
     /// An admission controller has changed what an app's gate does.
@@ -83,16 +83,16 @@ pub enum Event {
         /// The admission controller's.
         #[serde(alias = "regulator")]
         admission: String,
-        /// What the gate does now, in words.
+        /// The state of the gate as text.
         gate: String,
     },
     /// The cores of the classes of an app's clients have changed.
     AreasChanged {
         /// The app's name.
         app: String,
-        /// What decides on them: `fixed`, or the policy that divides cores between classes.
+        /// The source of the areas: `fixed`, or the policy that divides cores between classes.
         by: String,
-        /// The areas, and the reason, in words.
+        /// The areas and the reason as text.
         areas: String,
     },
     /// The run has refuted a reference of an app, which is replaced.
@@ -104,7 +104,7 @@ pub enum Event {
     },
     /// A discovery has found an app, or lost one, or cannot reach its source.
     Discovery {
-        /// What happened, in words.
+        /// The event as text.
         text: String,
     },
     /// The operator took a hand in the run.
@@ -112,13 +112,13 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns whether the machine or what runs on it is another from then on: a knob has another
-    /// setting than before, or an app arrived or departed.
+    /// Returns whether the event changes the machine or its work: a knob has another setting than
+    /// before, or an app arrived or departed.
     pub fn changes_machine(&self) -> bool {
         match self {
             Self::Decision(decision) => match &decision.outcome.got {
                 Got::Done => true,
-                // A policy may want a setting again and again that is clamped to the present one.
+                // A policy may request a setting repeatedly that is clamped to the present one.
                 Got::Clamped { to, .. } => decision.from.as_ref() != Some(to),
                 Got::Already | Got::Refused { .. } => false,
             },
@@ -134,52 +134,52 @@ impl Event {
     }
 }
 
-/// What an operator can do while the loop runs.
+/// The acts that an operator may take while the loop runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperatorAct {
-    /// Nothing is decided or set until [`OperatorAct::Resumed`]; knobs stay as they are.
+    /// No decision is made and no knob is set until [`OperatorAct::Resumed`].
     Paused,
     /// The policy is followed again.
     Resumed,
-    /// Every knob was put back, and the loop is paused.
+    /// Every knob was restored, and the loop is paused.
     Restored {
-        /// What could not be put back, in words; empty if all was.
+        /// The values that could not be restored, as text; empty if all were.
         left: Vec<String>,
     },
-    /// Every knob was put back, and another policy begins.
+    /// Every knob was restored, and another policy begins.
     Switched {
         /// The policy's name.
         to: String,
-        /// What could not be put back, in words; empty if all was.
+        /// The values that could not be restored, as text; empty if all were.
         left: Vec<String>,
     },
-    /// A changed config was taken over.
+    /// A changed config was applied.
     Reloaded {
         /// The keys that have changed.
         changed: Vec<String>,
     },
 }
 
-/// A knob that was to be changed, and what became of it.
+/// A knob that was to be changed, and the result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// The knob's state before, where known.
     pub from: Option<Setting>,
     /// Why it was to change.
     pub reason: Reason,
-    /// What was wanted and what took effect.
+    /// The requested setting and the one that took effect.
     pub outcome: Outcome,
     /// The limit that changed the policy's setting, if one did.
     pub limit: Option<String>,
-    /// What the policy expects of the whole plan.
+    /// The effect that the policy expects of the whole plan.
     pub expected: Option<Expectation>,
 }
 
-/// What a plan was expected to do and what the next epoch showed.
+/// The expected effect of a plan and the effect observed in a later epoch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// What was expected.
+    /// The expected effect.
     pub expected: Expectation,
     /// The metric in the epoch before the plan.
     pub before: f64,

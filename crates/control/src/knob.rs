@@ -1,5 +1,4 @@
-//! Every knob, described once: what it is called, where it is, what it is set to, and how it is
-//! shown.
+//! The table of knobs: the name, owner, type of value and form of each.
 //!
 //! A knob is one row of [`KNOBS`], one variant each of [`Capability`], [`Knob`] and [`Setting`],
 //! and its arms in the four matches below, all in this file. The names in configs and output, the
@@ -20,11 +19,11 @@ use std::fmt;
 /// One kind of knob.
 #[derive(Debug)]
 pub struct KnobRow {
-    /// What a plant needs to have it; rows are in the order of capabilities.
+    /// The capability that the knob requires; rows are in the order of capabilities.
     pub capability: Capability,
     /// Its name in configs, output and documents.
     pub name: &'static str,
-    /// What it belongs to.
+    /// The owner of the knob.
     pub scope: KnobScope,
     /// The kind of its values.
     pub values: ValueKind,
@@ -32,7 +31,7 @@ pub struct KnobRow {
     pub safe: Standard,
     /// How its changes are counted.
     pub dwell: Dwell,
-    /// How a setting is shown: `{number}` is the number of what it belongs to.
+    /// The form in which a setting is shown: `{number}` is the number of its owner.
     pub shown: &'static str,
     /// The metric of its state, where there is one.
     pub metric: Option<&'static Metric>,
@@ -364,7 +363,7 @@ pub enum Setting {
 }
 
 impl Knob {
-    /// The capability that a plant needs to have the knob, and the number of what it belongs to.
+    /// Returns the capability that a plant needs to have the knob, and the number of its owner.
     const fn parts(self) -> (Capability, u16) {
         match self {
             Self::Cores(app) => (Capability::Cores, app.0),

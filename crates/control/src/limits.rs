@@ -1,4 +1,4 @@
-//! What keeps a policy from doing harm by haste: bounds, dwell, hysteresis.
+//! The limits that keep a policy from harmful fast changes: bounds, dwell, hysteresis.
 
 use crate::{Capability, CoreSet, Dwell, Knob, Machine, Setting, Value};
 use lull_measure::{Hertz, Nanos};
@@ -6,13 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Limits on every plan, whatever the policy wants. The SLO-safe state is exempt from dwell.
+/// Limits on every plan. The SLO-safe state is exempt from dwell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Shortest time between two changes of one kind of knob.
     pub dwell: Nanos,
-    /// Relative change of a numeric knob that is not worth a write, in 0 to 1, below 1.
+    /// Relative change of a numeric knob below which it is not written, in 0 to 1, below 1.
     #[schemars(extend("x-unit" = "share"))]
     pub hysteresis: f64,
     /// Cores that Lull may use; all if absent.
@@ -45,20 +45,20 @@ impl Default for Limits {
 pub struct LimitsError {
     /// The key below `[limits]`.
     pub key: &'static str,
-    /// What is wrong and what to write instead.
+    /// The error and the correction.
     pub message: String,
 }
 
-/// What the limits make of one wanted setting.
+/// The result of applying the limits to one requested setting.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Verdict {
-    /// It may be applied; where a bound changed it, says which.
+    /// The setting may be applied; if a bound changed it, the text names the bound.
     Pass(Setting, Option<String>),
-    /// It is as good as set.
+    /// The setting equals the one in force, or nearly so.
     Same,
-    /// Not now, and why.
+    /// The setting must wait, for this reason.
     Wait(String),
-    /// Not at all, and why.
+    /// The setting is refused, for this reason.
     Hold(String),
 }
 
@@ -108,7 +108,7 @@ impl Limits {
         Verdict::Pass(to, note)
     }
 
-    /// Whether two settings of one knob differ by less than is worth a write.
+    /// Whether two settings of one knob differ too little to be written.
     fn same(&self, old: &Setting, new: &Setting) -> bool {
         let near = |a: f64, b: f64| (a - b).abs() <= self.hysteresis * a.abs();
         match (old.value(), new.value()) {
@@ -118,7 +118,7 @@ impl Limits {
     }
 }
 
-/// What shares one dwell: a kind of knob, or one knob of a kind.
+/// The unit of a dwell time: a kind of knob, or one knob of a kind.
 type Kind = (Capability, Option<u16>);
 
 const fn kind(knob: Knob) -> Kind {
@@ -143,7 +143,7 @@ impl Gatekeeper {
         Self { limits, changed: Vec::new() }
     }
 
-    /// Goes on with other limits.
+    /// Continues with other limits.
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }

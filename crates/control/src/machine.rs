@@ -1,4 +1,4 @@
-//! What a plant is made of: cores, core types, frequency domains, cache ways.
+//! The description of a plant: cores, core types, frequency domains, cache ways.
 
 use crate::{
     AppId, Capabilities, Capability, CoreId, CoreSet, DialId, DomainId, EnergyPreference, Knob,
@@ -38,7 +38,7 @@ pub struct Machine {
     /// On-call gates whose numbers can be set; one an app at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateControl>,
-    /// What can be read and set here, and why not where it cannot.
+    /// The readable gauges and settable knobs, and the reason for each missing one.
     pub capabilities: Capabilities,
 }
 
@@ -238,7 +238,7 @@ pub struct BandwidthControl {
 pub struct Nic {
     /// Its number.
     pub id: NicId,
-    /// Its name, as the kernel has it.
+    /// Its name in the kernel.
     pub name: String,
     /// Largest ITR delay that can be set.
     pub delay_max: Nanos,
@@ -262,7 +262,7 @@ pub struct Dial {
     pub id: DialId,
     /// The capability whose knob it is.
     pub knob: Capability,
-    /// Its name, as the kernel has it.
+    /// Its name in the kernel.
     pub name: String,
     /// Lowest frequency that can be set.
     pub lowest: Hertz,
@@ -284,7 +284,7 @@ impl Dial {
 /// The on-call gate before an app's workers, as far as it can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateControl {
-    /// Whose workers wait at it.
+    /// The app whose workers wait at it.
     pub app: AppId,
     /// Workers behind it, where that is known: a cap of this many is none.
     pub workers: Option<u32>,
@@ -297,11 +297,11 @@ pub struct GateControl {
 }
 
 impl GateControl {
-    /// Refuses what the gate cannot do: C and N are at least 1, and each number
-    /// has its largest value. What is no number of a gate passes.
+    /// Refuses values that the gate cannot have: C and N are at least 1, and each number has its
+    /// largest value. Settings of other knobs pass.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The fault as text.
     pub fn check(&self, wanted: &Setting) -> Result<(), String> {
         let count = |what: &str, value: u32, most: u32| match (1..=most).contains(&value) {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! What a plant saw in one epoch.
+//! The observation of a plant in one epoch.
 
 use crate::{AppId, Knob, Readings, Setting};
 use lull_measure::catalogue::Metric;
@@ -16,9 +16,9 @@ pub struct Observation {
     pub time: Nanos,
     /// Its length as it really was.
     pub epoch: Nanos,
-    /// By [`AppId`].
+    /// Indexed by [`AppId`].
     pub apps: Vec<AppSeen>,
-    /// By core number.
+    /// Indexed by core number.
     pub cores: Vec<CoreSeen>,
     /// Energy of the whole machine, with its source.
     pub energy: Gauge<EnergySeen>,
@@ -47,13 +47,13 @@ pub struct Observation {
 pub struct Quantiles {
     /// The median.
     pub p50: Nanos,
-    /// What 95 of 100 do not exceed.
+    /// The 95th percentile.
     pub p95: Nanos,
-    /// What 99 of 100 do not exceed.
+    /// The 99th percentile.
     pub p99: Nanos,
 }
 
-/// What was seen of one app.
+/// The observation of one app.
 #[derive(Debug, Clone)]
 pub struct AppSeen {
     /// Whether at least one of its threads lives.
@@ -72,16 +72,16 @@ pub struct AppSeen {
     pub client_accounts: Vec<ClientAccountSeen>,
 }
 
-/// What was seen of one class of clients at the gate of an app.
+/// The observation of one class of clients at the gate of an app.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientClassSeen {
     /// Its name.
     pub name: String,
     /// Its connections at the end of the epoch.
     pub connections: u64,
-    /// Those of them that run a query or have a transaction open, and do not wait.
+    /// Connections that run a query or have a transaction open, and do not wait.
     pub under_way: u64,
-    /// Those of them that wait for a slot.
+    /// Connections that wait for a slot.
     pub waiting: u64,
     /// Turns that it began in the epoch.
     pub turns: u64,
@@ -153,7 +153,7 @@ pub struct LatencySeen {
 /// A tail that another program, such as Prometheus, has computed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ReportedTail {
-    /// At which percentile.
+    /// The percentile.
     pub at: Percentile,
     /// The tail; `None` if no request was answered, or nothing new was reported.
     pub tail: Option<Nanos>,
@@ -209,7 +209,7 @@ impl LatencySeen {
 pub struct Progress {
     /// Work per second.
     pub per_s: f64,
-    /// What is counted.
+    /// The counted unit.
     pub source: ProgressSource,
 }
 
@@ -238,7 +238,7 @@ impl fmt::Display for ProgressSource {
     }
 }
 
-/// What was seen of one core.
+/// The observation of one core.
 #[derive(Debug, Clone)]
 pub struct CoreSeen {
     /// Share of the epoch not idle, in [0, 1].
@@ -266,16 +266,16 @@ impl CoreSeen {
     }
 }
 
-/// Energy of an epoch and where the figure comes from.
+/// Energy of an epoch, with its source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EnergySeen {
     /// Energy of the epoch.
     pub energy: Joules,
-    /// Where the figure comes from.
+    /// The source of the figure.
     pub source: EnergySource,
 }
 
-/// Where an energy figure comes from. Shown wherever the figure is.
+/// The source of an energy figure. Shown wherever the figure is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EnergySource {
@@ -297,13 +297,13 @@ impl fmt::Display for EnergySource {
 /// A knob that another writer changed since Lull set it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForeignChange {
-    /// Which knob.
+    /// The knob.
     pub knob: Knob,
-    /// What Lull had set.
+    /// The setting by Lull.
     pub ours: Setting,
-    /// What was found.
+    /// The setting found instead.
     pub found: Setting,
-    /// Whose threads or file it is, for people: `thread 4711 of memcached`.
+    /// The owner of the thread or file, for people: `thread 4711 of memcached`.
     pub whom: String,
 }
 
@@ -327,7 +327,7 @@ impl Observation {
         }
     }
 
-    /// What was seen of one app; `None` for an app the plant does not know.
+    /// Returns the observation of one app; `None` for an app the plant does not know.
     pub fn app(&self, app: AppId) -> Option<&AppSeen> {
         self.apps.get(app.index())
     }

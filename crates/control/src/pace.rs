@@ -41,7 +41,7 @@ pub enum EpochRule {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdaptiveEpoch {
-    /// From burst intervals to the epoch.
+    /// The rule from burst intervals to the epoch.
     pub rhythm: RhythmRule,
     /// How far from its mean a load is high or low, as a share of the mean; above 0.
     #[schemars(extend("x-unit" = "share"))]
@@ -120,7 +120,7 @@ impl Pace {
         Self { rule, epoch, apps: Vec::new(), machine: pulse }
     }
 
-    /// Follows another rule from the next epoch on; the same rule keeps what it has seen.
+    /// Follows another rule from the next epoch on; the same rule keeps its history.
     pub fn set_rule(&mut self, rule: EpochRule) {
         if rule != self.rule {
             *self = Self::new(rule);
@@ -132,7 +132,7 @@ impl Pace {
         self.epoch
     }
 
-    /// Takes note of what was seen in an epoch.
+    /// Notes the observation of an epoch.
     pub fn note(&mut self, seen: &Observation) {
         let EpochRule::Adaptive(rule) = &self.rule else { return };
         while self.apps.len() < seen.apps.len() {

@@ -1,4 +1,4 @@
-//! What a policy wants: settings of knobs, each with its reason.
+//! A policy's plan: settings of knobs, each with its reason.
 
 use crate::{AppId, Knob, Setting};
 use lull_measure::catalogue::Metric;
@@ -12,22 +12,22 @@ use std::fmt;
 pub enum Reason {
     /// The policy's starting state.
     Start,
-    /// The policy always wants this.
+    /// The policy always requests this.
     Fixed,
     /// A metric crossed a threshold.
     Threshold {
-        /// Which metric.
+        /// The metric.
         metric: &'static Metric,
-        /// Of which app; `None` for the machine.
+        /// The app; `None` for the machine.
         app: Option<AppId>,
         /// Its value.
         value: f64,
         /// The threshold.
         threshold: f64,
     },
-    /// The last move made a metric worse and is taken back.
+    /// The last move made a metric worse and is undone.
     Undo {
-        /// Which metric.
+        /// The metric.
         metric: &'static Metric,
         /// Its value before the move.
         before: f64,
@@ -36,26 +36,26 @@ pub enum Reason {
     },
     /// A setting is tried to learn from it.
     Trial {
-        /// Which trial of its search, from 1.
+        /// The number of the trial in its search, from 1.
         number: u32,
-        /// By how much a model expects it to beat the best so far, if a model chose it.
+        /// The expected gain over the best so far, if a model chose it.
         expected_gain: Option<f64>,
     },
     /// The best that a search has found.
     Found {
-        /// After how many trials.
+        /// The number of trials.
         trials: u32,
         /// The value it had.
         score: f64,
     },
-    /// An app has exited; what it held is free.
+    /// An app has exited; its resources are free.
     Exited {
-        /// Which app.
+        /// The app.
         app: AppId,
     },
     /// The SLO-safe state, because the policy cannot be followed now.
     Safe {
-        /// What is wrong.
+        /// The error.
         cause: String,
     },
 }
@@ -85,20 +85,20 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What a policy expects of its plan; the journal compares it with the measured effect.
+/// The effect that a policy expects of its plan; the journal compares it with the measured effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Expectation {
-    /// Which metric.
+    /// The metric.
     pub metric: &'static Metric,
-    /// Of which app; `None` for the machine.
+    /// The app; `None` for the machine.
     pub app: Option<AppId>,
-    /// Which way it should go.
+    /// The direction in which it should change.
     pub direction: Direction,
-    /// By how much, where the policy has a model; in the metric's unit.
+    /// The expected change, where the policy has a model; in the metric's unit.
     pub by: Option<f64>,
 }
 
-/// Which way a metric should go.
+/// The direction in which a metric should change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -115,11 +115,11 @@ pub enum Direction {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
     steps: BTreeMap<Knob, Step>,
-    /// What the policy expects of a change, if it makes one.
+    /// The effect that the policy expects of a change, if it makes one.
     pub expected: Option<Expectation>,
 }
 
-/// One wanted setting and why.
+/// One requested setting and the reason.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
     /// The wanted state.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A plant knows no policy. Its clock is the only clock: a host's observe
 /// waits for the epoch to pass, a simulator's computes it.
 pub trait Plant {
-    /// What it is made of; fixed for a run.
+    /// Returns the description of the machine, which is fixed for a run.
     fn machine(&self) -> &Machine;
 
     /// The apps on it, indexed by [`crate::AppId`]; those that were removed from the run included.
@@ -20,11 +20,11 @@ pub trait Plant {
         true
     }
 
-    /// Lets one epoch pass and returns what was measured in it.
+    /// Lets one epoch pass and returns its measurements.
     ///
     /// # Errors
-    /// [`PlantError::Stopped`] if a stop is requested while waiting,
-    /// [`PlantError::Lost`] if the plant can no longer be observed.
+    /// [`PlantError::Stopped`] if a stop is requested while waiting, [`PlantError::Lost`] if the
+    /// plant can no longer be observed.
     fn observe(&mut self, epoch: Nanos) -> Result<Observation, PlantError>;
 
     /// The knobs as they are now, as far as they can be read.
@@ -42,7 +42,7 @@ pub trait Plant {
     /// and is answered with [`Got::Refused`] or the nearest with [`Got::Clamped`].
     fn apply(&mut self, wanted: &[Setting]) -> Applied;
 
-    /// Puts every knob back to what it was before the first `apply`.
+    /// Restores every knob to its value before the first `apply`.
     fn restore(&mut self) -> Applied;
 }
 
@@ -57,41 +57,41 @@ pub enum PlantError {
     Lost(String),
 }
 
-/// What became of wanted settings.
+/// The results of requested settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use = "a refused setting must be reported to the user"]
 pub struct Applied {
-    /// One outcome a wanted setting, in order.
+    /// One outcome for each requested setting, in order.
     pub outcomes: Vec<Outcome>,
 }
 
-/// What became of one setting.
+/// The result of one requested setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What was wanted.
+    /// The requested setting.
     pub wanted: Setting,
     /// The outcome.
     pub got: Got,
 }
 
-/// What really took effect.
+/// The effective result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Got {
     /// Set as wanted.
     Done,
-    /// It was so already; nothing was written.
+    /// The setting was in force already; nothing was written.
     Already,
     /// Something near was set.
     Clamped {
-        /// What took effect.
+        /// The setting that took effect.
         to: Setting,
-        /// Why not the wanted one.
+        /// The reason for the difference.
         why: String,
     },
-    /// Nothing was changed.
+    /// The request was refused; nothing was changed.
     Refused {
-        /// Why, and what would help.
+        /// The reason and a remedy.
         why: String,
     },
 }

@@ -15,7 +15,7 @@ pub type Rng = rand_xoshiro::Xoshiro256PlusPlus;
 /// is [`Observation::time`]. The same object is unit-tested, simulated,
 /// shadowed and trusted with the knobs.
 pub trait Policy: Send {
-    /// The wanted state after what was seen.
+    /// Returns the requested state after an observation.
     fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan;
 
     /// Called when objectives change but the set of apps does not. Returns `false` if
@@ -28,11 +28,11 @@ pub trait Policy: Send {
     /// refuted them. By default a policy keeps the references with which it was built.
     fn references_changed(&mut self, _: &[AppSpec]) {}
 
-    /// Called before `decide` when apps have departed, arrived or were restarted since the
-    /// last observation. Returns `false` if the policy must be rebuilt.
+    /// Called before `decide` when apps have departed, arrived or were restarted since the last
+    /// observation. Returns `false` if the policy must be rebuilt.
     ///
-    /// By default a policy adapts to departures and restarts by what it sees in the
-    /// observation, and is rebuilt when an app arrives, for it has given away what that app had.
+    /// By default a policy adapts to departures and restarts by the observation, and is rebuilt
+    /// when an app arrives, because it has given the resources of an absent app to others.
     fn roster_changed(&mut self, changes: &[RosterChange]) -> bool {
         changes.iter().all(|change| change.event != RosterEvent::Arrived)
     }
@@ -57,15 +57,15 @@ pub trait Policy: Send {
     }
 }
 
-/// What a search of a policy has found at a load, or what has been seen since of
-/// a place that stays.
+/// A setting that a policy's search has found at a load, or later evidence on a setting that it
+/// keeps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Discovery {
-    /// For whose objective.
+    /// The app whose objective it serves.
     pub app: AppId,
     /// Requests per second at which it was found.
     pub rate_per_s: f64,
-    /// What sets it.
+    /// The settings of that point.
     pub settings: Vec<Setting>,
     /// Its values in the order of the search, each in its knob's own unit.
     pub values: Vec<f64>,
@@ -77,8 +77,7 @@ pub struct Discovery {
     pub tail_us: f64,
     /// Mean power, in watts.
     pub watts: f64,
-    /// Trials of the search that has just ended; 0 for what is known and was
-    /// measured again.
+    /// Trials of the search that has just ended; 0 for a known setting that was measured again.
     pub trials: u32,
     /// The evidence of the setting's own trials.
     pub evidence: Option<TrialEvidence>,
@@ -94,7 +93,7 @@ pub enum PolicyError {
     Lacks {
         /// The policy's name.
         policy: &'static str,
-        /// What it lacks.
+        /// The missing capability.
         capability: Capability,
         /// Why that is missing.
         why: Missing,
@@ -104,7 +103,7 @@ pub enum PolicyError {
     Config {
         /// The key below `[policy]`; empty for the section itself.
         key: String,
-        /// What is wrong and what to write instead.
+        /// The error and the correction.
         message: String,
     },
     /// The apps do not suit the policy.
@@ -112,7 +111,7 @@ pub enum PolicyError {
     Apps {
         /// The policy's name.
         policy: &'static str,
-        /// What is wrong and what to do.
+        /// The error and the correction.
         message: String,
     },
 }

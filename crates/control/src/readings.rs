@@ -19,9 +19,9 @@ pub struct Readings {
 /// Lengths of two spans that become one; both count in seconds.
 #[derive(Debug, Clone, Copy)]
 pub struct SpanWeights {
-    /// Of the first span.
+    /// The value of the first span.
     pub old: f64,
-    /// Of the second.
+    /// The value of the second span.
     pub new: f64,
 }
 

@@ -31,7 +31,7 @@ pub struct RhythmRule {
     /// How many past burst intervals are averaged (k); at least 1.
     #[schemars(extend("x-unit" = "bursts"))]
     pub intervals: usize,
-    /// How many periods a burst interval shall have (n); above 0.
+    /// Number of periods in a burst interval (n); above 0.
     #[schemars(extend("x-unit" = "periods"))]
     pub per_burst: f64,
     /// Shortest period (T_lb).
@@ -58,7 +58,7 @@ impl Default for RhythmRule {
 pub struct RhythmError {
     /// The key at fault.
     pub key: &'static str,
-    /// What is wrong and what to write instead.
+    /// The error and the correction.
     pub message: String,
 }
 

@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 /// A change of one app since the last observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RosterChange {
-    /// Which app.
+    /// The app.
     pub app: AppId,
-    /// What happened to it.
+    /// The event.
     pub event: RosterEvent,
 }
 
-/// What can happen to an app.
+/// The events in the life of an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RosterEvent {
-    /// It was absent and has processes now.
+    /// The app was absent and has processes now.
     Arrived,
     /// Its last process has ended.
     Departed,
-    /// It was never seen absent, but none of its former processes is left.
+    /// The app was never absent, but none of its former processes is left.
     Restarted,
 }
 
@@ -45,19 +45,19 @@ impl Roster {
         self.present.get(app.index()).copied().unwrap_or(false)
     }
 
-    /// Makes room for so many apps; one that is new is absent.
+    /// Makes room for this many apps; a new one is absent.
     pub(crate) fn grow(&mut self, apps: usize) {
         self.present.resize(apps.max(self.present.len()), false);
     }
 
-    /// Counts an app as absent, which is no departure.
+    /// Counts an app as absent, which is not a departure.
     pub(crate) fn remove(&mut self, app: AppId) {
         if let Some(present) = self.present.get_mut(app.index()) {
             *present = false;
         }
     }
 
-    /// Returns what has changed, given who is present now and which apps were restarted.
+    /// Returns the changes, given which apps are present now and which were restarted.
     pub(crate) fn update(
         &mut self,
         present: impl IntoIterator<Item = bool>,

@@ -14,7 +14,7 @@ use lull_measure::Missing;
 /// are theirs. The policy that is returned takes and gives the ids of the run.
 ///
 /// # Errors
-/// Those of `build`.
+/// As `build`.
 pub fn build_without_removed<E>(
     machine: &Machine,
     apps: &[AppSpec],
@@ -183,7 +183,7 @@ mod tests {
     use rand::SeedableRng;
     use std::sync::{Arc, Mutex};
 
-    /// What a policy was called with.
+    /// The calls of a policy.
     #[derive(Debug, Default)]
     struct Calls {
         alive: Vec<bool>,

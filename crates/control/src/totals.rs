@@ -12,22 +12,22 @@ use std::collections::BTreeMap;
 /// Native buckets by power of two: 2^3, so that each is 9 % wide.
 pub const NATIVE_SCHEMA: i32 = 3;
 
-/// What has been counted since the run began.
+/// Counters since the run began.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Totals {
-    /// By the counter's place in [`rows::ALL`], then by the app's name, which is empty for the
-    /// machine.
+    /// Indexed by the counter's position in [`rows::ALL`], then by the app's name, which is empty
+    /// for the machine.
     counts: BTreeMap<u16, BTreeMap<String, f64>>,
-    /// By the app's name.
+    /// Indexed by the app's name.
     latencies: BTreeMap<String, LatencyTotals>,
 }
 
 /// The latencies of one app.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyTotals {
-    /// By place in [`LATENCY_BOUNDS_NS`], and longer ones; not cumulative.
+    /// Counts by position in [`LATENCY_BOUNDS_NS`], with one for longer latencies; not cumulative.
     pub classic: Vec<u64>,
-    /// By index of native buckets of [`NATIVE_SCHEMA`]: index i ends at 2^(i/8) seconds.
+    /// Counts by index of native buckets of [`NATIVE_SCHEMA`]: index i ends at 2^(i/8) seconds.
     pub native: BTreeMap<i32, u64>,
     /// All of them.
     pub count: u64,
@@ -68,9 +68,9 @@ impl Totals {
         machine(&mut Sink { label: "", counts: &mut self.counts }, epoch);
     }
 
-    /// Removes what was counted of an app, which becomes another program: its counters start at 0.
+    /// Removes the counts of an app, which becomes another program: its counters start at 0.
     pub fn forget(&mut self, app: &str) {
-        // Of its classes of clients, too.
+        // The counters of its classes of clients are removed too.
         for of_counter in self.counts.values_mut() {
             of_counter.retain(|label, _| label.split('/').next() != Some(app));
         }
@@ -98,7 +98,7 @@ impl Sink<'_> {
     /// Adds to a counter, which exists from its first value on, even if that is 0.
     fn put(&mut self, total: &'static Metric, value: f64) {
         debug_assert_eq!(total.scope == Scope::Machine, self.label.is_empty());
-        // A counter must not fall, and what is no number counts nothing.
+        // A counter must not fall, and NaN counts as 0.
         let value = if value.is_finite() { value.max(0.0) } else { 0.0 };
         let of_counter = self.counts.entry(total.place).or_default();
         match of_counter.get_mut(self.label) {

@@ -1,4 +1,4 @@
-//! What knobs are set to: one type for each kind of value, and [`Value`], which is any of them.
+//! The values of knobs: one type for each kind of value, and [`Value`], which is any of them.
 //!
 //! A knob's row names the [`ValueKind`] of its values. Bounds, hysteresis, the safe state and the
 //! conformance suite depend on the kind only, so a new knob of a known kind needs no code there.
@@ -172,7 +172,7 @@ impl EnergyPreference {
     }
 }
 
-/// As the kernel reads it: its name, or the number.
+/// Formats the preference as the kernel reads it: its name, or the number.
 impl fmt::Display for EnergyPreference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Self::NAMED.iter().find(|(preference, _)| preference == self) {

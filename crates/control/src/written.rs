@@ -18,13 +18,13 @@ pub struct WrittenObjective(pub Objective);
 /// One objective of an app on a host as it is written, such as `{ run_queue_p99 = "1ms" }`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HostObjective {
-    /// What policies keep.
+    /// The objective that policies keep.
     pub objective: Objective,
-    /// Of which latency, if it is about one.
+    /// The kind of latency, if it is about one.
     pub of: LatencyOf,
 }
 
-/// What a latency is measured of.
+/// The kind of latency that an objective bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatencyOf {
     /// Requests, from when they are due to their answers.
@@ -36,7 +36,7 @@ pub enum LatencyOf {
 }
 
 impl LatencyOf {
-    /// What it is, for messages.
+    /// Returns its name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Requests => "latency of requests",
@@ -54,13 +54,13 @@ const MEMORY_PRESSURE: &str = "memory_pressure";
 /// 95 in 100 does not exceed it. In one epoch all percentiles are the same.
 const PRESSURE_PERCENTILE: Percentile = Percentile::P95;
 
-/// What is wrong with an app as it is written, and at which of its keys.
+/// An error in the description of an app, with the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct AppError {
     /// The key below the app.
     pub key: &'static str,
-    /// What is wrong and what to write instead.
+    /// The error and the correction.
     pub message: String,
 }
 
@@ -157,7 +157,7 @@ impl<'de> Deserialize<'de> for HostObjective {
 /// The forms, for every refusal.
 const FORMS: &str = "write { p95 = \"4.2ms\" }, { throughput = 1000 } or { disengagement = 0.001 }";
 
-/// What an app on a host may have besides.
+/// The further objectives of an app on a host.
 const ON_HOSTS: &str = "of an app on a host also { run_queue_p99 = \"1ms\" } or \
                         { memory_pressure = \"2%\" }";
 
@@ -228,7 +228,7 @@ impl<'de> Deserialize<'de> for WrittenShare {
             Share(f64),
             Percent(String),
         }
-        let wrong = "is no share of time: write \"2%\", or a number such as 0.02";
+        let wrong = "is not a share of time: write \"2%\", or a number such as 0.02";
         let value = match Form::deserialize(from) {
             Ok(Form::Share(value)) => value,
             Ok(Form::Percent(text)) => {

@@ -89,7 +89,7 @@ fn a_plan_is_applied_once_and_its_effect_is_journalled() {
     assert!(effect.as_expected(), "isolation should help here: {effect:?}");
     assert_eq!(effect.before, first.standing.entropy.system);
     assert_eq!(effect.after, second.standing.entropy.system);
-    assert!(events(&run.turn().unwrap()).is_empty(), "a repeated plan is no decision");
+    assert!(events(&run.turn().unwrap()).is_empty(), "a repeated plan is not a decision");
 }
 
 /// The refusals that a policy has received.

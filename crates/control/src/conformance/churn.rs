@@ -1,4 +1,4 @@
-//! What every plant must do when its apps come and go.
+//! The properties of every plant whose apps come and go.
 
 use super::{modest, plausible};
 use crate::{AppId, Got, KNOBS, Observation, Plant, Rng, RosterEvent, Setting, numbered};

@@ -25,7 +25,7 @@ const REQUESTS: u32 = 1_000;
 /// One app in memory.
 #[derive(Debug, Clone)]
 pub struct MemoryApp {
-    /// What policies know of it.
+    /// The description that policies receive.
     pub spec: AppSpec,
     /// Work offered, in cores kept busy at full speed (latency-critical apps).
     pub demand_cores: f64,
@@ -185,7 +185,8 @@ impl MemoryPlant {
         total.min(f64::from(self.apps[app.index()].threads)) * self.speed()
     }
 
-    /// What an app keeps busy of each of its cores; best-effort apps take all their threads can.
+    /// Returns the share of each of its cores that an app keeps busy; a best-effort app uses as
+    /// much as its threads can.
     fn load_a_core(&self, app: AppId) -> f64 {
         let MemoryApp { spec, demand_cores, threads, .. } = &self.apps[app.index()];
         let wanted = if spec.is_latency_critical() { *demand_cores } else { f64::from(*threads) };

@@ -1,4 +1,4 @@
-//! What a controller does when apps depart, arrive and are restarted.
+//! The controller's response to apps that depart, arrive and are restarted.
 
 use super::{Controller, Turn};
 use crate::journal::Event;
@@ -9,8 +9,8 @@ use crate::{AppId, AppSpec, Knob, Observation, Plant, Policy, Setting, numbered}
 pub type RebuildPolicy = Box<dyn Fn(&[AppSpec]) -> Result<Box<dyn Policy>, String> + Send>;
 
 impl Controller {
-    /// Sets how the policy is rebuilt when it cannot adapt to a change of the roster.
-    /// Without it such a policy goes on as it is.
+    /// Sets how the policy is rebuilt when it cannot adapt to a change of the roster. Without it
+    /// such a policy continues unchanged.
     pub fn set_rebuild(&mut self, rebuild: RebuildPolicy) {
         self.rebuild = Some(rebuild);
     }

@@ -14,7 +14,7 @@ use lull_measure::Nanos;
 /// Longest time in a row in which the policy skips epochs.
 const SKIPPED_MAX: Nanos = Nanos::from_secs(120);
 
-/// What the policy has to know of a survey.
+/// The effect of a survey on the policy.
 #[derive(Debug, Default)]
 pub(super) struct SurveyPause {
     /// Whether a gate is surveyed, and the first epoch in which it was.

@@ -19,7 +19,7 @@ pub enum DispatcherError {
         target: Nanos,
         /// The best that can be reached.
         best: Nanos,
-        /// Of which percentile.
+        /// The percentile.
         percentile: Percentile,
     },
     /// The profile says too little about the percentile.
@@ -32,17 +32,17 @@ pub enum DispatcherError {
         found: usize,
         /// Requests needed.
         needed: usize,
-        /// For which percentile.
+        /// The percentile.
         percentile: Percentile,
     },
-    /// It steers what these cores do not have.
+    /// The dispatcher steers cores in a way that these do not offer.
     #[error("dispatcher `{dispatcher}` needs {wanted}; {advice}")]
     Cores {
         /// Its name.
         dispatcher: &'static str,
-        /// What it needs.
+        /// The required form.
         wanted: &'static str,
-        /// What to use instead.
+        /// The alternative.
         advice: &'static str,
     },
     /// The solver of the thresholds gave up.

@@ -12,8 +12,8 @@ pub struct CoreSpeed {
     pub name: String,
     /// Speed relative to the slowest core of the scenario.
     pub speed: f64,
-    /// Power of a busy core, without what is drawn idle too; where powers are
-    /// relative the slow core's is 1 W.
+    /// Power of a busy core beyond its idle power; where powers are relative the slow core's is 1
+    /// W.
     pub watts: Watts,
 }
 
@@ -34,18 +34,18 @@ pub struct Ladder {
     supply: Supply,
 }
 
-/// Core types that are no ladder.
+/// Core types that do not form a ladder.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LadderError {
     /// There is no type.
     #[error("there are no core types: give at least one with its speed and power")]
     Empty,
-    /// Speed or power is no positive number.
+    /// Speed or power is not a positive number.
     #[error("core type `{name}`: {what} is {value}, must be above 0")]
     Value {
         /// The type.
         name: String,
-        /// Which figure.
+        /// The figure.
         what: &'static str,
         /// The value.
         value: f64,
@@ -56,7 +56,7 @@ pub enum LadderError {
          {low}, of `{second}` after it {high}; {advice}"
     )]
     Order {
-        /// Which figure.
+        /// The figure.
         what: &'static str,
         /// The earlier type.
         first: String,
@@ -66,7 +66,7 @@ pub enum LadderError {
         second: String,
         /// Its value.
         high: f64,
-        /// What to do.
+        /// The correction.
         advice: &'static str,
     },
     /// Numbers of cores do not go with the types.

@@ -1,4 +1,4 @@
-//! What a plant measures for its dispatcher's beats.
+//! The measurements of a plant for its dispatcher's beats.
 
 use super::{Beat, Every, Seen, Window};
 use lull_measure::Nanos;
@@ -14,7 +14,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Nothing measured yet, at time 0.
+    /// Creates a meter at time 0, without measurements.
     pub fn new(beat: Beat) -> Self {
         let next = match beat.every {
             Every::Answers(_) => Nanos::MAX,
@@ -40,7 +40,7 @@ impl Meter {
         matches!(self.beat.every, Every::Answers(every) if self.since >= every)
     }
 
-    /// Ends a beat: what was measured, with this many requests in the system.
+    /// Ends a beat: returns its measurements, with this many requests in the system.
     pub fn read(&mut self, now: Nanos, active: usize) -> Seen {
         self.since = 0;
         if let Every::Time(period) = self.beat.every {

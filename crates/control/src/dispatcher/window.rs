@@ -8,7 +8,7 @@ use lull_measure::{Nanos, Percentile};
 pub struct Window {
     latencies: Ring,
     arrivals: Ring,
-    /// For picking the tail without allocating.
+    /// Space to select the tail without allocating.
     scratch: Vec<u64>,
 }
 

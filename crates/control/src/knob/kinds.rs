@@ -1,4 +1,4 @@
-//! What knobs belong to, how their changes are counted, and their safe values.
+//! Owners of knobs, the counting of their changes, and their safe values.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct NicId(pub u16);
 #[serde(transparent)]
 pub struct DialId(pub u16);
 
-/// What a knob belongs to; a machine lists its gates, domains, interfaces and dials.
+/// The owner of a knob; a machine lists its gates, domains, interfaces and dials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KnobScope {
     /// One app.
