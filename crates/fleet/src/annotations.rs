@@ -1,4 +1,4 @@
-//! What the annotations and labels of a pod say of it. An annotation overrules a label.
+//! The settings in the annotations and labels of a pod. An annotation overrules a label.
 //!
 //! ```text
 //! lull.dev/class: latency-critical      or best-effort
@@ -17,7 +17,7 @@ use lull_control::{Class, HostObjective};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// What all keys begin with.
+/// The prefix of all keys.
 pub(crate) const PREFIX: &str = "lull.dev/";
 /// Most objectives of a pod.
 const OBJECTIVES_MAX: usize = 8;
@@ -28,7 +28,7 @@ pub(crate) struct PodSettings {
     pub(crate) class: Option<Class>,
     /// All of one kind of latency.
     pub(crate) objectives: Vec<HostObjective>,
-    /// Where the latency of its requests comes from.
+    /// The source of the latency of its requests.
     pub(crate) latency: Option<LatencyName>,
     /// The name of the container that is the app.
     pub(crate) container: Option<String>,
@@ -63,7 +63,7 @@ impl PodSettings {
             "latency" => self.latency = Some(parse_latency(value)?),
             "container" => self.container = Some(value.to_owned()),
             "service" if is_service(value) => self.service = Some(value.to_owned()),
-            "service" => return Err("is no service.name of at most 255 letters".to_owned()),
+            "service" => return Err("is not a service.name of at most 255 letters".to_owned()),
             "manage" => self.manage = Some(parse_flag(value)?),
             _ => {
                 let known = "class, objective, latency, container, service and manage";
@@ -110,7 +110,7 @@ fn parse_flag(text: &str) -> Result<bool, String> {
 /// Reads objectives such as `p99=50ms`, `throughput=1000` and `run_queue_p99=1ms`.
 ///
 /// # Errors
-/// What is wrong with one of them.
+/// The fault of one of them.
 pub(crate) fn parse_objectives<'a>(
     texts: impl Iterator<Item = &'a str>,
 ) -> Result<Vec<HostObjective>, String> {
@@ -209,7 +209,7 @@ mod tests {
             ("lull.dev/objective", "throughput=-1", "not a rate above zero"),
             ("lull.dev/objective", many.as_str(), "more than 8"),
             ("lull.dev/latency", "logs", "write one of ebpf, push, otlp, prometheus"),
-            ("lull.dev/service", "", "is no service.name"),
+            ("lull.dev/service", "", "is not a service.name"),
             ("lull.dev/manage", "no", "write \"true\" or \"false\""),
             ("lull.dev/objectives", "p99=5ms", "lull.dev/objectives is unknown"),
         ];

@@ -13,7 +13,7 @@
 //! slice has the names of all above it. A `--cgroup-root` is a prefix of both.
 //!
 //! With `conmon_cgroup = "pod"` the cgroup of a pod also has `crio-conmon-ID`, that of the process
-//! with which CRI-O monitors a container. It is no container's.
+//! with which CRI-O monitors a container. It is not a container's.
 
 use crate::message::{ContainerId, PodOrder, Runtime, Service};
 use crate::pool::Cpusets;
@@ -97,13 +97,13 @@ fn of_systemd(names: &[&str]) -> PathBuf {
 
 fn hex(container: &ContainerId) -> String {
     container.number.iter().fold(String::new(), |mut text, byte| {
-        // A string takes whatever is written.
+        // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// The hierarchy of version 2. What is read of all cgroups is read once for many pods.
+/// The hierarchy of version 2. Common readings are read once for many pods.
 #[derive(Debug)]
 pub(crate) struct Hierarchy {
     /// Where it is mounted: alone, or beside version 1.
@@ -318,7 +318,7 @@ mod tests {
         for monitor in ["crio-conmon-0f", "crio-conmon-0f.scope"] {
             write(&format!("{}/{monitor}", pods[0]), "0\n");
         }
-        assert_eq!(placement(&pods[0]), Placement::Everywhere, "a monitor is no container");
+        assert_eq!(placement(&pods[0]), Placement::Everywhere, "a monitor is not a container");
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl WatcherChild {
         process
     }
 
-    /// The channel, which is readable when something has come.
+    /// The channel, which is readable when a message has arrived.
     pub(crate) fn channel(&self) -> Option<BorrowedFd<'_>> {
         self.channel.as_ref().map(|channel| channel.stream().as_fd())
     }
@@ -47,10 +47,11 @@ impl WatcherChild {
         }
     }
 
-    /// Returns the messages that have come, without waiting.
+    /// Returns the messages that have arrived, without waiting.
     ///
     /// # Errors
-    /// If the process has ended, or sent what is no message; what arrived before is returned, too.
+    /// If the process has ended, or sent bytes that are not a message; earlier messages are
+    /// returned, too.
     pub(crate) fn receive(&mut self) -> (Vec<FromWatcher>, Result<(), ChannelError>) {
         let Some(channel) = &mut self.channel else {
             return (Vec::new(), Err(ChannelError::Ended));

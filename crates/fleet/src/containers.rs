@@ -34,7 +34,7 @@ impl Containers {
         }
     }
 
-    /// Those of a pod.
+    /// Returns the containers of a pod.
     pub(crate) fn of_pod(&self, uid: &str) -> &[RuntimeContainer] {
         self.by_pod.get(uid).map_or(&[], Vec::as_slice)
     }

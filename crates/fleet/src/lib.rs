@@ -111,12 +111,12 @@ fn offer(app: &AppSection, pods: &PodsAs) -> TemplateOffer {
     }
 }
 
-/// The name of this node: `NODE_NAME`, else the name of the host, as the kubelet has it.
+/// Returns the name of this node: `NODE_NAME`, else the host's name, as in the kubelet.
 fn node_name() -> anyhow::Result<String> {
     if let Some(name) = std::env::var("NODE_NAME").ok().filter(|name| !name.is_empty()) {
         return Ok(name);
     }
     let uname = rustix::system::uname();
-    let host = uname.nodename().to_str().context("the name of the host is no text")?;
+    let host = uname.nodename().to_str().context("the name of the host is not text")?;
     Ok(host.to_lowercase())
 }

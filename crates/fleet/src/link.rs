@@ -1,5 +1,5 @@
-//! The agent's side of the watcher: starts it, checks what it says, finds the cgroups of pods,
-//! and hands pods to the session.
+//! The agent's side of the watcher: starts it, checks its messages, finds the cgroups of pods, and
+//! hands pods to the session.
 //!
 //! A watcher that ends is started again, with growing waits. Until a new one has sent all pods of
 //! the node, those that are known stay, as they do while the API server is away. A pod is handed
@@ -30,7 +30,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How often the cpuset of a pod that is managed is looked at.
+/// The interval at which the cpuset of a managed pod is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 /// The wait before the second start in a row; each further one doubles it.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -42,14 +42,14 @@ const RUNTIME_RETRY: Duration = Duration::from_secs(300);
 /// Most findings that wait for the session.
 const FINDINGS_MAX: usize = 8_192;
 
-/// What a link begins with.
+/// The settings with which a link starts.
 #[derive(Debug)]
 pub(crate) struct Setup {
     /// The `lull` program.
     pub(crate) program: PathBuf,
     /// The first message to each watcher.
     pub(crate) begin: Begin,
-    /// For each template of the message its number in the config.
+    /// For each template of the message, its number in the config.
     pub(crate) templates: Vec<usize>,
     /// Where the kernel's files are.
     pub(crate) roots: Roots,
@@ -80,7 +80,7 @@ pub(crate) struct Link {
     socket: Option<SocketIdentity>,
     /// When the last watcher was started.
     spawned: Instant,
-    /// By UID.
+    /// Indexed by UID.
     pods: BTreeMap<String, KnownPod>,
     next_id: u64,
     /// The pods that the present watcher has sent.
@@ -91,7 +91,7 @@ pub(crate) struct Link {
     findings: Vec<Finding>,
 }
 
-/// By which a socket that was made again is recognised: its inode and the time of its change.
+/// Identifies a socket, also if it was made again: its inode and the time of its change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SocketIdentity(u64, i64, i64);
 

@@ -30,7 +30,7 @@ const OBJECTIVES_MAX: usize = 8;
 /// Longest plausible bound of a latency.
 const BOUND_MAX: Nanos = Nanos::from_secs(3_600);
 
-/// From the agent to its watcher.
+/// Messages from the agent to its watcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToWatcher {
     /// The first message.
@@ -39,14 +39,14 @@ pub(crate) enum ToWatcher {
     Report {
         /// Its UID.
         uid: String,
-        /// What happened.
+        /// The event.
         kind: Kind,
         /// The details.
         text: String,
     },
 }
 
-/// What a watcher begins with.
+/// The first message to a watcher, with its settings.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Begin {
     /// The agent's version, which must be the watcher's.
@@ -59,7 +59,7 @@ pub(crate) struct Begin {
     pub(crate) templates: Vec<TemplateOffer>,
     /// The socket of the container runtime's NRI, if it is to be used.
     pub(crate) nri: Option<String>,
-    /// What is known of the kubelet's CPU manager.
+    /// The configuration of the kubelet's CPU manager.
     pub(crate) cpu_manager: CpuManager,
     /// Whether the thread that has started the watcher lives as long as the agent.
     pub(crate) ends_with_thread: bool,
@@ -72,15 +72,15 @@ pub(crate) struct TemplateOffer {
     pub(crate) selector: String,
     /// Whether its apps are latency-critical.
     pub(crate) is_critical: bool,
-    /// What the latency of its apps is measured of.
+    /// The kind of latency of its apps.
     pub(crate) of: Measured,
-    /// Where the latency of requests comes from.
+    /// The source of the latency of requests.
     pub(crate) source: Option<LatencyName>,
     /// The percentile of its tail, if the source knows no other one.
     pub(crate) percent: Option<f64>,
 }
 
-/// What a latency is measured of: [`LatencyOf`], or nothing.
+/// The kind of latency that is measured: [`LatencyOf`], or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Measured {
     Nothing,
@@ -106,10 +106,10 @@ impl TemplateOffer {
     }
 }
 
-/// From the watcher to the agent.
+/// Messages from the watcher to the agent.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromWatcher {
-    /// It is confined, but for these layers.
+    /// The watcher is confined, except for these layers.
     Ready(Vec<Gap>),
     /// A pod is to be managed, or differs from before.
     Pod(Box<PodOrder>),
@@ -177,7 +177,7 @@ pub(crate) struct PodOrder {
     pub(crate) uid: String,
     /// The name of the container that is the app; empty if the whole pod is.
     pub(crate) container_name: String,
-    /// The name of what has made it.
+    /// The name of its owner.
     pub(crate) workload: String,
     /// The `service.name` of its exports by OTLP.
     pub(crate) otlp_service: Option<String>,
@@ -214,7 +214,7 @@ pub(crate) enum Kind {
     SafeState,
     KnobRefused,
     ForeignWriter,
-    /// Of a `LatencyObjective`; no agent reports it.
+    /// Events of a `LatencyObjective`; no agent reports them.
     ObjectiveIgnored,
 }
 
@@ -310,7 +310,7 @@ impl PodOrder {
             return Err("a pod with a service.name that is none".to_owned());
         }
         if !is_cpus(&self.cpus) {
-            return Err("a pod whose cores are no list".to_owned());
+            return Err("a pod whose cores are not a list".to_owned());
         }
         if usize::from(self.template) >= templates {
             return Err(format!("a pod of template {}", self.template));

@@ -109,7 +109,7 @@ pub(crate) fn follow(stream: StdUnixStream) -> io::Result<Reports> {
 /// Waits for the next report; for ever if no runtime is followed. May be cancelled.
 ///
 /// # Errors
-/// Why the connection has ended.
+/// The reason why the connection has ended.
 pub(crate) async fn next(
     reports: Option<&mut Reports>,
 ) -> Result<Vec<ContainerChange>, PluginError> {
@@ -166,10 +166,10 @@ impl Plugin {
         self.stream.ready(interest).await.map(drop)
     }
 
-    /// Reads what has arrived and sends what waits, without waiting.
+    /// Reads arrived bytes and sends pending ones, without waiting.
     ///
     /// # Errors
-    /// Why the connection has ended.
+    /// The reason why the connection has ended.
     fn exchange(&mut self) -> Result<Vec<ContainerChange>, PluginError> {
         let mut changes = Vec::new();
         let mut total = 0;

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LatencyObjectiveSpec {
-    /// Which pods of its namespace.
+    /// Selects the pods of its namespace.
     pub selector: LabelSelector,
     /// Whether requests wait for them.
     #[serde(default)]
@@ -40,10 +40,10 @@ pub struct LatencyObjectiveSpec {
     #[serde(default)]
     #[schemars(length(max = 8), inner(length(max = 64), regex(pattern = OBJECTIVE)))]
     pub objectives: Vec<String>,
-    /// Where their latency comes from.
+    /// The source of their latency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<LatencyName>,
-    /// What the agent does with them.
+    /// The treatment of the selected pods.
     #[serde(default)]
     pub policy: PodPolicy,
 }
@@ -57,7 +57,7 @@ const OBJECTIVE: &str = concat!(
     r"|disengagement=0\.[0-9]*[1-9][0-9]*)$",
 );
 
-/// What the API server checks beyond the types.
+/// Returns the rule that the API server checks beyond the types.
 fn class_rule() -> Rule {
     let has_class = "self.spec.class != 'latency-critical' || self.spec.policy != 'Manage'";
     Rule::new(format!("{has_class} || size(self.spec.objectives) > 0"))
@@ -82,11 +82,11 @@ pub enum ClassName {
     /// Requests wait for it.
     #[default]
     LatencyCritical,
-    /// It uses what is left.
+    /// The pod uses the resources that are left.
     BestEffort,
 }
 
-/// What the agent does with pods.
+/// The treatment of pods by the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PodPolicy {
     /// They are apps of the agent, which follows the policy of the node.
@@ -104,10 +104,10 @@ pub(crate) struct ObjectiveRule {
 }
 
 impl LatencyObjectiveSpec {
-    /// Reads it.
+    /// Reads the rule.
     ///
     /// # Errors
-    /// What is wrong, which the schema did not refuse.
+    /// A fault that the schema did not refuse.
     pub(crate) fn rule(&self) -> Result<ObjectiveRule, String> {
         let selector = Selector::try_from(self.selector.clone());
         let selector = selector.map_err(|error| format!("selector: {error}"))?;

@@ -1,4 +1,4 @@
-//! A pod as the watcher uses it: read from what the API server sends.
+//! A pod as the watcher uses it, read from the API server's objects.
 //!
 //! Of the hundreds of fields of a pod the few that are used are parsed ([`WatchedPod`]), because
 //! parsing them all was a third of what the watcher cost.
@@ -74,7 +74,7 @@ fn read_metadata<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Er
         name: Option<String>,
         namespace: Option<String>,
         uid: Option<String>,
-        /// From which a watch goes on.
+        /// The version at which a watch resumes.
         resource_version: Option<String>,
         labels: Option<BTreeMap<String, String>>,
         annotations: Option<BTreeMap<String, String>>,
@@ -123,19 +123,19 @@ impl Resource for WatchedPod {
     }
 }
 
-/// What is kept of a pod.
+/// The facts of a pod that are kept.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PodFacts {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// By which its cgroup is named.
+    /// The UID by which its cgroup is named.
     pub(crate) uid: String,
     /// The UID of its object, which differs for static pods.
     pub(crate) object_uid: String,
-    /// The name of what has made it, or its own.
+    /// The name of its owner, or its own.
     pub(crate) workload: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Those whose key begins with `lull.dev/`.
+    /// The annotations whose key begins with `lull.dev/`.
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) service: Service,
     /// Containers that run, by name; `None` for one whose number cannot be read.
@@ -161,7 +161,7 @@ fn uid_of(metadata: &ObjectMeta) -> Option<String> {
     hash.filter(|hash| is_hash(hash)).or(metadata.uid.as_ref()).cloned()
 }
 
-/// The name of what has made a pod: of the Deployment of its ReplicaSet, whose name ends with the
+/// Returns the name of a pod's owner: of the Deployment of its ReplicaSet, whose name ends with the
 /// hash of the template, else of its controller. The name of a mirror of a static pod ends with
 /// that of its node.
 fn workload_of(metadata: &ObjectMeta) -> Option<String> {
@@ -227,7 +227,7 @@ impl PodFacts {
             && self.object_uid != other.object_uid
     }
 
-    /// What an Event refers to.
+    /// Returns the object that an Event refers to.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some("v1".to_owned()),

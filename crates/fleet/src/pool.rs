@@ -9,12 +9,12 @@ use crate::message::Service;
 use lull_control::CoreSet;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which cores a pod may use.
+/// The cores that a pod may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Placement {
     /// All cores of the node.
     Everywhere,
-    /// Those of the shared pool.
+    /// The cores of the shared pool.
     Pool(CoreSet),
     /// Cores that another program has chosen for it, and the explanation.
     Own(String),
@@ -24,7 +24,7 @@ pub(crate) enum Placement {
 #[derive(Debug, Clone)]
 pub(crate) struct Cpusets {
     node: CoreSet,
-    /// By the UID.
+    /// Indexed by UID.
     pods: BTreeMap<String, PodCpusets>,
 }
 

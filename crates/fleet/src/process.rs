@@ -1,5 +1,4 @@
-//! What the watcher's process does: reads how to reach the API server, gives up its rights, then
-//! watches.
+//! The watcher's process: reads how to reach the API server, gives up its rights, then watches.
 //!
 //! It keeps the right to connect to the port of the API server and to read the directory of its
 //! token, which the kubelet renews. It ends with the channel to its agent.
@@ -98,7 +97,7 @@ pub fn run() -> anyhow::Result<()> {
 /// Connects to a container runtime.
 ///
 /// # Errors
-/// Why it cannot be followed.
+/// The reason why it cannot be followed.
 fn connect(socket: &str) -> Result<StdUnixStream, String> {
     let connected = nri::connect(Path::new(socket));
     connected.map_err(|error| format!("cannot connect to {socket}: {error}"))
@@ -143,7 +142,7 @@ struct Watcher<'a> {
     publisher: Publisher,
     health: Health,
     throttle: Throttle,
-    /// What the container runtime reports, if it is followed.
+    /// The reports of the container runtime, if it is followed.
     reports: Option<Reports>,
     /// When the client was made.
     renewed: Instant,
@@ -164,7 +163,7 @@ struct Watcher<'a> {
 /// A query of whether the API server answers.
 type Probe = LocalBoxFuture<'static, Result<(), String>>;
 
-/// Whether the watches go on as they are.
+/// Whether the watches continue unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     GoesOn,
@@ -327,8 +326,8 @@ impl<'a> Watcher<'a> {
         Ok(true)
     }
 
-    /// Queries the API server, unless it wants to be left alone. A server that hangs takes seconds
-    /// to be given up, in which changes and reports go on.
+    /// Queries the API server, unless it throttles. A server that hangs is given up after seconds,
+    /// during which changes and reports continue.
     fn begin_probe(&mut self) {
         self.publisher.report().into_iter().for_each(|text| self.health.note(text));
         self.probed = Instant::now();
@@ -372,8 +371,8 @@ impl<'a> Watcher<'a> {
                 self.take_pod(event);
             }
             Err(error) => {
-                // After a failed list an event follows. A watch that goes on where it was may have
-                // none for hours, so it begins again with a list once the server answers.
+                // After a failed list an event follows. A continued watch may have no event for
+                // hours, so it begins again with a list once the server answers.
                 let is_list = matches!(error, watcher::Error::InitialListFailed(_));
                 let is_refused = is_list && api::is_answer(&error);
                 self.health.lose(api::describe(&error, "pods"), is_refused);
@@ -389,26 +388,26 @@ impl<'a> Watcher<'a> {
     fn take_rules(&mut self, change: watcher::Result<Event<LatencyObjective>>) {
         match change {
             Ok(event) => {
-                // It says nothing of the pods while these are refused.
+                // The watcher reports no pods while they are refused.
                 if !self.health.is_refused() {
                     self.health.note_event(&event);
                 }
                 self.take_rule(event);
             }
-            // It has not answered yet what rules there are, and the watch begins again.
+            // The server has not listed the rules yet, and the watch begins again.
             Err(error) if api::is_temporary(&error) => {
                 if !std::mem::replace(&mut self.awaits_rules, true) {
                     let why = api::describe(&error, "LatencyObjectives");
                     self.health.note(format!("{why}: new pods wait for the LatencyObjectives"));
                 }
             }
-            // Without the definition there are no such resources; pods go on.
+            // Without the definition there are no such resources; pods are managed all the same.
             Err(error) if api::is_answer(&error) => {
                 self.table.end_rules();
                 let has_none = api::is_refusal(&error) || api::is_unreadable(&error);
                 if has_none && !std::mem::replace(&mut self.has_no_rules, true) {
                     let why = api::describe(&error, "LatencyObjectives");
-                    self.health.note(format!("{why}: annotations and templates count alone"));
+                    self.health.note(format!("{why}: only annotations and templates apply"));
                 }
             }
             Err(_) => {}
@@ -435,8 +434,8 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Gives back, once, what only the start and the first listing have needed: code that makes
-    /// connections secure and reads configurations, and the memory of long answers.
+    /// Releases, once, resources that only the start and the first listing have needed: code that
+    /// makes connections secure and reads configurations, and the memory of long answers.
     fn release_start(&mut self) {
         if let Some(pages) = self.start_pages.take() {
             memory::return_freed();
@@ -476,7 +475,7 @@ impl<'a> Watcher<'a> {
         }
     }
 
-    /// Sends what has come of the changes.
+    /// Sends the results of the changes.
     async fn flush(&mut self) -> anyhow::Result<()> {
         let messages = self.messages();
         self.out.send(&messages).await

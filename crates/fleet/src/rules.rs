@@ -1,4 +1,4 @@
-//! The `LatencyObjective`s of all namespaces: a bounded number counts, and others wait for room.
+//! The `LatencyObjective`s of all namespaces: a bounded number applies, and others wait for room.
 
 use crate::objective::ObjectiveRule;
 use crate::pods::PodFacts;
@@ -26,7 +26,7 @@ impl Rules {
     /// Adds or replaces a rule.
     ///
     /// # Errors
-    /// That there is no room: it does not count until there is.
+    /// If there is no room: it does not count until there is.
     pub(crate) fn insert(&mut self, key: RuleKey, rule: ObjectiveRule) -> Result<(), String> {
         if self.has_room_for(&key) {
             self.waiting.remove(&key);
@@ -58,7 +58,7 @@ impl Rules {
     /// The rule that selects a pod.
     ///
     /// # Errors
-    /// That two do.
+    /// If two do.
     pub(crate) fn of_pod(&self, pod: &PodFacts) -> Result<Option<&ObjectiveRule>, String> {
         let inside = self.inside(&pod.namespace);
         let mut all = inside.filter(|(_, rule)| rule.selector.matches(&pod.labels));
@@ -70,7 +70,7 @@ impl Rules {
         }
     }
 
-    /// Those of a namespace that count.
+    /// Returns the rules of a namespace that apply.
     fn inside(&self, namespace: &str) -> impl Iterator<Item = (&RuleKey, &ObjectiveRule)> {
         let begin = (namespace.to_owned(), String::new());
         self.counted.range(begin..).take_while(move |((of, _), _)| of == namespace)

@@ -5,7 +5,7 @@ use kube::core::{Expression, Selector};
 /// Reads a selector; an empty text selects everything.
 ///
 /// # Errors
-/// The part that is no requirement.
+/// The part that is not a requirement.
 pub(crate) fn parse(text: &str) -> Result<Selector, String> {
     let parts = split(text);
     parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()).map(expression).collect()
@@ -28,7 +28,7 @@ fn split(text: &str) -> Vec<&str> {
 fn expression(part: &str) -> Result<Expression, String> {
     let wrong = || {
         format!(
-            "`{part}` is no requirement: write key=value, key!=value, key, !key, or key in (a,b)"
+            "`{part}` is not a requirement: write key=value, key!=value, key, !key, or key in (a,b)"
         )
     };
     let key = |text: &str| {
@@ -96,7 +96,7 @@ mod tests {
     fn what_is_no_requirement_is_named() {
         for selector in ["tier=web=db", "a b", "in (a)", "a in b)", "=x", "tier in (a;b)", "!"] {
             let error = parse(selector).unwrap_err();
-            assert!(error.contains("is no requirement"), "{selector}: {error}");
+            assert!(error.contains("is not a requirement"), "{selector}: {error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The pods of a node and what is to become of each: pure state, from events of the watches to
+//! The pods of a node and the wanted state of each: pure state, from events of the watches to
 //! messages for the agent and Events for pods.
 
 use crate::annotations::PodSettings;
@@ -28,7 +28,7 @@ pub(crate) struct PodEvent {
     pub(crate) text: String,
 }
 
-/// What has come of the changes since the last [`Table::take`].
+/// The orders and Events that result from the changes since the last [`Table::take`].
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) messages: Vec<FromWatcher>,
@@ -41,10 +41,10 @@ pub(crate) struct Table {
     templates: Vec<(Selector, TemplateOffer)>,
     cpu_manager: CpuManager,
     pods: BTreeMap<String, PodFacts>,
-    /// What the container runtime reports; `None` while it does not.
+    /// The containers as the runtime reports them; `None` while it does not.
     containers: Option<Containers>,
     rules: Rules,
-    /// What the agent knows, by UID.
+    /// The orders that the agent has, by UID.
     sent: BTreeMap<String, PodOrder>,
     /// Why pods are not managed, by UID; reported once.
     refused: BTreeMap<String, String>,
@@ -52,7 +52,7 @@ pub(crate) struct Table {
     knows_rules: bool,
     /// The pods of a listing that has begun.
     listed: Option<BTreeSet<String>>,
-    /// Whether a listing has ended that the agent does not know of yet.
+    /// Whether a listing has ended that the agent has not received yet.
     is_listed: bool,
     is_full: bool,
     /// Whether a rule was left out for want of room; reported once.
@@ -88,7 +88,7 @@ impl Table {
         })
     }
 
-    /// Returns, once, what has come of the changes.
+    /// Returns, once, the results of the changes.
     pub(crate) fn take(&mut self) -> Outcome {
         std::mem::take(&mut self.outcome)
     }
@@ -270,7 +270,7 @@ impl Table {
         object.kind.as_deref() != Some("Pod") || self.pods.values().any(is_it)
     }
 
-    /// Compares what is to become of a pod with what the agent knows.
+    /// Compares the wanted state of a pod with the agent's.
     fn decide(&mut self, uid: &str) {
         let Some(pod) = self.pods.get(uid).filter(|_| self.knows_rules) else { return };
         match self.order_of(pod) {
@@ -309,16 +309,16 @@ impl Table {
         }
     }
 
-    /// What the agent is to do with a pod; `None` if nothing.
+    /// Returns the order for a pod; `None` if there is none.
     ///
     /// # Errors
-    /// Why it is not managed although it asks for it, for its owner.
+    /// For its owner: why a pod that requests management is not managed.
     fn order_of(&self, pod: &PodFacts) -> Result<Option<PodOrder>, String> {
         let own = PodSettings::read(&pod.labels, &pod.annotations)?;
         let rule = self.rules.of_pod(pod)?;
         let settings = rule.map_or_else(|| own.clone(), |rule| own.clone().or(&rule.settings));
         let running = self.running_of(pod);
-        // Without its status the number of a container is not known, but the pod's cgroup is.
+        // Without its status a container's number is unknown, but the pod's cgroup is known.
         let is_starting = running.is_empty()
             && pod.may_run
             && self.containers.is_none()
@@ -372,7 +372,7 @@ impl Table {
         reported.map(|one| (one.name.clone(), Some(one.id))).collect()
     }
 
-    /// What the runtime reports of the containers of a pod, but for those that only prepare it.
+    /// Returns the reported containers of a pod, without those that only prepare it.
     fn reported_of<'a>(&'a self, pod: &'a PodFacts) -> impl Iterator<Item = &'a RuntimeContainer> {
         let all = self.containers.as_ref().map_or(&[][..], |all| all.of_pod(&pod.uid));
         all.iter().filter(move |one| pod.containers.contains(&one.name))
@@ -384,7 +384,7 @@ impl Table {
         let of_app = reported.filter(|one| container.is_none_or(|id| one.id == id));
         let set =
             of_app.filter_map(|one| Some((one.cpus.parse::<CoreSet>().ok()?.len(), &one.cpus)));
-        // Of an empty list there are no cores.
+        // An empty list has no cores.
         let fewest = set.filter(|(count, _)| *count > 0).min();
         fewest.map(|(_, cpus)| cpus.clone()).unwrap_or_default()
     }
@@ -408,12 +408,12 @@ impl Table {
     }
 }
 
-/// What a pod needs of a template.
+/// The requirements that a pod has of a template.
 struct Needs {
     class: Option<Class>,
     of: Option<Measured>,
     source: Option<LatencyName>,
-    /// Of its tail.
+    /// The percentile of its tail.
     percent: Option<f64>,
 }
 

@@ -206,7 +206,7 @@ fn the_server_is_away(server: &mut Server, node: &mut Node, agent: &RunningAgent
     // time.
     agent.wait_for_epochs(if is_long() { 30 } else { 20 });
     assert_eq!(agent.present(), 151);
-    // What ends meanwhile is seen by its processes.
+    // Pods that end meanwhile are noticed by their processes.
     for number in 0..5 {
         node.end(&format!("web-{number}"));
     }

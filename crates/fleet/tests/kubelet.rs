@@ -72,7 +72,7 @@ fn pods_of_a_kubelet_are_steered_from_their_start_to_their_end() {
         });
     }
 
-    // What another program sets stays, and the pod has an Event.
+    // Values that another program sets stay, and the pod has an Event.
     node.create(&server, "batch-changed", None);
     wait_until("a fourth pod runs when nothing else does", || {
         node.class(&server, "batch-changed").as_deref() == Some(IDLE)

@@ -1,4 +1,4 @@
-//! A pod that the watcher has sent, and what the session knows of it.
+//! A pod that the watcher has sent, and its state in the session.
 
 use super::Setup;
 use crate::cgroup::{self, Hierarchy};
@@ -24,20 +24,20 @@ pub(super) struct KnownPod {
     paths: Vec<PathBuf>,
     pub(super) standing: Standing,
     pub(super) checked: Instant,
-    /// Since when its cgroup is looked for.
+    /// The time since which its cgroup is searched.
     awaited: Instant,
-    /// Since when its cpuset is smaller than the node's and not that of the shared pool.
+    /// The time since which its cpuset is smaller than the node's and differs from the shared pool.
     pub(super) placed: Option<Instant>,
 }
 
-/// What the session knows of a pod.
+/// The state of a pod in the session.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Standing {
-    /// Nothing: its cgroup does not exist yet.
+    /// Its cgroup does not exist yet.
     Waits,
-    /// It was handed on.
+    /// The pod was handed to the session.
     Present(Workload),
-    /// It is left alone, and why.
+    /// The pod is not managed, for this reason.
     LeftAlone(String),
 }
 
@@ -71,7 +71,7 @@ impl KnownPod {
         (self.order, self.objectives) = (order, objectives);
         match self.standing {
             Standing::Present(_) => return !is_same_place,
-            // It is the same pod, and its owner knows why.
+            // The same pod again, whose owner has the reason already.
             Standing::LeftAlone(_) if has_started => {}
             Standing::LeftAlone(_) => (self.standing, self.awaited) = (Standing::Waits, now),
             Standing::Waits if has_started => self.awaited = now,
@@ -91,7 +91,7 @@ impl KnownPod {
         Some(workload)
     }
 
-    /// Changes what the session knows; returns what it was.
+    /// Changes the session's state of a pod; returns the former one.
     pub(super) fn replace_standing(&mut self, standing: Standing) -> Standing {
         if let Standing::Present(workload) = &standing {
             // The next look begins where it is.

@@ -13,7 +13,7 @@ struct Node {
     now: Instant,
 }
 
-/// What an agent begins with that is a program without effect.
+/// Returns the setup of an agent whose program has no effect.
 fn setup(tree: &Path) -> Setup {
     Setup {
         program: PathBuf::from("/bin/true"),

@@ -5,9 +5,9 @@
 
 use prost::Message;
 
-/// What a plug-in calls.
+/// The service that a plug-in calls.
 pub(super) const RUNTIME: &str = "nri.pkg.api.v1alpha1.Runtime";
-/// What a runtime calls.
+/// The service that a runtime calls.
 pub(super) const PLUGIN: &str = "nri.pkg.api.v1alpha1.Plugin";
 
 /// Events to which a plug-in subscribes: bit `number - 1` of [`Configured::events`].
@@ -22,7 +22,7 @@ pub(super) mod event {
 
 /// `ContainerState` of a container that runs.
 pub(super) const CONTAINER_RUNNING: i32 = 3;
-/// The code of a call that is not known, as gRPC has it.
+/// The code of an unknown call in gRPC.
 pub(super) const UNIMPLEMENTED: i32 = 12;
 /// The code of a call whose arguments cannot be read.
 pub(super) const INVALID_ARGUMENT: i32 = 3;

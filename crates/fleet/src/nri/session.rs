@@ -1,4 +1,4 @@
-//! What a plug-in says and hears, without a socket: bytes in, containers and bytes out.
+//! The dialogue of a plug-in, without a socket: bytes in, containers and bytes out.
 //!
 //! ```text
 //! plug-in ── RegisterPlugin ──▶ runtime
@@ -7,7 +7,7 @@
 //!         ◀── PostStartContainer, PostUpdateContainer, StopContainer, RemoveContainer
 //! ```
 //!
-//! Each call is answered at once, because the runtime waits for the answer before it goes on with
+//! Each call is answered at once, because the runtime waits for the answer before it continues with
 //! the container, and ends the connection after two seconds. No answer requests a change.
 
 use super::message::{
@@ -39,7 +39,7 @@ const REGISTRATION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RuntimeContainer {
     pub(crate) id: ContainerId,
-    /// The UID of its pod, as the kubelet has it.
+    /// The UID of its pod, as the kubelet reports it.
     pub(crate) pod: String,
     /// Its name in the pod.
     pub(crate) name: String,
@@ -47,7 +47,7 @@ pub(crate) struct RuntimeContainer {
     pub(crate) cpus: String,
 }
 
-/// What a runtime has reported.
+/// A change that a runtime has reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ContainerChange {
     /// All containers that run.
@@ -65,7 +65,7 @@ pub(crate) enum ContainerChange {
 pub(crate) enum SessionError {
     #[error("it has sent {0}")]
     Trunk(#[from] TrunkError),
-    #[error("it has sent bytes that are no ttrpc message: {0}")]
+    #[error("it has sent bytes that are not a ttrpc message: {0}")]
     Message(#[from] DecodeError),
     #[error("it refuses the plug-in: {0}")]
     Refused(String),
@@ -86,7 +86,7 @@ pub(super) struct Session {
     sandboxes: BTreeMap<String, String>,
     listed: Vec<Container>,
     changes: Vec<ContainerChange>,
-    /// What is to be sent.
+    /// The bytes to send.
     pub(super) out: Vec<u8>,
 }
 
@@ -110,10 +110,10 @@ impl Session {
         session
     }
 
-    /// Takes bytes of the runtime and returns what they report.
+    /// Takes bytes of the runtime and returns their reports.
     ///
     /// # Errors
-    /// Why the connection cannot go on.
+    /// The reason why the connection cannot continue.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Vec<ContainerChange>, SessionError> {
         for packet in self.trunk.add(bytes)? {
             match (packet.connection, packet.kind) {
@@ -148,7 +148,7 @@ impl Session {
     /// Returns the answer to a call, or a status: a code and a text for the runtime's log.
     ///
     /// # Errors
-    /// Why the connection cannot go on.
+    /// The reason why the connection cannot continue.
     fn call(
         &mut self,
         method: &str,
@@ -240,7 +240,7 @@ impl Session {
         }
     }
 
-    /// A container of a pod; `None` if it is no container of a kubelet's.
+    /// A container of a pod; `None` if it is not a container of a kubelet's.
     fn read(&self, container: Container, pod: &str) -> Option<RuntimeContainer> {
         let id = self.id(&container.id)?;
         let is_known = is_uid(pod) && is_sound(&container);

@@ -14,15 +14,15 @@ use thiserror::Error;
 
 const FRAME_HEADER: usize = 8;
 const MESSAGE_HEADER: usize = 10;
-/// Most bytes of a message, as ttrpc has it.
+/// Most bytes of a message in ttrpc.
 const MESSAGE_MAX: usize = 4 << 20;
 
 /// A connection of ttrpc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Connection {
-    /// At which the runtime calls the plug-in.
+    /// The connection on which the runtime calls the plug-in.
     Plugin,
-    /// At which the plug-in calls the runtime.
+    /// The connection on which the plug-in calls the runtime.
     Runtime,
 }
 
@@ -56,13 +56,13 @@ pub(super) enum MessageType {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) connection: Connection,
-    /// By which a response finds its request.
+    /// The number by which a response finds its request.
     pub(super) stream: u32,
     pub(super) kind: MessageType,
     pub(super) payload: Vec<u8>,
 }
 
-/// Why the bytes of a runtime are no messages.
+/// Why the bytes of a runtime are not messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum TrunkError {
     #[error("it has used connection {0}, which NRI does not define")]
@@ -71,7 +71,7 @@ pub(crate) enum TrunkError {
     TooLong(usize),
 }
 
-/// Bytes that have arrived and are no whole message yet.
+/// Bytes that have arrived and do not form a whole message yet.
 #[derive(Debug, Default)]
 pub(super) struct Trunk {
     frames: Vec<u8>,

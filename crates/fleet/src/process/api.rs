@@ -1,4 +1,4 @@
-//! The API server: how to reach it, what is watched, and what its errors mean.
+//! The API server: its address, the watched objects, and its errors.
 
 use super::backoff::{PatientBackoff, Throttle};
 use crate::message::Begin;
@@ -25,7 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const READ_TIMEOUT: Duration = Duration::from_secs(295);
 /// Longest wait for the answer to a probe.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the C library reads to resolve a name.
+/// The files that the C library reads to resolve a name.
 const RESOLVER_FILES: [&str; 5] =
     ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"];
 /// Pods of one answer to a list. A pod has some ten kilobytes of JSON, so that an answer with all
@@ -34,7 +34,7 @@ const PAGE: u32 = 50;
 /// The port of name servers, for long answers.
 const NAME_SERVER_PORT: u16 = 53;
 
-/// A change of what is watched.
+/// A change of a watched object.
 #[derive(Debug)]
 pub(super) enum Change {
     Pod(Box<watcher::Result<watcher::Event<WatchedPod>>>),
@@ -65,7 +65,7 @@ pub(super) async fn config_of(begin: &Begin) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// Replaces the files of a client certificate by what they hold, since clients are made when the
+/// Replaces the files of a client certificate by their contents, since clients are made when the
 /// process may no longer read them.
 fn read_identity(auth: &mut AuthInfo) -> anyhow::Result<()> {
     let read = |path: &str| {
@@ -85,7 +85,7 @@ fn read_identity(auth: &mut AuthInfo) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a client that notes when the server wants to be left alone.
+/// Makes a client that notes the time for which the server requests no load.
 pub(super) fn client(config: &Config, throttle: &Throttle) -> kube::Result<Client> {
     let throttle = throttle.clone();
     let note = move |response: Response<Box<DynBody>>| {
@@ -96,7 +96,7 @@ pub(super) fn client(config: &Config, throttle: &Throttle) -> kube::Result<Clien
     Ok(builder.with_layer(&MapResponseLayer::new(note)).build())
 }
 
-/// What a process needs to be a client of this server.
+/// Returns the rights that a client of this server needs.
 pub(super) fn rights_of(config: &Config) -> ClientRights {
     let url = &config.cluster_url;
     let usual = if url.scheme_str() == Some("http") { 80 } else { 443 };
@@ -126,7 +126,7 @@ pub(super) fn watch(client: &Client, node: &str, throttle: &Throttle) -> Changes
 /// Checks whether the API server answers.
 ///
 /// # Errors
-/// Why it is not.
+/// The reason why it is not.
 pub(super) async fn probe(client: &Client) -> Result<(), String> {
     probe_within(client, ANSWER_TIMEOUT).await
 }
@@ -143,7 +143,7 @@ async fn probe_within(client: &Client, most: Duration) -> Result<(), String> {
     }
 }
 
-/// What an error of a watch means.
+/// Explains an error of a watch.
 pub(super) fn describe(error: &watcher::Error, what: &str) -> String {
     match code_of(error) {
         Some(401) => "the API server refuses the token, which may have expired; its file is read \

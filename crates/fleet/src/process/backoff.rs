@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// The longest wait that a server may demand.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 
-/// The time before which the server wants no request. Clones share it.
+/// The time before which the server accepts no request. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Throttle {
     until: Arc<Mutex<Option<Instant>>>,
@@ -33,7 +33,7 @@ impl Throttle {
         }
     }
 
-    /// How long the server still wants no request.
+    /// Returns for how long the server still accepts no request.
     pub(super) fn remaining(&self, now: Instant) -> Duration {
         let until = *self.until.lock().unwrap_or_else(PoisonError::into_inner);
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))

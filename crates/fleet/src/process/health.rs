@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Shortest time between two signs of life.
 const HEARD_EVERY: Duration = Duration::from_secs(1);
 
-/// What is known of the API server.
+/// The state of the connection to the API server.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     lost: Option<String>,
@@ -19,7 +19,7 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// It has answered.
+    /// Notes that the server has answered.
     pub(super) fn note_answer(&mut self, now: Instant) {
         let was_lost = self.lost.take().is_some();
         self.is_refused = false;
@@ -37,7 +37,7 @@ impl Health {
         }
     }
 
-    /// It did not answer, or refused what the watches need.
+    /// Notes that the server did not answer, or refused what the watches need.
     pub(super) fn lose(&mut self, why: String, is_refused: bool) {
         self.is_refused = is_refused;
         let why = one_line(why);

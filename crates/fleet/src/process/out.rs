@@ -1,4 +1,4 @@
-//! What is sent to the agent.
+//! The messages to the agent.
 
 use crate::message::{FROM_MAX, FromWatcher};
 use lull_agent::frontend::frames::encode;

@@ -27,7 +27,7 @@ pub(super) struct Publisher {
     /// The reporting instance: `lull-NODE`.
     instance: String,
     sender: mpsc::Sender<PodEvent>,
-    /// What the API server did not take, and may take later.
+    /// Events that the API server did not accept, to be sent later.
     unsent: mpsc::UnboundedReceiver<PodEvent>,
     returned: mpsc::UnboundedSender<PodEvent>,
 }

@@ -34,7 +34,7 @@ fn table_of(begin: &Begin) -> Table {
     table
 }
 
-/// What the messages are, in short.
+/// Returns the messages in short form.
 fn sent_by(table: &mut Table) -> Vec<String> {
     let message = |message: FromWatcher| match message {
         FromWatcher::Pod(order) => format!("{} in {}", order.uid, order.template),

@@ -27,7 +27,7 @@ pub(crate) struct RunningAgent {
     begun: Instant,
 }
 
-/// What a process has used so far.
+/// The usage of a process so far.
 pub(crate) struct Usage {
     pub(crate) cpu_s: f64,
     pub(crate) resident_mb: f64,
@@ -193,7 +193,7 @@ impl RunningAgent {
         UnixStream::connect(&self.socket).unwrap().write_all(&line).unwrap();
     }
 
-    /// Exports a histogram of a pod by OTLP, as JSON, with so many requests since its start.
+    /// Exports a histogram of a pod by OTLP, as JSON, with this many requests since its start.
     pub(crate) fn export(&self, pod_uid: &str, requests: u64) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let point = json!({
@@ -236,7 +236,7 @@ impl RunningAgent {
         wait_until(&format!("`{text}` in {}", self.log.display()), || self.log().contains(text));
     }
 
-    /// What the processes of the agent have used, in words.
+    /// Describes the usage of the agent's processes.
     pub(crate) fn costs(&self) -> String {
         let all = self.usage().into_iter().map(|(name, Usage { cpu_s, resident_mb, .. })| {
             format!("{name} used {cpu_s:.2} s and has {resident_mb:.1} MB")
@@ -245,7 +245,7 @@ impl RunningAgent {
         format!("in {run_s:.0} s {}", all.collect::<Vec<_>>().join(", "))
     }
 
-    /// What the agent and the processes that it has started have used, by their names.
+    /// Returns the usage of the agent and the processes that it has started, by their names.
     pub(crate) fn usage(&self) -> BTreeMap<String, Usage> {
         let pid = self.child.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
@@ -272,7 +272,7 @@ impl RunningAgent {
 fn command(server: &Server, config: &Path) -> Command {
     let mut command = Command::new(&server.programs.lull);
     command.arg("run").arg(config).arg("--dry-run");
-    // A test that runs in a pod is no client of its cluster.
+    // A test that runs in a pod is not a client of its cluster.
     command.env_remove("KUBERNETES_SERVICE_HOST");
     command.env("KUBECONFIG", server.place.path().join("agent.yaml"));
     command.env("NODE_NAME", node::NAME).stdin(Stdio::null());

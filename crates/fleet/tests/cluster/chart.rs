@@ -14,7 +14,7 @@ const SERVICE: &str = "otlp.service.enabled=true,otlp.hostPort=false";
 /// Renders the chart with the values of the cluster test and these settings.
 ///
 /// # Errors
-/// What helm says.
+/// helm's error.
 fn render(helm: &Path, settings: &[&str]) -> Result<String, String> {
     render_for(helm, "1.34.0", settings)
 }

@@ -25,7 +25,7 @@ const NAMESPACE: &str = "lull";
 /// The token of the test, which may do everything.
 const ADMIN: &str = "the-token-of-the-test";
 
-/// What the test starts.
+/// The programs that the test starts.
 pub(crate) struct Programs {
     pub(crate) lull: PathBuf,
     apiserver: PathBuf,
@@ -40,7 +40,7 @@ impl Programs {
     /// Finds them.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing part.
     pub(crate) fn find() -> Result<Self, String> {
         if Path::new("/proc/self").metadata().is_ok_and(|own| own.uid() != 0) {
             return Err("cgroups of pods need root".to_owned());
@@ -59,7 +59,7 @@ impl Programs {
 /// helm, from the cache.
 ///
 /// # Errors
-/// That it is missing.
+/// If it is missing.
 pub(crate) fn helm() -> Result<PathBuf, String> {
     built("helm-3.19.2/bin/helm")
 }
@@ -67,7 +67,7 @@ pub(crate) fn helm() -> Result<PathBuf, String> {
 /// A program of this machine.
 ///
 /// # Errors
-/// That it is missing.
+/// If it is missing.
 pub(crate) fn installed(name: &str) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).map(|place| place.join(name));
@@ -77,7 +77,7 @@ pub(crate) fn installed(name: &str) -> Result<PathBuf, String> {
 /// A program of the cache.
 ///
 /// # Errors
-/// That it is missing.
+/// If it is missing.
 pub(crate) fn built(place: &str) -> Result<PathBuf, String> {
     let path = lull_testing::cache().unwrap_or_default().join(place);
     let hint = "build it with `cargo xtask kubernetes`";
@@ -87,7 +87,7 @@ pub(crate) fn built(place: &str) -> Result<PathBuf, String> {
 /// A program of `tests/nri`, as it was built from these files.
 ///
 /// # Errors
-/// That it is missing.
+/// If it is missing.
 pub(crate) fn of_nri(program: &str) -> Result<PathBuf, String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nri");
     let digest = lull_testing::digest(&sources).map_err(|error| error.to_string())?;
@@ -97,7 +97,7 @@ pub(crate) fn of_nri(program: &str) -> Result<PathBuf, String> {
 /// The program beside this test, if it was built with the crate under test.
 ///
 /// # Errors
-/// That it was built without, or is missing.
+/// If it was built without, or is missing.
 pub(crate) fn lull() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let usual = own.parent().and_then(Path::parent).map(|place| place.join("lull"));
@@ -191,7 +191,7 @@ impl Server {
         self.apiserver = None;
     }
 
-    /// Stops the API server without ending it, or lets it go on: connections stay, and nothing
+    /// Stops the API server without ending it, or lets it continue: connections stay, and nothing
     /// answers meanwhile.
     pub(crate) fn freeze(&self, is_frozen: bool) {
         let Some(Process(child)) = &self.apiserver else { return };

@@ -39,7 +39,7 @@ impl ControlPlane {
     /// Starts an API server, or takes that of a guest.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing part.
     pub(crate) fn find() -> Result<Self, String> {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let place = tempfile::tempdir().unwrap();

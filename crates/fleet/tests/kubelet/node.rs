@@ -26,7 +26,7 @@ const SETTINGS: [&str; 6] = [
     "kernel/keys/root_maxbytes",
 ];
 
-/// What the node is made of.
+/// The programs of the node.
 pub(crate) struct NodePrograms {
     containerd: PathBuf,
     ctr: PathBuf,
@@ -39,7 +39,7 @@ impl NodePrograms {
     /// Finds them.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing part.
     pub(crate) fn find() -> Result<Self, String> {
         if is_node() {
             return Err("this machine has a kubelet of its own".to_owned());

@@ -25,7 +25,7 @@ impl Node {
         node
     }
 
-    /// What the plug-in has sent.
+    /// Returns the packets that the plug-in has sent.
     fn sent(&mut self) -> Vec<Packet> {
         Trunk::default().add(&std::mem::take(&mut self.plugin.out)).unwrap()
     }
@@ -73,7 +73,7 @@ fn container(digit: &str, sandbox: &str, state: i32, cpus: &str) -> Container {
     }
 }
 
-/// A container with a name of so many bytes.
+/// A container with a name of this many bytes.
 fn named(length: usize, container: Container) -> Container {
     Container { name: "n".repeat(length), ..container }
 }
