@@ -97,7 +97,7 @@ pub(crate) fn histogram(bytes: &[u8]) {
     assert_eq!(latency.quantile(Percentile::P99).is_some(), !latency.is_empty());
 }
 
-/// Escaped text has no hidden character, and what is escaped once stays as it is.
+/// Escaped text has no hidden character, and escaping it again changes nothing.
 pub(crate) fn escape(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let line = escape::visible_line(&text);

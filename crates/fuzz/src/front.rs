@@ -1,4 +1,4 @@
-//! The front end from both sides: requests of HTTP clients, and what it sends to its agent.
+//! The front end from both sides: requests of HTTP clients, and its messages to the agent.
 
 use lull_agent::frontend::take_messages;
 use lull_agent::live::loopback::Loopback;
@@ -38,14 +38,14 @@ thread_local! {
         LazyCell::new(|| Loopback::start(NAME, TOKEN));
 }
 
-/// A request, and what must not come of it.
+/// A request, and the results that it must not have.
 struct Sent {
     bytes: Vec<u8>,
     is_strange: bool,
     has_token: bool,
 }
 
-/// One connection; afterwards another client is answered.
+/// Serves one connection; afterwards another client is answered.
 pub(crate) fn http(bytes: &[u8]) {
     let Some((choice, rest)) = bytes.split_first() else { return };
     let sent = if choice & 1 == 0 { raw(rest) } else { request(rest) };
@@ -61,7 +61,7 @@ pub(crate) fn http(bytes: &[u8]) {
 
 fn check_exchange(page: &Loopback, sent: &Sent) -> io::Result<()> {
     let received = page.exchange(&sent.bytes, false)?;
-    // Only with this answer has the server done with the client that has gone.
+    // This answer shows that the server has finished with the former client.
     let health = page.exchange(HEALTH.as_bytes(), true)?;
     assert!(health.starts_with(b"HTTP/1.1 503"), "no epoch is over yet: {health:?}");
     let passed = page.take_passed();
@@ -81,7 +81,7 @@ fn raw(bytes: &[u8]) -> Sent {
     Sent { bytes: bytes.to_owned(), is_strange: false, has_token }
 }
 
-/// A request of which bytes choose the parts. What follows is its body, or more headers.
+/// A request of which bytes choose the parts. The rest is its body, or more headers.
 fn request(bytes: &[u8]) -> Sent {
     let mut rest = bytes.iter().copied();
     let mut next = || usize::from(rest.next().unwrap_or(0));

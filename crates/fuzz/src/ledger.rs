@@ -1,4 +1,4 @@
-//! The ledger of the guard: its lines, and what is restored after an agent died and bytes of the
+//! The ledger of the guard: its lines, and the restoration after an agent died and bytes of the
 //! file were damaged.
 //!
 //! The knobs are four files in memory, and `/proc` is a directory in which this process is the
@@ -28,7 +28,7 @@ pub(crate) fn ledger(bytes: &[u8]) {
     }
 }
 
-/// Gives each line its checksum, so that its JSON is read, and reads what is written of it.
+/// Gives each line its checksum, so that its JSON is read, writes the result and reads that again.
 fn read_twice(bytes: &[u8]) {
     let mut lines = Vec::new();
     for json in bytes.split(|byte| *byte == b'\n') {
@@ -38,15 +38,15 @@ fn read_twice(bytes: &[u8]) {
     }
     let once = reread_lines(&lines);
     assert_eq!(reread_lines(&once), once);
-    // Without checksums hardly a line is an entry.
+    // Without checksums hardly any line is an entry.
     reread_lines(bytes);
 }
 
-/// One knob, and what its ledger must know.
+/// One knob, and the entry that its ledger must have.
 #[derive(Debug, Clone, Default)]
 struct Knob {
     now: String,
-    /// What it was before the agent changed it.
+    /// The value before the agent changed it.
     old: Option<String>,
     /// Whether the agent, and no other program, has set it.
     is_agents: bool,
@@ -92,7 +92,7 @@ impl Machine {
         self.die(&[])
     }
 
-    /// Carries out a call; returns what is left of the input.
+    /// Carries out a call; returns the rest of the input.
     fn call<'a>(&mut self, call: u8, rest: &'a [u8]) -> io::Result<&'a [u8]> {
         let index = usize::from(call >> 3) % KNOBS;
         match call & 7 {
@@ -176,7 +176,7 @@ impl Machine {
         self.restores += 1;
         drop(self.ledger.take());
         let is_damaged = self.damage(damage)?;
-        // By hand, or at the start of the next agent: the first does all.
+        // Restored by hand, or at the start of the next agent: the first restores all.
         if damage.len().is_multiple_of(2) {
             let dir = self.dir()?;
             restore_stale(&dir, &self.roots).map_err(io::Error::other)?;

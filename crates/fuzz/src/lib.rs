@@ -1,4 +1,4 @@
-//! Fuzz targets: everything of Lull that reads what others wrote.
+//! Fuzz targets: every part of Lull that reads input of other programs.
 //!
 //! A target is a function of bytes that must neither panic nor run for long, whatever the
 //! bytes are. `cargo xtask fuzz NAME` runs one under libFuzzer, guided by coverage. The tests

@@ -24,7 +24,7 @@ impl Wake for NoSleeper {
     fn wake(&self, _id: Id, _seat: &Seat) {}
 }
 
-/// What is left of the input; zeros after its end.
+/// The rest of the input; zeros after its end.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -155,7 +155,7 @@ impl Sides {
         self.page.gate().pump(self.now_ns, &NoSleeper);
     }
 
-    /// What a server does with the record of a connection.
+    /// Uses the record of a connection as a server does.
     fn use_record(&self, input: &mut Input<'_>) {
         let Some(record) = self.page.record(input.id()) else { return };
         let (flag, now_ns) = (input.byte(), self.now_ns);
@@ -173,7 +173,7 @@ impl Sides {
         }
     }
 
-    /// What an agent reads.
+    /// Reads the page as an agent does.
     fn read(&self) {
         assert!(self.page.note().read(&mut [0; NOTE_BYTES]).len() <= NOTE_BYTES);
         let offered = self.page.header().offer_record();

@@ -92,9 +92,9 @@ fn deliver(gauge: &mut PushGauge, mut client: UnixStream, mut bytes: &[u8]) {
     }
 }
 
-/// A connection: the first byte chooses the protocol; then each piece has a byte for its
-/// direction and length. A reader that is packed and unpacked goes on as before, and what is common
-/// is read in the words of a packed one as it reads it.
+/// A connection: the first byte chooses the protocol; then each piece has a byte for its direction
+/// and length. A reader that is packed and unpacked continues as before, and a packed one reads
+/// common bytes as the full reader does.
 pub(crate) fn protocol(bytes: &[u8]) {
     let Some((choice, mut rest)) = bytes.split_first() else { return };
     let protocol = Protocol::ALL[usize::from(*choice) % Protocol::ALL.len()];
