@@ -1,5 +1,5 @@
-//! What it costs to set the frequencies of 24 domains, and to read all gauges
-//! of 64 cores: CPU time on a tree of files in memory, with a guard's ledger.
+//! The cost of setting the frequencies of 24 domains, and to read all gauges of 64 cores: CPU time
+//! on a tree of files in memory, with a guard's ledger.
 //!
 //! `cargo run --release -p lull-host --example knob_cost -- ROUNDS` prints one
 //! line of JSON. The tree is made up; a real sysfs runs the driver as well.
@@ -21,7 +21,7 @@ const EPOCH: Nanos = Nanos::from_millis(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let rounds: u32 = std::env::args().nth(1).map_or(Ok(200), |text| text.parse())?;
-    // In memory, so that the disk is not what is measured.
+    // A directory in memory, so that the cost of a disk is not measured.
     let place = tempfile::tempdir_in("/dev/shm")?;
     make_tree(place.path())?;
     let roots = Roots { sys: place.path().join("sys"), ..Roots::default() };

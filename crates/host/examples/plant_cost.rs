@@ -1,6 +1,6 @@
-//! What it costs to watch and steer a host: CPU time and memory of the plant
-//! alone, with 100 more processes, three apps of eight threads, and a client
-//! a latency-critical app that pushes windows of 100 ms.
+//! The cost of watching and steering a host: CPU time and memory of the plant alone, with 100 more
+//! processes, three apps of eight threads, and a client a latency-critical app that pushes windows
+//! of 100 ms.
 //!
 //! `cargo run --release -p lull-host --example plant_cost -- EPOCH_MS EPOCHS`
 //! prints one line of JSON.

@@ -1,7 +1,7 @@
 //! The apps of a run: started or found, and which threads they have now.
 //!
 //! Started apps end with the agent, however it ends: on a clean end it stops
-//! them, after a kill its guard does. Attached apps go on.
+//! them, after a kill its guard does. Attached apps continue.
 
 mod activity;
 mod assigned;

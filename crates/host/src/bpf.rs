@@ -1,5 +1,5 @@
-//! What only the kernel sees as it happens: eBPF programs at its tracepoints, and what they
-//! count.
+//! eBPF programs at tracepoints, for events that only the kernel sees, and the readers of their
+//! counts.
 //!
 //! ```text
 //!   cpu_idle ─────────────▶ lull_sleep ──▶ histogram of sleeps ─┐ one record a core,

@@ -52,7 +52,7 @@ use lull_measure::Nanos;
 pub struct Floor {
     /// Types, slowest first, with as many cores as `cores` has.
     pub ladder: Ladder,
-    /// Which cores are of which type; one set where each core takes every speed.
+    /// The cores of each type; one set where each core can run at every speed.
     pub cores: Vec<CoreSet>,
     /// Age at which a request loses its core: it then runs, unplaced, on the
     /// cores of the slowest type that has any.

@@ -17,15 +17,15 @@ pub use text::FileError;
 /// The outcome of restoring a value that other programs may have set since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PutBack {
-    /// It was restored.
+    /// The value was restored.
     Done,
-    /// It was so already.
+    /// The value was in force already.
     Already,
-    /// Whose it was is gone.
+    /// The owner of the value is gone.
     Gone,
-    /// Another program has set it since.
+    /// Another program has set the value since.
     Left {
-        /// To this.
+        /// The present value.
         found: String,
     },
 }

@@ -34,16 +34,16 @@ pub const PERIOD: Nanos = Nanos::from_micros(250);
 const CORRECTIONS: usize = 6;
 /// Near enough to stop correcting, in slow-downs.
 const NEAR: f64 = 0.01;
-/// What must be left between the cycler's share and the kernel's budget for
-/// real-time threads, which others use too.
+/// The difference that must remain between the cycler's share and the kernel's budget for real-time
+/// threads, which others use too.
 const THROTTLE_ROOM: f64 = 0.03;
 /// The kernel's budget where it is off or cannot be read.
 const ALL: f64 = 1.0;
 
-/// A core that is to be slower.
+/// A core that is made slower.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Emulated {
-    /// Which core.
+    /// The core.
     pub core: CoreId,
     /// How many times slower, above 1.
     pub slowdown: f64,
@@ -100,7 +100,7 @@ pub enum EmulateError {
         core: CoreId,
         /// The requested value.
         planned: f64,
-        /// What the loop saw.
+        /// The slow-down that the loop measured.
         measured: f64,
     },
 }
@@ -180,7 +180,7 @@ impl Emulated {
 
     /// Accepts a slow-down within [`TOLERANCE`] of the plan.
     fn judge(&self, measured: f64) -> Result<(), EmulateError> {
-        // Not a number is not within anything.
+        // A NaN is not within any tolerance.
         if (measured / self.slowdown - 1.0).abs() <= TOLERANCE {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Small kernel files: read once, or again and again at little cost.
+//! Small kernel files: read once, or repeatedly at little cost.
 
 use rustix::process::{Resource, getrlimit};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What can be measured of a machine and of its apps, one file each.
+//! The gauges of a machine and of its apps, one file each.
 //!
 //! A gauge of an app is its file, its field of `AppGauges` and its line in `APP_GAUGES`; its
 //! name and how it is merged, recorded and shown are defined in `lull_measure::catalogue`.
@@ -40,7 +40,7 @@ use memory_pressure::MemoryPressure;
 use std::io;
 use std::path::Path;
 
-/// The gauges of one app, with what each read last.
+/// The gauges of one app, with the last reading of each.
 #[derive(Debug)]
 pub(crate) struct AppGauges {
     time: AppTime,
@@ -151,7 +151,7 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Missing {
     Missing::because(format!("{} cannot be read: {error}{hint}", path.display()))
 }
 
-/// Why perf may not count, and what would allow it: this level, or less.
+/// Returns the reason why perf may not count, with the remedy: this level, or less.
 fn not_allowed(roots: &Roots, level: i8) -> String {
     let now = read_text(&roots.proc.join("sys/kernel/perf_event_paranoid"));
     let now = now.unwrap_or_else(|_| "unreadable".to_owned());
@@ -164,7 +164,7 @@ fn not_allowed(roots: &Roots, level: i8) -> String {
 /// Share of lost observations up to which those that are left describe the epoch.
 const MAX_LOST_SHARE: f64 = 0.01;
 
-/// Whether what eBPF programs counted in an epoch describes it although so many were lost.
+/// Whether the counts of eBPF programs in an epoch describe it although this many were lost.
 pub(crate) fn are_few(lost: u64, counted: u64) -> bool {
     lost as f64 <= MAX_LOST_SHARE * counted as f64
 }

@@ -1,4 +1,4 @@
-//! What can be set, one file each: get, set, verify by reading back, restore.
+//! The knobs of a machine, one file each: get, set, verify by reading back, restore.
 //!
 //! Before the first write of a knob its old value is durable in the guard's ledger. The ledger
 //! restores the values: it holds every thread's old value, also after this process has died.
@@ -42,7 +42,7 @@ use std::path::PathBuf;
 use throttle::Throttle;
 use uncore::Uncores;
 
-/// The knobs of the machine and what Lull set of them last.
+/// The knobs of the machine and Lull's last settings of them.
 #[derive(Debug)]
 pub(crate) struct MachineKnobs {
     throttle: Throttle,
@@ -57,20 +57,20 @@ pub(crate) struct MachineKnobs {
 pub(crate) struct MachineKnob {
     /// The row of `lull_control::KNOBS` that it implements.
     pub(crate) capability: Capability,
-    /// By which means it is set, or why it cannot be.
+    /// Returns the means by which it is set, or the reason why it cannot be.
     pub(crate) settable: fn(&Roots) -> Result<String, Missing>,
     /// The dials of this kind; their numbers are given later. Empty for all other scopes.
     dials: fn(&Roots) -> Vec<Dial>,
-    /// The files that it writes, where writing what they hold changes nothing and proves that
-    /// they can be written.
+    /// The files that it writes, where rewriting the present content changes nothing and proves
+    /// that they can be written.
     files: fn(&Roots) -> Vec<PathBuf>,
     /// Its state now; `None` where it cannot be read or has no single value.
     get: fn(&MachineKnobs, Knob) -> Option<Setting>,
     /// Saves the old value, writes, and reads back.
     set: fn(&mut MachineKnobs, &Setting, &mut Means<'_, Ledger>) -> Result<(), KnobError>,
-    /// What other programs have set since, each change once.
+    /// Returns the changes by other programs since the last call, each once.
     watch: fn(&mut MachineKnobs) -> Watched,
-    /// Forgets what was set, after all was put back.
+    /// Forgets the settings, after all were restored.
     restored: fn(&mut MachineKnobs),
     /// Whether the ledger's key names this knob.
     is_of: fn(&MachineKnobs, Knob, &Key) -> bool,
@@ -78,11 +78,11 @@ pub(crate) struct MachineKnob {
     pub(crate) limited: &'static str,
 }
 
-/// What a look at one kind of knob found.
+/// The result of checking one kind of knob.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
     pub(crate) changes: Vec<ChangedSetting>,
-    /// What went wrong and stopped nothing.
+    /// Errors that stopped nothing.
     pub(crate) notices: Vec<String>,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct ChangedSetting {
     pub(crate) found: Setting,
     /// The file or interface, for people.
     pub(crate) whom: String,
-    /// What the ledger has of it.
+    /// The keys that the ledger has for it.
     pub(crate) keys: Vec<Key>,
 }
 
@@ -251,7 +251,7 @@ fn none() -> Watched {
 
 /// A setting of another row: a mistake of the caller, refused and not written.
 fn misplaced(setting: &Setting) -> KnobError {
-    KnobError::Nonsense(format!("{setting} is no setting of this knob"))
+    KnobError::Nonsense(format!("{setting} is not a setting of this knob"))
 }
 
 impl MachineKnobs {
@@ -287,7 +287,7 @@ impl MachineKnobs {
         (row.set)(self, wanted, means)
     }
 
-    /// What other programs have set since, of all knobs.
+    /// Returns the changes of all knobs by other programs since the last call.
     pub(crate) fn watch(&mut self) -> Watched {
         let mut all = none();
         for row in MACHINE_KNOBS {
@@ -298,7 +298,7 @@ impl MachineKnobs {
         all
     }
 
-    /// Forgets what was set, after all was put back.
+    /// Forgets the settings, after all were restored.
     pub(crate) fn restored(&mut self) {
         MACHINE_KNOBS.iter().for_each(|row| (row.restored)(self));
     }
@@ -311,7 +311,7 @@ impl MachineKnobs {
 
 /// Where old values are saved before the first write.
 pub(crate) trait SaveOld {
-    /// Saves how threads are scheduled now, where that is not known already, and what is
+    /// Saves how threads are scheduled now, unless that is known already, and the values that are
     /// written to them next.
     fn threads(&mut self, writes: &[ThreadWrite]) -> Result<(), LedgerError>;
     /// Saves new processes again that have been set by others since they were saved.

@@ -60,7 +60,7 @@ use std::sync::Arc;
 /// The environment variable with the path of the page, which the library reads.
 const PAGE_VARIABLE: &str = "LULL_PAGE";
 
-/// Which connections may be gated, and how servers read them.
+/// The connections that may be gated, and the protocol in which servers read them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     /// The servers' protocol; `None` to recognise it by the program's name.
@@ -119,7 +119,7 @@ pub struct Runtime {
     long_wait: Nanos,
 }
 
-/// The wait at the gate that is reported where no objective says what is long.
+/// The wait at the gate that is reported where no objective defines a long one.
 const LONG_WAIT: Nanos = Nanos::from_secs(1);
 
 /// Wakes workers of other processes.
@@ -228,8 +228,8 @@ impl Runtime {
         pump(&self.page);
     }
 
-    /// Opens the gate once so much time has passed without another call, where an admission
-    /// controller may come to a halt while it tries a setting. Without a time no setting expires.
+    /// Opens the gate after this time without another call, because an admission controller may
+    /// come to a halt while it tries a setting. Without a time no setting expires.
     pub fn expire_after(&self, time: Option<Nanos>) {
         let at = time.map_or(Nanos::MAX, |time| now().saturating_add(time));
         self.heartbeat.expire_at(at.0);

@@ -49,14 +49,15 @@ pub enum DirectoryError {
     },
     /// The path is of another kind.
     #[error(
-        "{path} is a symbolic link or is no directory: remove it, or name a directory of your own",
+        "{path} is a symbolic link or is not a directory: remove it, or name a directory of your \
+         own",
         path = .path.display()
     )]
     NoDirectory {
         /// The path.
         path: PathBuf,
     },
-    /// It belongs to another user.
+    /// The directory belongs to another user.
     #[error(
         "directory {path} belongs to user {owner}, and that user could replace the files of Lull \
          there: name a directory that belongs to user {user}",
@@ -98,7 +99,7 @@ impl OwnDirectory {
     /// Opens a directory and checks it.
     ///
     /// # Errors
-    /// If it does not exist or is no directory, belongs to another user, or could be written by
+    /// If it does not exist or is not a directory, belongs to another user, or could be written by
     /// one.
     pub fn open(path: &Path, owner: Owner) -> Result<Self, DirectoryError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -62,7 +62,7 @@ pub struct HostConfig {
     pub power: PowerModel,
     /// Where old values are saved before a knob is written.
     pub ledger: Ledger,
-    /// Whether what others set stays when Lull restores.
+    /// Whether settings of other programs stay when Lull restores.
     pub foreign_wins: bool,
     /// Ends a wait.
     pub stop: Stop,
@@ -107,11 +107,11 @@ pub struct HostPlant {
     knobs: MachineKnobs,
     partitions: Partitions,
     ledger: Ledger,
-    /// The process that restores the knobs if this one dies, if the plant looks after it.
+    /// The process that restores the knobs if this one dies, if the plant started it.
     guard: Option<GuardHandle>,
     foreign_wins: bool,
     is_privileged: bool,
-    /// What each knob was before its first write.
+    /// The setting of each knob before its first write.
     originals: BTreeMap<Knob, Setting>,
     /// Knobs written since the last restore.
     touched: BTreeSet<Knob>,
@@ -126,7 +126,7 @@ pub struct HostPlant {
     leaders: Option<OwnedFd>,
     pace: Pace,
     owners: Owners,
-    /// When apps of templates are looked for.
+    /// The times at which apps of templates are searched.
     matches: Matches,
     /// Whether an arrival ended the last epoch early.
     was_cut: bool,
@@ -135,7 +135,7 @@ pub struct HostPlant {
     /// Foreign changes found before the end of the epoch.
     early_foreign: Vec<ForeignChange>,
     notices: RefCell<Vec<String>>,
-    /// What the last restoration could not put back and no knob's outcome reports.
+    /// Values that the last restoration could not restore and no knob's outcome reports.
     unrestored: Vec<String>,
     /// Processes that the restorations may have missed.
     missed: BTreeSet<String>,
@@ -161,11 +161,11 @@ struct Gauges {
 struct EpochWait {
     /// Whether an arrival may end the epoch early.
     may_cut: bool,
-    /// When absent apps were looked for last.
+    /// The time of the last search for absent apps.
     looked: Nanos,
     /// When the push socket was drained last.
     drained: Nanos,
-    /// From when on news interrupt it.
+    /// The time from which events end the wait for an epoch.
     news_from: Nanos,
 }
 
@@ -186,7 +186,7 @@ impl HostPlant {
     /// If the machine's cores or processes cannot be listed.
     pub fn new(config: HostConfig) -> Result<Self, HostError> {
         let HostConfig { roots, apps, push, power, ledger, foreign_wins, stop } = config;
-        // Before processes are listed, so that none is missed in between.
+        // Subscribe before processes are listed, so that none is missed in between.
         ledger.forks().subscribe();
         let machine = probe::machine(&roots)?;
         let cores = machine.cores.len();
@@ -307,23 +307,23 @@ impl HostPlant {
         self.discovery = wakes;
     }
 
-    /// Where old values are saved, for what is started during a run.
+    /// Returns the ledger for programs that are started during a run.
     pub fn ledger_mut(&mut self) -> &mut Ledger {
         &mut self.ledger
     }
 
-    /// Changes what is known of an app, once its references are measured.
+    /// Changes the specification of an app, once its references are measured.
     pub fn update_spec(&mut self, app: AppId, change: impl FnOnce(&mut AppSpec)) {
         change(&mut self.specs[app.index()]);
     }
 
-    /// What went wrong since the last call and stopped nothing, for the journal.
+    /// Returns the errors since the last call that stopped nothing, for the journal.
     pub fn take_notices(&self) -> Vec<String> {
         self.notices.take()
     }
 
-    /// What the last restore, with this outcome, could not put back: knobs, and values that belong
-    /// to none.
+    /// Returns what the last restoration, with this outcome, could not restore: knobs, and values
+    /// that belong to none.
     pub fn unrestored(&self, restored: &Applied) -> Vec<String> {
         let refusal = |outcome: &Outcome| match &outcome.got {
             Got::Refused { why } => Some(format!("{}: {why}", outcome.wanted)),
@@ -346,7 +346,7 @@ impl HostPlant {
         self.apps[app.index()].handle.pause(&mut self.table, &mut self.ledger)
     }
 
-    /// Lets a paused app go on.
+    /// Lets a paused app continue.
     ///
     /// # Errors
     /// As [`AppHandle::resume`](crate::apps::AppHandle::resume).

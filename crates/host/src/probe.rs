@@ -1,4 +1,4 @@
-//! What this machine is: cores, core types, frequencies, and what can be read and set.
+//! Describes this machine: cores, core types, frequencies, and the gauges and knobs that it offers.
 
 mod capabilities;
 mod cpus;

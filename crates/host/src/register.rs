@@ -183,7 +183,7 @@ impl Registrar {
         time >= self.served.saturating_add(PAUSE)
     }
 
-    /// What went wrong since the last call, for the journal.
+    /// Returns the errors since the last call, for the journal.
     pub(crate) fn take_notices(&mut self) -> Vec<String> {
         let unsaid = std::mem::take(&mut self.unsaid);
         let mut notices = std::mem::take(&mut self.notices);
@@ -193,8 +193,8 @@ impl Registrar {
         notices
     }
 
-    /// Accepts and answers what has arrived, without waiting, and frees the seats of what has
-    /// departed. `owner` finds the app that a process belongs to.
+    /// Accepts and answers new requests, without waiting, and frees the seats of departed
+    /// processes. `owner` finds the app that a process belongs to.
     pub(crate) fn serve(&mut self, time: Nanos, owner: OwnerOf<'_>) {
         self.served = time;
         for number in self.ready() {
@@ -223,7 +223,7 @@ impl Registrar {
         }
     }
 
-    /// The numbers of what is readable now; what has to wait is found again.
+    /// Returns the numbers of readable connections; one that has to wait is found again.
     fn ready(&self) -> Vec<u64> {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let empty =
@@ -293,7 +293,7 @@ impl Registrar {
         }
     }
 
-    /// Carries out what was parsed.
+    /// Carries out the parsed requests.
     fn carry_out(&mut self, owner: OwnerOf<'_>) {
         for _ in 0..EVENTS_MAX {
             let Ok(parsed) = self.parser.receive() else { return };
@@ -377,7 +377,7 @@ fn admit_all(path: &Path) -> io::Result<()> {
     std::fs::set_permissions(by_descriptor, std::fs::Permissions::from_mode(0o666))
 }
 
-/// The refusal of what may be tried again later.
+/// Returns a refusal after which a client may try again later.
 fn busy(what: &str) -> Refusal {
     Refusal { reason: Reason::Busy, message: format!("{what}: try again later") }
 }

@@ -85,11 +85,10 @@ pub fn confine(layers: &[Layer]) -> Vec<Gap> {
     gaps
 }
 
-/// What a process keeps that connects to servers itself.
+/// The rights that a process keeps if it connects to servers itself.
 #[derive(Debug, Clone, Default)]
 pub struct ClientRights {
-    /// Files, and directories with all below them, that it may read. What does not exist is left
-    /// out.
+    /// Files, and directories with all below them, that it may read. Missing ones are left out.
     pub files: Vec<PathBuf>,
     /// TCP ports, of any address, that it may connect to.
     pub ports: Vec<u16>,
@@ -161,7 +160,7 @@ fn forbid_files(rights: &ClientRights) -> Result<(), String> {
         Ok(grant(ruleset.create()?, rights)?.restrict_self()?.ruleset)
     };
     match restrict() {
-        // An older kernel knows fewer rights; those of files are known to all.
+        // An older kernel supports fewer rights; the rights on files are supported by all.
         Ok(RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced) => Ok(()),
         Ok(RulesetStatus::NotEnforced) => {
             Err("the kernel is older than 5.13, or its `lsm=` leaves Landlock out".to_owned())

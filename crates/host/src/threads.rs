@@ -1,6 +1,6 @@
 //! One thread of an app, distinct from a later one with its number.
 
-/// A thread that was alive when its app was last looked at.
+/// A thread that was alive at the last check of its app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LiveThread {
     /// Its process.

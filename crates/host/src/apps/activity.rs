@@ -19,7 +19,7 @@
 use crate::files::{HotFile, numbers};
 use std::path::Path;
 
-/// What was read of a cgroup.
+/// The reading of a cgroup's activity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Activity {
     /// The number of its tasks and of those below it.

@@ -38,29 +38,29 @@ struct Assigned {
 pub(super) struct Berth {
     berths: Berths,
     index: usize,
-    /// The cgroup that had it when it was looked at last.
+    /// The cgroup of the berth at the last check.
     seen: Option<Arc<Path>>,
     /// The directory of that cgroup once it was found, and what shows when to list it again.
     place: Option<(PathBuf, CgroupActivity)>,
-    /// When that directory was listed last, and its activity before that.
+    /// The time of the directory's last listing, and its activity before that.
     listed: Option<(Nanos, Activity)>,
     /// Its activity when it was read last.
     latest: Option<Activity>,
 }
 
-/// What has happened in a cgroup since it was listed.
+/// The changes in a cgroup since it was listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SinceListing {
-    /// Nothing: no task of it has run.
+    /// No task of the cgroup has run.
     Idle,
-    /// Processes may have come or gone, unless those that were listed have so many threads.
+    /// Processes may have come or gone, unless those that were listed have this many threads.
     Tasks(u64),
-    /// It must be listed again.
+    /// The cgroup must be listed again.
     Unknown,
 }
 
 impl Berths {
-    /// So many free berths of a template.
+    /// Creates this many free berths of a template.
     pub fn new(template: &str, count: usize) -> Self {
         Self { template: template.into(), cgroups: Arc::new(Mutex::new(vec![None; count])) }
     }
@@ -144,7 +144,7 @@ impl Berth {
         }
     }
 
-    /// Notes which cgroup has it; returns whether another one had it before.
+    /// Notes the cgroup of the berth; returns whether it had another one before.
     pub(super) fn look(&mut self) -> bool {
         let has_changed = self.has_news();
         if has_changed {
@@ -172,7 +172,7 @@ impl Berth {
         Ok(found)
     }
 
-    /// Returns what has happened in its cgroup since the last listing.
+    /// Returns the events in its cgroup since the last listing.
     pub(super) fn since_listing(&mut self) -> SinceListing {
         let (Some((time, before)), Some((_, activity))) = (self.listed, &mut self.place) else {
             return SinceListing::Unknown;
@@ -188,7 +188,7 @@ impl Berth {
         }
     }
 
-    /// The CPU time that its cgroup had used when it was looked at last, in microseconds, if it was
+    /// Returns the CPU time that its cgroup had used at the last check, in microseconds, if it was
     /// read.
     pub(super) const fn usage_us(&self) -> Option<u64> {
         match self.latest {
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(found.unwrap(), BTreeSet::from([pid.cast_signed()]));
         assert!(may_have_any);
         tree.write("sys/fs/cgroup/kubepods/a/cgroup.procs", &format!("1\n{own}\n"));
-        assert!(!berth.may_have_processes(&table), "the agent is no app");
+        assert!(!berth.may_have_processes(&table), "the agent is not an app");
     }
 
     #[test]

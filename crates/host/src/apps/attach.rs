@@ -2,9 +2,9 @@
 //!
 //! A process must run; a cgroup, unit or pattern may have no process yet.
 //!
-//! Verified on Linux 6.18 with real processes and a real version 1 cgroup, and under the systemd
-//! of Debian 12 (`cargo xtask rig systemd`). Other tests have a program that answers as
-//! `man 1 systemctl` documents it.
+//! Tested on Linux 6.18 with real processes and a real version 1 cgroup, and under the systemd of
+//! Debian 12 (`cargo xtask rig systemd`). Other tests use a program that answers as `man 1
+//! systemctl` documents it.
 
 use super::cgroup::{self, CgroupError};
 use super::globs::{self, GlobError};
@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What an app that Lull does not start is found by.
+/// The criterion that finds an app which Lull does not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Its first process; its descendants belong to it.
@@ -49,7 +49,7 @@ pub enum AttachError {
     NoApp {
         /// The number.
         pid: i32,
-        /// What it is.
+        /// A description of the process.
         what: &'static str,
     },
     /// Its threads cannot be bound.
@@ -71,7 +71,7 @@ pub enum AttachError {
     NoSystemd {
         /// The unit.
         unit: String,
-        /// What went wrong.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Processes cannot be listed.
@@ -92,7 +92,7 @@ pub(super) fn scope_of(target: &Target, roots: &Roots) -> Result<Scope, AttachEr
     }
 }
 
-/// How a target is found again and again; a process, which has no successor, is refused.
+/// How a target is found repeatedly; a process, which has no successor, is refused.
 pub(super) fn search_for(target: &Target, roots: &Roots) -> Result<Search, AttachError> {
     match target {
         Target::Pid(pid) => Err(AttachError::NoApp { pid: *pid, what: "one process" }),
@@ -131,8 +131,8 @@ fn scope_of_pid(pid: i32, roots: &Roots) -> Result<Scope, AttachError> {
     Ok(Scope::Tree { root, with_group: false })
 }
 
-/// What a process is whose tree contains Lull; `None` for all others. Settings of such an app
-/// would be inherited by Lull itself and by every program that its owner starts.
+/// Describes a process whose tree contains Lull; returns `None` for all others. Settings of such an
+/// app would be inherited by Lull itself and by every program that its owner starts.
 pub fn above_lull(pid: i32, roots: &Roots) -> Option<&'static str> {
     if pid == 1 {
         return Some("the first process of the machine or container");
@@ -145,13 +145,13 @@ pub fn above_lull(pid: i32, roots: &Roots) -> Option<&'static str> {
         return Some("Lull itself");
     }
     while process != pid {
-        // The parent of process 1 is 0, which is no process.
+        // The parent of process 1 is 0, which is not a process.
         process = Facts::of_process(roots, process).ok()?.parent;
     }
     Some("an ancestor of Lull")
 }
 
-/// Refuses a directory that is no cgroup, and a threaded one; it may be missing or empty.
+/// Refuses a directory that is not a cgroup, and a threaded one; it may be missing or empty.
 fn search_for_cgroup(path: &Path, roots: &Roots) -> Result<Search, AttachError> {
     if !globs::is_glob(&path.to_string_lossy()) {
         match cgroup::find(roots, path) {

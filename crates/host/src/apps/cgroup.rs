@@ -20,13 +20,13 @@ pub enum CgroupError {
         path = .path.display()
     )]
     NotFound {
-        /// As it was given.
+        /// The path as it was given.
         path: PathBuf,
         /// The directories that were tried.
         looked: String,
     },
     /// A directory, but not of a cgroup.
-    #[error("{path} is no cgroup: it has no cgroup.procs", path = .path.display())]
+    #[error("{path} is not a cgroup: it has no cgroup.procs", path = .path.display())]
     NoCgroup {
         /// The directory.
         path: PathBuf,

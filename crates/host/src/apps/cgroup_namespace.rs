@@ -1,7 +1,7 @@
 //! The cgroup namespace of a process, by which the kernel names the cgroups of other processes.
 //!
 //! A container usually has a namespace of its own. In it the cgroup of another container is
-//! `/../../pod/x` in `/proc/PID/cgroup` and `/proc/PID/cpuset`, which is no path below
+//! `/../../pod/x` in `/proc/PID/cgroup` and `/proc/PID/cpuset`, which is not a path below
 //! `/sys/fs/cgroup`, also where that is mounted from the host (`cgroup_namespaces(7)`).
 
 use super::cgroup;
@@ -13,11 +13,12 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-/// What is missing without the names of other containers' cgroups.
+/// The ability that is missing without the names of other containers' cgroups.
 const MISSING: &str = "cpusets and memory pressure of other containers cannot be read, so that a \
                        thread whose cpuset changes may keep cores that Lull has set";
 
-/// What is missing without the names of other containers' cgroups, and why they are missing.
+/// An error of reading the names of other containers' cgroups, with the ability that is missing
+/// without them.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupNamespaceError {
     /// The kernel refused.
@@ -55,7 +56,8 @@ pub fn join_host_cgroups(roots: &Roots) -> Result<(), CgroupNamespaceError> {
     let former = File::open(roots.proc.join("thread-self/ns/cgroup"));
     let own = join().map_err(|source| CgroupNamespaceError::Refused { source })?;
     let Err(error) = cgroup::find(roots, Path::new(&own)) else { return Ok(()) };
-    // Back, so that the cgroups of this container have the names by which they are mounted.
+    // Return to the former namespace, so that the cgroups of this container have the names by which
+    // they are mounted.
     if let Ok(former) = former {
         let _ = move_into_link_name_space(former.as_fd(), Some(LinkNameSpaceType::ControlGroup));
     }

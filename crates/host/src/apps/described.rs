@@ -28,7 +28,7 @@ const ARGS_MAX: usize = 4096;
 /// Changes that are kept for searches that looked some listings ago.
 const CHANGES_MAX: usize = 4096;
 
-/// What a process runs, and as whom.
+/// The program, arguments and user of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Described {
     /// The path of its program; empty if it cannot be read.
@@ -68,7 +68,7 @@ struct Known {
 }
 
 impl Descriptions {
-    /// Of no process yet; `own` is the agent.
+    /// Creates an empty table; `own` is the agent.
     pub(super) fn new(own: i32) -> Self {
         Self {
             of: BTreeMap::new(),
@@ -83,7 +83,7 @@ impl Descriptions {
         }
     }
 
-    /// Brings them up to a listing of all processes.
+    /// Updates the descriptions to a listing of all processes.
     pub(super) fn refresh(&mut self, roots: &Roots, listed: &BTreeMap<i32, Facts>) {
         let time = now(ClockId::Boottime);
         let is_all_due = time >= self.read_all.saturating_add(AGAIN);
@@ -110,10 +110,10 @@ impl Descriptions {
         self.drop_oldest_changes();
     }
 
-    /// Brings them up to what has become of some processes: the facts of each now, `None` if it
-    /// is gone. They are read whatever their CPU time is, which may be old just when a process
-    /// executes another program. Young ones are read again, because a new process may rewrite its
-    /// command line.
+    /// Updates the descriptions to the present state of some processes: the facts of each now,
+    /// `None` if it is gone. They are read whatever their CPU time is, which may be old just when a
+    /// process executes another program. Young ones are read again, because a new process may
+    /// rewrite its command line.
     pub(super) fn update(&mut self, roots: &Roots, changed: &[(i32, Option<Facts>)]) {
         self.version += 1;
         let time = now(ClockId::Boottime);
@@ -122,7 +122,8 @@ impl Descriptions {
         self.read_young = if is_due { time } else { self.read_young };
         for (pid, facts) in changed {
             match facts {
-                // It keeps what it was until it is gone, for its program cannot be read any more.
+                // An ended process keeps its description until it is gone, because its program
+                // cannot be read any more.
                 Some(facts) if facts.is_ended() || facts.is_exiting => {}
                 Some(facts) => {
                     if let Some(known) = self.of.get_mut(pid) {
@@ -153,7 +154,7 @@ impl Descriptions {
     }
 
     fn read_of(&mut self, roots: &Roots, pid: i32, start_ticks: u64) {
-        // Before the rest, so that what changes meanwhile is found by the next look.
+        // The CPU time is read first, so that the next look finds changes during this one.
         let cpu_time = cpu_time_of(roots, pid);
         let known = self.of.get(&pid).filter(|known| known.start_ticks == start_ticks);
         if cpu_time.is_none() || known.is_none_or(|known| known.cpu_time != cpu_time) {
@@ -252,7 +253,7 @@ mod tests {
         let mut command = Command::new("cat");
         let cat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let pid = cat.id().cast_signed();
-        // The kernel lets its parent go on before the arguments can be read.
+        // The kernel lets its parent continue before the arguments can be read.
         while std::fs::read(format!("/proc/{pid}/cmdline")).unwrap().is_empty() {
             std::thread::yield_now();
         }

@@ -28,12 +28,12 @@ struct State {
     events: Option<ProcessEvents>,
     /// When the kernel began to report forks, in clock ticks since boot.
     since_ticks: u64,
-    /// By number, the processes that are followed, and their descendants.
+    /// Indexed by number: the processes that are followed, and their descendants.
     kin: BTreeMap<i32, Kin>,
     /// The process whose children may be followed later, if one is set.
     starter: Option<i32>,
-    /// By number, the children of the starter that are not followed, and their descendants, each
-    /// with the child that it descends from.
+    /// Indexed by number: the children of the starter that are not followed, and their descendants,
+    /// each with the child that it descends from.
     expected: BTreeMap<i32, i32>,
     /// Whether the kernel ever dropped events: descendants may be unknown from then on.
     has_lost: bool,
@@ -46,7 +46,7 @@ struct State {
     changed: BTreeSet<i32>,
 }
 
-/// More changes than this are no quicker to look at than a listing.
+/// More changes than this are no quicker to read than a listing.
 const CHANGED_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,27 +62,29 @@ impl Forks {
     pub fn subscribe(&self) -> bool {
         let mut state = self.state();
         if state.events.is_none() {
-            // Without it descendants are found by listing processes alone.
+            // Without the subscription descendants are found by listing processes alone.
             state.events = ProcessEvents::subscribe().ok();
             state.since_ticks = boot_ticks();
         }
         state.events.is_some()
     }
 
-    /// Since when every fork was reported, in clock ticks since boot; `None` if some may not be.
+    /// Returns the time since which every fork was reported, in clock ticks since boot; `None` if
+    /// some may be missing.
     pub fn complete_since(&self) -> Option<u64> {
         let state = self.state();
         (state.events.is_some() && !state.has_lost).then_some(state.since_ticks)
     }
 
-    /// Notes from now on what each child of this process makes, so that a child that is followed
-    /// later has the descendants of before: the agent starts an app before its ledger names it.
+    /// Notes from now on the processes that each child of this process makes, so that a child that
+    /// is followed later keeps its earlier descendants: the agent starts an app before its ledger
+    /// names it.
     pub(crate) fn expect_children_of(&self, starter: i32) {
         self.state().starter = Some(starter);
     }
 
-    /// Follows a process, of the app whose first process is `first`: what it makes from now
-    /// on, and in events that are not read yet, is its descendant, and what it has made already
+    /// Follows a process, of the app whose first process is `first`: processes that it makes from
+    /// now on, also in events that are not read yet, are its descendants, and so are earlier ones
     /// if it was expected. One that is followed already keeps its creator.
     pub fn follow(&self, process: ProcessId, first: ProcessId) {
         let mut state = self.state();
@@ -91,8 +93,8 @@ impl Forks {
         }
     }
 
-    /// Makes a process the creator of what it makes from now on, because the ledger has its
-    /// own values.
+    /// Makes a process the creator of its new processes from now on, because the ledger has its own
+    /// values.
     pub(crate) fn distinguish(&self, process: ProcessId) {
         let mut state = self.state();
         if state.events.is_some() {
@@ -113,7 +115,7 @@ impl Forks {
     pub fn read(&self) {
         let mut state = self.state();
         let Some(events) = state.events.take() else { return };
-        // An error other than lost events leaves what was read; the socket is kept, since
+        // An error other than lost events keeps the events read so far; the socket is kept, since
         // the next read may succeed.
         if events.read(|event| state.take(event)).is_err() {
             state.note_loss();
@@ -190,7 +192,7 @@ impl Forks {
 }
 
 impl State {
-    /// Makes a process the creator of what it makes.
+    /// Makes a process the creator of its new processes.
     fn insert(&mut self, process: ProcessId, first: ProcessId) {
         let kin = Kin { creator: process, first };
         if self.kin.insert(process.pid, kin).is_none() {
@@ -332,7 +334,7 @@ mod tests {
         [exited(11), forked(2, 11)].into_iter().for_each(|it| state.take(it));
         state.insert(id(11), id(11));
         assert_eq!(state.kin.keys().copied().collect::<Vec<_>>(), [7, 9, 11]);
-        // What a child makes once it is followed is noted there alone.
+        // A process that a child makes once it is followed is noted there alone.
         state.take(forked(11, 13));
         assert!(state.expected.is_empty() && state.kin.contains_key(&13));
     }

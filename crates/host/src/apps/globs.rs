@@ -6,13 +6,13 @@
 
 use globset::{GlobBuilder, GlobMatcher};
 
-/// A glob that is no glob.
+/// A glob that is not a glob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{glob}` is no pattern: {message}")]
+#[error("`{glob}` is not a pattern: {message}")]
 pub struct GlobError {
-    /// As it was written.
+    /// The glob as it was written.
     pub glob: String,
-    /// What is wrong.
+    /// The error.
     pub message: String,
 }
 

@@ -25,7 +25,7 @@ pub struct AppHandle {
     name: String,
     processes: AppProcesses,
     started: Option<Started>,
-    /// What `pause` stopped.
+    /// The processes that `pause` stopped.
     paused: Vec<ProcessId>,
 }
 
@@ -38,7 +38,7 @@ pub enum PauseError {
         /// The app.
         name: String,
     },
-    /// It cannot be written to the ledger.
+    /// The app cannot be written to the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// A process did not obey.
@@ -77,17 +77,17 @@ impl AppHandle {
     /// Attaches to an app that Lull does not start.
     ///
     /// # Errors
-    /// [`AttachError`] if a process does not run or cannot be controlled, or what is named
-    /// cannot be searched for.
+    /// [`AttachError`] if a process does not run or cannot be controlled, or the target cannot be
+    /// searched.
     pub fn attach(name: &str, target: &Target, roots: &Roots) -> Result<Self, AttachError> {
         Ok(Self::new(name.to_owned(), scope_of(target, roots)?, None))
     }
 
-    /// Makes apps of what a target finds: each process that matches, each unit or each cgroup
+    /// Makes apps of the matches of a target: each process that matches, each unit or each cgroup
     /// has the first app of these names that is free, for as long as it has a process.
     ///
     /// # Errors
-    /// [`AttachError`] if what is named cannot be searched for.
+    /// [`AttachError`] if the target cannot be searched.
     pub fn attach_each(
         names: &[String],
         target: &Target,
@@ -170,18 +170,18 @@ impl AppHandle {
         self.processes.any_runs(roots)
     }
 
-    /// Whether it may have processes again after the last one has ended: what Lull started is
-    /// not started again, and a process that was named by its number has no successor.
+    /// Whether it may have processes again after the last one has ended: an app that Lull started
+    /// is not started again, and a process that was named by its number has no successor.
     pub const fn can_return(&self) -> bool {
         self.processes.can_return()
     }
 
-    /// Whether it has a search of its own, which looks for it while it is absent.
+    /// Whether it has a search of its own, which runs while it is absent.
     pub(crate) fn is_looked_for(&self) -> bool {
         self.processes.is_searched()
     }
 
-    /// Whether it is what a template finds. All apps of one are looked for together, since one of
+    /// Whether a template finds it. All apps of one template are searched together, since one of
     /// them is nearly always free.
     pub(crate) const fn is_of_template(&self) -> bool {
         self.processes.is_of_template()
@@ -224,7 +224,7 @@ impl AppHandle {
         self.processes.is_spare()
     }
 
-    /// What is wrong with the template that it is of, if it speaks for it.
+    /// Returns the fault of its template, if this app reports for the template.
     pub(crate) fn complaint(&self) -> Option<String> {
         self.processes.slot().and_then(Slot::complaint)
     }
@@ -250,7 +250,7 @@ impl AppHandle {
         self.processes.claims()
     }
 
-    /// Takes back at the next refresh what was left out.
+    /// Includes at the next refresh the processes that were left out.
     pub(crate) fn claim_all(&mut self) {
         self.processes.claim_all();
     }
@@ -276,7 +276,7 @@ impl AppHandle {
     /// Stops (SIGSTOP) all processes of a started app until [`AppHandle::resume`].
     ///
     /// Used to measure how fast another app is alone. What is stopped is in
-    /// the ledger first, so that it goes on if the agent is killed. Processes
+    /// the ledger first, so that it continues if the agent is killed. Processes
     /// that were stopped before are left alone. One that waits in the kernel, as
     /// `vfork` does for a child that may have been stopped first, stops before it
     /// does anything else, and is not waited for.

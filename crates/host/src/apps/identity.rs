@@ -27,7 +27,7 @@ pub struct ProcessId {
     pub start_ticks: u64,
 }
 
-/// What `stat` says about a process or thread, as far as it is needed here.
+/// The fields of `stat` of a process or thread that Lull needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
     /// When it started, in clock ticks since boot.
@@ -97,7 +97,7 @@ impl Facts {
     }
 
     /// Reads the first fields of `stat` and no further: it is read for every process and, while
-    /// apps are looked for, again and again.
+    /// apps are looked for, repeatedly.
     fn read(path: &Path) -> io::Result<Self> {
         let mut file = File::open(path).map_err(gone_is_not_found)?;
         let (mut buffer, mut length) = ([0; STAT_BYTES], 0);
@@ -111,7 +111,10 @@ impl Facts {
                 return Ok(facts);
             }
             if count == 0 {
-                let text = format!("cannot read {}: it is no `stat` of proc(5)", path.display());
+                let text = format!(
+                    "cannot read {}: it is not in the form of `stat` in proc(5)",
+                    path.display()
+                );
                 return Err(io::Error::other(text));
             }
         }

@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 pub struct Launch {
     /// The app's name.
     pub name: String,
-    /// The program, looked for in `$PATH`, and its arguments.
+    /// The program, searched in `$PATH`, and its arguments.
     pub argv: Vec<String>,
-    /// What its environment has besides the agent's.
+    /// The variables of its environment besides the agent's.
     pub env: Vec<(String, String)>,
     /// Where its output goes.
     pub output: Output,
@@ -40,9 +40,9 @@ pub struct Launch {
 /// Where an app's output goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// To the agent's own.
+    /// Output to the agent's own.
     Inherit,
-    /// To a new file.
+    /// Output to a new file.
     Log(PathBuf),
 }
 
@@ -56,7 +56,7 @@ const LAST_LINES: usize = 8;
 /// Why an app was not started. Nothing of it runs any more then.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no program.
+    /// The config names no program.
     #[error("app `{name}` has no program to start: `start` is empty")]
     Empty {
         /// The app.
@@ -82,7 +82,7 @@ pub enum StartError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Another process answers at its address.
+    /// Another process answers at the app's address.
     #[error(
         "something already accepts connections at {endpoint}, where app `{name}` should: \
          end it, attach to it by pid, or give the app another address"
@@ -93,7 +93,7 @@ pub enum StartError {
         /// The address.
         endpoint: Endpoint,
     },
-    /// It ran and ended.
+    /// The app ran and ended.
     #[error(
         "app `{name}` exited immediately ({status}){last}{hint}",
         last = quoted(.last),
@@ -107,7 +107,7 @@ pub enum StartError {
         /// The last lines of its output, if they went to a log.
         last: Vec<String>,
     },
-    /// It runs and does not answer.
+    /// The app runs and does not answer.
     #[error(
         "app `{name}` did not accept connections at {endpoint} within {} s{last}",
         .waited.as_secs_f64(), last = quoted(.last)
@@ -130,7 +130,7 @@ pub enum StartError {
         /// Where it should.
         endpoint: Endpoint,
     },
-    /// It cannot be written to the ledger.
+    /// The app cannot be written to the ledger.
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     /// The kernel refused something else.
@@ -148,9 +148,9 @@ pub enum StartError {
 pub(super) struct Started {
     pub(super) child: Child,
     pub(super) id: ProcessId,
-    /// What its environment and that of its descendants is marked with.
+    /// The variable that marks its environment and that of its descendants.
     pub(super) mark: String,
-    /// What it and its descendants have made, where the kernel reports it.
+    /// The processes that it and its descendants have made, where the kernel reports forks.
     pub(super) forks: Forks,
 }
 
@@ -165,7 +165,7 @@ pub(super) fn start(
         return Err(StartError::Taken { name, endpoint: ready.endpoint.clone() });
     }
     let mark = format!("{}{name}/", mark_of(ledger.agent()));
-    // Before it runs, so that none of its descendants is missed.
+    // Subscribe before it runs, so that none of its descendants is missed.
     ledger.forks().subscribe();
     let forks = ledger.forks().clone();
     let mut child = execute(launch, &mark)?;
@@ -183,7 +183,7 @@ pub(super) fn start(
         Ok(id) => Ok(Started { child, id, mark, forks }),
         Err(error) => {
             let _ = terminate(&forks, roots, &known, std::slice::from_ref(&mark), GRACE);
-            // It was ended above; without proc to find it by, here.
+            // The process was ended above, if it could be found in proc.
             let _ = child.kill();
             let _ = child.wait();
             Err(error)
@@ -216,7 +216,7 @@ fn wait_until_ready(launch: &Launch, child: &mut Child, forks: &Forks) -> Result
     let limit = launch.ready.as_ref().map_or(SETTLE, |ready| ready.timeout);
     let begun = Instant::now();
     loop {
-        // Or the kernel drops reports before the first epoch.
+        // Read the reports now, or the kernel drops some before the first epoch.
         forks.read();
         let ended =
             child.try_wait().map_err(|source| StartError::Watch { name: name(), source })?;

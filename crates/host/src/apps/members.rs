@@ -91,7 +91,7 @@ impl AppProcesses {
     ///
     /// # Errors
     /// If a cgroup cannot be read or too many processes are found; the app then has none.
-    /// An app that has ended has no threads, which is no error.
+    /// An app that has ended has no threads, which is not an error.
     pub fn refresh(&mut self, table: &ProcessTable) -> Result<(), SearchError> {
         let alive =
             |pid: &i32, start| table.facts(*pid).is_some_and(|facts| facts.start_ticks == start);
@@ -121,7 +121,7 @@ impl AppProcesses {
                     self.left.extend(gone);
                     pids
                 }
-                // They are looked for again, and stay as they are until then.
+                // The processes are searched again, and stay as they are until then.
                 Err(error) => {
                     outcome = Err(error);
                     BTreeSet::new()
@@ -154,7 +154,7 @@ impl AppProcesses {
         root.map(|root| (root, false))
     }
 
-    /// If a discovery has assigned another cgroup than before, what belonged to that one has left.
+    /// If a discovery has assigned another cgroup, the processes of the former one have left.
     fn note_assignment(&mut self) {
         if let Scope::Assigned(berth) = &mut self.scope
             && berth.look()
@@ -194,7 +194,7 @@ impl AppProcesses {
         self.processes().chain(self.left_out.iter().copied())
     }
 
-    /// Takes back what was left out, at the next refresh.
+    /// Includes at the next refresh the processes that were left out.
     pub(super) fn claim_all(&mut self) {
         if self.left_out.is_empty() {
             return;
@@ -214,8 +214,8 @@ impl AppProcesses {
         }
     }
 
-    /// Whether a process of the app runs now; one that has ended and was not waited for does
-    /// not, unless other threads of it go on.
+    /// Whether a process of the app runs now; one that has ended and was not waited for does not,
+    /// unless other threads of it continue.
     pub(super) fn any_runs(&self, roots: &Roots) -> bool {
         let runs = |process: &ProcessId| {
             let threads = || self.members.get(&process.pid).map_or(0, |one| one.tasks.len());

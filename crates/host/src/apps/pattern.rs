@@ -6,7 +6,7 @@ use globset::GlobMatcher;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 
-/// What the processes of an app have in common; at least one field is given.
+/// The properties that the processes of an app share; at least one is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProcessPattern {
     /// A glob for the path of the program; one without `/` is for its last part.
@@ -52,7 +52,7 @@ impl ProcessPattern {
     /// Checks the patterns.
     ///
     /// # Errors
-    /// The field at fault and what is wrong with it.
+    /// The field at fault and the fault.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         if self.exe.is_none() && self.args.is_none() && self.user.is_none() {
             let what = "is empty: give exe, args or user";
@@ -103,8 +103,8 @@ impl PatternSearch {
         self.found.clone()
     }
 
-    /// Brings what was found up to date; returns the processes that match, or did, and may be
-    /// others than at the last call.
+    /// Updates the matches; returns the processes that match, or did, and may differ from those at
+    /// the last call.
     pub(super) fn update(&mut self, all: &Descriptions) -> BTreeSet<i32> {
         let mut changed = BTreeSet::new();
         for pid in all.changed_since(self.version) {

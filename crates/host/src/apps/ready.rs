@@ -48,7 +48,7 @@ impl Ready {
 }
 
 impl Endpoint {
-    /// Whether something accepts connections there now.
+    /// Whether a process accepts connections there now.
     pub fn accepts(&self) -> bool {
         match self {
             Self::Tcp(address) => address.to_socket_addrs().is_ok_and(|mut addresses| {

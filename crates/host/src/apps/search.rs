@@ -1,7 +1,7 @@
-//! Finding the processes of an app that is named by cgroup, unit or pattern, again and again.
+//! Finding the processes of an app that is named by cgroup, unit or pattern, repeatedly.
 //!
 //! What is named may not exist yet, may vanish and may come back. A search that finds nothing
-//! is no error: the app waits.
+//! is not an error: the app waits.
 
 use super::cgroup::{self, CgroupError};
 use super::globs::{self, GlobError};
@@ -14,7 +14,7 @@ use globset::GlobMatcher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Number of processes above which an app is refused: so many are a mistake.
+/// Number of processes above which an app is refused: such a number is a mistake.
 pub const PROCESSES_MAX: usize = 5_000;
 
 /// Why the processes of an app cannot be found.
@@ -32,7 +32,7 @@ pub enum SearchError {
          managed; narrow it with {narrow}"
     )]
     TooMany {
-        /// What was searched.
+        /// The place that was searched.
         what: String,
         /// How many were found.
         count: usize,
@@ -41,7 +41,7 @@ pub enum SearchError {
     },
 }
 
-/// What an app is found by, if it may vanish and come back.
+/// The criterion of an app that may vanish and return.
 #[derive(Debug)]
 pub(super) enum Search {
     /// One cgroup with those below it, by its path.
@@ -56,7 +56,7 @@ pub(super) enum Search {
     Pattern { pattern: ProcessPattern, search: Box<PatternSearch> },
 }
 
-/// By what a thing that a search finds is the same as before.
+/// Identifies a match, so that a search recognises it the next time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum GroupKey {
     /// A process, with those of its descendants that are found too.
@@ -114,7 +114,7 @@ impl Search {
         Ok(Self::Pattern { pattern: pattern.clone(), search: Box::new(search) })
     }
 
-    /// What is searched, for messages.
+    /// Describes the searched place, for messages.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Cgroup(path) => format!("cgroup {}", path.display()),
@@ -149,7 +149,7 @@ impl Search {
         self.check_count(found.len()).map(|()| found)
     }
 
-    /// The processes that a pattern finds, or has found, and that may be others than at the last
+    /// The processes that a pattern finds, or has found, and that may differ from those at the last
     /// call; `None` of other searches, and if too many are found.
     pub(super) fn changed(&mut self, table: &ProcessTable) -> Option<BTreeSet<i32>> {
         let Self::Pattern { search, .. } = self else { return None };
@@ -185,8 +185,8 @@ impl Search {
         Err(SearchError::TooMany { what: self.describe(), count, narrow })
     }
 
-    /// The processes now by what they are found as: each cgroup, and each process that matches
-    /// with the descendants that match.
+    /// Returns the present processes by match: each cgroup, and each process that matches with the
+    /// descendants that match.
     pub(super) fn groups(
         &mut self,
         table: &ProcessTable,

@@ -23,7 +23,7 @@ pub(super) struct Seat {
 }
 
 impl Seats {
-    /// So many free seats of a template.
+    /// Creates this many free seats of a template.
     pub fn new(template: &str, count: usize) -> Self {
         Self { template: template.into(), taken: Arc::new(Mutex::new(vec![None; count])) }
     }
@@ -75,12 +75,12 @@ impl Seat {
         self.seats.lock().get(self.index).copied().flatten()
     }
 
-    /// Whether another process has it than when it was looked at last.
+    /// Whether another process has the seat than at the last check.
     pub(super) fn has_news(&self) -> bool {
         self.process() != self.seen
     }
 
-    /// The process that has it, and whether another one had it before.
+    /// Returns the process of the seat, and whether another one had it before.
     pub(super) fn look(&mut self) -> (Option<ProcessId>, bool) {
         let now = self.process();
         let has_changed = now != self.seen;

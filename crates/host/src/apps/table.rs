@@ -28,8 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Time after which all processes are listed although the kernel reports what becomes of them:
-/// it reports no process that only rewrites its command line.
+/// Time after which all processes are listed although the kernel reports their events: it reports
+/// no process that only rewrites its command line.
 const LIST_AGAIN: Nanos = Nanos::from_secs(30);
 
 /// Number of the next listing of any table.
@@ -40,7 +40,7 @@ static NEXT_LISTING: AtomicU64 = AtomicU64::new(1);
 pub struct ProcessTable {
     roots: Roots,
     known: BTreeMap<i32, Known>,
-    /// What the processes run, if an app goes by it.
+    /// The programs of the processes, if an app is found by them.
     described: Option<Descriptions>,
     forks: Forks,
     /// Whether the changes that are reported are left to another table.
@@ -95,8 +95,8 @@ impl ProcessTable {
         Ok(table)
     }
 
-    /// The same with forks that the kernel reports. They are read by the next refresh, so
-    /// that what is followed until then has its descendants found.
+    /// The same with forks that the kernel reports. They are read by the next refresh, so that
+    /// descendants are found of processes that are followed by then.
     #[must_use]
     pub fn following(self, forks: Forks) -> Self {
         Self { forks, ..self }
@@ -113,7 +113,7 @@ impl ProcessTable {
     /// If `proc` cannot be listed, and the table is as before; a process that cannot
     /// be read is left out.
     pub fn refresh(&mut self) -> io::Result<()> {
-        // What is reported from here on may be missing from the listing.
+        // Processes reported from here on may be missing from the listing.
         if self.is_observer {
             self.forks.read();
             return self.list(None);
@@ -155,8 +155,8 @@ impl ProcessTable {
         Ok(())
     }
 
-    /// Reads a process that may be another one than before; what it was when it was first seen if
-    /// it is the same.
+    /// Reads a process that may be another one than before; returns its first facts if it is the
+    /// same.
     fn facts_again(&self, pid: i32, before: Option<Known>) -> Option<Facts> {
         let read = Facts::of_process(&self.roots, pid).ok()?;
         let same = before.filter(|known| known.facts.start_ticks == read.start_ticks);
@@ -171,7 +171,7 @@ impl ProcessTable {
     /// As [`ProcessTable::refresh`].
     pub fn refresh_changed(&mut self) -> io::Result<()> {
         let is_due = now(ClockId::Boottime) >= self.list_at;
-        // What is reported has the numbers of the machine's own `proc`.
+        // Reported numbers are those of the machine's own `proc`.
         if is_due || !self.roots.is_own_proc() {
             return self.refresh();
         }
@@ -233,7 +233,8 @@ impl ProcessTable {
         }
     }
 
-    /// Unique number of the listing that it holds: what was derived from one holds until the next.
+    /// Returns the unique number of its listing: results derived from one listing hold until the
+    /// next.
     pub(crate) const fn listing(&self) -> u64 {
         self.listing
     }
@@ -458,7 +459,7 @@ mod tests {
             described.is_some_and(|described| described.args.contains(wanted))
         };
         look_until(&mut table, "the shell", |table| has_args(table, "read go"));
-        // A young process is read again and again, whatever is reported of it.
+        // A young process is read repeatedly, whatever is reported of it.
         let is_old = |table: &ProcessTable| !table.descriptions().unwrap().is_young(pid);
         look_until(&mut table, "its age", is_old);
         writeln!(child.stdin.take().unwrap(), "go").unwrap();

@@ -1,4 +1,4 @@
-//! Apps by template: of what a search finds, each process, unit or cgroup is an app of its own.
+//! Apps by template: each process, unit or cgroup that a search finds is an app of its own.
 //!
 //! A template has a fixed number of *slots*, each an app of the run with a fixed id. What is
 //! found takes the first free slot and keeps it until its last process has ended. What is found
@@ -10,7 +10,7 @@ use super::table::ProcessTable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What a template's search finds, and which slot has it.
+/// The processes that a template's search finds, and the slot of each.
 #[derive(Debug)]
 struct Template {
     search: Search,
@@ -25,7 +25,7 @@ struct Template {
     listing: u64,
 }
 
-/// One thing that was found, with its processes now.
+/// One match, with its present processes.
 #[derive(Debug)]
 struct Group {
     key: GroupKey,
@@ -76,8 +76,8 @@ impl Slot {
         Ok(group.map(|group| group.pids.clone()).unwrap_or_default())
     }
 
-    /// Whether something else has this slot, as of a fresh table, than what has these processes:
-    /// a match was found or is gone.
+    /// Whether a fresh table gives this slot to another match than the one with these processes: a
+    /// match was found or is gone.
     pub(super) fn has_news(
         &self,
         table: &ProcessTable,
@@ -151,7 +151,7 @@ impl Template {
         true
     }
 
-    /// Frees the slots of what is gone, and gives what is new the first free ones.
+    /// Frees the slots of matches that are gone, and gives new matches the first free ones.
     fn update(&mut self, table: &ProcessTable) {
         if self.listing == table.listing() {
             return;

@@ -1,4 +1,4 @@
-//! Ending what Lull started, and all that it started in turn.
+//! Ends the processes that Lull started, and their descendants.
 //!
 //! A process is found as a descendant of a started app, also one that the
 //! kernel has reported (`forks.rs`), as a member of its process group, or by a
@@ -78,7 +78,7 @@ pub(crate) fn terminate(
     }
 }
 
-/// What to do about processes that run.
+/// The next action on processes that run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Ask,
@@ -128,7 +128,7 @@ impl<'a> Hunt<'a> {
         // A listing that fails leaves the processes found before.
         let _ = self.table.refresh();
         for tree in &mut self.trees {
-            // Only a cgroup can fail to be read.
+            // Only the reading of a cgroup can fail.
             let _ = tree.refresh(&self.table);
             for process in tree.processes() {
                 self.seen.entry(process).or_insert(None);
@@ -163,7 +163,7 @@ impl<'a> Hunt<'a> {
             if self.seen.get(process).copied().flatten() == Some(wanted) {
                 continue;
             }
-            // One that ended meanwhile, or may not be ended, is found by `running`.
+            // A process that ended meanwhile, or may not be ended, is found by `running`.
             let _ = signal(self.table.roots(), *process, wanted);
             let _ = signal(self.table.roots(), *process, Signal::CONT);
             self.seen.insert(*process, Some(wanted));

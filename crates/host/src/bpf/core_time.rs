@@ -10,7 +10,7 @@
 use super::buckets::{Beyond, Histogram};
 use lull_measure::{Gauge, Missing, Nanos};
 
-/// What was counted of a core up to an instant.
+/// The counts of a core up to an instant.
 #[derive(Debug, Clone, Default)]
 pub struct CoreTime {
     /// Sleeps that have ended.
@@ -25,14 +25,14 @@ pub struct CoreTime {
     pub now: Nanos,
 }
 
-/// Time of a core, or of several, by what it could be used for.
+/// Time of a core, or of several, by its possible use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Division {
     /// Time in sleeps longer than the break-even.
     pub long: Beyond,
-    /// In all sleeps that are known to be longer or not.
+    /// Time in all sleeps of which it is known whether they exceed the break-even.
     pub asleep: Nanos,
-    /// Awake.
+    /// Time awake.
     pub awake: Nanos,
 }
 

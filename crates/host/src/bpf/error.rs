@@ -10,7 +10,7 @@ use std::io;
 /// Lines of the verifier's log that are shown: it gives its reason last.
 const VERIFIER_LINES: usize = 6;
 
-/// Why the kernel does not run our programs.
+/// The reason why the kernel does not run our programs.
 #[derive(Debug)]
 pub struct BpfError {
     what: String,
@@ -94,7 +94,8 @@ fn last_lines(log: &str) -> String {
     lines[lines.len().saturating_sub(VERIFIER_LINES)..].join("; ")
 }
 
-/// What refuses permission: a missing capability, or else a mechanism above capabilities.
+/// Returns the likely cause of a refused permission: a missing capability, or else a mechanism
+/// above capabilities.
 fn permission_hint() -> String {
     let held = rustix::thread::capabilities(None)
         .map_or_else(|_| CapabilitySet::empty(), |sets| sets.effective);

@@ -18,7 +18,7 @@ impl Filter {
 /// namespace with this inode number.
 ///
 /// # Errors
-/// What the kernel reports; nothing has changed then.
+/// The kernel's error; nothing has changed then.
 pub(super) fn set_listener(
     object: &mut Object,
     namespace: u32,

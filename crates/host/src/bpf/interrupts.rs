@@ -26,11 +26,11 @@ pub struct Event {
     pub time: Nanos,
     /// The core.
     pub core: CoreId,
-    /// What happened.
+    /// The event.
     pub kind: Kind,
 }
 
-/// What an event is.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A handler of an interrupt begins.
@@ -91,7 +91,7 @@ impl InterruptLog {
     /// Begins to record, on one core or on all.
     ///
     /// # Errors
-    /// What the kernel refuses, and what is needed.
+    /// The kernel's refusal, with the remedy.
     pub fn begin(only: Option<CoreId>) -> Result<Self, BpfError> {
         let only = only.map_or(-1, |core| i32::from(core.0));
         let _freed = FreesTypes;
@@ -120,7 +120,7 @@ impl InterruptLog {
     /// The kernel's identifiers of the programs.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// The kernel's error.
     pub fn program_ids(&self) -> io::Result<Vec<u32>> {
         self.object.program_ids()
     }

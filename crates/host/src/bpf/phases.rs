@@ -1,4 +1,4 @@
-//! What a server's threads do during its queries, as the programs of
+//! The states of a server's threads during its queries, as the programs of
 //! `crates/host/bpf/phases.bpf.c` count it: run, wait for a core, or sleep.
 //!
 //! ```text
@@ -53,14 +53,14 @@ pub struct PhaseWatch {
     cores: usize,
 }
 
-/// What was seen of queries since the watch began.
+/// The queries observed since the watch began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PhasesSeen {
     /// The integral of the number of queries under way over time, in nanoseconds; it wraps.
     pub under_way: u64,
     /// Queries that were answered.
     pub answered: u64,
-    /// From the read of a query to its answer; sum over the answered.
+    /// Sum of the time from the read of a query to its answer, over answered queries.
     pub lasted: Nanos,
     /// The part of `lasted` in which the thread could run and was not on a core.
     pub queued: Nanos,
@@ -83,7 +83,7 @@ impl PhaseWatch {
     /// network namespace with this inode number.
     ///
     /// # Errors
-    /// What the kernel refuses, and what is needed.
+    /// The kernel's refusal, with the remedy.
     pub fn begin(cores: usize, namespace: u32, ports: &BTreeSet<u16>) -> Result<Self, BpfError> {
         let _freed = FreesTypes;
         let kernel = kernel_types()?;
@@ -238,7 +238,7 @@ mod tests {
         served.close();
         // The thread's clock is not the kernel's monotonic one, by which the programs measure.
         assert!(spun.cpu.saturating_sub(slept.cpu) >= Nanos::from_millis(50), "{spun:?}");
-        assert!(slept.cpu < Nanos::from_millis(60), "sleep is no CPU time: {slept:?}");
+        assert!(slept.cpu < Nanos::from_millis(60), "sleep is not CPU time: {slept:?}");
     }
 
     #[test]

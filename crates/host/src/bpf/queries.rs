@@ -51,7 +51,7 @@ pub struct QueryWatch {
     ports: BTreeSet<u16>,
 }
 
-/// What was seen of queries since the watch began.
+/// The queries observed since the watch began.
 #[derive(Debug, Clone, Default)]
 pub struct QueriesSeen {
     /// Latencies of answered queries.
@@ -67,7 +67,7 @@ impl QueryWatch {
     /// Begins to watch, on the cores `0..cores`, a server that listens at no port yet.
     ///
     /// # Errors
-    /// What the kernel refuses, and what is needed.
+    /// The kernel's refusal, with the remedy.
     pub fn begin(cores: usize) -> Result<Self, BpfError> {
         let _freed = FreesTypes;
         let kernel = kernel_types()?;
@@ -89,7 +89,7 @@ impl QueryWatch {
     /// inode number.
     ///
     /// # Errors
-    /// What the kernel reports; nothing has changed then.
+    /// The kernel's error; nothing has changed then.
     pub fn set_listener(&mut self, namespace: u32, ports: &BTreeSet<u16>) -> Result<(), BpfError> {
         filter::set_listener(&mut self.object, namespace, ports)?;
         self.ports.clone_from(ports);

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What was opened, or `None` if the kernel refuses permission; any other error is a failure.
+/// Returns the opened object, or `None` if the kernel refuses permission; any other error is a
+/// failure.
 pub(super) fn allowed<T>(opened: Result<T, BpfError>) -> Option<T> {
     match opened {
         Ok(opened) => Some(opened),
@@ -132,7 +133,7 @@ fn a_core_is_asleep_or_awake_and_nothing_else() {
     let after = undisturbed(&watch);
     let new = divide(&after).unwrap().since(&before.0);
     let span = after.cores[0].time.now - before.1;
-    // What is open at either end may be missing: shorter than T each.
+    // Sleeps that are open at either end may be missing: shorter than T each.
     let known = new.asleep + new.awake;
     assert!(known <= span + Nanos::from_millis(1), "{known:?} of {span:?}");
     assert!(known + Nanos::from_millis(1) >= span, "{known:?} of {span:?}");

@@ -76,19 +76,19 @@ pub struct WaitWatch {
     cores: usize,
     /// Cores that have records of their own; the others have one more together.
     own_records: usize,
-    /// By core and app.
+    /// Indexed by core and app.
     records: MappedWords,
-    /// By core and app.
+    /// Indexed by core and app.
     on_cores: MappedWords,
     processes: HashMap<MapData, u32, u32>,
-    /// What was last written to `processes`.
+    /// The last content written to `processes`.
     known: BTreeMap<u32, u32>,
     /// How often that was, and one, by which the programs know that they have to look again.
     generation: Map,
     generations: u32,
 }
 
-/// What was seen of an app's waits since the watch began.
+/// The waits of an app observed since the watch began.
 #[derive(Debug, Clone, Default)]
 pub struct WaitsSeen {
     /// Waits that have ended.
@@ -110,7 +110,7 @@ impl WaitWatch {
     /// Begins to watch this number of apps, which have no process yet.
     ///
     /// # Errors
-    /// What the kernel refuses, and what is needed.
+    /// The kernel's refusal, with the remedy.
     pub fn begin(apps: usize) -> Result<Self, BpfError> {
         Self::begin_on(apps, aya::util::nr_cpus().unwrap_or(CORES_UNKNOWN))
     }
@@ -162,13 +162,14 @@ impl WaitWatch {
     /// Sets which processes belong to which app, by the number of the app.
     ///
     /// # Errors
-    /// What the kernel refuses, such as more processes than its table holds. The others are set.
+    /// The kernel's error, such as that there are more processes than its table holds. The others
+    /// are set.
     pub fn follow(&mut self, wanted: &BTreeMap<u32, u32>) -> Result<(), BpfError> {
         if self.known == *wanted {
             return Ok(());
         }
         let outcome = self.write_processes(wanted);
-        // After the table is written: what is looked up from here on is of the new one.
+        // The generation rises after the table is written: look-ups from here on use the new one.
         self.generations = self.generations.wrapping_add(1);
         let counted = Array::<&mut MapData, u32>::try_from(&mut self.generation)
             .and_then(|mut generation| generation.set(0, self.generations, 0));
@@ -212,7 +213,7 @@ impl WaitWatch {
         let time = |index: usize| {
             Nanos((0..self.cores).map(|core| self.on_cores.get(at(core) + index)).sum())
         };
-        // In this order, so that the parts of the waits are never more than the waits.
+        // The parts are read before the waits, so that their sum never exceeds the waits.
         WaitsSeen {
             throttled: time(OnCore::THROTTLED),
             behind_own: time(OnCore::BEHIND_OWN),
@@ -377,7 +378,7 @@ mod tests {
         let Some(cgroup) = Limited::new() else {
             return lull_testing::skip("no cgroup with a quota can be made");
         };
-        // What it waits for when it is followed has begun before.
+        // The wait in which it is followed has begun before.
         let begun = Instant::now();
         let own = shell("while :; do :; done");
         cgroup.add(own.0.id());
@@ -426,7 +427,7 @@ mod tests {
         });
         stop();
         let (seen, kernels_ns) = (watch.read(0), waited_ns() - before_ns);
-        // What it waited before a move is known to the microsecond.
+        // Its wait before a move is known to the microsecond.
         let error_ns = (seen.waits.total() + seen.throttled).0.abs_diff(kernels_ns);
         assert!(error_ns < 2_000 * moves as u64, "{error_ns} ns of {kernels_ns}: {seen:?}");
     }

@@ -35,7 +35,7 @@ pub struct Watch {
     cores: usize,
 }
 
-/// What was counted since the watch began.
+/// The counts since the watch began.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     /// Counts of each core.
@@ -44,7 +44,7 @@ pub struct Seen {
     pub lost: u64,
 }
 
-/// What was counted of one core.
+/// The counts of one core.
 #[derive(Debug, Clone, Default)]
 pub struct CoreSeen {
     /// Its sleeps and time awake.
@@ -57,7 +57,7 @@ impl Watch {
     /// Begins to count on the cores `0..cores`.
     ///
     /// # Errors
-    /// What the kernel refuses, and what is needed.
+    /// The kernel's refusal, with the remedy.
     pub fn begin(cores: usize) -> Result<Self, BpfError> {
         let _freed = FreesTypes;
         let mut loader = EbpfLoader::new();
@@ -83,7 +83,7 @@ impl Watch {
     /// The kernel's identifiers of the programs.
     ///
     /// # Errors
-    /// What the kernel reports.
+    /// The kernel's error.
     pub fn program_ids(&self) -> io::Result<Vec<u32>> {
         self.object.program_ids()
     }

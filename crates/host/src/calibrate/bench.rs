@@ -17,7 +17,7 @@ use std::io;
 /// needs several.
 const READINGS: u64 = 8;
 
-/// A machine to be measured. What it sets is restored by its plant.
+/// A machine to be measured. Its plant restores its settings.
 #[derive(Debug)]
 pub struct Bench {
     plant: HostPlant,
@@ -41,7 +41,7 @@ pub enum BenchError {
     /// A frequency cannot be set.
     #[error("{domain} cannot be set: {why}")]
     Frequency {
-        /// Which domain.
+        /// The domain.
         domain: String,
         /// The plant's error.
         why: String,
@@ -52,12 +52,12 @@ pub enum BenchError {
     /// A gauge is not there, or failed on the way.
     #[error("{what}: {why}")]
     Gauge {
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
         /// Why.
         why: Missing,
     },
-    /// Nothing entered the state.
+    /// No core entered the state.
     #[error(
         "no core entered {state} in {dwell:.0}: it may be disabled by firmware or by a bound on \
          wake-up latency (/dev/cpu_dma_latency)"
@@ -65,7 +65,7 @@ pub enum BenchError {
     NotEntered {
         /// The idle state.
         state: String,
-        /// For how long was looked.
+        /// The length of the observation.
         dwell: Nanos,
     },
 }
@@ -95,7 +95,7 @@ impl Bench {
         Ok(Self { plant, roots, settle, dwell, held: Vec::new() })
     }
 
-    /// The plant again, with what was held still in its ledger.
+    /// Returns the plant, with the held settings still in its ledger.
     pub fn into_plant(self) -> HostPlant {
         self.plant
     }
@@ -139,7 +139,7 @@ impl Bench {
         Ok(seen?.power)
     }
 
-    /// What cores show that sleep for so long again and again, beyond `awake`.
+    /// Measures cores that sleep for this length repeatedly, beyond `awake`.
     ///
     /// # Errors
     /// [`BenchError`].
@@ -251,7 +251,7 @@ fn shallowest(states: &[IdleState]) -> Nanos {
     latencies.filter(|latency| *latency > Nanos::ZERO).min().unwrap_or_default()
 }
 
-/// What all cores together have spent in a state.
+/// Returns the time and entries that all cores together have spent in a state.
 fn counted(roots: &Roots, cores: &[CoreId], state: &str) -> Result<IdleCount, BenchError> {
     let missing = |why| BenchError::Gauge { what: "idle residency", why };
     let mut sum = IdleCount::default();

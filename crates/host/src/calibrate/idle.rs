@@ -1,7 +1,7 @@
 //! How long a core must sleep for sleep to pay (REEF, SoCC'25, section 2.1 and
 //! Fig. 2).
 //!
-//! Cores sleep for 10 to 5000 us, again and again, with one idle state allowed;
+//! Cores sleep for 10 to 5000 us, repeatedly, with one idle state allowed;
 //! power is set against the mean stay in that state, and against the power of
 //! the same cores awake. Entering costs energy, so short stays take more than
 //! none, and the break-even is where a stay takes as much. With entry cost `e`,
@@ -21,7 +21,7 @@ use nalgebra::{DVector, Dyn, OMatrix, U2};
 /// Sleeps of the paper's figure, in microseconds.
 pub const SLEEPS_US: [u64; 13] = [10, 20, 50, 100, 200, 300, 400, 500, 700, 1000, 1500, 2500, 5000];
 
-/// What cores that slept for one length showed.
+/// The measurement of cores that slept for one length.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// The requested length of each sleep.
@@ -30,22 +30,22 @@ pub struct Point {
     pub stay: Nanos,
     /// Entries of one core in a second.
     pub entries_per_s: f64,
-    /// Power of one core beyond what it takes awake; below zero it saves.
+    /// Power of one core beyond its power awake; below zero it saves.
     pub extra: Watts,
 }
 
 /// Where on the axis of stays something begins.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Edge {
-    /// Before the shortest stay that was measured.
+    /// At a length below the shortest that was measured.
     Before(Nanos),
     /// Between two stays that were measured.
     At(Nanos),
-    /// Not by the longest stay that was measured.
+    /// At a length above the longest that was measured.
     Beyond(Nanos),
 }
 
-/// What sleep costs and when it pays.
+/// The cost of a sleep and the length from which it pays.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BreakEven {
     /// Shorter stays take more than staying awake.
@@ -61,7 +61,7 @@ pub struct BreakEven {
 pub struct Entry {
     /// Energy of one entry and exit beyond the power asleep.
     pub cost: Joules,
-    /// What a core takes less asleep than awake.
+    /// The power that a core saves while asleep.
     pub saving: Watts,
     /// Stay at which both are equal.
     pub break_even: Nanos,
@@ -72,7 +72,7 @@ pub struct Entry {
 /// Why points give no break-even.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BreakEvenError {
-    /// Too few stays that differ.
+    /// Too few stays differ.
     #[error("{0} lengths of sleep were measured and 3 are needed: name more of them with --sleep")]
     Few(usize),
 }
@@ -97,7 +97,8 @@ pub fn break_even(points: &[Point], noise: Watts) -> Result<BreakEven, BreakEven
     })
 }
 
-/// From the shortest stay on, where the curve first comes down to the power awake.
+/// Returns the first length at which the curve, from the shortest stay on, falls to the power
+/// awake.
 fn costs_until(points: &[Point], noise: Watts) -> Edge {
     let costs = |point: &Point| point.extra > noise;
     match points.iter().position(|point| !costs(point)) {
@@ -107,7 +108,8 @@ fn costs_until(points: &[Point], noise: Watts) -> Edge {
     }
 }
 
-/// From the longest stay back, where the curve last comes up to the power awake.
+/// Returns the last length at which the curve, from the longest stay back, rises to the power
+/// awake.
 fn saves_from(points: &[Point], noise: Watts) -> Edge {
     let level = Watts(-noise.0);
     let saves = |point: &Point| point.extra < level;

@@ -1,4 +1,4 @@
-//! Threads that keep cores busy, or wake them again and again, one each.
+//! Threads that keep cores busy, or wake them repeatedly, one each.
 
 use crate::sys::sched::set_affinity;
 use lull_control::{CoreId, CoreSet};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-/// Additions and multiplications between two looks at whether to go on.
+/// Additions and multiplications between two checks of whether to continue.
 const ROUND: u64 = 4096;
 /// The kernel may be late by this many nanoseconds to wake several at once; the
 /// usual 50 us would be longer than the shortest sleeps.
@@ -41,14 +41,14 @@ impl Crew {
         })
     }
 
-    /// Puts these cores to sleep for so long, again and again.
+    /// Puts these cores to sleep for this long, repeatedly.
     ///
     /// # Errors
     /// As [`Crew::busy`].
     pub fn asleep(cores: &[CoreId], span: Nanos) -> io::Result<Self> {
         let span = std::time::Duration::from_nanos(span.0);
         Self::on(cores, move |over| {
-            // If it is refused sleeps are longer, and the residency shows it.
+            // If the slack is refused sleeps are longer, and the residency shows it.
             let _ = rustix::thread::set_current_timer_slack(Some(SLACK_NS));
             while !over.load(Ordering::Relaxed) {
                 std::thread::sleep(span);

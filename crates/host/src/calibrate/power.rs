@@ -34,7 +34,7 @@ const VARIES: f64 = 0.02;
 /// Singular values below this share of the largest are those of terms that go together.
 const RANK: f64 = 1e-6;
 
-/// What to hold while power is measured.
+/// The load to hold while power is measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// Frequency of all cores, as a share of the way from lowest to highest;
@@ -71,16 +71,16 @@ pub fn steps(cores: &[CoreId], sets_frequency: bool, sets_idle: bool) -> Vec<Ste
     steps
 }
 
-/// What a step showed.
+/// The measurement of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PowerSample {
     /// Mean power.
     pub power: Watts,
-    /// What each online core did.
+    /// The activity of each online core.
     pub cores: Vec<CoreSample>,
 }
 
-/// What a core did during a step.
+/// The activity of a core during a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CoreSample {
     /// Share of the time not idle.
@@ -94,9 +94,9 @@ pub struct CoreSample {
 /// A model and how well it fits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// The model; it does not say yet by whom it was measured.
+    /// The model, without its source yet.
     pub model: PowerModel,
-    /// Root mean square of what it is off on its own samples.
+    /// Root mean square of its errors on its own samples.
     pub residual: Watts,
     /// The same on samples that it was not fitted to, each left out in turn.
     pub left_out: Watts,
@@ -124,13 +124,13 @@ pub enum FitError {
          make them longer"
     )]
     Flat {
-        /// With the fewest busy cores.
+        /// Power with the fewest busy cores.
         idle: f64,
-        /// With the most.
+        /// Power with the most busy cores.
         busy: f64,
     },
     /// A number that is none.
-    #[error("a sample is no number: {0:?}")]
+    #[error("a sample is not a number: {0:?}")]
     Nonsense(Watts),
 }
 

@@ -47,7 +47,7 @@ impl OwnCores {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<i32, Own>> {
-        // It is whole between any two statements above.
+        // The state is consistent between any two statements above.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

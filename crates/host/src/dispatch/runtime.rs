@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often threads with a request are looked at for being alive.
+/// The interval at which threads with a request are checked for being alive.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often a waiting request checks by itself, in case no thread wakes it.
 const LOOK_UP: Duration = Duration::from_millis(100);
@@ -65,9 +65,9 @@ struct Shared {
 
 /// Affinities, made ready.
 struct Masks {
-    /// What the server's threads had.
+    /// The cores that the server's threads had.
     whole: CpuSet,
-    /// What gives it back: all ones if it was all of their cpuset, which they follow then.
+    /// The mask that restores it: all ones if it was all of their cpuset, which they then follow.
     back: CpuSet,
     slowest: CpuSet,
     one: BTreeMap<CoreId, CpuSet>,
@@ -142,18 +142,18 @@ impl Dispatch {
         let timer =
             std::thread::Builder::new().name("lull-dispatch".to_owned()).spawn(move || {
                 ours.keep_time();
-                // If it ended because a dispatcher failed, this puts frequencies back.
+                // If dispatching ended because a dispatcher failed, this restores frequencies.
                 drop(ours.lock());
             })?;
         Ok(Self { shared, timer: Some(timer) })
     }
 
-    /// Begins a request of this thread that arrived so long ago; waits until there
+    /// Begins a request of this thread that arrived this long ago; waits until there
     /// is a core for it.
     pub fn begin(&self, age: Nanos) -> Mark {
         let tid = this_thread();
         self.shared.own.begin(tid, |mask| self.shared.masks.is_given(mask));
-        // If a dispatcher panics, the drop of this gives the thread its cores back.
+        // If a dispatcher panics, the drop of the mark restores the thread's cores.
         let mut mark = Mark { shared: Arc::clone(&self.shared), id: 0, tid };
         mark.id = self.shared.begin(age, tid).unwrap_or(0);
         mark
@@ -168,14 +168,14 @@ impl Dispatch {
         Some(before)
     }
 
-    /// What was counted since the last call; `None` if placing has failed.
+    /// Returns the counts since the last call; `None` if placing has failed.
     pub fn take_tally(&self) -> Option<Tally> {
         let now = self.shared.now();
         self.shared.lock().map(|mut state| state.dispatch.take_tally(now))
     }
 
-    /// Ends the placing of frequencies and puts them back; `None` where there is
-    /// nothing to restore. Requests under way go on at what was there before.
+    /// Ends the placing and restores frequencies; `None` if there is nothing to restore. Requests
+    /// under way continue at the former frequency.
     pub fn restore(&self) -> Option<Restoration> {
         let speeds = self.shared.lock()?.speeds.take();
         speeds.and_then(|mut speeds| speeds.restore())
@@ -270,7 +270,7 @@ impl Shared {
         self.apply_orders(&mut state);
     }
 
-    /// Gives threads their cores, and wakes whom that concerns.
+    /// Carries out orders for threads, and wakes the waiting ones.
     fn apply_orders(&self, state: &mut State) {
         let any = state.dispatch.has_orders();
         while state.dispatch.has_orders() {
@@ -301,7 +301,8 @@ impl Shared {
             self.own.forget(tid);
             state.dispatch.end_thread(self.now(), tid);
         } else {
-            // It runs where it was, which is slower or dearer, not wrong.
+            // The request runs where it was, which is slower or takes more energy, and still
+            // correct.
             state.refused += 1;
         }
     }

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 /// Why the frequencies of cores cannot be set for requests.
 #[derive(Debug, thiserror::Error)]
 pub enum SpeedsError {
-    /// There is nothing that sets them.
+    /// No core types are stated.
     #[error("cores that each take every speed need a frequency for each of {0} core types")]
     Levels(usize),
     /// The machine cannot be made out.
@@ -45,7 +45,7 @@ pub enum SpeedsError {
         core: CoreId,
         /// The requested value.
         wanted: Hertz,
-        /// What there is.
+        /// The nearest speed that the core has.
         nearest: Hertz,
     },
     /// The administrator's bounds forbid it.
@@ -53,7 +53,7 @@ pub enum SpeedsError {
     Held {
         /// The core.
         core: CoreId,
-        /// What was set.
+        /// The requested speed.
         wanted: Hertz,
         /// The outcome.
         held: Hertz,
@@ -67,7 +67,7 @@ pub enum SpeedsError {
     /// The place for them cannot be had.
     #[error(transparent)]
     State(#[from] DirectoryError),
-    /// There is no guard to restore them.
+    /// No guard could be started.
     #[error("{0}; frequencies are not set without a guard")]
     Guard(#[from] GuardError),
 }
@@ -77,7 +77,7 @@ pub enum SpeedsError {
 pub struct Safety {
     ledger: Option<Ledger>,
     guard: Option<GuardHandle>,
-    /// What an earlier agent had left, if it died.
+    /// The changes that an earlier agent left when it died, and their restoration.
     pub recovery: Option<Recovery>,
 }
 
@@ -91,7 +91,7 @@ impl Safety {
         let guard = match spawn(guard, &opened.ledger) {
             Ok(guard) => guard,
             Err(error) => {
-                // Nothing is in it yet.
+                // The ledger has no entry yet.
                 opened.ledger.close()?;
                 return Err(error.into());
             }
@@ -133,7 +133,7 @@ impl Drop for Safety {
 pub struct Speeds {
     frequencies: Frequencies,
     domains: BTreeMap<CoreId, DomainId>,
-    /// By core type.
+    /// Indexed by core type.
     levels: Vec<Hertz>,
     safety: Safety,
 }

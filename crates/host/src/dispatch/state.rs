@@ -22,7 +22,7 @@ pub enum DispatchSetupError {
     /// Cores that each take every speed are one set.
     #[error("{0} sets of cores that each take every speed: give one")]
     OneSet(usize),
-    /// Another number of cores than the type has.
+    /// The type is listed with another number of cores.
     #[error("core type `{0}` has {1} cores listed and {2} counted")]
     Cores(String, usize, usize),
     /// A core that is of two types.
@@ -51,7 +51,7 @@ impl Seated {
     }
 }
 
-/// What a thread's affinity or a core's speed is to become.
+/// A change of a thread's affinity or of a core's speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// This thread on this core.
@@ -69,10 +69,10 @@ pub struct Spent {
     pub busy_s: Vec<f64>,
 }
 
-/// What a dispatch counted.
+/// The counts of a dispatch.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// From arrival to end of requests that ended with a place.
+    /// Latency from arrival to end of requests that ended on a core.
     pub latency: Latency,
     /// Core time by type.
     pub spent: Spent,
@@ -268,7 +268,7 @@ impl DispatchState {
         self.active.len()
     }
 
-    /// What threads are to do, in order; it is forgotten then.
+    /// Takes the pending orders for threads, in their order.
     pub fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }
@@ -292,7 +292,7 @@ impl DispatchState {
         before
     }
 
-    /// What was counted since the last call.
+    /// Returns the counts since the last call.
     pub fn take_tally(&mut self, now: Nanos) -> Tally {
         self.advance(now);
         let busy_s = self.busy_ns.iter().map(|busy_ns| *busy_ns as f64 / 1e9).collect();
@@ -353,7 +353,7 @@ impl DispatchState {
         }
     }
 
-    /// Shows the dispatcher what was measured; new thresholds hold for all under way.
+    /// Shows the dispatcher the measurements; new thresholds apply to all requests under way.
     fn beat(&mut self, now: Nanos) {
         let clock = self.clock(now);
         let Some(meter) = &mut self.seated.meter else { return };

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 /// Time between two readings of the page.
 const PERIOD: Duration = Duration::from_millis(1);
-/// Readings between two looks at frequencies that other programs have set.
+/// Readings between two checks of frequencies that other programs have set.
 const LOOK_AFTER: u32 = 1000;
 
 /// Brief requests of a connection that are counted at one reading: no real connection has more, and
@@ -68,9 +68,9 @@ struct Worker {
 /// The cores of a thread that was moved.
 #[derive(Debug, Clone, Copy)]
 struct Affinity {
-    /// Before the first move.
+    /// The cores before the first move.
     own: CpuSet,
-    /// As the kernel has them since the last move.
+    /// The mask as the kernel has it since the last move.
     set: CpuSet,
 }
 
@@ -118,16 +118,16 @@ struct Known {
 struct UnderWay {
     /// Its number there.
     id: u64,
-    /// When the server read it, as the page has it: it identifies the request.
+    /// The time at which the server read it, as in the page: it identifies the request.
     since_ns: u64,
     /// When it had its turn, which is when its age begins.
     begun: Nanos,
 }
 
-/// What the dispatching of an unmodified server has counted.
+/// The counts from dispatching the requests of an unmodified server.
 #[derive(Debug, Clone, Default)]
 pub struct UnmodifiedTally {
-    /// What the dispatcher counted.
+    /// The counts of the dispatcher.
     pub tally: Tally,
     /// Requests that began and ended between two readings: they were not moved.
     pub brief: u64,
@@ -193,7 +193,7 @@ impl UnmodifiedDispatch {
         })
     }
 
-    /// Takes in what the page says at this time, and moves threads.
+    /// Takes in the page's state at this time, and moves threads.
     pub fn step(&mut self, now: Nanos, requests: impl Iterator<Item = RequestSeen>) {
         let now = now.saturating_sub(self.begun);
         self.look_ups = LOOK_UPS_MAX;
@@ -264,7 +264,7 @@ impl UnmodifiedDispatch {
             let age_ns = now.saturating_sub(request.begun).0;
             let took_ns = if answers == 1 { left_ns } else { age_ns.min(left_ns) };
             if answers == 0 {
-                // It has no answer, or one that the next reading will have.
+                // The request has no answer, or one that the next reading will have.
                 self.state.drop_request(now, request.id);
             } else {
                 self.state.end(now, request.id, Nanos(took_ns));
@@ -323,7 +323,7 @@ impl UnmodifiedDispatch {
 
     /// Notes that a thread is not the server's, so that it is not looked up at each reading.
     fn note_foreign(&mut self, now: Nanos, tid: i32) {
-        // Only a hostile page names more.
+        // Only a hostile page has more.
         if self.foreign.len() >= CONNECTIONS {
             self.foreign.clear();
         }
@@ -396,7 +396,7 @@ impl UnmodifiedDispatch {
         }
     }
 
-    /// Returns what was counted since the beginning; it is forgotten then.
+    /// Returns the counts since the last call.
     pub fn take_tally(&mut self) -> UnmodifiedTally {
         let now = monotonic().saturating_sub(self.begun);
         let tally = self.state.take_tally(now);
@@ -466,7 +466,7 @@ impl UnmodifiedThread {
             }
             let tally = dispatch.take_tally();
             // Threads get their cores back before the flag falls: if the agent is killed in
-            // between, the library still looks after them.
+            // between, the library still restores them.
             drop(dispatch);
             runtime.set_dispatched(false);
             tally
@@ -480,7 +480,7 @@ impl UnmodifiedThread {
         self.notices.try_iter().collect()
     }
 
-    /// Ends the dispatching. Returns what was counted; `None` if a dispatcher panicked.
+    /// Ends the dispatching. Returns the counts; `None` if a dispatcher panicked.
     pub fn stop(mut self) -> Option<UnmodifiedTally> {
         self.join()
     }

@@ -38,7 +38,7 @@ pub(crate) fn policies(roots: &Roots) -> impl Iterator<Item = (DomainId, PathBuf
     })
 }
 
-/// What a policy is set to.
+/// The setting of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyState {
     /// `/sys/devices/system/cpu/cpufreq/policyN`.
@@ -73,9 +73,9 @@ impl PolicyState {
         }
     }
 
-    /// As fast as the saved bounds allow: what is safe for every objective. Leaves alone what
-    /// another program has set, as [`PolicyState::put_back_ours`] does.
-    /// Whether anything was written.
+    /// Raises the frequency as far as the saved bounds allow, which is safe for every objective.
+    /// Leaves alone a value that another program has set, as [`PolicyState::put_back_ours`] does.
+    /// Returns whether anything was written.
     pub(crate) fn boost(&self, ours: &[String]) -> Result<bool, FileError> {
         let now = Self::read(&self.dir)?;
         let own = self.without_others(&now, ours);
@@ -121,8 +121,8 @@ impl PolicyState {
         }
     }
 
-    /// Restores what one of the texts `ours` has set, and leaves alone what another program has
-    /// set since. Without texts everything is restored.
+    /// Restores the values that one of the texts `ours` has set, and leaves alone a value that
+    /// another program has set since. Without texts everything is restored.
     ///
     /// # Errors
     /// As [`PolicyState::put_back`].
@@ -136,13 +136,13 @@ impl PolicyState {
         })
     }
 
-    /// The saved state, but with what another program has set of `now`.
+    /// Returns the saved state, except for the values in `now` that another program has set.
     fn without_others(&self, now: &Self, ours: &[String]) -> Self {
         if ours.is_empty() {
             return self.clone();
         }
         let is_ours = |text: &str| ours.iter().any(|one| one == text);
-        // A limit of the moment, as of heat, has both bounds below what was written.
+        // A momentary limit, such as that of heat, has both bounds below the written value.
         let is_limited = now.min_khz == now.max_khz
             && ours.iter().filter_map(|text| text.parse().ok()).any(|khz: u64| khz > now.max_khz);
         let bound = |saved_khz: u64, now_khz: u64| match is_limited || is_ours(&now_khz.to_string())

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 
-/// What is set, and what is there; `None` is left alone, or not supported.
+/// The coalescing parameters; `None` is left alone, or not supported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coalescing {
     /// Delay of an interrupt after a packet was received, in microseconds.
@@ -41,7 +41,7 @@ fn parenthesize(words: &Option<String>) -> String {
     words.as_ref().map_or_else(String::new, |words| format!(" ({words})"))
 }
 
-/// What a message refused with.
+/// The kernel's refusal of a message.
 struct Refusal {
     source: io::Error,
     said: Option<String>,
@@ -84,7 +84,7 @@ const CUT_OFF: [(&str, u32); 1] = [("igb", 8191)];
 const HEADER_BYTES: usize = 16;
 const GENERIC_BYTES: usize = 20;
 
-/// What an interface is set to.
+/// Returns the parameters of an interface.
 ///
 /// # Errors
 /// `ENODEV` if there is no such interface, `EOPNOTSUPP` if it coalesces nothing.
@@ -97,7 +97,7 @@ pub fn get(nic: &str) -> Result<Coalescing, EthtoolError> {
     read().map_err(|refusal| failed(nic, "read", refusal))
 }
 
-/// Sets what is `Some`; the rest stays.
+/// Sets the parameters that are `Some`; the others stay.
 ///
 /// # Errors
 /// `EINVAL` or `EOPNOTSUPP` with the driver's words; `ENODEV` if it is gone.
@@ -272,14 +272,14 @@ fn ask(
     }
 }
 
-/// The first message of a datagram and what follows it.
+/// Splits a datagram into its first message and the rest.
 fn split(datagram: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u32::from_ne_bytes(*datagram.first_chunk()?) as usize;
     let one = datagram.get(..length).filter(|one| one.len() >= HEADER_BYTES)?;
     Some((one, datagram.get(length.next_multiple_of(4)..).unwrap_or_default()))
 }
 
-/// `None` for a message that is no acknowledgement.
+/// `None` for a message that is not an acknowledgement.
 fn acknowledgement(one: &[u8]) -> Option<Result<(), Refusal>> {
     let field = |at: usize| one.get(at..)?.first_chunk().map(|two| u16::from_ne_bytes(*two));
     let (kind, flags) = (field(4)?, field(6)?);
@@ -290,9 +290,9 @@ fn acknowledgement(one: &[u8]) -> Option<Result<(), Refusal>> {
     if code == 0 {
         return Some(Ok(()));
     }
-    // A number that is no error of the kernel's must not panic.
+    // A number that is not an error of the kernel's must not panic.
     let source = io::Error::from_raw_os_error(code.wrapping_neg());
-    // After the code follows the refused message: its header alone if capped.
+    // The refused message follows the code: its header alone if it is capped.
     let refused = one.get(HEADER_BYTES + 4..)?;
     let echoed = match flags & number::CAPPED {
         0 => u32::from_ne_bytes(*refused.first_chunk()?) as usize,

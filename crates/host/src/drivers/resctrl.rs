@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What the hardware can divide.
+/// The resources that the hardware can divide.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) cache: Option<CacheOffer>,
@@ -32,14 +32,14 @@ pub(crate) struct CacheOffer {
 /// Memory bandwidth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BandwidthOffer {
-    /// In the schemata's unit.
+    /// The minimum in the schemata's unit.
     pub(crate) min: u64,
     pub(crate) step: u64,
     /// The value that is no limit: 100 on Intel, eighths of GB/s on AMD.
     pub(crate) full: u64,
 }
 
-/// By resource (`L3`, `MB`), the value of each domain (socket or cluster).
+/// Values by resource (`L3`, `MB`) and domain (socket or cluster).
 pub(crate) type Schemata = BTreeMap<String, BTreeMap<u32, String>>;
 
 /// Where resctrl is mounted.
@@ -57,7 +57,7 @@ impl Resctrl {
         self.root.join("info").is_dir() && self.root.join("schemata").exists()
     }
 
-    /// What can be divided here.
+    /// Returns the resources that can be divided here.
     pub(crate) fn offer(&self) -> Result<Offer, FileError> {
         let info = |name: &str| self.root.join("info").join(name);
         let top = self.schemata(&self.root)?;
@@ -138,7 +138,7 @@ impl Resctrl {
     fn explain(&self, error: FileError) -> FileError {
         let status = text::read(&self.root.join("info/last_cmd_status")).unwrap_or_default();
         let code = error.source.raw_os_error();
-        // After a text that the kernel cannot parse, the status is that of an earlier write.
+        // If the kernel could not parse the text, the status is that of an earlier write.
         if status.is_empty() || status == "ok" || code != Some(libc::EINVAL) {
             return error;
         }
@@ -168,7 +168,7 @@ fn cache_offer(info: &Path) -> Result<CacheOffer, FileError> {
     let WayMask(mask) = parse_mask(&mask).unwrap_or(WayMask(0));
     let min_ways = text::read_number(&info.join("min_cbm_bits"))?.max(1);
     let groups = text::read_number(&info.join("num_closids"))?;
-    // Before 6.7 the kernel took runs only, and had no such file.
+    // Before 6.7 the kernel accepted contiguous masks only, and had no such file.
     let sparse = text::read(&info.join("sparse_masks")).is_ok_and(|text| text == "1");
     let (ways, min_ways) = (mask.count_ones(), u32::try_from(min_ways).unwrap_or(1));
     Ok(CacheOffer { ways, min_ways, contiguous: !sparse, groups })

@@ -69,7 +69,7 @@ pub enum UnitValue {
     Cores(CoreSet),
 }
 
-/// Why systemd did not do what was wanted.
+/// The reason why systemd did not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemdError {
     /// No socket answers.
@@ -83,7 +83,7 @@ pub enum SystemdError {
     /// The connection broke, or took too long.
     #[error("systemd did not answer {method}: {source}")]
     NoReply {
-        /// What was called.
+        /// The called method.
         method: String,
         /// The kernel's error.
         source: io::Error,
@@ -91,7 +91,7 @@ pub enum SystemdError {
     /// systemd refused.
     #[error("systemd refused {method}: {message} ({name})")]
     Refused {
-        /// What was called.
+        /// The called method.
         method: String,
         /// The name of the error.
         name: String,
@@ -101,7 +101,7 @@ pub enum SystemdError {
     /// A reply of another form.
     #[error("systemd answered {method} in a form that Lull does not know")]
     Unknown {
-        /// What was called.
+        /// The called method.
         method: String,
     },
     /// There is no unit of this name that could have limits.
@@ -109,19 +109,19 @@ pub enum SystemdError {
     NoUnit {
         /// The unit.
         unit: String,
-        /// What it is instead.
+        /// The reason.
         why: String,
     },
-    /// What was set reads back as something else.
+    /// The property reads back with another value than was set.
     #[error("{property} of {unit} was set to {wanted} and reads back as {found}")]
     NotKept {
         /// The unit.
         unit: String,
         /// The property.
         property: UnitProperty,
-        /// What was set.
+        /// The value that was set.
         wanted: UnitValue,
-        /// What systemd has.
+        /// The value that systemd has.
         found: UnitValue,
     },
     /// A drop-in of a runtime property could not be restored.
@@ -135,7 +135,7 @@ pub enum SystemdError {
 }
 
 impl UnitProperty {
-    /// As systemd's bus names it.
+    /// Returns its name on systemd's bus.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::CpuWeight => "CPUWeight",
@@ -145,7 +145,7 @@ impl UnitProperty {
         }
     }
 
-    /// As unit files name it.
+    /// Returns its name in unit files.
     const fn setting(self) -> &'static str {
         match self {
             Self::CpuWeight => "CPUWeight",
@@ -248,8 +248,8 @@ impl Systemd {
         Self::connect_until(run, deadline())
     }
 
-    /// Connects to systemd; what it has not answered before `deadline` fails. Several connections
-    /// may share a deadline, so that a busy systemd delays all of them only once.
+    /// Connects to systemd; calls that it has not answered before `deadline` fail. Several
+    /// connections may share a deadline, so that a busy systemd delays all of them only once.
     pub(crate) fn connect_until(run: &Path, deadline: Instant) -> Result<Self, SystemdError> {
         Ok(Self { bus: Bus::connect(run, deadline)? })
     }
@@ -341,7 +341,7 @@ impl Systemd {
     ) -> Result<(), SystemdError> {
         let mut body = Writer::default();
         body.text(unit);
-        // At runtime: in a drop-in below /run, and not below /etc.
+        // Set at runtime: in a drop-in below /run, and not below /etc.
         body.boolean(true);
         let named =
             |(property, value): &(UnitProperty, &UnitValue)| (property.name(), value.on_the_bus());

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// What was to be written; `None` for a reading.
+    /// The text to write; `None` for a reading.
     pub wanted: Option<String>,
     /// The error of the kernel.
     pub source: io::Error,
@@ -70,13 +70,13 @@ pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     read_text(path).map_err(failed)
 }
 
-/// The number that is all of a kernel file.
+/// Reads a kernel file that holds one number.
 pub(crate) fn read_number(path: &Path) -> Result<u64, FileError> {
     let text = read(path)?;
     text.parse().map_err(|_| FileError {
         path: path.to_owned(),
         wanted: None,
-        source: io::Error::new(io::ErrorKind::InvalidData, format!("`{text}` is no number")),
+        source: io::Error::new(io::ErrorKind::InvalidData, format!("`{text}` is not a number")),
     })
 }
 
@@ -124,7 +124,8 @@ pub(crate) mod faults {
         static FAULTS: RefCell<Vec<Fault>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// From the `nth` write on (0 is the next) paths with this end refuse, on this thread.
+    /// Makes writes to paths with this end fail on this thread, from the `nth` write on (0 is the
+    /// next).
     pub(crate) fn refuse(end: &'static str, nth: usize, errno: i32) {
         FAULTS.with_borrow_mut(|faults| faults.push((end, nth, errno)));
     }

@@ -14,16 +14,16 @@ pub(crate) struct TextWrite {
 /// How a text must read back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadBack {
-    /// As it was written.
+    /// The text reads back as it was written.
     Exactly,
-    /// As another number of the same size: the hardware has its own steps.
+    /// Another number of the same size reads back: the hardware has its own steps.
     Nearly,
 }
 
 /// A relative difference that a step of the hardware explains.
 const STEP: f64 = 0.05;
 
-/// What a file was, and is now.
+/// The former and the present text of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) path: PathBuf,
@@ -31,7 +31,7 @@ pub(crate) struct Written {
     pub(crate) now: String,
 }
 
-/// Why nothing was written: the first failure. What was written before it is undone.
+/// The first failure of a write. Earlier writes are undone.
 #[derive(Debug)]
 pub(crate) enum WriteError {
     File(FileError),
@@ -70,7 +70,7 @@ impl TextWrite {
     }
 }
 
-/// Writes all in order; what is so already is left alone.
+/// Writes all in order; a file that has its text already is left alone.
 pub(crate) fn write_all(writes: &[TextWrite]) -> Result<Vec<Written>, WriteError> {
     let mut done: Vec<Written> = Vec::new();
     for write in writes {

@@ -54,7 +54,7 @@ pub enum CpufreqError {
     },
 }
 
-/// What cores are to play.
+/// The emulated frequencies of cores.
 #[derive(Debug, Clone)]
 pub struct CpufreqPlan {
     /// Where the files are made.
@@ -101,7 +101,7 @@ struct EmulatedCore {
     idle: Vec<IdleState>,
     /// The kernel's idle time when the emulation began.
     idle_before: Nanos,
-    /// What the cycler had taken then.
+    /// The time that the cycler had taken by then.
     taken_before: Nanos,
 }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Priority among real-time threads: above those that take the lowest by habit,
 /// below the kernel's own (50 and 99).
 const PRIORITY: u32 = 40;
-/// How often a pausing cycler looks whether it is to go on.
+/// The interval at which a pausing cycler checks whether to continue.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A running duty cycler; ends with its owner.
@@ -66,7 +66,7 @@ impl Drop for Cycler {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to return, and a panic in it has freed the core too.
+            // The thread returns nothing, and a panic in it has freed the core too.
             let _ = thread.join();
         }
     }

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 /// Pairs of windows, and how long a window is: a second in all.
 const PAIRS: usize = 15;
 const WINDOW: Duration = Duration::from_millis(25);
-/// After each pair: real-time threads may not have the core all the time.
+/// The pause after each pair: real-time threads may not have the core all the time.
 const REST: Duration = Duration::from_millis(15);
-/// What the cycler needs to begin or end its pause.
+/// The time that the cycler needs to begin or end its pause.
 const SETTLE: Duration = Duration::from_millis(5);
 /// Steps of the loop between two looks at the clock: some 10 us.
 const STEPS: u32 = 10_000;

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-/// By which means CPU time of apps is read, or why it cannot be.
+/// Returns the means by which CPU time of apps is read.
 ///
 /// # Errors
 /// If the kernel keeps no scheduler statistics.
@@ -44,7 +44,7 @@ pub fn probe(roots: &Roots) -> Result<String, Missing> {
     Ok(format!("{clock}, /proc/PID/task/TID/schedstat"))
 }
 
-/// What an app used between two readings.
+/// The usage of an app between two readings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppUse {
     /// CPU time.
@@ -119,7 +119,7 @@ struct Sums {
 }
 
 impl AppTime {
-    /// The gauge of an app not looked at yet.
+    /// Creates the gauge of an app without readings.
     pub fn new(roots: &Roots) -> Self {
         Self {
             roots: roots.clone(),
@@ -132,18 +132,17 @@ impl AppTime {
         }
     }
 
-    /// What the app used since the last call; at the first, only what it uses
-    /// from now on will count.
+    /// Returns the app's usage since the last call; the first call only starts the count.
     ///
-    /// `live` are its threads, those of one process side by side, of a listing
-    /// made at `listed` since boot: what is new in the next one and younger
-    /// than this one counts from its birth.
+    /// `live` are its threads, those of one process in sequence, of a listing made at `listed`
+    /// since boot: a thread that is new in the next listing and younger than this one counts from
+    /// its birth.
     pub fn read(&mut self, live: &[LiveThread], listed: Nanos) -> AppUse {
         self.read_after(live, listed, |_| None)
     }
 
-    /// As [`AppTime::read`]; `known` are the CPU times of processes that were read at the end of
-    /// this epoch already.
+    /// As [`AppTime::read`]; `known` are CPU times of processes that were already read at the end
+    /// of this epoch.
     pub(crate) fn read_after(
         &mut self,
         live: &[LiveThread],
@@ -278,7 +277,7 @@ impl AppTime {
 
 impl Process {
     fn read(&mut self, pid: i32, own_proc: bool, ticks_per_s: u64) -> io::Result<Reading> {
-        // First, so that what happens between the two reads moves the clock.
+        // Read first, so that events between the two reads advance the clock.
         let clock = own_proc.then(|| process_cpu_time(pid)).transpose()?;
         let mut buffer = [0; 1024];
         let content = self.stat.read_first(&mut buffer)?;
@@ -305,7 +304,7 @@ pub(crate) fn is_born_since(listed: Nanos, ticks_per_s: u64, start_ticks: u64) -
     u128::from(start_ticks) >= last_ticks
 }
 
-/// What is read of a `stat` file, in clock ticks.
+/// The fields of a `stat` file, in clock ticks.
 struct Stat {
     state: u8,
     own: u64,
@@ -341,7 +340,7 @@ fn read_schedstat(file: &mut HotFile) -> io::Result<Counts> {
     }
 }
 
-/// Whether a thread ended between listing and reading, which is no error.
+/// Whether a thread ended between listing and reading, which is not an error.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::NotFound
 }

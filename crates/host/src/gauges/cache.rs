@@ -18,7 +18,7 @@ pub struct CacheMonitor {
     last: Option<(PathBuf, u64)>,
 }
 
-/// What the monitors say.
+/// The readings of the monitors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CacheUse {
     /// Bytes of last-level cache that the app fills now, all sockets together.
@@ -54,7 +54,7 @@ impl CacheMonitor {
     }
 }
 
-/// One counter over all sockets.
+/// Returns one counter over all sockets.
 fn sum(group: &Path, name: &str) -> Gauge<u64> {
     let entries = std::fs::read_dir(group.join("mon_data")).into_iter().flatten().flatten();
     let files = entries.map(|domain| domain.path().join(name)).filter(|file| file.exists());

@@ -15,21 +15,21 @@ use perf_event::{Builder, Counter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// What `perf` calls LLC-load-misses. The kernel's plain `cache-misses` is of the
-/// last level on some processors and of the first or the second on others.
+/// The event that `perf` calls LLC-load-misses. The kernel's plain `cache-misses` counts the last
+/// level on some processors and the first or second on others.
 const LLC_MISSES: Cache =
     Cache { which: CacheId::LL, operation: CacheOp::READ, result: CacheResult::MISS };
 
-/// Which instructions count.
+/// The instructions that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Modes {
-    /// Those of the app and of the kernel on its behalf.
+    /// Instructions of the app and of the kernel on its behalf.
     UserAndKernel,
-    /// Those of the app alone: all that `perf_event_paranoid` allows here.
+    /// Instructions of the app alone: all that `perf_event_paranoid` allows here.
     User,
 }
 
-/// By which means instructions are counted, or why they cannot be.
+/// Returns the means by which instructions are counted.
 ///
 /// # Errors
 /// If the kernel offers no hardware counters to this process.
@@ -81,7 +81,7 @@ fn open(event: impl Event, modes: Modes, tid: i32) -> io::Result<Counter> {
     counter.exclude_kernel(modes == Modes::User).build()
 }
 
-/// What an app did between two calls.
+/// The counts of an app between two calls.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Counted {
     /// Instructions retired.
@@ -93,24 +93,24 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Nothing, for one reason.
+    /// Returns counts of which every one is missing for this reason.
     pub fn unknown(why: &Missing) -> Self {
         let none = || Err(why.clone());
         Self { instructions: none(), cycles: none(), llc_misses: none() }
     }
 }
 
-/// What one app does, counted over epochs.
+/// The counters of one app, over epochs.
 #[derive(Debug)]
 pub struct AppCounters {
     instructions: Tally<Hardware>,
     cycles: Tally<Hardware>,
-    /// Or why they are not counted, which is as true in later epochs.
+    /// The tally, or the reason why there is none, which holds in later epochs too.
     llc_misses: Result<Tally<Cache>, Missing>,
 }
 
 impl AppCounters {
-    /// The counters of an app not looked at yet.
+    /// Creates the counters of an app without readings.
     pub fn new(roots: &Roots, modes: Modes) -> Self {
         Self {
             instructions: Tally::new(roots, Hardware::INSTRUCTIONS, modes),
@@ -119,7 +119,7 @@ impl AppCounters {
         }
     }
 
-    /// What was counted since the last call; `live` and `listed` as for
+    /// Returns the counts since the last call; `live` and `listed` as for
     /// [`AppTime::read`](super::app_time::AppTime::read).
     pub fn read(&mut self, live: &[LiveThread], listed: Nanos) -> Counted {
         Counted {

@@ -54,7 +54,7 @@ impl Energy {
             .map_err(|why| Missing::because(format!("{by_powercap}; {by_perf}; {why}")))
     }
 
-    /// By which means energy is measured, or why it cannot be.
+    /// Returns the means by which energy is measured.
     ///
     /// # Errors
     /// If there is no meter that can be read.
@@ -62,7 +62,7 @@ impl Energy {
         Self::measured(roots).map(|meter| meter.source().to_string())
     }
 
-    /// Where its figures come from.
+    /// Returns the source of its figures.
     pub fn source(&self) -> EnergySource {
         match self {
             Self::Rapl(meter) => meter.source().clone(),

@@ -18,7 +18,7 @@ pub struct Events {
     last: Option<Counted>,
 }
 
-/// What one epoch brought.
+/// The events of one epoch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventsSeen {
     /// C6 opportunity of each core.

@@ -1,6 +1,6 @@
-//! Frequency of each core: what it really ran at where the kernel says so
-//! (`cpufreq/cpuinfo_avg_freq`, from APERF and MPERF, since Linux 6.16 or so),
-//! else what cpufreq last set or measured (`cpufreq/scaling_cur_freq`).
+//! Frequency of each core: the one at which it ran, where the kernel reports it
+//! (`cpufreq/cpuinfo_avg_freq`, from APERF and MPERF, since Linux 6.16 or so), else what cpufreq
+//! last set or measured (`cpufreq/scaling_cur_freq`).
 
 use super::unreadable;
 use crate::Roots;
@@ -24,7 +24,7 @@ impl Frequency {
         Self { cores, any }
     }
 
-    /// By which means frequency is read, or why it cannot be.
+    /// Returns the means by which frequency is read.
     ///
     /// # Errors
     /// If core 0 has no cpufreq policy.

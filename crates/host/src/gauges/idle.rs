@@ -22,7 +22,7 @@ pub struct IdleResidency {
 /// Shares of an epoch that one core was in its idle states.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IdleShares {
-    /// By state, shallow ones first, as the kernel counts them.
+    /// Indexed by state, shallow ones first, as the kernel counts them.
     pub states: Vec<f64>,
 }
 
@@ -82,7 +82,7 @@ impl IdleState {
         dirs.into_iter().map(state).collect()
     }
 
-    /// What the kernel has counted of it since boot.
+    /// Returns the kernel's count since boot.
     ///
     /// # Errors
     /// The kernel's error.
@@ -106,7 +106,7 @@ impl IdleResidency {
         Self { cores: (0..).take(cores).map(states).collect() }
     }
 
-    /// By which means residency is read, or why it cannot be.
+    /// Returns the means by which residency is read.
     ///
     /// # Errors
     /// If core 0 has no idle states that can be read.

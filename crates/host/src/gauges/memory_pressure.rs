@@ -69,7 +69,7 @@ impl MemoryPressure {
         Self { roots, mount, list: None, found: None, last_us: None, calm: None }
     }
 
-    /// By which means memory pressure of cgroups is read, or why it cannot be.
+    /// Returns the means by which memory pressure of cgroups is read.
     ///
     /// # Errors
     /// If the kernel has no PSI, or no cgroup of version 2 is mounted.

@@ -23,7 +23,7 @@ impl Pressure {
         Self { file: HotFile::new(roots.proc.join("pressure/io")), last_us: None }
     }
 
-    /// By which means pressure is read, or why it cannot be.
+    /// Returns the means by which pressure is read.
     ///
     /// # Errors
     /// If the kernel has no PSI, or it is switched off.

@@ -50,7 +50,7 @@ pub struct PushGauge {
     notices: Notices,
 }
 
-/// The apps, and what was pushed for each.
+/// The apps, and the reports pushed for each.
 #[derive(Debug)]
 struct Table {
     names: BTreeMap<String, AppId>,
@@ -59,14 +59,14 @@ struct Table {
     ignored: BTreeSet<u64>,
 }
 
-/// What was pushed for one app.
+/// The reports pushed for one app.
 #[derive(Debug, Default)]
 struct Pushed {
     latency: Windows,
     progress: Totals,
 }
 
-/// What went wrong, for the journal.
+/// Errors for the journal.
 #[derive(Debug, Default)]
 struct Notices {
     texts: Vec<String>,
@@ -129,7 +129,7 @@ impl PushGauge {
         };
         source.drain(&mut take, &mut |text| notices.add(text));
         for client in ignored {
-            let what = "pushes what ended more than 10 s ago, which is ignored";
+            let what = "pushes windows that ended more than 10 s ago, which are ignored";
             notices.add(format!("{client} {what}"));
         }
     }
@@ -144,8 +144,8 @@ impl PushGauge {
         self.table.apps[app.index()].progress.harvest(deadline)
     }
 
-    /// Takes from now on what is pushed for an app of this name, and forgets what was pushed for
-    /// the app that had this id.
+    /// Accepts reports for an app of this name from now on, and discards those for the app that had
+    /// this id.
     pub fn add_app(&mut self, app: AppId, name: &str) {
         self.remove_app(app);
         let count = self.table.apps.len().max(app.index() + 1);
@@ -153,7 +153,7 @@ impl PushGauge {
         self.table.names.insert(name.to_owned(), app);
     }
 
-    /// Refuses from now on what is pushed for an app, and forgets what was.
+    /// Refuses reports for an app from now on, and discards earlier ones.
     pub fn remove_app(&mut self, app: AppId) {
         self.table.names.retain(|_, one| *one != app);
         if let Some(pushed) = self.table.apps.get_mut(app.index()) {
@@ -161,7 +161,7 @@ impl PushGauge {
         }
     }
 
-    /// What went wrong since the last call, for the journal.
+    /// Returns the errors since the last call, for the journal.
     pub fn take_notices(&mut self) -> Vec<String> {
         let Notices { mut texts, unsaid } = std::mem::take(&mut self.notices);
         if unsaid > 0 {

@@ -1,4 +1,4 @@
-//! What the threads of a running server do during its queries ([`PhaseWatch`]).
+//! The states of a running server's threads during its queries ([`PhaseWatch`]).
 
 use super::queries::cores;
 use crate::Roots;

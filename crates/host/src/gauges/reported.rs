@@ -40,7 +40,7 @@ pub struct Answer {
     pub generation: u64,
     /// When it arrived, `CLOCK_MONOTONIC`.
     pub received_at: Nanos,
-    /// What it replies to, and its value.
+    /// The requested reply, and its value.
     pub reply: Reply,
 }
 
@@ -55,7 +55,7 @@ pub enum Reply {
     Age(Gauge<Option<Nanos>>),
 }
 
-/// What is requested, and how long the loop waits for it.
+/// The requested value, and how long the loop waits for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// The percentile of the tails.
@@ -89,7 +89,7 @@ impl Reported {
         (sender, Self { expected, generation, seen, answers, tail: None, load_per_s: None, age })
     }
 
-    /// Returns what was reported by the end of the epoch, `now`; starts the next.
+    /// Returns the reports up to the end of the epoch, `now`; starts the next.
     pub fn harvest(&mut self, now: Nanos) -> Gauge<LatencySeen> {
         let is_new = self.take_answers();
         let Some((received_at, tail)) = &self.tail else {
@@ -134,7 +134,7 @@ impl Reported {
         is_new
     }
 
-    /// Checks that the tail is of now, if the age of its data is requested.
+    /// Checks that the tail is current, if the age of its data is requested.
     fn check_age(&self) -> Gauge<()> {
         let Some(most) = self.expected.age_max else { return Ok(()) };
         let because = |why: String| Err(Missing::because(why));

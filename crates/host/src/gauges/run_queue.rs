@@ -1,7 +1,7 @@
 //! Times of each app's threads from runnable to running, from the programs of
 //! [`crate::bpf::WaitWatch`]: the latency of an app that reports none.
 //!
-//! A wait is the time for which a thread could not go on because other threads had its core.
+//! A wait is the time for which a thread could not continue because other threads had its core.
 //! The time for which the quota of its cgroup (`cpu.max`) was used up is shown apart, and so is
 //! what had the core during the waits. One watch serves all apps.
 
@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub struct RunQueue {
     watch: Gauge<WaitWatch>,
-    /// By app.
+    /// Indexed by app.
     last: Vec<Option<(Nanos, WaitsSeen)>>,
-    /// By app, of its last epoch.
+    /// Indexed by app; of its last epoch.
     parts: Vec<Gauge<Parts>>,
 }
 
@@ -114,7 +114,7 @@ fn p99(waits: &Gauge<LatencySeen>) -> Gauge<f64> {
 fn since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<LatencySeen> {
     let waits = new.waits.since(&old.waits);
     let unfollowed = new.unfollowed.saturating_sub(old.unfollowed);
-    // Of a new process that is not followed, its first wait at least is not counted.
+    // At least the first wait of a new process that is not followed is missing.
     if !are_few(unfollowed, waits.count()) {
         return Err(Missing::because(format!(
             "{unfollowed} new processes of the apps are not followed: the table of \

@@ -12,7 +12,7 @@ use std::io;
 
 /// Room for one `cpuN` line: ten numbers of up to 20 digits.
 const LINE_BYTES: usize = 224;
-/// What `/proc/stat` begins with: as many lines as cores, one for the sum.
+/// Lines read from `/proc/stat` besides one for each core: the sum, and one to spare.
 const FIRST_LINES: usize = 2;
 
 /// Utilisation of cores over epochs.
@@ -37,7 +37,7 @@ impl Utilisation {
         Self { file: HotFile::new(roots.proc.join("stat")), buffer, last: vec![None; cores] }
     }
 
-    /// By which means utilisation is read, or why it cannot be.
+    /// Returns the means by which utilisation is read.
     ///
     /// # Errors
     /// If `/proc/stat` cannot be read or has no line of a core.

@@ -39,8 +39,8 @@ pub(super) enum What {
     Header { format: u32, agent: ProcessId, version: String },
     /// A value before its first change.
     Old(Original),
-    /// What Lull writes to threads, before it does. A kill may come between the two, so a
-    /// thread may still have what it had before.
+    /// Values that Lull is about to write to threads. A kill may happen between this entry and the
+    /// write, so a thread may still have its former value.
     Write {
         /// The threads, each with its start time.
         threads: Vec<(i32, u64)>,
@@ -53,16 +53,16 @@ pub(super) enum What {
     Dismissed(Vec<(i32, u64)>),
     /// Values were restored by the guard or a later start.
     Restored(Restoration),
-    /// Nothing is left to restore.
+    /// No value is left to restore.
     Closed,
 }
 
-/// What could be read of a ledger.
+/// The readable part of a ledger.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     /// The entries, in order.
     pub(super) entries: Vec<Entry>,
-    /// What is wrong with lines that could not be used.
+    /// The faults of lines that could not be used.
     pub(super) damaged: Vec<String>,
     /// Whether the last line has no end.
     pub(super) torn: bool,

@@ -1,4 +1,4 @@
-//! What Lull sets of a thread, one field at a time.
+//! The properties of a thread that Lull sets, one field at a time.
 //!
 //! A restoration writes back a field only if Lull set that field, so that a `renice` or a
 //! `taskset` of another program during the run stays.
@@ -44,7 +44,7 @@ pub enum FieldValue {
 pub struct ThreadWrite {
     /// The thread.
     pub thread: LiveThread,
-    /// What is written, one value a field; empty if nothing is.
+    /// The written values, one a field; empty if none was.
     pub values: Vec<FieldValue>,
 }
 
@@ -69,7 +69,7 @@ impl Field {
 }
 
 impl FieldValue {
-    /// The field that it is a value of.
+    /// Returns the field of the value.
     pub const fn field(&self) -> Field {
         match self {
             Self::Cores(_) => Field::Cores,
@@ -92,7 +92,7 @@ impl FieldValue {
 }
 
 impl Original {
-    /// The value of one field of a thread; `None` if it is no thread's.
+    /// The value of one field of a thread; `None` if it is not a thread's.
     pub(super) fn field(&self, field: Field) -> Option<FieldValue> {
         let Self::Thread { affinity, policy, rt_priority, nice, .. } = self else { return None };
         Some(match field {

@@ -29,8 +29,8 @@ pub enum Patience {
     /// Sixty: for work that may wait for a disk or a program, such as writing the record, and
     /// for the caller's time between two epochs.
     Long,
-    /// Without limit until the next beat: for a caller that leaves the knobs as they are and
-    /// measures for minutes. The guard acts on the agent's death alone.
+    /// No limit until the next beat: the caller leaves the knobs as they are and measures for
+    /// minutes. The guard acts on the agent's death alone.
     Unlimited,
 }
 

@@ -1,4 +1,4 @@
-//! What a ledger still holds: the values to restore, and for whom.
+//! The state of a ledger: the values to restore, and their owners.
 
 use super::entry::{Entry, Lines, What};
 use super::field::{Field, FieldValue, ThreadWrite};
@@ -18,9 +18,9 @@ pub(super) struct Held {
     pub(super) agent: Option<ProcessId>,
     /// Whether everything was restored.
     pub(super) closed: bool,
-    /// What the guard or a later start did.
+    /// The restoration by the guard or a later start.
     pub(super) restored: Option<Restoration>,
-    /// How many values are of another boot, and so of no use.
+    /// Number of values of another boot, which are not used.
     pub(super) other_boot: usize,
     /// The values that threads of a process have if they have none of their own.
     pub(super) inherited: BTreeMap<i32, Inherited>,
@@ -57,7 +57,7 @@ pub(super) struct Inherited {
 }
 
 impl Held {
-    /// What `lines` hold that were written since the boot `boot`.
+    /// Reads the values in `lines` that were written since the boot `boot`.
     pub(super) fn from_lines(lines: &Lines, boot: &str) -> Self {
         let mut held = Self::default();
         for entry in &lines.entries {
@@ -89,7 +89,7 @@ impl Held {
         held
     }
 
-    /// Adds what one entry says.
+    /// Adds one entry.
     pub(super) fn take(&mut self, entry: &Entry) {
         match &entry.what {
             What::Header { agent, .. } => self.agent = Some(*agent),
@@ -119,7 +119,7 @@ impl Held {
             key @ Key::Thread(..) => {
                 self.originals.insert(key, value);
             }
-            // Saved again with what Lull writes next.
+            // The value is saved again together with Lull's next one.
             key => {
                 let (_, saved) = self.originals.entry(key).or_insert(value);
                 saved.take_ours(original);
@@ -184,14 +184,15 @@ impl Held {
         values
     }
 
-    /// What the main thread of a thread's process had of Lull's when the thread was made.
+    /// Returns the values of Lull that the main thread of a thread's process had when the thread
+    /// was made.
     fn inherited_values(&self, thread: LiveThread, field: Field) -> Vec<FieldValue> {
         let Some(process) = self.inherited.get(&thread.pid) else { return Vec::new() };
         self.in_force((thread.pid, process.start_ticks), field, thread.start_ticks)
     }
 
-    /// What Lull had set a field of `thread` to at a time. Start times and lines of the
-    /// ledger are not ordered within a second.
+    /// Returns the values that Lull had set a field of `thread` to at a time. Start times and lines
+    /// of the ledger are not ordered within a second.
     fn in_force(&self, thread: (i32, u64), field: Field, at_ticks: u64) -> Vec<FieldValue> {
         let second = rustix::param::clock_ticks_per_second();
         let written: Vec<&Written> = self.written.get(&thread).map_or_else(Vec::new, |all| {
@@ -251,10 +252,10 @@ impl Held {
         (own != *saved).then(|| Entry { at_ticks: *at_ticks, ..clock.entry(What::Old(own)) })
     }
 
-    /// The state of a thread without what Lull set, where `now` is its state and `main` the main
-    /// thread of its process. A field keeps what was saved of the main thread if it shows that,
-    /// or what Lull wrote to either thread, of which the kernel leaves out cores beyond
-    /// `limits`. Any other field was set by another program. `None` if `main` is not saved.
+    /// Returns the state of a thread without Lull's settings, where `now` is its state and `main`
+    /// the main thread of its process. A field keeps the saved value of the main thread if it shows
+    /// that value, or one that Lull wrote to either thread, of which the kernel leaves out cores
+    /// beyond `limits`. Any other field was set by another program. `None` if `main` is not saved.
     pub(super) fn own(
         &self,
         main: LiveThread,
@@ -281,7 +282,7 @@ impl Held {
         Some(now.before(&kept, saved))
     }
 
-    /// [`Held::own`], if it is not what was saved of the main thread.
+    /// [`Held::own`], if it differs from the saved state of the main thread.
     pub(super) fn differing(
         &self,
         main: LiveThread,
@@ -346,8 +347,8 @@ impl Held {
         self.originals.contains_key(key) || (is_lasting && self.released.contains(key))
     }
 
-    /// What is to be saved of a value before its next change: all of it, or if it is held, the
-    /// held one with what Lull writes next. `None` if nothing is new, or if it was given up.
+    /// Returns the part of a value to save before its next change: all of it, or if it is held, the
+    /// held one with Lull's next value. `None` if nothing is new, or if it was given up.
     pub(super) fn unsaved(&self, next: &Original) -> Option<Original> {
         let key = next.key();
         match self.originals.get(&key) {
@@ -389,8 +390,8 @@ impl Held {
         self.originals().filter_map(started).collect()
     }
 
-    /// Lines that say the same without what is gone. A process that was recorded a moment ago
-    /// stays even if it has ended, since one that it made may not have been seen yet.
+    /// Returns equivalent lines without owners that are gone. A process that was recorded a moment
+    /// ago stays even if it has ended, since one that it made may not have been seen yet.
     pub(super) fn alive(&self, roots: &Roots, clock: &Clock) -> Vec<Entry> {
         let line = |at_ticks, what| Entry { at_ticks, ..clock.entry(what) };
         let old = |at_ticks: u64, original: &Original| line(at_ticks, What::Old(original.clone()));
@@ -422,9 +423,9 @@ impl Held {
         lines
     }
 
-    /// The lines about what was written to the threads that `lives` accepts, oldest first,
-    /// one for all the threads that got a value at once. The last values of a thread count, so
-    /// those of one tick stay in order.
+    /// Returns the lines about writes to the threads that `lives` accepts, oldest first, one for
+    /// all the threads that got a value at once. The last values of a thread count, so those of one
+    /// tick stay in order.
     fn writes_of(&self, lives: impl Fn(&(i32, u64)) -> bool, clock: &Clock) -> Vec<Entry> {
         let mut writes: BTreeMap<(u64, usize, FieldValue), Vec<(i32, u64)>> = BTreeMap::new();
         for (thread, written) in self.written.iter().filter(|(thread, _)| lives(thread)) {

@@ -31,7 +31,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A ledger longer than this loses the lines of what is gone.
+/// A ledger longer than this loses the lines of owners that are gone.
 const COMPACT_BYTES: u64 = 1 << 20;
 
 /// An agent's own open ledger.
@@ -123,12 +123,12 @@ pub enum LedgerError {
     },
 }
 
-/// A ledger and what had to be done before it could be opened.
+/// A ledger and the recovery that its opening needed.
 #[derive(Debug)]
 pub struct Opened {
     /// The ledger.
     pub ledger: Ledger,
-    /// What an earlier agent had left, if it died.
+    /// The changes that an earlier agent left when it died, and their restoration.
     pub recovery: Option<Recovery>,
 }
 
@@ -155,12 +155,11 @@ impl Ledger {
         Ok(Opened { ledger, recovery })
     }
 
-    /// Saves values before a change: what each was before the first one, and what Lull is about
-    /// to write. One of which both are known already is skipped.
+    /// Saves values before a change: each value before its first change, and the one that Lull is
+    /// about to write. A pair that is known already is skipped.
     ///
     /// # Errors
-    /// [`LedgerError::Write`]: nothing of it counts as saved, so nothing of it
-    /// may be changed.
+    /// [`LedgerError::Write`]: nothing of it counts as saved, so nothing of it may be changed.
     pub fn record(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
         let unsaved = originals.iter().filter_map(|original| self.held.unsaved(original));
         let new: Vec<Entry> =
@@ -170,10 +169,9 @@ impl Ledger {
 
     /// Saves how threads are scheduled, before any of them is first changed.
     ///
-    /// A thread made under Lull's settings is not what it was before Lull: a
-    /// new thread of a known process needs no line, since its main thread's
-    /// values go for it; a new process gets the values of its creator. A thread
-    /// that is gone meanwhile is skipped.
+    /// A thread made under Lull's settings does not show its owner's: a new thread of a known
+    /// process needs no line, since its main thread's values apply to it; a new process gets the
+    /// values of its creator. A thread that is gone meanwhile is skipped.
     ///
     /// # Errors
     /// As [`Ledger::record`]; also if a thread's state cannot be read.
@@ -182,11 +180,11 @@ impl Ledger {
         self.append(&entries)
     }
 
-    /// Saves what is about to be written to threads, and how the threads were scheduled
-    /// before, which must be on disk before the write.
+    /// Saves the values about to be written to threads, and how the threads were scheduled before,
+    /// which must be on disk before the write.
     ///
-    /// A process to which nothing is written, because it is as wanted already, is saved only if
-    /// a process of the ledger has made it: there is nothing to restore of any other.
+    /// A process to which nothing is written, because it has the wanted values already, is saved
+    /// only if a process of the ledger has made it: no other has anything to restore.
     ///
     /// # Errors
     /// As [`Ledger::record_threads`].
@@ -309,8 +307,8 @@ impl Ledger {
         &self.forks
     }
 
-    /// The lines that [`Ledger::record_threads`] adds. Of a process that is not written to, only
-    /// what it has of its creator.
+    /// Returns the lines that [`Ledger::record_threads`] adds. For a process that is not written
+    /// to, only values inherited from its creator.
     fn originals_of(
         &self,
         threads: &[LiveThread],
@@ -371,8 +369,8 @@ impl Ledger {
         restore::put_back(&self.roots, &self.held, &self.forks)
     }
 
-    /// Restores the threads of these processes and of what they have made, because they belong
-    /// to no app any more; the ledger keeps their lines.
+    /// Restores the threads of these processes and of their descendants, because they belong to no
+    /// app any more; the ledger keeps their lines.
     pub fn restore_processes(&self, processes: &BTreeSet<ProcessId>) -> Restoration {
         restore::put_back(&self.roots, &self.held.only(processes), &self.forks)
     }

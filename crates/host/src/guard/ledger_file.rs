@@ -21,7 +21,7 @@ pub(super) struct LedgerFile {
     path: PathBuf,
     /// Where the last whole line ends.
     len: u64,
-    /// Whether the file may go on after that.
+    /// Whether the file may continue after that.
     has_rest: bool,
 }
 
@@ -52,7 +52,7 @@ impl Tail {
     }
 }
 
-/// What entries are stamped with.
+/// The clock with which entries are stamped.
 #[derive(Debug, Clone)]
 pub(super) struct Clock {
     boot: String,
@@ -101,11 +101,11 @@ impl LedgerFile {
         Ok(Some((existing, lines)))
     }
 
-    /// What the file says now.
+    /// Reads the present content of the file.
     pub(super) fn read(&mut self) -> Result<Lines, LedgerError> {
         let bytes =
             self.bytes().map_err(|source| LedgerError::Read { path: self.path.clone(), source })?;
-        // What is appended next must not become part of a torn line.
+        // Entries appended next must not become part of a torn line.
         let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         self.len = whole as u64;
         Ok(Lines::read(&bytes))

@@ -48,7 +48,7 @@ pub enum Original {
         path: PathBuf,
         /// Its value; -1 is off.
         runtime_us: i64,
-        /// As in [`Original::Text`].
+        /// Lull's values, as in [`Original::Text`].
         #[serde(default)]
         ours: Vec<String>,
     },
@@ -58,7 +58,7 @@ pub enum Original {
         path: PathBuf,
         /// Its text.
         text: String,
-        /// What is safe for every objective, where that is not the text itself.
+        /// The value that is safe for every objective, if it is not the text itself.
         safe: Option<String>,
         /// The texts that the file has if Lull, and no other program, has set it: Lull's former one
         /// and the next. Empty in ledgers of versions that did not save them; the value is then
@@ -77,7 +77,7 @@ pub enum Original {
         nic: String,
         /// All that it was set to.
         was: Coalescing,
-        /// As in [`Original::Text`], one parameter each.
+        /// Lull's values, as in [`Original::Text`], one parameter each.
         #[serde(default)]
         ours: Vec<String>,
     },
@@ -86,7 +86,7 @@ pub enum Original {
         /// Governor, bounds and speed.
         #[serde(flatten)]
         state: PolicyState,
-        /// As in [`Original::Text`], of any of its files.
+        /// Lull's values, as in [`Original::Text`], of any of its files.
         #[serde(default)]
         ours: Vec<String>,
     },
@@ -110,7 +110,7 @@ pub enum Original {
     },
 }
 
-/// What an original is the state of.
+/// The owner of an original value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Key {
@@ -171,7 +171,7 @@ impl Original {
         Self::Text { path, text, safe: None, ours }
     }
 
-    /// Takes over what Lull writes next; returns whether that is to be saved.
+    /// Takes over Lull's next value; returns whether that must be saved.
     pub(crate) fn take_ours(&mut self, next: &Self) -> bool {
         let (Some(ours), Some(next)) = (self.ours_mut(), next.ours()) else { return false };
         let is_new = next.iter().any(|text| !ours.contains(text));
@@ -201,7 +201,7 @@ impl Original {
         }
     }
 
-    /// The same state for another thread; itself if it is no thread's.
+    /// The same state for another thread; itself if it is not a thread's.
     pub(super) fn for_thread(&self, thread: LiveThread) -> Self {
         let mut same = self.clone();
         if let Self::Thread { tid, start_time_ticks, pid, .. } = &mut same {
@@ -234,7 +234,7 @@ impl Original {
         }
     }
 
-    /// What it is the state of.
+    /// Returns the owner of the value.
     pub fn key(&self) -> Key {
         match self {
             Self::Thread { tid, start_time_ticks, .. } => Key::Thread(*tid, *start_time_ticks),

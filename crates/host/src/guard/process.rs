@@ -61,7 +61,7 @@ pub struct GuardArgs {
 /// Why a guard cannot do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// It was started by something else than an agent.
+    /// The guard was not started by an agent.
     #[error(
         "`guard` is started by the agent and takes --ledger PATH --agent-pid N --start-time T; \
          to restore old values by hand use `lull restore`"
@@ -73,12 +73,12 @@ pub enum GuardError {
     /// The kernel refused what a guard needs.
     #[error("the guard cannot {doing}: {source}")]
     Failed {
-        /// What it tried.
+        /// The attempted action.
         doing: &'static str,
         /// The kernel's error.
         source: io::Error,
     },
-    /// It was started and did not print that it is ready.
+    /// The guard was started and did not print that it is ready.
     #[error("the guard did not get ready within {} s: {output}", .waited.as_secs())]
     NotReady {
         /// How long it had.
@@ -168,7 +168,8 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
     };
     let mut kin = Kin::new(&dir, args.agent.pid);
     say_armed().map_err(|source| GuardError::Failed { doing: "say it is ready", source })?;
-    // From here on it sleeps for months, and needs little of what its start has mapped.
+    // From here on the guard sleeps for months, and needs little of the memory that its start has
+    // mapped.
     memory::return_freed();
     ProgramPages::find().release();
     let is_stopped =
@@ -235,11 +236,11 @@ fn poll_for(
     }
 }
 
-/// What the guard knows when its agent has ended.
+/// The state that a guard has when its agent has ended.
 struct Left {
     /// The ledger as it was found first, which is used if the file has been removed.
     kept: Option<(LedgerFile, Lines)>,
-    /// What the processes of the ledger made.
+    /// The processes that those of the ledger made.
     forks: Forks,
 }
 
@@ -258,9 +259,9 @@ impl<'a> Kin<'a> {
         Self { dir, forks, tail: Tail::default() }
     }
 
-    /// Reads which processes are in the ledger and then what they made. A process is in the
-    /// ledger before it gets a setting that a process made by it can inherit. A started app is in
-    /// it a moment after its start; what it makes before is expected.
+    /// Reads the processes in the ledger and then their descendants. A process is in the ledger
+    /// before it gets a setting that a process made by it can inherit. A started app is in it a
+    /// moment after its start; processes that it makes before are expected.
     ///
     /// If the ledger cannot be read, the reports of the kernel wait for the next call: without the
     /// ledger, those of its processes would be dropped.

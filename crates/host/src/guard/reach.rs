@@ -40,7 +40,7 @@ const ANCESTORS_MAX: usize = 64;
 /// How long threads may take to finish making a thread before the last pass.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What was found of one thread.
+/// The outcome for one thread.
 #[derive(Debug)]
 struct ThreadOutcome {
     restored: Restored,
@@ -55,8 +55,8 @@ pub(super) struct Reach<'a> {
     forks: &'a Forks,
     clock: Option<Clock>,
     online: Vec<CoreSet>,
-    /// All processes, to find descendants; listed when what is known is done,
-    /// since the first listing of a machine with thousands takes a while.
+    /// All processes, to find descendants; listed after the known ones are restored, since the
+    /// first listing of a machine with thousands takes a while.
     table: Option<ProcessTable>,
     /// Why the last listing of all processes failed.
     unlisted: String,
@@ -64,8 +64,8 @@ pub(super) struct Reach<'a> {
     unread: BTreeMap<ProcessId, String>,
     outcomes: BTreeMap<Key, Restored>,
     left: BTreeMap<Key, Vec<FieldValue>>,
-    /// Threads that follow their cpuset again. Their cores may look like what Lull wrote if
-    /// the cpuset has changed to just these.
+    /// Threads that follow their cpuset again. Their cores may equal those that Lull wrote if the
+    /// cpuset has changed to just these.
     unbound: BTreeSet<LiveThread>,
 }
 
@@ -144,7 +144,7 @@ impl<'a> Reach<'a> {
             };
             let key = original.key();
             has_written |= restored == Restored::Done;
-            // What a former pass restored stays restored.
+            // A thread that a former pass restored stays restored.
             let was_done = self.outcomes.get(&key) == Some(&Restored::Done);
             if !(was_done && restored == Restored::Already) {
                 self.outcomes.insert(key.clone(), restored);
@@ -253,7 +253,7 @@ impl<'a> Reach<'a> {
             return Ok(None);
         }
         if !lulls.iter().any(|value| found.is_of(value, &limits)) {
-            // Before Linux 6.2 a cpuset that changes lets all of its threads follow it.
+            // Before Linux 6.2, a change of a cpuset lets all of its threads follow it.
             let follows = is_follower && allowed.map(FieldValue::Cores).as_ref() == Some(&found);
             return Ok((!follows).then_some(found));
         }
@@ -423,7 +423,7 @@ impl<'a> Reach<'a> {
         parents.filter(|pid| *pid > 1 && !ancestors.contains(pid)).collect()
     }
 
-    /// Which value of Lull's a process has that is not that of an unsteered process.
+    /// Returns the value of Lull's that a process has and an unsteered process does not have.
     fn suspicion(&self, pid: i32, written: &BTreeSet<FieldValue>) -> Option<String> {
         let all = cpuset::cores_of_process(self.roots, pid).map(FieldValue::Cores);
         let usual = FieldValue::Class { policy: libc::SCHED_OTHER.cast_unsigned(), rt_priority: 0 };

@@ -1,4 +1,4 @@
-//! Finds what a dead agent left, restores it, and reports the outcome.
+//! Finds the changes that a dead agent left, restores them, and reports the outcome.
 
 use super::entry::{FORMAT, FORMAT_MIN, Lines, What};
 use super::held::Held;
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 /// How long to wait for a restore that holds the lock: the grace of started apps, as much again,
 /// and ten seconds for systemd. A guard that waits longer for systemd keeps the lock.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(GRACE.as_secs() * 2 + 15);
-/// How long a guard, and `lull restore`, goes on restoring limits of units while systemd does not
-/// answer.
+/// How long a guard, and `lull restore`, continues to restore limits of units while systemd does
+/// not answer.
 pub(super) const UNIT_PATIENCE: Duration = Duration::from_secs(90);
-/// How long a holder of the lock may take to say who it is.
+/// How long a holder of the lock may take to identify itself.
 const NAME_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long an agent that was killed may take to end. The kernel can need seconds to end a
 /// process that waits for a disk.
@@ -37,13 +37,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 pub struct Recovery {
     /// The dead agent; `None` if the line that names it is damaged.
     pub agent: Option<ProcessId>,
-    /// What was done.
+    /// The action.
     pub how: How,
     /// Lines that could not be used, and why; their values were not restored.
     pub damaged: Vec<String>,
 }
 
-/// What was done about a dead agent's values.
+/// The action on a dead agent's values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
@@ -202,7 +202,7 @@ pub(super) fn recover(
         Some(agent) if !held.closed && is_other(agent) && !ends_soon(agent, roots) => {
             Err(LedgerError::Busy { pid: agent.pid, dir: dir.path().to_owned() })
         }
-        // Nothing followed forks since the guard died.
+        // No process followed forks since the guard died.
         _ => put_all_back(&mut file, &lines, &Forks::default(), roots, &clock, patience),
     }
 }
@@ -220,8 +220,8 @@ fn ends_soon(agent: ProcessId, roots: &Roots) -> bool {
     true
 }
 
-/// Restores what a ledger holds, of any agent, and closes it. Limits of units that fail are
-/// restored again until `patience` is over. Of a closed ledger only what has failed is restored.
+/// Restores the values in a ledger, of any agent, and closes it. Limits of units that fail are
+/// restored again until `patience` is over. Of a closed ledger only failed values are restored.
 pub(super) fn put_all_back(
     file: &mut LedgerFile,
     lines: &Lines,
@@ -243,7 +243,7 @@ pub(super) fn put_all_back(
     let started = held.started();
     let is_empty = held.values() == 0 && started.is_empty() && lines.damaged.is_empty();
     let mut outcome = (!is_empty).then(|| restore::boost_and_put_back(roots, &held, forks));
-    // For the next agent; the values are restored even if the disk is full.
+    // The outcome is recorded for the next agent; the values are restored even if the disk is full.
     let mut record = |outcome: Option<&Restoration>| {
         if let Some(restoration) = outcome {
             let _ = file.append(&[clock.entry(What::Restored(restoration.clone()))]);

@@ -1,4 +1,4 @@
-//! Reading of a ledger without restoring it: what the fuzz target `ledger` calls.
+//! Reads a ledger without restoring it: the entry of the fuzz target `ledger`.
 
 use super::entry::Lines;
 use super::held::Held;

@@ -11,18 +11,18 @@ const LISTED_MAX: usize = 16;
 /// The outcome of restoring one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Restored {
-    /// It was restored.
+    /// The value was restored.
     Done,
-    /// It was so already.
+    /// The value was in force already.
     Already,
     /// Its thread or process is gone, its number perhaps reused.
     Gone,
-    /// Another program has set it since, so it was left alone.
+    /// Another program has set the value since, so it was left alone.
     Left {
         /// Its value.
         found: String,
     },
-    /// It is not as it was.
+    /// The value could not be restored.
     Failed {
         /// The kernel's error.
         why: String,
@@ -88,7 +88,7 @@ impl Restoration {
         }
     }
 
-    /// The values that other programs set, in words; the first ones by name.
+    /// Describes the values that other programs set; names the first ones.
     pub(crate) fn describe_left(&self) -> Vec<String> {
         let fields = self.left.iter().map(|(key, value)| format!("{key}: {value}"));
         let values = self.left_values.iter().map(|(key, value)| format!("{key}: {value}"));

@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 const UNIT_PAUSE: Duration = Duration::from_millis(500);
 
 impl Original {
-    /// Puts the value back, if its owner is still there and Lull, and no other program, has set
-    /// it. Threads are left to `reach.rs`, which knows what Lull wrote to them.
+    /// Restores the value, if its owner still exists and Lull, and no other program, has set it.
+    /// Threads are left to `reach.rs`, which knows Lull's writes to them.
     pub fn restore(&self, roots: &Roots) -> Restored {
         let found = match self {
             Self::RealTimeThrottle { path, runtime_us, ours } => {
@@ -159,8 +159,8 @@ fn check_kept(wanted: &Coalescing, kept: &Coalescing) -> io::Result<()> {
 
 fn resume(roots: &Roots, process: ProcessId) -> io::Result<Restored> {
     let Some(facts) = process.look(roots)? else { return Ok(Restored::Gone) };
-    // Also to a process that is not stopped yet: SIGSTOP takes effect when the process next runs,
-    // which may be after this, and SIGCONT cancels it.
+    // The signal is sent also to a process that is not stopped yet: SIGSTOP takes effect when the
+    // process next runs, which may be later, and SIGCONT cancels it.
     signal(roots, process, Signal::CONT)?;
     Ok(if facts.state == 'T' { Restored::Done } else { Restored::Already })
 }
@@ -198,12 +198,12 @@ fn put_back_after(
         );
         !is_left_out
     };
-    // Twice: one file may decide what another takes (a governor its preferences).
+    // Two passes: one file may decide which values another accepts (a governor its preferences).
     for _ in 0..2 {
         for original in held.originals().filter(is_restored_here) {
             let key = original.key();
             let before = outcomes.get(&key);
-            // What was left may show Lull's value now that another file is restored.
+            // A value that was left may show Lull's value now that another file is restored.
             let is_left = matches!(before, Some(Restored::Left { .. }));
             let is_known = !is_left && (before.is_some() || touched.contains(&key));
             let outcome = match is_known {
@@ -288,7 +288,7 @@ pub(super) fn retry_failed(roots: &Roots, held: &Held, total: &mut Restoration) 
         };
         has_tried |= outcome.is_some();
         match outcome {
-            // It may have this of the restore that failed.
+            // The value may be a result of the restore that failed.
             None | Some(Restored::Left { .. }) => total.failed.push((key, why)),
             Some(outcome) => total.count(key, outcome),
         }

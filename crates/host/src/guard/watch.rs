@@ -21,7 +21,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How to start a guard: a program and what comes before the guard's own arguments.
+/// The command of a guard: a program and the arguments before the guard's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardCommand {
     /// The program.
@@ -56,9 +56,10 @@ struct Guard {
 /// How a guard was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuardState {
-    /// It runs.
+    /// The guard runs.
     Alive,
-    /// It had ended like this, or was stopped by this signal and was killed, and a new one runs.
+    /// The guard had ended with this status, or was stopped by this signal and was killed, and a
+    /// new one runs.
     Respawned(ExitStatus),
 }
 
@@ -171,7 +172,7 @@ fn stop_of(child: &Child) -> io::Result<Option<ExitStatus>> {
         found => found?,
     };
     let signal = found.and_then(|status| status.stopping_signal());
-    // As wait(2) encodes a stop.
+    // The encoding of a stop in wait(2).
     Ok(signal.map(|signal| ExitStatus::from_raw((signal << 8) | 0x7f)))
 }
 
@@ -205,7 +206,7 @@ fn start(command: &GuardCommand, args: &GuardArgs) -> Result<Child, GuardError> 
     }
 }
 
-/// What the guard says until its first newline, its end, or the deadline.
+/// Reads the guard's output until its first newline, its end, or the deadline.
 fn first_line(mut output: ChildStdout) -> io::Result<String> {
     let deadline = Instant::now() + READY_TIMEOUT;
     let mut said = Vec::new();

@@ -43,11 +43,12 @@ pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     Ok(format!("ethtool netlink ({})", names.join(", ")))
 }
 
-/// The interfaces of this machine and what Lull set last.
+/// The interfaces of this machine and Lull's last settings.
 #[derive(Debug)]
 pub(crate) struct Nics {
     names: Vec<String>,
-    /// By interface what its driver made of what was set, unless others wrote since.
+    /// Indexed by interface: the values that its driver made of those set, unless others wrote
+    /// since.
     set: BTreeMap<NicId, Coalescing>,
 }
 
@@ -76,8 +77,8 @@ impl Nics {
         let original = |ours| Original::Coalescing { nic: name.clone(), was: before, ours };
         save.values(&[original([before.texts(), whole.texts()].concat())])?;
         ethtool::set(&name, &change)?;
-        // Drivers round (e1000e: 900 to 902 us). The value read back is recorded, so that
-        // rounding is not taken for another writer's change.
+        // Drivers round (e1000e: 900 to 902 us). The value read back is recorded, so that rounding
+        // does not count as another writer's change.
         let kept = ethtool::get(&name)?;
         self.set.insert(nic, read(kept).unwrap_or(wanted));
         save.values(&[original(kept.texts())])?;
@@ -98,12 +99,12 @@ impl Nics {
         changed
     }
 
-    /// Whether the ledger's key is of this interface.
+    /// Whether the ledger's key belongs to this interface.
     pub(crate) fn is_of(&self, nic: NicId, key: &Key) -> bool {
         matches!((self.name(nic), key), (Some(name), Key::Nic(nic)) if nic == name)
     }
 
-    /// Forgets the settings, after they were put back.
+    /// Forgets the settings, after they were restored.
     pub(crate) fn restored(&mut self) {
         self.set.clear();
     }
@@ -113,7 +114,7 @@ impl Nics {
     }
 }
 
-/// What an interface's parameters mean; `None` if it has no delay to set.
+/// Reads the delay from an interface's parameters; `None` if it has none to set.
 fn read(found: Parameters) -> Option<Coalescing> {
     if found.adaptive_rx == Some(true) {
         return Some(Coalescing::Adaptive);
@@ -121,7 +122,7 @@ fn read(found: Parameters) -> Option<Coalescing> {
     found.rx_us.map(|us| Coalescing::Delay(Nanos::from_micros(us.into())))
 }
 
-/// What is to be written: both directions where the driver has both.
+/// Returns the parameters to write: both directions where the driver has both.
 fn written(wanted: Coalescing, before: &Parameters) -> Parameters {
     let adaptive = |has: Option<bool>| has.map(|_| wanted == Coalescing::Adaptive);
     let us = match wanted {

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 const FILE: &str = "energy_performance_preference";
 const LIST: &str = "energy_performance_available_preferences";
 
-/// The preferences of all domains and what Lull set last.
+/// The preferences of all domains and Lull's last settings.
 pub(super) type EnergyPreferences = SettingFiles<DomainId, EnergyPreference>;
 
 /// The preferences that every domain has a name for, ascending.
@@ -39,7 +39,7 @@ pub(super) fn files(roots: &Roots) -> Vec<PathBuf> {
     policies(roots).map(|(_, dir)| dir.join(FILE)).collect()
 }
 
-/// By which means the preference is set, or why it cannot be.
+/// Returns the means by which the preference is set, or the reason why it cannot be.
 pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     let mut dirs: Vec<_> = policies(roots).map(|(_, dir)| dir).collect();
     dirs.sort();

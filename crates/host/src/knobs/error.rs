@@ -32,23 +32,23 @@ pub enum KnobError {
         /// Whether this process holds `CAP_SYS_NICE`.
         is_privileged: bool,
     },
-    /// What was set does not read back.
+    /// Reading back returns another value than was written.
     #[error("{what} was set to {wanted} and reads back as {found}: another program may set it")]
     NotKept {
         /// The knob and whose it is.
         what: String,
-        /// What was set.
+        /// The requested value.
         wanted: String,
-        /// What is there now.
+        /// The present value.
         found: String,
     },
-    /// It could not be undone, so it is not done.
+    /// The change could not be undone, so it is not made.
     #[error(
         "{what} could be set but not restored: the process may not lower its nice value to {nice}; \
          run as root, give CAP_SYS_NICE, or raise its RLIMIT_NICE to {limit}"
     )]
     NoWayBack {
-        /// The knob and whose it is.
+        /// The knob and its owner.
         what: String,
         /// The nice value to return to.
         nice: i32,

@@ -31,12 +31,12 @@ struct Domain {
     dir: PathBuf,
     files: Files,
     means: Means,
-    /// As it was before the first write.
+    /// The state before the first write.
     original: Option<PolicyState>,
     set: Option<Set>,
 }
 
-/// What Lull set last.
+/// The last setting by Lull.
 #[derive(Debug, Clone, PartialEq)]
 struct Set {
     khz: u64,
@@ -54,7 +54,7 @@ pub(crate) enum FrequencyOutcome {
     Held(Hertz),
 }
 
-/// By which means frequencies are set, or why they cannot be.
+/// Returns the means by which frequencies are set, or the reason why they cannot be.
 pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     let mut found: Vec<_> = policies(roots).collect();
     found.sort();
@@ -78,9 +78,9 @@ pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     Ok(said.into_iter().collect::<Vec<_>>().join("; "))
 }
 
-/// The files that are written, without a lower bound that is not the hardware's, which may be a
-/// limit of the moment and would stay, and without the upper one: the hardware's own rises when
-/// turbo is switched on, and what was written would stay, too.
+/// Returns the files that are written, without a lower bound that is not the hardware's, which may
+/// be a momentary limit and would stay, and without the upper one: the hardware's own rises when
+/// turbo is switched on, and a written value would stay, too.
 pub(super) fn files(roots: &Roots) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for (_, dir) in policies(roots) {
@@ -122,8 +122,8 @@ impl Frequencies {
         let domain = self.domains.get_mut(&id).ok_or_else(none)?;
         let before = domain.files.read()?;
         let mut originals = vec![domain.note_original(Some(wanted.0 / 1000), &before)];
-        // With the first one those of all domains, so that the disk is waited for once. One that is
-        // offline now is saved when it is first written.
+        // The first write saves the values of all domains, so that the disk is waited for once. A
+        // domain that is offline is saved when it is first written.
         for other in self.domains.values_mut().filter(|other| other.original.is_none()) {
             let state = other.files.read().ok();
             originals.extend(state.map(|state| other.note_original(None, &state)));
@@ -132,13 +132,13 @@ impl Frequencies {
         let domain = self.domains.get_mut(&id).ok_or_else(none)?;
         let outcome = domain.write(wanted.0 / 1000, &before);
         if outcome.is_err() {
-            // If this fails too the ledger still has the old state.
+            // If this fails too, the ledger still has the old state.
             let _ = before.put_back();
         }
         outcome
     }
 
-    /// Returns what other programs have set since, each change once. A domain whose cores went
+    /// Returns settings by other programs since the last call, each once. A domain whose cores went
     /// offline and are online again is set again, and a failure of that is a notice.
     pub(crate) fn watch(&mut self) -> Watched {
         let mut all = Watched::default();
@@ -151,7 +151,7 @@ impl Frequencies {
         all
     }
 
-    /// Forgets what was set, after all was put back.
+    /// Forgets the settings, after all were restored.
     pub(crate) fn restored(&mut self) {
         self.domains.values_mut().for_each(|domain| domain.set = None);
     }

@@ -61,26 +61,26 @@ pub enum HoldRequest {
     Cgroup {
         /// The cgroup, as `/proc/PID/cgroup` has it: `/system.slice/a.service`.
         path: String,
-        /// What to set.
+        /// The control to set.
         control: CgroupControl,
     },
     /// A limit of a systemd unit.
     Unit {
         /// Its name, with its suffix.
         unit: String,
-        /// What to set.
+        /// The control to set.
         control: CgroupControl,
     },
     /// Interrupt coalescing of a network interface.
     Coalescing {
         /// Its name.
         nic: String,
-        /// What to set; the rest stays.
+        /// The parameters to set; the others stay.
         wanted: Coalescing,
     },
 }
 
-/// What can be held of a cgroup.
+/// The controls of a cgroup that can be held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CgroupControl {
     /// `cpu.weight`, 1 to 10000.
@@ -93,25 +93,25 @@ pub enum CgroupControl {
 
 /// Why a text is no request to hold a knob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no knob to hold: {why}")]
+#[error("`{text}` is not a knob to hold: {why}")]
 pub struct HoldRequestError {
     text: String,
     why: String,
 }
 
-/// Granted requests. After a drop the ledger still has what is to be restored.
+/// Granted requests. After a drop the ledger still has the values to restore.
 #[derive(Debug)]
 pub struct Held {
     written: Vec<Written>,
     nics: Vec<(String, Coalescing)>,
     latency: Option<File>,
     limits: Vec<UnitState>,
-    /// What the user should know of how the requests were granted.
+    /// Notes for the user on how the requests were granted.
     notes: Vec<String>,
     roots: Roots,
 }
 
-/// What granting some requests changes.
+/// The changes that granting some requests makes.
 #[derive(Debug, Default)]
 struct Plan {
     writes: Vec<TextWrite>,
@@ -149,12 +149,12 @@ fn parse(knob: &str, value: &str) -> Result<HoldRequest, String> {
         "power-limit" => {
             let (domain, watts) = two("DOMAIN:WATTS")?;
             let power = watts.trim_end_matches('W').parse().map(Watts);
-            let power = power.map_err(|_| format!("`{watts}` is no number of watts"))?;
+            let power = power.map_err(|_| format!("`{watts}` is not a number of watts"))?;
             HoldRequest::PowerLimit { domain: domain.to_owned(), power }
         }
         "irq" => {
             let (number, of) = two("NUMBER:CORES")?;
-            let number = number.parse().map_err(|_| format!("`{number}` is no interrupt"))?;
+            let number = number.parse().map_err(|_| format!("`{number}` is not an interrupt"))?;
             HoldRequest::Irq(number, cores(of)?)
         }
         "cgroup" => cgroup::parse(value)?,
@@ -243,7 +243,8 @@ impl Plan {
         }
     }
 
-    /// What the files show since they were written: hardware rounds, and that counts as Lull's.
+    /// Returns the texts of the files since they were written: hardware rounds, and a rounded value
+    /// counts as Lull's.
     fn shown_texts(&self, written: &[Written]) -> Vec<Original> {
         let known = |key: Key| self.originals.iter().find(|original| original.key() == key);
         let kept = |one: &Written| match known(Key::File(one.path.clone()))?.clone() {
@@ -283,7 +284,7 @@ impl Plan {
 }
 
 impl HoldRequest {
-    /// The files to write; none for what is no file, or a cgroup's.
+    /// Returns the files to write; none for a request without a file, or a cgroup's.
     fn writes(&self, roots: &Roots) -> Result<Vec<TextWrite>, KnobError> {
         match self {
             Self::Governor(name) => governor::governor(roots, name),
@@ -351,7 +352,7 @@ impl Held {
 
     fn undo(&self) {
         for (nic, before) in self.nics.iter().rev() {
-            // If this fails the ledger still has the old value.
+            // If this fails, the ledger still has the old value.
             let _ = ethtool::set(nic, before);
         }
         let deadline = systemd::deadline();
@@ -361,7 +362,7 @@ impl Held {
         undo(&self.written);
     }
 
-    /// What was changed, a line each: file, old value, new value; and notes about it.
+    /// Returns the changes, a line each: file, old value, new value; and notes about them.
     pub fn changes(&self) -> Vec<String> {
         let file = |one: &Written| format!("{}: {} -> {}", one.path.display(), one.before, one.now);
         let mut lines: Vec<_> = self.written.iter().map(file).collect();
@@ -420,7 +421,7 @@ mod tests {
         assert_eq!(request("resume-latency=0-1:5us"), Ok(resume));
         for wrong in ["", "governor", "irq=x:1", "irq=1", "turbo=off", "power-limit=a:b"] {
             let error = request(wrong).unwrap_err().to_string();
-            assert!(error.contains("is no knob to hold"), "{error}");
+            assert!(error.contains("is not a knob to hold"), "{error}");
         }
         assert!(request("turbo=off").unwrap_err().to_string().contains("idle-latency"));
     }

@@ -22,15 +22,15 @@ use std::path::PathBuf;
 const ENABLED: &str = "0";
 const DISABLED: &str = "1";
 
-/// The idle states of all cores and what Lull set last.
+/// The idle states of all cores and Lull's last settings.
 #[derive(Debug)]
 pub(super) struct IdleLatency {
     roots: Roots,
-    /// Those that were online when a limit was set last, the deepest first.
+    /// The states of cores that were online when a limit was set last, the deepest first.
     states: Vec<CoreState>,
     /// `disable` of each state before Lull wrote any.
     owners: BTreeMap<PathBuf, String>,
-    /// What was set, unless another program has set it since.
+    /// The last setting by Lull, unless another program has changed it since.
     set: Option<Limit>,
 }
 
@@ -45,7 +45,7 @@ struct CoreState {
 #[derive(Debug)]
 struct Limit {
     at_most: Nanos,
-    /// What `disable` of every state was left with: those that Lull disabled, and the others.
+    /// The values of `disable` for every state: those that Lull disabled, and the others.
     in_force: Vec<TextWrite>,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn files(roots: &Roots) -> Vec<PathBuf> {
     core_states(roots).into_iter().map(|state| state.disable).collect()
 }
 
-/// By which means idle states are limited, or why they cannot be.
+/// Returns the means by which idle states are limited, or the reason why they cannot be.
 pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     let states = core_states(roots);
     if states.is_empty() {
@@ -172,9 +172,9 @@ impl IdleLatency {
         Some(ChangedSetting { ours, found, whom, keys })
     }
 
-    /// Forgets what was set, after it was put back. A state that is still disabled because it
-    /// could not be put back, or whose core is offline, keeps its owner's text, so that Lull's own
-    /// `1` is not taken for the owner's.
+    /// Forgets the settings, after they were restored. A state that is still disabled because it
+    /// could not be restored, or whose core is offline, keeps its owner's text, so that Lull's own
+    /// `1` does not count as the owner's.
     pub(super) fn restored(&mut self) {
         self.set = None;
         self.owners.retain(|disable, owner| match text::read(disable) {
@@ -290,7 +290,7 @@ mod tests {
         for core in 0..2 {
             tree.write(&file(core, 3, "disable"), "0\n");
         }
-        // A core that is offline has no files, and is no change.
+        // A core that is offline has no files, and is not a change.
         tree.remove(&file(2, 3, "disable"));
         let change = idle.watch().unwrap();
         assert_eq!(change.ours, Setting::IdleLatency(us(10)));

@@ -70,7 +70,7 @@ impl Partitions {
         parse_mask(self.each(dir, "L3")?.first()?)
     }
 
-    /// What a group has of a resource in each domain, sockets or parts of them.
+    /// Returns the share of a group in each domain of a resource (sockets, or parts of them).
     fn each(&self, dir: &Path, resource: &str) -> Option<Vec<String>> {
         Some(self.resctrl.schemata(dir).ok()?.remove(resource)?.into_values().collect())
     }
@@ -132,7 +132,7 @@ impl Partitions {
             self.groups.insert(app, group);
             if let Err(error) = self.write(app, share) {
                 let made = self.groups.remove(&app).expect("it was inserted above");
-                // If this fails too the ledger still has the group.
+                // If this fails too, the ledger still has the group.
                 let _ = remove(&made.dir);
                 return Err(error);
             }
@@ -241,7 +241,7 @@ impl Partitions {
         }
     }
 
-    /// Puts new threads into the app's group, and finds what others changed.
+    /// Puts new threads into the app's group, and finds changes by other programs.
     pub(crate) fn watch(
         &mut self,
         app: AppId,
@@ -287,7 +287,7 @@ impl Partitions {
     fn taken(&self, group: &Group) -> Vec<Taken> {
         let is_gone = !group.dir.exists();
         let dir = if is_gone { &self.resctrl.root } else { &group.dir };
-        // In whichever domain it is another one.
+        // A domain with another share than Lull's is preferred.
         let found = |ours: Share| {
             let (resource, value) = self.value(ours);
             let each = self.each(dir, resource)?;

@@ -38,7 +38,7 @@ pub fn provable(claimed: &Capabilities, roots: &Roots) -> Vec<Capability> {
 /// Proves a knob that a machine claims. Returns by which means it is set.
 ///
 /// # Errors
-/// Why it cannot be set.
+/// The reason why it cannot be set.
 pub fn prove(
     knob: Capability,
     machine: &Machine,
@@ -66,7 +66,7 @@ fn prove_files(knob: Capability, roots: &Roots) -> Result<(), Missing> {
     files_of(knob, roots).iter().try_for_each(|file| write_back(file))
 }
 
-/// Writes to a file what it holds, and reads it again.
+/// Writes a file's content back to it, and reads it again.
 fn write_back(file: &Path) -> Result<(), Missing> {
     let refused = |error: text::FileError| Missing::because(error.to_string());
     let before = text::read(file).map_err(refused)?;
@@ -116,7 +116,7 @@ fn prove_delay(nic: &Nic, knobs: &mut Nics, ledger: &mut Ledger) -> Result<(), S
     let delay = DELAYS.iter().find(is_other).copied().unwrap_or(DELAYS[0]);
     let written = knobs.set(nic.id, Coalescing::Delay(delay), ledger);
     let found = written.map_err(|error| error.to_string()).and_then(|()| read());
-    // Also after an error: a driver may have taken one of two parameters.
+    // Restore also after an error: a driver may have accepted one of two parameters.
     let _ = ledger.restore();
     knobs.restored();
     let after = read()?;

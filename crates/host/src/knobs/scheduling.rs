@@ -57,7 +57,7 @@ impl ThreadValue for SchedState {
         if read(found).is_none() {
             return found;
         }
-        // Only a privileged process may take the fork bit away, and there is no need to.
+        // Only a privileged process may clear the fork bit, and there is no need to.
         let fork_bit = found.policy & RESET_ON_FORK;
         let (class, rt_priority, nice) = match *wanted {
             Scheduling::Normal { nice } => (OTHER, 0, i32::from(nice)),

@@ -15,16 +15,16 @@ pub(super) struct SettingKind<Id, Value> {
     pub(super) parse: fn(&str) -> Option<Value>,
     /// The setting that a value is.
     pub(super) setting: fn(Id, Value) -> Setting,
-    /// What an error calls a domain.
+    /// Returns the name of a domain in errors.
     pub(super) domain: fn(Id) -> String,
 }
 
-/// The files of a knob and what Lull set last.
+/// The files of a knob and Lull's last settings.
 #[derive(Debug)]
 pub(super) struct SettingFiles<Id, Value> {
     kind: SettingKind<Id, Value>,
     files: BTreeMap<Id, PathBuf>,
-    /// What was set, unless another program has set it since.
+    /// The settings by Lull, unless another program has changed them since.
     set: BTreeMap<Id, Value>,
 }
 
@@ -79,7 +79,7 @@ impl<Id: Copy + Ord, Value: Copy + PartialEq> SettingFiles<Id, Value> {
         changes
     }
 
-    /// Forgets what was set, after it was put back.
+    /// Forgets the settings, after they were restored.
     pub(super) fn restored(&mut self) {
         self.set.clear();
     }

@@ -19,8 +19,8 @@ use crate::threads::LiveThread;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// Listings before giving up on an app that makes threads all the time; what
-/// it makes later is brought under the setting in the next epoch.
+/// Listings before giving up on an app that makes threads all the time; threads that it makes later
+/// get the setting in the next epoch.
 const LISTINGS_MAX: usize = 16;
 /// Looks for threads that were made before the owner's values were given back. Later ones that
 /// have a value of Lull's have it from their owner.
@@ -28,11 +28,11 @@ const LOOKS_MAX: u8 = 3;
 
 /// A value that each thread has.
 pub(crate) trait ThreadValue: Copy + PartialEq {
-    /// What it is, for messages: `cores`.
+    /// The name of the value in messages: `cores`.
     const WHAT: &'static str;
-    /// What an app is set to.
+    /// The type of an app's setting.
     type Wanted: Clone;
-    /// What the machine allows the threads of a process.
+    /// The type of the machine's limit on a process's threads.
     type Limit;
 
     fn get(tid: i32) -> io::Result<Self>;
@@ -62,7 +62,7 @@ pub(crate) trait ThreadValue: Copy + PartialEq {
 /// Why a thread shows another value than was written to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deviation {
-    /// Another program has set it.
+    /// Another program has set the value.
     Foreign,
     /// The machine allows no more of the setting.
     Limited,
@@ -70,7 +70,7 @@ pub(crate) enum Deviation {
     Replaced,
 }
 
-/// What the machine allows the threads of a process.
+/// The machine's limits on the threads of processes.
 pub(crate) struct Limits<'a, L> {
     /// When they were written, if that is known.
     pub(crate) at_write: Option<&'a L>,
@@ -83,7 +83,7 @@ pub(crate) trait Threads {
     fn refresh(&mut self);
 }
 
-/// With what values are written.
+/// The means with which values are written.
 pub(crate) struct Means<'a, S> {
     /// Saves old values first.
     pub(crate) save: &'a mut S,
@@ -92,7 +92,7 @@ pub(crate) struct Means<'a, S> {
     pub(crate) roots: &'a Roots,
 }
 
-/// What the threads of an app are set to.
+/// The goal for the threads of an app.
 #[derive(Debug, Clone)]
 struct Goal<W> {
     wanted: W,
@@ -121,12 +121,12 @@ impl<W> Goal<W> {
 #[derive(Debug)]
 pub(crate) struct ThreadKnob<V: ThreadValue> {
     goal: Option<Goal<V::Wanted>>,
-    /// What threads had of Lull's until the owner's values were given back, while new threads may
-    /// still show it.
+    /// Lull's former values of threads while the owner's values are restored, because new threads
+    /// may still inherit them.
     former: Option<Former<V>>,
-    /// What each thread read back after it was set.
+    /// The value that each thread read back after it was set.
     set: BTreeMap<LiveThread, V>,
-    /// What the machine allowed each process when its threads were written last.
+    /// The limit of each process when its threads were written last.
     limits: BTreeMap<i32, V::Limit>,
 }
 
@@ -134,8 +134,8 @@ pub(crate) struct ThreadKnob<V: ThreadValue> {
 #[derive(Debug)]
 struct Former<V> {
     values: Vec<V>,
-    /// When that was, in clock ticks since boot: a thread that began later was given by its owner
-    /// what it has.
+    /// The time of that write, in clock ticks since boot. A thread that began later has its values
+    /// from its owner.
     at_ticks: u64,
     /// The looks at all threads that are left.
     looks: u8,
@@ -160,9 +160,9 @@ impl<V: ThreadValue> Former<V> {
 /// Threads that another writer has set since.
 #[derive(Debug)]
 pub(crate) struct Change<V: ThreadValue> {
-    /// What Lull wanted for the app.
+    /// The value that Lull requested for the app.
     pub(crate) ours: V::Wanted,
-    /// Which threads, never empty.
+    /// The threads, never empty.
     pub(crate) threads: Vec<LiveThread>,
 }
 
@@ -185,8 +185,7 @@ impl<V: ThreadValue> ThreadKnob<V> {
         self.goal.as_ref().is_some_and(|goal| !goal.is_owners)
     }
 
-    /// Sets every thread, new ones included. If one cannot be set, those set
-    /// before are put back.
+    /// Sets every thread, new ones included. If one cannot be set, those set before are restored.
     pub(crate) fn set<S: SaveOld>(
         &mut self,
         wanted: &V::Wanted,
@@ -254,7 +253,7 @@ impl<V: ThreadValue> ThreadKnob<V> {
             let now = &*allowed.entry(thread.pid).or_insert_with(now);
             let limits = Limits { at_write: self.limits.get(&thread.pid), now };
             match V::deviation(&goal.wanted, ours, found, &limits) {
-                // The machine has given it back what was refused before.
+                // The machine has granted a value that was refused before.
                 Deviation::Limited if goal.aim(thread, found, &*means.save) == found => {
                     kept.push((thread, found));
                 }
@@ -269,7 +268,7 @@ impl<V: ThreadValue> ThreadKnob<V> {
             self.limits.retain(|pid, _| pids.contains(pid));
         }
         for (thread, _) in kept.iter().chain(&new) {
-            // A process with an older limit keeps it: its other threads were read before.
+            // A process with an older limit keeps it, because its other threads were read before.
             if let Some(now) = allowed.remove(&thread.pid) {
                 self.limits.insert(thread.pid, now);
             }
@@ -292,7 +291,7 @@ impl<V: ThreadValue> ThreadKnob<V> {
         Ok(Some(Change { ours: goal.wanted, threads: changed }))
     }
 
-    /// Notes what the machine allows these threads, before what they show is read.
+    /// Notes the machine's limits on these threads, before their values are read.
     fn note_limits(&mut self, threads: &[LiveThread], roots: &Roots) {
         let pids: BTreeSet<i32> = threads.iter().map(|thread| thread.pid).collect();
         self.limits.extend(pids.into_iter().map(|pid| (pid, V::limit(roots, pid))));
@@ -347,20 +346,20 @@ impl<V: ThreadValue> ThreadKnob<V> {
         new
     }
 
-    /// Forgets the threads of processes that were put back, so that those which the app has now
-    /// are set as new ones.
+    /// Forgets the threads of processes that were restored, so that the app's present ones are set
+    /// as new ones.
     pub(crate) fn forget(&mut self, processes: &BTreeSet<ProcessId>) {
         let is_theirs = |thread: &LiveThread| processes.iter().any(|one| one.pid == thread.pid);
         self.set.retain(|thread, _| !is_theirs(thread));
     }
 
-    /// Forgets the setting, after all threads were put back or left to another writer.
+    /// Forgets the setting, after all threads were restored or left to another writer.
     pub(crate) fn restored(&mut self) {
         *self = Self::default();
     }
 }
 
-/// What is written to threads that have these values.
+/// Returns the writes for threads that have these values.
 fn writes<V: ThreadValue>(
     goal: &Goal<V::Wanted>,
     threads: &[(LiveThread, V)],
@@ -373,7 +372,7 @@ fn writes<V: ThreadValue>(
     threads.iter().map(write).collect()
 }
 
-/// Saves what is written to threads that have these values.
+/// Saves the values written to threads that have these values.
 fn save_writes<V: ThreadValue, S: SaveOld>(
     goal: &Goal<V::Wanted>,
     threads: &[(LiveThread, V)],
@@ -382,15 +381,15 @@ fn save_writes<V: ThreadValue, S: SaveOld>(
     let planned = writes(goal, threads, save);
     save.threads(&planned)?;
     if goal.is_owners {
-        // That has saved new processes, and what a new process had before Lull is known from now.
+        // The save includes new processes; their values before Lull are known from here on.
         let planned = writes(goal, threads, save);
         save.threads(&planned)?;
     }
     Ok(())
 }
 
-/// Gives threads that were to be set the values that they had. These are the last that Lull
-/// writes to them, so they are saved as such: the ledger has what was refused already.
+/// Restores the values of threads that were to be set. These are the last that Lull writes to them,
+/// so they are saved as such: the ledger has the refused value already.
 fn put_back<V: ThreadValue, S: SaveOld>(
     goal: &Goal<V::Wanted>,
     before: &BTreeMap<LiveThread, V>,
@@ -401,12 +400,12 @@ fn put_back<V: ThreadValue, S: SaveOld>(
         values: value.fields(goal.aim(*thread, *value, means.save)),
     };
     let back: Vec<ThreadWrite> = before.iter().map(back).collect();
-    // If that fails, the ledger still has what Lull wrote before the refused value.
+    // If that fails, the ledger still has Lull's values from before the refused one.
     let _ = means.save.threads(&back);
     for (thread, value) in before {
         let is_changed = V::get(thread.tid).is_ok_and(|now| now != *value);
         if is_changed && thread.is_alive(means.roots) {
-            // One that cannot be put back now is in the ledger still.
+            // A thread that cannot be restored now is still in the ledger.
             let _ = value.set(thread.tid);
         }
     }
@@ -428,7 +427,8 @@ fn write_all<V: ThreadValue, S: SaveOld>(
             break;
         }
         let new: Vec<_> = values::<V>(&new).collect();
-        // One that another program has set since it was saved gets that back after the run.
+        // A thread that another program has set since it was saved gets that value back after the
+        // run.
         let is_others = |(thread, found): &&(LiveThread, V)| {
             let is_at = |goal: &Goal<_>| goal.aim(*thread, *found, means.save) == *found;
             !last.is_some_and(is_at) && !is_at(goal)
@@ -436,8 +436,8 @@ fn write_all<V: ThreadValue, S: SaveOld>(
         let others: Vec<_> = new.iter().filter(is_others).map(|(thread, _)| *thread).collect();
         means.save.changed_threads(&others)?;
         save_writes(goal, &new, means.save)?;
-        // Noted before any is written: the ledger says of all of them that they are set, and a
-        // failed check is put back too.
+        // Noted before any is written: the ledger lists all of them as set, and a failed check is
+        // undone too.
         before.extend(new.iter().copied());
         for (thread, found) in new {
             write(thread, found, goal, means)?;
@@ -461,7 +461,7 @@ fn write<V: ThreadValue, S: SaveOld>(
     if !thread.is_alive(means.roots) {
         return Ok(None);
     }
-    // What its owner set while the old value was saved on disk stays.
+    // A value that its owner set while the old one was saved on disk stays.
     if let Ok(now) = V::get(thread.tid)
         && now != found
     {
@@ -469,7 +469,7 @@ fn write<V: ThreadValue, S: SaveOld>(
     }
     let written = aim.set(thread.tid).and_then(|()| V::get(thread.tid));
     if !thread.is_alive(means.roots) {
-        // Should the number be another thread's since, that one gets back what was read.
+        // If the number is another thread's since, that thread gets its former value back.
         let _ = found.set(thread.tid);
         return Ok(None);
     }
@@ -479,7 +479,7 @@ fn write<V: ThreadValue, S: SaveOld>(
             Err(KnobError::NotKept { what: what(), wanted: aim.show(), found: kept.show() })
         }
         Err(error) if is_gone(&error) => Ok(None),
-        // None of the cores that its owner gave it is allowed now. The others get theirs.
+        // No core from its owner is allowed now. The other threads get theirs.
         Err(error) if goal.is_owners && error.raw_os_error() == Some(libc::EINVAL) => {
             Ok(Some(found))
         }

@@ -19,13 +19,13 @@ const DEFAULT_US: i64 = 950_000;
 /// No throttle.
 const OFF_US: i64 = -1;
 
-/// The throttle and what it was.
+/// The throttle and its original value.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     roots: Roots,
     path: PathBuf,
     original_us: Option<i64>,
-    /// What Lull wrote last, unless others wrote since.
+    /// The last value by Lull, unless another program wrote since.
     set_us: Option<i64>,
 }
 
@@ -34,7 +34,7 @@ fn path(roots: &Roots) -> PathBuf {
     roots.proc.join("sys/kernel/sched_rt_runtime_us")
 }
 
-/// By which means the throttle is set, or why it cannot be.
+/// Returns the means by which the throttle is set, or the reason why it cannot be.
 pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     let path = path(roots);
     let writable = rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK);
@@ -82,7 +82,7 @@ impl Throttle {
         Ok(())
     }
 
-    /// What another program has written since, reported once.
+    /// Returns a value that another program has written since, once.
     pub(crate) fn watch(&mut self) -> Option<ChangedSetting> {
         let ours_us = self.set_us?;
         let found_us: i64 = read_value(&self.path).ok()?;
@@ -98,7 +98,7 @@ impl Throttle {
         })
     }
 
-    /// Forgets the setting, after it was put back.
+    /// Forgets the setting, after it was restored.
     pub(crate) fn restored(&mut self) {
         self.set_us = None;
     }

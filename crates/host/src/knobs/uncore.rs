@@ -20,7 +20,7 @@ const MAX: &str = "max_freq_khz";
 /// The unit of the hardware's register (`UNCORE_FREQ_KHZ_MULTIPLIER` in the driver).
 const STEP: Hertz = Hertz::from_khz(100_000);
 
-/// The uncore domains of a machine and what Lull set last.
+/// The uncore domains of a machine and Lull's last settings.
 #[derive(Debug)]
 pub(super) struct Uncores {
     dials: Vec<Dial>,
@@ -65,7 +65,7 @@ pub(super) fn files(roots: &Roots) -> Vec<PathBuf> {
     dials(roots).iter().map(|dial| roots.sys.join(DIR).join(&dial.name).join(MAX)).collect()
 }
 
-/// By which means the uncore's frequency is set, or why it cannot be.
+/// Returns the means by which the uncore's frequency is set, or the reason why it cannot be.
 pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
     if names(roots).is_empty() {
         return Err(Missing::because(

@@ -99,7 +99,7 @@ fn name_of(account: &Account) -> String {
 }
 
 impl AccountWaits {
-    /// Returns what of it is shown and recorded.
+    /// Returns the part that is shown and recorded.
     pub(super) fn summary(&self) -> ClientAccountSeen {
         let quantile = |at| self.waits.quantile(at).unwrap_or(Nanos::ZERO);
         ClientAccountSeen {

@@ -45,7 +45,7 @@ const SILENCE: Nanos = Nanos::from_millis(1900);
 /// Sets of cores that are remembered as given to threads.
 const GIVEN_MAX: usize = 1024;
 
-/// What the areas of a server have counted.
+/// The counts of the areas of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AreaTally {
     /// How often a thread was moved to an area.
@@ -75,9 +75,9 @@ struct KnownServer {
 pub struct ThreadAreas {
     runtime: Arc<Runtime>,
     roots: Roots,
-    /// A process that has mapped the page and is no server.
+    /// A process that has mapped the page and is not a server.
     agent: u32,
-    /// By the number of the class; `None` leaves its threads on their own cores.
+    /// Indexed by the number of the class; `None` leaves its threads on their own cores.
     areas: Vec<Option<CoreSet>>,
     threads: BTreeMap<i32, Moved>,
     /// Generation and thread of each connection at the last reading.
@@ -126,7 +126,7 @@ impl ThreadAreas {
         self.areas = areas;
     }
 
-    /// Returns what was counted so far.
+    /// Returns the counts so far.
     pub const fn tally(&self) -> AreaTally {
         self.tally
     }
@@ -182,7 +182,7 @@ impl ThreadAreas {
     }
 
     fn note_pool(&mut self, process: u32) {
-        // Only a hostile page names more.
+        // Only a hostile page has more.
         if self.pools.len() >= CONNECTIONS {
             self.pools.clear();
         }
@@ -255,7 +255,7 @@ impl ThreadAreas {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
                 self.threads.remove(&tid);
             }
-            // It is not tried again before its area changes.
+            // The thread is not tried again before its area changes.
             Ok(false) | Err(_) => self.tally.refused += 1,
         }
     }
@@ -268,7 +268,7 @@ impl ThreadAreas {
         }
         self.look_ups -= 1;
         let Some((own, present)) = self.find_cores(process, tid) else {
-            // Only a hostile page names more.
+            // Only a hostile page has more.
             if self.foreign.len() >= CONNECTIONS {
                 self.foreign.clear();
             }
@@ -361,7 +361,7 @@ impl ThreadAreas {
 impl Drop for ThreadAreas {
     fn drop(&mut self) {
         self.release_all_but(&BTreeMap::new());
-        // Last: if the agent is killed meanwhile, the library still looks after the threads.
+        // Cleared last: if the agent is killed meanwhile, the library still restores the threads.
         self.runtime.set_dispatched(false);
     }
 }

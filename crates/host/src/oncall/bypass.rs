@@ -23,7 +23,7 @@ pub struct DefaultBypass {
     pub application: Option<&'static str>,
     /// The user that runs the client, on a unix socket.
     pub unix_user: Option<&'static str>,
-    /// What these clients do.
+    /// The activity of these clients.
     pub what: &'static str,
 }
 

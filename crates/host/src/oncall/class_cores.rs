@@ -35,8 +35,8 @@ pub(super) fn read(page: &SharedPage, roots: &Roots) -> Vec<ClassCores> {
     let mut servers: BTreeMap<u32, bool> = BTreeMap::new();
     for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
         let pid = record.pid();
-        // Here it may be the number of another process: a server can have a PID namespace of its
-        // own.
+        // In the agent's namespace the number may be another process's: a server can have a PID
+        // namespace of its own.
         if !*servers.entry(pid).or_insert_with(|| maps_page(pid, page, roots)) {
             continue;
         }
@@ -88,7 +88,8 @@ mod tests {
         assert_eq!(read(page, &roots), []);
         runtime.set_dispatched(true);
         let web = ClassCores { client_class: "web".to_owned(), cores: first, threads: 1 };
-        let why = "the second is no thread of this process, and the last has not mapped the page";
+        let why = "the second is not a thread of this process, and the last has not mapped the \
+                   page";
         assert_eq!(read(page, &roots), [web], "{why}");
     }
 }

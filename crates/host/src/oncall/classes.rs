@@ -64,10 +64,10 @@ impl ClientMatch {
     }
 }
 
-/// Checks classes of clients for what a page can hold.
+/// Checks that a page can hold these classes of clients.
 ///
 /// # Errors
-/// What is wrong, and the index of the class.
+/// The fault, and the index of the class.
 pub fn check_client_classes(classes: &[ClientClass]) -> Result<(), (usize, String)> {
     let has_clients = |class: &&ClientClass| !class.clients.is_empty();
     for (at, class) in classes.iter().enumerate() {
@@ -228,7 +228,8 @@ pub(super) fn is_under_way(record: &Record) -> bool {
 }
 
 impl ClassSeen {
-    /// Without connections and turns, with the waits of the class of this number.
+    /// Creates the reading without connections and turns, with the waits of the class of this
+    /// number.
     fn empty(page: &Page, name: String, at: usize) -> Self {
         let waits = page.class_waits(at).map(|waits| Counts::read(waits.counts()));
         Self {
@@ -255,7 +256,7 @@ impl ClassSeen {
         self.waits.subtract(&before.waits);
     }
 
-    /// Returns what of it is shown and recorded.
+    /// Returns the part that is shown and recorded.
     pub(super) fn summary(self) -> ClientClassSeen {
         let wait_quantiles =
             self.waits.quantile(Percentile::P50).zip(self.waits.quantile(Percentile::P99));
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(names, [("rest", 2), ("web", 4)]);
         let counts: Vec<_> =
             seen.iter().map(|it| (it.connections, it.under_way, it.waits.count())).collect();
-        assert_eq!(counts, [(2, 0, 1), (1, 1, 1)], "a number that is no class is the first");
+        assert_eq!(counts, [(2, 0, 1), (1, 1, 1)], "no class: the first");
         let connections = runtime.statistics().connections();
         let classes: Vec<_> = connections.iter().map(|one| one.client_class).collect();
         assert_eq!(classes, [1, 0, 0, usize::from(BYPASS_CLASS)]);

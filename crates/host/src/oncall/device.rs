@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 /// Time between two readings, at least.
 const EVERY: Nanos = Nanos::from_secs(1);
-/// Block devices that are no disks: what they read and write is in memory, or is counted for the
-/// disk below them, too.
+/// Block devices that are not disks: their I/O is in memory, or is counted for the disk below them,
+/// too.
 const NO_DISKS: [&str; 5] = ["dm-", "loop", "md", "ram", "zram"];
 
 /// Reads the share of the busiest disk.
@@ -32,7 +32,7 @@ pub struct DeviceClock {
 #[derive(Debug)]
 struct Reading {
     at: Nanos,
-    /// For how long each disk has had a request since the machine booted.
+    /// Indexed by disk: the time since boot for which it had a request.
     busy: BTreeMap<String, Nanos>,
 }
 
@@ -55,7 +55,8 @@ impl DeviceClock {
 
     fn read_at(&mut self, at: Nanos) -> Gauge<f64> {
         if at >= self.next {
-            // Also where nothing can be read: a decision must not cost more there.
+            // The next time is set also where nothing can be read, so that a decision costs no more
+            // there.
             self.next = at.saturating_add(EVERY);
             self.share = self.measure(at);
         }
@@ -116,8 +117,8 @@ mod tests {
     use super::*;
     use crate::testing::Tree;
 
-    /// A tree with a disk `sda` that has had a request for so long, and a partition, a virtual disk
-    /// and a loop device that have had one all the time.
+    /// A tree with a disk `sda` that has had a request for this long, and a partition, a virtual
+    /// disk and a loop device that have had one all the time.
     fn write_disks(tree: &Tree, busy_ms: u64) {
         for device in ["sda", "dm-0", "loop0"] {
             tree.write(&format!("sys/block/{device}/size"), "8\n");

@@ -32,7 +32,7 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 pub struct PageDirectory {
     path: PathBuf,
     handle: OwnDirectory,
-    /// The user to whom a new page is given.
+    /// The owner of a new page.
     owner: Option<u32>,
 }
 
@@ -52,13 +52,13 @@ pub enum PageDirectoryError {
     /// The directory belongs to another user or can be written by one.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// The page is no file.
-    #[error("{path} is no file: name another directory, or remove it", path = .path.display())]
+    /// The page is not a file.
+    #[error("{path} is not a file: name another directory, or remove it", path = .path.display())]
     Kind {
         /// The path.
         path: PathBuf,
     },
-    /// It belongs to another user.
+    /// The file belongs to another user.
     #[error(
         "{path} belongs to user {owner}, who could crash a server through it: name a directory \
          that belongs to user {user}, or remove it",
@@ -69,7 +69,7 @@ pub enum PageDirectoryError {
         path: PathBuf,
         /// Its owner.
         owner: u32,
-        /// The user to whom it should belong.
+        /// The required owner.
         user: u32,
     },
     /// Other users may write to it.
@@ -100,7 +100,7 @@ pub enum PageDirectoryError {
     },
     /// The page is of another version.
     #[error(
-        "{path} is no page of this version: {source}. Servers that map it run with another \
+        "{path} is not a page of this version: {source}. Servers that map it run with another \
          library: stop them, remove it, attach and start them again; or name another directory",
         path = .path.display()
     )]
@@ -472,11 +472,11 @@ mod tests {
         assert!(refusal(&path).contains("100 bytes"));
         std::fs::remove_file(&page).unwrap();
         symlink(path.join("elsewhere"), &page).unwrap();
-        assert!(refusal(&path).contains("page is no file"));
+        assert!(refusal(&path).contains("page is not a file"));
         std::fs::remove_file(&page).unwrap();
         std::fs::create_dir(&page).unwrap();
-        assert!(refusal(&path).contains("page is no file"));
-        assert!(refusal(Path::new("/proc/self/status")).contains("is no directory"));
+        assert!(refusal(&path).contains("page is not a file"));
+        assert!(refusal(Path::new("/proc/self/status")).contains("is not a directory"));
     }
 
     #[test]

@@ -16,14 +16,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// What is known of the process of a record.
+/// The state of the process of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// It runs, under this number of the agent's namespace.
+    /// The process runs, under this number of the agent's namespace.
     Runs(ProcessId),
-    /// It has ended.
+    /// The process has ended.
     Ended,
-    /// It cannot be seen from here.
+    /// The process cannot be seen from here.
     Hidden,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Holders {
 
 impl Holders {
     /// Returns the processes that have these numbers for themselves. The numbers must be read
-    /// before the call, so that a process that starts meanwhile is not taken for ended.
+    /// before the call, so that a process that starts meanwhile does not count as ended.
     pub(super) fn find(
         &self,
         page: &SharedPage,

@@ -42,9 +42,9 @@ pub struct OperatorPage {
 pub struct WorkerCounts {
     /// All of them.
     pub all: usize,
-    /// Those that run a query or have a transaction open, and do not wait.
+    /// Connections that run a query or have a transaction open, and do not wait.
     pub under_way: usize,
-    /// Those that wait for a slot.
+    /// Connections that wait for a slot.
     pub waiting: usize,
 }
 
@@ -77,11 +77,11 @@ pub struct GateStatus {
     pub waiting: usize,
     /// Workers that run a query or have a transaction open, and do not wait.
     pub under_way: usize,
-    /// What the agent has set, whether or not it holds.
+    /// The agent's settings, whether or not they apply.
     pub settings: Settings,
     /// Whether workers may be made to wait now.
     pub is_closed: bool,
-    /// Since when an operator bypasses the gate, in seconds since 1970.
+    /// The time since which an operator bypasses the gate, in seconds since 1970.
     pub bypassed_since_s: Option<u64>,
     /// The process of the agent, if one is attached.
     pub agent: Option<u32>,
@@ -188,7 +188,7 @@ impl OperatorPage {
     pub fn bypass(&self) -> bool {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let is_new = self.page.control().bypass(since.map_or(0, |since| since.as_secs()));
-        // Even if the bypass is not new: the command that made it may have been killed here.
+        // Pump even if the bypass is not new: the command that set it may have been killed here.
         pump(&self.page);
         is_new
     }

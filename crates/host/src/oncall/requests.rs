@@ -1,4 +1,4 @@
-//! Reads the request of each open connection, often: what a dispatcher of threads needs.
+//! Reads the request of each open connection at short intervals, for a dispatcher of threads.
 //!
 //! A page has room for thousands of connections, and reading all of them every millisecond would
 //! take a good part of a core. So the open ones are remembered. Records are offered to new
@@ -11,15 +11,15 @@ use lull_oncall::{CONNECTIONS, Id, Page, Record, Seat};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Readings between two looks at all records.
+/// Readings between two checks of all records.
 const READINGS_BETWEEN_SWEEPS: u32 = 1000;
 /// The same after more than [`OFFERS_MAX`] offers between two readings: a tenth of a second for a
 /// dispatcher.
 const READINGS_BETWEEN_SWEEPS_MIN: u32 = 100;
-/// Offers between two readings whose records are looked at one by one.
+/// Offers between two readings whose records are checked one by one.
 const OFFERS_MAX: u32 = 1000;
 
-/// The request of a connection, as the page has it.
+/// The request of a connection, as in the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestSeen {
     /// The connection's number in the page.
@@ -57,7 +57,7 @@ impl RequestSeen {
             pid: record.pid(),
             tid: record.tid(),
             since_ns,
-            // After the arrival, which a worker notes before it waits.
+            // Read after the arrival, which a worker notes before it waits.
             waits: page.gate().seat(id).is_some_and(Seat::is_waiting),
             queries,
             latency_ns,
@@ -76,7 +76,7 @@ pub struct LiveRequests {
     /// The number of offers at the last reading.
     offers: u32,
     readings_since_sweep: u32,
-    /// Whether offers since the last look at all records were too many to look at one by one.
+    /// Whether offers since the last check of all records were too many to check one by one.
     is_behind: bool,
     read: Vec<RequestSeen>,
 }
@@ -85,7 +85,7 @@ impl LiveRequests {
     pub(super) fn new(page: Arc<SharedPage>) -> Self {
         let offers = page.header().offers();
         let (live, unclaimed, read) = (BTreeSet::new(), Vec::new(), Vec::new());
-        // The first reading looks at all records.
+        // The first reading checks all records.
         let readings_since_sweep = READINGS_BETWEEN_SWEEPS;
         Self { page, live, unclaimed, offers, readings_since_sweep, is_behind: false, read }
     }

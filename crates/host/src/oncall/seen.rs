@@ -149,7 +149,7 @@ pub struct ConnectionSeen {
     pub peer: Peer,
     /// The server's port; 0 if it has none.
     pub local_port: u16,
-    /// What the gate may do with it.
+    /// The class that decides how the gate treats it.
     pub class: Class,
     /// The number of its client's class; 0 where the gate has no such classes, and
     /// [`BYPASS_CLASS`] if the client bypasses the gate and so is in none.
@@ -225,7 +225,7 @@ impl Statistics {
         self.has_seen_any |= !connections.is_empty();
         if !self.has_seen_any {
             return Err(Missing::because(
-                "no connection was seen yet: is the server dynamically linked, was it started \
+                "no connection was observed yet: is the server dynamically linked, was it started \
                  with the library, and is a client connected?",
             ));
         }

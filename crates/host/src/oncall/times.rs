@@ -1,4 +1,5 @@
-//! What servers use: CPU time of their processes, and the time that their threads wait for a core.
+//! The times of servers: CPU time of their processes, and the time that their threads wait for a
+//! core.
 //!
 //! An admission controller notices by them that the load behind a limit has changed. Readings are
 //! a second apart, because a server may have hundreds of threads, each with a file

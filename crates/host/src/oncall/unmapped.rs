@@ -23,7 +23,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The age from which on a process is not looked at again.
+/// The age from which on a process is not checked again.
 const SETTLED: Nanos = Nanos::from_secs(2);
 /// A younger process may not have loaded its libraries.
 const LOADED: Nanos = Nanos::from_millis(300);
@@ -54,7 +54,7 @@ pub struct UnmappedServer {
 }
 
 impl fmt::Display for UnmappedServer {
-    /// As one line, since any user chooses the name and the environment of a process.
+    /// The text is one line, since any user chooses the name and the environment of a process.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { process, program, reason } = self;
         let text = format!("{program} (process {}) does not use the page: {reason}", process.pid);
@@ -134,7 +134,7 @@ impl UnmappedServers {
         let reason = self.reason(&place, &environment, &maps);
         let reason = reason + &self.confinement(&place);
         let program = std::fs::read_to_string(place.join("comm")).unwrap_or_default();
-        // A process that has ended or executed another program meanwhile is no finding.
+        // A process that has ended or executed another program meanwhile is not a finding.
         process.facts(&self.roots)?;
         Some(UnmappedServer { process, program: program.trim_end().to_owned(), reason })
     }

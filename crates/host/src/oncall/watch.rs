@@ -33,7 +33,7 @@ pub struct Watch {
     accounts: Vec<AccountWaits>,
     shown_names: ShownNames,
     long_waits: Box<LongWaits>,
-    /// Since when the gate was bypassed at the last look.
+    /// The time since which the gate was bypassed, as of the last look.
     bypassed_since_s: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ impl Watch {
         notices
     }
 
-    /// Since when an operator bypasses the gate, in seconds since 1970.
+    /// Returns the time since which an operator bypasses the gate, in seconds since 1970.
     pub(crate) fn bypassed_since_s(&self) -> Option<u64> {
         self.runtime.bypassed_since_s()
     }

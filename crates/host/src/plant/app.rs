@@ -55,17 +55,17 @@ pub enum ProgressFrom {
 /// An app, started or found.
 #[derive(Debug)]
 pub struct HostApp {
-    /// What policies know of it.
+    /// The description that policies receive.
     pub spec: AppSpec,
     /// Its processes.
     pub handle: AppHandle,
-    /// Where its latency comes from (latency-critical apps).
+    /// The source of its latency (latency-critical apps).
     pub latency: LatencyFrom,
     /// Where its progress is read (best-effort apps).
     pub progress: ProgressFrom,
 }
 
-/// What the threads of an app waited for in an epoch, as the kernel saw it.
+/// The waits of an app's threads in an epoch, as the kernel reports them.
 pub(super) struct AppWaits {
     pub(super) for_cores: Gauge<LatencySeen>,
     /// Share of the epoch in which some task waited for memory.
@@ -106,7 +106,7 @@ impl RunningApp {
         self.handle.threads()
     }
 
-    /// Lists its threads again; returns what is wrong, once.
+    /// Lists its threads again; returns a fault, once.
     pub(super) fn refresh(&mut self, table: &ProcessTable) -> Option<String> {
         self.handle.claim_all();
         let error = self.handle.refresh(table).err().map(|error| error.to_string());
@@ -116,8 +116,8 @@ impl RunningApp {
         complaint.filter(|_| is_new).map(|text| format!("{}: {text}", self.handle.name()))
     }
 
-    /// What it did in `span`, which ends now; processes were listed at
-    /// `listed` since boot, and `group` is its resctrl group.
+    /// Returns the app's work in `span`, which ends now; processes were listed at `listed` since
+    /// boot, and `group` is its resctrl group.
     pub(super) fn work(&mut self, span: Nanos, listed: Nanos, group: Option<&Path>) -> Readings {
         self.gauges.read(AppEpoch {
             threads: self.handle.threads(),
@@ -153,7 +153,8 @@ impl RunningApp {
             }
             LatencyFrom::Reported(reported) => reported.harvest(now),
             LatencyFrom::RunQueue => waits.for_cores,
-            // Only for such apps, since a histogram takes 200 kB and there may be hundreds of apps.
+            // A histogram takes 200 kB and there may be hundreds of apps, so only such apps have
+            // one.
             LatencyFrom::MemoryPressure => memory_pressure::latency(waits.for_memory, waits.span),
         }
     }
@@ -244,7 +245,7 @@ impl Threads for Listed<'_> {
     }
 
     fn refresh(&mut self) {
-        // What cannot be listed is reported by the refresh of the next epoch.
+        // An error of the listing is reported by the refresh of the next epoch.
         let _ = self.table.refresh_changed();
         let _ = self.handle.refresh(self.table);
     }

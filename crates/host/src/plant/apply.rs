@@ -159,7 +159,7 @@ impl HostPlant {
         if let Setting::Cores(_, cores) = wanted {
             let all = self.machine.all_cores();
             if cores.is_empty() || !cores.is_subset(&all) {
-                return Err(format!("`{cores}` are no cores of this machine, which has {all}"));
+                return Err(format!("`{cores}` are not cores of this machine, which has {all}"));
             }
         }
         match *wanted {
@@ -293,9 +293,9 @@ impl HostPlant {
         Applied { outcomes: knobs.into_iter().filter_map(outcome).collect() }
     }
 
-    /// Reports what has no outcome of a knob: what could not be restored of threads and
-    /// files that belong to no knob (a domain under a governor had no single frequency
-    /// before), what other programs set, and what may have been missed.
+    /// Reports values that no knob's outcome reports: threads and files that could not be restored
+    /// and belong to no knob (a domain under a governor had no single frequency before), settings
+    /// by other programs, and processes that may have been missed.
     fn report_unsettled(&mut self, restored: &Restoration) {
         for (key, why) in &restored.failed {
             let concerns = |knob: &Knob| self.failures(*knob, restored).any(|(one, _)| one == key);
@@ -316,7 +316,7 @@ impl HostPlant {
         Some(format!("{key} is not as before: {why}"))
     }
 
-    /// What could not be restored of a knob.
+    /// Returns the values of a knob that could not be restored.
     fn failures<'a>(
         &'a self,
         knob: Knob,

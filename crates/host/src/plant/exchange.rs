@@ -50,9 +50,9 @@ impl HostPlant {
         Ok(())
     }
 
-    /// Removes apps, whose processes get back what they had before, or end if Lull has started
-    /// them, and then adds others, each with an id that is new or was removed. New ids follow each
-    /// other. Returns what could not be restored or does not end, by app.
+    /// Removes apps, whose processes get their former values back, or end if Lull has started them,
+    /// and then adds others, each with an id that is new or was removed. New ids follow each other.
+    /// Returns by app the values that could not be restored or the processes that do not end.
     pub fn exchange_apps(
         &mut self,
         leaving: &[AppId],
@@ -103,12 +103,13 @@ impl HostPlant {
         processes.extend(handle.processes());
         let left: Vec<(usize, ProcessId)> = processes.iter().map(|it| (index, *it)).collect();
         let LeftRestored { mut failed, is_complete } = self.restore_left(&left);
-        // Only after all was read back: until then a killed agent's guard must restore it.
+        // Entries are dismissed only after all was read back: until then a killed agent's guard
+        // must restore them.
         if is_complete && let Err(error) = self.ledger.dismiss(&processes) {
             failed.push(format!("it is restored once more at the end: {error}"));
         }
         failed.extend(self.partitions.disband(app).err());
-        // `touched` keeps its knobs, so that the end of the run tries again what has failed.
+        // `touched` keeps its knobs, so that the end of the run tries failed ones again.
         self.originals.retain(|knob, _| knob.app() != Some(app));
         let vacant = HostApp {
             spec: AppSpec::removed(),
@@ -124,7 +125,7 @@ impl HostPlant {
         failed
     }
 
-    /// Ends an app if Lull has started it; returns what does not end.
+    /// Ends an app if Lull has started it; returns the processes that do not end.
     fn end_app(&self, handle: AppHandle) -> Vec<String> {
         if !handle.is_started() {
             return Vec::new();

@@ -43,7 +43,7 @@ impl HostPlant {
         watch.set_gate(&changed(now, wanted));
     }
 
-    /// Refuses what no gate of this machine can do; other knobs pass.
+    /// Refuses values that no gate of this machine can have; other knobs pass.
     pub(super) fn check_gate(&self, wanted: &Setting) -> Result<(), String> {
         let (Setting::GateCap(app, _) | Setting::GateBatch(app, _) | Setting::GateDelay(app, _)) =
             wanted

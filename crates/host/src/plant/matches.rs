@@ -13,10 +13,10 @@ use lull_measure::Nanos;
 use rustix::time::ClockId;
 use std::os::fd::OwnedFd;
 
-/// Shortest time between two looks for matches that reports of the kernel lead to.
+/// Shortest time between two searches for matches that reports of the kernel cause.
 const MATCH_LOOK: Nanos = Nanos::from_millis(200);
-/// How long a match that has ended is looked for within epochs where processes are not reported,
-/// and each look has to list them all.
+/// How long a match that has ended is searched within epochs where processes are not reported, and
+/// each search has to list them all.
 const RETURN_WITHIN: Nanos = Nanos::from_secs(10);
 /// Average time between two arrivals of matches, or of what a discovery has assigned, that end an
 /// epoch early: each costs an epoch, and they may come and go all the time.
@@ -31,7 +31,7 @@ pub(super) struct Matches {
     /// Readable while the kernel has reported something of processes; `None` where it does not,
     /// or no app is of a template.
     reports: Option<OwnedFd>,
-    /// When matches were looked for last.
+    /// The time of the last search for matches.
     looked: Nanos,
     /// The listing of processes in which they were.
     listing: u64,
@@ -42,7 +42,7 @@ pub(super) struct Matches {
 }
 
 impl Matches {
-    /// For a plant with these apps.
+    /// Creates the matches of a plant with these apps.
     pub(super) fn new(apps: &[RunningApp], forks: &Forks) -> Self {
         let has_templates = apps.iter().any(|app| app.handle.is_of_template());
         let reports = has_templates.then(|| forks.wakes()).flatten();
@@ -50,13 +50,13 @@ impl Matches {
         Self { has_templates, reports, looked, listing: 0, ended, cut_until }
     }
 
-    /// Goes on with these apps: some were added or removed.
+    /// Continues with these apps: some were added or removed.
     pub(super) fn adapt(&mut self, apps: &[RunningApp], forks: &Forks) {
         let Self { has_templates, reports, .. } = Self::new(apps, forks);
         (self.has_templates, self.reports) = (has_templates, reports);
     }
 
-    /// Notes that matches are looked for in this listing of the processes.
+    /// Notes that matches were searched in this listing of the processes.
     pub(super) const fn note_look(&mut self, time: Nanos, listing: u64) {
         self.looked = time;
         self.listing = listing;
@@ -87,8 +87,8 @@ impl HostPlant {
         !app.handle.is_of_template() || self.matches.reports.is_none()
     }
 
-    /// What to wait for besides, so that matches are looked for: a descriptor, and the longest
-    /// time.
+    /// Returns a further event to wait for, so that matches are searched: a descriptor, and the
+    /// longest time.
     pub(super) fn match_reports(&self, time: Nanos) -> (Option<&OwnedFd>, Nanos) {
         let matches = &self.matches;
         let Some(reports) = &matches.reports else {
@@ -98,7 +98,7 @@ impl HostPlant {
         match matches.looked.saturating_add(MATCH_LOOK).saturating_sub(time) {
             Nanos::ZERO if self.has_unseen_changes() => (None, Nanos::ZERO),
             Nanos::ZERO => (Some(reports), Nanos::MAX),
-            // What is reported until then does not wake the plant.
+            // Reports until then do not wake the plant.
             left => (None, left),
         }
     }
@@ -115,13 +115,13 @@ impl HostPlant {
             }
     }
 
-    /// Whether reports were read, or processes listed, since matches were looked for last: a write
+    /// Whether reports were read, or processes listed, since the last search for matches: a write
     /// of a knob does that, too.
     fn has_unseen_changes(&self) -> bool {
         self.ledger.forks().has_changes() || self.table.listing() != self.matches.listing
     }
 
-    /// Whether matches are looked for whenever processes are listed.
+    /// Whether matches are searched whenever processes are listed.
     pub(super) const fn has_templates(&self) -> bool {
         self.matches.has_templates
     }

@@ -42,7 +42,7 @@ const SHORTEST_EPOCH: f64 = 0.995;
 impl HostPlant {
     /// Waits until a discovery has news or the epoch ends; returns whether it has news, which are
     /// then taken in while the epoch lasts. [`Plant::observe`](lull_control::Plant::observe) with
-    /// the same length waits for what is left of the epoch.
+    /// the same length waits for the rest of the epoch.
     ///
     /// # Errors
     /// As `observe`.
@@ -77,7 +77,7 @@ impl HostPlant {
         EpochWait { may_cut, looked: begun, drained: begun, news_from: Nanos::ZERO }
     }
 
-    /// Waits for the end of the epoch, or for news if those are awaited, taking in what is pushed
+    /// Waits for the end of the epoch, or for news if those are awaited, taking in pushed reports
     /// meanwhile; returns whether there are news.
     fn wait_within(&mut self, epoch: Nanos, awaits_news: bool) -> Result<bool, PlantError> {
         let mut wait = match self.epoch_wait {
@@ -171,7 +171,7 @@ impl HostPlant {
         if let Some(push) = &mut self.gauges.push {
             self.notices.borrow_mut().extend(push.take_notices());
         }
-        // Once an epoch: any user can have connections refused, at any rate.
+        // Served once an epoch: any user can have connections refused, at any rate.
         if let Some(registrar) = &mut self.registrar {
             self.notices.borrow_mut().extend(registrar.take_notices());
         }
@@ -204,7 +204,7 @@ impl HostPlant {
                 restarted.push(AppId(index as u16));
             }
             let has_ended = was_observed && !app.presence.was_observed();
-            // Only a match of a template that is soon back has the settings of the former one.
+            // Only a match of a template that returns soon has the settings of the former one.
             if app.presence.has_departed(was_observed)
                 || (has_ended && !app.handle.is_of_template())
             {
@@ -230,7 +230,7 @@ impl HostPlant {
         seen.collect()
     }
 
-    /// Lists the threads of all apps again, and looks for processes too if the last look is `age`
+    /// Lists the threads of all apps again, and searches processes too if the last search is `age`
     /// old.
     pub(super) fn refresh(&mut self, age: Nanos) {
         let since_boot = now(ClockId::Boottime);
@@ -284,7 +284,7 @@ impl HostPlant {
         all
     }
 
-    /// Brings new threads under what is set, and finds what others have set.
+    /// Applies settings to new threads, and finds settings by other programs.
     fn watch(&mut self) -> Vec<ForeignChange> {
         let mut foreign = Vec::new();
         for index in 0..self.apps.len() {
@@ -364,8 +364,8 @@ impl HostPlant {
         })
     }
 
-    /// Reports what other writers set. A restoration leaves it alone, because the field does
-    /// not hold what Lull wrote.
+    /// Reports settings by other programs. A restoration leaves them alone, because the field does
+    /// not hold Lull's value.
     pub(super) fn foreign(
         &self,
         id: AppId,

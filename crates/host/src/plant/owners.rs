@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     of: BTreeMap<ProcessId, usize>,
-    /// Whether apps claimed a process of others when all were looked at last.
+    /// Whether apps claimed a process of others at the last check of all.
     has_overlaps: bool,
     reported: BTreeSet<(usize, usize)>,
 }
@@ -48,8 +48,8 @@ impl Owners {
         self.of.get(&process).copied()
     }
 
-    /// Takes in what a few apps, by index, claim now, if it is of no other app; else returns false,
-    /// and all apps have to be looked at.
+    /// Takes in the claims of a few apps, by index, if no other app has those processes; else
+    /// returns false, and all apps have to be checked.
     pub(super) fn take_in(&mut self, claims: &[(usize, Vec<ProcessId>)]) -> bool {
         let all = || {
             let each = claims.iter();

@@ -9,7 +9,7 @@
 //! immediately; the epoch after that has its full length, so that many arrivals do not turn epochs
 //! into short ones. A match that is back before it was absent for two ends of epochs needs no
 //! decision: it still has its settings. News of a discovery only interrupt the wait for the end of
-//! an epoch; the processes of a cgroup that they assign are looked for before the wait goes on.
+//! an epoch; the processes of a cgroup that they assign are looked for before the wait continues.
 
 use super::app::RunningApp;
 use super::{HostPlant, now};
@@ -23,7 +23,7 @@ use rustix::time::ClockId;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
-/// How often absent apps are looked for.
+/// The interval at which absent apps are searched.
 pub(super) const LOOK: Nanos = Nanos::from_millis(150);
 /// An arrival ends an epoch when it has lasted this long, so that there is something to measure.
 pub(super) const CUT_MIN: Nanos = Nanos::from_millis(50);
@@ -31,14 +31,15 @@ pub(super) const CUT_MIN: Nanos = Nanos::from_millis(50);
 /// An absent app that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Arrival {
-    /// One of a template, or one that a discovery has assigned: others may follow all the time.
+    /// A match of a template, or an app that a discovery has assigned: others may follow all the
+    /// time.
     Match,
-    /// One that is found by itself.
+    /// An app that is found by itself.
     Own,
 }
 
 impl HostPlant {
-    /// Whether an app is absent that may come back.
+    /// Whether an app is absent that may return.
     pub(super) fn is_waiting(&self) -> bool {
         self.apps.iter().any(|app| !app.presence.is_present && app.handle.is_looked_for())
     }

@@ -1,13 +1,13 @@
-//! What is known of an app's processes between two observations.
+//! The state of an app's processes between two observations.
 
 use crate::apps::ProcessId;
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
-/// What is known of an app's processes between two observations.
+/// The state of an app's processes between two observations.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
-    /// Whether a process ran when it was looked at last.
+    /// Whether a process ran at the last check.
     pub(super) is_present: bool,
     /// The oldest process, which becomes readable when it ends.
     pub(super) leader: Option<(ProcessId, OwnedFd)>,
@@ -20,8 +20,8 @@ pub(super) struct Presence {
 }
 
 impl Presence {
-    /// Takes the processes that run at the end of an epoch; returns whether all are others
-    /// than at the end of the last one.
+    /// Takes the processes that run at the end of an epoch; returns whether all differ from those
+    /// at the end of the last one.
     pub(super) fn observe(&mut self, now: BTreeSet<ProcessId>) -> bool {
         let is_new = !now.is_empty() && !self.observed.is_empty();
         let restarted = is_new && now.is_disjoint(&self.observed);
@@ -29,9 +29,9 @@ impl Presence {
         restarted
     }
 
-    /// Whether the app is gone for good, as far as that is known: without a process at this
-    /// observation and at the last one, and with some before. One that restarts in between is what
-    /// it was. Called once after each [`Presence::observe`], with whether a process ran before it.
+    /// Whether the app has departed, as far as that is known: without a process at this observation
+    /// and at the last one, and with some before. One that restarts in between is the same app.
+    /// Called once after each [`Presence::observe`], with whether a process ran before it.
     pub(super) fn has_departed(&mut self, was_observed: bool) -> bool {
         let is_observed = self.was_observed();
         let was_missed = std::mem::replace(&mut self.is_missed, was_observed && !is_observed);
@@ -55,10 +55,10 @@ mod tests {
     #[test]
     fn an_app_is_restarted_when_none_of_its_processes_is_left_and_others_run() {
         let mut presence = Presence::default();
-        assert!(!presence.observe(set(&[1, 2])), "an arrival is no restart");
+        assert!(!presence.observe(set(&[1, 2])), "an arrival is not a restart");
         assert!(!presence.observe(set(&[2, 3])));
         assert!(presence.observe(set(&[4])));
-        assert!(!presence.observe(set(&[])), "a departure is no restart");
+        assert!(!presence.observe(set(&[])), "a departure is not a restart");
         assert!(!presence.observe(set(&[5])));
     }
 

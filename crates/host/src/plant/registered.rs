@@ -18,7 +18,7 @@ const ANCESTORS_MAX: usize = 64;
 /// The outcome of restoring processes that have left their apps.
 #[derive(Debug)]
 pub(super) struct LeftRestored {
-    /// What could not be restored.
+    /// The values that could not be restored.
     pub(super) failed: Vec<String>,
     /// Whether nothing failed, and no process that they have made was possibly missed.
     pub(super) is_complete: bool,
@@ -30,8 +30,8 @@ impl HostPlant {
         self.registrar = registrar;
     }
 
-    /// What to wait for besides, so that registrations are served: a descriptor, or if the
-    /// socket was served a moment ago, a time.
+    /// Returns a further event to wait for, so that registrations are served: a descriptor, or a
+    /// time if the socket was served a moment ago.
     pub(super) fn registrations(&self, time: Nanos) -> (Option<&OwnedFd>, Nanos) {
         match &self.registrar {
             Some(registrar) if registrar.is_due(time) => {
@@ -60,7 +60,7 @@ impl HostPlant {
     /// The app that a process belongs to: one that has it, or one that has an ancestor of it
     /// and takes all descendants.
     fn owner_of(&self, process: ProcessId) -> Option<String> {
-        // What an app has whose registration has just ended belongs to no app.
+        // Processes of an app whose registration has just ended belong to no app.
         let settled = || self.apps.iter().filter(|app| !app.handle.has_registration_news());
         let mut one = Some(process);
         for generation in 0..ANCESTORS_MAX {
@@ -76,7 +76,7 @@ impl HostPlant {
         None
     }
 
-    /// Gives processes that have left their app, and still run, what they had before.
+    /// Restores the former values of processes that have left their app and still run.
     pub(super) fn let_go(&mut self) {
         let apps = self.apps.iter_mut().enumerate();
         let left: Vec<(usize, ProcessId)> = apps
@@ -110,7 +110,7 @@ impl HostPlant {
         }
     }
 
-    /// Restores processes that have left these apps, by index, and forgets what they were set to.
+    /// Restores processes that have left these apps, by index, and forgets their settings.
     fn release_left(&mut self, left: &[(usize, ProcessId)]) {
         if left.is_empty() {
             return;
@@ -127,7 +127,7 @@ impl HostPlant {
         }
     }
 
-    /// Gives processes that have left these apps, by index, what they had before.
+    /// Restores the former values of processes that have left these apps, by index.
     pub(super) fn restore_left(&mut self, left: &[(usize, ProcessId)]) -> LeftRestored {
         let mut failed = Vec::new();
         if left.is_empty() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub struct Stop {
     ends: Arc<(OwnedFd, OwnedFd)>,
-    /// As `ends`, to end the present epoch early without a stop.
+    /// Like `ends`; ends the present epoch early without a stop.
     nudge: Arc<(OwnedFd, OwnedFd)>,
 }
 

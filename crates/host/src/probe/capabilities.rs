@@ -1,4 +1,4 @@
-//! What can be read and set here: by which means, or why not.
+//! The gauges and knobs of this machine: the means, or the reason why one is missing.
 
 use crate::Roots;
 use crate::gauges::energy::Energy;
@@ -13,12 +13,12 @@ use lull_measure::Missing;
 use rustix::thread::{CapabilitySet, gettid};
 use std::io;
 
-/// What this process may do to threads.
+/// The permissions of this process over threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// It holds `CAP_SYS_NICE`: any thread, and every change can be undone.
+    /// This process holds `CAP_SYS_NICE`: it may set any thread, and can undo every change.
     pub any_thread: bool,
-    /// Scheduling classes can be set and put back: by which means, or why not.
+    /// The means by which scheduling classes can be set and restored, or the reason why not.
     pub scheduling: Result<String, Missing>,
 }
 
@@ -70,7 +70,7 @@ fn cannot_schedule(error: &io::Error) -> Missing {
     ))
 }
 
-/// What the machine under these roots offers to a process with these rights.
+/// Returns the capabilities of the machine under these roots for a process with these rights.
 pub fn capabilities(roots: &Roots, rights: &Rights) -> Capabilities {
     let shares = super::shares::shares(roots);
     let found = [
@@ -104,7 +104,7 @@ fn cores(rights: &Rights) -> String {
     format!("sched_setaffinity{whose}")
 }
 
-/// Where latency can come from: what needs nothing of the kernel, and what does.
+/// Describes the sources of latency: those that need nothing of the kernel, and the others.
 fn tail_latency(roots: &Roots) -> String {
     let always = "pushed by clients or the app, seen by a preloaded library";
     match Queries::probe(roots) {

@@ -17,7 +17,7 @@ pub struct Stated<T> {
     pub file: PathBuf,
 }
 
-/// What the kernel states of a machine beyond cores, frequencies and shares.
+/// Facts that the kernel states beyond cores, frequencies and shares.
 #[derive(Debug, Clone)]
 pub struct MachineFacts {
     /// The cores that are online.
@@ -82,7 +82,7 @@ fn transition(roots: &Roots) -> Result<Stated<Nanos>, Missing> {
     Ok(Stated { value: Nanos(value), file })
 }
 
-/// Since Linux 6.6 `base_slice_ns`, before `min_granularity_ns`.
+/// The file is `base_slice_ns` since Linux 6.6, and `min_granularity_ns` before.
 fn slice(roots: &Roots) -> Result<Stated<Nanos>, Missing> {
     let directory = roots.sys.join("kernel/debug/sched");
     let read = |name: &str| number(directory.join(name));

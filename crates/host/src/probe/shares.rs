@@ -7,7 +7,7 @@ use lull_control::{BandwidthControl, CacheControl};
 use lull_measure::Missing;
 use rustix::fs::{Access, access};
 
-/// What can be divided, and the means or the reason for both.
+/// The divisible resources, and for each the means or the reason why not.
 pub(super) struct Shares {
     pub(super) cache: Option<CacheControl>,
     pub(super) bandwidth: Option<BandwidthControl>,
@@ -15,7 +15,7 @@ pub(super) struct Shares {
     pub(super) percent: Result<String, Missing>,
 }
 
-/// What resctrl offers under these roots.
+/// Returns the resources that resctrl offers under these roots.
 pub(super) fn shares(roots: &Roots) -> Shares {
     match usable(roots) {
         Ok(offer) => offered(roots, &offer),

@@ -18,8 +18,8 @@ const INTERVAL: Nanos = Nanos::from_millis(250);
 /// How far a user may be ahead of that: 64 registrations at once.
 const AHEAD_MAX: Nanos = Nanos::from_secs(16);
 
-/// Which templates each user may name, so that a flood of connections does not read
-/// `/etc/passwd` each time, and how often the user registers.
+/// The templates that each user may name, kept so that a flood of connections does not read
+/// `/etc/passwd` each time, and the rate at which the user registers.
 #[derive(Debug, Default)]
 pub(super) struct Users {
     of: BTreeMap<u32, Vec<usize>>,
@@ -59,7 +59,7 @@ impl Registrar {
     /// `None` after a departure.
     ///
     /// # Errors
-    /// Why it is refused; nothing has changed then.
+    /// The reason for the refusal; nothing has changed then.
     pub(super) fn decide(
         &mut self,
         connection: &mut Connection,

@@ -20,7 +20,7 @@ pub(super) struct Connection {
     stream: UnixStream,
     lines: LineReader,
     lines_left: u32,
-    /// Whether a line was sent to be parsed and has not come back.
+    /// Whether a line was sent to be parsed and is not answered yet.
     is_sent: bool,
     /// The process that has connected, as of then. Its number may be another's by now.
     pid: i32,
@@ -46,13 +46,13 @@ pub(super) struct TakenSeat {
     pub(super) app: String,
 }
 
-/// What a connection has sent.
+/// The content that a connection has sent.
 pub(super) enum Turn {
     /// A whole line.
     Line(Vec<u8>),
     /// No whole line yet.
     Part,
-    /// Nothing more: it is closed, or has written too much.
+    /// The connection is closed, or has sent too much.
     Over,
 }
 
@@ -87,7 +87,7 @@ impl Connection {
         self.uid
     }
 
-    /// The name of the app that it is.
+    /// Returns the name of its app.
     pub(super) fn app(&self) -> Option<String> {
         self.seat.as_ref().map(|seat| seat.app.clone())
     }
@@ -112,7 +112,7 @@ impl Connection {
         self.is_sent
     }
 
-    /// Returns the next line, of what has arrived.
+    /// Returns the next line of the received bytes.
     pub(super) fn read(&mut self) -> Turn {
         for _ in 0..FILLS_MAX {
             if let Some(turn) = self.next_line() {
@@ -127,7 +127,7 @@ impl Connection {
         self.next_line().unwrap_or(Turn::Part)
     }
 
-    /// Returns the next line of what was read; `None` without a whole one.
+    /// Returns the next line of the received bytes; `None` without a whole one.
     fn next_line(&mut self) -> Option<Turn> {
         let line = self.lines.next_line()?;
         let (Ok(line), Some(left)) = (line, self.lines_left.checked_sub(1)) else {
@@ -137,8 +137,8 @@ impl Connection {
         Some(Turn::Line(line.to_vec()))
     }
 
-    /// Writes an answer; returns whether there was room for it, which there is unless the
-    /// process does not read what was answered before.
+    /// Writes an answer; returns whether there was room for it, which there is unless the process
+    /// does not read earlier answers.
     pub(super) fn answer(&mut self, answer: &Answer) -> bool {
         let line = answer.to_line();
         self.stream.write(line.as_bytes()).is_ok_and(|count| count == line.len())

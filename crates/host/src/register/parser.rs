@@ -18,7 +18,7 @@ use std::os::unix::net::UnixDatagram;
 const HEAD: usize = size_of::<u64>();
 /// Most bytes of a datagram with a line.
 pub const LINE_DATAGRAM_BYTES: usize = HEAD + MAX_LINE_BYTES;
-/// Most bytes of what is wrong with a line, and of a name.
+/// Most bytes of a description of a line's fault, and of a name.
 const TEXT_BYTES: usize = 300;
 /// Most bytes of a datagram with a request.
 const REQUEST_DATAGRAM_BYTES: usize = HEAD + 1 + TEXT_BYTES;
@@ -73,7 +73,7 @@ impl Parser {
     /// # Errors
     /// `EAGAIN` if there is none now.
     pub(super) fn receive(&self) -> io::Result<Option<Parsed>> {
-        // One byte more than a request has, so that a longer datagram is not taken for one.
+        // One byte more than a request has, so that a longer datagram is recognised.
         let mut datagram = [0; REQUEST_DATAGRAM_BYTES + 1];
         let length = self.ours.recv(&mut datagram)?;
         Ok(decode(&datagram[..length]))

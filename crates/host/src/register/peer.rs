@@ -40,7 +40,7 @@ pub(super) fn identify(connection: &Connection, roots: &Roots) -> Result<Peer, R
         Ok(handle) if has_ended(&handle) => {
             refuse(Reason::Process, "the process that has connected has ended")
         }
-        // It runs now, after the look-up, so that the number was its own then.
+        // The process runs now, after the look-up, so the number was its own at that time.
         Ok(handle) => Ok(Peer { process, handle }),
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
             by_start_time(process, connection, roots)
@@ -73,7 +73,8 @@ fn by_start_time(
 
 /// The effective user of a process.
 fn user_of(roots: &Roots, process: ProcessId) -> Option<u32> {
-    // Not the owner of its directory, which is root if the process keeps others from reading it.
+    // The status is read rather than the owner of the directory, which is root if the process
+    // denies others to read it.
     let status = std::fs::read_to_string(roots.proc.join(format!("{}/status", process.pid)));
     let status = status.ok()?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;

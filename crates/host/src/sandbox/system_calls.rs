@@ -1,6 +1,6 @@
 //! The system calls of a process that serves connections, and the filter that refuses all others.
 //!
-//! A refused call returns `EPERM`: no program needs one of them to go on, and a library that
+//! A refused call returns `EPERM`: no program needs one of them to continue, and a library that
 //! tries one (a newer C library, for example) continues without it. A list of what is allowed is
 //! complete by construction: opening files, `socket`, `connect`, `execve`, `clone`, `ptrace`,
 //! `sched_setaffinity`, `kill` and whatever a later kernel adds are not in it.

@@ -36,8 +36,7 @@ impl MappedWords {
         Ok(Self { begin, words })
     }
 
-    /// Reads one word. A later call returns what was written no earlier than what this one
-    /// has returned.
+    /// Reads one word. A later call returns a value written no earlier than that of this one.
     ///
     /// # Panics
     /// If the mapping is shorter.

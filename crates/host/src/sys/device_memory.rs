@@ -17,7 +17,7 @@ pub struct DeviceMemory {
     bytes: usize,
 }
 
-// SAFETY: the region is no thread's own; every access is one volatile word.
+// SAFETY: the region is not a thread's own; every access is one volatile word.
 unsafe impl Send for DeviceMemory {}
 // SAFETY: as above, and hardware registers may change at any time anyway.
 unsafe impl Sync for DeviceMemory {}

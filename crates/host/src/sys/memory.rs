@@ -1,11 +1,11 @@
-//! Memory that a process holds and no longer needs: what its allocator keeps, and mapped pages of
-//! its program.
+//! Memory that a process holds and no longer needs: free memory of its allocator, and mapped pages
+//! of its program.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Gives the memory that is free back to the kernel, where the allocator is glibc's. It would
-/// otherwise keep what is free below a block that is in use.
+/// Returns free memory to the kernel, where the allocator is glibc's. It would otherwise keep free
+/// memory below a block that is in use.
 pub fn return_freed() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `malloc_trim` takes any padding and may be called on any thread.
@@ -31,8 +31,8 @@ impl ProgramPages {
     pub fn release(&self) {
         for range in &self.0 {
             let address = std::ptr::with_exposed_provenance_mut(range.start);
-            // SAFETY: the pages are those of a file, privately mapped and not writable, and none
-            // of them differs from the file, so that each access finds what it found before. They
+            // SAFETY: the pages are those of a file, privately mapped and not writable, and none of
+            // them differs from the file, so that each access finds the same bytes as before. They
             // stay mapped as long as the process runs, since the program's own files and its
             // libraries are not unloaded.
             unsafe {
@@ -45,7 +45,7 @@ impl ProgramPages {
 /// One mapping of a process.
 struct Mapping<'a> {
     range: Range<usize>,
-    /// As `r-xp`.
+    /// The permissions, such as `r-xp`.
     rights: &'a str,
     /// The file; empty for none.
     file: &'a str,

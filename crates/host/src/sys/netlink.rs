@@ -88,7 +88,7 @@ const EXEC: u32 = 0x0000_0002;
 const UID: u32 = 0x0000_0004;
 const EXIT: u32 = 0x8000_0000;
 
-/// What the kernel reports of processes.
+/// A process event that the kernel reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessEvent {
     /// `parent` made the process `child`.
@@ -143,13 +143,13 @@ impl ProcessEvents {
         if !events.wait(CONFIRM_MS)? {
             return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
         }
-        // Since Linux 6.6 a subscriber may choose its events; other kernels ignore this.
+        // Since Linux 6.6 a subscriber may choose its events; other kernels ignore the choice.
         let _ =
             send(&events.socket, &subscription(&[1, FORK | EXEC | UID | EXIT]), SendFlags::empty());
         Ok(events)
     }
 
-    /// Reads what has been reported so far.
+    /// Reads the reports so far.
     ///
     /// # Errors
     /// The kernel's error.
@@ -201,7 +201,7 @@ fn subscription(words: &[u32]) -> Vec<u8> {
     message
 }
 
-/// What has become of a process; `None` for new threads and for other events.
+/// Returns the event of a process; `None` for new threads and for other events.
 fn event_in(datagram: &[u8]) -> Option<ProcessEvent> {
     let word = |at: usize| {
         let bytes = datagram.get(NLMSG + CN_MSG + at..)?.first_chunk::<4>()?;

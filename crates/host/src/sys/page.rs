@@ -20,7 +20,7 @@ pub struct SharedPage {
     name: Option<PathBuf>,
 }
 
-// SAFETY: a page is made of atomics; the mapping is no thread's own.
+// SAFETY: a page is made of atomics; the mapping is not a thread's own.
 unsafe impl Send for SharedPage {}
 // SAFETY: as above.
 unsafe impl Sync for SharedPage {}
@@ -58,7 +58,7 @@ impl SharedPage {
     /// A page that another agent made. Whether it can be truncated is not checked.
     ///
     /// # Errors
-    /// A [`PageError`] if it is no page of this version, or the kernel's error.
+    /// A [`PageError`] if it is not a page of this version, or the kernel's error.
     pub fn of_file(file: File, name: &Path) -> io::Result<Self> {
         let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         if bytes != PAGE_BYTES {
@@ -70,7 +70,7 @@ impl SharedPage {
         Ok(page)
     }
 
-    /// The file that it is.
+    /// Returns the file of the page.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -59,7 +59,7 @@ pub fn all_ones() -> CpuSet {
     mask_from(&CoreSet::first(max_cores()))
 }
 
-/// As [`affinity_of`], as the kernel has it: cheap to get and to compare.
+/// As [`affinity_of`], in the kernel's form: cheap to read and to compare.
 ///
 /// # Errors
 /// As [`affinity_of`].
@@ -67,7 +67,7 @@ pub fn mask_of(tid: i32) -> io::Result<CpuSet> {
     Ok(sched_getaffinity(Some(thread(tid)?))?)
 }
 
-/// As [`set_affinity`], as the kernel has it.
+/// As [`set_affinity`], in the kernel's form.
 ///
 /// # Errors
 /// As [`set_affinity`].

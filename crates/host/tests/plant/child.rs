@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// What its lines begin with, to tell them from those of the test harness.
+/// The beginning of its lines, by which they differ from those of the test harness.
 const MARK: &str = "app:";
 /// Set in the environment of an app, and of no other process.
 const IS_APP: &str = "LULL_HOST_TEST_APP";

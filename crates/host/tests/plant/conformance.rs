@@ -64,7 +64,7 @@ fn the_host_is_a_plant_with_a_gate() {
     lull_control::conformance::check(EPOCH, WithApp::gated);
 }
 
-/// Longer than the time between two listings of all processes: an epoch that ends so long after
+/// Longer than the time between two listings of all processes: an epoch that ends this long after
 /// a change sees it.
 const LISTED: std::time::Duration = std::time::Duration::from_millis(300);
 

@@ -38,13 +38,13 @@ impl Scene {
         Self::with_latency(&target, latency_critical(), (ProgressFrom::CpuTime, latency), true)
     }
 
-    /// Whose latency is that of its threads in run queues.
+    /// Creates an app whose latency is the wait of its threads in run queues.
     pub(crate) fn waiting(app: &App) -> Self {
         let from = (ProgressFrom::CpuTime, LatencyFrom::RunQueue);
         Self::with_latency(&Target::Pid(app.pid()), latency_critical(), from, true)
     }
 
-    /// Whose latency is the time for which tasks of its cgroup wait for memory.
+    /// Creates an app whose latency is the time for which tasks of its cgroup wait for memory.
     pub(crate) fn under_memory_pressure(app: &App) -> Self {
         let from = (ProgressFrom::CpuTime, LatencyFrom::MemoryPressure);
         Self::with_latency(&Target::Pid(app.pid()), latency_critical(), from, true)

@@ -57,7 +57,7 @@ fn be_guard() -> ExitCode {
     }
 }
 
-/// What an agent of the tests steers.
+/// The processes that an agent of the tests manages.
 struct Agent {
     roots: Roots,
     ledger: Ledger,

@@ -28,7 +28,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_client_keeps_its_file_and_its_port_and_nothing_else", as_client),
 ];
 
-/// What is tried, in this order: the last one replaces the process where it succeeds.
+/// The attempts, in this order: the last one replaces the process where it succeeds.
 const TRIED: [&str; 11] = [
     "write", "create", "read", "remove", "affinity", "ptrace", "signal", "pidfd", "tcp", "unix",
     "execve",

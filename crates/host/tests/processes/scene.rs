@@ -93,7 +93,7 @@ impl Scene {
         let _ = restore_stale(&self.dir(), &self.roots).unwrap();
     }
 
-    /// What is not as before; empty if all is.
+    /// Returns the differences from before; empty if there are none.
     pub(crate) fn changed(&self) -> Vec<String> {
         let mut changed = Vec::new();
         let main = i32::try_from(self.victim.0.id()).unwrap();
@@ -182,7 +182,7 @@ impl Agent {
         self.numbers("guard").len()
     }
 
-    /// Those of its guards that have not been waited for yet.
+    /// Returns its guards that have not been waited for yet.
     pub(crate) fn guards(&self) -> Vec<ProcessId> {
         let id = |pid| ProcessId::lookup(&Roots::default(), pid).ok();
         self.numbers("guard").into_iter().filter_map(id).collect()

@@ -23,7 +23,7 @@ pub(crate) const TESTS: Tests = &[
     ("agent::arq_keeps_best_effort_threads_off_a_core_of_the_app_that_suffers", arq),
 ];
 
-/// What the "hardware" shows at the lowest and at the highest frequency.
+/// Values of the "hardware" at the lowest and at the highest frequency.
 const SLOWEST: u8 = 0x08;
 const FASTEST: u8 = 0x18;
 /// Between two requests of a thread, where most of its time shall be idle.
@@ -75,7 +75,7 @@ impl Lull {
         read(self.path("err"))
     }
 
-    /// What it has printed.
+    /// Returns its output so far.
     pub(crate) fn printed(&self) -> String {
         read(self.path("out"))
     }

@@ -88,8 +88,8 @@ fn speed(core: usize) -> f64 {
     f64::from(byte[0]) / f64::from(0x18)
 }
 
-/// What the cores have used so far. Frequencies are held while a step is
-/// measured, so the energy of each stretch follows from the frequency in force.
+/// Returns the energy that the cores have used so far. Frequencies are held while a step is
+/// measured, so the energy of each part follows from the frequency in force.
 fn used(elapsed: Duration) -> f64 {
     use std::sync::Mutex;
     static SO_FAR: Mutex<(Vec<f64>, f64)> = Mutex::new((Vec::new(), 0.0));

@@ -20,7 +20,7 @@ pub(crate) const TESTS: Tests = &[
     ("dispatch::a_killed_server_leaves_the_frequencies_of_before", killed),
 ];
 
-/// What the hardware shows at the slow and at the fast level.
+/// Values of the hardware at the slow and at the fast level.
 const SHOWN: [u8; 2] = [0x08, 0x18];
 
 /// Slow at first, fast from an age on.

@@ -17,13 +17,13 @@ pub(crate) const TESTS: Tests = &[
     ("igb::the_plants_knob_is_set_and_put_back", steered),
 ];
 
-/// What the driver takes: the whole range, and nothing that means something else to it.
+/// Delays that the driver accepts: the whole range, without values that mean something else to it.
 const DELAYS_US: [u64; 6] = [10, 33, 200, 999, 4000, 8191];
 
 const RX_10_MS: Parameters =
     Parameters { rx_us: Some(10_000), tx_us: None, adaptive_rx: None, adaptive_tx: None };
 
-/// What packets wait under a delay, which is put back.
+/// Measures the wait of packets under a delay, which is then restored.
 fn effect_of(us: u64) -> Effect {
     connect();
     let before = ethtool::get("eth0").unwrap();

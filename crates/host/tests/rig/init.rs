@@ -37,7 +37,7 @@ pub(crate) fn run() -> ! {
     end(&prepare().and_then(|()| if Path::new(DISK).exists() { boot_disk() } else { tests() }))
 }
 
-/// What the service runs: the tests, and the end of the guest.
+/// Runs as the service: the tests, and the end of the guest.
 pub(crate) fn run_as_service() -> ! {
     end(&tests())
 }

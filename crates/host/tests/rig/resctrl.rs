@@ -32,7 +32,7 @@ fn cache_ways(mask: u64) -> Setting {
     Setting::CacheWays(APP, WayMask(mask))
 }
 
-/// What a group's schemata say of a resource, for each cache.
+/// Reads a group's schemata of a resource, for each cache.
 fn values(group: &str, resource: &str) -> Vec<String> {
     let text = read(format!("{group}/schemata"));
     let line = text.lines().find_map(|line| line.trim().strip_prefix(resource)?.strip_prefix(':'));

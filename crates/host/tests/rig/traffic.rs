@@ -31,7 +31,7 @@ const PACKETS: u32 = 1200;
 const BETWEEN: Duration = Duration::from_micros(333);
 const BETWEEN_IN_STREAM: Nanos = Nanos::from_micros(250);
 
-/// What a delay does to packets.
+/// The effect of a delay on packets.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effect {
     pub(crate) mean_us: f64,
@@ -147,7 +147,7 @@ pub(crate) fn hear(socket: &Path, app: &str) -> ! {
         if hears.recv(packet.as_flattened_mut()).is_ok() {
             let [number, sent] = packet.map(u64::from_ne_bytes);
             histogram.record(now().saturating_sub(Nanos(sent)));
-            // What is missing between two was lost in the ring.
+            // Numbers missing between two packets were lost in the ring.
             due += last.and_then(|last| number.checked_sub(last)).unwrap_or(1);
             last = Some(number);
         }

@@ -31,7 +31,7 @@ pub(crate) const TESTS: Tests = &[
 /// nearly all of a delay.
 const BOUND_US: f64 = 400.0;
 
-/// What a search turns.
+/// The settings that a search changes.
 #[derive(Debug, PartialEq)]
 struct Turned {
     cards: [Coalescing; 2],
@@ -142,7 +142,7 @@ fn searched() {
     for trial in &tried {
         match trial.tail_us {
             Some(_) => assert!(seen.iter().any(|it| trial.is(it)), "{trial:?} of {seen:?}"),
-            // What this driver does not take (see hold.rs).
+            // This driver does not accept the value (see hold.rs).
             None => assert!(trial.why.contains("Invalid argument"), "{trial:?}"),
         }
     }

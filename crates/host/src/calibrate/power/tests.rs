@@ -31,7 +31,7 @@ impl Machine {
         steps(&cores, true, true)
     }
 
-    /// What a step shows; busy cores are not quite busy, idle ones not quite idle.
+    /// Returns the sample of a step; busy cores are not quite busy, idle ones not quite idle.
     fn sample(&self, step: &Step) -> PowerSample {
         let share = step.frequency.unwrap_or(1.0);
         let hertz = self.lowest.0 as f64 + share * (self.highest.0 - self.lowest.0) as f64;

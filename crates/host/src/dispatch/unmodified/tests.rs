@@ -58,7 +58,7 @@ impl Scene {
         Some(Self { dispatch, slow, fast, all, shown })
     }
 
-    /// Reads these connections so long after the beginning.
+    /// Reads these connections this long after the beginning.
     fn step(&mut self, ms: u64, seen: &[RequestSeen]) {
         let now = self.at(ms);
         self.dispatch.step(now, seen.iter().copied());

@@ -29,7 +29,7 @@ pub(super) struct Bus {
 }
 
 impl Bus {
-    /// Connects to the sockets below `run`. What is not answered before `deadline` fails.
+    /// Connects to the sockets below `run`. Calls that are not answered before `deadline` fail.
     pub(super) fn connect(run: &Path, deadline: Instant) -> Result<Self, SystemdError> {
         let private = run.join("systemd/private");
         let system = run.join("dbus/system_bus_socket");
@@ -74,8 +74,8 @@ impl Bus {
         Ok(())
     }
 
-    /// One line of the dialogue before the first message, byte by byte: what follows it is not
-    /// text.
+    /// Reads one line of the dialogue before the first message, byte by byte: binary messages
+    /// follow it.
     fn line(&mut self) -> io::Result<String> {
         let mut line = Vec::new();
         while !line.ends_with(b"\r\n") && line.len() < 256 {

@@ -141,7 +141,7 @@ impl UnitState {
             }
             _ => {}
         }
-        // Only if it is empty: the drop-ins of other limits stay.
+        // The directory is removed only if it is empty: the drop-ins of other limits stay.
         let _ = path.parent().map(fs::remove_dir);
         Ok(())
     }

@@ -148,7 +148,7 @@ impl Writer {
     }
 }
 
-/// Reads values one after the other; `None` where the bytes are not what is expected.
+/// Reads values one after the other; `None` where the bytes are not as expected.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
@@ -223,7 +223,7 @@ pub(super) struct Received {
     pub(super) body: Vec<u8>,
 }
 
-/// How many bytes a message has that begins with these; `None` if it is no message, or larger
+/// How many bytes a message has that begins with these; `None` if it is not a message, or larger
 /// than Lull reads.
 pub(super) fn length_of(fixed: &[u8; FIXED_BYTES]) -> Option<usize> {
     if fixed[0] != BYTE_ORDER || fixed[3] != PROTOCOL {
@@ -235,7 +235,7 @@ pub(super) fn length_of(fixed: &[u8; FIXED_BYTES]) -> Option<usize> {
     Some(head + body as usize).filter(|length| *length <= BYTES_MAX)
 }
 
-/// Takes a whole message apart; `None` if it is damaged.
+/// Splits a whole message into its parts; `None` if it is damaged.
 pub(super) fn receive(message: &[u8]) -> Option<Received> {
     let kind = *message.get(1)?;
     let mut reader = Reader { bytes: message, at: 12 };

@@ -25,7 +25,7 @@ pub struct Hwmon {
     source: EnergySource,
 }
 
-/// What the files show.
+/// The unit of the files' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Microjoules since boot, in 64 bits.
@@ -76,7 +76,7 @@ impl Hwmon {
         Some(Self { files, kind, last: None, source: EnergySource::Measured(what) })
     }
 
-    /// Which meter.
+    /// Returns the meter.
     pub fn source(&self) -> &EnergySource {
         &self.source
     }

@@ -24,12 +24,11 @@ pub struct PowerModel {
     pub idle: Watts,
     /// Everything that does not depend on the cores.
     pub base: Watts,
-    /// What a busy core takes besides, by its frequency.
+    /// The additional power of a busy core by its frequency.
     pub by_frequency: Option<ByFrequency>,
-    /// What an idle core takes besides that is not in its deepest state.
+    /// The additional power of an idle core that is not in its deepest state.
     pub shallow: Option<Watts>,
-    /// By whom the constants were measured, and how well they fit; `None` if
-    /// they are assumed.
+    /// The source of the constants and how well they fit; `None` if they are assumed.
     pub calibration: Option<String>,
 }
 
@@ -37,9 +36,9 @@ pub struct PowerModel {
 /// `C V^2 f` with a voltage that follows the frequency.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ByFrequency {
-    /// At full frequency.
+    /// Power at full frequency.
     pub dynamic: Watts,
-    /// Which one that is.
+    /// The full frequency.
     pub full: Hertz,
 }
 
@@ -101,7 +100,7 @@ impl PowerModel {
         Ok(power)
     }
 
-    /// The label that goes with every figure of the model.
+    /// Returns the label of every figure of the model.
     pub fn source(&self) -> EnergySource {
         let Self { busy: Watts(busy), idle: Watts(idle), base: Watts(base), .. } = self;
         let mut label = String::new();

@@ -100,7 +100,7 @@ impl PowerPmu {
         Ok(Self { domains, source: EnergySource::Measured(format!("RAPL by {means}")) })
     }
 
-    /// Which events are summed, over how many packages.
+    /// Returns the summed events, and the number of packages.
     pub fn source(&self) -> &EnergySource {
         &self.source
     }
@@ -124,13 +124,13 @@ impl Domain {
     }
 }
 
-/// One core of each package, on which its events are counted.
+/// Returns one core of each package, on which its events are counted.
 fn cpumask(pmu: &Path) -> Result<CoreSet, Missing> {
     let path = pmu.join("cpumask");
     let wrong = |what: String| Missing::because(format!("{}: {what}", path.display()));
     let text = read_text(&path).map_err(|error| wrong(error.to_string()))?;
     let cores: CoreSet =
-        text.parse().map_err(|_| wrong(format!("`{text}` is no list of cores")))?;
+        text.parse().map_err(|_| wrong(format!("`{text}` is not a list of cores")))?;
     if cores.is_empty() {
         return Err(wrong("names no core".to_owned()));
     }
@@ -150,7 +150,7 @@ fn unit(pmu: &Path, event: &str) -> Result<Joules, Missing> {
     }
     let value: f64 = read_value(&scale).map_err(|error| wrong(&scale, error.to_string()))?;
     if !(value > 0.0 && value.is_finite()) {
-        return Err(wrong(&scale, format!("{value} is no scale")));
+        return Err(wrong(&scale, format!("{value} is not a scale")));
     }
     Ok(Joules(value))
 }
@@ -263,9 +263,9 @@ mod tests {
     fn units_and_masks_that_are_not_understood_are_refused_by_file() {
         let cases = [
             ("events/energy-pkg.unit", "Watts\n", "`Watts` and not Joules"),
-            ("events/energy-pkg.scale", "0\n", "is no scale"),
+            ("events/energy-pkg.scale", "0\n", "is not a scale"),
             ("events/energy-pkg.scale", "nought\n", "makes no sense"),
-            ("cpumask", "first\n", "is no list of cores"),
+            ("cpumask", "first\n", "is not a list of cores"),
             ("cpumask", "\n", "cpumask"),
         ];
         for (file, text, hint) in cases {

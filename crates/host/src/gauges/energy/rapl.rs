@@ -55,7 +55,7 @@ impl Rapl {
         Ok(Self { domains, source })
     }
 
-    /// Which domains are summed.
+    /// Returns the domains that are summed.
     pub fn source(&self) -> &EnergySource {
         &self.source
     }

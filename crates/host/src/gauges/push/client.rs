@@ -20,7 +20,7 @@ pub struct ClientId {
     pub pid: Option<i32>,
 }
 
-/// A client and what it has sent of its next line.
+/// A client and the received part of its next line.
 #[derive(Debug)]
 pub(super) struct PushClient {
     id: ClientId,
@@ -37,7 +37,7 @@ pub(super) enum Drained {
     Open,
     /// The client has closed it.
     Closed,
-    /// It broke the protocol, and how.
+    /// The client broke the protocol; the text says how.
     Bad(String),
 }
 
@@ -48,7 +48,7 @@ impl PushClient {
         Self { id: ClientId { number, pid }, stream, lines: LineReader::new(MAX_LINE_BYTES) }
     }
 
-    /// Which client it is.
+    /// Returns the client.
     pub(super) const fn id(&self) -> ClientId {
         self.id
     }
@@ -72,7 +72,7 @@ impl PushClient {
         }
     }
 
-    /// Takes at most `left` lines of what was read.
+    /// Takes at most `left` lines of the received bytes.
     fn take_lines(
         &mut self,
         left: &mut usize,

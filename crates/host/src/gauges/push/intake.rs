@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-/// Turns of each client in one go. What is left after them waits for the next.
+/// Turns of each client at a time. Further lines wait for the next time.
 const TURNS_MAX: usize = 16;
 /// Clients served at once; each may hold up to one line of memory.
 pub(super) const CLIENTS_MAX: usize = 256;

@@ -22,7 +22,7 @@ pub enum PushSocketError {
         path: PathBuf,
     },
     /// A file is in the way.
-    #[error("{path} exists and is no socket: remove it, or choose another path")]
+    #[error("{path} exists and is not a socket: remove it, or choose another path")]
     NotASocket {
         /// Where.
         path: PathBuf,
@@ -100,7 +100,7 @@ fn remove_stale(path: &Path) -> Result<(), PushSocketError> {
             let failed = |source| PushSocketError::Kernel { path: path.to_owned(), source };
             std::fs::remove_file(path).map_err(failed)
         }
-        // Also where another user's agent does not let us in.
+        // The socket is in use, also where another user's agent refuses the connection.
         _ => Err(PushSocketError::InUse { path: path.to_owned() }),
     }
 }

@@ -52,7 +52,7 @@ fn windows_of_many_clients_arrive_in_any_pieces() {
         client.write_all(&line[..40]).unwrap();
     }
     gauge.drain(NOW, NOW);
-    assert!(gauge.latency(LC, NOW).is_err(), "half a line is no window");
+    assert!(gauge.latency(LC, NOW).is_err(), "half a line is not a window");
     for mut client in &clients {
         client.write_all(&line[40..]).unwrap();
     }
@@ -200,7 +200,7 @@ fn an_app_that_is_added_is_pushed_for_and_one_that_is_removed_is_not() {
         notices.contains("no app is called `burner`: the apps are late, memcached"),
         "{notices}"
     );
-    // What was pushed for the app that had its id before is not its own.
+    // Reports for the app that had its id before are not its own.
     gauge.add_app(late, "later");
     assert!(gauge.latency(late, NOW).is_err());
 }

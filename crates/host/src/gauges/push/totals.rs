@@ -12,7 +12,7 @@ const OVERDUE_INTERVALS: u64 = 2;
 /// interval is not known.
 const SECOND_REPORT_MAX: Nanos = Nanos::from_secs(10);
 
-/// What was reported for one app.
+/// The reports for one app.
 #[derive(Debug, Default)]
 pub(super) struct Totals {
     unit: Option<String>,
@@ -82,7 +82,7 @@ impl Totals {
 impl Reporter {
     fn add(&mut self, now: Report) {
         if now.total < self.latest.total {
-            // The app was restarted; what it did before this report is not known.
+            // The app was restarted; its progress before this report is unknown.
             (self.base, self.latest) = (now, now);
         } else if now.time > self.latest.time {
             self.interval = now.time - self.latest.time;

@@ -14,7 +14,7 @@ const OVERDUE_MAX: Nanos = Nanos::from_secs(120);
 /// epochs of a second keep a record below 2 MB an hour and app.
 const SAMPLE_MAX: usize = 16;
 
-/// What was pushed for one app and not yet seen.
+/// The windows that were pushed for one app and not observed yet.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     /// Windows that ended in the current epoch or before.
@@ -88,7 +88,7 @@ impl Windows {
         Ok(())
     }
 
-    /// What was seen in the epoch that ended at `deadline`.
+    /// Returns the latency observed in the epoch that ended at `deadline`.
     pub(super) fn harvest(&mut self, deadline: Nanos) -> Gauge<LatencySeen> {
         self.pushers.retain(|_, pusher| deadline < pusher.overdue);
         let Batch { merged, buckets, sample, sums } =

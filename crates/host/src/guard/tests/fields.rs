@@ -215,7 +215,7 @@ fn a_worker_that_was_set_alone_gets_its_own_cores_back(has_line: bool) {
     for thread in &threads {
         sched::set_affinity(thread.tid, &first).unwrap();
     }
-    // What Lull wrote is no other program's.
+    // Values that Lull wrote are not another program's.
     ledger.record_changed(&threads).unwrap();
     drop(ledger);
     let _ = scene.open();

@@ -33,8 +33,8 @@ pub(super) fn parse(value: &str) -> Result<HoldRequest, String> {
     Ok(HoldRequest::Coalescing { nic: nic.to_owned(), wanted })
 }
 
-/// Sets an interface; answers what it was. A driver may round, which the
-/// caller reads back; one that keeps the old value is an error.
+/// Sets an interface; returns its former parameters. A driver may round, which the caller reads
+/// back; one that keeps the old value is an error.
 pub(super) fn set(
     nic: &str,
     wanted: &Coalescing,

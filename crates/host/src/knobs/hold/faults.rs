@@ -14,7 +14,7 @@ use crate::testing::{Saved, Tree};
 use std::path::Path;
 use std::process::Command;
 
-/// What kernels say to a write.
+/// The errors that kernels return to a write.
 const ANSWERS: [i32; 8] = [
     libc::EACCES,
     libc::EBUSY,
@@ -119,7 +119,7 @@ fn refused(tree: &Tree, request: &str, saved: &mut Saved) -> FileError {
     }
 }
 
-/// What had been written is in the ledger, which finds it undone already.
+/// Asserts that the ledger has the written value and finds it undone already.
 fn is_journalled(tree: &Tree, saved: &Saved, what: &str) {
     let first = Key::File(tree.path("proc/irq/7/smp_affinity_list"));
     let known = |original: &&crate::guard::Original| original.key() == first;
@@ -189,7 +189,7 @@ fn a_file_that_is_gone_or_a_directory_is_named_and_nothing_is_changed() {
     }
 }
 
-/// Only root can mount; elsewhere the answer is put in the way above.
+/// Only root can mount; elsewhere the test puts the kernel's answer in place of a mount.
 #[test]
 fn a_read_only_mount_is_told_as_such_for_every_knob() {
     for (request, _) in ROWS {

@@ -43,7 +43,9 @@ pub(super) fn resume(
 
 fn microseconds(time: Nanos) -> Result<i32, KnobError> {
     let us = i32::try_from(time.0 / 1000).ok();
-    us.ok_or_else(|| KnobError::Nonsense(format!("{time} is no wake-up latency: at most 35 min")))
+    us.ok_or_else(|| {
+        KnobError::Nonsense(format!("{time} is not a wake-up latency: at most 35 min"))
+    })
 }
 
 #[cfg(test)]

@@ -17,18 +17,18 @@ use std::path::{Path, PathBuf};
 pub struct Offered {
     /// Its name on the command line.
     pub knob: &'static str,
-    /// By which means.
+    /// The means.
     #[serde(flatten)]
     pub found: Found,
 }
 
-/// By which means, or why not.
+/// The means, or the reason why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
-    /// It is there.
+    /// The knob is present; the text names the means.
     By(String),
-    /// It is not.
+    /// The knob is missing, with the reason.
     Missing(Missing),
 }
 
@@ -64,7 +64,7 @@ pub fn offers(roots: &Roots) -> Vec<Offered> {
     all.into_iter().map(offered).collect()
 }
 
-/// Programs that set the same knobs and run now, with what they set.
+/// Returns running programs that set the same knobs, with the knobs.
 pub fn managers(roots: &Roots) -> Vec<(String, &'static str)> {
     let entries = std::fs::read_dir(&roots.proc).into_iter().flatten().flatten();
     let name = |pid: &Path| read_text(&pid.join("comm")).ok();
@@ -84,7 +84,7 @@ pub fn managers(roots: &Roots) -> Vec<(String, &'static str)> {
     found
 }
 
-/// By the first 15 letters of their name, as the kernel keeps them.
+/// Names of managers in their first 15 letters, as the kernel keeps them.
 const MANAGERS: [(&str, &str); 9] = [
     ("tuned", "governor, energy preference, wake-up latency, coalescing, IRQ affinity"),
     ("power-profiles-", "energy preference, platform profile"),

@@ -47,7 +47,7 @@ fn zone(roots: &Roots, name: &str) -> Result<PathBuf, KnobError> {
     }))
 }
 
-/// `intel-rapl:0` before `intel-rapl-mmio:0`, packages before what is in them.
+/// `intel-rapl:0` before `intel-rapl-mmio:0`, packages before their parts.
 pub(super) fn zones(roots: &Roots) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(roots.sys.join("class/powercap")).into_iter().flatten();
     let dirs = entries.flatten().map(|entry| entry.path());

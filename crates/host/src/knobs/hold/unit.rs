@@ -22,7 +22,7 @@ pub(super) fn parse(value: &str) -> Result<HoldRequest, String> {
         return Err("write unit=NAME:cpu.weight:N".to_owned());
     };
     if !is_unit_name(&unit) {
-        return Err(format!("`{unit}` is no unit: write its whole name, `web.service`"));
+        return Err(format!("`{unit}` is not a unit: write its whole name, `web.service`"));
     }
     Ok(HoldRequest::Unit { unit, control })
 }
@@ -127,7 +127,7 @@ fn limits(control: &CgroupControl) -> Result<Vec<(UnitProperty, UnitValue)>, Str
 fn path_of(roots: &Roots, unit: &str) -> Result<String, KnobError> {
     let top = cgroup::unified(roots)?;
     let nonsense = |why: String| KnobError::Nonsense(why);
-    // A name is a glob of itself; units escape what would be special in one.
+    // A name is a glob of itself; names of units escape special characters.
     let literal = Glob::new(&globset::escape(unit)).map_err(|error| nonsense(error.to_string()))?;
     let found = named(roots, &literal.compile_matcher(), true);
     let inner = found.first().and_then(|dir| dir.strip_prefix(&top).ok());

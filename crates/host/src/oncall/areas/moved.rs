@@ -18,7 +18,7 @@ pub(super) struct Moved {
     pub(super) own: CoreSet,
     /// Whether these were all of its cpuset: it follows that when it changes.
     follows: bool,
-    /// As the kernel has them since the last move.
+    /// The mask as the kernel has it since the last move.
     pub(super) set: CoreSet,
 }
 
@@ -41,7 +41,7 @@ impl Moved {
         self.area.clone_from(area);
         let present = affinity_of(tid)?;
         if !self.is_set_by_lull(&present, roots) {
-            // Another program has set it since, and that is what is restored.
+            // Another program has set the thread since; its value is the one to restore.
             self.follows = allowed(self.process, roots).as_ref() == Some(&present);
             self.own = present;
         }

@@ -264,7 +264,7 @@ fn a_page_cannot_name_threads_of_another_program() {
     scene.step(&[
         // It has not mapped the page.
         named(0, child.id(), child.id()),
-        // It is no thread of this process.
+        // It is not a thread of this process.
         named(1, own, 1),
         named(2, u32::MAX, thread.tid.cast_unsigned()),
         named(3, own, u32::MAX),
@@ -273,7 +273,7 @@ fn a_page_cannot_name_threads_of_another_program() {
     assert_eq!(affinity_of(child.id().cast_signed()).unwrap(), before);
     assert_eq!(thread.cores(), scene.all);
     assert_eq!((scene.areas.tally().moves, scene.areas.tally().foreign), (0, 4));
-    // The agent is no server, although it has mapped the page.
+    // The agent is not a server, although it has mapped the page.
     scene.areas.agent = own;
     scene.step(&[served(5, thread.tid, 0)]);
     assert_eq!(thread.cores(), scene.all);

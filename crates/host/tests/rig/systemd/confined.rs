@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 const PAGE: &str = "/run/lull-confined";
 const LIBRARY: &str = "/usr/local/lib/lull";
 const PROFILE: &str = "/etc/apparmor.d/confined";
-/// What a memcached needs by itself.
+/// The permissions that a memcached needs by itself.
 const OWN_RULES: &str = "network,\n capability,\n signal,\n /usr/bin/memcached mr,\n \
                          /usr/lib/** mr,\n /etc/** r,\n /proc/** r,\n /sys/** r,\n /dev/** rw,\n";
 /// As docs/on-call.md has them.

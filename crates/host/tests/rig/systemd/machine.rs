@@ -19,7 +19,7 @@ pub(super) fn outcome(program: &str, arguments: &[&str]) -> Output {
     output.unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
-/// What a program printed, to both.
+/// Returns the output of a program to both streams.
 pub(super) fn printed(output: &Output) -> String {
     let text = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&text).into_owned()
@@ -64,7 +64,7 @@ pub(super) fn wait_until_steered(unit: &str) {
     wait_for(&format!("cores of {unit} by Lull: {}", log_of("lull")), || cores_of(unit) != ALL);
 }
 
-/// What a unit has written lately.
+/// Returns recent output of a unit.
 pub(super) fn log_of(unit: &str) -> String {
     printed(&outcome("journalctl", &["--unit", unit, "--lines=30", "--no-pager", "--quiet"]))
 }

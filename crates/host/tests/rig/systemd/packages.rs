@@ -156,7 +156,7 @@ pub(super) fn of_rpm() {
     assert_eq!(property("lull", "LoadState"), "not-found");
 }
 
-/// What the file's name says.
+/// Reads the version from the file's name.
 fn present_version() -> String {
     let file = of_kind("deb").1;
     let name = file.file_name().unwrap().to_string_lossy().into_owned();

@@ -15,7 +15,7 @@ const LIBRARY: &str = "/usr/local/lib/lull";
 /// As `restorecon` sets it by the module.
 const PAGE_LABEL: &[u8] = b"system_u:object_r:lull_page_t:s0\0";
 const SELINUX: &str = "/sys/fs/selinux";
-/// What `secilc` writes of the labels of files.
+/// The file into which `secilc` writes the labels of files.
 const CONTEXTS: &str = "/run/contexts";
 const POLICY: &str = include_str!("selinux.cil");
 const MODULE: &str = include_str!("../../../../../packaging/selinux/lull.cil");

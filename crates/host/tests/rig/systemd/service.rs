@@ -72,7 +72,7 @@ pub(super) fn reload() {
     wait_for("cores as before", || cores_of("web.service") == ALL);
     configure("none-such");
     let broken = outcome("systemctl", &["reload", "lull"]);
-    assert!(!broken.status.success(), "a broken config is no error: {}", printed(&broken));
+    assert!(!broken.status.success(), "a broken config is not an error: {}", printed(&broken));
     assert!(log_of("lull").contains("none-such"), "{}", log_of("lull"));
     configure("even");
     systemctl(&["reload", "lull"]);
