@@ -113,7 +113,7 @@ pub(crate) fn pieces(model: &Model, app: usize) -> Vec<f64> {
     counting.demands_s(app)
 }
 
-/// With every piece of work a second long, the demand is the number of pieces.
+/// Each piece of work takes a second here, so the demand is the number of pieces.
 fn set_to_a_second(steps: &mut [Step]) {
     for step in steps {
         match step {

@@ -1,5 +1,5 @@
-//! Bounds on what one replication may take, estimated before it runs, so that a wrong unit ends
-//! a command with an error instead of all memory.
+//! Bounds on the cost of one replication, estimated before it runs, so that a wrong unit ends a
+//! command with an error instead of all memory.
 
 use lull_measure::Nanos;
 use lull_sim::netserver::NetServerModel;
@@ -16,7 +16,7 @@ pub struct Amount {
     pub rate_per_s: f64,
     /// Requests per second that the machine can serve at most.
     pub capacity_per_s: f64,
-    /// For how long.
+    /// The span.
     pub span: Nanos,
 }
 
@@ -27,7 +27,7 @@ impl Amount {
         Self { rate_per_s, capacity_per_s: cycles_per_s / model.app.cycles, span }
     }
 
-    /// Refuses what would take too long or too much memory.
+    /// Refuses a run that would take too long or too much memory.
     ///
     /// # Errors
     /// The bound, and how to stay below it.

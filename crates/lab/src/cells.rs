@@ -22,9 +22,9 @@ pub struct Quantity {
 /// The values of one replication.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// By quantity.
+    /// Indexed by quantity.
     pub values: Vec<f64>,
-    /// By app: requests that arrived, and how many of them were not answered.
+    /// Indexed by app: requests that arrived, and the number of them that were not answered.
     pub requests: Vec<(u64, i64)>,
 }
 
@@ -37,7 +37,7 @@ pub struct ReplicationCell<'a> {
     pub label: &'a str,
     /// Number of the replication.
     pub replication: u64,
-    /// What is measured, in the order of [`Sample::values`].
+    /// The measured quantities, in the order of [`Sample::values`].
     pub quantities: &'a [Quantity],
 }
 
@@ -49,7 +49,7 @@ pub trait CellStore: Sync {
     /// Returns the sample of a cell that is finished.
     ///
     /// # Errors
-    /// If what is kept cannot be read, or is not of this comparison.
+    /// If the stored sample cannot be read, or is not of this comparison.
     fn load(&self, cell: &ReplicationCell<'_>) -> Result<Option<Sample>, String>;
 
     /// Keeps the sample of a cell.
@@ -65,6 +65,6 @@ pub trait CellStore: Sync {
 pub struct StoreError {
     /// The label of the policy.
     pub policy: String,
-    /// What happened.
+    /// The error.
     pub message: String,
 }

@@ -61,7 +61,7 @@ pub struct PaperClaims {
     pub systems: BTreeMap<String, String>,
     /// The claims, those of abstract and conclusion first.
     pub claim: Vec<Claim>,
-    /// Rows of which the paper prints no number, and which miss the bound that we set them.
+    /// Rows of which the paper prints no number, and which miss the bound that we set for them.
     #[serde(default)]
     pub missed: Vec<MissedRow>,
 }
@@ -70,7 +70,7 @@ pub struct PaperClaims {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// What is claimed, in our words.
+    /// The claim in our words.
     pub text: String,
     /// Where it is printed: abstract, section, figure or table.
     #[serde(default)]
@@ -85,7 +85,7 @@ pub struct Claim {
     /// Server, load and machine of the claim.
     #[serde(default)]
     pub conditions: String,
-    /// What the row is compared with.
+    /// The tolerance that the row must keep.
     pub tolerance: Option<ToleranceEntry>,
     /// The value at which the order of the systems turns, where the tolerance does not imply it:
     /// 0 of a difference, 1 of a ratio, 100 of a ratio in percent. An interval on its other side
@@ -103,7 +103,7 @@ pub struct Claim {
     /// Why no row answers it.
     #[serde(default)]
     pub none: String,
-    /// What was tried where the claim is missed.
+    /// The attempts to reproduce a claim that is missed.
     #[serde(default)]
     pub tried: String,
     /// Whether nothing was tried. A missed claim states `tried` or this.
@@ -159,7 +159,7 @@ pub enum ToleranceEntry {
     HalfOfRatio(bool),
 }
 
-/// What our runs say about a claim.
+/// The verdict of our runs on a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
@@ -243,7 +243,7 @@ impl Claim {
         self.row.as_ref()?.measured(results)
     }
 
-    /// What its row is compared with.
+    /// Returns the comparison that its row has to pass.
     fn comparison(&self) -> Option<Comparison> {
         let (entry, printed) = (self.tolerance?, self.printed);
         let tolerance = entry.tolerance(printed, self.has_one_side());
@@ -264,7 +264,7 @@ impl Claim {
         self.calibrated || self.row.as_ref().is_some_and(|row| row.name.ends_with("(calibrated)"))
     }
 
-    /// The tolerance in words.
+    /// Describes the tolerance.
     fn tolerance_text(&self) -> String {
         self.comparison().map_or_else(String::new, |it| it.tolerance.to_string())
     }
@@ -290,7 +290,7 @@ impl MissedRow {
     }
 }
 
-/// What a measured row says about what it is compared with.
+/// Judges a measured row by its comparison.
 fn judge(measured: Option<&MeasuredRow>, to: &Comparison) -> Finding {
     let estimate = measured.and_then(MeasuredRow::estimate);
     let enough = |it: &Estimate| it.values == 0 || it.values >= VALUES;

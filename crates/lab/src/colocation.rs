@@ -1,4 +1,4 @@
-//! Apps that share one simulated machine under a policy, and what a run of them measures.
+//! Apps that share one simulated machine under a policy, and the measurements of a run.
 
 mod dispatcher;
 mod gate;
@@ -31,7 +31,7 @@ const WINDOW: Nanos = Nanos::from_millis(500);
 pub(crate) struct Scene {
     pub(crate) model: MachineModel,
     pub(crate) apps: Vec<AppSpec>,
-    /// What holds under every policy.
+    /// The rules that apply under every policy.
     pub(crate) rules: Rules,
     /// Connections that have figures of their own.
     pub(crate) groups: Vec<ConnectionGroup>,
@@ -69,7 +69,7 @@ pub(crate) struct Span {
     pub(crate) seed: u64,
 }
 
-/// What one replication measured.
+/// The measurements of one replication.
 #[derive(Debug, Clone)]
 pub(crate) struct Played {
     /// Tail of each latency-critical app over the whole run, in ms.
@@ -101,11 +101,11 @@ pub(crate) struct Played {
     pub(crate) work_per_s: Vec<f64>,
     /// How many more requests of each app waited at the end than at the start.
     pub(crate) left: Vec<i64>,
-    /// What became of the time of the cores.
+    /// The use of the cores' time.
     pub(crate) space_time: SpaceTime,
 }
 
-/// What one epoch measured.
+/// The measurements of one epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct EpochMeasures {
     pub(crate) time_s: f64,
@@ -288,15 +288,15 @@ impl Scene {
 /// Adds up epochs.
 struct Recorder {
     windows: Vec<Latency>,
-    /// By app, then epoch.
+    /// Indexed by app, then epoch.
     tails: Vec<Vec<Nanos>>,
     work: Vec<f64>,
-    /// By app: requests unanswered after the first counted epoch and after the last.
+    /// Indexed by app: requests unanswered after the first counted epoch and after the last.
     waiting: Vec<Option<[u64; 2]>>,
     busy: f64,
     energy: Option<Joules>,
     span: Nanos,
-    /// By app: how long it was on the machine.
+    /// Indexed by app: the time for which it was on the machine.
     present: Vec<Nanos>,
     epochs: Vec<EpochMeasures>,
 }

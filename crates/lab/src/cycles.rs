@@ -11,7 +11,7 @@ use lull_measure::Nanos;
 use lull_sim::stats::{Estimate, Failure};
 use std::ops::Range;
 
-/// What was measured at one burst cycle.
+/// The measurements at one burst cycle.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cycle {
     /// High and low together.
@@ -71,7 +71,7 @@ impl Cycle {
     }
 }
 
-/// Number of the cycle at which a value is largest; one that is no number,
+/// Number of the cycle at which a value is largest; one that is not a number,
 /// such as the response time of no request, is not looked at.
 pub fn worst(cycles: &[Cycle], value: impl Fn(&Cycle) -> f64) -> Option<usize> {
     let known = (0..cycles.len()).filter(|at| value(&cycles[*at]).is_finite());

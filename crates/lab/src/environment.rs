@@ -24,14 +24,14 @@ pub struct Environment {
     epoch: Nanos,
 }
 
-/// What one epoch measured.
+/// The results of one epoch.
 #[derive(Debug)]
 pub struct Step {
-    /// What became of the settings, in order.
+    /// The results of the settings, in order.
     pub applied: Applied,
-    /// What was seen.
+    /// The observation.
     pub seen: Observation,
-    /// How the apps stand.
+    /// The readings of the apps against their objectives.
     pub standing: Standing,
 }
 
@@ -73,7 +73,7 @@ impl Environment {
         self.plant.apps()
     }
 
-    /// Applies settings, lets one epoch pass, and returns what was measured in it.
+    /// Applies settings, lets one epoch pass, and returns its measurements.
     ///
     /// # Errors
     /// If the simulation reaches a bound.

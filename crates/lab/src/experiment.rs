@@ -1,4 +1,4 @@
-//! What an experiment is: its name and source, how it is run, and why it may have no report.
+//! An experiment: its name and source, how it is run, and why it may have no report.
 //!
 //! The list of all experiments is [`crate::registry`].
 
@@ -21,7 +21,7 @@ pub struct Experiment {
     pub paper: &'static str,
     /// File name of the paper's text among our sources; empty if it compares with theory.
     pub seed_file: &'static str,
-    /// What it shows, in one sentence.
+    /// A summary in one sentence.
     pub summary: &'static str,
     /// Runs the experiment.
     #[serde(skip)]
@@ -54,8 +54,8 @@ pub enum LabError {
     },
     /// The experiment's own parameters were fitted on this seed.
     #[error(
-        "parameters of this experiment were found on seed {seed} (all such seeds: {known:?}), so a \
-         verdict on that seed would mean nothing: write another --seed"
+        "parameters of this experiment were fitted on seed {seed} (all such seeds: {known:?}), so \
+         a verdict on that seed would mean nothing: write another --seed"
     )]
     Known {
         /// The requested seed.

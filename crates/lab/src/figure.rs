@@ -14,15 +14,15 @@ use lull_sim::stats::Estimate;
 /// One set of axes with its curves.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The axis across.
     pub x: Axis,
     /// The axis up.
     pub y: Axis,
-    /// What is drawn, in the order of the legend.
+    /// The curves, in the order of the legend.
     pub curves: Vec<Curve>,
-    /// Values worth a line of their own.
+    /// Values that are marked by a line.
     pub marks: Vec<Mark>,
 }
 
@@ -31,7 +31,7 @@ pub struct Figure {
 pub struct Axis {
     /// Quantity and unit, such as `response time (ms)`.
     pub label: String,
-    /// Whether equal ratios are equally far apart.
+    /// Whether the axis is logarithmic.
     pub log: bool,
     /// Where to write numbers; chosen by the range if absent.
     pub ticks: Option<Vec<f64>>,
@@ -44,7 +44,7 @@ pub struct Axis {
 /// One curve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Its name in the legend; empty for one that goes on another.
+    /// Its name in the legend; empty for one that continues another.
     pub name: String,
     /// How it is drawn.
     pub look: Look,
@@ -85,7 +85,7 @@ pub struct Point {
 pub struct Mark {
     /// Where it crosses the y axis.
     pub y: f64,
-    /// What it means.
+    /// The label with the meaning of the axis.
     pub label: String,
 }
 
@@ -154,7 +154,7 @@ impl Axis {
         Self { names, ..axis.ticks((1..=count).map(|number| number as f64)) }
     }
 
-    /// The axis with numbers written here.
+    /// Sets the numbers written on the axis.
     #[must_use]
     pub fn ticks(self, ticks: impl IntoIterator<Item = f64>) -> Self {
         Self { ticks: Some(ticks.into_iter().collect()), ..self }

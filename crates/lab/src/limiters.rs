@@ -77,7 +77,7 @@ fn rows(server: &str, name: &str, runs: &[GatedTotals], open: &[GatedTotals]) ->
     let throughput = paired_ratio(runs, open, GatedTotals::throughput_per_s);
     let tail = paired_ratio(runs, open, p99_s);
     let row = |what: &str| format!("{server}, {name}: {what} over the open gate's");
-    // What `auto` promises: nothing is lost where no limit helps, and a gain is found.
+    // `auto` must lose nothing where no limit helps, and must find a gain where there is one.
     let least = match (name, server) {
         ("auto", "alike") => Some(0.97),
         ("auto", _) => Some(1.2),

@@ -1,5 +1,5 @@
-//! One module a paper, named venue, year and subject: what the paper prints as data,
-//! and the experiments that compare Lull with it.
+//! One module a paper, named venue, year and subject: the paper's numbers as data, and the
+//! experiments that compare Lull with it.
 
 pub(crate) mod ccds_2026_bayop;
 pub(crate) mod micro_2017_eetl;

@@ -5,7 +5,7 @@
 
 use std::io::Write;
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// 64-bit integers.
@@ -18,12 +18,12 @@ pub enum Kind {
     Truth,
 }
 
-/// A column: its name, what it holds, and whether each row has a value.
+/// A column: its name, its type, and whether each row has a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// Letters, digits and underscores.
     pub name: String,
-    /// What it holds.
+    /// Its type.
     pub kind: Kind,
     /// No row lacks a value.
     pub is_required: bool,
@@ -35,13 +35,13 @@ pub struct Column {
 pub enum TableValue<'a> {
     /// No value.
     Missing,
-    /// In a column of integers or real numbers.
+    /// A value in a column of integers or real numbers.
     Integer(i64),
-    /// In a column of real numbers.
+    /// A value in a column of real numbers.
     Real(f64),
-    /// In a column of text.
+    /// A value in a column of text.
     Text(&'a str),
-    /// In a column of truths.
+    /// A value in a column of truths.
     Truth(bool),
 }
 
@@ -112,7 +112,7 @@ mod built {
         /// written.
         pub fn new(to: W, name: &str, columns: Vec<Column>) -> Result<Self, ParquetError> {
             let schema = Arc::new(parse_message_type(&schema(name, &columns))?);
-            // Columns repeat themselves so much that their dictionaries are small already.
+            // Columns repeat their values so often that their dictionaries are small already.
             let properties = WriterProperties::builder().set_compression(Compression::UNCOMPRESSED);
             let file = SerializedFileWriter::new(to, schema, Arc::new(properties.build()))?;
             Ok(Self { columns, file })
@@ -222,7 +222,7 @@ mod not_built {
         /// Is never called.
         ///
         /// # Errors
-        /// None.
+        /// Never.
         pub fn append<'a>(
             &mut self,
             _: usize,
@@ -234,7 +234,7 @@ mod not_built {
         /// Is never called.
         ///
         /// # Errors
-        /// None.
+        /// Never.
         pub fn finish(self) -> Result<(), ParquetError> {
             match self.0 {}
         }

@@ -23,9 +23,9 @@ pub struct CustomPolicy {
 /// A policy by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicySource {
-    /// One of the registry.
+    /// A policy of the registry.
     Registered(String),
-    /// One of the caller.
+    /// A policy of the caller.
     Custom(CustomPolicy),
 }
 
@@ -49,7 +49,7 @@ impl CustomPolicy {
     /// Builds the policy for a machine and its apps.
     ///
     /// # Errors
-    /// What the caller's function returns.
+    /// The error of the caller's function.
     pub fn build(
         &self,
         machine: &Machine,

@@ -38,7 +38,7 @@ pub enum PortraitError {
     /// The scene cannot be simulated.
     #[error("the scene cannot be simulated: {0}")]
     Scene(String),
-    /// It cannot be drawn.
+    /// The figure cannot be drawn.
     #[error(transparent)]
     Draw(#[from] DrawError),
 }

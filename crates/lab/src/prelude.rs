@@ -1,4 +1,4 @@
-//! What nearly every experiment uses: its own type, rows with their tolerances, and figures.
+//! The imports of nearly every experiment: its own type, rows with their tolerances, and figures.
 
 pub(crate) use crate::experiment::{Experiment, LabError, Setup};
 pub(crate) use crate::figure::{Axis, Figure, Look, Point};

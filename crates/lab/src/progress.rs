@@ -37,7 +37,7 @@ impl<'a> Progress<'a> {
         self.store
     }
 
-    /// Whether the computation may go on.
+    /// Whether the computation may continue.
     ///
     /// # Errors
     /// [`Failure::Cancelled`] if the caller has stopped it.

@@ -1,4 +1,4 @@
-//! What another policy would have done with a recorded run.
+//! Predicts the results of another policy for a recorded run.
 //!
 //! A [`Recording`] holds what was observed of a run: arrivals, latencies, CPU time
 //! and progress, epoch by epoch, under one policy. [`Replay::calibrate`] fits a
@@ -64,7 +64,7 @@ pub struct Replay<'a> {
     known: Known,
     /// The apps with progress in the simulator's unit.
     specs: Vec<AppSpec>,
-    /// The machine as both the run and the model have it.
+    /// The machine of both the run and the model.
     machine: Machine,
     stop: &'a (dyn Fn() -> bool + Sync),
 }

@@ -20,7 +20,7 @@ pub struct Report {
     pub experiment: &'static str,
     /// File name of the paper's text among our sources; empty for theory.
     pub seed_file: &'static str,
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// Choices that the paper does not print, and readings of unclear places.
     pub choices: Vec<String>,
@@ -42,11 +42,11 @@ pub struct Report {
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
-    /// Which figure: `14K clients, DVFS on`.
+    /// The name of the figure: `14K clients, DVFS on`.
     pub row: String,
-    /// What is printed.
+    /// The value printed in the paper.
     pub paper: Printed,
-    /// What was measured or simulated.
+    /// The measured or simulated value.
     pub ours: f64,
     /// Ends of the 95 % interval; `None` for a single value.
     pub ci95: Option<[f64; 2]>,
@@ -58,7 +58,7 @@ pub struct Row {
     /// The tolerance that the row is compared with.
     #[serde(serialize_with = "as_text")]
     pub tolerance: Tolerance,
-    /// The value at which the order of what is compared turns: 0 of a difference, 1 of a ratio.
+    /// The value that means no difference: 0 of a difference, 1 of a ratio.
     #[serde(skip)]
     pub neutral: Option<f64>,
     /// Whether a miss makes `lull lab run` fail and the regression check watches the row.
@@ -67,22 +67,22 @@ pub struct Row {
     /// judged by another one.
     #[serde(skip)]
     pub guard: Option<Tolerance>,
-    /// What the interval says about the tolerance.
+    /// The verdict of the interval on the tolerance.
     pub verdict: Verdict,
     /// Why the paper's number is not comparable, or another remark on the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// What a paper prints.
+/// The form in which a paper prints a value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Printed {
     /// A number.
     Number(f64),
-    /// A claim in words.
+    /// A claim as text.
     Claim(&'static str),
-    /// Nothing.
+    /// No printed value.
     Nothing,
 }
 
@@ -104,7 +104,7 @@ impl From<&'static str> for Printed {
     }
 }
 
-/// What a row compares with the paper: an estimate, or a single value without interval.
+/// A value that can be compared with the paper's: an estimate, or a single value without interval.
 pub trait Measured {
     /// The value with its interval.
     fn estimate(self) -> Estimate;
@@ -141,7 +141,7 @@ impl Measured for Formula {
 /// A picture with its file name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drawing {
-    /// Such as `ntier-table2.svg`.
+    /// The file's name, such as `ntier-table2.svg`.
     pub file: String,
     /// Its text.
     pub svg: String,
@@ -168,7 +168,7 @@ impl Drawing {
 }
 
 impl Row {
-    /// A row that is compared with the paper whatever comes of it.
+    /// Creates a row that is compared with the paper, whatever the result.
     pub fn compared(
         row: impl Into<String>,
         unit: &'static str,
@@ -238,7 +238,7 @@ impl Row {
         Self::compared(row, unit, paper, ours, Tolerance::None).because(why)
     }
 
-    /// Sets the value at which the order of what is compared turns.
+    /// Sets the value that means no difference.
     #[must_use]
     pub fn around(mut self, neutral: f64) -> Self {
         self.neutral = Some(neutral);
@@ -279,7 +279,7 @@ impl Row {
         self.held && verdict.is_miss()
     }
 
-    /// What was measured.
+    /// Returns the measured value.
     pub fn estimate(&self) -> Estimate {
         let half_width = self.ci95.map_or(f64::INFINITY, |[low, high]| (high - low) / 2.0);
         Estimate { mean: self.ours, half_width, values: self.values }
@@ -400,8 +400,8 @@ impl Report {
         self.rows.iter().filter(|row| row.is_held_and_missed()).count()
     }
 
-    /// Whether each compared row has at least so many values, or is exact, and a verdict that
-    /// is not open.
+    /// Whether each compared row has at least this many values, or is exact, and a verdict that is
+    /// not open.
     pub fn is_decided_by(&self, values: usize) -> bool {
         let mut compared = self.rows.iter().filter(|row| row.verdict != Verdict::Reported);
         compared.all(|row| {

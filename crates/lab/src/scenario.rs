@@ -60,7 +60,7 @@ use std::path::Path;
 pub struct Wrong {
     /// The key, such as `tier[1].threads`; empty for the file as a whole.
     pub key: String,
-    /// What is wrong with it and what to write.
+    /// The error and the correction.
     pub message: String,
 }
 
@@ -99,7 +99,7 @@ pub struct Scenario {
     pub variants: Vec<Variant>,
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Forgotten at the start of each replication; found by MSER-5 if `None`.
+    /// Part at the start of each replication that is not counted; found by MSER-5 if `None`.
     pub warmup: Option<Nanos>,
     /// Counted time of a replication.
     pub length: Nanos,
@@ -123,7 +123,7 @@ pub struct Wanted {
 }
 
 impl Scenario {
-    /// Checks a scenario; files that it names are looked for from `base`.
+    /// Checks a scenario; `base` is the directory of files that it names.
     ///
     /// # Errors
     /// The first key that cannot be simulated.
@@ -164,7 +164,7 @@ impl Scenario {
         }
     }
 
-    /// What is measured, in the order of tables.
+    /// Returns the measured quantities, in the order of tables.
     pub fn quantities(&self) -> Vec<Quantity> {
         self.measured().into_iter().map(|measured| measured.quantity).collect()
     }

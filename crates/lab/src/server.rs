@@ -25,9 +25,9 @@ const KEEPS_UP: f64 = 0.97;
 /// How long a cell runs, and with which random numbers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Run {
-    /// What is forgotten.
+    /// The part at the beginning that is not counted.
     pub warmup: Nanos,
-    /// What is counted.
+    /// The part that is counted.
     pub length: Nanos,
     /// Seed.
     pub seed: u64,
@@ -110,7 +110,7 @@ impl Grid {
 }
 
 impl ServerSetting {
-    /// What Linux does by itself.
+    /// The settings of Linux by itself.
     pub const DEFAULT: Self = Self { delay_us: None, frequency_ghz: None };
 
     /// The setting at a place of a space.
@@ -153,7 +153,7 @@ impl Cell {
         Ok(Self::from_totals(rate_per_s, setting, &totals, (cores, run.percentile)))
     }
 
-    /// Reads a cell off the totals of a run on so many cores, with this percentile beside the
+    /// Reads a cell from the totals of a run on this many cores, with this percentile beside the
     /// usual ones.
     pub fn from_totals(
         rate_per_s: f64,

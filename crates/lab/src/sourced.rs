@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use toml::{Table, Value};
 
-/// Where a number comes from.
+/// The source of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ParameterSource {

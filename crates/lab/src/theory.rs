@@ -30,8 +30,8 @@ const MOST: u64 = 600;
 const PRECISION: f64 = 0.003;
 /// Largest relative deviation from the exact value.
 const FRACTION: f64 = 0.005;
-/// Of some sixty 95 % intervals three miss by chance. Widened by this factor
-/// (3.3 standard errors) all hold at once nineteen times in twenty.
+/// Of some sixty 95 % intervals about three miss by chance. Widened by this factor (3.3 standard
+/// errors), all of them hold together in 95 of 100 runs.
 const FACTOR: f64 = 1.7;
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {

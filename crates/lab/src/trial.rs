@@ -93,10 +93,10 @@ impl Trial<'_> {
         }
     }
 
-    /// Whether each control can be built on each of its tiers.
+    /// Checks that each control can be built on each of its tiers.
     ///
     /// # Errors
-    /// The number of the control, and what is wrong with it.
+    /// The number of the control, and its fault.
     pub fn check(&self) -> Result<(), CheckError> {
         let mut system = System::new(self.model, self.seed, 0).map_err(Failure::from)?;
         for (number, control) in self.controls.iter().enumerate() {
@@ -134,7 +134,8 @@ impl Trial<'_> {
         mut look: impl FnMut(&ControllerTurn<'_>),
     ) -> Result<Totals, Failure> {
         let mut system = self.system(replication)?;
-        // In parts, between which the run can be stopped; their number changes no result.
+        // The run is split into parts, between which it can be stopped; their number changes no
+        // result.
         let mut run = |system: &mut System, from: Nanos, span: Nanos, shown: bool| {
             for part in 1..=PARTS {
                 progress.check()?;
@@ -184,8 +185,8 @@ impl Trial<'_> {
         Ok(Runs { warmup: self.warmup, totals })
     }
 
-    /// Runs these replications and keeps what is read of the totals, which of
-    /// thousands of servers are large.
+    /// Runs these replications and keeps the values read from the totals, which of thousands of
+    /// servers are large.
     ///
     /// # Errors
     /// As [`Trial::replicate`].
@@ -222,9 +223,9 @@ pub enum CheckError {
     Policy(usize, PolicyError),
 }
 
-/// Runs replications in parallel and puts them in order; after a failure only
-/// those before it are still run, so that the first failure is the same on any
-/// number of threads and later replications do not run in vain.
+/// Runs replications in parallel and puts them in order; after a failure only those before it are
+/// still run, so that the first failure is the same on any number of threads and no later
+/// replication is wasted.
 fn in_order<T: Send>(
     numbers: Range<u64>,
     progress: &Progress<'_>,
@@ -250,8 +251,8 @@ fn in_order<T: Send>(
     all.into_iter().flatten().collect()
 }
 
-/// A simulated plant needs no protection from haste: what a policy wants is
-/// what it gets, so that it is the policy that is measured.
+/// Returns rules without limits: a simulated plant needs no protection from fast changes, and
+/// without limits the policy itself is measured.
 pub(crate) fn rules() -> Rules {
     let mut rules = Rules::default();
     rules.limits.dwell = Nanos::ZERO;
@@ -299,8 +300,7 @@ pub fn estimate(runs: &Runs, value: impl Fn(&Totals) -> f64) -> Estimate {
     estimate_of(&runs.values(value))
 }
 
-/// What is computed of the values of runs that met the same random numbers, replication by
-/// replication.
+/// Computes a statistic of values of runs with common random numbers, replication by replication.
 pub(crate) fn paired<const N: usize>(
     runs: [&Runs; N],
     value: impl Fn(&Totals) -> f64,

@@ -37,7 +37,7 @@ const EPOCH: u64 = 500;
 /// The response to a step, and the gains that follow from it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Tuned {
-    /// Load of the step.
+    /// The load at which the step is made.
     pub rate_per_s: f64,
     /// Thresholds before and after.
     pub step_ms: [f64; 2],
@@ -77,7 +77,7 @@ pub enum TuneError {
     Overload {
         /// The load.
         rate_per_s: f64,
-        /// What they can do with all cores busy.
+        /// The highest rate that all cores can serve.
         most_per_s: f64,
     },
     /// The threshold does not move the tail.
@@ -88,9 +88,9 @@ pub enum TuneError {
     Flat {
         /// The load.
         rate_per_s: f64,
-        /// What the tail did.
+        /// The change of the tail.
         moved_ms: f64,
-        /// What the threshold did.
+        /// The step of the threshold.
         step_ms: f64,
     },
 }
@@ -213,7 +213,7 @@ fn fit(response_ms: &[f64], step_ms: [f64; 2]) -> Lag {
     };
     let (early, late) = (crossing(0.283), crossing(0.632));
     let epochs = (1.5 * (late - early)).max(0.1);
-    // What is measured at the end of an epoch acts in the next one at the earliest.
+    // A measurement at the end of an epoch acts in the next one at the earliest.
     let dead_epochs = (late - epochs).max(1.0);
     Lag { gain, epochs, dead_epochs, offset_ms: low - gain * step_ms[0] }
 }
@@ -244,7 +244,7 @@ fn close(plant: &Lag, (kp, ki): (f64, f64), target_ms: f64) -> Vec<f64> {
     expected
 }
 
-/// What was measured and what is expected, for all loads.
+/// Draws the measured and the expected response, for all loads.
 pub fn figures(tuned: &[Tuned], target: Nanos) -> [Figure; 2] {
     let axes = |title: &str| {
         Figure::new(title, Axis::linear("epoch (500 answers)"), Axis::linear("p99 (ms)"))

@@ -45,7 +45,7 @@ fn behind(admission: &str, keys: &str) -> MachinePlant {
     model.plant(gate, 1, 0).unwrap()
 }
 
-/// What the policy finds on a server whose gate begins as good as open.
+/// Returns the discovery of the policy on a server whose gate begins nearly open.
 fn search(keys: &str) -> Discovery {
     discover(behind("manual", "cap = 128"), keys, 2000)
 }

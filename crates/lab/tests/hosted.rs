@@ -112,7 +112,7 @@ fn hosts_that_cannot_be_simulated_are_refused_by_their_key() {
             "policy[1].tiers[0]: the servers of this tier are machines",
         ),
         ("hosts.shared", "hosts.shard", "policy[2].hosts.shard: no tier has the host `shard`"),
-        ("hosts.shared = { name = \"arq\" }", "hosts = 1", "policy[2].hosts: is no table of hosts"),
+        ("hosts.shared = { name = \"arq\" }", "hosts = 1", "policy[2].hosts: is not a table"),
         ("{ name = \"arq\" }", "{ name = \"arc\" }", "policy[2].hosts.shared.name: no policy is"),
         ("{ name = \"arq\" }", "{ name = \"arq\", a = 1 }", "policy[2].hosts.shared.a: unknown"),
     ];

@@ -148,7 +148,7 @@ fn a_dispatcher_acts_on_a_node_beside_a_policy() {
     assert!(response(0) != response(1), "the dispatcher moves requests");
     assert!(mean(&outcome, 1, "p95[search]") < 20.0);
     let cases = [
-        ("{ name = \"eetl\", start = 0.1 }", "3", "policy[1].dispatcher: is no table with a name"),
+        ("{ name = \"eetl\", start = 0.1 }", "3", "policy[1].dispatcher: is not a table"),
         ("\"eetl\"", "\"etel\"", "policy[1].dispatcher.name: "),
         ("start = 0.1", "strat = 0.1", "policy[1].dispatcher.strat: "),
         ("dispatch = {", "# ", "policy[1].dispatcher: the machine dispatches no app"),
@@ -258,7 +258,7 @@ fn a_node_that_cannot_be_simulated_is_refused_by_key() {
 #[test]
 fn placed_requests_that_cannot_be_simulated_are_refused_by_key() {
     let cases = [
-        ("p99 = \"200ms\"", "throughput = 5", "objective: is no latency"),
+        ("p99 = \"200ms\"", "throughput = 5", "objective: is not a latency"),
         ("speed = 1.0", "speed = 0.0", "dispatch.types: "),
         ("rate_per_s = 50.0", "rate_per_s = 0.0", "dispatch.load[0].rate_per_s: is 0"),
         ("name = \"level\"", "name = \"levle\"", "dispatcher[0].name: "),

@@ -74,7 +74,7 @@ fn specs() -> Vec<AppSpec> {
     vec![server, AppSpec { solo_per_s: Some(2.0), ..AppSpec::best_effort("batch") }]
 }
 
-/// What a recorder would have seen.
+/// Returns an epoch as a recorder would store it.
 fn moment(epoch: &Epoch) -> Moment {
     let busy = epoch.seen.cores.iter().filter_map(|core| core.utilisation.as_ref().ok());
     let each = epoch.seen.apps.iter().map(|app| {
@@ -152,7 +152,7 @@ fn a_simulated_run_is_reproduced_and_another_policy_is_predicted() {
     }
 }
 
-/// What really comes of a policy, with other requests than those recorded.
+/// Returns the true results of a policy, with other requests than those recorded.
 fn true_figures(policy: &str) -> [(&'static str, f64); 4] {
     let recorded = recording(policy, 6);
     let counted = &recorded.blocks[0][4..];

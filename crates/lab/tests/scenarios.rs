@@ -203,7 +203,7 @@ fn the_command_line_chooses_policies_seeds_and_replications() {
     assert!(text.ends_with("of the file: full-speed, powersave, slow steps"), "{text}");
 }
 
-/// What to replace in `SMALL`, with what, and how the refusal begins.
+/// The text to replace in `SMALL`, its replacement, and the beginning of the refusal.
 type Case = (&'static str, &'static str, &'static str);
 
 const BAD_SYSTEMS: &[Case] = &[

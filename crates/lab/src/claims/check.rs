@@ -19,7 +19,7 @@ pub struct Refusal {
     pub line: usize,
     /// The key.
     pub key: &'static str,
-    /// What is wrong and what to write.
+    /// The error and the correction.
     pub what: String,
 }
 
@@ -54,7 +54,7 @@ pub fn embedded() -> Result<(Vec<PaperClaims>, Vec<MeasuredRow>), Vec<Refusal>> 
     Ok((papers.collect::<Result<_, _>>()?, results))
 }
 
-/// The line of the first row with more seeds than the budget, and what is wrong with it.
+/// Returns the line of the first row with more seeds than the budget, and the fault.
 fn over_budget(results: &[MeasuredRow]) -> Option<(usize, String)> {
     let seeds = |row: &MeasuredRow| row.seeds.split_whitespace().count();
     // The first line has the names of the columns.
@@ -68,7 +68,7 @@ fn over_budget(results: &[MeasuredRow]) -> Option<(usize, String)> {
     Some((line, what))
 }
 
-/// The line of the first row that an earlier line has already, and what is wrong with it.
+/// Returns the line of the first row that an earlier line has already, and the fault.
 fn repeated(results: &[MeasuredRow]) -> Option<(usize, String)> {
     let is_same = |a: &MeasuredRow, b: &MeasuredRow| a.experiment == b.experiment && a.row == b.row;
     let is_known = |at: usize| results[..at].iter().any(|row| is_same(row, &results[at]));
@@ -84,7 +84,7 @@ fn repeated(results: &[MeasuredRow]) -> Option<(usize, String)> {
 /// Reads a claims file and checks it against the experiments and the measured rows.
 ///
 /// # Errors
-/// Everything that is wrong, with file, line and key.
+/// All faults, with file, line and key.
 pub fn read(path: &str, text: &str, results: &[MeasuredRow]) -> Result<PaperClaims, Vec<Refusal>> {
     let parsed: PaperClaims = toml::from_str(text).map_err(|error| {
         let before = error.span().map_or("", |span| &text[..span.start]);
@@ -122,7 +122,7 @@ fn line_of(text: &str, number: usize, key: &str) -> usize {
     inside.filter(|(line, _)| is_key(line)).map(|(_, at)| at).next().unwrap_or(head)
 }
 
-/// What is wrong with a claim, by key.
+/// Returns the faults of a claim, by key.
 fn wrong(
     claim: &Claim,
     paper: &PaperClaims,
@@ -167,7 +167,7 @@ fn wrong(
     found
 }
 
-/// What is wrong with a claim whose row an earlier claim has.
+/// Returns the fault of a claim whose row an earlier claim has.
 fn wrong_repeat(claim: &Claim, earlier: &[Claim]) -> Option<(&'static str, String)> {
     let row = claim.row.as_ref()?;
     let first = earlier.iter().position(|it| it.row.as_ref() == Some(row))? + 1;
@@ -179,7 +179,7 @@ fn wrong_repeat(claim: &Claim, earlier: &[Claim]) -> Option<(&'static str, Strin
     Some(("row", what))
 }
 
-/// What is wrong with a tolerance.
+/// Returns the fault of a tolerance.
 fn wrong_tolerance(
     tolerance: ToleranceEntry,
     printed: Option<f64>,
@@ -202,7 +202,7 @@ fn wrong_tolerance(
     Some(("tolerance", what))
 }
 
-/// What is wrong with what a claim states to have been tried.
+/// Returns the faults of a claim's stated attempts.
 fn wrong_attempts(claim: &Claim, is_missed: bool) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     let tried = claim.tried.trim().to_lowercase();
@@ -226,7 +226,7 @@ fn wrong_attempts(claim: &Claim, is_missed: bool) -> Vec<(&'static str, String)>
     found
 }
 
-/// What is wrong with a row that is stated to miss its bound.
+/// Returns the faults of a row that is stated to miss its bound.
 fn wrong_missed(missed: &MissedRow, results: &[MeasuredRow]) -> Vec<(&'static str, String)> {
     let mut found = Vec::from_iter(wrong_tolerance(missed.tolerance, None));
     if missed.why.trim().is_empty() {
@@ -242,7 +242,7 @@ fn wrong_missed(missed: &MissedRow, results: &[MeasuredRow]) -> Vec<(&'static st
     found
 }
 
-/// What is wrong with the row that a claim names.
+/// Returns the faults of the row that a claim names.
 fn wrong_row(claim: &Claim, results: &[MeasuredRow]) -> Vec<(&'static str, String)> {
     let Some(row) = &claim.row else { return Vec::new() };
     if let Err(error) = find(&row.experiment) {

@@ -58,9 +58,9 @@ fn run_text(claim: &Claim, results: &[MeasuredRow]) -> String {
     format!("{}, {}, {word} {}{calibrated}", row.experiment, row.length, row.seeds)
 }
 
-/// What is known about a claim beyond its table row: the reason why no row answers it, what was
-/// tried and the likely mechanism of a miss, what an open row needs, or what was tried before a
-/// parameter was chosen.
+/// Returns the remark on a claim beyond its table row: the reason why no row answers it, the
+/// attempts and the likely mechanism of a miss, the runs that an open row needs, or the attempts
+/// before a parameter was chosen.
 pub fn remark(claim: &Claim, results: &[MeasuredRow]) -> Option<String> {
     match claim.judge(results) {
         Finding::NoRow => Some(claim.none.clone()),

@@ -13,7 +13,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Length {
-    /// As the experiment defines them.
+    /// The lengths that the experiment defines.
     Full,
     /// Cut down with `--quick`.
     Quick,
@@ -111,7 +111,7 @@ impl NewRun<'_> {
     /// results: `None` if they are not.
     ///
     /// # Errors
-    /// If the text is no file of results.
+    /// If the text is not a file of results.
     pub fn would_weaken(&self, text: &str) -> Result<Option<String>, csv::Error> {
         let rows = parse(text)?;
         let seeds = |row: &MeasuredRow| row.seeds.split_whitespace().count();
@@ -136,7 +136,7 @@ impl NewRun<'_> {
 /// same experiment. Rows of which the paper prints nothing are left out.
 ///
 /// # Errors
-/// If the text before is no file of results.
+/// If the text before is not a file of results.
 pub fn merge(before: &str, report: &Report) -> Result<String, csv::Error> {
     let mut rows = parse(before)?;
     rows.retain(|row| row.experiment != report.experiment);

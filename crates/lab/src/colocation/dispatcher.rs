@@ -23,7 +23,7 @@ impl RequestDispatcher {
     /// Reads `dispatcher = { name = "eetl", ... }`.
     ///
     /// # Errors
-    /// If it is no table with a name.
+    /// If it is not a table with a name.
     pub(crate) fn read(written: toml::Value) -> Result<Self, String> {
         let (name, config) = read_named(written, "dispatcher", "eetl")?;
         Ok(Self { name, config })

@@ -38,12 +38,12 @@ pub struct ConnectionGroup {
     pub tail: Option<(Percentile, Nanos)>,
 }
 
-/// What an agent knows of a server for the admission controller at its gate.
+/// The knowledge of a server that the admission controller at its gate has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveServer {
     /// Objectives of the server as a whole.
     pub objectives: Vec<Objective>,
-    /// What connections are promised, each alone; the others are best effort.
+    /// The connections with an objective of their own; the others are best effort.
     pub promises: Vec<Promised>,
     /// Whether workers beyond the limit wait or rest.
     pub workers: Workers,
@@ -56,7 +56,7 @@ pub struct Promised {
     pub first: u32,
     /// How many.
     pub connections: u32,
-    /// What each of them is promised.
+    /// The objective of each of them.
     pub objective: Objective,
 }
 
@@ -70,7 +70,7 @@ impl GateKeepers {
     /// Reads `admission = { name = "auto", ... }`, which acts at every gate.
     ///
     /// # Errors
-    /// If it is no table with a name.
+    /// If it is not a table with a name.
     pub(crate) fn read(written: toml::Value) -> Result<Self, String> {
         let (name, config) = read_named(written, "admission", "auto")?;
         Ok(Self(vec![GateKeeper { name, config, server: None }]))
@@ -125,7 +125,7 @@ impl GateKeeper {
         let cores = u32::from(model.cores.max(2)) - 1;
         let site = match &self.server {
             None => Site::new(&objectives, cores),
-            // As an agent builds it, which counts all cores.
+            // The controller is built as an agent builds it, counting all cores.
             Some(server) => Site {
                 asked: &server.objectives,
                 workers: server.workers,
@@ -139,7 +139,7 @@ impl GateKeeper {
 }
 
 impl LiveServer {
-    /// What each connection is promised; `None` for best effort.
+    /// Returns the objective of each connection; `None` for best effort.
     fn promised(&self, model: &MachineModel, gate: &GateModel) -> Vec<Option<Objective>> {
         let connections: u32 = model.behind(gate).map(|(_, app)| app.threads).sum();
         let of = |connection: u32| {
@@ -160,7 +160,8 @@ pub(super) fn read_named(
     key: &str,
     example: &str,
 ) -> Result<(String, toml::Table), String> {
-    let missing = || format!("is no table with a name: write {key} = {{ name = \"{example}\" }}");
+    let missing =
+        || format!("is not a table with a name: write {key} = {{ name = \"{example}\" }}");
     let toml::Value::Table(mut config) = written else { return Err(missing()) };
     match config.remove("name") {
         Some(toml::Value::String(name)) => Ok((name, config)),

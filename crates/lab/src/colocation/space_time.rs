@@ -1,4 +1,4 @@
-//! What becomes of the time of cores that apps share: the marks of Ah-Q's space-time model.
+//! The use of the time of shared cores: the marks of Ah-Q's space-time model.
 //!
 //! Figs. 4 and 9 of Liu et al. 2024 (sections IV-A and VI-A) divide a resource into slices and
 //! time into time-slices, and mark each pair with what happens to it. Here a core is a slice, and
@@ -18,7 +18,7 @@ use lull_sim::machine::{MachineAppTotals, MachineTotals};
 /// Means over the counted time.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct SpaceTime {
-    /// By app of the scene.
+    /// Indexed by app of the scene.
     pub(crate) apps: Vec<AppSpaceTime>,
     /// Cores that were idle while as many threads waited that might not run there.
     pub(crate) waste: f64,
@@ -44,7 +44,7 @@ impl SpaceTime {
     pub(crate) fn between(scene: &Scene, begun: &MachineTotals, ended: &MachineTotals) -> Self {
         let (from_s, to_s) = (begun.span.as_secs_f64(), ended.span.as_secs_f64());
         let seconds = to_s - from_s;
-        // A mean over no time is no number.
+        // A mean over no time is not a number.
         let sum_before = |then: f64| if from_s > 0.0 { then * from_s } else { 0.0 };
         let mean = |then: f64, now: f64| (now * to_s - sum_before(then)) / seconds;
         let marks = |number: usize| {

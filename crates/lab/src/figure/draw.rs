@@ -95,7 +95,7 @@ fn has_legend(figure: &Figure) -> bool {
     named(figure).count() > 1
 }
 
-/// The curves that the legend names; one without a name goes on another.
+/// Returns the curves that the legend names; one without a name continues another.
 fn named(figure: &Figure) -> impl Iterator<Item = &Curve> {
     figure.curves.iter().filter(|curve| !curve.name.is_empty())
 }

@@ -51,7 +51,7 @@ impl Scale {
     }
 }
 
-/// From 0 (or below) to a little above the highest value.
+/// Returns a range from 0 (or below) to a little above the highest value.
 fn roomy(low: f64, high: f64) -> [f64; 2] {
     let low = low.min(0.0);
     [low, high + 0.06 * (high - low)]

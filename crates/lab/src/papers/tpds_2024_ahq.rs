@@ -28,7 +28,7 @@ const READINGS: &str = "\"ARQ\" treats all apps alike in the shared region, as A
                         best-effort apps are held for the latter, because the former, once it has \
                         isolated cores because of noise, returns them only every 60 s";
 
-/// A remark on strategies whose policies this build lacks.
+/// Returns a remark on strategies whose policies this build lacks.
 fn absent(strategies: &[play::Strategy]) -> Option<String> {
     let missing: Vec<&str> =
         strategies.iter().filter(|it| !play::is_here(it)).map(|it| it.name).collect();

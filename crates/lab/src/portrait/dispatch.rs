@@ -10,7 +10,7 @@ use lull_policies::dispatch::Site;
 use lull_sim::dispatch::{DispatchModel, DispatchSimulation};
 use serde::Deserialize;
 
-/// What every dispatcher is drawn beside.
+/// The dispatcher that is drawn beside every other.
 const BESIDE: &str = "tl";
 const BOUND: Nanos = Nanos::from_millis(200);
 const WARMUP: Nanos = Nanos::from_secs(200);

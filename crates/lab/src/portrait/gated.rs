@@ -13,7 +13,7 @@ use lull_sim::oversubscribed::{ConnectionClass, GatedTotals, OversubscribedModel
 use lull_sim::{Replication, RunLength};
 use rayon::prelude::*;
 
-/// What every admission controller is drawn beside.
+/// The admission controller that is drawn beside every other.
 const BESIDE: &str = "open";
 const CONNECTIONS: [u32; 5] = [32, 64, 128, 256, 512];
 /// Long enough for admission controllers that search for their cap.
@@ -35,8 +35,8 @@ fn config(admission: &str) -> &'static str {
 /// Connections to which a promise is made, the rest are best effort.
 const PROMISED: u32 = 16;
 
-/// What an admission controller of promises promises: a p99 of 40 ms, or that one user in
-/// a thousand is driven away (REEF, SoCC 2025, sections 5.2 and 5.3).
+/// Returns the objective under an admission controller that keeps objectives: a p99 of 40 ms, or
+/// that one user in a thousand is driven away (REEF, SoCC 2025, sections 5.2 and 5.3).
 fn promise(admission: &str) -> Option<Objective> {
     let bound = Nanos::from_millis(40);
     match admission {

@@ -37,8 +37,8 @@ pub(super) fn follow<P: Plant>(
     Ok(Trace { epochs })
 }
 
-/// Which metric is drawn: of an app, a core, or the machine (no label), times a factor to
-/// the unit of the axis, every so many epochs.
+/// The drawn metric: of an app, a core, or the machine (no label), times a factor to the unit of
+/// the axis, every so many epochs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MetricCurve<'a> {
     pub(super) metric: &'static Metric,
@@ -79,7 +79,7 @@ impl Trace {
     }
 }
 
-/// With four digits: more would only make the file longer.
+/// Rounds to four digits: more would only make the file longer.
 fn round(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;

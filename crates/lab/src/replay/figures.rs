@@ -33,10 +33,10 @@ enum FigureKind {
 /// A figure of the recorded policy, measured and replayed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Reproduced {
-    /// Which.
+    /// The quantity.
     #[serde(flatten)]
     pub quantity: Quantity,
-    /// As recorded; absent where there is no value.
+    /// The recorded value; absent where there is none.
     pub measured: Option<f64>,
     /// Mean over replications.
     pub replayed: Option<f64>,

@@ -53,7 +53,7 @@ pub struct Fit {
     pub client_share: f64,
     /// Mean length of the work of all other processes on the machine.
     pub others_work: Nanos,
-    /// By app; best-effort apps have none.
+    /// Indexed by app; best-effort apps have none.
     pub apps: Vec<Option<AppFit>>,
 }
 
@@ -61,7 +61,7 @@ pub struct Fit {
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     cores: u16,
-    /// By app.
+    /// Indexed by app.
     threads: Vec<u32>,
     arrivals: Vec<Process>,
     clients: Vec<bool>,

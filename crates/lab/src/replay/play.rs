@@ -18,7 +18,7 @@ use rand::SeedableRng;
 /// A policy and its keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steered {
-    /// Where it comes from.
+    /// The source of the policy.
     pub policy: PolicySource,
     /// Its config; one of the caller has none.
     pub config: toml::Table,
@@ -38,7 +38,7 @@ pub enum ReplayError {
     Beyond {
         /// The policy.
         policy: String,
-        /// What the model lacks.
+        /// The capability that the model lacks.
         why: PolicyError,
     },
     /// The node cannot be simulated.
@@ -148,7 +148,7 @@ impl<'a> Replay<'a> {
         Ok(ControlLoop::new(plant, controller, self.recording.epoch.clone(), rng))
     }
 
-    /// What was recorded of what a replication of a cut simulates.
+    /// Returns the recorded values of the part that a replication of a cut simulates.
     pub(super) fn recorded_of(&self, cut: Cut, replications: std::ops::Range<u64>) -> Tally {
         let parts = replications.flat_map(|number| cut.parts(self.recording, number));
         let parts: Vec<Part> = parts.collect();

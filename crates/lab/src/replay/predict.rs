@@ -25,7 +25,7 @@ pub struct Reproduction {
     pub share: f64,
     /// Relative error of the requests' demand.
     pub demand_error: f64,
-    /// By quantity, then replication.
+    /// Indexed by quantity, then replication.
     values: Vec<Vec<f64>>,
     doubts: Vec<String>,
 }
@@ -50,8 +50,7 @@ impl Replay<'_> {
         Cut::new(self.recording, self.effort.requests)
     }
 
-    /// Plays the recorded policy and compares it with what was measured of the
-    /// same epochs.
+    /// Plays the recorded policy and compares it with the measurements of the same epochs.
     ///
     /// # Errors
     /// If it cannot be simulated, or a stop is requested.

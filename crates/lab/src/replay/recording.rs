@@ -19,7 +19,8 @@ pub struct Recording {
     pub blocks: Vec<Vec<Moment>>,
     /// Time at the beginning of every block that is not counted.
     pub skip: Nanos,
-    /// By app: how the gaps of its clients vary, if they ran on the same machine.
+    /// Indexed by app: the distribution of the gaps of its clients, if they ran on the same
+    /// machine.
     pub clients: Vec<Option<Process>>,
 }
 
@@ -28,7 +29,7 @@ pub struct Recording {
 pub struct Moment {
     /// Its length as it was.
     pub length: Nanos,
-    /// By app.
+    /// Indexed by app.
     pub apps: Vec<AppMoment>,
     /// Busy time of the machine's cores over the epoch's length, all processes included.
     pub busy_cores: Option<f64>,
@@ -58,10 +59,10 @@ pub struct AppMoment {
 /// Why a recording cannot be replayed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// Nothing is left after the beginnings.
+    /// No epoch is left after the beginnings.
     #[error("no epoch is left after the first {skip} of each block: record longer, or skip less")]
     Short {
-        /// What is left out.
+        /// The time that is left out.
         skip: Nanos,
     },
     /// No app is latency-critical.
@@ -139,7 +140,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Of a block: how many epochs belong to its beginning.
+    /// Returns how many epochs of a block belong to its beginning.
     pub(super) fn lead(&self, block: &[Moment]) -> usize {
         let mut elapsed = Nanos::ZERO;
         let begins = |moment: &Moment| {

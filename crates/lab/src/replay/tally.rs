@@ -26,7 +26,7 @@ pub(super) struct AppTally {
     pub(super) cpu_s: f64,
     /// Time that its threads waited for cores.
     pub(super) waiting_s: f64,
-    /// In the unit of the app's `solo_per_s`.
+    /// Work in the unit of the app's `solo_per_s`.
     pub(super) work: f64,
     /// Requests unanswered at the end of the last epoch.
     pub(super) outstanding: u64,
@@ -89,8 +89,8 @@ impl Tally {
         tally
     }
 
-    /// E_S of the tails over all requests and of the mean progress (Ah-Q,
-    /// section V-B, as `lull entropy` has it).
+    /// E_S of the tails over all requests and of the mean progress (Ah-Q, section V-B, as in `lull
+    /// entropy`).
     pub(super) fn entropy(
         &self,
         specs: &[AppSpec],

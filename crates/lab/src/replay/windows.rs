@@ -3,7 +3,7 @@
 //! The counted epochs are cut into windows, and of every `every` windows in
 //! order a replication takes one, each replication another: `every`
 //! replications together have the whole run once. The windows of one block are
-//! joined, so that the policy goes on from one to the next; before them comes
+//! joined, so that the policy continues from one to the next; before them comes
 //! the block's own beginning, which is not counted.
 
 use super::recording::{Moment, Recording};
@@ -25,12 +25,12 @@ pub(super) struct Part {
 /// How a recording is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Of this many windows in order one is taken.
+    /// One window in this many, in order, is used.
     pub(super) every: u64,
 }
 
 impl Cut {
-    /// Such that a replication has about this many requests at most.
+    /// Chooses windows so that a replication has about this many requests at most.
     pub(super) fn new(recording: &Recording, requests: u64) -> Self {
         let all: f64 = recording.counted().map(requests_of).sum();
         let windows = windows(recording).len().max(1) as u64;

@@ -4,7 +4,7 @@ use lull_sim::stats::Estimate;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a row is compared with.
+/// The tolerance that a row is compared with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Tolerance {
     /// At most this fraction away from the printed number.
@@ -30,14 +30,14 @@ pub enum Tolerance {
     None,
 }
 
-/// A tolerance with what it is a tolerance of.
+/// A tolerance with the value that it applies to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
     /// The printed number, if there is one.
     pub printed: Option<f64>,
-    /// What is accepted.
+    /// The accepted range.
     pub tolerance: Tolerance,
-    /// The value at which the order of what is compared turns: 0 of a difference, 1 of a ratio.
+    /// The value that means no difference: 0 of a difference, 1 of a ratio.
     pub neutral: Option<f64>,
 }
 
@@ -98,7 +98,7 @@ impl Tolerance {
         }
     }
 
-    /// Returns whether a single value is accepted. This is no verdict: it ignores how far
+    /// Returns whether a single value is accepted. This is not a verdict: it ignores how far
     /// the value would be on other random numbers.
     pub fn accepts(self, printed: Option<f64>, value: f64) -> bool {
         let [low, high] = self.range(printed);
@@ -136,14 +136,14 @@ impl Tolerance {
         Self::Between(half.min(twice), half.max(twice))
     }
 
-    /// The same without an upper side, for what is printed as "up to" or "at least".
+    /// The same without an upper side, for a value printed as "up to" or "at least".
     pub fn half_of(printed: f64, neutral: f64) -> Self {
         let bound = rounded(neutral + 0.5 * (printed - neutral));
         if printed < neutral { Self::AtMost(bound) } else { Self::AtLeast(bound) }
     }
 
-    /// Judges an estimate by its whole interval. `neutral` is the value at which the order
-    /// of what is compared turns: 0 of a difference, 1 of a ratio.
+    /// Judges an estimate by its whole interval. `neutral` is the value that means no difference: 0
+    /// of a difference, 1 of a ratio.
     pub fn judge(self, printed: Option<f64>, neutral: Option<f64>, ours: &Estimate) -> Verdict {
         let (mean, half) = (ours.mean, ours.half_width);
         if self == Self::None {

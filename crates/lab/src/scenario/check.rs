@@ -122,7 +122,7 @@ pub(super) fn check_events(model: &Model, span: Nanos, key: &str) -> Result<(), 
     Err(Wrong::at(key, message))
 }
 
-/// What decides how long a scenario takes to simulate.
+/// The sizes that decide how long a scenario takes to simulate.
 pub(super) struct RunSize<'q> {
     pub(super) quantities: &'q [Quantity],
     pub(super) replications: u64,

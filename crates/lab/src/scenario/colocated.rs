@@ -44,11 +44,11 @@ pub struct NodeScene {
     pub title: String,
     /// How long and how often.
     pub run: RunSection,
-    /// The machine and what runs on it.
+    /// The machine and its apps.
     pub model: MachineModel,
     /// The apps that policies watch: the first ones of the model, in its order.
     pub apps: Vec<AppSpec>,
-    /// What holds under every policy.
+    /// The rules that apply under every policy.
     pub rules: Rules,
     /// The policies to compare, each a table of its own keys and the policy's.
     pub policies: Vec<toml::Table>,
@@ -83,7 +83,7 @@ pub(super) struct NodeVariant {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum NodeFigure {
     Response(usize, Response),
-    /// Of a group of connections.
+    /// Response of a group of connections.
     Group(usize, Response),
     Progress(usize),
     /// Requests that an app left unanswered when it left, or that were abandoned.
@@ -130,7 +130,7 @@ impl Colocated {
         self.scene
     }
 
-    /// Checks a scenario and measures alone what it leaves out.
+    /// Checks a scenario and measures the values that it leaves out, each app alone.
     ///
     /// Errors name the keys of a scenario with `[node]`: `node.cores`, `app[0].activity`,
     /// `policy[0].name`.

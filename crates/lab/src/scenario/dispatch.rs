@@ -69,7 +69,7 @@ pub(super) enum DispatchFigure {
     EnergyPerRequest,
     Moves,
     Abandoned,
-    /// Of a core type.
+    /// Utilisation of a core type.
     Utilisation(usize),
 }
 
@@ -80,7 +80,7 @@ impl DispatchScenario {
     /// The first key that cannot be simulated.
     pub fn new(file: DispatchFile, choice: &Choice) -> Result<Self, Wrong> {
         let Objective::Tail { percentile, bound } = file.objective.0 else {
-            return Err(Wrong::at("objective", "is no latency: write { p99 = \"200ms\" }"));
+            return Err(Wrong::at("objective", "is not a latency: write { p99 = \"200ms\" }"));
         };
         let wrong = |error| Wrong::in_section("dispatch", &error);
         let ladder = file.dispatch.ladder().map_err(wrong)?;
@@ -249,7 +249,7 @@ fn figures(
     all
 }
 
-/// Rejects a replication of too many requests, or of too many that wait.
+/// Rejects a replication with too many requests, or with too many waiting ones.
 fn check_amount(model: &DispatchModel, ladder: &Ladder, span: Nanos) -> Result<(), Wrong> {
     let capacity_per_s = dispatch::top_speeds(ladder) / model.work.mean().as_secs_f64();
     for (at, step) in model.load.iter().enumerate() {

@@ -52,8 +52,8 @@ pub struct RunSection {
     /// Seed of all random numbers; the same seed gives the same figures.
     #[schemars(extend("x-unit" = "none"))]
     pub(super) seed: u64,
-    /// Forgotten at the start of each replication: a time, or `"mser"`, which finds it for
-    /// tiers and is 20 s for apps that share a machine.
+    /// Part at the start of each replication that is not counted: a time, or `"mser"`, which finds
+    /// it for tiers and is 20 s for apps that share a machine.
     #[schemars(with = "String")]
     pub(super) warmup: WarmupRule,
     /// Counted time of a replication.
@@ -61,7 +61,7 @@ pub struct RunSection {
     /// Independent replications of each policy.
     #[schemars(extend("x-unit" = "replications"))]
     pub(super) replications: u64,
-    /// Goes on until a figure is known well enough under every policy.
+    /// Continues until a figure is known well enough under every policy.
     pub(super) precision: Option<PrecisionSection>,
 }
 
@@ -113,7 +113,7 @@ pub(super) struct PrecisionSection {
     /// Half a 95 % interval over the mean.
     #[schemars(example = 0.02, extend("x-unit" = "share"))]
     pub(super) relative: f64,
-    /// Replications after which it gives up and says so.
+    /// Replications after which it gives up with an error.
     #[serde(default = "hundred")]
     #[schemars(extend("x-unit" = "replications"))]
     pub(super) most: u64,

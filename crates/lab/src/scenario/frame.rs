@@ -25,7 +25,7 @@ pub(super) struct Contents<V, W> {
     pub(super) notices: Vec<String>,
     /// The policies, the reference first.
     pub(super) variants: Vec<V>,
-    /// What is measured, in the order of tables, and where it is found.
+    /// The measured quantities in the order of tables, and where each is found.
     pub(super) figures: Vec<(Quantity, W)>,
 }
 

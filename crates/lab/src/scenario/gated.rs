@@ -72,7 +72,7 @@ pub(super) struct GateScheme {
 /// A figure of a gated server.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GateFigure {
-    /// Of a class of connections.
+    /// Response of a class of connections.
     Response(usize, Response),
     Power,
     EnergyPerQuery,
@@ -194,7 +194,7 @@ impl Replication {
     }
 }
 
-/// Up to whole epochs.
+/// Rounds a time up to whole epochs.
 fn in_epochs(time: Nanos) -> Nanos {
     Nanos(time.0.div_ceil(EPOCH.0).saturating_mul(EPOCH.0))
 }

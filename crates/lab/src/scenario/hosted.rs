@@ -54,7 +54,7 @@ pub(super) struct HostedVariant {
     key: String,
 }
 
-/// What decides on the machines of a host.
+/// The policies over the machines of a host.
 #[derive(Debug, Clone)]
 struct HostSteering {
     control: Control,
@@ -69,18 +69,18 @@ pub(super) enum HostedFigure {
     Tier(usize),
     Response(usize, usize, Response),
     Progress(usize, usize),
-    /// Of all machines of a host.
+    /// Power of all machines of a host.
     Power(usize),
 }
 
-/// What the machines of a host counted.
+/// The counts of the machines of a host.
 struct HostTotals {
     machines: Vec<MachineTotals>,
     watts: f64,
 }
 
 impl HostedScenario {
-    /// Checks a scenario; files that it names are looked for from `base`.
+    /// Checks a scenario; `base` is the directory of files that it names.
     ///
     /// # Errors
     /// The first key that cannot be simulated.
@@ -203,7 +203,7 @@ impl HostedScenario {
                 let solo = described.apps[app].solo_per_s.unwrap_or(f64::NAN);
                 let connects = matches!(described.model.app[app].activity, Activity::Connections);
                 let present = present(host, app);
-                // From a second of the counted time to one of presence.
+                // Scales from a second of the counted time to a second of presence.
                 let scale = totals.span.0 as f64 / present.0 as f64;
                 let done_per_s = |it: &MachineAppTotals| match connects {
                     true => it.answered as f64 / present.as_secs_f64(),
@@ -389,7 +389,7 @@ fn host_controls(
     model: &Model,
     key: &str,
 ) -> Result<BTreeMap<String, HostSteering>, Wrong> {
-    let wanted = "is no table of hosts: write hosts.NAME = { name = \"arq\" }";
+    let wanted = "is not a table of hosts: write hosts.NAME = { name = \"arq\" }";
     let tables = match written {
         None => return Ok(BTreeMap::new()),
         Some(toml::Value::Table(tables)) => tables,

@@ -8,7 +8,7 @@ use super::{
 use crate::progress::Progress;
 use std::path::Path;
 
-/// What a scenario is about.
+/// The kind of system that a scenario describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Tiers of servers that call each other.
@@ -26,32 +26,32 @@ pub enum Kind {
 /// A scenario of any kind as it is written.
 #[derive(Debug, Clone)]
 pub enum AnyFile {
-    /// Of tiers.
+    /// A scenario of tiers.
     Tiers(ScenarioFile),
-    /// Of a node.
+    /// A scenario of a node.
     Node(ColocatedFile),
-    /// Of dispatched requests.
+    /// A scenario of dispatched requests.
     Dispatch(DispatchFile),
-    /// Of a gated server.
+    /// A scenario of a gated server.
     Gated(Box<GatedFile>),
-    /// Of a network server.
+    /// A scenario of a network server.
     NetServer(Box<NetServerFile>),
 }
 
 /// A checked scenario of any kind.
 #[derive(Debug, Clone)]
 pub enum AnyScenario {
-    /// Of tiers.
+    /// A scenario of tiers.
     Tiers(Box<Scenario>),
-    /// Of tiers of which some are machines with cores.
+    /// A scenario of tiers of which some are machines with cores.
     Hosted(Box<HostedScenario>),
-    /// Of a node.
+    /// A scenario of a node.
     Node(Box<Colocated>),
-    /// Of dispatched requests.
+    /// A scenario of dispatched requests.
     Dispatch(Box<DispatchScenario>),
-    /// Of a gated server.
+    /// A scenario of a gated server.
     Gated(Box<Gated>),
-    /// Of a network server.
+    /// A scenario of a network server.
     NetServer(Box<NetServerScenario>),
 }
 
@@ -70,7 +70,7 @@ impl Kind {
 }
 
 impl AnyScenario {
-    /// Checks a scenario; files that it names are looked for from `base`.
+    /// Checks a scenario; `base` is the directory of files that it names.
     ///
     /// # Errors
     /// The first key that cannot be simulated.
@@ -80,7 +80,7 @@ impl AnyScenario {
         {
             let name = custom.name();
             let message = format!(
-                "`{name}` is no policy of the registry: a scenario with [dispatch] or [gated] \
+                "`{name}` is not a policy of the registry: a scenario with [dispatch] or [gated] \
                  takes only those of the registry; your own run on tiers, [node] and [server]"
             );
             return Err(Wrong::at("--policy", message));

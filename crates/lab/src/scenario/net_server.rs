@@ -100,13 +100,13 @@ pub(super) enum NetServerFigure {
 }
 
 impl NetServerScenario {
-    /// Checks a scenario; the trace is looked for from `base`.
+    /// Checks a scenario; `base` is the directory of its trace.
     ///
     /// # Errors
     /// The first key that cannot be simulated.
     pub fn new(file: NetServerFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
         let Objective::Tail { percentile, bound } = file.objective.0 else {
-            return Err(Wrong::at("objective", "is no latency: write { p99 = \"500us\" }"));
+            return Err(Wrong::at("objective", "is not a latency: write { p99 = \"500us\" }"));
         };
         if file.epoch == Nanos::ZERO {
             return Err(Wrong::at("epoch", "is 0: write a time such as \"5ms\""));
@@ -201,7 +201,7 @@ impl NetServerScenario {
     }
 }
 
-/// What was seen of the server in a span of time.
+/// The observations of the server in a span of time.
 #[derive(Debug, Clone, Default)]
 struct Span {
     time: Nanos,
@@ -250,12 +250,12 @@ struct Replication {
     plant: MachinePlant,
     policy: Box<dyn Policy>,
     rng: Rng,
-    /// What was seen, hour by hour; one span without a day.
+    /// The observations, hour by hour; one span without a day.
     seen: Vec<Span>,
 }
 
 impl Replication {
-    /// Whole epochs pass, each with a decision at its end, and what was seen is counted by hour.
+    /// Runs whole epochs, each with a decision at its end, and counts the observations by hour.
     fn pass(
         &mut self,
         time: Nanos,

@@ -18,7 +18,7 @@ pub struct Outcome {
     pub warmup: Nanos,
     /// Counted time of each replication.
     pub length: Nanos,
-    /// What was measured.
+    /// The measured quantities.
     pub quantities: Vec<Quantity>,
     /// The policies, the reference first.
     pub policies: Vec<PolicyOutcome>,
@@ -35,7 +35,7 @@ pub struct PolicyOutcome {
     pub policy: String,
     /// How often it observes and decides; `None` of what decides for each request.
     pub epoch: Option<EpochRule>,
-    /// By quantity, then by replication; NaN where there is no value.
+    /// Indexed by quantity, then by replication; NaN where there is no value.
     pub values: Vec<Vec<f64>>,
     /// Values of the first replications under other assumptions within their uncertainty: by
     /// assumption, quantity, replication. Empty without uncertain assumptions.
@@ -77,8 +77,8 @@ impl Outcome {
         estimate_of(&self.policies[policy].values[quantity])
     }
 
-    /// A figure of a policy less that of the first one. Both met the same
-    /// requests, so that what they share cancels.
+    /// A figure of a policy less that of the first one. Both met the same requests, so that shared
+    /// effects cancel.
     pub fn compare(&self, policy: usize, quantity: usize) -> Comparison {
         let values = |policy: usize| &self.policies[policy].values[quantity];
         let difference = paired_difference(values(policy), values(0));

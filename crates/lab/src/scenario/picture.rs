@@ -4,7 +4,7 @@
 use super::{Outcome, Quantity};
 use crate::figure::{Axis, Figure, Look, Point};
 
-/// At most this many apps have panels of their own.
+/// The largest number of apps that have panels of their own.
 const MOST_APPS: usize = 4;
 
 /// Distance of the points of one policy, so that intervals do not overlap.

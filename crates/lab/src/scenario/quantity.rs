@@ -1,4 +1,4 @@
-//! What is measured in each replication.
+//! The measured quantities of a replication.
 
 pub use crate::cells::Quantity;
 use crate::trial::{power_w, response_ms, switches_per_s};
@@ -14,7 +14,7 @@ pub(super) struct MeasuredQuantity {
     what: TierFigure,
 }
 
-/// Which figure, of which app or tier.
+/// The figure, and its app or tier.
 #[derive(Debug, Clone, PartialEq)]
 enum TierFigure {
     Response(usize, Response),

@@ -16,13 +16,13 @@ const CYCLE: &str = "cycle_s";
 /// Why a record could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// As CSV.
+    /// Writing CSV failed.
     #[error("cannot write CSV: {0}")]
     Csv(#[from] csv::Error),
-    /// As Parquet.
+    /// Writing Parquet failed.
     #[error("cannot write Parquet: {0}")]
     Parquet(#[from] ParquetError),
-    /// To its destination.
+    /// Writing to the destination failed.
     #[error("cannot write: {0}")]
     Write(#[from] std::io::Error),
 }

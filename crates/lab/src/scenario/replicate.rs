@@ -21,14 +21,14 @@ pub(super) struct Replications<'s> {
     pub(super) least: u64,
     pub(super) precision: Option<Wanted>,
     pub(super) quantities: &'s [Quantity],
-    /// What the policies are called.
+    /// The labels of the policies.
     pub(super) labels: Vec<&'s str>,
 }
 
-/// What has been measured under one policy.
+/// The measurements under one policy.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Samples {
-    /// By quantity, then by replication.
+    /// Indexed by quantity, then by replication.
     pub(super) values: Vec<Vec<f64>>,
     /// Requests of each app that arrived, and how many of them were not answered.
     arrived: Vec<u64>,
@@ -92,7 +92,7 @@ impl Replications<'_> {
         (!enough).then(|| done..wanted.most.min(done + ROUND))
     }
 
-    /// Whether the wanted figure is known well enough under every policy.
+    /// Whether the required figure is known precisely enough under every policy.
     fn is_precise(&self, samples: &[Samples]) -> bool {
         self.precision.is_none_or(|wanted| {
             let relative =
@@ -126,7 +126,7 @@ impl Replications<'_> {
     }
 }
 
-/// A policy and what was measured of it.
+/// Returns a policy with its measurements.
 pub(super) fn policy_outcome(policy: &impl Labelled, samples: Samples) -> PolicyOutcome {
     PolicyOutcome {
         label: policy.label().to_owned(),

@@ -17,7 +17,7 @@ use lull_sim::stats::Failure;
 pub struct RunError {
     /// Its label.
     pub policy: String,
-    /// What happened.
+    /// The error.
     pub failure: Failure,
 }
 

@@ -23,7 +23,7 @@ use serde::Serialize;
 /// The smaller part of the golden section.
 const GOLDEN: f64 = 0.381_966_011_250_105;
 
-/// Which burst cycles to look at.
+/// The burst cycles to search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Search {
     /// The shortest.
@@ -44,7 +44,7 @@ impl Default for Search {
     }
 }
 
-/// What was found, policy by policy.
+/// The worst cycles, policy by policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorstCycles {
     /// The scenario's title.
@@ -121,7 +121,7 @@ impl Scenario {
         };
         match all.as_slice() {
             [app] => {
-                // Both are made whole cycles.
+                // Both are extended to whole cycles.
                 let [warmup, length] = [self.warmup.unwrap_or_default(), self.length]
                     .map(|span| whole(span, search.longest));
                 self.check_events(warmup.saturating_add(length), "--longest")?;
@@ -234,7 +234,7 @@ fn longest_response(cycles: &[Cycle]) -> usize {
     worst(cycles, |cycle| cycle.response_ms().mean).unwrap_or(0)
 }
 
-/// The schedule of an app's bursts: it comes again and again, in spans that
+/// The schedule of an app's bursts: it comes repeatedly, in spans that
 /// do not vary, and its level changes.
 fn bursts(model: &Model, app: usize) -> Option<&Schedule> {
     let schedule = model.app[app].source.schedule()?;

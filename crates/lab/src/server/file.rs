@@ -26,10 +26,10 @@ pub struct ServerFile {
     /// Frequencies to go through; all if empty.
     #[serde(default)]
     pub frequencies: Vec<Hertz>,
-    /// What is forgotten of each setting.
+    /// The part at the beginning of each setting that is not counted.
     #[serde(default = "warmup")]
     pub warmup: Nanos,
-    /// What is counted of each setting.
+    /// The part of each setting that is counted.
     #[serde(default = "length")]
     pub length: Nanos,
     /// Seed of all random numbers.
@@ -52,13 +52,13 @@ pub struct ServerScenario {
     pub run: Run,
 }
 
-/// What is wrong with a file, and at which key.
+/// An error in a file, with the key.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{key}: {message}")]
 pub struct ServerFileError {
     /// The key.
     pub key: String,
-    /// What is wrong and what to write.
+    /// The error and the correction.
     pub message: String,
 }
 

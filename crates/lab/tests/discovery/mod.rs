@@ -8,7 +8,7 @@ use rand::SeedableRng;
 /// Length of an epoch.
 pub(crate) const EPOCH: Nanos = Nanos::from_millis(100);
 
-/// Returns what `bayop` finds with these keys within so many epochs.
+/// Returns what `bayop` finds with these keys within this many epochs.
 pub(crate) fn discover(mut plant: impl Plant, keys: &str, epochs_max: u32) -> Discovery {
     let table = keys.parse().unwrap();
     let mut policy = POLICIES.build("bayop", &table, plant.machine(), plant.apps()).unwrap();

@@ -1,4 +1,4 @@
-//! What the table of a paper leaves out: systems, conditions, and the reasons of tolerances.
+//! Notes below the table of a paper: systems, conditions, and the reasons of tolerances.
 
 use super::super::{Claim, PaperClaims};
 use std::fmt::Write;

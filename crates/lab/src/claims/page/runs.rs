@@ -1,4 +1,4 @@
-//! What the page says about the recorded runs: seeds, open rows, and commits.
+//! The page's part on the recorded runs: seeds, open rows, and commits.
 
 use super::super::results::{Length, MeasuredRow};
 use super::super::{Claim, PaperClaims, SEED_BUDGET, VALUES};
@@ -82,7 +82,7 @@ those of the others.
     )
 }
 
-/// What an open row needs for a verdict.
+/// Describes the further runs that an open row needs for a verdict.
 pub(super) fn open_text(claim: &Claim, ours: &Estimate, results: &[MeasuredRow]) -> String {
     let needed = claim.comparison().and_then(|it| it.values_to_decide(ours));
     let Some(needed) = needed else {

@@ -27,14 +27,14 @@ const DAY: &str = include_str!("../../../../../traces/synthetic-day.csv");
 /// The paper's search runs for this objective only, the first.
 const OBJECTIVE_OF_PAPER: usize = 0;
 /// Requests of a trial in the busiest hour: .6 s of memcached, where the paper's trials take 20 s.
-/// With a quarter of them the choice was late in 1.6 hours of 24 (p99 below 500 us, five seeds).
-/// What is held is judged on more.
+/// With a quarter of them the choice was late in 1.6 hours of 24 (p99 below 500 us, five seeds). A
+/// held choice is judged on more.
 const TRIAL_REQUESTS: f64 = 450_000.0;
 const HELD_OVER_TRIAL: f64 = 2.7;
 /// Seconds of an hour that thirty trials of 20 s and a second to settle take.
 const SEARCH_S: f64 = 630.0;
 
-/// What runs the server.
+/// The controller of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Arm {
     /// Linux by itself.
@@ -49,7 +49,7 @@ pub(super) enum Arm {
     Ebbrt,
 }
 
-/// What is compared over a day.
+/// The comparison over a day.
 pub(super) struct Plan {
     pub(super) linux: NetServerModel,
     pub(super) ebbrt: NetServerModel,
@@ -60,18 +60,18 @@ pub(super) struct Plan {
     pub(super) peak_per_s: f64,
 }
 
-/// What was measured while an hour's choice was held.
+/// The measurements while an hour's choice was in force.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeldChoice {
     pub(super) watts: f64,
-    /// At the objective's percentile.
+    /// The tail at the objective's percentile.
     pub(super) tail_us: f64,
     pub(super) is_met: bool,
     /// Mean power of the trials before, and share of their requests that were late.
     search: Option<(f64, f64)>,
 }
 
-/// A day: by objective, what each arm held, hour by hour.
+/// A day: by objective, the settings that each arm held, hour by hour.
 pub(super) struct Day {
     objectives: Vec<Objective>,
     held: Vec<BTreeMap<(Arm, usize), HeldChoice>>,
@@ -104,7 +104,7 @@ impl Arm {
 }
 
 impl Plan {
-    /// What was chosen for the day.
+    /// Returns the choices of the day.
     pub(super) fn choices(&self) -> Vec<String> {
         vec![
             format!(
@@ -159,13 +159,13 @@ impl Plan {
         Ok(tails.fold(f64::INFINITY, f64::min))
     }
 
-    /// Of every hour; of a few if it is to be quick.
+    /// Returns the rates of every hour; of a few for a quick run.
     fn rates_per_s(&self, setup: &Setup<'_>) -> Vec<f64> {
         rates_of_day(self.peak_per_s).into_iter().step_by(setup.either(1, 8)).collect()
     }
 
-    /// By objective: the pair of least power that meets it, of each profiled rate. The pairs are
-    /// those of the grid, as places of `space`.
+    /// Returns, by objective, the pair of least power that meets it at each profiled rate. The
+    /// pairs are those of the grid, as points of `space`.
     fn profile(
         &self,
         setup: &Setup<'_>,
@@ -189,7 +189,7 @@ impl Plan {
         Ok(self.objectives.iter().map(of).collect())
     }
 
-    /// What every arm holds in an hour.
+    /// Returns the setting of every arm in an hour.
     fn hour(
         &self,
         [linux, ebbrt]: &mut [Hour<'_>; 2],
@@ -285,7 +285,8 @@ impl Day {
         self.held.len()
     }
 
-    /// What an arm held, hour by hour; empty for an objective that the arm does not run.
+    /// Returns the setting of an arm, hour by hour; empty for an objective that the arm does not
+    /// run.
     pub(super) fn held(&self, arm: Arm, objective: usize) -> impl Iterator<Item = &HeldChoice> {
         self.held.iter().filter_map(move |hour| hour.get(&(arm, objective)))
     }

@@ -9,7 +9,7 @@ use lull_measure::{Latency, Nanos};
 
 /// Ratio of the edges of a bin.
 const BASE: f64 = 1.1;
-/// Number of bins; what is longer is in the last.
+/// Number of bins; longer latencies are in the last.
 const BINS: i32 = 200;
 
 /// A percentile of latencies, in microseconds, as mutilate would print it;

@@ -167,8 +167,8 @@ fn growth_row(sizes: &[MessageSize]) -> Option<Row> {
     Some(Row::compared(name, "us", "grows", grown, AtLeast(2.0)).because(WINDOW))
 }
 
-/// What must hold whatever client and window are: long delays cost round trips
-/// on small messages.
+/// Returns the rows that must hold for every client and window: long delays cost round trips on
+/// small messages.
 fn shapes(sizes: &[MessageSize]) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(size) = sizes.first() {

@@ -29,7 +29,7 @@ const EPOCH: Nanos = Nanos::from_millis(5);
 const WARMUP: Nanos = Nanos::from_millis(50);
 /// Rate of the busiest hour, per second.
 const PEAK_PER_S: f64 = 750e3;
-/// What is compared, Linux by itself first.
+/// The compared policies, Linux by itself first.
 const POLICIES_OF_DAY: [&str; 2] = ["linux-default", "bayop"];
 
 /// A day in simulated time, and the keys of a search that fits into its hours.
@@ -54,7 +54,7 @@ const SHORT: Pace = Pace {
            trials = 4\nload_change = 0.25",
 };
 
-/// What was observed in an hour.
+/// The observations of an hour.
 #[derive(Debug, Clone, Default)]
 struct HourSeen {
     latency: Latency,

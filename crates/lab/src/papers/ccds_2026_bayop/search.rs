@@ -31,7 +31,7 @@ const READINGS: u64 = 4;
 /// All pairs at one load.
 struct Surface {
     space: Space,
-    /// By number of the place: each replication, and all together.
+    /// Indexed by the number of the point: each replication, and all together.
     places: Vec<Pair>,
 }
 
@@ -156,7 +156,7 @@ impl Surface {
         }
     }
 
-    /// One search; the truth of its final choice, and the harm that it did.
+    /// Runs one search; returns the true reading of its final choice, and the harm that it did.
     fn search(&self, rules: &Rules, seed: u64) -> (Reading, f64) {
         let read = |place: &Place, rng: &mut Rng| {
             let readings = &self.places[self.number(place)].readings;

@@ -235,7 +235,7 @@ fn specialised(linux: &Swept, ebbrt: &Swept, load: f64) -> [Row; 2] {
     ]
 }
 
-/// What the paper's load generator would have printed for the best pair.
+/// Returns the values that the paper's load generator would have printed for the best pair.
 fn by_mutilate(
     setup: &Setup<'_>,
     model: &NetServerModel,

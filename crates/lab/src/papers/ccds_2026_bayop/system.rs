@@ -65,7 +65,7 @@ pub(super) struct Machine {
     power: PackagePower,
 }
 
-/// The models, and where their numbers come from, by source.
+/// Returns the models, and the sources of their numbers.
 pub(super) fn scenario() -> (Scenario, Vec<String>) {
     let (scenario, parameters) = sourced::read(TEXT);
     (scenario, sourced::choices(&parameters))
@@ -134,7 +134,7 @@ impl Scenario {
     /// NetPIPE with messages of this size on a server.
     pub(super) fn netpipe(&self, on: &NetServerModel, bytes: u64) -> NetServerModel {
         let pair = PingPong { bytes, ..self.netpipe.clone() };
-        // The driver's rule goes by the bytes of frames.
+        // The driver's rule counts the bytes of frames.
         let frame_bytes = bytes.min(u64::from(pair.segment)) as u32 + HEADER_BYTES;
         let app = AppModel { rx_bytes: frame_bytes, tx_bytes: frame_bytes, ..on.app.clone() };
         // Memcached's costs were fitted with polling until no packets are left.

@@ -30,7 +30,7 @@ const LOADS: [f64; 2] = [0.4, 0.8];
 const BOUNDS: [f64; 2] = [1.3, 1.8];
 /// Share of busy cores at which a server is at its peak: beyond it the tail runs away.
 const PEAK: f64 = 0.8;
-/// Requests of a trial, and of what is held: long requests need long trials.
+/// Requests of a trial, and of a held choice: long requests need long trials.
 const TRIAL_REQUESTS: f64 = 20_000.0;
 const HOLD_REQUESTS: f64 = 40_000.0;
 /// The machine with three levels, by number.
@@ -41,7 +41,7 @@ const THREE_LEVELS: usize = 2;
 struct Bar {
     machine: usize,
     name: String,
-    /// Of Linux's power, in percent.
+    /// The saving in percent of Linux's power.
     saved: f64,
     is_met: bool,
 }

@@ -109,7 +109,7 @@ pub(super) struct Stretches<'a> {
     space: &'a Space,
     rate_per_s: f64,
     run: Run,
-    /// By setting; `None` leaves all to Linux.
+    /// Indexed by setting; `None` leaves all to Linux.
     servers: BTreeMap<Option<Place>, MachineSimulation>,
 }
 

@@ -48,11 +48,11 @@ struct Demand {
     beyond_ms: Vec<f64>,
 }
 
-/// What one request may do and what that costs.
+/// The actions that one request may take, and their costs.
 struct Programme<'a> {
     types: &'a [CoreSpeed],
     demand: &'a Demand,
-    /// Of each type: what a request there gets of its core's speed.
+    /// Indexed by type: the share of its core's speed that a request gets there.
     paces: Vec<f64>,
     target_ms: f64,
     step_ms: f64,
@@ -82,7 +82,7 @@ pub(super) fn least_mj(
     Some(programme.bound_mj(1.0 - percentile.fraction()) + static_mj)
 }
 
-/// What a request at this speed gets of it, beside the mean of the others.
+/// Returns the rate of progress of a request at this speed, beside the mean of the others.
 fn pace(model: &DispatchModel, work: Distribution, rate_per_s: f64, speed: f64) -> f64 {
     let others = 1.0 - model.interference * rate_per_s * work.mean.as_secs_f64();
     1.0 / (1.0 / others + model.interference * (speed - 1.0))

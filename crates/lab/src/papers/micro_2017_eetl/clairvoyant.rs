@@ -19,8 +19,8 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 
 const LOADS: [f64; 7] = [10.0, 25.0, 40.0, 50.0, 66.0, 80.0, 90.0];
 
-/// What our own dispatcher is to reach: of Request Clairvoyant's energy, and where
-/// that is below the blind bound, of the bound.
+/// The aim of our own dispatcher, as a multiple of Request Clairvoyant's energy, or of the blind
+/// bound where that is higher.
 const AIM: f64 = 1.05;
 
 const BOUND: &str = "ours: the blind bound is the least energy of any dispatcher that sees age and \
@@ -122,9 +122,8 @@ fn reach_rows(
     ]
 }
 
-/// Our aim is 5 % over Request Clairvoyant. It is held where the blind bound
-/// leaves room for it; elsewhere no dispatcher can have it, and what is held is the
-/// distance to the bound.
+/// Our aim is 5 % over Request Clairvoyant. The row is held where the blind bound leaves room for
+/// that; elsewhere no dispatcher can reach it, and the row holds the distance to the bound.
 fn our_rows(rate: f64, known: &DispatcherCurve, ours: &DispatcherCurve, blind_mj: f64) -> Vec<Row> {
     let cell = ours.at(rate);
     let over = cell.energy_over(known.at(rate));

@@ -29,8 +29,11 @@ pub struct Mix {
 /// A mix that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MixError {
-    /// Not TYPE:NUMBER, joined by commas.
-    #[error("`{0}` is no mix: write types with their numbers, slow first, such as slow:8,fast:1")]
+    /// The text is not TYPE:NUMBER, joined by commas.
+    #[error(
+        "`{0}` is not a mix: write types with their numbers, slow first, such as \
+             slow:8,fast:1"
+    )]
     Shape(String),
     /// A type that Table 4 does not have.
     #[error("there is no core type `{name}`; there are: {known}")]
@@ -48,7 +51,7 @@ pub enum MixError {
 /// One mix at one target and load.
 #[derive(Debug, Clone, Serialize)]
 pub struct Compared {
-    /// Which.
+    /// The mix.
     pub mix: Mix,
     /// Energy a request in mJ; `None` where the fastest core misses the target.
     pub energy_mj: Option<Estimate>,
@@ -109,7 +112,7 @@ pub fn parse(text: &str) -> Result<Mix, MixError> {
 /// Lucene.
 ///
 /// # Errors
-/// If a simulation fails; a mix that cannot meet the target is no error.
+/// If a simulation fails; a mix that cannot meet the target is not an error.
 pub fn compare_at(
     setup: &Setup<'_>,
     mixes: &[Mix],

@@ -20,7 +20,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 const LOADS: [f64; 5] = [10.0, 25.0, 40.0, 50.0, 60.0];
 const BROADWELL_LOADS: [f64; 4] = [10.0, 30.0, 50.0, 70.0];
 
-/// What Pegasus saves on Broadwell (section 6.1): the one number fitted to it.
+/// The savings of Pegasus on Broadwell (section 6.1): the one number fitted to it.
 const BROADWELL_SAVES: f64 = 0.17;
 
 fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
@@ -51,7 +51,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     Ok(report)
 }
 
-/// Seven cores with the static power at which Pegasus saves what was measured.
+/// Seven cores with the static power at which Pegasus saves the measured amount.
 fn fitted(bench: &DispatchBench<'_>, scenario: &Scenario) -> Result<DispatchModel, LabError> {
     let model =
         |static_watts| DispatchModel { static_watts: Watts(static_watts), ..scenario.dvfs(7) };

@@ -69,8 +69,8 @@ fn rows(best: &[BestMix]) -> Vec<Row> {
     let at = |target_ms, rate| {
         best.iter().find(|best| best.target_ms == target_ms && best.rate_per_s == rate)
     };
-    // By how many percent the first of two points costs more energy a request; 0 of a point that
-    // no mix meets.
+    // Returns by how many percent the first of two points costs more energy a request; 0 of a point
+    // that no mix meets.
     let more = |ours: Option<&BestMix>, theirs: Option<&BestMix>| {
         ours.zip(theirs)
             .map_or(0.0, |(ours, theirs)| 100.0 * (ours.energy_mj / theirs.energy_mj - 1.0))

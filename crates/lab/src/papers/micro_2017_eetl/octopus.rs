@@ -18,7 +18,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 
 const LOADS: [f64; 10] = [4.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 25.0, 30.0, 35.0];
 
-/// Octopus-Man with its ideal table: the rung of each load, and what it measures.
+/// Octopus-Man with its ideal table: the rung of each load, and its measurements.
 struct Ideal {
     rungs: Vec<usize>,
     curve: DispatcherCurve,

@@ -54,8 +54,8 @@ pub(crate) fn parsed(config: &str) -> toml::Table {
     config.parse().expect("configs of experiments are TOML")
 }
 
-/// An empty report of one of this paper's experiments: what was chosen where
-/// the paper is silent, and the seeds that numbers were found on.
+/// An empty report of one of this paper's experiments: our choices where the paper is silent, and
+/// the seeds that numbers were found on.
 pub(super) fn judged(experiment: &Experiment, title: String, setup: &Setup<'_>) -> Report {
     Report { choices: choices(), found_on: FOUND_ON.to_vec(), ..experiment.report(title, setup) }
 }
@@ -119,8 +119,8 @@ impl Scenario {
     }
 }
 
-/// What 2F-13S would be with a fast core for every request, and no more static
-/// power: no dispatcher waits for one there.
+/// Returns 2F-13S with a fast core for every request, and no more static power: no dispatcher waits
+/// for a core there.
 pub(super) fn unlimited(scenario: &Scenario) -> DispatchModel {
     // More than ever run at a time: as many as a simulated machine has.
     let (slow, fast) = (32, 32);
@@ -160,7 +160,7 @@ const SEARCH: u64 = 0x5EA2_C4ED;
 pub(super) const FOUND_ON: [u64; 2] = [FITTED, SEARCH];
 
 impl<'a> DispatchBench<'a> {
-    /// For a p99 target.
+    /// Creates a bench for a p99 target.
     pub(crate) fn new(setup: &'a Setup<'a>, target: Nanos) -> Self {
         Self { setup, target, percentile: Percentile::P99 }
     }
@@ -181,7 +181,7 @@ impl<'a> DispatchBench<'a> {
         self.setup.either(5, 2)
     }
 
-    /// Warm-up, long enough for the controller, and what is counted.
+    /// Returns the warm-up, long enough for the controller, and the counted length.
     fn lengths(&self) -> RunLength<u64> {
         self.setup.either(
             RunLength { warmup: 15_000, counted: 20_000 },

@@ -28,7 +28,7 @@ fn c6(entry: EntryCost) -> IdleState {
     IdleState { transition, entry, ..state }
 }
 
-/// One break-even at 1 ms (model A), and a plateau from 300 us on (model B).
+/// Returns a model with one break-even at 1 ms (A), and one with a plateau from 300 us on (B).
 fn models() -> [(&'static str, IdleState); 2] {
     let from = Nanos::from_micros(300);
     [
@@ -112,7 +112,7 @@ fn calm() -> OversubscribedModel {
     model
 }
 
-/// What rests do to the idle time of a calm server (section 3.2).
+/// Returns the effect of rests on the idle time of a calm server (section 3.2).
 fn simulated(setup: &Setup<'_>) -> Result<Vec<Row>, LabError> {
     let bench = GateBench::settled(setup);
     let model = calm();

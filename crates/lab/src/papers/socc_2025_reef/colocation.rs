@@ -136,7 +136,7 @@ fn server(all: &[GateCell; 4]) -> Vec<Row> {
     ]
 }
 
-/// Those beside it, and the machine.
+/// Returns the rows of the neighbours, and of the machine.
 fn neighbours(all: &[GateCell; 4]) -> Vec<Row> {
     let [satori, apples, reef, both] = all;
     let busy = "apps that always compute leave no core idle, and their speed does not \

@@ -28,7 +28,7 @@ pub(super) const FAIR: RunQueues = RunQueues::Fair {
     preempt: Nanos::from_millis(4),
 };
 
-/// What is printed of one scheduler.
+/// The printed values of one scheduler.
 struct Print {
     name: &'static str,
     scheduler: RunQueues,
@@ -104,7 +104,7 @@ fn compared(
     Ok(rows)
 }
 
-/// What the mechanism gives whatever AppleS is.
+/// Returns the effects of the mechanism, which do not depend on how AppleS is modelled.
 fn held(print: &Print, reef: &GateCell, apples: &GateCell, open: &GateCell) -> Vec<Row> {
     let row = |what: &str| format!("{}: {what}", print.name);
     vec![
@@ -158,7 +158,7 @@ const MISSED_FREQUENCY: &str = "the bound of -20 % was set when the row was the 
 const WHY: &str = "the paper's AppleS is not published; ours with turns of 4 keeps few threads \
                    running too, so what the gate alone saves is in both";
 
-/// What the paper compares: both gates under the same scheduler.
+/// Returns the paper's comparison: both gates under the same scheduler.
 fn like_for_like(print: &Print, reef: &GateCell, apples: &GateCell) -> Vec<Row> {
     let row = |what: &str| format!("{}: {what}, REEF against AppleS", print.name);
     let percent = |what: &str, printed, value: &dyn Fn(&GatedTotals) -> f64| {

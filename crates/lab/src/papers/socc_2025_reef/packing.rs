@@ -18,7 +18,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// The paper goes on to 40 hardware threads; the model has the 24 cores.
+/// The paper continues to 40 hardware threads; the model has the 24 cores.
 const CORES: [u32; 8] = [2, 4, 5, 6, 8, 12, 16, 24];
 const AT_2: usize = 0;
 const AT_4: usize = 1;

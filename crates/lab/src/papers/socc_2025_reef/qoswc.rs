@@ -34,7 +34,7 @@ const PRINTED_CAP: u32 = 23;
 /// Cores on which the profile is measured.
 const PROFILED: std::ops::RangeInclusive<u32> = 1..=8;
 
-/// The model with a floor, and what each class is promised from 85 s on.
+/// Returns the model with a floor, and the objectives of each class from 85 s on.
 fn promised() -> (OversubscribedModel, Vec<Option<Objective>>) {
     let mut model = latency_sensitive(&mongo().0);
     if let Some(last) = model.class.last_mut() {
@@ -79,7 +79,7 @@ fn schemes(model: &OversubscribedModel, profile: String) -> [Scheme; 3] {
     ]
 }
 
-/// One of the policies at work, for the book: what every second showed.
+/// Runs one of the policies for the book, and returns the observations of every second.
 pub(crate) fn portrait(policy: &'static str, seed: u64) -> Result<Vec<Second>, LabError> {
     let setup = Setup { seed, quick: true, ..Setup::new("portrait") };
     let (model, later) = promised();
@@ -177,7 +177,7 @@ fn compared(all: &[Vec<Course>]) -> Vec<Row> {
     rows
 }
 
-/// What Fig. 18 and the text show without a number.
+/// Returns the rows that Fig. 18 and the text show without a number.
 fn shape_rows([plain, reef, areas]: [&GateCell; 3]) -> Vec<Row> {
     let mean_ms =
         |served: &GatedTotals| served.latency().mean().map_or(f64::NAN, Nanos::as_millis_f64);

@@ -25,7 +25,7 @@ pub(super) struct Scheme {
     pub(super) policy: Option<(&'static str, String)>,
 }
 
-/// What happens when, in seconds.
+/// The times of changes, in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     /// The warm-up ends here.
@@ -59,13 +59,13 @@ pub(super) struct Course {
     pub(super) looks: Vec<ObservedSecond>,
 }
 
-/// What was counted before the change, as a cell that can be compared with another one's.
+/// Returns the counts before the change, as a cell that can be compared with another one's.
 pub(super) fn before_change(courses: &[Course]) -> GateCell {
     GateCell { runs: courses.iter().map(|course| course.before.clone()).collect() }
 }
 
-/// Runs a scheme in parallel replications; `later` is what each class is
-/// promised after the change.
+/// Runs a scheme in parallel replications; `later` are the objectives of each class after the
+/// change.
 pub(super) fn courses(
     setup: &Setup<'_>,
     model: &OversubscribedModel,
@@ -172,8 +172,8 @@ impl<'a> SteeredRun<'a> {
         }
     }
 
-    /// Other promises from now on; admission controller and policy go on with what they
-    /// have learnt if they can.
+    /// Sets other objectives from now on; admission controller and policy keep their learned state
+    /// if they can.
     fn change(&mut self, later: &[Option<Objective>]) -> Result<(), LabError> {
         let (name, config) = &self.scheme.gate;
         for (class, objective) in self.model.class.iter_mut().zip(later) {

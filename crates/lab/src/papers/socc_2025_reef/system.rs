@@ -23,7 +23,7 @@ pub(super) fn mongo() -> (OversubscribedModel, Vec<Parameter>) {
     sourced::read(include_str!("mongo.toml"))
 }
 
-/// What differs for MySQL.
+/// The parameters that differ for MySQL.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Differences {
@@ -61,7 +61,7 @@ pub(super) fn self_serving(model: &OversubscribedModel) -> OversubscribedModel {
 /// Runs servers.
 pub(super) struct GateBench<'a> {
     setup: &'a Setup<'a>,
-    /// Before counting, long enough for searches.
+    /// The time before counting, long enough for searches.
     warmup: Nanos,
     length: Nanos,
 }

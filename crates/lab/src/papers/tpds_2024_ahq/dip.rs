@@ -26,10 +26,10 @@ const STRATEGIES: [&str; 3] = ["Shared", "Even", "RR"];
 const SHARED: usize = 0;
 const EVEN: usize = 1;
 const RR: usize = 2;
-/// Bound of latency-critical apps: policies of this study do not look at it.
+/// Bound of latency-critical apps: policies of this study do not use it.
 const BOUND: Nanos = Nanos::from_secs(1);
 
-/// Two apps side by side; the first goes first where that is known.
+/// Two apps side by side; the first has priority where that is known.
 struct Pair {
     first: usize,
     second: usize,
@@ -46,7 +46,7 @@ struct PairOutcome {
 struct Study {
     model: MachineModel,
     pairs: Vec<Pair>,
-    /// By strategy, then pair.
+    /// Indexed by strategy, then pair.
     outcomes: Vec<Vec<PairOutcome>>,
 }
 
@@ -124,7 +124,7 @@ impl Study {
         (square / values.len() as f64).sqrt() / mean
     }
 
-    /// As Fig. 13 shows apps: latency-critical ones in front, the others behind.
+    /// Returns the values as Fig. 13 shows apps: latency-critical ones in front, the others behind.
     fn shown(&self, strategy: usize) -> Vec<f64> {
         let apps = 0..self.model.app.len();
         apps.map(|app| self.uncertainty(strategy, app, self.model.app[app].serves())).collect()
@@ -341,7 +341,7 @@ fn scene(model: &MachineModel, specs: &[AppSpec], pair: &Pair) -> Scene {
     Scene { model, rules: rules(), apps, groups: Vec::new() }
 }
 
-/// Under RR the first app goes first: the policy ranks apps as listed.
+/// Under RR the first app has priority: the policy ranks apps as listed.
 fn strategy_of(strategy: usize) -> Strategy {
     let (policy, config) = match strategy {
         EVEN => ("even", "ways = false"),

@@ -31,7 +31,7 @@ const LENGTH_S: u64 = 250;
 /// 90 % at 120 s, and a low start; the figure with the rest is lost.
 const STEPS: [u64; 12] = [10, 30, 50, 30, 50, 70, 90, 70, 50, 30, 50, 30];
 const LAST: u64 = 10;
-/// From when to when, in seconds, the load is 90 %.
+/// The seconds from and to which the load is 90 %.
 const PEAK_S: [u64; 2] = [120, 140];
 
 /// Section V-B: a bound is elastic by 5 %.

@@ -30,10 +30,10 @@ const JUMP: f64 = 1.25;
 
 /// One app on some cores.
 struct KneeCurve {
-    /// What Table IV prints of the app.
+    /// The app's row of Table IV.
     printed: TableIvRow,
     cores: u16,
-    /// What its threads can serve, per second.
+    /// The rate that its threads can serve.
     capacity_per_s: f64,
     /// Rate and tail in ms, ascending; at least one.
     points: Vec<(f64, f64)>,

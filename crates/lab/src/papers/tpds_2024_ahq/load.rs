@@ -145,7 +145,7 @@ impl Table {
     }
 }
 
-/// By how many percent tails over the counted time are shorter, geometrically.
+/// Returns by how many percent tails over the counted time are shorter, as a geometric mean.
 fn reduction(pairs: &[(&Played, &Played)]) -> f64 {
     shorter(pairs, |played| &played.tails_ms)
 }
@@ -303,7 +303,8 @@ fn order_rows(table: &Table) -> Vec<Row> {
     rows
 }
 
-/// By seed, the mean E_S of a strategy on some cells less the lowest of the others of the figure.
+/// Returns by seed the mean E_S of a strategy on some cells less the lowest of the others of the
+/// figure.
 fn above_lowest(
     table: &Table,
     ours: Strategy,

@@ -4,7 +4,7 @@ use lull_measure::Nanos;
 use lull_measure::entropy::LcReading;
 use serde::Deserialize;
 
-/// What the paper prints.
+/// The values printed in the paper.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Paper {

@@ -9,7 +9,7 @@ use lull_measure::{Nanos, Percentile};
 use lull_sim::machine::{Activity, LoadStep, MachineModel, MachineSimulation};
 use lull_sim::stats::Failure;
 
-/// Platform A with its apps; see the file for what is printed and what is not.
+/// Platform A with its apps; the file states which values the paper prints.
 pub(super) const TEXT: &str = include_str!("platform-a.toml");
 /// Ways that the paper's machine has; work is measured with all of them.
 pub(super) const WAYS: u32 = 20;

@@ -17,8 +17,8 @@ use std::ops::Range;
 /// The monitoring interval of section VI-B.
 pub(super) const EPOCH: Nanos = Nanos::from_millis(500);
 
-/// First of the replications that experiments with `tide` are made of. It was developed with
-/// those below; a policy of ours is judged by what it has not seen.
+/// First of the replications that experiments with `tide` are made of. It was developed with those
+/// below; a policy of ours is judged by seeds that it has not met.
 pub(super) const FRESH: u64 = 1_000;
 
 /// A remark on these replications.
@@ -109,7 +109,7 @@ pub(super) fn play_all<R: Sync>(
 /// Runs of several strategies on the same scenes.
 pub(super) struct Runs<R> {
     pub(super) strategies: Vec<Strategy>,
-    /// By strategy, then scene, then replication.
+    /// Indexed by strategy, then scene, then replication.
     pub(super) runs: Vec<Vec<Vec<R>>>,
 }
 

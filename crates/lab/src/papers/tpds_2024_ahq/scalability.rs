@@ -22,7 +22,8 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 
 /// The apps of Fig. 7, one at a time.
 const APPS: [&str; 2] = ["moses", "img-dnn"];
-/// As many cores as the app has threads, and as the best-effort app has: all of them compete.
+/// The cores: as many as the app has threads, and as the best-effort app has, so that all of them
+/// compete.
 const CORES: u16 = 4;
 /// Numbers of requests that are outstanding at any time.
 const RLP: [u32; 7] = [1, 2, 4, 8, FIG_6_LOW, FIG_6_HIGH, 2 * FIG_6_HIGH];
@@ -44,7 +45,7 @@ const WITH_DIP: Arrangement =
     Arrangement { name: "ARQ, LC first", strategy: ARQ_PRIORITY, best_effort: &["fluidanimate"] };
 static ARRANGEMENTS: [Arrangement; 3] = [ALONE, WITHOUT_DIP, WITH_DIP];
 
-/// One run: places in [`ARRANGEMENTS`], [`RLP`] and [`APPS`], and the replication.
+/// One run: its indices in [`ARRANGEMENTS`], [`RLP`] and [`APPS`], and the replication.
 struct RlpCell {
     arrangement: usize,
     rlp: usize,
@@ -52,7 +53,7 @@ struct RlpCell {
     replication: u64,
 }
 
-/// What one run measured.
+/// The measurements of one run.
 #[derive(Debug, Clone, Copy)]
 struct Served {
     throughput_per_s: f64,
@@ -61,7 +62,7 @@ struct Served {
 
 /// All runs.
 struct Study {
-    /// By arrangement, then number of requests, then app, then replication.
+    /// Indexed by arrangement, then number of requests, then app, then replication.
     served: Vec<Served>,
     replications: usize,
 }
@@ -145,8 +146,8 @@ impl Study {
         Ok(Self { served, replications: replications as usize })
     }
 
-    /// What a replication of an app measured under an arrangement with this many requests; both
-    /// are among those of the study.
+    /// Returns the measurement of a replication of an app under an arrangement with this many
+    /// requests; both are among those of the study.
     fn at(&self, arrangement: &Arrangement, rlp: u32, app: usize, replication: usize) -> Served {
         let arrangements = ARRANGEMENTS.iter().position(|it| it.name == arrangement.name);
         let arrangement = arrangements.expect("an arrangement of the study");

@@ -25,7 +25,7 @@ const PERCENTILES: [Percentile; 3] = [Percentile::P50, Percentile::P95, Percenti
 
 /// One set of latencies with its bound at a percentile.
 struct Record {
-    /// Which experiment it is of.
+    /// The experiment that it belongs to.
     group: &'static str,
     bound: Bound,
     /// Throughput over the theorem's bound, where outstanding requests were counted.
@@ -180,8 +180,8 @@ fn implication_row(records: &[Record]) -> Row {
         }
     }
     let why = "an upper bound that rises as the tail falls does not imply that throughput rises: \
-               \"therefore\" in Theorem 2 is no implication. Ours: share of pairs of records in \
-               which the shorter tail leaves more room below its bound";
+               \"therefore\" in Theorem 2 is not an implication. Ours: share of pairs of records \
+               in which the shorter tail leaves more room below its bound";
     let share = 100.0 * f64::from(agree) / f64::from(pairs);
     Row::reported("shorter tail, more room", "%", "always", share, why)
 }

@@ -18,9 +18,9 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 };
 
 const STRATEGIES: [Strategy; 4] = [UNMANAGED, PARTIES, CLITE, ARQ_PRIORITY];
-/// Ways at which the paper prints what is saved, and replications of each cell.
+/// Ways at which the paper prints the savings, and replications of each cell.
 const FEW: (u32, u64) = (8, 20);
-/// In the middle of the more than ten ways at which the lines are close to each other.
+/// A point in the middle of the more than ten ways at which the lines are close to each other.
 const MANY: (u32, u64) = (14, 5);
 /// The strategies whose lines are close to each other there.
 const CLOSE: [Strategy; 2] = [PARTIES, CLITE];
@@ -69,7 +69,7 @@ fn measure(setup: &Setup<'_>) -> Result<Grid, LabError> {
     Grid::play(strategies, cells, span, setup)
 }
 
-/// By replication, the cores that ARQ saves over another strategy.
+/// Returns, by replication, the cores that ARQ saves over another strategy.
 fn saved(grid: &Grid, ways: u32, theirs: Strategy) -> Option<Vec<f64>> {
     let needed = |strategy| Some(grid.needed_at(grid.number(strategy)?, ways, ISENTROPIC));
     let both = needed(theirs)?.into_iter().zip(needed(ARQ_PRIORITY)?);
@@ -89,8 +89,8 @@ fn few_rows(grid: &Grid) -> Vec<Row> {
     rows.collect()
 }
 
-/// With more than ten ways "the isentropic lines of ARQ, CLITE, and PARTIES are close to each
-/// other".
+/// Returns the row for: with more than ten ways "the isentropic lines of ARQ, CLITE, and PARTIES
+/// are close to each other".
 fn many_row(grid: &Grid) -> Option<Row> {
     let all: Vec<Vec<f64>> =
         CLOSE.into_iter().map(|theirs| saved(grid, MANY.0, theirs)).collect::<Option<_>>()?;

@@ -92,18 +92,19 @@ fn choices() -> Vec<String> {
     CHOICES[..2].iter().chain(&own).map(ToString::to_string).collect()
 }
 
-/// What an adaptive run leaves of the original loss of throughput, in percent.
+/// Returns the loss of throughput that remains in an adaptive run, in percent of the original loss.
 fn remaining_percent(load: &AdaptiveRuns, runs: &Runs) -> Estimate {
     paired([&load.full, &load.original, runs], throughput(0), left_percent)
 }
 
-/// What is left, with the third, of the distance between the first two, in percent.
+/// Returns the distance of the third from the first, in percent of that of the second from the
+/// first.
 fn left_percent([full, original, ours]: [f64; 3]) -> f64 {
     100.0 * (ours - full) / (original - full)
 }
 
-/// Fig. 18(a): what remains of the response time that the original clock adds; Fig. 1(c) and
-/// the abstract: what it adds.
+/// Fig. 18(a): the rest of the response time that the original clock adds; Fig. 1(c) and the
+/// abstract: the time that it adds.
 fn response_rows(load: &AdaptiveRuns) -> Vec<Row> {
     if load.clients < 8000 {
         return Vec::new();

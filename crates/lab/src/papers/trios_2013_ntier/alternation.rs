@@ -17,7 +17,7 @@ const COUNTED_S: f64 = 7.0;
 /// Requests at a MySQL server that count as full and as empty, as printed.
 const FULL: u32 = 50;
 const EMPTY: u32 = 0;
-/// How often queues are looked at: windows of 50 ms seldom end while a queue is empty.
+/// The interval at which queues are checked: windows of 50 ms seldom end while a queue is empty.
 const LOOK: Nanos = Nanos::from_millis(1);
 /// Looks in a window of 50 ms.
 const LOOKS: u64 = 50;
@@ -59,7 +59,7 @@ struct QueueWaves {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
-    /// Not full yet.
+    /// The queue is not full yet.
     #[default]
     Start,
     Full,
@@ -212,7 +212,7 @@ fn watch(
     let mut trial = trial(&model, clock, &DVFS_TIERS, setup.seed, seconds);
     let is_mysql: Vec<bool> = trial.plants().iter().map(|plant| plant.tier == MYSQL).collect();
     let servers: Vec<usize> = trial.plants().iter().map(|plant| plant.server).collect();
-    // Its turns look at the queues, and it changes nothing.
+    // It checks the queues at its turns, and changes nothing.
     let looker = servers.len();
     trial.controls.push(Control {
         policy: PolicySource::Registered("unmanaged".to_owned()),
@@ -277,7 +277,7 @@ fn push_back_row(clients: &str, runs: &[AlternationWatcher]) -> Row {
     Row::compared(name, "times", "pushed back", ours, AtLeast(1.0)).by_order()
 }
 
-/// What the figures show without a number.
+/// Returns the rows that the figures show without a number.
 fn shape_rows(at_14k: &[AlternationWatcher], setup: &Setup<'_>) -> Result<Vec<Row>, Failure> {
     let [dvfs, full] = [Clock::FITTED, Clock::FullSpeed].map(|clock| watch(8_000, clock, setup));
     let (dvfs, full) = (dvfs?, full?);

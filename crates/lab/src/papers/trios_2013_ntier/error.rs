@@ -31,7 +31,7 @@ struct WatchedCycle {
     watchers: Vec<ErrorWatcher>,
 }
 
-/// What is followed in one replication.
+/// The errors followed in one replication.
 struct ErrorWatcher {
     error: ErrorMeter,
     cycle_s: f64,

@@ -1,4 +1,4 @@
-//! Two tiers on a real machine: what a block of epochs shows of the paper's phenomena.
+//! Two tiers on a real machine: the paper's phenomena in a block of epochs.
 //!
 //! The front tier is Tomcat, the back tier MariaDB, a core each. The paper's terms (sections 3
 //! and 4) become figures of a block as follows:
@@ -46,7 +46,7 @@ pub struct PoolSample {
 /// The epochs of a policy's block that count.
 #[derive(Debug, Clone, Default)]
 pub struct TierBlock {
-    /// In their order.
+    /// The epochs in order.
     pub epochs: Vec<TierEpoch>,
     /// Samples of the pool, in their order.
     pub pool: Vec<PoolSample>,
@@ -54,7 +54,7 @@ pub struct TierBlock {
     pub latency: Latency,
 }
 
-/// What the blocks are judged by.
+/// The parameters of the system, by which its blocks are judged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TierSystem {
     /// P-states of a core.
@@ -68,7 +68,7 @@ pub struct TierSystem {
 /// A figure of a block.
 #[derive(Debug, Clone, Copy)]
 pub struct TierFigure {
-    /// What it is, with its unit.
+    /// The name with its unit.
     pub name: &'static str,
     compute: fn(&TierBlock, &TierSystem) -> Option<f64>,
 }
@@ -248,7 +248,7 @@ fn percent(samples: &[PoolSample], is_met: impl Fn(&PoolSample) -> bool) -> Opti
     (!samples.is_empty()).then(|| 100.0 * met as f64 / samples.len() as f64)
 }
 
-/// A correlation, which is no number where one side does not vary.
+/// A correlation, which is not a number where one side does not vary.
 fn known(correlation: f64) -> Option<f64> {
     (!correlation.is_nan()).then_some(correlation)
 }
@@ -355,7 +355,7 @@ mod tests {
         near("response time p99, ms", 99.0);
     }
 
-    /// Which tier is called the front one changes no figure of both together.
+    /// The choice of the front tier changes no figure of both together.
     #[test]
     fn figures_of_both_tiers_are_symmetric() {
         let mut rng = Rng::seed_from_u64(1);

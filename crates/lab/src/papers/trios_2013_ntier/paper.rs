@@ -3,7 +3,7 @@
 use lull_sim::model::PState;
 use serde::Deserialize;
 
-/// What the paper prints.
+/// The values printed in the paper.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Paper {

@@ -18,7 +18,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Adjustment periods in microseconds: 500 ms halved again and again.
+/// Adjustment periods in microseconds: 500 ms halved repeatedly.
 const PERIODS_US: [u64; 7] = [500_000, 250_000, 125_000, 62_500, 31_250, 15_625, 8_000];
 const CLIENTS: u32 = 14_000;
 

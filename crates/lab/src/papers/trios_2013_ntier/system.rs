@@ -18,7 +18,7 @@ use lull_sim::model::{
 pub(super) const TOMCAT: usize = 1;
 /// See [`TOMCAT`].
 pub(super) const MYSQL: usize = 3;
-/// Both.
+/// Both tiers with DVFS.
 pub(super) const DVFS_TIERS: [usize; 2] = [TOMCAT, MYSQL];
 /// Think time that Table 2 implies: 1000 clients / 143 requests per second.
 const THINK: Nanos = Nanos::from_secs(7);
@@ -48,8 +48,8 @@ impl Demands {
     /// 14,000 clients of section 2; the others no bottleneck at 1/2/1/2.
     pub(super) const TABLE2: Self =
         Self { apache_us: 300, tomcat_us: 960, cjdbc_us: 200, mysql_us: 1060 };
-    /// With four pairs of servers to one Apache, its work and C-JDBC's must be
-    /// half of that or they would be the bottleneck.
+    /// With four pairs of servers for one Apache, Apache and C-JDBC work half as long, or they
+    /// would be the bottleneck.
     pub(super) const TABLE3: Self = Self { apache_us: 150, cjdbc_us: 100, ..Self::TABLE2 };
     /// Configuration 1/1/1 serves 790 requests/s, not 943: 19.4 % more work.
     pub(super) const TABLE3_SINGLE: Self = Self {
@@ -132,7 +132,7 @@ impl NTier {
         Source::Closed(Closed { clients: self.clients, think, schedule })
     }
 
-    /// What one request does; Tomcat works before and after the database.
+    /// Returns the steps of one request; Tomcat works before and after the database.
     fn request(&self) -> Step {
         let Demands { apache_us, tomcat_us, cjdbc_us, mysql_us } = self.demands;
         let mut database = call("mysql", vec![work(mysql_us)]);
@@ -174,10 +174,11 @@ pub(super) enum Clock {
     Adaptive(Windows),
 }
 
-/// What an adjustment period consists of.
+/// The parts of an adjustment period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Windows {
-    /// As many windows of 50 ms as fit; below 50 ms one shorter one.
+    /// As many windows of 50 ms as fit; if the period is shorter than 50 ms, one window of its
+    /// length.
     Fixed,
     /// Ten windows, whatever their length.
     Scaled,
@@ -186,9 +187,9 @@ pub(super) enum Windows {
 /// How far a step down goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Down {
-    /// To P8 immediately (section 3.1: "from P0 to P8").
+    /// A step to P8 immediately (section 3.1: "from P0 to P8").
     Lowest,
-    /// One P-state (eq. 4).
+    /// A step by one P-state (eq. 4).
     OneStep,
 }
 

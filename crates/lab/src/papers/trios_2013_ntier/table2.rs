@@ -16,7 +16,7 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What the paper leaves out and its losses need, as measured by trying.
+/// Choices that the paper leaves open, fitted so that its losses result.
 pub(super) const CHOICES: [&str; 4] = [
     "hidden choice: a step down goes from P0 to P8 in one move (as in section 3.1; eq. 4 does \
      not); with eq. 4 to the letter there is next to no loss, see the rows `literal eq. 4`",

@@ -22,7 +22,8 @@ pub(crate) static EXPERIMENT: Experiment = Experiment {
 /// Clients per Tomcat: enough to saturate it.
 const CLIENTS: u32 = 8000;
 
-/// With DVFS on a system wanders between a fast and a slow state for minutes.
+/// The settling time: with DVFS on, a system alternates between a fast and a slow state for
+/// minutes.
 const SETTLE_S: u64 = 300;
 
 /// One configuration with DVFS off and on.

@@ -85,7 +85,7 @@ fn arrivals(load: &[LoadStep], span: Nanos) -> f64 {
     requests.sum()
 }
 
-/// Requests a second of so many clients or cores that each spend this on one and never wait.
+/// Requests a second of this many clients or cores that each spend this on one and never wait.
 fn per_s(count: u32, parts: &[Distribution]) -> f64 {
     f64::from(count) / parts.iter().map(|part| part.mean.as_secs_f64()).sum::<f64>()
 }

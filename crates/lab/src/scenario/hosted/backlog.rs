@@ -5,7 +5,7 @@ use lull_sim::hosts::{Host, HostedSystem};
 use lull_sim::machine::Activity;
 use std::collections::BTreeMap;
 
-/// Time between two looks at what waits. It changes no result.
+/// Time between two checks of the waiting requests. It changes no result.
 const STEP: Nanos = Nanos::from_millis(100);
 
 /// Runs a replication up to `end`, unless more requests of an app than `most` wait on the

@@ -10,7 +10,7 @@ struct ExampleApp {
     required: &'static [usize],
 }
 
-/// In order of priority.
+/// The apps in order of priority.
 const APPS: [ExampleApp; 3] = [
     ExampleApp { name: "LC1", required: &[1, 2, 6, 7] },
     ExampleApp { name: "LC2", required: &[2, 4, 5, 6, 7] },
@@ -64,7 +64,7 @@ impl Marks {
         marks
     }
 
-    /// What each app requires when it runs alone, scenario (a).
+    /// Returns the requirements of each app when it runs alone, scenario (a).
     fn required() -> Self {
         let apps = APPS.iter().enumerate();
         let ticks =
@@ -78,7 +78,7 @@ impl Marks {
     }
 }
 
-/// What the text prints about the figure.
+/// Returns the rows that the text prints about the figure.
 pub(super) fn rows() -> Vec<Row> {
     let [isolated, shared] = [Sharing::Isolated, Sharing::Priority].map(Marks::simulate);
     let ours = "of the marks only what the text states survives; these time-slices are ours and \

@@ -5,7 +5,7 @@ use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_sim::stats::Failure;
 
-/// Before the first time-slice that is drawn.
+/// The time before the first time-slice that is drawn.
 const SETTLED: Nanos = Nanos::from_secs(5);
 /// Length of a time-slice, and how many are drawn.
 const TIME_SLICE: Nanos = Nanos::from_millis(1);
