@@ -113,7 +113,7 @@ pub enum OpenError {
         /// The kernel's error.
         source: std::io::Error,
     },
-    /// The file is no config.
+    /// The file is not a config.
     #[error("{file}: {source}")]
     Toml {
         /// The file.
@@ -138,7 +138,7 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// If it cannot be read or is no config.
+    /// If it cannot be read or is not a config.
     pub fn read(file: &Path) -> Result<Self, OpenError> {
         let text = std::fs::read_to_string(file)
             .map_err(|source| OpenError::Unreadable { file: file.to_owned(), source })?;
