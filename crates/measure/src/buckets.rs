@@ -25,9 +25,9 @@ pub struct Buckets {
 /// The range in which a percentile lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuantileRange {
-    /// It is no shorter.
+    /// The lower bound of the latency.
     pub low: Nanos,
-    /// It is no longer; `None` if it lies beyond the last bound.
+    /// The upper bound of the latency; `None` if it lies beyond the last bound.
     pub high: Option<Nanos>,
 }
 

@@ -55,7 +55,7 @@ impl Unit {
     }
 }
 
-/// What a metric is measured on; its labels.
+/// The object that a metric is measured on; its labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// The whole machine: no label.
@@ -77,7 +77,7 @@ impl Scope {
     pub const ALL: [Self; 5] =
         [Self::Machine, Self::App, Self::Core, Self::ClientClass, Self::ClientAccount];
 
-    /// What it is of, in one word: `app`.
+    /// Returns its name in one word: `app`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
@@ -115,7 +115,7 @@ pub enum Merging {
     Last,
 }
 
-/// What the values of a metric are.
+/// The kind of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Of one epoch. How those of several epochs become one, for metrics that a plant reads of an
@@ -134,13 +134,13 @@ pub struct Metric {
     pub name: &'static str,
     /// Its unit.
     pub unit: Unit,
-    /// What it is measured on.
+    /// The object that it is measured on.
     pub scope: Scope,
-    /// One sentence for a person.
+    /// One sentence of help.
     pub help: &'static str,
-    /// Where the value comes from: kernel file, formula, client; what a counter sums up.
+    /// The source of the value: kernel file, formula, client; for a counter, the summed values.
     pub source: &'static str,
-    /// What its values are.
+    /// The kind of its values.
     pub kind: Kind,
 }
 
@@ -191,7 +191,7 @@ impl<'de> Deserialize<'de> for &'static Metric {
 /// One value of one metric.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// Which metric.
+    /// The metric.
     pub metric: &'static Metric,
     /// The app's name, the core's number, or both names of a class of clients
     /// ([`Scope::ClientClass`]); empty for the machine.
@@ -307,8 +307,8 @@ metrics! {
         "Time its threads were runnable but not running, in cores.",
         "/proc/PID/task/TID/schedstat", Mean;
     RUN_QUEUE_P99 = "run_queue_p99", Seconds, App,
-        "99th percentile of the time that its threads that can run wait until they do; where an \
-         app has an objective of run-queue latency.",
+        "99th percentile of the time for which its runnable threads wait for a core; where an app \
+         has an objective of run-queue latency.",
         "eBPF at sched_switch", Last;
     RUN_QUEUE_THROTTLED = "run_queue_throttled", Ratio, App,
         "Time for which its threads could run and the quota of their cgroup (`cpu.max`) kept them \
@@ -428,19 +428,19 @@ metrics! {
     IDLE_GAP_P99 = "idle_gap_p99", Seconds, Machine,
         "99th percentile of the time that a core sleeps at a time.", "eBPF at cpu_idle";
     RUN_QUEUE_LATENCY_P50 = "run_queue_latency_p50", Seconds, Machine,
-        "Median time that a thread that can run waits until it does.",
+        "Median time for which a runnable thread waits for a core.",
         "eBPF at sched_wakeup and sched_switch";
     RUN_QUEUE_LATENCY_P95 = "run_queue_latency_p95", Seconds, Machine,
-        "95th percentile of the time that threads that can run wait until they do.",
+        "95th percentile of the time for which runnable threads wait for a core.",
         "eBPF at sched_wakeup and sched_switch";
     RUN_QUEUE_LATENCY_P99 = "run_queue_latency_p99", Seconds, Machine,
-        "99th percentile of the time that threads that can run wait until they do.",
+        "99th percentile of the time for which runnable threads wait for a core.",
         "eBPF at sched_wakeup and sched_switch";
     EPOCH = "epoch", Seconds, Machine,
         "Length of the epoch as it really was.", "the plant's clock";
     DISCOVERY_SILENCE = "discovery_silence", Seconds, Machine,
-        "Time since the source of `agent.discover` last answered, or since the agent began; the \
-         agent goes on with what it knows meanwhile.",
+        "Time since the source of `agent.discover` last answered, or since the agent began; \
+         meanwhile the agent continues with the apps that it knows.",
         "the watch of the API server";
 
     // Counters, which only grow from the start of the agent: the difference of two scrapes is

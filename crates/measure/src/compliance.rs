@@ -20,8 +20,7 @@
 use crate::{Latency, Nanos, Percentile};
 use serde::{Deserialize, Serialize};
 
-/// The share of late queries over the share that is allowed; above 1 the
-/// objective is missed.
+/// Returns the share of late queries over the allowed share; above 1 the objective is missed.
 pub fn compliance(late_share: f64, at: Percentile) -> f64 {
     late_share / (1.0 - at.fraction())
 }
@@ -38,7 +37,7 @@ pub fn late_share(latency: &Latency, bound: Nanos) -> Option<f64> {
 pub struct Patience {
     /// No user leaves before this.
     pub start: Nanos,
-    /// After it, all but a share of 1/e leave within this.
+    /// After the threshold, all but a share of 1/e leave within this time.
     pub scale: Nanos,
 }
 

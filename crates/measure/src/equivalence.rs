@@ -1,4 +1,4 @@
-//! Resource equivalence: what a better policy is worth in cores.
+//! Resource equivalence: the cores that a better policy saves.
 //!
 //! Ah-Q (Liu et al. 2024), section V-C: `dR(p1, p2, R)` is the least amount of a
 //! resource that p1 needs more than p2 for the same entropy. Entropy is
@@ -15,8 +15,8 @@ pub struct Measured {
     pub entropy: f64,
 }
 
-/// The amount at which entropy falls to `target`, from measurements in any
-/// order; `None` where the target lies outside what was measured.
+/// Returns the amount at which entropy falls to `target`, from measurements in any order; `None`
+/// where the target lies outside the measured range.
 pub fn amount_for(target: f64, measured: &[Measured]) -> Option<f64> {
     let mut points = measured.to_vec();
     points.sort_by(|a, b| a.amount.total_cmp(&b.amount));

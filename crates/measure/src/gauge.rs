@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 /// Never a silent zero: a machine without a power meter says so.
 pub type Gauge<T> = Result<T, Missing>;
 
-/// Why a gauge has no value, in words for the operator.
+/// The reason why a gauge has no value, as text for the operator.
 ///
-/// Says what is absent and, where there is a remedy, what to do:
-/// `"/sys/class/powercap has no intel-rapl domain"`.
+/// It states what is absent and, where there is a remedy, what to do: `"/sys/class/powercap has no
+/// intel-rapl domain"`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
 pub struct Missing {

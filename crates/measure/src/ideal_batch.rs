@@ -25,7 +25,7 @@ use crate::Nanos;
 /// has not been measured; `lull calibrate idle` measures it.
 pub const C6_BREAK_EVEN: Nanos = Nanos::from_millis(1);
 
-/// What a query costs the core that runs it besides the gap that it ends.
+/// The cost of a query to its core, besides the gap that it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overhead {
     /// Processing of one query.

@@ -215,7 +215,7 @@ impl Latency {
     /// Reads what [`Latency::to_deflated`] or another HDR tool wrote.
     ///
     /// # Errors
-    /// If the bytes are no HDR V2 histogram of integers, finer than three significant digits, or
+    /// If the bytes are not HDR V2 histogram of integers, finer than three significant digits, or
     /// larger than a histogram can be.
     pub fn from_deflated(bytes: &[u8]) -> Result<Self, LatencyError> {
         let plain = plain_v2(bytes)?;
@@ -266,7 +266,7 @@ fn plain_v2(bytes: &[u8]) -> Result<Cow<'_, [u8]>, LatencyError> {
     if field(bytes, 0) != Some(DEFLATE_COOKIE) {
         return Ok(bytes.into());
     }
-    // Behind the cookie and the length of what is deflated.
+    // The data follow the cookie and the length.
     let deflated = bytes.get(8..).unwrap_or_default();
     let mut plain = Vec::new();
     let inflated = ZlibDecoder::new(deflated).take(PLAIN_MAX as u64 + 1).read_to_end(&mut plain);

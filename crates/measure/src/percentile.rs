@@ -9,7 +9,7 @@ use std::str::FromStr;
 #[serde(try_from = "String", into = "String")]
 pub struct Percentile(f64);
 
-/// Why a text or number is no percentile.
+/// Why a text or number is not a percentile.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("`{text}` is not a percentile: write p50, p95, p99 or p99.9 (above 0, below 100)")]
 pub struct PercentileError {

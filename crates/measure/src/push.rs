@@ -105,7 +105,7 @@ pub struct LatencyWindow {
 pub struct Progress {
     /// The app's name in the agent's configuration.
     pub app: String,
-    /// What is counted, in the plural: `paths`, `bytes`, `frames`.
+    /// The counted unit, in the plural: `paths`, `bytes`, `frames`.
     pub unit: String,
     /// Everything done since the app started; never falls.
     pub total: f64,
@@ -113,13 +113,13 @@ pub struct Progress {
     pub time_ns: Nanos,
 }
 
-/// Why a line is no message.
+/// Why a line is not a message.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// The line is longer than the protocol allows.
     #[error(transparent)]
     TooLong(#[from] LineTooLong),
-    /// Not JSON, or a key is missing or of the wrong type.
+    /// The line is not JSON, or a key is missing or of the wrong type.
     #[error("not a push message: {0}; see the push protocol for the keys of each kind")]
     Malformed(#[from] serde_json::Error),
     /// Written for another version.
@@ -133,7 +133,7 @@ pub enum PushError {
     Value {
         /// The offending key.
         key: &'static str,
-        /// What is wrong with it.
+        /// The fault.
         problem: &'static str,
     },
 }
@@ -173,7 +173,7 @@ impl Message {
     /// Reads one line, without or with its newline.
     ///
     /// # Errors
-    /// If the line is no message of this version, or one of its values is out of range: an
+    /// If the line is not a message of this version, or one of its values is out of range: an
     /// empty or overlong name, or a number beyond the constants of this module.
     pub fn decode(line: &[u8]) -> Result<Self, PushError> {
         let Envelope { v } = serde_json::from_slice(line)?;

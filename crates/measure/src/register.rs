@@ -32,17 +32,17 @@ pub const VERSION: u32 = 1;
 /// The longest line, its newline included.
 pub const MAX_LINE_BYTES: usize = 4096;
 
-/// What a process requests.
+/// A request of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Request {
-    /// To become an app.
+    /// Requests to become an app.
     Register {
         /// The template; `None` is the only one that the user may name.
         #[serde(rename = "as", default, skip_serializing_if = "Option::is_none")]
         template: Option<String>,
     },
-    /// To be no app any more.
+    /// Requests to stop being an app.
     Leave,
 }
 
@@ -54,7 +54,7 @@ pub enum Answer {
         /// The name of the app; `None` after a departure.
         app: Option<String>,
     },
-    /// Nothing has changed.
+    /// The request was refused and nothing has changed.
     Refused(Refusal),
 }
 
@@ -62,9 +62,9 @@ pub enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// For programs.
+    /// The reason, for programs.
     pub reason: Reason,
-    /// For people.
+    /// The message, for people.
     pub message: String,
 }
 
@@ -72,7 +72,7 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// The line is no request.
+    /// The line is not a request.
     Malformed,
     /// Too many processes connect at once; try again later.
     Busy,
@@ -123,7 +123,7 @@ struct WrittenAnswer {
 /// Reads one line, without or with its newline.
 ///
 /// # Errors
-/// [`Reason::Malformed`] if it is no request of this version.
+/// [`Reason::Malformed`] if it is not a request of this version.
 pub fn parse(line: &[u8]) -> Result<Request, Refusal> {
     let no_request = |error: serde_json::Error| malformed(format!("not a request: {error}"));
     let Envelope { v } = serde_json::from_slice(line).map_err(no_request)?;

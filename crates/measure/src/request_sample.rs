@@ -13,7 +13,7 @@ pub struct SampledRequest {
     pub due_ns: Nanos,
     /// How long it waited in its client for a connection.
     pub wait_ns: Nanos,
-    /// From when it was due to its answer.
+    /// Time from when it was due to its answer.
     pub latency_ns: Nanos,
 }
 
@@ -21,7 +21,7 @@ pub struct SampledRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestSample {
-    /// One request of this many is in the sample.
+    /// The sample has one request of this many.
     pub one_in: u64,
     /// The requests.
     pub requests: Vec<SampledRequest>,
@@ -87,16 +87,15 @@ impl RequestSample {
 #[derive(Debug)]
 pub struct Sampler {
     most: usize,
-    /// Requests ever seen: the phase goes on from window to window, so that
-    /// the first request of a window, which ends a longer gap than most, is
-    /// not always taken.
+    /// Requests ever seen: the phase continues from window to window, so that the first request of
+    /// a window, which ends a longer gap than most, is not always taken.
     seen: u64,
     one_in: u64,
     taken: Vec<(u64, SampledRequest)>,
 }
 
 impl Sampler {
-    /// At most `most` requests a window.
+    /// Creates a sample of at most `most` requests a window.
     pub fn new(most: usize) -> Self {
         Self { most: most.max(1), seen: 0, one_in: 1, taken: Vec::with_capacity(most) }
     }

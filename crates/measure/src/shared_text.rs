@@ -63,7 +63,7 @@ impl fmt::Debug for SharedText {
 
 impl PartialEq for SharedText {
     fn eq(&self, other: &Self) -> bool {
-        // Two copies of one text need no look at its bytes.
+        // Two copies of one text are equal without a comparison of their bytes.
         std::ptr::eq(self.as_str(), other.as_str()) || self.as_str() == other.as_str()
     }
 }

@@ -14,7 +14,7 @@
 
 use crate::{Latency, Nanos, Percentile};
 
-/// What the theorem says of one set of latencies.
+/// The bound that the theorem states for one set of latencies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
     /// TL, the tail latency.
@@ -53,10 +53,9 @@ pub fn bound(latencies: &mut [Nanos], at: Percentile) -> Option<Bound> {
     Some(Bound { tail, share_below, ratio_max, ratio })
 }
 
-/// The bound over a histogram; `None` without latencies.
+/// Returns the bound over a histogram; `None` without latencies.
 ///
-/// It holds exactly for the latencies as the histogram keeps them, within
-/// 0.1 % of what they were.
+/// It holds exactly for the latencies as the histogram keeps them, within 0.1 % of their values.
 pub fn bound_of(latencies: &Latency, at: Percentile) -> Option<Bound> {
     let count = latencies.count();
     let rank = ((at.fraction() * count as f64).ceil() as u64).max(1);

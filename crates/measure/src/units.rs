@@ -27,7 +27,7 @@ pub struct Joules(pub f64);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hertz(pub u64);
 
-/// Why a text is no quantity of the wanted unit.
+/// Why a text is not a quantity of the wanted unit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {what}: write {example}")]
 pub struct UnitError {
@@ -284,7 +284,7 @@ impl FromStr for Hertz {
     }
 }
 
-/// In human-readable formats a text with its unit, in binary ones the number.
+/// Serialises as a text with its unit in human-readable formats, and as the number in binary ones.
 macro_rules! serde_as_text {
     ($unit:ident, $format:literal) => {
         /// A text with its unit, as people write it in a config.

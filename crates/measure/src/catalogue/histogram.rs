@@ -2,7 +2,7 @@
 
 /// The histogram of latency, whose buckets are [`LATENCY_BOUNDS_NS`].
 pub const LATENCY_HISTOGRAM: &str = "lull_request_latency_seconds";
-/// What it is, in one sentence.
+/// A summary in one sentence.
 pub const LATENCY_HELP: &str =
     "Latencies of all requests since the agent started, where the latency source counts requests.";
 

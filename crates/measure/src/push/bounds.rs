@@ -49,7 +49,7 @@ pub(super) fn check_window(window: &LatencyWindow) -> Result<(), PushError> {
 /// Checks the numbers of a progress report.
 pub(super) fn check_progress(progress: &Progress) -> Result<(), PushError> {
     if !(0.0..=TOTAL_MAX).contains(&progress.total) {
-        return refuse("total", "that is negative, no number, or above 1e21");
+        return refuse("total", "that is negative, not a number, or above 1e21");
     }
     Ok(())
 }

@@ -10,12 +10,12 @@ pub struct LineTooLong {
     pub limit: usize,
 }
 
-/// What one [`LineReader::fill`] found.
+/// The result of one [`LineReader::fill`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fill {
     /// This many bytes were read; there may be more.
     Read(usize),
-    /// Nothing to read for now.
+    /// There is nothing to read for now.
     WouldBlock,
     /// The other end has closed.
     End,
@@ -75,10 +75,10 @@ impl LineReader {
         }
     }
 
-    /// The next whole line without its newline; `None` until more is read.
+    /// Returns the next whole line without its newline; `None` until more is read.
     ///
-    /// An overlong line is reported once, as soon as it exceeds the limit, and
-    /// what follows its newline is read as usual.
+    /// An overlong line is reported once, as soon as it exceeds the limit, and bytes after its
+    /// newline are read as usual.
     pub fn next_line(&mut self) -> Option<std::result::Result<&[u8], LineTooLong>> {
         loop {
             let Some(at) = self.find_newline() else { return self.note_overlong() };
@@ -107,7 +107,7 @@ impl LineReader {
         first.then_some(Err(LineTooLong { limit: self.limit }))
     }
 
-    /// Moves what is held to the front and grows the buffer if that was not enough.
+    /// Moves the held bytes to the front and grows the buffer if that was not enough.
     fn make_room(&mut self) {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);

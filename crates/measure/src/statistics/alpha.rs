@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn all_tests_together_err_no_more_than_the_whole() {
         for (schedule, rest) in [
-            // What is left after a million tests: the tail of the series.
+            // The rest after a million tests: the tail of the series.
             (AlphaSchedule::Square, 6.0 / std::f64::consts::PI.powi(2) / 1e6),
             (AlphaSchedule::Logarithmic, 1.0 / (2.1098 * 1e6_f64.ln())),
         ] {

@@ -221,7 +221,7 @@ fn sequences_of_bounded_values_hold_at_all_looks_if_the_noise_has_no_memory() {
         let independent = misses(Noise::Independent, sequence, 0.5);
         assert_within(independent, 0.0..=0.05, "independent");
     }
-    // With a memory the conditional mean is not the mean, and the promise is void.
+    // With autocorrelation the conditional mean is not the mean, and the guarantee does not hold.
     let memory = misses(Noise::Autoregressive(0.95), &betting, 0.5);
     assert_within(memory, 0.2..=1.0, "an autocorrelation of .95");
 }
@@ -242,7 +242,7 @@ fn boundaries_hold_at_all_looks() {
         });
         assert_within(crossed, 0.001..=0.05, name);
     }
-    // An interval for a fixed number of values, looked at as often, errs far more.
+    // An interval for a fixed number of values, read as often, errs far more.
     let peeking = share(|rng| {
         let series = Noise::Independent.series(500, rng);
         (10..500).any(|count| {

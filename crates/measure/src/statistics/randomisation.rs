@@ -22,7 +22,7 @@ const SIGN_DRAWS: usize = 1000;
 /// zero as that of these pairs (one-sided). 1 without pairs.
 pub fn sign_flip_chance(differences: &[f64], rng: &mut (impl Rng + ?Sized)) -> f64 {
     let means = flipped_means(differences, rng);
-    // The flipped mean is at least the measured one if what was flipped sums to at most zero.
+    // The flipped mean is at least the measured one if the flipped values sum to at most zero.
     let reached = means.iter().filter(|mean| **mean <= 0.0).count();
     (reached + 1) as f64 / (means.len() + 1) as f64
 }
@@ -45,7 +45,7 @@ pub fn sign_flip_upper(differences: &[f64], alpha: f64, rng: &mut (impl Rng + ?S
     -sign_flip_lower(&mirrored, alpha, rng)
 }
 
-/// Returns for each sign change but the one that flips nothing the mean of what it flips.
+/// Returns for each sign change but the one that flips nothing the mean of the flipped values.
 fn flipped_means(differences: &[f64], rng: &mut (impl Rng + ?Sized)) -> Vec<f64> {
     let pairs = differences.len();
     let is_exact = pairs <= EXACT_PAIRS;

@@ -35,8 +35,8 @@ pub fn stitched_boundary(variance_sum: f64, alpha: f64) -> f64 {
     1.7 * (v * ((2.0 * v).ln().ln() + 0.72 * (5.2 / alpha).ln())).sqrt()
 }
 
-/// What is known of values in [0, 1] before the next one: mean and variance, each with one
-/// value of prior weight at 1/2 and 1/4.
+/// The estimates of mean and variance of values in [0, 1] before the next one, each with one value
+/// of prior weight at 1/2 and 1/4.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     count: f64,
@@ -143,7 +143,7 @@ impl Betting {
     pub fn interval(&self) -> [f64; 2] {
         let low = self.end(|value| value);
         let high = 1.0 - self.end(|value| 1.0 - value);
-        // Both ends can pass each other if the values are not what is assumed.
+        // The two ends can cross if the values do not meet the assumptions.
         [low.min(high), high.max(low)]
     }
 

@@ -19,7 +19,7 @@ use super::bisect;
 /// Rates of the bets, as powers of two over the scale.
 const RATES: i32 = 6;
 
-/// Which shifts are to be rejected.
+/// The shifts that are to be rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The effect is shown to be above the shift.

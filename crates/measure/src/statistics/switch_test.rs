@@ -27,7 +27,7 @@ const RATES: [f64; 3] = [1.5, 4.0, 16.0];
 /// Weight of the last block in the level of all blocks.
 const NEW: f64 = 0.1;
 
-/// Blocks that hardly show what one leaves to the next.
+/// Blocks whose number hardly shows the effect of one on the next.
 const FEW: f64 = 4.0;
 
 /// One block of a switchback.
@@ -98,8 +98,8 @@ impl SwitchTest {
         Some(cell(one)?.0 - cell(other)?.0)
     }
 
-    /// What a treated block leaves to the next, beside an untreated one. Few blocks hardly show
-    /// it.
+    /// Returns the effect that a treated block has on the next, beside an untreated one. A few
+    /// blocks hardly show it.
     fn carried(&self) -> f64 {
         let each = [self.difference([1, 0], [0, 0]), self.difference([1, 1], [0, 1])];
         let known = (1.0 - FEW / self.blocks()).max(0.0);
@@ -121,9 +121,9 @@ impl SwitchTest {
         if any { Some(mean_of(each.into_iter().flatten())) } else { of_all() }
     }
 
-    /// Moves the level towards an outcome, less what is known of its causes.
+    /// Moves the level towards an outcome, less its known causes.
     fn learn(&mut self, block: Block, outcome: f64) {
-        // One stall counts as far off, and no further.
+        // One stall counts as this far off, and no further.
         let far = 2.0 * self.scale;
         let outcome = self.level.map_or(outcome, |it| outcome.clamp(it - far, it + far));
         let was_known = self.effect().is_some();
