@@ -14,7 +14,7 @@ pub const NAME_TEXT_BYTES: usize = 32;
 
 const TEXT_WORDS: usize = NAME_TEXT_BYTES / 8;
 
-/// The beginning of a name in words that threads may share.
+/// The beginning of a name, stored in words that threads may share.
 #[derive(Debug, Default)]
 pub struct NameText([AtomicU64; TEXT_WORDS]);
 

@@ -30,7 +30,7 @@ pub const CLIENT_WEIGHT_MAX: u32 = 1000;
 /// The largest number of turns within which a class has one.
 pub const CLIENT_TURN_WITHIN_MAX: u32 = 10_000;
 
-/// What a turn of a class of weight 1 costs in virtual time.
+/// The virtual time of a turn of a class of weight 1.
 const TURN_COST: u64 = 1 << 24;
 
 /// How a class of clients is served.
@@ -41,7 +41,7 @@ pub struct ClassShare {
     pub weight: u32,
     /// Classes of a lower order are served before it; below [`CLIENT_ORDERS`].
     pub order: u32,
-    /// While its connections wait, it has one of this many turns whatever its order; at most
+    /// While its connections wait, the class has one of this many turns whatever its order; at most
     /// [`CLIENT_TURN_WITHIN_MAX`].
     pub turn_within: u32,
 }
@@ -100,7 +100,7 @@ impl ClientClass {
         (self.order.load(Ordering::Relaxed) as usize).min(CLIENT_ORDERS - 1)
     }
 
-    /// What one of its turns costs in virtual time.
+    /// Returns the virtual time of one of its turns.
     fn cost(&self) -> u64 {
         TURN_COST / u64::from(self.weight.load(Ordering::Relaxed).clamp(1, CLIENT_WEIGHT_MAX))
     }
@@ -117,7 +117,8 @@ impl ClientClass {
         u64::try_from(ahead).map_or(0, |ahead| ahead.min(self.cost()))
     }
 
-    /// By how many turns it is past its least share, if it is; `turns` is the number of all.
+    /// Returns by how many turns the class is past its least share, if it is; `turns` is the number
+    /// of all.
     fn overdue(&self, turns: u32) -> Option<u32> {
         let within = self.turn_within.load(Ordering::Relaxed).clamp(1, CLIENT_TURN_WITHIN_MAX);
         let since = turns.wrapping_sub(self.last_turn.load(Ordering::Relaxed));
@@ -282,8 +283,8 @@ impl<'a> ClassQueues<'a> {
             if let Some(place) = self.place(at, ticket) {
                 place.store(id.0.wrapping_add(1), Ordering::Release);
             }
-            // Either the next look at the head sees that the ticket was skipped, or the thread
-            // that skips it sees the place (`first`).
+            // Either the next look at the head sees that the ticket was skipped, or the thread that
+            // skips it sees the position (`first`).
             fence(Ordering::SeqCst);
         }
     }

@@ -60,7 +60,7 @@ const BYPASSED: u32 = 1 << 31;
 /// How an admitted worker is woken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Waking {
-    /// By the word of its seat, on which it sleeps. Every process that maps the page can.
+    /// The worker sleeps on the word of its seat, and every process that maps the page can wake it.
     #[default]
     Futex,
     /// By a signal to its thread, as in the paper. Only threads of its own process can,

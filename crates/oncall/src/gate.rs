@@ -51,7 +51,7 @@ pub enum Decision {
 
 /// The shortest time between two checks of a parked worker.
 const TICK_NS: u64 = 25_000_000;
-/// With many parked workers each checks less often, so that one of them does every 2 ms.
+/// With many parked workers each checks less often, so that one of them checks every 2 ms.
 const TICK_OF_ONE_NS: u64 = 2_000_000;
 const TICK_MAX_NS: u64 = 1_000_000_000;
 /// After a pause the first waiting worker pumps; each further one checks this much later.
@@ -194,7 +194,7 @@ impl<'a> Gate<'a> {
             State::LetGo => seat.clear(),
             State::Idle => {}
         }
-        // It may have been enqueued again while it was admitted.
+        // The connection may have been enqueued again while it was admitted.
         self.dequeue(id);
         Decision::Run
     }
@@ -233,7 +233,8 @@ impl<'a> Gate<'a> {
             count(&self.control.counts.calls);
             self.enqueue(id);
         } else {
-            // If it sleeps although it does not rest, its seat was overwritten: it must check.
+            // If the worker sleeps although it does not rest, its seat was overwritten: it must
+            // check.
             wake.wake(id, seat);
         }
     }

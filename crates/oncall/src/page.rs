@@ -26,22 +26,22 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"lullpage");
 /// The version of the layout, which changes with every change of size or meaning.
 pub const VERSION: u32 = 11;
 
-/// The reason why memory is no page of this layout.
+/// The reason why memory is not a page of this layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageError {
-    /// It is shorter or longer than a page.
+    /// The memory is shorter or longer than a page.
     Length {
         /// Its length in bytes.
         found: usize,
     },
-    /// It does not begin with the magic number.
+    /// The memory does not begin with the magic number.
     Magic,
-    /// It is of another version.
+    /// The page is of another version.
     Version {
         /// Its version.
         found: u32,
     },
-    /// It is of this version with other sizes: another build.
+    /// The page is of this version with other sizes: another build.
     Sizes,
 }
 

@@ -17,9 +17,9 @@ pub trait Park: Wake {
 /// Whether a worker continues to wait after a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It continues to wait.
+    /// The worker continues to wait.
     Stay,
-    /// It must not wait, since its connection is closed or a signal arrived.
+    /// The worker must not wait, since its connection is closed or a signal arrived.
     Leave,
 }
 

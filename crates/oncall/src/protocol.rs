@@ -153,8 +153,8 @@ impl Reader {
         Self { protocol, state: State::new(protocol.row().first_phase) }
     }
 
-    /// Reads bytes that the worker received. Returns what they begin; `names` takes the names
-    /// that they give the client.
+    /// Reads bytes that the worker received. Returns the request that they begin; `names` takes the
+    /// names that they give the client.
     #[inline]
     pub fn received(&mut self, bytes: &[u8], names: &mut Names) -> Request {
         if bytes.is_empty() {
@@ -162,7 +162,7 @@ impl Reader {
         }
         let state = &mut self.state;
         let request = match state.phase.is_unread() {
-            // Without framing, what is received before a reply belongs to one request.
+            // Without framing, all bytes received before a reply belong to one request.
             true if state.is_pending => Request::None,
             true => Request::Command,
             false => self.protocol.received(state, bytes, names),
@@ -225,7 +225,7 @@ impl Reader {
         matches!(self.state.phase, Phase::Encrypted)
     }
 
-    /// What the gate may do with the connection.
+    /// Returns the class that decides how the gate treats the connection.
     pub const fn class(&self) -> Class {
         self.state.phase.class()
     }
@@ -315,9 +315,9 @@ impl SharedReader {
         })
     }
 
-    /// Reads bytes that the worker received, if they are what nearly every query consists of.
-    /// Returns what they begin, and whether a transaction is open; `None`, and changes nothing, if
-    /// they are for [`Reader::received`].
+    /// Reads bytes that the worker received, if they have the form of nearly every query. Returns
+    /// the request that they begin, and whether a transaction is open; `None`, and changes nothing,
+    /// if they are for [`Reader::received`].
     #[inline]
     pub fn received_common(&self, bytes: &[u8]) -> Option<(Request, bool)> {
         let [head, framing] = [0, 1].map(|at| self.0[at].load(Ordering::Relaxed));

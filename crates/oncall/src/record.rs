@@ -27,10 +27,10 @@ impl Peer {
     }
 }
 
-/// What the gate may do with a connection.
+/// The treatment of a connection by the gate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Class {
-    /// It logs in: it passes.
+    /// The connection logs in: it passes the gate.
     #[default]
     New,
     /// Its queries and transactions can be read: it may be delayed.

@@ -133,8 +133,8 @@ impl Seat {
     /// A caller that gives queries to a connection that had none pumps the gate afterwards.
     pub fn allow(&self, batch: Option<u32>, queries: Option<u32>) {
         self.set_budget(batch);
-        // Last, so that a thread that reads what is left has the new budget. A swap and not
-        // a store, since it must be ordered with what a worker takes meanwhile.
+        // Written last, so that a thread that reads the budget has the new one. A swap and not a
+        // store, since it must be ordered with a worker's use of it meanwhile.
         self.left.swap(encode(queries), Ordering::AcqRel);
     }
 
@@ -239,7 +239,7 @@ impl Seat {
     /// Lets a waiting or resting worker run without a slot. Returns `false` if it no longer does
     /// either.
     pub(crate) fn let_go(&self) -> bool {
-        // In between it may change from resting to waiting, and never back by itself.
+        // In between the state may change from resting to waiting, and never back by itself.
         self.step(RESTING, LET_GO) || self.end_wait(LET_GO)
     }
 

@@ -8,13 +8,13 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 const BITS: usize = 64;
 
-/// Which search finds the waiting workers.
+/// The search that finds the waiting workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Search {
     /// Every word of the ring is read.
     Full,
-    /// None is read if the shared count says that no worker waits. The count may be wrong,
-    /// so the search of a worker that waits itself is never this one.
+    /// No ring is read if the shared count shows no waiting worker. The count may be wrong, so a
+    /// worker that waits itself never uses this search.
     Counted,
 }
 
@@ -30,8 +30,8 @@ impl Gate<'_> {
     pub(super) fn pump_by(&self, search: Search, now_ns: u64, wake: &impl Wake) {
         let settings = self.control.settings();
         loop {
-            // Of two threads that pump at once, at least one reads what the other wrote
-            // before its fence, and acts on it.
+            // Of two threads that pump at once, at least one reads what the other wrote before its
+            // fence, and acts on it.
             fence(Ordering::SeqCst);
             if !self.control.is_closed(now_ns) {
                 self.release_all(wake);

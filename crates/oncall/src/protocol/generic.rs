@@ -1,4 +1,4 @@
-//! A protocol that is not known: what is received is a request, what is sent its reply.
+//! An unknown protocol: received bytes are a request, sent bytes its reply.
 //!
 //! Such a connection has statistics and is never gated, since nothing says where a
 //! transaction ends.

@@ -178,7 +178,7 @@ impl Framing {
     }
 }
 
-/// Reads the client's part of the login: its capabilities decide what can be read later.
+/// Reads the client's part of the login: its capabilities decide which messages can be read later.
 #[cold]
 fn read_login(state: &mut State, packet: &Packet<'_>, names: &mut Names) -> Request {
     if state.notes[FLAGS] & LOGIN_READ != 0 {

@@ -79,8 +79,8 @@ impl WireProtocol for Postgres {
     }
 }
 
-/// Reads a startup packet: its length, and a number that says what it is. Since version 17
-/// TLS may begin without one.
+/// Reads a startup packet: its length, and a number for its kind. Since version 17 TLS may begin
+/// without one.
 fn read_startup(state: &mut State, bytes: &[u8], names: &mut Names) {
     if state.notes[FLAGS] & STARTUP_READ != 0 {
         return;
@@ -241,7 +241,7 @@ mod tests {
         assert!(!user_after(&twice, 12).is_known(), "in pieces");
         let refusal = [startup(80_877_103, b""), Server(b"N".to_vec()), first, second];
         assert_eq!(user_after(&refusal, usize::MAX), user);
-        // A password is no startup message of a replica.
+        // A password is not a startup message of a replica.
         let password = Client(message(b'p', b"replication\0"));
         let login = [startup(196_608, b"user\0a\0\0"), password];
         let class = play(Protocol::Postgres, &login, usize::MAX).reader.class();

@@ -37,10 +37,10 @@ pub(super) trait WireProtocol {
     }
 }
 
-/// What bytes from a client begin.
+/// The request that bytes from a client begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
-    /// Nothing: they continue a request, or belong to a login.
+    /// No request: the bytes continue one, or belong to a login.
     None,
     /// A query: it gets a reply, and the gate may delay it.
     Query,
@@ -100,7 +100,7 @@ impl Phase {
         matches!(self, Self::Opaque | Self::Exempt | Self::Encrypted)
     }
 
-    /// What the gate may do with a connection in this phase.
+    /// Returns the treatment by the gate of a connection in this phase.
     pub(super) const fn class(self) -> Class {
         match self {
             Self::Login | Self::EncryptionRequested => Class::New,
@@ -111,7 +111,7 @@ impl Phase {
     }
 }
 
-/// What is remembered of a connection: six words once packed.
+/// The state that is kept of a connection: six words once packed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) phase: Phase,

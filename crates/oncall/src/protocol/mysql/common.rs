@@ -26,7 +26,7 @@ const WAITS_FOR_FILE: u64 = (AWAITS_FILE as u64) << (NOTES_AT + 8 * FLAGS as u32
 
 /// The bits that the first word of a connection which runs queries has in common with others.
 const FIXED: u64 = 0xffff | WAITS_FOR_FILE | HOLDS_NAMES;
-/// What these are: it has logged in, awaits no file, and holds no name.
+/// The packed word of a connection that has logged in, expects no file, and has no name.
 const RUNS_QUERIES: u64 = Protocol::Mysql.code() as u64 | (Phase::Ready.code() as u64) << PHASE_AT;
 
 /// The bytes of a header that a framing keeps, behind its position.
@@ -34,7 +34,7 @@ const HEADER: u64 = 0xffff_ff00;
 /// Numbers from here on have several bytes.
 const LONG_NUMBER: u8 = 0xfb;
 
-/// What bytes from a client begin, and the words after them.
+/// The request that bytes from a client begin, and the words after them.
 pub(in crate::protocol) struct Received {
     pub(in crate::protocol) request: Request,
     pub(in crate::protocol) head: u64,
@@ -94,7 +94,7 @@ pub(in crate::protocol) fn end_reply(head: u64) -> Option<(u64, bool)> {
 }
 
 /// Splits bytes that begin with a header: the length of the payload, the header as a framing keeps
-/// it, and what is behind it.
+/// it, and the rest.
 #[inline]
 fn split(bytes: &[u8]) -> Option<(usize, u64, &[u8])> {
     let ([a, b, c, sequence], payload) = bytes.split_first_chunk::<4>()?;

@@ -24,7 +24,7 @@ const IN_VALUE: u8 = KEY.len() as u8;
 /// `key`: the rest of the report is of no interest.
 const NO_KEY: u8 = u8::MAX;
 
-/// What was sent are no messages.
+/// The bytes that were sent are not messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotMessages;
 
@@ -37,7 +37,7 @@ pub(super) struct Messages {
     key: u8,
     /// Bytes of the body still to come.
     left: u32,
-    /// Of the part of the name that was read.
+    /// Hash of the part of the name that was read.
     hash: u64,
 }
 
@@ -84,7 +84,7 @@ impl Messages {
         Ok(status)
     }
 
-    /// Reads what is there of a header. Returns the bytes behind it.
+    /// Reads the received part of a header. Returns the bytes behind it.
     fn read_header<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], NotMessages> {
         let filled = usize::from(self.filled);
         let rest = match bytes.split_first_chunk() {
@@ -150,7 +150,7 @@ mod tests {
         [&[kind], &length[..], body].concat()
     }
 
-    /// What a reader sees of replies that are sent in pieces of so many bytes.
+    /// Returns the reader's result for replies that are sent in pieces of this many bytes.
     fn read(sent: &[Vec<u8>], piece: usize) -> Result<(Vec<u8>, Names), NotMessages> {
         let mut state = State::new(Phase::Ready);
         let (mut statuses, mut names) = (Vec::new(), Names::default());
