@@ -56,7 +56,7 @@ pub enum Workers {
     Wait,
     /// A worker without a query rests until it is woken.
     Rest,
-    /// Both; the admission controller chooses.
+    /// Workers may wait or rest; the admission controller chooses.
     WaitOrRest,
 }
 
@@ -80,10 +80,10 @@ impl<'a> Site<'a> {
     }
 }
 
-/// What only admission controllers state.
+/// The properties that only admission controllers have.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct AdmissionKind {
-    /// What the admission controller cannot work without; empty if it needs nothing.
+    /// The requirements of the admission controller; empty if it has none.
     pub needs: &'static str,
 }
 

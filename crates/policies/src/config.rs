@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 pub struct Key {
     /// Its name below `[policy]`.
     pub name: &'static str,
-    /// What it does and where its default comes from.
+    /// The effect of the key and the source of its default.
     pub help: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! DIP classes: what a policy or a machine can do about interference.
+//! DIP classes: the abilities of a policy or a machine against interference.
 //!
 //! Ah-Q (Liu et al. 2024), sections II to IV: **D**istinguish (who owns each slice of
 //! a resource is known), **I**solate (a slice is one app's alone over many
@@ -102,7 +102,7 @@ impl Dip {
         }
     }
 
-    /// What a resource of this class can promise under co-location (theorem 1).
+    /// Returns the guarantee that a resource of this class can give under co-location (theorem 1).
     pub const fn can(self) -> &'static str {
         match self {
             Self::None => "nothing is needed while nothing is scarce",
@@ -118,7 +118,7 @@ impl Dip {
         }
     }
 
-    /// What it cannot promise.
+    /// Returns the guarantee that it cannot give.
     pub const fn cannot(self) -> &'static str {
         match self {
             Self::None | Self::D => {
@@ -144,7 +144,7 @@ impl Dip {
     }
 }
 
-/// What holds whatever a machine offers (theorem 2, TLT).
+/// The limit that holds for any machine (theorem 2, TLT).
 pub const TLT: &str = "whatever the class, throughput is at most RLP/TL (1 - f)/(1 - q) with RLP \
     requests outstanding, tail TL at quantile q and f of all latency below it: a shorter tail \
     allows more throughput, it does not give it";
@@ -152,11 +152,11 @@ pub const TLT: &str = "whatever the class, throughput is at most RLP/TL (1 - f)/
 /// One resource, and what can be done with it here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ResourceDip {
-    /// Which.
+    /// The name of the resource.
     pub resource: &'static str,
-    /// What its knobs come to.
+    /// The class of its knobs together.
     pub class: Dip,
-    /// By which means, ability by ability; or why not.
+    /// The means or the reason for a lack, ability by ability.
     pub distinguish: Ability,
     /// Slices that stay one app's.
     pub isolate: Ability,
@@ -172,9 +172,9 @@ pub struct ResourceDip {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ability {
-    /// It is there, by this means.
+    /// The ability is present, by this means.
     By(String),
-    /// It is not, for this reason.
+    /// The ability is missing, for this reason.
     Missing(String),
 }
 

@@ -40,10 +40,10 @@ pub struct Site<'a> {
     pub profile: &'a [Nanos],
 }
 
-/// What only dispatchers state.
+/// The properties that only dispatchers have.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct DispatcherKind {
-    /// What the dispatcher cannot work without; empty if it needs nothing.
+    /// The requirements of the dispatcher; empty if it has none.
     pub needs: &'static str,
 }
 
@@ -104,7 +104,7 @@ fn must_scale(dispatcher: &'static str, site: &Site<'_>) -> Result<(), Dispatche
     Err(DispatcherError::Cores { dispatcher, wanted, advice: "use eetl or tl on asymmetric cores" })
 }
 
-/// Refuses an index that is no core type.
+/// Refuses an index that is not a core type.
 fn must_be_a_type(key: &str, kind: usize, ladder: &Ladder) -> Result<(), DispatcherError> {
     let types = ladder.types().len();
     if kind < types {

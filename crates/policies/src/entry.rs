@@ -1,5 +1,5 @@
-//! What an entry of a registry is: a name, where it comes from, what it needs, its config,
-//! and the function that builds it.
+//! An entry of a registry: a name, its source, its requirements, its config, and the function that
+//! builds it.
 //!
 //! Policies, dispatchers and admission controllers share [`Entry`]. A [`Kind`] adds what only
 //! entries of one kind state. Whatever other crates must know of a policy is a field of
@@ -19,9 +19,9 @@ pub struct Entry<K: Kind> {
     pub name: &'static str,
     /// The source, with the section.
     pub paper: &'static str,
-    /// What it does, in one sentence.
+    /// A summary in one sentence.
     pub summary: &'static str,
-    /// What only entries of this kind state.
+    /// The properties that only entries of this kind have.
     pub kind: K,
     pub(crate) config: ConfigSchema,
     pub(crate) make: K::Make,
@@ -32,13 +32,13 @@ pub trait Kind: Serialize + 'static {
     /// The function that builds what an entry describes.
     type Make: Copy;
 
-    /// What one is called in messages.
+    /// The name of the kind in messages.
     const NOUN: &'static str;
 
     /// The group under which listings show the entry.
     fn family(&self) -> &'static str;
 
-    /// What the entry cannot work without, for people; empty if it needs nothing.
+    /// Returns the entry's requirements as text; empty if it has none.
     fn needs(&self) -> String;
 
     /// Further facts for docs/policies.md, each with its title.
@@ -47,10 +47,10 @@ pub trait Kind: Serialize + 'static {
     }
 }
 
-/// What only policies state.
+/// The properties that only policies have.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct PolicyKind {
-    /// What the policy steers.
+    /// The part of the machine that the policy steers.
     #[serde(skip)]
     pub family: Family,
     /// The capabilities that the policy cannot work without.
@@ -74,7 +74,7 @@ pub struct PolicyKind {
 pub enum NaturalEpoch {
     /// Always this long.
     Fixed(Nanos),
-    /// As long as the time under this key of the policy's config.
+    /// The time under this key of the policy's config.
     Key(&'static str),
 }
 
@@ -100,11 +100,11 @@ pub enum LatencyDetail {
 /// Whether and how a policy searches for settings.
 #[derive(Debug, Clone, Copy)]
 pub enum SettingSearch {
-    /// It decides by rules.
+    /// The policy decides by rules.
     None,
-    /// It takes settings that were measured beforehand, under the config key `profile`.
+    /// The policy takes settings that were measured beforehand, under the config key `profile`.
     Profiled,
-    /// It fits a model within the run and keeps the result to itself.
+    /// The policy fits a model within the run and keeps the result to itself.
     Internal,
     /// `lull tune` can run the same search on its own, and the settings that were found can be
     /// stored and passed to later runs under the config key `known`. The function reads the
@@ -168,7 +168,7 @@ fn join_names(capabilities: &[Capability]) -> String {
     capabilities.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// What a policy steers.
+/// The part of the machine that a policy steers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// Cores, ways, bandwidth and priority of apps that share a machine.

@@ -45,7 +45,7 @@ pub(crate) fn gone() -> AppSeen {
     AppSeen::unknown(&Missing::because("gone"))
 }
 
-/// A latency-critical app whose every request took so long.
+/// A latency-critical app whose every request took this long.
 pub(crate) fn lc(tail_ms: f64) -> AppSeen {
     let mut window = Latency::default();
     window.record_many(Nanos::from_secs_f64(tail_ms / 1e3), 1_000);
@@ -66,12 +66,12 @@ pub(crate) fn silent(outstanding: u64) -> AppSeen {
     AppSeen { latency: Ok(seen), ..alive() }
 }
 
-/// A best-effort app with so much progress a second.
+/// Returns a best-effort app with this progress a second.
 pub(crate) fn be(per_s: f64) -> AppSeen {
     AppSeen { progress: Ok(Progress { per_s, source: ProgressSource::Simulated }), ..alive() }
 }
 
-/// One epoch in which this was seen.
+/// Returns an epoch with these observations.
 pub(crate) fn observation(time: Nanos, epoch: Nanos, apps: Vec<AppSeen>) -> Observation {
     Observation { apps, ..Observation::unknown(time, epoch, &Missing::because("test")) }
 }
@@ -85,12 +85,12 @@ pub(crate) struct Bench<P> {
 }
 
 impl<P: Policy> Bench<P> {
-    /// With epochs of this length.
+    /// Creates a bench with epochs of this length.
     pub(crate) fn new(policy: P, epoch: Nanos) -> Self {
         Self { policy, time: Nanos::ZERO, epoch, rng: Rng::seed_from_u64(1) }
     }
 
-    /// One epoch.
+    /// Runs one epoch.
     pub(crate) fn see(&mut self, apps: Vec<AppSeen>) -> Plan {
         self.time += self.epoch;
         self.policy.decide(&observation(self.time, self.epoch, apps), &mut self.rng)
@@ -115,7 +115,7 @@ pub(crate) fn plant(cores: u16, demands: &[f64]) -> MemoryPlant {
     MemoryPlant::new(cores, apps)
 }
 
-/// Lets a policy steer a plant; what was seen in each epoch.
+/// Lets a policy steer a plant; returns the observation of each epoch.
 pub(crate) fn steer(
     plant: &mut MemoryPlant,
     policy: &mut dyn Policy,

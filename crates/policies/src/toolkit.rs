@@ -1,4 +1,4 @@
-//! What several policies use: regions of resources, periods, estimators, plans.
+//! Parts that several policies use: regions of resources, periods, estimators, plans.
 
 pub(crate) mod clusters;
 pub(crate) mod compliance;
@@ -38,8 +38,8 @@ pub(crate) fn for_present_apps(plan: &Plan, seen: &Observation) -> Plan {
     kept
 }
 
-/// Brings a plan to these settings: what differs gets the new reason, what
-/// does not keeps its own.
+/// Changes a plan to these settings: settings that differ get the new reason, the others keep their
+/// own.
 pub(crate) fn revise(plan: &mut Plan, settings: Vec<Setting>, reason: &Reason) {
     for setting in settings {
         if plan.setting(setting.knob()) != Some(&setting) {

@@ -1,6 +1,6 @@
 //! What co-location policies do with input that a user can give and a machine
 //! can show: too many apps, one class only, a bound that cannot be met, no
-//! answers, progress that is no number.
+//! answers, progress that is not a number.
 
 use lull_control::conformance::{MemoryApp, MemoryPlant};
 use lull_control::{
@@ -153,7 +153,7 @@ fn epochs_without_completed_requests_take_nothing_from_any_app() {
             assert!(!cores(last, app).is_empty(), "{}: app {app}", entry.name);
         }
         // To CLITE and Heracles idle apps have met their bounds, to SATORI no answers are a speed
-        // of 0: they go on.
+        // of 0: they continue.
         if !matches!(entry.name, "clite" | "heracles" | "satori") {
             let later = plans[2..].iter().map(settings).collect::<Vec<_>>();
             assert!(later.windows(2).all(|pair| pair[0] == pair[1]), "{}", entry.name);

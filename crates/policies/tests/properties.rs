@@ -150,7 +150,7 @@ fn configs(name: &str) -> Vec<&'static str> {
     }
 }
 
-/// What happens before an epoch of the churn.
+/// An event before an epoch of the churn.
 #[derive(Debug, Clone, Copy)]
 enum Churn {
     Nothing,

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 /// Changes of the roster in all, where the environment does not say.
 const CHANGES: usize = 60_000;
-/// What the allocator may keep for itself during the changes of one policy.
+/// The memory that the allocator may keep for itself during the changes of one policy.
 const KEPT_MAX_KIB: u64 = 1024;
 
 fn plant() -> MemoryPlant {
@@ -47,7 +47,7 @@ fn resident_kib() -> u64 {
     digits.and_then(|digits| digits.parse().ok()).expect("a size")
 }
 
-/// Lets so many apps end, begin or be restarted, two an epoch.
+/// Lets this many apps end, begin or be restarted, two an epoch.
 fn change(control: &mut ControlLoop<MemoryPlant>, changes: usize, rng: &mut Rng) {
     for at in 0..changes {
         let app = AppId(rng.random_range(0..4));

@@ -106,7 +106,7 @@ const RETRIES_MAX: u64 = 16;
 /// Change of how many are under way at a time that is another load, in a survey. It follows
 /// latency, too, and so goes up and down more where clients do not wait for their answers.
 const OTHER_CROWD: f64 = 3.0;
-/// So long a rest may break the bound.
+/// The longest time for which a rest may break the bound.
 const LATE_FOR: Nanos = Nanos::from_secs(4);
 /// Length that the block was to have that shows how many are under way, over that of the blocks
 /// that follow from it, at least: a shorter one may be of a server to which clients connect.
@@ -156,9 +156,9 @@ struct Auto {
     /// Whether a change of the load began the present search, and the earliest time of the next.
     is_after_change: bool,
     earliest: Nanos,
-    /// What holds outside of surveys.
+    /// The setting outside of surveys.
     setting: Setting,
-    /// What is known of it beside the open gate, if it is a limit.
+    /// The evidence on the limit beside the open gate, if there is a limit.
     confirmation: Option<Confirmation>,
     /// Retries of the same answer: the next is this many first ones away.
     patience: u64,
@@ -166,7 +166,7 @@ struct Auto {
     surveys: u64,
     /// Neighbours of a limit that may still be tried before it is held.
     moves: u32,
-    /// The last decision in words, until it is taken.
+    /// The last decision as text, until it is taken.
     decision: Option<String>,
     turn: Turn,
     rng: Rng,
@@ -333,7 +333,7 @@ impl Auto {
         Some(Survey::new(plan, &self.aim, &mut self.rng))
     }
 
-    /// What comes after a block of a survey.
+    /// Decides on the step after a block of a survey.
     fn goes_on(&mut self, now: Nanos, progress: Progress) {
         let Stage::Surveying { survey, begun } = &self.stage else { return };
         let (what, reference, begun) = (survey.what, survey.reference(), *begun);
@@ -414,7 +414,7 @@ impl Auto {
         self.decision = Some(format!("{}: {why}{state}", best.describe()));
     }
 
-    /// Ends a survey when trying has cost what it may.
+    /// Ends a survey when it has used up its allowed loss.
     fn check_ledger(&mut self, now: Nanos) {
         let Stage::Surveying { survey, begun } = &self.stage else { return };
         if self.ledger.left_s(now) > 0.0 {
@@ -425,8 +425,8 @@ impl Auto {
         self.hold(begun, now, None);
     }
 
-    /// Ends the block of a candidate that has lost what may be lost, or has no result for too long
-    /// while clients are there.
+    /// Ends the block of a candidate that has used up its allowed loss, or has no result for too
+    /// long while clients are present.
     fn check_block(&mut self, now: Nanos) {
         if matches!(self.stage, Stage::Holding(_)) {
             return self.check_pair(now);
@@ -451,7 +451,7 @@ impl Auto {
     }
 }
 
-/// Whether one number is more than so many times another, or less than that part of it.
+/// Whether one number is more than this many times another, or less than that part of it.
 fn is_beyond(times: f64, one: f64, other: f64) -> bool {
     !(1.0 / times..=times).contains(&(one / other))
 }
@@ -466,7 +466,7 @@ impl Admission for Auto {
         self.drop_disturbed(seen.now);
         let has_no_turn = !self.turn.is_allowed && matches!(self.stage, Stage::Surveying { .. });
         match self.window.note(seen) {
-            // The reference is shown until the survey goes on.
+            // The reference is in force until the survey continues.
             _ if has_no_turn => {}
             Some(look) => {
                 self.turn.dropped = 0;

@@ -10,9 +10,9 @@ use lull_measure::Nanos;
 /// A search for a limit, or a limit that was given.
 #[derive(Debug, Clone)]
 pub(crate) enum CapSearch {
-    /// From one worker up, as REEF describes it.
+    /// A search from one worker up, as REEF describes it.
     Up(Knee),
-    /// From the open gate down.
+    /// A search from the open gate down.
     Down(Descent),
 }
 
@@ -61,7 +61,7 @@ impl CapSearch {
         }
     }
 
-    /// Takes note of what was answered.
+    /// Notes the answers.
     pub(crate) fn note(&mut self, seen: &Seen<'_>) {
         match self {
             Self::Up(knee) => knee.note(seen),

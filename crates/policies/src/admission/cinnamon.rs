@@ -63,7 +63,7 @@ config! {
         /// Length of a window (ours).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_millis(500),
-        /// Time between two looks at what was answered (ours).
+        /// Time between two observations of the answers (ours).
         #[serde(serialize_with = "text")]
         look: Nanos = Nanos::from_millis(100),
     }
@@ -82,7 +82,7 @@ struct Cinnamon {
     config: Config,
     limit: f64,
     least: u32,
-    /// The last errors, the latest first.
+    /// The last two errors, the latest first.
     errors: [f64; 2],
 }
 

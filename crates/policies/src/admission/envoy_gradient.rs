@@ -64,7 +64,7 @@ config! {
         /// Length of a window (Envoy's example).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_millis(100),
-        /// Time between two looks at what was answered (ours).
+        /// Time between two observations of the answers (ours).
         #[serde(serialize_with = "text")]
         look: Nanos = Nanos::from_millis(50),
     }
@@ -107,9 +107,9 @@ struct EnvoyGradient {
 }
 
 impl Measured {
-    /// Begins a measurement while so many transactions are in service.
+    /// Begins a measurement while this many transactions are in service.
     fn begin(in_service: f64) -> Self {
-        // At least one window does not count.
+        // At least one window is not counted.
         Self { former: in_service.max(1.0), answers: 0, sum_s: 0.0 }
     }
 }

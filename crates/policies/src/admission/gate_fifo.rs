@@ -43,7 +43,7 @@ config! {
         /// How long each cap of the search is measured (ours: 2 s).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_secs(2),
-        /// Time between two looks at the cap (ours).
+        /// Time between two checks of the cap (ours).
         #[serde(serialize_with = "text")]
         look: Nanos = Nanos::from_millis(100),
     }

@@ -48,8 +48,8 @@ config! {
         least: u32 = 20,
         /// Highest limit (the library's default).
         most: u32 = 200,
-        /// What the limit grows by in a window without queueing, before it is smoothed (the
-        /// library's default).
+        /// Growth of the limit in a window without queueing, before it is smoothed (the library's
+        /// default).
         queue: f64 = 4.0,
         /// Weight of the new limit (the library's default).
         smoothing: f64 = 0.2,
@@ -58,7 +58,7 @@ config! {
         /// Length of a window (`WindowedLimit`'s default).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_secs(1),
-        /// Time between two looks at what was answered (ours).
+        /// Time between two observations of the answers (ours).
         #[serde(serialize_with = "text")]
         look: Nanos = Nanos::from_millis(100),
     }
@@ -76,7 +76,7 @@ fn check(config: &Config) -> Result<(), PolicyError> {
 const WARM_UP: u32 = 10;
 /// Least gradient: one window at most halves the limit.
 const GRADIENT_MIN: f64 = 0.5;
-/// The long-term latency falls by this factor a window while it is so many times the short one.
+/// The long-term latency falls by this factor a window while it is this many times the short one.
 const FALLS: f64 = 0.9;
 const FAR_ABOVE: f64 = 2.0;
 

@@ -77,7 +77,7 @@ impl Admission for Manual {
         };
     }
 
-    /// Promises are nothing to it.
+    /// It ignores objectives.
     fn retarget(&mut self, _: &[Option<Objective>]) -> bool {
         true
     }

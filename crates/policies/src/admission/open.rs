@@ -24,7 +24,7 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
 };
 
 config! {
-    /// Nothing to choose.
+    /// The policy has no keys.
     struct Config checked by accept_any {}
 }
 

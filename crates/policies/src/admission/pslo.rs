@@ -1,4 +1,4 @@
-//! PSLO: a few connections keep any percentile, the rest get what is left.
+//! PSLO: a few connections keep an objective at any percentile, the others share the rest.
 //!
 //! Li and others, PSLO: Enforcing the Xth percentile latency and throughput
 //! SLOs for consolidated VM storage, EuroSys'16, as REEF (Li et al., SoCC'25, sections
@@ -74,7 +74,7 @@ pub(super) fn check(config: &Config) -> Result<(), PolicyError> {
     within("cap", f64::from(config.cap), 0.0..=1e6)
 }
 
-/// Refuses a site in which no connection is of the kind.
+/// Refuses a site without a connection of the kind.
 pub(super) fn must_have(
     site: &Site<'_>,
     admission: &'static str,

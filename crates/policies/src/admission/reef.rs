@@ -70,7 +70,7 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
 config! {
     /// Rounds, batches and the load limit.
     struct Config checked by check {
-        /// What batches are for: `throughput` (N up to 8) or `tail` (N = 2).
+        /// The purpose of batches: `throughput` (N up to 8) or `tail` (N = 2).
         goal: Goal = Goal::Tail,
         /// N, queries in one turn at most; 0: by the goal (section 3.4).
         batch: u32 = 0,
@@ -100,7 +100,7 @@ config! {
     }
 }
 
-/// What batches are for.
+/// The purpose of batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Goal {
@@ -298,7 +298,7 @@ impl Admission for Reef {
             return;
         }
         match &mut self.policy {
-            // The first search disturbs promises; they are looked after once it has ended.
+            // The first search breaks promises; they are kept once it has ended.
             Some(policy) if self.search.has_settled() => policy.decide(seen, admission),
             _ => admission.allow.fill(Allowance::turns_of(u32::MAX)),
         }

@@ -8,7 +8,7 @@ use lull_control::admission::{
 use lull_control::{Objective, PolicyError};
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
 
-/// Connections and what was seen of them.
+/// Connections and their observations.
 pub(crate) struct Bench {
     pub(crate) objectives: Vec<Option<Objective>>,
     pub(crate) cores: u32,
@@ -156,8 +156,8 @@ impl ClosedLoop {
         self.limits.cap
     }
 
-    /// Runs for some seconds; `service_s` is the time in service of each of so many transactions
-    /// at once. Returns the limit of every look.
+    /// Runs for some seconds; `service_s` is the time in service of each of a number of
+    /// simultaneous transactions. Returns the limit of every look.
     pub(crate) fn run(&mut self, seconds: u64, service_s: impl Fn(f64) -> f64) -> Vec<u32> {
         let end = self.bench.now + Nanos::from_secs(seconds);
         let mut caps = Vec::new();

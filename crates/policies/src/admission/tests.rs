@@ -92,7 +92,7 @@ proptest! {
     }
 }
 
-/// What happens to the connections of a server, or to their objectives.
+/// An event of the connections of a server, or of their objectives.
 #[derive(Debug, Clone, Copy)]
 enum Turn {
     /// Connections open and close, so that the controller is rebuilt, as by a live gate.
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// What happens at a live gate.
+/// An event of a live gate.
 #[derive(Debug, Clone, Copy)]
 enum Churn {
     Opens(prop::sample::Index),

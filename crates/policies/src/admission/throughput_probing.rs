@@ -1,4 +1,5 @@
-//! MongoDB's throughput probing: tries one step more or less and keeps what has more throughput.
+//! MongoDB's throughput probing: tries one step more or less and keeps the limit with more
+//! throughput.
 //!
 //! MongoDB's execution control, by its architecture guide:
 //!
@@ -56,7 +57,7 @@ config! {
         /// Length of a window (MongoDB's default).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_millis(100),
-        /// Time between two looks at what was answered (ours).
+        /// Time between two observations of the answers (ours).
         #[serde(serialize_with = "text")]
         look: Nanos = Nanos::from_millis(50),
     }

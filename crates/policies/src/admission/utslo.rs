@@ -1,4 +1,5 @@
-//! UTSLO: as few users as promised are driven away, the rest get what is left.
+//! UTSLO: waiting drives away at most a given share of some connections' users, the others share
+//! the rest.
 //!
 //! Li and others, User disengagement-oriented target enforcement for
 //! multi-tenant database systems, SoCC'23, as REEF (Li et al., SoCC'25, sections 5.1 and

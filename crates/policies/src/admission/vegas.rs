@@ -59,7 +59,7 @@ config! {
         /// Length of a window (`WindowedLimit`'s default).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_secs(1),
-        /// Time between two looks at what was answered (ours).
+        /// Time between two observations of the answers (ours).
         #[serde(serialize_with = "text")]
         look: Nanos = Nanos::from_millis(100),
     }

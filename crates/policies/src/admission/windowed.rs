@@ -1,4 +1,4 @@
-//! What the limiters of RPC servers share here: samples, and the gate that they set.
+//! The shared parts of the limiters of RPC servers: samples, and the gate that they set.
 //!
 //! Such a limiter rejects requests above its limit and measures a request from its admission to
 //! its answer. This gate delays transactions instead, and a latency that it reports includes
@@ -16,8 +16,8 @@ use lull_control::PolicyError;
 use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
 use lull_measure::Nanos;
 
-/// Answers that a sample window has at least; a window with fewer goes on (the
-/// concurrency-limits library drops it, if it has fewer than ten).
+/// The fewest answers of a sample window; a window with fewer continues (the concurrency-limits
+/// library drops it, if it has fewer than ten).
 const ANSWERS: u64 = 11;
 /// The largest limit that a gate keeps.
 pub(super) const LIMIT_MAX: u32 = 256;
@@ -69,7 +69,7 @@ impl<L: Limiter> Windowed<L> {
         (self.limit as u32).clamp(1, LIMIT_MAX)
     }
 
-    /// Adds what was answered; returns the sample once the window is over.
+    /// Adds the answers; returns the sample once the window is over.
     fn note(&mut self, seen: &Seen<'_>) -> Option<Sample> {
         let Some(begun) = self.begun else {
             self.begun = Some(seen.now);

@@ -84,24 +84,24 @@ config! {
         /// Remaining tolerance above which an app's isolated region may be taken from
         /// (section VI-B: 0.1).
         victim_above: f64 = 0.1,
-        /// Remaining tolerance below which an app is given to (section VI-B: 0.05).
+        /// Remaining tolerance below which an app receives resources (section VI-B: 0.05).
         beneficiary_below: f64 = 0.05,
         /// How long a victim is spared after a move that raised entropy (section VI-B: 60 s).
         #[serde(serialize_with = "text")]
         spare: Nanos = Nanos::from_secs(60),
         /// Relative importance of latency-critical apps in E_S (section V-B: 0.8).
         importance: RelativeImportance = RelativeImportance::default(),
-        /// Which apps run first in the shared region: `equal` or `latency-critical`
-        /// (Algorithm 1 is silent; figure 9 and section IX-A: latency-critical).
+        /// Apps that run first in the shared region: `equal` or `latency-critical` (Algorithm 1 is
+        /// silent; figure 9 and section IX-A: latency-critical).
         priority: Priority = Priority::Equal,
         /// How they go first: `idle` (best-effort apps become SCHED_IDLE) or `round-robin`
         /// (latency-critical ones become SCHED_RR; section VII-A does so for LC-first).
         priority_by: PriorityBy = PriorityBy::Idle,
-        /// Which victims are spared after an undo: `isolated`, or `all` as printed, which locks up.
+        /// Victims that are spared after an undo: `isolated`, or `all` as printed, which locks up.
         ban: Victims = Victims::Isolated,
-        /// Which victims' moves are undone: `isolated`, or `all` as printed.
+        /// Victims whose moves are undone: `isolated`, or `all` as printed.
         undo: Victims = Victims::Isolated,
-        /// By how much E_S must rise to count as risen (Algorithm 1: 0).
+        /// Rise of E_S above which it counts as risen (Algorithm 1: 0).
         epsilon: f64 = 0.0,
         /// Whether a move is kept when the load of an app changed meanwhile, since the rise of
         /// E_S may be the load's doing (Algorithm 1: no).
@@ -111,7 +111,7 @@ config! {
     }
 }
 
-/// Which apps run first in the shared region.
+/// The apps that run first in the shared region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Priority {
@@ -160,12 +160,12 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     Ok(())
 }
 
-/// What is kept for each region as a victim.
+/// The state of each region as a victim.
 #[derive(Debug, Clone, Copy, Default)]
 struct VictimState {
     /// Index into [`Kind::ALL`]: what to take next.
     pointer: usize,
-    /// Not before this time.
+    /// The time before which it is not a victim.
     spared_until: Nanos,
 }
 
@@ -175,7 +175,7 @@ struct Attempt {
     before: Regions,
     /// Offered load by app when it was made.
     offered: Vec<Option<f64>>,
-    /// Which apps could be read when it was made.
+    /// The apps that could be read when it was made.
     readings: Vec<bool>,
 }
 
@@ -196,11 +196,11 @@ struct Arq {
     regions: Regions,
     period: Period,
     assessor: Assessor,
-    /// By app, and the shared region's last.
+    /// Indexed by app, with the shared region's last.
     victims: Vec<VictimState>,
     /// E_S of the last period.
     entropy: f64,
-    /// `isAdjust` of Algorithm 1 and what it was.
+    /// `isAdjust` of Algorithm 1 and its data.
     attempt: Option<Attempt>,
     plan: Plan,
 }
@@ -229,7 +229,7 @@ impl Arq {
         })
     }
 
-    /// One pass of Algorithm 1's loop.
+    /// Runs one pass of Algorithm 1's loop.
     fn adjust(&mut self, seen: &Observation) {
         let standing = self.assessor.assess(seen);
         self.settle_exits_and_caps(seen);
@@ -277,7 +277,7 @@ impl Arq {
     /// The last move raised entropy.
     fn regret(&mut self, attempt: Attempt, before: f64, seen: &Observation, standing: &Standing) {
         let victim = attempt.moved.from;
-        // Either way the victim's next unit is of another kind (PARTIES' wheel).
+        // In both cases the victim's next unit is of another kind (PARTIES' wheel).
         let pointer = &mut self.victims[slot(victim, &self.apps)].pointer;
         *pointer = (attempt.moved.kind as usize + 1) % Kind::ALL.len();
         if !self.config.undo.include(victim) {
@@ -421,7 +421,7 @@ fn offered(seen: &Observation) -> impl Iterator<Item = Option<f64>> + '_ {
     seen.apps.iter().map(|app| app.latency.as_ref().ok().map(|latency| latency.offered_per_s))
 }
 
-/// Which apps are part of entropy.
+/// Returns the apps that are part of entropy.
 fn readings(standing: &Standing) -> Vec<bool> {
     standing.apps.iter().map(|app| app.lc.is_some() || app.be.is_some()).collect()
 }

@@ -83,7 +83,7 @@ config! {
         /// Length of a trial (section 4: 2 s).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_secs(2),
-        /// By how much a division must be expected to beat the best, ζ (section 4: 0.01).
+        /// Expected gain that a division must have over the best, ζ (section 4: 0.01).
         margin: f64 = 0.01,
         /// Expected improvement, times the number of apps, below which the search ends
         /// (section 4: 1 %).
@@ -129,7 +129,7 @@ struct Sample {
     readings: Vec<Reading>,
 }
 
-/// What is going on.
+/// The stage of the search.
 #[derive(Debug, Clone)]
 enum Stage {
     /// The first division is not in force yet, or no app is left.
@@ -189,7 +189,7 @@ impl Clite {
         })
     }
 
-    /// One window is over.
+    /// Concludes one window.
     fn conclude(&mut self, seen: &Observation, rng: &mut Rng) {
         let standing = self.assessor.assess(seen);
         let read = |app: &AppId| {
@@ -247,7 +247,7 @@ impl Clite {
         self.try_out(self.lattice.even(), bootstrap, None);
     }
 
-    /// What counts as the most that each app can do: what it did with all it can have.
+    /// Returns the reference of each app: its result with all that it can have.
     fn scale(&self) -> Scale {
         let with_most = |place| {
             let corner = self.lattice.most_for(place);
@@ -348,7 +348,7 @@ impl Clite {
         }
     }
 
-    /// By more than the config says and more than chance would.
+    /// Whether the change exceeds the config's threshold and chance.
     fn has_changed(&self, then: Option<f64>, now: Option<f64>, window: Nanos) -> bool {
         let (Some(then), Some(now)) = (then, now) else { return then.is_some() != now.is_some() };
         let seconds = window.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -375,7 +375,7 @@ impl Clite {
 
 impl Policy for Clite {
     fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan {
-        // What was seen before an exit or the beginning was under other settings.
+        // Observations before an exit or the beginning belong to other settings.
         if self.settle_exits(seen) {
             return for_present_apps(&self.plan, seen);
         }

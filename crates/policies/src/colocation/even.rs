@@ -44,7 +44,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 };
 
 config! {
-    /// What is divided.
+    /// The resources to divide.
     struct Config checked by accept_any {
         /// Whether cache ways are divided too, where the machine can
         /// (section VIII divides cores only).

@@ -79,7 +79,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 config! {
     /// The paper's numbers.
     struct Config checked by check {
-        /// Whose top level: the `prose`'s or the `literal` chain of algorithm 1.
+        /// Rule of the top level: the `prose`'s or the `literal` chain of algorithm 1.
         mode: Mode = Mode::Prose,
         /// Period of the top level (algorithm 1: 15 s).
         #[serde(serialize_with = "text")]
@@ -274,7 +274,7 @@ impl Heracles {
         self.write(&reason);
     }
 
-    /// Keeps the last way and goes on, keeps it and turns to cores, or gives it back.
+    /// Keeps the last way and continues, keeps it and turns to cores, or gives it back.
     fn judge_way(&mut self, before: f64, slack: f64, gained: bool) -> Growth {
         let suffers =
             slack < self.config.growth_slack || before - slack > self.config.way_slack_loss;
@@ -331,7 +331,7 @@ impl Heracles {
         revise(&mut self.plan, settings, reason);
     }
 
-    /// What one epoch shows of the first app and the rest.
+    /// Reads the observation of the first app and of the others in one epoch.
     fn look(&mut self, seen: &Observation) -> EpochSeen {
         let standing = self.assessor.assess(seen);
         let first = self.first.and_then(|first| {

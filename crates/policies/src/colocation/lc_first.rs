@@ -89,7 +89,7 @@ impl LcFirst {
 }
 
 impl Policy for LcFirst {
-    /// What it wants of an app does not depend on the others.
+    /// The settings of an app do not depend on the other apps.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true
     }

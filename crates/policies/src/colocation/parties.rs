@@ -79,7 +79,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 config! {
     /// The paper's and the script's numbers.
     struct Config checked by check {
-        /// Whose loop: the `paper`'s or the released `script`'s.
+        /// Loop: the `paper`'s or the released `script`'s.
         mode: Mode = Mode::Paper,
         /// Time between adjustments in paper mode (section 4: 500 ms).
         #[serde(serialize_with = "text")]
@@ -104,7 +104,7 @@ config! {
     }
 }
 
-/// Whose loop.
+/// The source of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Mode {
@@ -136,7 +136,7 @@ struct Parties {
     best_effort: Option<usize>,
     kinds: Vec<Kind>,
     partition: Partition,
-    /// What it was before the last action: an undo gives back the very same cores.
+    /// The partition before the last action: an undo restores the same cores.
     previous: Partition,
     period: Period,
     assessor: Assessor,
@@ -244,7 +244,7 @@ impl Parties {
     fn has_passed(&mut self, mut action: Action, readings: &[Reading], now: Nanos) -> bool {
         let own = readings.iter().find(|one| one.holder == action.holder);
         let helped = match (action.direction, self.config.mode, own) {
-            // There is no reading to judge by, so the action is kept.
+            // Without a reading to judge by, the action is kept.
             (_, _, None) => true,
             (Direction::Up, Mode::Paper, Some(own)) => own.tail <= action.before,
             (Direction::Up, Mode::Script, Some(own)) => own.tail < action.before,

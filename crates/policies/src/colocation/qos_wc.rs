@@ -73,7 +73,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 };
 
 config! {
-    /// Algorithm 1 and what it lacks.
+    /// Algorithm 1 and the parts that it leaves open.
     struct Config checked by check {
         /// R, areas of cores at most (section 5.4: hot and warm).
         areas: usize = 2,
@@ -126,20 +126,20 @@ const GAIN: f64 = 1.02;
 enum Cause {
     /// A promise is missed in an area.
     Missed { area: usize },
-    /// None is, and there is one to spare.
+    /// No promise is missed, and a core can be spared.
     Spare { area: usize },
 }
 
 /// The areas, strictest first.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Areas {
-    /// Of each app; `None` for one that has exited.
+    /// The area of each app; `None` for one that has exited.
     of: Vec<Option<usize>>,
     /// How many cores each has.
     cores: Vec<usize>,
     /// B: throughput that each needs.
     budgets: Vec<f64>,
-    /// Until when each gives nothing before its time.
+    /// The time until which each area gives no core.
     rests_until: Vec<Nanos>,
 }
 
@@ -152,7 +152,7 @@ struct QosWc {
     monitor: ComplianceMonitor,
     shapes: Shapes,
     profile: Profile,
-    /// None while the profile is measured.
+    /// `None` while the profile is measured.
     areas: Option<Areas>,
     period: Period,
     calm: u32,
@@ -184,7 +184,7 @@ impl QosWc {
         }
     }
 
-    /// Goes on with the profile, and draws the areas once it is there.
+    /// Continues with the profile, and draws the areas once it is complete.
     fn learn(&mut self, seen: &Observation) {
         let per_s = |seen: &lull_control::AppSeen| match (&seen.latency, &seen.progress) {
             (Ok(latency), _) => latency.completed_per_s,
@@ -212,7 +212,7 @@ impl QosWc {
         alive.map(|(index, _)| AppId(index as u16))
     }
 
-    /// Which area each app is in, and what each area needs.
+    /// Returns the area of each app, and the need of each area.
     fn group(&self) -> (Vec<Option<usize>>, Vec<f64>) {
         let living: Vec<_> = self.living().collect();
         let target = |app: &AppId| self.shapes.target_s(*app, &self.apps[app.index()]);
@@ -274,7 +274,7 @@ impl QosWc {
         let missed: Vec<bool> =
             (0..areas.cores.len()).map(|area| self.misses(&areas, area)).collect();
         let mut moves = self.reassign_cores(&mut areas, &missed, now);
-        // Without completed requests a met objective is no evidence.
+        // Without completed requests a met objective is not evidence.
         let answers =
             self.living().any(|app| self.monitor.per_s(app).is_some_and(|per_s| per_s > 0.0));
         let quiet = answers && !missed.contains(&true);
@@ -303,7 +303,7 @@ impl QosWc {
             let keeps = |from: &usize| !took_part[*from] && !missed[*from];
             let can = |from: &usize| keeps(from) && self.can_spare(areas, *from);
             let laxer = (area + 1..count).rev().find(can);
-            // What is kept now says more than a profile that was measured once.
+            // An area that keeps its objective now is better evidence than a profile measured once.
             let stricter = || {
                 let gives = |from: &usize| keeps(from) && areas.cores[*from] > 1;
                 (0..area).find(gives).filter(|_| self.gains(areas, area))
@@ -378,7 +378,7 @@ impl QosWc {
         }
     }
 
-    /// Which of an app's promises is missed.
+    /// Returns the app's promise that is missed.
     fn missed(&self, app: AppId) -> Reason {
         let spec = &self.apps[app.index()];
         let floor = spec.objectives.iter().find_map(|objective| match objective {
@@ -411,7 +411,7 @@ impl QosWc {
 }
 
 impl Areas {
-    /// One core goes from one area to another.
+    /// Moves one core from one area to another.
     fn shift(&mut self, from: usize, to: usize) {
         self.cores[from] -= 1;
         self.cores[to] += 1;

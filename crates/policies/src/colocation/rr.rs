@@ -102,7 +102,7 @@ fn unknown(name: &str, apps: &[AppSpec]) -> String {
 }
 
 impl Policy for RoundRobin {
-    /// What it wants of an app does not depend on the others.
+    /// The settings of an app do not depend on the other apps.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true
     }

@@ -91,7 +91,7 @@ config! {
         weight_min: f64 = 0.25,
         /// Trials that are remembered (ours).
         memory: usize = 60,
-        /// By how much a division must be expected to beat the best (ours, CLITE's).
+        /// Expected gain that a division must have over the best (ours, CLITE's).
         margin: f64 = 0.01,
         /// Expected improvement below which the best division is used (ours).
         explore_above: f64 = 0.002,
@@ -204,7 +204,7 @@ impl Satori {
         self.try_out(even, None);
     }
 
-    /// One trial is over.
+    /// Concludes one trial.
     fn conclude(&mut self, seen: &Observation, rng: &mut Rng) {
         let Some(point) = self.current.clone() else { return };
         let rates: Vec<_> =
@@ -291,7 +291,7 @@ impl Satori {
     fn goals(&self, rates: &[Option<f64>]) -> Goals {
         let speed = |(app, rate): (&AppId, &Option<f64>)| {
             let most = self.most[app.index()];
-            // A hundredth of the most is as good as nothing, and still has a slow-down.
+            // A hundredth of the maximum counts as nothing, and still has a slow-down.
             rate.filter(|_| most > 0.0).map(|rate| (rate / most).max(0.01))
         };
         let speeds: Vec<f64> = self.living.iter().zip(rates).filter_map(speed).collect();
@@ -302,7 +302,7 @@ impl Satori {
         Goals { throughput: speeds.iter().sum::<f64>() / count, fairness }
     }
 
-    /// A new search without the apps that have exited; whether there were any.
+    /// Starts a new search without the apps that have exited; returns whether there were any.
     fn settle_exits(&mut self, seen: &Observation) -> bool {
         let lives = |app: &AppId| seen.app(*app).is_some_and(|now| now.alive);
         let Some(gone) = self.living.iter().copied().find(|app| !lives(app)) else { return false };
@@ -319,7 +319,7 @@ impl Satori {
 
 impl Policy for Satori {
     fn decide(&mut self, seen: &Observation, rng: &mut Rng) -> Plan {
-        // What was seen before an exit or the beginning was under other settings.
+        // Observations before an exit or the beginning belong to other settings.
         if self.settle_exits(seen) {
             return for_present_apps(&self.plan, seen);
         }

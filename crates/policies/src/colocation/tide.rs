@@ -93,7 +93,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     make: |table, machine, apps| Ok(Box::new(Tide::new(read(table)?, machine, apps)?)),
 };
 
-/// Periods in a row without enough slack that are no chance (ours).
+/// Periods in a row without enough slack that are not due to chance (ours).
 const NEAR: u32 = 3;
 
 /// A rise of the level whose effect is not known yet.
@@ -160,7 +160,8 @@ impl Tide {
             has_priority,
             critical,
             lanes,
-            // From the bottom: it rises within a few periods, and until then it harms no app.
+            // The level starts at the bottom: it rises within a few periods, and until then it
+            // harms no app.
             level: 0,
             good: None,
             stride: 1,
@@ -187,7 +188,7 @@ impl Tide {
         Ok(tide)
     }
 
-    /// One period is over.
+    /// Concludes one period.
     fn steer(&mut self, seen: &Observation) {
         let before = (self.arrangements.now(), self.level);
         self.judge(seen);
@@ -218,8 +219,8 @@ impl Tide {
         }
     }
 
-    /// Whose turn it is. Where best-effort work does not show its progress it is unknown what
-    /// fences cost it, and they stay.
+    /// Chooses the arrangement whose turn it is. Where best-effort work does not show its progress,
+    /// the cost of fences is unknown, and they stay.
     fn arrange(&mut self, entropy: Option<f64>, seen: &Observation) {
         let is_other = self.loads.note(seen);
         if is_other {
@@ -235,7 +236,7 @@ impl Tide {
         }
     }
 
-    /// Another arrangement is in force.
+    /// Puts another arrangement in force.
     fn rearrange(&mut self, all: &[Reading], seen: &Observation) {
         (self.rise, self.stride, self.fell_at, self.near) = (None, 1, None, 0);
         self.level = self.level.min(self.limit(all, seen));
@@ -246,7 +247,7 @@ impl Tide {
         self.write(&reason);
     }
 
-    /// Where the fences stand.
+    /// Returns the position of the fences.
     fn fence(&mut self, all: &[Reading], worst: &Reading, entropy: Bounded, seen: &Observation) {
         let standing_of_apps = self.evidence.values();
         if self.lanes.as_mut().is_some_and(|lanes| lanes.even_out(&standing_of_apps)) {
@@ -265,7 +266,7 @@ impl Tide {
         }
         let limit = self.limit(all, seen);
         if self.level > limit {
-            // What follows is the mark's doing, not that of a rise.
+            // Effects from here on are due to the mark, not to a rise.
             (self.level, self.stride, self.rise) = (limit, 1, None);
         }
         if self.level != before {
@@ -276,7 +277,8 @@ impl Tide {
     /// Down if an app is in need, up if all have room.
     fn move_level(&mut self, worst: &Reading, entropy: Bounded, seen: &Observation) {
         let tail = worst.tail;
-        // What the level's last fall did shows only now; only if things got worse is it not enough.
+        // The effect of the level's last fall shows only now; the fall was insufficient only if the
+        // tail has risen.
         let is_settling = self.fell_at.take().is_some_and(|then| tail.value < then);
         let Some(pooled) = self.evidence.worst() else { return };
         self.near = if tail.value > 1.0 - self.config.ebb_below { self.near + 1 } else { 0 };
@@ -316,7 +318,7 @@ impl Tide {
         is_at_ease || (pooled.value < 1.0 - flow_above && pooled.high < 1.0)
     }
 
-    /// This level is not to be held.
+    /// Lowers the level to `to`.
     fn fall(&mut self, worst: &Reading, to: usize) {
         (self.stride, self.near) = (1, 0);
         self.fell_at = Some(worst.tail.value);
@@ -397,7 +399,7 @@ impl Tide {
             self.level = self.ladder.top();
         }
         self.critical = present;
-        // What was measured beside other apps, and in other lanes, does not hold any more.
+        // Measurements beside other apps, and in other lanes, no longer hold.
         self.evidence.clear();
         (self.rise, self.stride, self.fell_at, self.near) = (None, 1, None, 0);
         self.since = seen.time;
@@ -428,7 +430,7 @@ impl Policy for Tide {
         self.pace.note(seen);
         self.period.set_length(self.pace.epoch());
         if !std::mem::replace(&mut self.has_begun, true) {
-            // What was seen so far was under other settings.
+            // Observations so far belong to other settings.
             return for_present_apps(&self.plan, seen);
         }
         if let Some(whole) = self.period.add(seen) {

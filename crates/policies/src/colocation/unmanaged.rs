@@ -34,7 +34,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 };
 
 config! {
-    /// Nothing to choose.
+    /// The policy has no keys.
     struct Config checked by accept_any {}
 }
 
@@ -42,12 +42,12 @@ config! {
 struct Unmanaged;
 
 impl Policy for Unmanaged {
-    /// It reads no objective.
+    /// The policy reads no objective.
     fn retarget(&mut self, _: &[AppSpec]) -> bool {
         true
     }
 
-    /// What it wants of an app does not depend on the others.
+    /// The settings of an app do not depend on the other apps.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true
     }

@@ -29,7 +29,7 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 };
 
 config! {
-    /// What is long.
+    /// The requests that count as long.
     struct Config checked by accept_any {
         /// Work, as time on a core of speed 1, from which a request is long.
         #[serde(serialize_with = "text")]

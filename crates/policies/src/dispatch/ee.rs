@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 };
 
 config! {
-    /// Nothing to choose.
+    /// The policy has no keys.
     struct Config checked by accept_any {}
 }
 

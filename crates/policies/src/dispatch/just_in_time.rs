@@ -56,7 +56,7 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 };
 
 config! {
-    /// What the controller sees, and the ideas, each of which can be left out.
+    /// The controller's observations, and the techniques, each of which can be left out.
     struct Config checked by check {
         /// Answers between two steps of the controller (as EETL's).
         epoch: u32 = 500,
@@ -68,7 +68,7 @@ config! {
         ki: f64 = 0.25,
         /// Whether requests beyond the target go back to slow cores.
         gives_up: bool = true,
-        /// Whether each request's own progress counts; else it is taken for undisturbed.
+        /// Whether each request's own progress counts; else it is assumed to be undisturbed.
         own_pace: bool = false,
         /// Whether late answers are counted; else the tail is measured, as EETL does.
         counts_late: bool = true,
@@ -110,8 +110,8 @@ struct JustInTime {
     allowed: f64,
 }
 
-/// How far off the controller takes the share of late answers for, in allowed
-/// shares: beyond it the count says no more than "far too many".
+/// The largest deviation of late answers that the controller uses, in allowed shares: beyond it the
+/// count only means "far too many".
 const MOST_LATE: f64 = 5.0;
 
 impl JustInTime {
@@ -150,14 +150,14 @@ impl JustInTime {
     /// How much of an undisturbed core's work this request has got done.
     fn pace(&self, ask: &Ask<'_>, kind: usize) -> f64 {
         let ideal_ms = ask.age.as_millis_f64() * self.speed(kind);
-        // In its first moments a request has no pace yet.
+        // A request has no pace yet in its first moments.
         if !self.config.own_pace || ideal_ms < 1.0 {
             return 1.0;
         }
         (ask.done.as_millis_f64() / ideal_ms).clamp(0.5, 1.0)
     }
 
-    /// The age from which the fast core must have it, on its present type.
+    /// Returns the age from which the request must have the fast core, on its present type.
     fn moment_ms(&self, ask: &Ask<'_>, kind: usize) -> f64 {
         let (age_ms, done_ms) = (ask.age.as_millis_f64(), ask.done.as_millis_f64());
         let pace = self.pace(ask, kind);
@@ -182,7 +182,7 @@ impl JustInTime {
         self.config.gives_up && ask.age.as_millis_f64() > self.target_ms
     }
 
-    /// A free core: of the wanted type, then of a faster one, then of a slower one.
+    /// Returns a free core: of the requested type, then of a faster one, then of a slower one.
     fn find(&self, ask: &Ask<'_>, wanted: usize) -> Option<usize> {
         let free = |kind: &usize| ask.can(*kind, &self.ladder);
         let faster = (wanted..=self.fastest).find(free);

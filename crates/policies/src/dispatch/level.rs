@@ -25,7 +25,7 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 };
 
 config! {
-    /// Which level.
+    /// The level.
     struct Config checked by accept_any {
         /// Number of the level, 0 is the slowest.
         level: usize = 0,

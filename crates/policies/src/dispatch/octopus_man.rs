@@ -128,7 +128,7 @@ impl OctopusMan {
             cores: types.map(|kind| site.ladder.cores(kind) as u32).collect(),
             target_ms: site.target.as_millis_f64(),
             needed,
-            // All answers of a window are of the rung that it judges.
+            // All answers of a window belong to the rung that it judges.
             beat: Beat {
                 every: Every::Answers(needed as u32),
                 window: needed,

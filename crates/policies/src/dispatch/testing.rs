@@ -6,7 +6,7 @@ use lull_control::dispatcher::{Ask, CoreSpeed, Dispatcher, DispatcherError, Ladd
 use lull_measure::{Nanos, Percentile};
 use statrs_free::quantile;
 
-/// A site that owns what it refers to.
+/// A site that owns its parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Sited {
     pub(crate) ladder: Ladder,

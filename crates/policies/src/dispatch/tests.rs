@@ -117,7 +117,7 @@ impl Running {
     }
 }
 
-/// What happens to requests, or to the objective.
+/// An event of requests, or of the objective.
 #[derive(Debug, Clone, Copy)]
 enum Turn {
     Arrives,

@@ -87,7 +87,7 @@ config! {
         period: Nanos = Nanos::from_secs(1),
         /// Compliance below which hot cores are too many.
         easy: f64 = 0.7,
-        /// What best effort may do above its floor, as a share of it.
+        /// Throughput that best effort may have above its floor, as a share of it.
         above: f64 = 0.05,
         /// Looks in a row before a zone shrinks.
         patience: u32 = 3,
@@ -122,7 +122,7 @@ struct Zones {
 struct Domain {
     id: DomainId,
     places: Vec<usize>,
-    /// From the lowest to the highest.
+    /// The frequencies from the lowest to the highest.
     levels: Vec<lull_measure::Hertz>,
 }
 
@@ -230,7 +230,7 @@ impl Demeter {
         (self.zones != before).then_some(reason)
     }
 
-    /// What best effort does, and the floors of it.
+    /// Returns the throughput of best effort, and its floors.
     fn best_effort(&mut self) -> Option<(f64, f64)> {
         let all = || numbered(&self.apps).filter(|(_, spec)| !spec.is_latency_critical());
         let floor = |spec: &AppSpec| {

@@ -55,7 +55,7 @@ config! {
         sampling_period: Nanos = Nanos::from_millis(10),
         /// Load above which the highest frequency is taken (MICRO_FREQUENCY_UP_THRESHOLD: 0.95).
         up_threshold: f64 = 0.95,
-        /// By how much the sampling period is stretched at the highest frequency
+        /// Factor by which the sampling period is stretched at the highest frequency
         /// (DEF_SAMPLING_DOWN_FACTOR: 1).
         sampling_down_factor: u32 = 1,
     }
@@ -93,7 +93,8 @@ impl Governor for Ondemand {
         let (lowest, highest) = (table.lowest(), table.highest());
         let threshold = self.config.up_threshold;
         let frequency = if value > threshold {
-            // As the kernel: stretched by the switch to the highest, until it is left.
+            // As in the kernel, the period is stretched by the switch to the highest frequency,
+            // until it is left.
             if frequency < highest {
                 self.stretch = self.config.sampling_down_factor;
             }

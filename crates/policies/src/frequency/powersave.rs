@@ -33,7 +33,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 };
 
 config! {
-    /// Nothing to choose.
+    /// The policy has no keys.
     struct Config checked by accept_any {}
 }
 

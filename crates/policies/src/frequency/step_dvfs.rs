@@ -111,9 +111,9 @@ pub(crate) enum Windows {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Down {
-    /// To the next lower state.
+    /// A step to the next lower state.
     OneStep,
-    /// To the lowest.
+    /// A step to the lowest state.
     Lowest,
 }
 
@@ -178,7 +178,7 @@ impl Stepper {
         let Config { windows, window, up_windows, .. } = self.config;
         (self.window, self.up_windows) = match windows {
             Windows::Scaled => (Nanos(period.0 / u64::from(up_windows)).max(Nanos(1)), up_windows),
-            // Not even one whole window fits: then it is as long as the period.
+            // If not even one whole window fits, it is as long as the period.
             Windows::Fixed if period < window => (period, 1),
             Windows::Fixed => {
                 let fit = (period.0 as f64 / window.0 as f64).round();

@@ -10,7 +10,7 @@ use lull_control::{Coalescing, NicId, Setting};
 /// Delays that a card must have refused to leave a search.
 const LEAST: usize = 2;
 
-/// What network cards have refused in a search.
+/// The delays that network cards have refused in a search.
 #[derive(Debug, Clone, Default)]
 pub struct CardRefusals(Vec<(NicId, Coalescing)>);
 

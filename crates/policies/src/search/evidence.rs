@@ -78,7 +78,7 @@ impl Counted {
         let pair = |it: &Reading| {
             let requests = it.requests.max(1) as f64;
             let share = (it.late as f64 / requests).min(1.0);
-            // Only a trial that is far over its bound is cut short.
+            // A trial that is far over its bound is cut short.
             let requests = if share > allowed { whole } else { requests };
             (requests, share * requests)
         };
@@ -93,8 +93,8 @@ impl Counted {
         Self { requests: self.requests * factor, late: self.late * factor }
     }
 
-    /// One-sided lower and upper limits of the share of late requests, rounded outwards to whole
-    /// requests.
+    /// Returns one-sided lower and upper limits of the share of late requests, rounded outwards to
+    /// whole requests.
     fn limits(self) -> [f64; 2] {
         let alpha = 1.0 - CONFIDENCE;
         let upper = (self.late.ceil() as u64, self.requests.floor() as u64);
@@ -183,7 +183,7 @@ mod tests {
         let all: Vec<_> = tails.iter().map(|ms| reading(1e3 * ms, 200, late(*ms))).collect();
         let evidence = weigh(&all, &rules(5.0, 60e3), 1.0);
         assert!(evidence.probability < 0.8 && !evidence.is_within(), "{evidence}");
-        // Those without a burst do: it takes more than one of them.
+        // Trials without a burst do: more than one of them is needed.
         let quiet: Vec<_> = all.iter().filter(|it| it.tail_us < 60e3).copied().collect();
         let evidence = weigh(&quiet, &rules(5.0, 60e3), 1.0);
         assert!(evidence.probability > 0.99 && evidence.is_within(), "{evidence}");

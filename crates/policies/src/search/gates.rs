@@ -20,8 +20,8 @@ use lull_measure::Nanos;
 
 /// The largest C for each core, where the number of workers is unknown.
 const WORKERS_A_CORE: u32 = 4;
-/// It ends no lower: a slot spans the client's round trips, and transactions
-/// of MariaDB wanted 16 to 32 on two cores (docs/on-call.md).
+/// The lowest end of the range: a slot spans the client's round trips, and transactions of MariaDB
+/// wanted 16 to 32 on two cores (docs/on-call.md).
 const CAP_TOP_MIN: u32 = 32;
 /// The largest N that is tried.
 const BATCH_TOP: u32 = 32;

@@ -1,5 +1,5 @@
-//! Levels of what the hardware chooses itself within limits: uncore frequencies, idle states and
-//! frequencies under an energy preference.
+//! Levels of values that the hardware chooses itself within limits: uncore frequencies, idle states
+//! and frequencies under an energy preference.
 //!
 //! ```text
 //! uncore               highest frequency, from the lowest to the highest that all uncores have

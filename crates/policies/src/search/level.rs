@@ -12,7 +12,7 @@ pub struct Level {
     /// on which its effect is smoothest: the square root for delays, the logarithm
     /// for counts.
     pub at: f64,
-    /// What sets it.
+    /// The settings of the level.
     pub settings: Vec<Setting>,
 }
 

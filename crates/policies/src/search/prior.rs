@@ -1,4 +1,4 @@
-//! The prior of a search: what it expects of a setting before it has measured one nearby.
+//! The prior of a search: its prediction for a setting before it has measured one nearby.
 //!
 //! Without a prior the mean is a constant, and only places near those tried
 //! say anything of others. The response model (Dong et al., CCDS 2026, eqs. 1 and 2, with our
@@ -13,14 +13,14 @@ use lull_control::{Capability, Rng};
 use rand::SeedableRng;
 use serde::{Deserialize, Serialize};
 
-/// What beliefs fall back to far from all trials.
+/// The prior mean, which predictions approach far from all trials.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PriorMean {
-    /// The mean of what was measured.
+    /// The mean of the measurements.
     #[default]
     Constant,
-    /// The response model, fitted to what was measured.
+    /// The response model, fitted to the measurements.
     Response,
 }
 
@@ -52,8 +52,8 @@ struct Axes {
 }
 
 impl Prior {
-    /// Fits the model; `None` with fewer than six readings below twice the
-    /// bound, or where delay or frequency are not searched.
+    /// Fits the model; `None` with fewer than six readings below twice the bound, or where delay or
+    /// frequency are not searched.
     pub(super) fn fit<'a>(
         space: &Space,
         readings: impl Iterator<Item = (&'a Place, &'a Reading)>,
@@ -89,13 +89,13 @@ impl Axes {
         Some(Self { delay: axis(Capability::Coalescing)?, frequency, fastest_ghz })
     }
 
-    /// A place without what was measured there.
+    /// A point without measurements.
     fn at(self, values: &[f64]) -> Measured {
         Measured {
-            // In the adaptive mode there is no delay to speak of.
+            // In the adaptive mode the delay counts as 0.
             delay_us: values[self.delay].max(0.0),
             speed: values[self.frequency] / self.fastest_ghz,
-            // Only the timeline uses it.
+            // The gap is used by the timeline alone.
             gap_us: 1.0,
             tail_us: 0.0,
             watts: 0.0,

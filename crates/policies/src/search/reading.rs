@@ -1,4 +1,4 @@
-//! What one trial of a search measures.
+//! The measurements of one trial of a search.
 
 use serde::{Deserialize, Serialize};
 

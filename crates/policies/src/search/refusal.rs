@@ -15,7 +15,7 @@ pub struct Refusal {
     pub why: String,
 }
 
-/// A refusal as stores have it; those of earlier versions have the reason only.
+/// A refusal in the form of stores; those of earlier versions have the reason only.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum StoredRefusal {

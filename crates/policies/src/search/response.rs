@@ -28,7 +28,7 @@ use nalgebra::{DMatrix, DVector, Dyn};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
 
-/// What [`Form::Coalesced`] adds to a delay: interrupts are no nearer than that (ours).
+/// The smallest gap between interrupts under [`Form::Coalesced`], which adds to a delay (ours).
 const LEAST_GAP_US: f64 = 30.0;
 /// Step of a difference quotient.
 const STEP: f64 = 1e-6;
@@ -67,7 +67,7 @@ pub struct Response {
     pub form: Form,
     /// Its parameters by name.
     pub parameters: Vec<(&'static str, f64)>,
-    /// Standard deviation of each over the starts that ended as well as the best.
+    /// Standard deviation of each over the starts whose fit is as good as the best.
     pub spread: Vec<f64>,
     /// How well tails fit.
     pub tail: Goodness,
@@ -81,12 +81,12 @@ pub struct Response {
 pub struct Goodness {
     /// Share of the variance of logarithms that is explained; negative if less than by their mean.
     pub r2: f64,
-    /// Mean deviation relative to what was measured.
+    /// Mean deviation relative to the measurements.
     pub mape: f64,
 }
 
-/// Fits a form to measured settings from this many starts; `None` with fewer
-/// than six settings, or if no start comes to an end.
+/// Fits a form to measured settings from this many starts; `None` with fewer than six settings, or
+/// if no start converges.
 pub fn fit(form: Form, measured: &[Measured], starts: usize, rng: &mut Rng) -> Option<Response> {
     // Equation 3 has no logarithm at a delay of zero.
     let usable: Vec<_> =
@@ -118,7 +118,7 @@ pub fn fit(form: Form, measured: &[Measured], starts: usize, rng: &mut Rng) -> O
 }
 
 impl Response {
-    /// The tail that it expects, in microseconds; the measured values are not looked at.
+    /// Returns the predicted tail in microseconds; the measured values are not used.
     pub fn tail_us(&self, at: &Measured) -> f64 {
         tail_us(self.form, &self.theta, at)
     }
@@ -135,8 +135,8 @@ impl Response {
 }
 
 impl Form {
-    /// The parameters in their own units. The fit works on logarithms of what
-    /// is positive and on the logit of phi.
+    /// Returns the parameters in their own units. The fit uses logarithms of positive ones and the
+    /// logit of phi.
     fn parameters(self, theta: &[f64]) -> Vec<(&'static str, f64)> {
         let exp = |at: usize| theta[at].exp();
         let mut all = vec![("Z", exp(0)), ("a", theta[1]), ("phi", logistic(theta[2]))];
@@ -180,7 +180,7 @@ fn watts(form: Form, theta: &[f64], at: &Measured) -> f64 {
     }
 }
 
-/// A start: plausible scales from what was measured, exponents at random.
+/// Returns a start: plausible scales from the measurements, exponents at random.
 fn begin(form: Form, measured: &[Measured], start: usize, rng: &mut Rng) -> Vec<f64> {
     let median = |of: &dyn Fn(&Measured) -> f64| {
         let mut all: Vec<_> = measured.iter().map(of).collect();

@@ -14,7 +14,7 @@ pub(super) const CONFIDENCE: f64 = 0.99;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// Latency and power modelled apart.
+    /// Latency and power modelled separately.
     #[default]
     Apart,
     /// The paper's penalty.
@@ -85,7 +85,7 @@ pub struct Rules {
     /// Trials that measure a setting again before it can be chosen for good; in a short search
     /// a quarter of its trials.
     pub confirm: usize,
-    /// What is believed far from all trials (`Apart` only).
+    /// The prior mean (`Apart` only).
     pub prior: PriorMean,
     /// The search ends when the expected decrease of power was below this share
     /// five times running; 0 for never.

@@ -42,7 +42,7 @@ use crate::toolkit::surrogate::{
 use lull_measure::statistics::{normal_quantile, student_t_quantile};
 use std::collections::BTreeMap;
 
-/// Tail over bound at which readings are capped: what is assumed without an answer.
+/// Tail over bound at which readings are capped, and which is assumed without an answer.
 const TAIL_CAP: f64 = 10.0;
 /// Degrees of freedom from which the noise of repeated trials is used (ours).
 const FREEDOM_MIN: usize = 3;

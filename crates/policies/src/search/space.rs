@@ -1,4 +1,4 @@
-//! What can be searched: the numeric knobs that a plant offers, as a grid.
+//! The space of a search: the numeric knobs that a plant offers, as a grid.
 
 mod adaptive;
 
@@ -22,7 +22,7 @@ pub struct Place(pub Vec<u16>);
 /// One knob, or all of its kind together, with the levels that can be set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dimension {
-    /// What it is.
+    /// The capability that the dimension sets.
     pub knob: Capability,
     /// Its levels, ascending.
     pub levels: Vec<Level>,
@@ -42,23 +42,23 @@ pub enum SpaceError {
     /// A requested knob does not exist.
     #[error("there is no {knob} to search: {why}")]
     Missing {
-        /// Which.
+        /// The capability.
         knob: Capability,
         /// Why not.
         why: String,
     },
-    /// Not a numeric knob.
+    /// The knob is not numeric.
     #[error(
-        "{0} is no number: search over coalescing, frequency, cores, cache-ways, gate-cap, \
+        "{0} is not a number: search over coalescing, frequency, cores, cache-ways, gate-cap, \
          gate-batch, gate-delay, uncore-frequency, idle-latency or energy-preference"
     )]
     NotNumeric(Capability),
-    /// Nothing is left to choose.
+    /// No choice is left.
     #[error("this machine offers nothing to search: {0}")]
     Nothing(String),
 }
 
-/// Knobs that can be searched, in the order in which they are looked for.
+/// Knobs that can be searched, in the order in which they are tried.
 pub(crate) const NUMERIC: [Capability; 10] = [
     Capability::Coalescing,
     Capability::Frequency,
@@ -85,12 +85,12 @@ const USUAL: [Capability; 6] = [
 ];
 
 impl Space {
-    /// The knobs of a machine for these apps: those named, or what there is of coalescing,
-    /// frequency, cores and uncore frequency, and of idle states and energy preference where they
-    /// matter.
+    /// Returns the space of a machine's knobs for these apps: those named, or the available ones
+    /// among coalescing, frequency, cores and uncore frequency, and idle states and energy
+    /// preference where they matter.
     ///
     /// # Errors
-    /// A named knob that is missing or no number, or nothing to choose at all.
+    /// A named knob that is missing or not a number, or nothing to choose at all.
     pub fn from_machine(
         machine: &Machine,
         apps: &[AppSpec],
@@ -132,7 +132,7 @@ impl Space {
     /// an interrupt delay.
     ///
     /// # Errors
-    /// A knob that is no number, is named twice, or has fewer than two different values.
+    /// A knob that is not a number, is named twice, or has fewer than two different values.
     pub fn from_values(values: &[(Capability, Vec<f64>)]) -> Result<Self, SpaceError> {
         let mut dimensions: Vec<Dimension> = Vec::new();
         for (knob, values) in values {
@@ -201,7 +201,7 @@ impl Space {
         self
     }
 
-    /// Returns the same space with so few levels of its knobs that it has at most so many
+    /// Returns the same space with fewer levels of its knobs, so that it has at most this many
     /// settings: the lowest, the highest and evenly spaced ones between them, with the one that is
     /// best for latency. Two levels of each knob are left in any case, and three where one is the
     /// adaptive mode.
@@ -289,7 +289,7 @@ impl Space {
         self.levels(place).map(|level| level.value).collect()
     }
 
-    /// What sets a place.
+    /// Returns the settings of a point.
     pub fn settings(&self, place: &Place) -> Vec<Setting> {
         self.levels(place).flat_map(|level| level.settings.clone()).collect()
     }
@@ -372,7 +372,7 @@ fn dimension(knob: Capability, machine: &Machine, apps: &[AppSpec]) -> Result<Di
             (levels, fast.unwrap_or(0) as u16)
         }
         Capability::Cores => (cores(machine, apps), u16::MAX),
-        // As good as open, single transactions, no rest: the server by itself.
+        // A gate that is nearly open, single transactions, no rest: the server by itself.
         Capability::GateCap => (gates::caps(machine)?, u16::MAX),
         Capability::GateBatch => (gates::batches(machine)?, 0),
         Capability::GateDelay => (gates::delays(machine, apps)?, 0),
@@ -496,7 +496,9 @@ mod tests {
         let space = space.unwrap();
         assert_eq!(space.values(&space.fastest()), [2.0, 0.0]);
         assert!(refused(&[(Capability::Cores, vec![2.0, 2.0])]).contains("2 to 65,535"));
-        assert!(refused(&[(Capability::Energy, vec![1.0, 2.0])]).contains("energy is no number"));
+        assert!(
+            refused(&[(Capability::Energy, vec![1.0, 2.0])]).contains("energy is not a number")
+        );
     }
 
     #[test]
@@ -543,7 +545,7 @@ mod tests {
             Space::from_machine(machine, &[lc_spec("a")], named).unwrap_err().to_string()
         };
         let whole = machine(4);
-        assert!(refused(&[Capability::Scheduling], &whole).contains("scheduling is no number"));
+        assert!(refused(&[Capability::Scheduling], &whole).contains("scheduling is not a number"));
         let mut bare = machine(1);
         bare.capabilities = lull_control::Capabilities::default();
         assert!(refused(&[Capability::Frequency], &bare).contains("no frequency to search"));

@@ -99,7 +99,7 @@ pub struct Search {
     low_gains: usize,
     /// Start of the quasi-random sequence.
     shift: Option<Vec<f64>>,
-    /// Whether the early stop is due: what is left is to confirm the choice.
+    /// Whether the early stop is due: only the confirmation of the choice is left.
     is_ending: bool,
 }
 
@@ -189,7 +189,7 @@ impl Search {
         self.trials.extend(open.iter().map(unread));
         let next = self.ask(rng);
         self.trials.truncate(told);
-        // That no other candidate is left to explore may be due to the open ones.
+        // If no other candidate is left to explore, the open trials may be the reason.
         if !open.is_empty() {
             self.is_ending = was_ending;
         }
@@ -362,7 +362,7 @@ impl Search {
 
     /// The candidate with the best score; `None` if the early stop is due.
     fn propose(&mut self, scores: impl Iterator<Item = f64>) -> Option<Next> {
-        // A safe search ends rather than try what is excluded.
+        // A safe search ends rather than try excluded settings.
         let is_open = |score: f64| !score.is_nan() && (!self.rules.safe || score > f64::MIN);
         let pairs = scores.zip(&self.candidates).filter(|(score, _)| is_open(*score));
         let closed = self.closed();

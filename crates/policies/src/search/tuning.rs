@@ -11,14 +11,14 @@ pub struct Tuning {
     pub space: Space,
     /// The rules by which the search chooses and ends.
     pub rules: Rules,
-    /// What a trial is.
+    /// The protocol of a trial.
     pub protocol: Protocol,
     /// The relative change of load after which earlier trials no longer count.
     pub load_change: f64,
 }
 
-/// Returns what was found at the next higher load or, without one, at the next lower load: a
-/// setting that meets its bound at a higher load is likely to meet it at a lower one.
+/// Returns the result at the next higher load or, without one, at the next lower load: a setting
+/// that meets its bound at a higher load is likely to meet it at a lower one.
 pub fn of_another_load<T>(found: impl Iterator<Item = (f64, T)>, rate_per_s: f64) -> Option<T> {
     let order = |(rate, _): &(f64, T)| (*rate < rate_per_s, (rate - rate_per_s).abs());
     let nearest = found.min_by(|a, b| {

@@ -15,13 +15,13 @@ const WINDOWS_MAX: u64 = 30;
 /// Late answers that a window allows at least.
 const LATE: f64 = 2.0;
 
-/// What was seen of one app in one epoch, or in several.
+/// The counts of one app in one epoch, or in several.
 #[derive(Debug, Clone, Default)]
 struct Counts {
     span: Nanos,
     /// Answers, or units of progress.
     count: f64,
-    /// For each objective, the sum of its marks: late answers, or users gone.
+    /// For each objective, the sum of its marks: late answers, or users that have left.
     marks: Vec<f64>,
 }
 
@@ -67,13 +67,13 @@ impl ComplianceMonitor {
         }
     }
 
-    /// The worst of an app's latency objectives: what is late over what may be,
-    /// kept if at most 1; `None` without such an objective or an answer.
+    /// Returns the worst of an app's latency objectives: the late share over the allowed one, met
+    /// if at most 1; `None` without such an objective or an answer.
     pub(crate) fn compliance(&self, app: AppId) -> Option<f64> {
         self.records.get(app.index())?.compliance()
     }
 
-    /// What an app does over its floor, kept if at least 1; `None` without one.
+    /// Returns an app's throughput over its floor, met if at least 1; `None` without a floor.
     pub(crate) fn attainment(&self, app: AppId) -> Option<f64> {
         let record = self.records.get(app.index())?;
         let floors = record.spec.objectives.iter().filter_map(|objective| match objective {
@@ -120,7 +120,7 @@ impl Record {
         if let Ok(latency) = &seen.latency {
             self.count(latency, &mut counts);
         } else if let Ok(progress) = &seen.progress {
-            // What is no number is no progress.
+            // NaN counts as no progress.
             let per_s = Some(progress.per_s).filter(|per_s| per_s.is_finite() && *per_s >= 0.0);
             counts.count = per_s.unwrap_or(0.0) * epoch.as_secs_f64();
         }
@@ -256,7 +256,7 @@ mod tests {
         let kept_at = |rate| monitor_after(floor(100.0), &vec![be(rate); 5]);
         assert_eq!(kept_at(150.0).attainment(AppId(0)), Some(1.5));
         assert!(kept_at(90.0).is_missed(AppId(0)) && !kept_at(110.0).is_missed(AppId(0)));
-        assert!(kept_at(f64::NAN).is_missed(AppId(0)), "what is no number is no progress");
+        assert!(kept_at(f64::NAN).is_missed(AppId(0)), "NaN counts as no progress");
     }
 
     #[test]

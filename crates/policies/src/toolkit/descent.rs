@@ -112,7 +112,7 @@ impl Descent {
         (count > 0).then(|| mean.exp())
     }
 
-    /// Takes note of what was answered.
+    /// Notes the answers.
     pub(crate) fn note(&mut self, seen: &Seen<'_>) {
         let begun = *self.begun.get_or_insert(seen.now);
         let Some(since) = self.since else {
@@ -172,7 +172,7 @@ impl Descent {
         self.has_held |= matches!(self.stage, Stage::Hold { .. });
     }
 
-    /// Compares half of a limit next, or holds what was kept.
+    /// Compares half of a limit next, or holds the kept one.
     fn descend(&mut self, from: u32) -> Stage {
         self.ratios.clear();
         self.cap = from / 2;

@@ -92,18 +92,18 @@ pub(crate) struct Choice {
     pub(crate) reason: Reason,
 }
 
-/// What decides on the frequency of one domain.
+/// A governor of the frequency of one domain.
 pub(crate) trait Governor: Send {
     /// How long its next window is.
     fn window(&self) -> Nanos;
 
-    /// What it wants before it has seen anything; `None` leaves the domain as it is.
+    /// Returns its choice before the first observation; `None` leaves the domain unchanged.
     fn start(&mut self, _: &Table) -> Option<Choice> {
         None
     }
 
-    /// What it wants after a window; `None` for no change. `load` is `None`
-    /// where no core's utilisation was known in some part of the window.
+    /// Returns its choice after a window; `None` for no change. `load` is `None` where no core's
+    /// utilisation was known in some part of the window.
     fn after(&mut self, table: &Table, load: Option<Load>, now: Nanos) -> Option<Choice>;
 }
 
@@ -113,7 +113,7 @@ struct Governed<G> {
     cores: CoreSet,
     table: Table,
     governor: G,
-    /// By core of the domain: busy seconds in the window so far; `None` once unknown.
+    /// Indexed by core of the domain: busy seconds in the window so far; `None` once unknown.
     busy_s: Vec<Option<f64>>,
     elapsed: Nanos,
     chosen: Option<Hertz>,
@@ -132,7 +132,7 @@ impl<G: Governor> Governed<G> {
         })
     }
 
-    /// Adds an epoch; what the governor wants, if its window ends.
+    /// Adds an epoch; returns the governor's choice, if its window ends.
     fn add(&mut self, seen: &Observation) -> Option<Choice> {
         let epoch_s = seen.epoch.as_secs_f64();
         for (core, busy_s) in self.cores.iter().zip(&mut self.busy_s) {
@@ -171,7 +171,7 @@ impl<G: Governor> Governed<G> {
     }
 }
 
-/// A policy of one governor a domain.
+/// A policy with one governor for each domain.
 pub(crate) struct PerDomain<G> {
     domains: Vec<Governed<G>>,
     plan: Plan,
@@ -194,7 +194,7 @@ impl<G: Governor> PerDomain<G> {
 }
 
 impl<G: Governor> Policy for PerDomain<G> {
-    /// It steers the machine, whichever apps are there.
+    /// The policy steers the machine, whichever apps are present.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true
     }
@@ -210,7 +210,7 @@ impl<G: Governor> Policy for PerDomain<G> {
     }
 }
 
-/// A governor that always wants one frequency of the table.
+/// A governor that always chooses one frequency of the table.
 pub(crate) struct Constant(pub(crate) fn(&Table) -> Hertz);
 
 impl Governor for Constant {
@@ -227,7 +227,7 @@ impl Governor for Constant {
     }
 }
 
-/// What tests of governors share.
+/// Helpers for the tests of governors.
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;

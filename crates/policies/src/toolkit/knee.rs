@@ -16,7 +16,7 @@
 use lull_control::admission::Seen;
 use lull_measure::Nanos;
 
-/// A gain that counts, and what may be lost to the best.
+/// The gain that counts, and the allowed loss against the best.
 const GAIN: f64 = 1.02;
 const LOSS: f64 = 0.98;
 /// Looks at each cap of the halving.
@@ -49,7 +49,7 @@ pub(crate) struct Knee {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
-    /// Nothing is searched.
+    /// The limit is given and not searched.
     Given,
     /// The next is twice as many.
     Doubling,
@@ -95,7 +95,7 @@ impl Knee {
         self.cap
     }
 
-    /// Whether the search has come to its end (drift is followed still).
+    /// Whether the search has ended (drift is followed still).
     pub(crate) fn has_settled(&self) -> bool {
         !matches!(self.stage, Stage::Doubling | Stage::Halving { .. })
     }
@@ -105,7 +105,7 @@ impl Knee {
         (self.best_per_s > 0.0).then_some(self.best_per_s)
     }
 
-    /// Takes note of what was answered.
+    /// Notes the answers.
     pub(crate) fn note(&mut self, seen: &Seen<'_>) {
         let span = seen.now.saturating_sub(self.last);
         self.last = seen.now;
@@ -113,7 +113,7 @@ impl Knee {
             return self.begin(seen.now);
         };
         let Some(since) = self.since else {
-            // What was answered up to now was answered before the window counts.
+            // Queries answered up to now do not count: the window begins now.
             self.since = (seen.now >= settles).then_some(seen.now);
             return;
         };
@@ -339,7 +339,7 @@ mod tests {
             let mut knee = knee(most);
             let mut at = run(&mut knee, system, 0, 1200);
             prop_assert!(knee.has_settled());
-            // What is tried for a window is not what was found.
+            // A limit that is tried for a window was not found.
             while matches!(knee.stage, Stage::Fewer | Stage::More) {
                 at = run(&mut knee, system, at, 1);
             }

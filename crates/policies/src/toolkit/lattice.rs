@@ -33,9 +33,9 @@ pub(crate) struct Search<'a> {
     pub(crate) model: &'a GaussianProcess,
     /// Best value so far.
     pub(crate) best: f64,
-    /// By how much it must be exceeded.
+    /// The difference by which it must be exceeded.
     pub(crate) margin: f64,
-    /// An app that keeps what it has in this point.
+    /// An app that keeps its resources in this point.
     pub(crate) frozen: Option<(usize, &'a Point)>,
     /// Points that are not to be tried again.
     pub(crate) tried: &'a [Point],
@@ -58,7 +58,7 @@ impl Lattice {
         self.axes.iter().flat_map(shares).collect()
     }
 
-    /// One app has all but the others' floors.
+    /// Returns the division in which one app has all but the others' floors.
     pub(crate) fn most_for(&self, app: usize) -> Point {
         let units = |axis: &Axis, other: usize| match other == app {
             true => axis.total - axis.floor * (self.apps as u32 - 1),
@@ -84,7 +84,7 @@ impl Lattice {
         point.iter().enumerate().map(|(at, units)| f64::from(*units) / total(at)).collect()
     }
 
-    /// A random point; a frozen app keeps what it has.
+    /// Returns a random point; a frozen app keeps its resources.
     fn random(&self, frozen: Option<(usize, &Point)>, rng: &mut Rng) -> Point {
         let mut point = Vec::with_capacity(self.axes.len() * self.apps);
         for (number, axis) in self.axes.iter().enumerate() {

@@ -61,7 +61,7 @@ impl LoadLimit {
         Self { mean_per_s: Some(mean_per_s), given: true, ..self }
     }
 
-    /// Starts with this mean lambda and follows what it sees.
+    /// Starts with this mean lambda and follows its observations.
     pub(crate) fn start(&mut self, mean_per_s: f64) {
         if self.mean_per_s.is_none() {
             self.mean_per_s = Some(mean_per_s);
@@ -80,7 +80,7 @@ impl LoadLimit {
         self.mean_per_s.map(|mean| mean * self.share)
     }
 
-    /// Takes note of what was answered.
+    /// Notes the answers.
     pub(crate) fn note(&mut self, seen: &Seen<'_>) {
         let span = seen.now.saturating_sub(self.last);
         self.last = seen.now;

@@ -31,7 +31,7 @@ pub(crate) struct Partition {
     step_percent: u32,
 }
 
-/// There is not enough of a kind for everybody to have some.
+/// A kind has too few units for each app to have one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooFew {
     kind: Kind,
@@ -41,7 +41,7 @@ pub(crate) struct TooFew {
 }
 
 impl TooFew {
-    /// What a policy that cannot start says.
+    /// Returns the error of a policy that cannot start.
     pub(crate) fn refuse(self, policy: &'static str) -> PolicyError {
         let Self { kind, units, holders, floor } = self;
         let message = format!(
@@ -153,8 +153,8 @@ impl Partition {
         if self.retired[holder] { 0 } else { shares.floor }
     }
 
-    /// Brings a kind to these units by holder, with as few moves as possible.
-    /// Their sum must not exceed what there is.
+    /// Changes a kind to these units by holder, with as few moves as possible. Their sum must not
+    /// exceed the units of the kind.
     pub(crate) fn set(&mut self, kind: Kind, wanted: &[u32]) {
         let Some(shares) = self.shares(kind) else { return };
         let spare = |held: &[u32]| (0..held.len()).find(|at| held[*at] > wanted[*at]);

@@ -25,7 +25,7 @@ impl Period {
         Self { length, merged: None }
     }
 
-    /// Another length, from the period under way on.
+    /// Sets another length, from the present period on.
     pub(crate) fn set_length(&mut self, length: Nanos) {
         self.length = length;
     }
@@ -88,7 +88,7 @@ fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: SpanWeights) {
         (Ok(Progress { per_s, source }), Ok(new)) if *source == new.source => {
             *per_s = weights.mean(*per_s, new.per_s);
         }
-        // Another unit cannot be averaged; the newer source is the one that goes on.
+        // Values of different units cannot be averaged; the newer source continues.
         (_, Ok(_)) | (Err(_), Err(_)) => old.progress.clone_from(&new.progress),
         (Ok(_), Err(_)) => {}
     }

@@ -91,7 +91,7 @@ impl Pid {
         Self { bands, band: 0, most, integral, before: None }
     }
 
-    /// One epoch; `None` for the rate keeps the band.
+    /// Steps the controller by one epoch; `None` for the rate keeps the band.
     pub(crate) fn step(&mut self, error: f64, rate_per_s: Option<f64>) -> f64 {
         if let Some(rate) = rate_per_s {
             self.switch(rate);

@@ -186,11 +186,11 @@ impl Quota {
         }
     }
 
-    /// Promises other things to the same connections; `false` if they are others.
-    /// What was late by the old bound says nothing of the new one.
+    /// Sets other objectives of the same connections; `false` if the connections differ. Lateness
+    /// by the old bound does not apply to the new one.
     pub(crate) fn retarget(&mut self, objectives: &[Option<Objective>]) -> bool {
-        let minded = |one: &Option<Objective>| one.filter(Objective::bounds_latency);
-        let now: Vec<_> = objectives.iter().map(minded).collect();
+        let on_latency = |one: &Option<Objective>| one.filter(Objective::bounds_latency);
+        let now: Vec<_> = objectives.iter().map(on_latency).collect();
         let same = now.len() == self.promised.len()
             && now.iter().zip(&self.promised).all(|(now, then)| now.is_some() == then.is_some());
         if !same {
@@ -298,7 +298,7 @@ impl Quota {
         }
     }
 
-    /// Whether the mean mark of an objective is significantly above what is allowed.
+    /// Whether the mean mark of an objective is significantly above the allowed one.
     fn is_broken(&self) -> bool {
         let above = |(objective, marks): &(Objective, Marks)| {
             allowed(*objective).is_some_and(|allowed| marks.is_above(allowed))

@@ -25,7 +25,7 @@ impl Kind {
     /// All kinds.
     pub(crate) const ALL: [Self; 3] = [Self::Cores, Self::Ways, Self::Bandwidth];
 
-    /// What it is called, in the plural, for people.
+    /// Returns its name in the plural, for messages.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Cores => "cores",
@@ -44,7 +44,7 @@ impl Kind {
     }
 }
 
-/// One unit from one region to another.
+/// A move of one unit from one region to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) kind: Kind,

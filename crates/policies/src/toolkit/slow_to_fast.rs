@@ -1,4 +1,4 @@
-//! Slow to fast: a request earns speed by its age, and by others' need.
+//! Slow to fast: a request moves to a faster core with its age, and when others need its core.
 //!
 //! Algorithm 1 of EETL (Haque et al., MICRO-50), and what "a similar algorithm"
 //! for more than two types is taken to be. A request whose age has passed k
@@ -27,11 +27,11 @@ use lull_measure::Nanos;
 #[derive(Debug, Clone)]
 pub(crate) struct SlowToFast {
     ladder: Ladder,
-    /// Ages at which a request wants the next type; [`Nanos::MAX`]: never.
+    /// Ages at which a request needs the next type; [`Nanos::MAX`]: never.
     ages: Vec<Nanos>,
-    /// By type: cores of it or faster.
+    /// Indexed by type: its cores and faster ones.
     from: Vec<usize>,
-    /// By type: cores of it or slower.
+    /// Indexed by type: its cores and slower ones.
     up_to: Vec<usize>,
     /// Whether the oldest requests move to a faster type before their age, so that younger ones
     /// find a core.

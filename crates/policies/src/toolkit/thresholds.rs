@@ -39,7 +39,7 @@ pub(crate) struct Profile {
     sums_ms: Vec<f64>,
 }
 
-/// Thresholds with what they promise at low load.
+/// Thresholds with their expected results at low load.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Thresholds {
     /// Ages at which a request moves up, by type from the second; [`Nanos::MAX`]: never.
@@ -84,7 +84,7 @@ impl Profile {
     fn below(&self, limit_ms: f64) -> f64 {
         let shorter = self.work_ms.partition_point(|work| *work <= limit_ms);
         let count = self.work_ms.len();
-        // Infinity times the number of longer requests would be no number at 0.
+        // Infinity times the number of longer requests would be NaN at 0.
         let longer = if shorter < count { (count - shorter) as f64 * limit_ms } else { 0.0 };
         (self.sums_ms[shorter] + longer) / count as f64
     }

@@ -13,9 +13,9 @@ use lull_control::{AppId, WayMask};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct WayLine {
     contiguous: bool,
-    /// From the outside in.
+    /// The apps from the outside in.
     left: Vec<AppId>,
-    /// From the outside in.
+    /// The apps from the outside in.
     right: Vec<AppId>,
 }
 

@@ -43,7 +43,7 @@
 //! ends without a reading if a setting of it is not in force. A knob whose levels are refused
 //! leaves the search, which begins again with the rest; if one network card of several refuses,
 //! only that card leaves (`refusals.rs`). If the meter fails or the app restarts in a trial, the
-//! fastest setting is measured next, and the search goes on. A load at which trials are too short
+//! fastest setting is measured next, and the search continues. A load at which trials are too short
 //! for the percentile is not searched.
 //!
 //! Source: Dong et al., CCDS 2026, section 5. Checked against the penalty's printed vectors, a
@@ -107,7 +107,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 /// Reads the search from the keys of `[policy]` without `name`.
 ///
 /// # Errors
-/// Those of building the policy, and if no app has a tail objective.
+/// As for building the policy; also if no app has a tail objective.
 fn tuning(table: &toml::Table, machine: &Machine, apps: &[AppSpec]) -> Result<Tuning, PolicyError> {
     let policy = Bayop::new(read(table)?, machine, apps)?;
     let Some(protocol) = policy.protocol else {
@@ -139,7 +139,7 @@ struct Bayop {
     rate_per_s: f64,
     /// Searches in a row that began again because the load changed.
     restarts: u32,
-    /// What network cards have refused in the search.
+    /// The delays that network cards have refused in the search.
     card_refusals: CardRefusals,
     plan: Plan,
     /// Discoveries that were not yet read.
@@ -279,11 +279,11 @@ impl Bayop {
         });
         let stayed = search.confinement().map_or(String::new(), |why| format!("; {why}"));
         let cause =
-            format!("no place of {trials} trials meets {percentile} < {bound}{best}{stayed}");
+            format!("no setting of {trials} trials meets {percentile} < {bound}{best}{stayed}");
         Reason::Safe { cause }
     }
 
-    /// Records what was found, or measured again, at the current load. It replaces an
+    /// Records the setting that was found, or measured again, at the current load. It replaces an
     /// earlier discovery at this load that has not been collected yet.
     fn note(&mut self, place: &Place, meets: bool, figures: (f64, f64), trials: u32) {
         let Some(Protocol { app, .. }) = self.protocol else { return };
@@ -307,7 +307,7 @@ impl Bayop {
 
     fn hold(&mut self, place: &Place, meets: bool, at: (Protocol, Nanos), reason: &Reason) {
         let (protocol, since) = at;
-        // Also what was in force already is now there for this reason.
+        // A setting that was in force already is now in force for this reason.
         for setting in self.space.settings(place) {
             self.plan.set(setting, reason.clone());
         }
@@ -381,7 +381,7 @@ impl Bayop {
         let Gathered::Reading(reading, rate) = end else { return };
         let changed = !is_near(held.rate_per_s, *rate, self.config.load_change);
         let seen = held.add(reading, changed, &rules);
-        // A bound that no place meets is not searched for again and again.
+        // A bound that no place meets is not searched for repeatedly.
         let missed = held.meets && (held.over >= self.config.patience || seen.is_refuted);
         let due = now >= held.since + self.config.every;
         let still = (held.meets && held.over == 0 && !changed).then(|| held.place.clone());
@@ -406,7 +406,7 @@ impl Bayop {
 }
 
 impl Policy for Bayop {
-    /// The search goes on where it was once its app is back.
+    /// The search continues where it was once its app is back.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true
     }

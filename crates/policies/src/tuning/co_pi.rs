@@ -52,14 +52,14 @@ config! {
         /// Interval at which the request rate is compared with the profile (ours).
         #[serde(serialize_with = "text")]
         period: Nanos = Nanos::from_secs(1),
-        /// Which profiled rate counts: "nearest" or "ceil" (ours).
+        /// Choice of the profiled rate: "nearest" or "ceil" (ours).
         take: Take = Take::Nearest,
         /// Rates with their delay, frequency and values of other knobs.
         profile: Vec<Profiled> = Vec::new(),
     }
 }
 
-/// Which profiled rate is used for one in between.
+/// The profiled rate that is used for one in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Take {
@@ -81,7 +81,7 @@ struct RateSettings {
 /// The policy.
 struct CoPi {
     take: Take,
-    /// By ascending rate.
+    /// Ascending by rate.
     profile: Vec<RateSettings>,
     /// The app whose rate counts; all without one.
     app: Option<AppId>,

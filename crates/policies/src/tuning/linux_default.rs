@@ -35,7 +35,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 };
 
 config! {
-    /// Nothing to choose.
+    /// The policy has no keys.
     struct Config checked by accept_any {}
 }
 
@@ -55,7 +55,7 @@ fn plan(machine: &Machine) -> Plan {
 }
 
 impl Policy for LinuxDefault {
-    /// It steers the machine, whichever apps are there.
+    /// The policy steers the machine, whichever apps are present.
     fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
         true
     }

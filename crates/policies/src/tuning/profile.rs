@@ -60,7 +60,7 @@ impl Profiled {
     /// Returns the settings that are nearest to the values on this machine.
     ///
     /// # Errors
-    /// A knob that the machine lacks, or that is no number.
+    /// A knob that the machine lacks, or that is not a number.
     pub(super) fn settings(
         &self,
         policy: &'static str,

@@ -20,7 +20,7 @@ use lull_measure::{Hertz, Nanos};
 pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     name: "static",
     paper: "Dong et al., CCDS 2026, section 3.5 (there: Linux-static)",
-    summary: "One interrupt delay and one frequency for good, as far as they are given.",
+    summary: "Keeps one interrupt delay and one frequency, as far as they are given.",
     kind: PolicyKind {
         family: Family::Tuning,
         needs: &[],
@@ -35,7 +35,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
 };
 
 config! {
-    /// What to set; what is empty is left alone.
+    /// The settings; an empty one is left alone.
     struct Config checked by check {
         /// Interrupt delay of all network interfaces, such as "100us"; empty for none.
         delay: String = String::new(),

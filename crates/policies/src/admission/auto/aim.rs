@@ -7,16 +7,16 @@ use lull_control::Objective;
 use lull_measure::statistics::Block;
 use lull_measure::{Nanos, Percentile};
 
-/// A gain in throughput, and a tail over that of the reference, that are wanted.
+/// The required gain in throughput, and the required tail over that of the reference.
 pub(super) const GAIN: f64 = 1.03;
 const LOWER: f64 = 0.9;
 /// Share of throughput, or of the inverse of the tail, that must remain where the other is
 /// better and no objective permits a loss: in the mean, and shown.
 const HARMLESS: f64 = 0.98;
 const HARMLESS_SHOWN: f64 = 0.9;
-/// The same, shown, as a share of what must remain in the mean.
+/// The same, shown, as a share of the required mean.
 const MARGIN: f64 = HARMLESS_SHOWN / HARMLESS;
-/// A setting that keeps less than this of what may be kept is not tried again.
+/// A setting that keeps less than this share of the required value is not tried again.
 const HOPELESS: f64 = 0.6;
 /// A bound is kept with certainty by a tail below this share of it.
 const MET: f64 = 0.9;
@@ -60,7 +60,7 @@ impl ServerObjective {
     }
 }
 
-/// What blocks have shown of a setting.
+/// The evidence of blocks on a setting.
 #[derive(Debug, Clone)]
 pub(super) struct Evidence {
     throughput: Ratios,
@@ -68,7 +68,7 @@ pub(super) struct Evidence {
     saved: Ratios,
     /// The reference's lateness over the setting's ([`Aim::log_lateness`]): above one is better.
     shorter: Ratios,
-    /// Throughput, and the inverse of the tail, over what must remain of them.
+    /// Throughput, and the inverse of the tail, over their required values.
     kept_throughput: Ratios,
     kept_tail: Ratios,
     /// Logarithms of the tails of the setting and of the reference.
@@ -100,8 +100,8 @@ impl Evidence {
         self.own_tails.len()
     }
 
-    /// Returns what all blocks of the reference show of it, of which `last` is the last: one
-    /// block alone may be a convoy.
+    /// Returns the pooled observation of all blocks of the reference, of which `last` is the last:
+    /// one block alone may be a convoy.
     fn pooled_reference(&self, last: Look) -> Look {
         let per_s = mean(&self.reference_rates).unwrap_or(last.per_s);
         let tail_s = mean(&self.reference_tails).unwrap_or(last.tail_s);
@@ -148,13 +148,13 @@ struct Covariates {
 /// Error probabilities with which a setting is reported to be better.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alpha {
-    /// Of one figure that gains.
+    /// The figure that gains.
     pub(super) gain: f64,
-    /// Of what must remain of the other.
+    /// The other figure, of which this share must remain.
     pub(super) kept: f64,
 }
 
-/// What blocks have shown of the throughput that must remain.
+/// The evidence of blocks on the throughput that must remain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Proof {
     /// Error probability of this figure.
@@ -168,7 +168,7 @@ fn mean(logs: &[f64]) -> Option<f64> {
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// What settings are judged by.
+/// The criterion by which settings are judged.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Aim {
     goal: Goal,
@@ -210,7 +210,7 @@ impl Aim {
         self.counts_cpu_time = counts;
     }
 
-    /// Returns the figure in which a gain is wanted beside the tail.
+    /// Returns the figure in which a gain is required beside the tail.
     const fn gained<'e>(&self, evidence: &'e Evidence) -> &'e Ratios {
         if self.counts_cpu_time { &evidence.saved } else { &evidence.throughput }
     }
@@ -234,7 +234,7 @@ impl Aim {
     /// beside what the percentile leaves, or the tail where no bound is promised.
     fn log_lateness(&self, look: Look) -> f64 {
         match look.late {
-            // Far below what is promised a share is worth no more, and is only noise.
+            // A share far below the objective is worth no more, and is only noise.
             Some(late) => (late + 1.0 - self.asked.at.fraction()).ln(),
             None => look.tail_s.ln(),
         }
@@ -313,12 +313,12 @@ impl Aim {
         }
     }
 
-    /// Returns what is shown of the throughput that must remain.
+    /// Returns the evidence on the required throughput.
     pub(super) fn proof(&self, evidence: &Evidence, alpha: f64) -> Proof {
         Proof { alpha, log_capital: evidence.kept_throughput.log_capital_above(1.0) }
     }
 
-    /// Whether one block is so bad that neither the setting nor a harsher one is worth another.
+    /// Whether one block is so bad that neither the setting nor a harsher one is tried again.
     pub(super) fn is_hopeless(&self, setting: Setting, look: Look, reference: Look) -> bool {
         let is_late = || self.asked.bound_s.is_some_and(|bound_s| look.tail_s > bound_s);
         let kept = self.must_remain(setting, reference);
@@ -327,7 +327,7 @@ impl Aim {
     }
 
     /// Whether the setting is shown to be better than the reference, with these error
-    /// probabilities. What must remain has to be kept in the mean, and shown to be nearly kept.
+    /// probabilities. The required value must be kept in the mean, and shown to be nearly kept.
     pub(super) fn is_shown(&self, setting: Setting, evidence: &Evidence, alpha: Alpha) -> bool {
         let Alpha { gain, kept } = alpha;
         let is_shown = |gains: &[&Ratios]| Ratios::is_any_above(gains, gain);
@@ -377,13 +377,13 @@ impl Aim {
         evidence.kept_throughput.mean() >= 1.0
     }
 
-    /// Whether the setting is shown not to be worth it: each gain that is wanted is below what is
-    /// wanted, or costs more than it may.
+    /// Whether the setting is shown to be insufficient: each gain is below the required one, or
+    /// costs more than it may.
     pub(super) fn is_futile(&self, setting: Setting, evidence: &Evidence, alpha: f64) -> bool {
         self.lacks(setting, evidence, |ratios, _| ratios.is_below(alpha))
     }
 
-    /// Whether the setting is probably not worth another block.
+    /// Whether another block of the setting is probably wasted.
     pub(super) fn is_unlikely(&self, setting: Setting, evidence: &Evidence) -> bool {
         self.lacks(setting, evidence, Ratios::is_unlikely)
     }
@@ -426,7 +426,7 @@ impl Aim {
         }
     }
 
-    /// What blocks have shown, in words.
+    /// Describes the evidence of blocks.
     pub(super) fn describe(&self, evidence: &Evidence, alpha: f64) -> String {
         let shown = |ratios: &Ratios| {
             format!("{:.2} ({})", ratios.mean(), describe_interval(ratios.interval(alpha)))
@@ -458,7 +458,7 @@ impl Aim {
     }
 }
 
-/// An interval of a ratio in words. An end that few blocks leave open is 0 or infinite.
+/// Describes an interval of a ratio. An end that few blocks leave open is 0 or infinite.
 fn describe_interval([low, high]: [f64; 2]) -> String {
     match (low > 0.0, high.is_finite()) {
         (true, true) => format!("{low:.2} to {high:.2}"),

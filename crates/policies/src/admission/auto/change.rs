@@ -15,7 +15,7 @@ use lull_measure::Nanos;
 const SPAN: Nanos = Nanos::from_millis(1500);
 /// Means in a row that make a change: a stall of less than a span touches two of them.
 const MEANS: u32 = 3;
-/// Means that make up what is usual: a minute.
+/// Means that make up the usual value: a minute.
 const USUAL: f64 = 40.0;
 /// Standard deviations of means that are far off.
 const FAR: f64 = 4.0;
@@ -58,14 +58,14 @@ impl Kind {
     }
 }
 
-/// One signal beside what is usual.
+/// The deviation of one signal from its usual value.
 #[derive(Debug, Clone)]
 struct Signal {
     kind: Kind,
     usual: f64,
     variance: f64,
     means: f64,
-    /// Since when values are averaged, their sum and their number.
+    /// The time since which values are averaged, their sum and their number.
     since: Option<Nanos>,
     sum: f64,
     count: f64,
@@ -116,7 +116,7 @@ impl Signal {
     }
 }
 
-/// What was answered since the server's times were read last.
+/// The queries answered since the server's times were read last.
 #[derive(Debug, Clone, Copy, Default)]
 struct Answers {
     queries: f64,
@@ -128,7 +128,7 @@ struct Answers {
 pub(super) struct Change {
     signals: Vec<Signal>,
     answers: Answers,
-    /// When what was admitted under the setting before had ended.
+    /// The time at which transactions admitted under the former setting had ended.
     since: Nanos,
 }
 
@@ -151,14 +151,14 @@ impl Change {
         found
     }
 
-    /// Takes a window with the setting in force; returns what has changed, if anything has.
+    /// Takes a window with the setting in force; returns a change, if there is one.
     pub(super) fn takes_window(&mut self, now: Nanos, look: Look) -> Option<&'static str> {
         let values = [(Kind::Throughput, look.per_s.ln()), (Kind::UnderWay, look.crowd.ln())];
         self.note(now, &values)
     }
 
     /// Takes the times of the server since the last reading, with at most `cap` transactions in
-    /// service; returns what has changed, if anything has.
+    /// service; returns a change, if there is one.
     ///
     /// A live server is read once a second, also during surveys. A reading that began under another
     /// setting does not count: its times are of a longer span than the answers here.
@@ -197,7 +197,7 @@ impl Change {
         self.note(seen.now, &values)
     }
 
-    /// Forgets what was answered under another setting, which affects answers until `since`.
+    /// Discards answers under another setting, which affects answers until `since`.
     pub(super) fn restart(&mut self, since: Nanos) {
         (self.answers, self.since) = (Answers::default(), since);
     }
@@ -233,7 +233,7 @@ mod tests {
         change.takes_times(&seen, None, 2)
     }
 
-    /// What two cores and ten runnable threads use in this span.
+    /// Returns the use of two cores by ten runnable threads in this span.
     fn busy(span: Nanos) -> ServerTimes {
         ServerTimes { span, cpu: span * 2, run_queue: span * 10 }
     }

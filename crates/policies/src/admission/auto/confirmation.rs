@@ -2,9 +2,9 @@
 //!
 //! A survey closes the gate when the throughput that must remain is kept in the mean, and nearly
 //! kept for certain. That is provisional: pairs of a block of the limit and one of the open gate,
-//! in an order that is drawn, go on until all of it is shown to remain. Then the limit is
-//! *confirmed*, and pairs go on to notice if that ceases to hold. If it is shown not to remain, the
-//! limit is *refuted*.
+//! in an order that is drawn, continue until all of it is shown to remain. Then the limit is
+//! *confirmed*, and pairs continue to notice if that ceases to hold. If it is shown not to remain,
+//! the limit is *refuted*.
 //!
 //! Open blocks have the tail that the limit is there to avoid. With the time in which what they
 //! admitted ends, they take a fifth of what the percentile leaves, `1 - p` of the time, or a small
@@ -29,7 +29,7 @@ enum Stage {
     Second { is_open: bool, first: Look },
 }
 
-/// What a pair showed.
+/// The result of a pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Confirmed(String),
@@ -58,7 +58,7 @@ pub(super) struct Confirmation {
 }
 
 impl Confirmation {
-    /// Begins with what a survey showed; the first pair comes after `wait`.
+    /// Begins with the evidence of a survey; the first pair begins after `wait`.
     pub(super) fn new(proof: Proof, now: Nanos, wait: Nanos) -> Self {
         // The mean of two capitals is one: half of the survey's, and half that begins now.
         let log_carried = (0.5 + 0.5 * proof.log_capital.min(500.0).exp()).ln();
@@ -101,13 +101,13 @@ impl Confirmation {
         self.stage = Stage::First { is_open: rng.random_bool(0.5) };
     }
 
-    /// Ends the pair without a result; the next one comes after `wait`.
+    /// Ends the pair without a result; the next one begins after `wait`.
     pub(super) fn abandon(&mut self, now: Nanos, wait: Nanos) {
         (self.stage, self.next) = (Stage::Waits, now + wait);
     }
 
-    /// Ends the pair because its open block has lost what may be lost. It counts in favour of the
-    /// limit, by as much as one pair can; the next one comes after `wait`.
+    /// Ends the pair because its open block has used up its allowed loss. It counts in favour of
+    /// the limit, by as much as one pair can; the next one begins after `wait`.
     pub(super) fn takes_loss(&mut self, now: Nanos, wait: Nanos) -> Option<Verdict> {
         self.abandon(now, wait);
         self.sum += LN_2;
@@ -175,7 +175,7 @@ impl Confirmation {
     }
 }
 
-/// The time of a block of the open gate, with that in which what it admitted ends.
+/// Returns the time of a block of the open gate, with that in which its transactions end.
 fn open_time(open: Look) -> Nanos {
     open.span + Nanos::from_secs_f64(open.crowd / open.per_s).min(open.span)
 }

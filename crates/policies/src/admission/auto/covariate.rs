@@ -1,4 +1,5 @@
-//! What a covariate explains of a figure, such as the number of connections of its throughput.
+//! The part of a figure that a covariate explains, such as that of the throughput by the number of
+//! connections.
 //!
 //! Blocks with more connections differ from those with fewer, whatever the gate does. One slope is
 //! fitted through the blocks of the reference and those of the setting, each about their own mean,
@@ -28,7 +29,7 @@ struct Means {
 pub(super) struct Covariate {
     /// The covariate of the first block, at which nothing is subtracted.
     centre: Option<f64>,
-    /// Of the reference, and of the setting.
+    /// The means of the reference and of the setting.
     means: [Means; 2],
     /// Sums of squares of the covariate, and of its products with outcomes, about these means.
     squares: f64,

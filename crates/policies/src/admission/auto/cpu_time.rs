@@ -6,7 +6,7 @@
 use lull_control::admission::Seen;
 use lull_measure::Nanos;
 
-/// What was used in one block.
+/// CPU time used in one block.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CpuTime {
     /// Answers since the last reading.
@@ -17,8 +17,8 @@ pub(super) struct CpuTime {
 }
 
 impl CpuTime {
-    /// Takes in what was answered, and a reading if there is one. The block counts from `since` on,
-    /// or does not count yet.
+    /// Takes in the answers, and a reading if there is one. The block counts from `since` on, or
+    /// does not count yet.
     pub(super) fn note(&mut self, seen: &Seen<'_>, since: Option<Nanos>) {
         self.answers += seen.answered.iter().map(|one| u64::from(one.queries)).sum::<u64>();
         let Ok(times) = &seen.server else { return };

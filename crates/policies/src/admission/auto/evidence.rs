@@ -1,4 +1,4 @@
-//! What blocks show of one setting beside the reference.
+//! The evidence of blocks on one setting beside the reference.
 //!
 //! A coin chooses each block, so that noise is as likely to favour either. Every statement holds at
 //! all looks together, with the error probability that it is given ([`SwitchTest`]). For ranks and
@@ -16,7 +16,7 @@ const CLIP_OF_RANK: f64 = 2.3;
 /// Prior standard deviation of the logarithm of a ratio, which counts as one observation: two
 /// ratios may agree by chance.
 const SCATTER: f64 = 0.25;
-/// Standard errors below what is wanted at which a setting is not tried any further.
+/// Standard errors below the wanted gain at which a setting is not tried any further.
 const DOUBT: f64 = 2.0;
 
 /// The logarithms of one figure by block, with a test on each side of a limit of its ratio.

@@ -1,4 +1,4 @@
-//! What `auto` does between surveys: it watches the load, and compares a limit with the open gate.
+//! `auto` between surveys: it watches the load, and compares a limit with the open gate.
 
 use super::change::Change;
 use super::confirmation::{Confirmation, Verdict};
@@ -87,7 +87,7 @@ impl Auto {
         if let Some(what) = hold.change.takes_window(now, look) {
             return self.search_again(now, what);
         }
-        // Without the second condition a setting would be gone until a survey may begin.
+        // Without the second condition a setting would be lost until a survey may begin.
         let is_over = now >= hold.until;
         let is_allowed = self.turn.is_allowed;
         if is_over && is_allowed && self.may_survey(now) {
@@ -106,7 +106,7 @@ impl Auto {
         now >= self.earliest && self.ledger.allows_survey(now)
     }
 
-    /// Opens the gate, because what is known of a limit was of another load, until a survey may
+    /// Opens the gate, because the evidence on a limit was of another load, until a survey may
     /// begin.
     pub(super) fn search_again(&mut self, now: Nanos, what: &str) {
         let begins = if self.may_survey(now) {
@@ -158,7 +158,8 @@ impl Auto {
         }
     }
 
-    /// Ends a pair whose open block has lost what may be lost, or that has no result for too long.
+    /// Ends a pair whose open block has used up its allowed loss, or that has no result for too
+    /// long.
     pub(super) fn check_pair(&mut self, now: Nanos) {
         let Stage::Holding(hold) = &self.stage else { return };
         if !self.is_paired() {
@@ -194,7 +195,7 @@ impl Auto {
     }
 
     /// Charges the loss of an open block that has no result, up to the last look. If the clients
-    /// left in it, nothing is known of what it lost, unless it is all that may be lost.
+    /// left in it, its loss is unknown, unless it is all that may be lost.
     fn charge_open_block(&mut self, now: Nanos) {
         let Stage::Holding(hold) = &self.stage else { return };
         let Some(usual_per_s) = hold.usual_per_s else { return };

@@ -7,7 +7,7 @@ use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use serde::{Deserialize, Serialize};
 
 config! {
-    /// What is tried, for how long, and what it is for.
+    /// The settings that `auto` tries, for how long, and for which goal.
     struct Config checked by check {
         /// `throughput`, `tail` (for at most `loss_percent` of throughput), `both`: either
         /// without harm to the other; or `objectives`: by what the server is promised, a
@@ -17,8 +17,8 @@ config! {
         most_cap: u32 = 256,
         /// The smallest, and C while workers rest (ours).
         least_cap: u32 = 8,
-        /// The largest N that is tried with a C that helps, after 2 (section 3.4: 8 for
-        /// throughput, 2 for tails, where none larger is tried); 1: none.
+        /// The largest N tried with a C that helps, after 2 (section 3.4: 8 for throughput, 2 for
+        /// tails, where no larger one is tried); 1: none.
         most_batch: u32 = 8,
         /// The longest D that is tried where workers can rest; each is twice the one
         /// before, from the break-even on (section 3.2: 1 ms).
@@ -34,13 +34,13 @@ config! {
         /// Time to the first retry; doubled while the answer stays the same (ours).
         #[serde(serialize_with = "text")]
         retry: Nanos = Nanos::from_secs(60),
-        /// Time between two looks at what was answered (ours).
+        /// Time between two observations of the answers (ours).
         #[serde(serialize_with = "text")]
         look: Nanos = Nanos::from_millis(100),
     }
 }
 
-/// What a setting is to be better at.
+/// The goal at which a setting is to be better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Goal {

@@ -1,4 +1,4 @@
-//! What trying settings has cost, and how much more it may cost.
+//! The cost of trying settings so far, and its bound.
 //!
 //! The loss of a block is the throughput that it lacks against the reference, or against what the
 //! objectives leave of it for a shorter tail, in seconds of that throughput. Losses are summed for
@@ -9,7 +9,7 @@ use super::Setting;
 use lull_measure::Nanos;
 use std::collections::VecDeque;
 
-/// At most this share of any span of this length may be lost.
+/// The largest share of any span of this length that may be lost.
 const SHARE: f64 = 0.005;
 const SPAN: Nanos = Nanos::from_secs(600);
 
@@ -35,7 +35,7 @@ impl Ledger {
         self.allows_survey_after(now, Nanos::ZERO)
     }
 
-    /// Returns whether there would be enough left to begin a survey after a loss of so much.
+    /// Returns whether enough would be left to begin a survey after this loss.
     pub(super) fn allows_survey_after(&self, now: Nanos, loss: Nanos) -> bool {
         self.left_s(now) - loss.as_secs_f64() >= 0.5 * SHARE * SPAN.as_secs_f64()
     }

@@ -1,4 +1,4 @@
-//! Simulated servers with clients in a closed loop: how long a decision takes, and what it is.
+//! Simulated servers with clients in a closed loop: how long a decision takes, and the decision.
 //!
 //! Clients have no think time. Transactions in service share the server, whose throughput follows
 //! from how many there are; one in twenty takes many times as long as the others, so that the p99
@@ -27,7 +27,7 @@ struct Server {
     is_gated: bool,
 }
 
-/// What `auto` does at a server, step by step.
+/// The actions of `auto` at a server, step by step.
 struct Loop {
     server: Server,
     admission: Box<dyn Admission>,
@@ -46,7 +46,7 @@ struct Loop {
 
 /// Time of a step.
 const STEP: Nanos = Nanos::from_millis(5);
-/// One of so many transactions is long, by this factor.
+/// One transaction in this many is long, by this factor.
 const LONG_ONE_OF: u32 = 20;
 const LONG: u32 = 10;
 /// Mean shares of work of a transaction.
@@ -79,8 +79,8 @@ impl Loop {
         }
     }
 
-    /// Transactions a second with so many in service: all of it up to twice the cores, and from
-    /// there down to what is kept with all clients.
+    /// Returns transactions a second with this many in service: the full rate up to twice the
+    /// cores, and from there down to the rate with all clients.
     fn per_s(&self, in_service: usize) -> f64 {
         let Server { clients, cores, full_per_s, kept, .. } = self.server;
         let (cores, busy) = (f64::from(cores), in_service as f64);
@@ -89,7 +89,7 @@ impl Loop {
         full_per_s * (busy / cores).min(1.0) * kept.powf(crowded)
     }
 
-    /// One step; returns a decision, if there is one.
+    /// Runs one step; returns a decision, if there is one.
     fn step(&mut self) -> Option<String> {
         if self.now >= self.next {
             self.decide();
@@ -112,7 +112,7 @@ impl Loop {
         self.admission.take_decision()
     }
 
-    /// Serves so many shares of work of transactions that are drawn, one at a time.
+    /// Serves this many shares of work of transactions that are drawn, one at a time.
     fn serve(&mut self, shares: u32) {
         for _ in 0..shares {
             if self.in_service.is_empty() {
@@ -153,13 +153,13 @@ impl Loop {
         self.next = self.now + Nanos::from_millis(100);
     }
 
-    /// All clients leave with what they have under way.
+    /// All clients leave with their transactions under way.
     fn leave(&mut self) {
         self.waiting.clear();
         self.in_service.clear();
     }
 
-    /// All clients come back.
+    /// All clients return.
     fn come_back(&mut self) {
         self.waiting = vec![self.now; self.server.clients].into();
     }

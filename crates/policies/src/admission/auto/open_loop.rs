@@ -1,4 +1,4 @@
-//! What a survey compares where clients do not wait for the server.
+//! The settings that a survey compares where clients do not wait for the server.
 //!
 //! Of N connections L have a transaction under way. Clients that begin their next transaction some
 //! time after an answer would have N / (N - L) of the throughput if transactions took no time at
@@ -28,7 +28,7 @@ impl Auto {
     }
 }
 
-/// Returns whether no limit can gain enough throughput where so many are under way.
+/// Returns whether no limit can gain enough throughput with this many under way.
 fn is_set_by_arrivals(connections: u32, under_way: f64) -> bool {
     let idle = f64::from(connections) - under_way;
     idle > 0.0 && f64::from(connections) / idle < GAIN
@@ -50,8 +50,8 @@ mod tests {
     }
 
     /// A server of 1,000 connections and 1,000 transactions a second of 20 ms, whatever the gate
-    /// does, that uses so many cores with an open gate and with a limit. Its times are read once a
-    /// second, or never if it uses none.
+    /// does, that uses so many cores with an open gate and with a limit. Its times are read once
+    /// a second, or never if it uses none.
     fn decide(open: f64, limited: f64, seconds: u64) -> (RoundLimits, Vec<String>) {
         let mut bench = Bench::best_effort(1);
         (bench.cores, bench.latency) = (2, Nanos::from_millis(20));

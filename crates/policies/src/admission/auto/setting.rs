@@ -1,9 +1,9 @@
-//! What the gate does.
+//! The setting of the gate.
 
 use lull_measure::Nanos;
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
 
-/// What the gate does.
+/// The setting of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Setting {
     Open,
@@ -12,14 +12,14 @@ pub(super) enum Setting {
         cap: u32,
         batch: u32,
     },
-    /// Workers rest, and are called so long after the last round.
+    /// Workers rest, and are called this long after the last round.
     Rests {
         pause: Nanos,
     },
 }
 
 impl Setting {
-    /// The setting in words.
+    /// Describes the setting.
     pub(super) fn describe(self) -> String {
         match self {
             Self::Open => "open".to_owned(),
@@ -29,7 +29,7 @@ impl Setting {
         }
     }
 
-    /// Half a rest, if that pays.
+    /// Returns rests of half the pause, or an open gate if that is below the break-even.
     pub(super) fn half_rest(pause: Nanos) -> Self {
         let half = Nanos(pause.0 / 2);
         if half < C6_BREAK_EVEN { Self::Open } else { Self::Rests { pause: half } }

@@ -12,7 +12,7 @@ use lull_measure::statistics::AlphaSchedule;
 use rand::RngExt;
 use rand_distr::{Distribution, StandardNormal};
 
-/// What every limit does to a server, and how blocks scatter.
+/// The effect of every limit on a server, and the scatter of blocks.
 #[derive(Debug, Clone, Copy)]
 struct Model {
     /// True throughput and tail behind a limit, over those of the open gate.
@@ -72,7 +72,7 @@ impl Scatter {
     }
 }
 
-/// What one survey of four limits found, and after how many blocks.
+/// Returns the result of one survey of four limits, and its number of blocks.
 fn survey(goal: Goal, model: Model, number: u64, seed: u64) -> (Finding, usize) {
     let config = Config { goal, ..Config::default() };
     let aim = Aim::new(&config, ServerObjective::from_list(&[]));

@@ -13,7 +13,7 @@ use lull_control::Rng;
 use lull_measure::statistics::AlphaSchedule;
 use rand::RngExt;
 
-/// After so many rounds at most so many candidates are tried on, the best ones. With equal
+/// After this many rounds at most this many candidates, the best ones, continue. With equal
 /// candidates the best of many costs more blocks than it gains.
 const FINALISTS: &[(usize, usize)] = &[(2, 2), (3, 1)];
 /// The same of a survey that begins with few candidates, because its blocks are long.
@@ -22,19 +22,19 @@ const FEW: usize = 2;
 /// Error probability of all surveys together, of a single one that closes the gate wrongly. It is
 /// spent once more by surveys that begin again.
 const ALPHA: f64 = 0.004;
-/// The same for what must remain: of a gain that is shown, that it costs more than it may.
+/// The same for the other figure: the probability that a shown gain costs more than it may.
 const ALPHA_KEPT: f64 = 0.02;
-/// Change of throughput against the usual, either way, that is another load if it lasts for so
+/// Change of throughput against the usual, either way, that is another load if it lasts for this
 /// many blocks of the reference. One alone may be a checkpoint.
 const TORN: f64 = 2.0;
 const TORN_BLOCKS: u32 = 2;
-/// Weight of the last block in what is usual.
+/// Weight of the last block in the usual value.
 const NEW: f64 = 0.25;
 /// How often a survey begins at most. Without this limit a survey would never end where the load
 /// never settles.
 const BEGINNINGS_MAX: u32 = 4;
 
-/// What is tried, for how long.
+/// The setting of a block, and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// C, beside the open gate.
@@ -47,12 +47,12 @@ pub(super) enum What {
     Rests,
 }
 
-/// What a survey is about.
+/// The settings that a survey compares.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) what: What,
     pub(super) reference: Setting,
-    /// From the mildest to the harshest.
+    /// The candidates from the mildest to the harshest.
     pub(super) candidates: Vec<Setting>,
     /// The last block of the reference, if there was one.
     pub(super) last_reference: Option<Look>,
@@ -94,7 +94,7 @@ pub(super) struct Survey {
     follows_reference: bool,
     /// The last block of the reference, from whatever round.
     last_reference: Option<Look>,
-    /// What is usual under this load, and how many blocks in a row were of another.
+    /// The usual window under this load, and the number of consecutive blocks of another.
     usual: Option<Look>,
     odd: u32,
     /// The reference's throughput before there is a block of it.
@@ -109,22 +109,22 @@ pub(super) struct Survey {
 pub(super) enum Progress {
     GoesOn,
     Found(Finding),
-    /// The load did not stand still for long enough.
+    /// The load did not stay the same for long enough.
     Torn,
 }
 
-/// What a survey has come to.
+/// The result of a survey.
 #[derive(Debug, Clone)]
 pub(super) struct Finding {
     /// The best candidate, if one is shown to be better than the reference.
     pub(super) best: Option<Setting>,
     /// Candidates that are better in the mean, though not shown to be.
     pub(super) undecided: Vec<Setting>,
-    /// The throughput that is usual with what is best.
+    /// The usual throughput with the best setting.
     pub(super) usual_per_s: f64,
-    /// What is shown of the best's throughput.
+    /// The evidence on the best setting's throughput.
     pub(super) proof: Option<Proof>,
-    /// The evidence, in words.
+    /// The evidence as text.
     pub(super) why: String,
 }
 
@@ -162,7 +162,7 @@ impl Survey {
         survey
     }
 
-    /// What all others are compared with.
+    /// Returns the setting that all others are compared with.
     pub(super) const fn reference(&self) -> Setting {
         self.reference
     }
@@ -175,7 +175,7 @@ impl Survey {
         }
     }
 
-    /// The throughput below which the present block costs something, if it is of a candidate.
+    /// Returns the throughput below which the present block has a cost, if it is of a candidate.
     pub(super) fn expected_per_s(&self, aim: &Aim) -> Option<f64> {
         self.to_come.last().copied().flatten()?;
         let expected = |look: Look| look.per_s * aim.charged_below(look);
@@ -196,10 +196,10 @@ impl Survey {
         }
     }
 
-    /// Takes the present block and goes on to the next.
+    /// Takes the present block and continues with the next.
     pub(super) fn takes(&mut self, look: Look, aim: &Aim, rng: &mut Rng) -> Progress {
         let at = self.to_come.pop().flatten();
-        // No length of a turn, and no other limit, changes so much as another load does.
+        // No length of a turn, and no other limit, changes as much as another load does.
         let is_closed = matches!(self.what, What::Batches | What::Neighbours);
         let tells_load = at.is_none() || is_closed;
         if tells_load && self.is_other_load(look) {
@@ -214,7 +214,7 @@ impl Survey {
         if self.to_come.is_empty() { self.end_round(aim, rng) } else { Progress::GoesOn }
     }
 
-    /// Returns whether the last blocks were of another load, which then is the usual one.
+    /// Returns whether the last blocks had another load, which is then the usual one.
     fn is_other_load(&mut self, look: Look) -> bool {
         let usual = *self.usual.get_or_insert(look);
         let is_odd = is_beyond(TORN, look.per_s, usual.per_s)
@@ -242,7 +242,7 @@ impl Survey {
     }
 
     fn takes_candidate(&mut self, at: usize, look: Look, aim: &Aim) {
-        // Of an order of two, the second follows from the first.
+        // In an order of two, the second follows from the first.
         let is_drawn = self.is_single || self.to_come.contains(&None);
         let drawn = Drawn { is_drawn, follows_reference: self.follows_reference };
         let one = &mut self.candidates[at];
@@ -292,7 +292,7 @@ impl Survey {
         self.ends_disturbed(aim, rng)
     }
 
-    /// Begins again, or ends, because the load is another or does not stand still.
+    /// Begins again, or ends, because the load is another or changes.
     fn ends_disturbed(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
         match self.what {
             What::Batches | What::Neighbours => Progress::Torn,
@@ -334,7 +334,7 @@ impl Survey {
         (0..self.candidates.len()).filter(|at| self.candidates[*at].is_alive)
     }
 
-    /// The mean worth of a candidate.
+    /// Returns the mean value of a candidate.
     fn worth(&self, at: usize, aim: &Aim) -> f64 {
         let one = &self.candidates[at];
         let logs = aim.worth(one.setting, &one.evidence);
@@ -390,7 +390,7 @@ impl Survey {
         self.last_reference.map_or(self.expected_per_s, |look| look.per_s)
     }
 
-    /// What is left when no candidate was shown to be better.
+    /// Returns the result when no candidate was shown to be better.
     fn nothing_shown(&self, aim: &Aim) -> Finding {
         let with_blocks =
             (0..self.candidates.len()).filter(|at| self.candidates[*at].evidence.tried() > 0);
@@ -423,7 +423,7 @@ impl Survey {
         }
     }
 
-    /// Drops those that are not worth another block.
+    /// Drops candidates that need no further block.
     fn narrow(&mut self, aim: &Aim) {
         let alpha = self.alpha.gain;
         for one in self.candidates.iter_mut().filter(|one| one.is_alive) {
@@ -431,7 +431,7 @@ impl Survey {
                 && !aim.is_futile(one.setting, &one.evidence, alpha);
         }
         let Some(best) = self.best(self.alive(), aim) else { return };
-        // A shorter rest is always worth less, and is needed if the longest fails.
+        // A shorter rest always has a lower value, and is needed if the longest fails.
         if self.what != What::Rests {
             let best = &self.candidates[best];
             let best_worth = aim.worth(best.setting, &best.evidence);

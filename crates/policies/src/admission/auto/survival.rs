@@ -63,7 +63,7 @@ impl Survival {
 
     /// Returns the share of transactions that take longer than `bound`; 0 without any.
     ///
-    /// If none was watched for so long, it is the share that takes longer than all that ended.
+    /// If none was watched for this long, it is the share that takes longer than all that ended.
     pub(super) fn late(&self, bound: Nanos) -> f64 {
         let last = bucket(bound);
         let within = self.steps().take_while(|(bucket, _)| *bucket <= last);

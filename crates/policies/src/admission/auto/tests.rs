@@ -76,7 +76,7 @@ impl Run {
         }
     }
 
-    /// The limit that is in force most of the time, for so many seconds.
+    /// The limit that is in force most of the time, for this many seconds.
     fn usual_cap(&mut self, server: Server, seconds: u32) -> Option<u32> {
         let mut looks = std::collections::BTreeMap::new();
         for _ in 0..10 * seconds {
@@ -236,7 +236,7 @@ fn clients_that_come_and_go_are_no_other_load() {
     assert!(closed < 0.03, "behind a gate for {closed} of the time");
 }
 
-/// Clients prepare their statements, many a millisecond, and go on to transactions.
+/// Clients prepare their statements, many a millisecond, and continue to transactions.
 #[test]
 fn what_clients_do_when_they_connect_does_not_decide_for_what_they_do_then() {
     for preparing in [2, 3, 5, 8] {
@@ -278,8 +278,8 @@ fn a_survey_of_long_windows_is_not_soon_repeated() {
     assert!(open < 0.05, "without a gate for {open} of the time");
 }
 
-/// What trying has truly cost in the worst ten minutes of so many looks, in seconds of the open
-/// gate's throughput.
+/// Returns the true loss by trying in the worst ten minutes of this many looks, in seconds of the
+/// open gate's throughput.
 fn worst_loss_s(server: Server, looks: u32, noise: &mut dyn FnMut() -> f64) -> f64 {
     let mut run = Run::new("retry = \"1s\"");
     let open_per_s = server(None).0;

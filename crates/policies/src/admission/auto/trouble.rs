@@ -1,5 +1,5 @@
-//! What `auto` does with input that shows nothing, and while it holds a limit: no decision rather
-//! than a wrong one.
+//! `auto` on input without evidence, and while it holds a limit: no decision rather than a wrong
+//! one.
 
 use super::super::testing::{Bench, build};
 use super::*;
@@ -7,7 +7,7 @@ use lull_control::Objective;
 use lull_control::admission::ServerTimes;
 use lull_measure::{Missing, Percentile};
 
-/// What a server does in one look: transactions a second, latency, CPU time and run-queue wait of
+/// The load of a server in one look: transactions a second, latency, CPU time and run-queue wait of
 /// all threads in seconds a second.
 #[derive(Debug, Clone, Copy)]
 struct Load {
@@ -21,7 +21,7 @@ const fn load(per_s: f64, latency_ms: u64) -> Load {
     Load { per_s, latency_ms, cpu: 2.0, queued: 10.0 }
 }
 
-/// Transactions that contend: a limit doubles throughput.
+/// Returns the load of transactions that contend: a limit doubles throughput.
 fn contended(is_open: bool) -> Load {
     if is_open { load(1000.0, 200) } else { load(2000.0, 100) }
 }
@@ -110,7 +110,7 @@ impl Run {
         })
     }
 
-    /// Behind a limit, past what is tried right after it was found.
+    /// Returns a controller behind a limit, after the trials that follow its choice.
     fn held() -> Self {
         let mut run = Self::new("", &[]);
         run.on(150, contended);
@@ -154,7 +154,7 @@ fn a_server_that_is_paused_keeps_what_it_had() {
     run.on(20, |_| load(0.0, 1));
     run.on(20, contended);
     assert!(!run.is_open() && run.decisions.is_empty(), "{:?}", run.decisions);
-    // While it is open, and in a survey.
+    // The rate changes while the gate is open, and in a survey.
     for at in [1, 3, 5] {
         let mut run = Run::new("", &[]);
         run.on(at, alike);
@@ -204,7 +204,7 @@ fn an_empty_ledger_leaves_the_gate_neutral() {
 
 #[test]
 fn a_tail_that_was_bought_is_confirmed_while_it_is_held_and_its_state_is_reported() {
-    // All throughput remains, within what a block shows: .98 is not certain at once.
+    // All throughput remains, within the precision of a block: .98 is not certain immediately.
     let bought = |is_open| if is_open { load(1000.0, 400) } else { load(995.0, 100) };
     let mut run = Run::new("retry = \"100000s\"", &[]);
     let closed = run.until("", 60, bought).map(|_| run.decisions[0].clone()).unwrap();
@@ -238,7 +238,7 @@ fn open_blocks_beside_a_limit_take_a_fifth_of_what_the_promise_leaves() {
     run.on(100, contended);
     assert!(!run.is_open(), "{:?}", run.decisions);
     let open = run.on(3000, contended);
-    // A block of .7 s, and .2 s until what it admitted has ended, are .2 % of 450 s.
+    // A block of .7 s, and .2 s until its transactions have ended, are .2 % of 450 s.
     assert!(open > 0.0 && open <= 0.002, "open for {open} of the time");
 }
 
@@ -258,7 +258,7 @@ fn times_that_are_read_once_a_second_report_no_change_where_there_is_none() {
 
 #[test]
 fn clients_that_stop_and_start_in_a_survey_do_not_keep_the_gate_closed() {
-    // With twice the rate nothing is lost in spite of the pauses.
+    // At twice the rate nothing is lost in spite of the pauses.
     for per_s in [1000.0, 2000.0] {
         for at in 1..9 {
             let mut run = Run::new("", &[]);

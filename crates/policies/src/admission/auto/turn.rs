@@ -35,7 +35,7 @@ impl Default for Turn {
 }
 
 impl Auto {
-    /// Returns whether there is something to try with so many under way.
+    /// Returns whether there is a setting to try with this many under way.
     pub(super) fn has_candidates(&self, crowd: f64) -> bool {
         let allowed = self.config.least_cap..=self.config.most_cap;
         let has_caps = !candidates::caps(self.cores, crowd, &allowed).is_empty();
@@ -99,7 +99,7 @@ impl Auto {
         if is_disturbed {
             self.charge_dropped(now, was_allowed);
         }
-        // The time without a result goes on, so that a gate without load requests no turn.
+        // The time without a result continues, so that a gate without load requests no turn.
         self.window.begin(now);
         if has_lost_turn {
             return;

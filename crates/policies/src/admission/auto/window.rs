@@ -1,4 +1,4 @@
-//! What was answered under one setting, for as long as it is looked at.
+//! The window: the answers under one setting, for as long as it is observed.
 //!
 //! Throughput is of all that ends after the wash-out. Latencies are of the transactions that were
 //! admitted under the setting (`survival.rs`), where the gate shows which are under way; elsewhere
@@ -9,17 +9,18 @@ use super::survival::Survival;
 use lull_control::admission::Seen;
 use lull_measure::{Latency, Nanos, Percentile};
 
-/// Mean latencies in a window, those at its beginning that do not count at most, and its longest.
-/// What was under way when it began ends meanwhile, and what then waits at a gate is admitted; as
-/// soon as all of that has ended, or after the p99 of the window before, the window counts.
+/// Lengths in mean latencies: of a window, of the part at its beginning that does not count at
+/// most, and of its longest. Transactions under way when it began end meanwhile, and waiting ones
+/// are then admitted; as soon as all of those have ended, or after the p99 of the window before,
+/// the window counts.
 const LATENCIES: f64 = 3.0;
 const WASH_OUT: f64 = 2.4;
 const WINDOW_MAX: Nanos = Nanos::from_secs(8);
-/// From one window to the next its length falls to this share at most: what a long latency has
-/// left behind takes time to end.
+/// The smallest share to which the length falls from one window to the next: the effects of a long
+/// latency take time to end.
 const SHRINKS: f64 = 0.5;
-/// Answers whose tail is worth having; many windows are compared. With fewer a window goes on,
-/// for so many times its length; so few must do then, within so many.
+/// The fewest answers for a useful tail; many windows are compared. A window with fewer continues,
+/// for this many times its length; then this smaller number must do, within this many lengths.
 const ANSWERS: u64 = 200;
 const LONGER: u64 = 4;
 const ANSWERS_LEAST: u64 = 50;
@@ -46,13 +47,13 @@ const AGED: f64 = 10.0;
 /// Least length of a window that shows CPU time, which a live server shows once a second.
 const LEAST_OF_CPU_TIME: Nanos = Nanos::from_secs(1);
 
-/// Time between two looks, in the usual time, that is no delay of the agent's: its machine was
-/// suspended, its process stopped, or the clock was set. What was answered meanwhile had no setting
-/// that is known, because a gate without an agent is open.
+/// Time between two looks, in units of the usual time, that is not a delay of the agent's: its
+/// machine was suspended, its process stopped, or the clock was set. Answers meanwhile had no known
+/// setting, because a gate without an agent is open.
 const GAP: u64 = 10;
 const GAP_MIN: Nanos = Nanos::from_secs(1);
 
-/// What one window showed.
+/// The observations of one window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look {
     pub(super) per_s: f64,
@@ -76,7 +77,8 @@ pub(super) struct Look {
 
 #[cfg(test)]
 impl Look {
-    /// What a window of 300 ms shows of 64 transactions at a time with this throughput.
+    /// Returns the observations of a window of 300 ms of 64 transactions at a time with this
+    /// throughput.
     pub(super) fn of_rate(per_s: f64) -> Self {
         Self {
             per_s,
@@ -92,7 +94,7 @@ impl Look {
     }
 }
 
-/// What was answered under the present setting.
+/// The queries answered under the present setting.
 #[derive(Debug)]
 pub(super) struct Window {
     /// Its length, and the shortest.
@@ -100,7 +102,7 @@ pub(super) struct Window {
     least: Nanos,
     /// Length that the last window was to have: it may have ended earlier.
     last_length: Nanos,
-    /// What does not count at its start, at most.
+    /// The longest part at its start that is not counted.
     wash_out: Nanos,
     mean_s: f64,
     /// How long transactions take by how many were under way in the last window and how many
@@ -110,15 +112,16 @@ pub(super) struct Window {
     crowd: f64,
     at: Percentile,
     bound: Option<Nanos>,
-    /// Since when the setting is in force, or it was last looked at with a result.
+    /// The time since which the setting is in force, or of its last look with a result.
     since_result: Option<Nanos>,
     /// When it began, and when it began to count.
     begun: Option<Nanos>,
     counts_since: Option<Nanos>,
     latency: Latency,
-    /// Those that were admitted under the setting.
+    /// The transactions that were admitted under the setting.
     admitted: Survival,
-    /// Since when nothing was charged to the ledger, and answers since then, counted or not.
+    /// The time since which nothing was charged to the ledger, and answers since then, counted or
+    /// not.
     charged: Option<Nanos>,
     answers: u64,
     /// Time of which it is known how much was rest, and that much, in seconds.
@@ -191,7 +194,7 @@ impl Window {
         }
     }
 
-    /// Takes in what was answered; what the window showed, once it is over.
+    /// Takes in the answers; returns the observations of the window, once it is over.
     pub(super) fn note(&mut self, seen: &Seen<'_>) -> Option<Look> {
         self.last_connections = seen.connections.as_ref().ok().copied();
         if self.is_gap(seen.now) {
@@ -208,7 +211,7 @@ impl Window {
         let passed = self.listen(seen);
         self.answers += seen.answered.iter().map(|one| u64::from(one.queries)).sum::<u64>();
         let Some(since) = self.counts_since else {
-            // What was answered up to now was answered before it counts.
+            // Queries answered up to now do not count: the window begins now.
             let settles = seen.now >= begun + self.wash_out || self.has_turned_over(seen, begun);
             self.counts_since = (settles && seen.now > begun).then_some(seen.now);
             self.under_way_before = seen.under_way.as_ref().ok().map(|ages| ages.len());
@@ -238,8 +241,8 @@ impl Window {
         self.begun.is_some() && (now < self.looked || now - self.looked > most)
     }
 
-    /// Sets whether a window waits for a reading of CPU time, for so long as it waits for answers.
-    /// Returns whether it did.
+    /// Sets whether a window waits for a reading of CPU time, for as long as it waits for
+    /// answers. Returns whether it did.
     pub(super) const fn require_cpu_time(&mut self, is_required: bool) -> bool {
         std::mem::replace(&mut self.needs_cpu_time, is_required)
     }
@@ -264,8 +267,8 @@ impl Window {
         self.wash_out
     }
 
-    /// Whether a window of this age, of which so much counts, is over: earlier if what was under
-    /// way when it began ended early.
+    /// Whether a window of this age, of which this much counts, is over: earlier if the
+    /// transactions under way when it began ended early.
     fn is_over(&self, age: Nanos, counted: Nanos) -> bool {
         let most = self.length.saturating_sub(self.wash_out);
         counted > Nanos::ZERO && age >= self.least() && (counted >= most || age >= self.length)
@@ -279,7 +282,7 @@ impl Window {
     /// Returns whether that is so long that none can be expected: clients stop and start, or there
     /// are too few answers.
     pub(super) fn is_overdue(&self, now: Nanos) -> bool {
-        // The longest window, and what does not count before it.
+        // The longest window, and the part before it that does not count.
         self.passed(now) > self.length * (PATIENCE + 1)
     }
 
@@ -347,7 +350,7 @@ impl Window {
         };
         self.restart(now);
         self.crowd = look.crowd;
-        // What was admitted under the last setting ends under this one.
+        // Queries that were admitted under the last setting end under this one.
         self.last_length = self.length;
         self.set_lengths(mean_s.max(SHRINKS * self.mean_s), p99_s);
         Some(look)
@@ -381,10 +384,10 @@ impl Window {
         }
     }
 
-    /// Returns whether enough was answered for a result after so many lengths.
+    /// Returns whether there are enough answers for a result after this many lengths.
     ///
-    /// Of a server that is slow, and has its clients under way, little is known, and late: but a
-    /// window without a result would look as if the clients were gone.
+    /// Little is known, and late, of a server that is slow and has its clients under way, but a
+    /// window without a result would look as if the clients had left.
     fn has_enough(&self, seen: &Seen<'_>, lengths: u64) -> bool {
         let lacks_cpu_time = self.needs_cpu_time && self.cpu.per_transaction_s().is_none();
         if lacks_cpu_time && lengths < PATIENCE {
@@ -399,7 +402,8 @@ impl Window {
         }
     }
 
-    /// Returns the tail of what was admitted under the setting, with what is unfinished of it.
+    /// Returns the tail of transactions that were admitted under the setting, with the unfinished
+    /// ones among them.
     fn tail(&mut self, seen: &Seen<'_>, took: Nanos) -> Option<Nanos> {
         let Ok(ages) = &seen.under_way else { return self.latency.quantile(self.at) };
         let begun = self.begun.unwrap_or(seen.now);
@@ -435,9 +439,9 @@ impl Window {
         self.is_deserted
     }
 
-    /// Returns how much of the throughput that was expected is lacking from the last result or
-    /// charge to the last look, in seconds of it, while clients were there. What was answered since
-    /// that look is not counted yet.
+    /// Returns the lack of throughput against the expected one, in seconds of it, from the last
+    /// result or charge to the last look, while clients were present. Answers since that look are
+    /// not counted yet.
     pub(super) fn lacking_s(&self, expected_per_s: f64) -> f64 {
         let span = self.looked.saturating_sub(self.charged.unwrap_or(self.looked));
         span.saturating_sub(self.deserted).as_secs_f64() - self.answers as f64 / expected_per_s
@@ -450,10 +454,11 @@ impl Window {
         lost_s
     }
 
-    /// Begins a window of a setting that begins now, or goes on after a result.
+    /// Begins a window of a setting that begins now, or continues after a result.
     pub(super) fn restart(&mut self, now: Nanos) {
         self.since_result = Some(now);
-        // Before the setting can have changed it; a window that begins again keeps it.
+        // The number is read before the setting can have changed it; a window that begins again
+        // keeps it.
         self.connections = self.last_connections;
         self.begin_charge();
         self.begin(now);
@@ -464,7 +469,7 @@ impl Window {
         (self.charged, self.answers, self.deserted) = (Some(self.looked), 0, Nanos::ZERO);
     }
 
-    /// Begins the window again. The time without a result goes on.
+    /// Begins the window again. The time without a result continues.
     pub(super) fn begin(&mut self, now: Nanos) {
         self.begun = Some(now);
         self.counts_since = None;

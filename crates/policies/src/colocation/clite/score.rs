@@ -11,7 +11,7 @@ pub(super) enum Reading {
     BestEffort(Option<f64>),
 }
 
-/// What one app did; `None` if it cannot be scored yet.
+/// Reads the result of one app; `None` if it cannot be scored yet.
 pub(super) fn read(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> Option<Reading> {
     if !spec.is_latency_critical() {
         return Some(Reading::BestEffort(stand.be.map(|be| be.real)));
@@ -32,7 +32,7 @@ pub(super) fn is_met(reading: Reading) -> bool {
     !matches!(reading, Reading::Critical(room) if room < 1.0)
 }
 
-/// What each app did with all it can have.
+/// The result of each app with all that it can have.
 #[derive(Debug, Clone)]
 pub(super) struct Scale {
     most: Vec<Option<f64>>,

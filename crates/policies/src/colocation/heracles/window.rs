@@ -2,7 +2,7 @@
 
 use lull_measure::Nanos;
 
-/// What one epoch shows.
+/// The observations of one epoch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EpochSeen {
     pub(super) length: Nanos,
@@ -14,7 +14,7 @@ pub(super) struct EpochSeen {
     pub(super) progress: Option<f64>,
 }
 
-/// What a period was like.
+/// A summary of a period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     /// Weighted mean; 1 for an app that was idle throughout.
@@ -67,8 +67,8 @@ impl Window {
         }
     }
 
-    /// Adds an epoch. If the period ends with it, what it was like, `None`
-    /// inside if nothing could be read in all of it.
+    /// Adds an epoch. If the period ends with it, returns its summary, `None` inside if nothing
+    /// could be read in all of it.
     pub(super) fn add(&mut self, epoch: EpochSeen) -> Option<Option<Summary>> {
         let seconds = epoch.length.as_secs_f64();
         match epoch.slack {

@@ -4,7 +4,7 @@ use lull_control::AppId;
 use lull_measure::Nanos;
 use std::collections::VecDeque;
 
-/// Which way an app's wheel turns.
+/// The direction in which an app's wheel turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     Up,
@@ -18,12 +18,12 @@ pub(super) struct Wheel {
     pub(super) at: usize,
 }
 
-/// What is kept of a latency-critical app; its number is that of its holder.
+/// The state of a latency-critical app; its index is that of its holder.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     pub(super) app: AppId,
     pub(super) wheel: Option<Wheel>,
-    /// Not downsized before this time.
+    /// The time before which it is not downsized.
     pub(super) rests_until: Nanos,
     /// The last slacks, for the script's mean.
     pub(super) recent: VecDeque<f64>,
@@ -50,12 +50,12 @@ pub(super) struct Action {
     pub(super) votes: i32,
 }
 
-/// What the loop is doing.
+/// The phase of the loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Phase {
     Free,
     Watching(Action),
-    /// After taking back: samples left, votes, and whether this is the last round.
+    /// After an undo: samples left, votes, and whether this is the last round.
     Settling {
         samples_left: u32,
         votes: i32,

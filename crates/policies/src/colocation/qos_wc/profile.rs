@@ -20,7 +20,7 @@ pub(super) struct Profile {
     spent: Nanos,
     amount: f64,
     counted: Nanos,
-    /// By cores, from 0; empty while it is measured.
+    /// Indexed by cores, from 0; empty while it is measured.
     per_s: Vec<f64>,
 }
 

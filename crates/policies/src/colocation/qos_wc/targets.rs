@@ -16,10 +16,10 @@ use lull_measure::{Latency, Nanos, Percentile};
 
 /// Latencies are remembered for one to two of these.
 const HALF: Nanos = Nanos::from_secs(5);
-/// What nothing promised is laxer by than the laxest promise.
+/// The factor by which an area without an objective is laxer than the laxest objective.
 const LAX: f64 = 1000.0;
 
-/// Latencies of all apps of late.
+/// Recent latencies of all apps.
 #[derive(Debug, Clone)]
 pub(super) struct Shapes {
     now: Vec<Latency>,
@@ -54,7 +54,7 @@ impl Shapes {
         all
     }
 
-    /// A tail of late, in seconds.
+    /// Returns a recent tail, in seconds.
     pub(super) fn tail_s(&self, app: AppId, at: Percentile) -> Option<f64> {
         self.merged(app).quantile(at).map(Nanos::as_secs_f64)
     }
@@ -89,7 +89,8 @@ fn target_s(objective: Objective, spec: &AppSpec, latency: &Latency) -> f64 {
     }
 }
 
-/// The most by which latencies can grow before so many users leave, by bisection.
+/// Returns the largest factor by which latencies can grow before this share of users leaves, by
+/// bisection.
 fn stretch(latency: &Latency, patience: Patience, ratio: f64) -> f64 {
     let count = latency.count();
     if count == 0 {

@@ -22,7 +22,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Even weights.
+    /// Creates even weights.
     pub(super) fn new(prioritise: Nanos, equalise: Nanos, lowest: f64) -> Self {
         Self {
             prioritise,
@@ -37,7 +37,7 @@ impl Weights {
         }
     }
 
-    /// Both goals as one number.
+    /// Returns both goals as one number.
     pub(super) fn join(&self, goals: Goals) -> f64 {
         self.throughput * goals.throughput + (1.0 - self.throughput) * goals.fairness
     }
@@ -76,7 +76,7 @@ impl Weights {
         self.throughput = (1.0 - elapsed) * by_loss + elapsed * evened;
     }
 
-    /// Which part of what was lost since the second before is throughput's.
+    /// Returns the part of the loss since the second before that is throughput's.
     fn share_of_loss(&self, now: Goals) -> f64 {
         let Some(before) = self.before else { return 0.5 };
         let loss = |before: f64, now: f64| ((before - now) / before.max(1e-9)).max(0.0);

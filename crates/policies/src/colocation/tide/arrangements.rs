@@ -10,22 +10,22 @@ use lull_measure::Nanos;
 /// How latency-critical apps are protected from best-effort ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrangement {
-    /// They go first, have cache lanes, and the level says what is left to the others.
+    /// They run first, have cache lanes, and the level limits the other apps.
     Fenced,
     /// They go first, and all else is shared.
     First,
-    /// Not at all: the machine as it is without us.
+    /// No policy: the machine as the kernel runs it.
     Open,
 }
 
 /// A turn of one arrangement (ours: ten half seconds).
 const TURN: Nanos = Nanos::from_secs(5);
 
-/// Time after a change of loads that says nothing of what will last (ours).
+/// Time after a change of loads whose observations do not predict later ones (ours).
 const TRANSIENT: Nanos = Nanos::from_secs(5);
 
-/// Entropy times seconds that a turn may cost beyond what another arrangement would have (ours:
-/// one half second in which two of three apps are at half of what they should be).
+/// Entropy times seconds that a turn may cost beyond another arrangement (ours: one half second in
+/// which two of three apps are at half of their target).
 const COST: f64 = 0.15;
 
 /// Periods that the past weighs at most (ours: a minute of half seconds).
@@ -40,19 +40,19 @@ pub(super) struct Arrangements {
     /// When the loads last changed, and when the turn began.
     changed: Nanos,
     turn: Nanos,
-    /// What the turn has cost so far.
+    /// The cost of the turn so far.
     cost: f64,
     times: Times,
 }
 
-/// How long loads must stay, and how long what was seen counts.
+/// How long loads must stay, and how long observations count.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) settled: Nanos,
     pub(super) memory: Nanos,
 }
 
-/// What one arrangement has been worth at the loads there are.
+/// The value of one arrangement at the loads so far.
 #[derive(Debug, Clone, Copy)]
 struct ArrangementValue {
     what: Arrangement,
@@ -80,8 +80,8 @@ impl ArrangementValue {
         self.last = now;
     }
 
-    /// The least entropy that it may have, one standard error below the mean; what is unknown may
-    /// have none.
+    /// The least entropy that it may have, one standard error below the mean; an unknown one may be
+    /// 0.
     fn at_best(&self) -> f64 {
         let periods = f64::from(self.periods);
         match self.periods {
@@ -93,7 +93,7 @@ impl ArrangementValue {
 }
 
 impl Arrangements {
-    /// Those that differ on a machine, the fences first.
+    /// Creates the arrangements that differ on a machine, the fences first.
     pub(super) fn new(has_priority: bool, has_lanes: bool, times: Times) -> Self {
         let mut all = vec![ArrangementValue::new(Arrangement::Fenced)];
         if has_priority {
@@ -106,7 +106,7 @@ impl Arrangements {
         Self { all, now: 0, changed, turn, cost: 0.0, times }
     }
 
-    /// Which holds.
+    /// Returns the present arrangement.
     pub(super) fn now(&self) -> Arrangement {
         self.all[self.now].what
     }
@@ -124,7 +124,7 @@ impl Arrangements {
         (self.now, self.changed, self.turn, self.cost) = (0, now, now, 0.0);
     }
 
-    /// A period of so much entropy has ended.
+    /// A period with this entropy has ended.
     pub(super) fn note(&mut self, entropy: f64, length: Nanos, now: Nanos) {
         if now.saturating_sub(self.changed) <= TRANSIENT {
             return;
@@ -143,7 +143,7 @@ impl Arrangements {
         }
     }
 
-    /// Whose turn it is.
+    /// Chooses the arrangement whose turn it is.
     pub(super) fn choose(&mut self, now: Nanos) {
         let is_bad = self.cost > COST;
         let is_over = now.saturating_sub(self.turn) >= TURN;

@@ -16,7 +16,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Of this many apps, of which nothing is known.
+    /// Creates the demand of this many apps, all unknown.
     pub(super) fn new(apps: usize) -> Self {
         Self { service_s: vec![None; apps] }
     }

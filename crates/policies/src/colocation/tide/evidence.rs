@@ -56,7 +56,7 @@ impl Sum {
 }
 
 impl Evidence {
-    /// None yet.
+    /// Creates the evidence without any reading.
     pub(super) fn new(apps: usize) -> Self {
         Self { sums: vec![Sum::default(); apps] }
     }

@@ -28,13 +28,13 @@ config! {
         /// How long a level that broke an app is not tried again at its load, first (ours).
         #[serde(serialize_with = "text")]
         hold: Nanos = Nanos::from_secs(10),
-        /// And at most (Ah-Q spares victims for 60 s).
+        /// The longest hold (Ah-Q spares victims for 60 s).
         #[serde(serialize_with = "text")]
         hold_max: Nanos = Nanos::from_secs(60),
         /// How long loads must stay before another arrangement is tried (ours).
         #[serde(serialize_with = "text")]
         settled: Nanos = Nanos::from_secs(20),
-        /// How long what an arrangement was worth is remembered while the loads stay (ours).
+        /// How long the value of an arrangement is kept while the loads stay (ours).
         #[serde(serialize_with = "text")]
         memory: Nanos = Nanos::from_secs(300),
         /// Whether best-effort apps become SCHED_IDLE where the machine can (theorem 1: scarce

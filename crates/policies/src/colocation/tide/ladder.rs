@@ -8,7 +8,7 @@
 use crate::toolkit::regions::{Kind, totals};
 use lull_control::{AppId, CoreSet, Machine, Setting, WayMask};
 
-/// What best-effort work reaches at one level, in units by kind.
+/// The resources that best-effort work may use at one level, in units by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reach {
     units: [Option<u32>; 3],

@@ -9,21 +9,21 @@
 
 use lull_control::{AppId, AppSpec, WayMask};
 
-/// By how much the receiver's ratio of tail to bound must exceed the giver's (ours).
+/// The difference by which the receiver's ratio of tail to bound must exceed the giver's (ours).
 const APART: f64 = 0.2;
 
-/// Which apps fill which ways.
+/// The ways that each app fills.
 #[derive(Debug, Clone)]
 pub(super) struct Lanes {
-    /// From the first way on.
+    /// The apps from the first way on.
     order: Vec<AppId>,
-    /// By place in `order`.
+    /// Indexed by position in `order`.
     ways: Vec<u32>,
 }
 
 impl Lanes {
-    /// Even lanes of these latency-critical apps; `None` for fewer than two, and where not each
-    /// can have a way.
+    /// Creates even lanes of these latency-critical apps; `None` for fewer than two, and where not
+    /// each can have a way.
     pub(super) fn even(apps: &[AppSpec], critical: &[AppId], ways: u32) -> Option<Self> {
         let mut order = critical.to_vec();
         let count = order.len() as u32;
@@ -40,7 +40,7 @@ impl Lanes {
             let known = |app| tolerance(app).unwrap_or(f64::NEG_INFINITY);
             known(b).total_cmp(&known(a))
         });
-        // The last lanes get what is left over: they belong to the least tolerant.
+        // The last lanes get the remaining ways: they belong to the least tolerant apps.
         let share = |place: u32| ways / count + u32::from(place >= count - ways % count);
         Some(Self { ways: (0..count).map(share).collect(), order })
     }

@@ -12,7 +12,7 @@ const CHANCE: f64 = 4.0;
 /// Mean load of each app since it last changed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Loads {
-    /// By app; `None` for an app without a load or without a reading.
+    /// Indexed by app; `None` for an app without a load or without a reading.
     offered_per_s: Vec<Option<f64>>,
     /// Time over which the means are taken.
     seconds: f64,

@@ -2,7 +2,7 @@
 //!
 //! Between two successive values of the third objective the points at or below the lower value
 //! count, and what they leave is divided into strips of two objectives. A strip that is the same
-//! in the next slab goes on through it, so that the region that no point beats falls into boxes
+//! in the next slab continues through it, so that the region that no point beats falls into boxes
 //! whose number grows linearly with the points (the decomposition of Lacour, Klamroth and
 //! Fonseca, "A box decomposition algorithm to compute the hypervolume indicator", Computers and
 //! Operations Research 2017, in the form of Yang et al. 2019). The mean of what a point with

@@ -30,8 +30,8 @@ impl Space {
         self
     }
 
-    /// Returns the place nearest to values that were stored; `None` if they are of a mode that
-    /// this space does not have.
+    /// Returns the point nearest to values that were stored; `None` if they have a mode that this
+    /// space lacks.
     pub fn stored(&self, values: &[f64]) -> Option<Place> {
         let mut pairs = self.dimensions.iter().zip(values);
         let lacks_mode = pairs.any(|(dimension, value)| *value < 0.0 && !dimension.has_adaptive());
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(thin.values(&thin.fastest()), space.values(&space.fastest()));
         assert_eq!(thin.values(&thin.nearest(&[0.0, 1.0])), [20.0, 1.0], "a delay");
         let grid = space.only(Capability::Coalescing, &[-1.0, 50.0]);
-        assert_eq!(grid.values(&grid.fastest())[0], 50.0, "the fastest is no mode");
+        assert_eq!(grid.values(&grid.fastest())[0], 50.0, "the fastest is not a mode");
     }
 
     #[test]

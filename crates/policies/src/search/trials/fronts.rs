@@ -36,7 +36,7 @@ impl Known {
         }
     }
 
-    /// What a candidate is expected to add.
+    /// Returns the expected improvement by a candidate.
     fn expected_improvement(&self, view: &View) -> f64 {
         match (self, view.lost) {
             (Self::Three(boxes), Some(lost)) => {

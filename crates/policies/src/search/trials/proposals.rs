@@ -11,7 +11,7 @@
 //! trials show that it meets the bound, times the power that it saves over the setting that is
 //! shown already, or else over the fastest one, which stays if none is shown. It is chosen again
 //! after each trial. Once a setting is confirmed, the trials beyond
-//! those that another confirmation takes go on exploring.
+//! those that another confirmation takes continue exploring.
 //!
 //! A safe search learns from steps along each dimension what a change does. If every step is
 //! refused, nothing predicts the tail of another setting: the search then measures the fastest
@@ -31,13 +31,13 @@ const MIN_GAIN: f64 = 0.002;
 /// The floor for candidates if those above the usual floor are not worthwhile (ours).
 const LOW_FLOOR: f64 = 0.5;
 
-/// What the next trial is for.
+/// The purpose of the next trial.
 enum Step {
-    /// To learn about a candidate.
+    /// Learn about a candidate.
     Explore,
-    /// To measure this setting again.
+    /// Measure this setting again.
     Confirm(Place),
-    /// Nothing is left to do.
+    /// No trial is left to do.
     End,
 }
 
@@ -126,7 +126,7 @@ impl Search {
         (!is_over).then_some(Next { place, expected_gain: None })
     }
 
-    /// The candidate whose reading is worth most.
+    /// Returns the candidate whose reading has the highest expected value.
     fn explore(&mut self, models: &Models) -> Option<Next> {
         let views = models.at_all(&self.space, &self.candidates);
         let is_harmed = self.harm() > self.rules.harm_max;
@@ -233,7 +233,7 @@ impl Search {
         all
     }
 
-    /// One step from the fastest setting along each dimension.
+    /// Returns the settings one step from the fastest along each dimension.
     fn steps_from(&self, fastest: &Place) -> Vec<Place> {
         let step = |axis: usize| {
             let mut at = self.space.coordinates(fastest);

@@ -66,7 +66,7 @@ fn open_candidates_are_not_explored_again_and_count_as_trials() {
         assert_eq!((search.trials().len(), open.len()), (10, 2), "{method:?}");
         let places = vec![search.space().fastest(); 20];
         assert_eq!(search.ask_beside(&places, &mut rng), None, "{method:?}: thirty in all");
-        assert_eq!(search.trials().len(), 10, "{method:?}: an open one is no trial yet");
+        assert_eq!(search.trials().len(), 10, "{method:?}: an open one is not a trial yet");
     }
 }
 
@@ -483,7 +483,7 @@ fn a_knob_that_is_refused_at_two_levels_and_never_set_is_useless() {
     assert_eq!(search.useless_knob(), None, "one level may be refused alone");
     search.tell(Place(vec![90, 17]), refused());
     assert_eq!(search.useless_knob(), Some(Capability::Coalescing));
-    // A level that was in force already is no proof, and two levels are.
+    // A level that was in force already is not a proof, and two levels are.
     search.tell(Place(vec![0, 17]), Ok(reading(40.0, 20.0)));
     assert_eq!(search.useless_knob(), None);
     search.tell(Place(vec![120, 17]), refused());

@@ -23,9 +23,9 @@ impl Bayop {
         }
     }
 
-    /// Takes a knob that cannot be set out of the search. Trials with it have no readings worth
-    /// keeping, so that the search begins again with what is left. Returns whether the config has
-    /// settings of exactly the knobs that are left.
+    /// Takes a knob that cannot be set out of the search. Trials with it have no useful readings,
+    /// so the search begins again with the other knobs. Returns whether the config has settings of
+    /// exactly those knobs.
     pub(super) fn leave(&mut self, knob: Capability, left: Space) -> bool {
         let Some(axis) = self.space.dimensions().iter().position(|it| it.knob == knob) else {
             return false;

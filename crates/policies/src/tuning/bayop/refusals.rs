@@ -1,4 +1,4 @@
-//! What `bayop` does about trials without a reading, and about loads that give too few requests.
+//! `bayop`'s response to trials without a reading, and to loads with too few requests.
 
 use super::{Bayop, Holding, Stage, Trying};
 use crate::search::{Gather, Gathered, Protocol, Refusal};
@@ -45,8 +45,8 @@ impl Bayop {
         }
     }
 
-    /// Goes on after a trial without a reading. If requests arrived, the meter has failed; if none
-    /// did, the app is idle, and the trial waits for the load to come back.
+    /// Continues after a trial without a reading. If requests arrived, the meter has failed; if
+    /// none did, the app is idle, and the trial waits for the load to return.
     pub(super) fn go_on_unread(&mut self, mut trying: Trying, end: &Gathered, protocol: Protocol) {
         let has_requests = trying.gather.has_requests();
         trying.gather = Gather::new(protocol);

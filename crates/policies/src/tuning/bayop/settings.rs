@@ -20,7 +20,7 @@ config! {
         adaptive: bool = false,
         /// Trials of a search (section 5.2.1: 30).
         trials: usize = 30,
-        /// What passes after a change before anything counts (ours).
+        /// Time after a change during which nothing counts (ours).
         #[serde(serialize_with = "text")]
         settle: Nanos = Nanos::from_secs(1),
         /// Length of a trial (the authors' scripts: 20 s).
@@ -33,7 +33,8 @@ config! {
         /// Trials that measure a setting again before it can stay; in a short search a quarter of
         /// its trials (ours).
         confirm: usize = 5,
-        /// What is believed far from all trials: "constant", or the "response" model (eqs. 1 to 3).
+        /// Prior mean of the model, far from all trials: "constant", or the "response" model (eqs.
+        /// 1 to 3).
         prior: PriorMean = PriorMean::Constant,
         /// Expected saving below which, five times running, a search ends; 0 for never (ours).
         stop_below: f64 = 0.0,
@@ -106,14 +107,17 @@ impl KnownSetting {
         match found == wanted {
             true => Ok(()),
             false => {
-                let message = format!("a known place has {found} values; this search has {wanted}");
+                let message = format!(
+                    "a known setting has {found} values; this search has \
+                                       {wanted}"
+                );
                 Err(wrong("known", message))
             }
         }
     }
 
-    /// Returns the place nearest to the values in a space; `None` if they are of other knobs, or
-    /// of a mode that is not searched.
+    /// Returns the point nearest to the values in a space; `None` if they belong to other knobs, or
+    /// to a mode that is not searched.
     pub(super) fn place(&self, space: &Space) -> Option<Place> {
         let searched = space.dimensions().iter().map(|it| &it.knob);
         searched.eq(&self.knobs).then(|| space.stored(&self.values)).flatten()
@@ -144,7 +148,7 @@ fn check(config: &Config) -> Result<(), PolicyError> {
         return Err(wrong("cut", format!("`cut` is {}: write 1 or more", config.cut)));
     }
     match config.known.iter().any(|spot| !spot.rate_per_s.is_finite() || spot.rate_per_s <= 0.0) {
-        true => Err(wrong("known", "a known place has a rate above 0".to_owned())),
+        true => Err(wrong("known", "a known setting has a rate above 0".to_owned())),
         false => Ok(()),
     }
 }

@@ -1,16 +1,16 @@
-//! What `bayop` is doing: it looks at the load, tries a setting, or holds one.
+//! The stages of `bayop`: it observes the load, tries a setting, or holds one.
 
 use crate::search::{Gather, Place, Reading, Refusal, Rules, Search, evidence_of, is_refuted};
 use lull_control::TrialEvidence;
 use lull_measure::Nanos;
 use std::collections::VecDeque;
 
-/// What is going on.
+/// The stage of the search.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Nothing was seen yet, or there is nothing to search for.
+    /// There was no observation yet, or there is nothing to search.
     Waiting,
-    /// Places are known, and the load is being looked at.
+    /// Settings are known, and the load is being observed.
     Looking { gather: Gather },
     /// A place is being tried.
     Trying(Trying),
@@ -47,14 +47,14 @@ pub(super) struct Holding {
 /// Windows of the setting in force that are evidence.
 const WINDOWS: usize = 30;
 
-/// What the last windows of the setting in force say.
+/// The evidence of the last windows of the setting in force.
 pub(super) struct Watched {
     pub(super) evidence: TrialEvidence,
     pub(super) is_refuted: bool,
 }
 
 impl Holding {
-    /// Adds a window; one at another load is no evidence.
+    /// Adds a window; one at another load is not evidence.
     pub(super) fn add(&mut self, reading: &Reading, changed: bool, rules: &Rules) -> Watched {
         self.over = if reading.tail_us > rules.bound_us { self.over + 1 } else { 0 };
         if !changed {
