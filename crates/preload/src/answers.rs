@@ -1,4 +1,4 @@
-//! Answers whose end only the next step of their thread shows.
+//! Answers whose end shows only in the next call of their thread.
 //!
 //! A reply of MySQL's protocol has no mark that ends it. With a thread for each connection, the
 //! thread receives the next command right after it. A thread that serves many connections

@@ -10,7 +10,7 @@ use lull_oncall::{BYPASS_CLASS, CONNECTIONS, Client, Id, NameHash, NameText, Nam
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What this process remembers of the client of each connection.
+/// The client of each connection, as this process knows it.
 static CLIENTS: [KnownClient; CONNECTIONS] = [const { KnownClient::new() }; CONNECTIONS];
 
 struct KnownClient {

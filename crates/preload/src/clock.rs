@@ -18,7 +18,7 @@ const SHORTEST_NS: u64 = 1_000_000;
 const LONGEST_NS: u64 = 1_000_000_000;
 /// A rate is in nanoseconds per count, times 2^32.
 const RATE_BITS: u32 = 32;
-/// From 10 GHz to 500 MHz; a rate outside was disturbed.
+/// Rates from 10 GHz to 500 MHz; a rate outside results from a disturbance.
 const RATES: std::ops::RangeInclusive<u64> = (1 << RATE_BITS) / 10..=2 << RATE_BITS;
 /// The readings count as simultaneous if the counter advanced by at most this much.
 const TOGETHER: u64 = 2_000;
@@ -96,7 +96,7 @@ impl Clock {
     #[cold]
     fn read(&self) -> u64 {
         let may_count = self.may_count.load(Ordering::Relaxed);
-        // One thread at a time, and no handler that interrupts it.
+        // One thread measures at a time, and no handler that interrupts it.
         if !may_count || self.is_busy.swap(true, Ordering::Acquire) {
             return clock_ns();
         }

@@ -1,4 +1,4 @@
-//! Which connection a descriptor is, and what this process remembers of it.
+//! The connection of a descriptor, and this process's state of it.
 //!
 //! A connection gets a place in the page (an [`Id`] with its record and its seat) when its
 //! worker first reads from it or writes to it, and gives it back when its descriptor is
@@ -17,7 +17,7 @@ use lull_oncall::{CONNECTIONS, Class, Id, Mode, Page, Record};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What this process remembers of each connection. It is not in the page: no other process
+/// The state that this process keeps of each connection. It is not in the page: no other process
 /// needs it, and none may change it.
 static LOCAL: [Local; CONNECTIONS] = [const { Local::new() }; CONNECTIONS];
 
@@ -93,7 +93,7 @@ pub(crate) struct Connection {
     pub(crate) fd: c_int,
     /// Whether a rule exempts it from the gate.
     is_exempt: bool,
-    /// Who serves it.
+    /// The kind of thread that serves it.
     pub(crate) served_by: ServedBy,
 }
 
@@ -103,7 +103,7 @@ impl Connection {
     /// for a connection whose decrypted bytes are read instead.
     #[inline]
     pub(crate) fn get(fd: c_int) -> Option<Self> {
-        // Each call of a server passes here, so that it looks at the word without unpacking it.
+        // Each call of a server runs this code, so it reads the word without unpacking it.
         match descriptors::connection(fd) {
             Some(word) if word.is_decrypted() => None,
             Some(word) => Self::find(fd, word),
@@ -124,7 +124,7 @@ impl Connection {
         Self::get(fd).or_else(|| Self::get_decrypted(fd))
     }
 
-    /// Notes who serves it from now on.
+    /// Notes the kind of thread that serves it from now on.
     pub(crate) fn set_served_by(&mut self, served_by: ServedBy) {
         if self.served_by != served_by {
             self.change_served_by(served_by);
@@ -167,7 +167,7 @@ impl Connection {
     fn find(fd: c_int, word: ConnectionWord) -> Option<Self> {
         let page = watched_page()?;
         let connection = Self::new(page, word.id(), fd, word.is_exempt())?;
-        // A child inherits its parent's table; what it reads from is its own.
+        // A child inherits its parent's table; it reads from its own descriptor.
         if connection.record.pid() != process::pid() {
             return Self::begin(fd);
         }
@@ -216,7 +216,7 @@ impl Connection {
         self.record.set_class(self.class(reader));
     }
 
-    /// What the gate may do with it.
+    /// Returns the class that decides how the gate treats it.
     pub(crate) fn class(&self, reader: Reader) -> Class {
         self.limited(reader.class())
     }

@@ -10,8 +10,8 @@ use lull_oncall::Page;
 use std::cell::Cell;
 use std::mem::zeroed;
 
-/// Age of the heartbeat from which on the agent is taken for dead; with an open gate it beats
-/// once a second.
+/// Age of the heartbeat from which on the agent counts as dead; with an open gate it beats once a
+/// second.
 const SILENCE_NS: u64 = 3_000_000_000;
 
 thread_local! {

@@ -10,7 +10,7 @@ use std::alloc::{Layout, alloc};
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 
-/// What a thread runs. It may end by `pthread_exit`, which unwinds its stack.
+/// The start routine of a thread. It may end by `pthread_exit`, which unwinds its stack.
 pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// A thread that is about to begin.
@@ -97,7 +97,7 @@ unsafe fn names_cores(attributes: *const libc::pthread_attr_t) -> bool {
     let failed = unsafe { libc::pthread_attr_getaffinity_np(attributes, length, &raw mut cores) };
     // SAFETY: a set of cores.
     let is_part = || unsafe { libc::CPU_COUNT(&cores) } < libc::CPU_SETSIZE;
-    // It fails for a core that the set cannot hold.
+    // The call fails for a core that the set cannot hold.
     failed != 0 || is_part()
 }
 

@@ -11,7 +11,7 @@ const DESCRIPTORS: usize = 1 << 16;
 /// A descriptor, packed into a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Descriptor {
-    /// Not a connection that is watched.
+    /// The descriptor is not a watched connection.
     Foreign,
     /// Returned by `accept`; nothing was read from it yet.
     Accepted,
@@ -25,7 +25,7 @@ pub(crate) enum Descriptor {
         is_exempt: bool,
         /// Whether its decrypted bytes are read, and those of its socket are not.
         is_decrypted: bool,
-        /// Who serves it.
+        /// The kind of thread that serves it.
         served_by: ServedBy,
     },
 }
@@ -41,19 +41,19 @@ impl ConnectionWord {
         Id((self.0 & !FLAGS).wrapping_sub(FIRST))
     }
 
-    /// As [`Descriptor::Connection`] has it.
+    /// As in [`Descriptor::Connection`].
     #[inline]
     pub(crate) const fn is_exempt(self) -> bool {
         self.0 & EXEMPT != 0
     }
 
-    /// As [`Descriptor::Connection`] has it.
+    /// As in [`Descriptor::Connection`].
     #[inline]
     pub(crate) const fn is_decrypted(self) -> bool {
         self.0 & DECRYPTED != 0
     }
 
-    /// Who serves it.
+    /// The kind of thread that serves it.
     #[inline]
     pub(crate) const fn served_by(self) -> ServedBy {
         match self.0 & (BY_POOL | BY_LOOP) {
@@ -143,7 +143,7 @@ pub(crate) fn get(fd: c_int) -> Descriptor {
     Descriptor::from_word(word(fd))
 }
 
-/// Sets what a descriptor is. Returns what it was.
+/// Sets the kind of a descriptor. Returns the former one.
 pub(crate) fn set(fd: c_int, what: Descriptor) -> Descriptor {
     let swap =
         |word: &AtomicU32| Descriptor::from_word(word.swap(what.to_word(), Ordering::AcqRel));

@@ -20,7 +20,7 @@ fn is_watched() -> bool {
     page::get().is_some() && traffic::is_readable() && !page::protocol().workers_are_processes()
 }
 
-/// Notes that the server is about to change what it waits for at a connection.
+/// Notes that the server is about to change the events that it waits for at a connection.
 fn track_change(epoll: c_int, operation: c_int, fd: c_int, event: Option<&epoll_event>) {
     let Some(mut connection) = Connection::get_any(fd) else { return };
     match event {
@@ -28,7 +28,7 @@ fn track_change(epoll: c_int, operation: c_int, fd: c_int, event: Option<&epoll_
             answers::forget(fd);
             connection.arms(epoll, event);
         }
-        // It may be armed in another epoll descriptor, and hidden there.
+        // The event may be armed in another epoll descriptor, and hidden there.
         _ if pool::is_armed_at(connection.id, epoll) => {
             pool::forget(connection.id);
             connection.set_served_by(ServedBy::Alone);

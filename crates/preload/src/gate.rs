@@ -1,4 +1,4 @@
-//! What the gate does with a connection's worker: turns, and rests between them.
+//! The gate for a connection's worker: turns, and rests between them.
 //!
 //! Methods that may change `errno` restore it.
 

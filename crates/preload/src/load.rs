@@ -1,4 +1,4 @@
-//! What runs when the library is loaded, when the process forks and when it ends.
+//! The code that runs when the library is loaded, when the process forks and when it ends.
 
 use crate::{clock, connection, cores, page, pool, process, service, signals, ticker};
 use std::ffi::CStr;

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-/// What every call of a server looks at, in one cache line.
+/// The fields that every call of a server reads, in one cache line.
 #[repr(align(64))]
 struct Root {
     page: AtomicPtr<Page>,
@@ -65,11 +65,11 @@ fn open(path: &CStr) -> Option<*mut Page> {
     page
 }
 
-/// Whether no user who could not kill the server anyway can cut the file short.
+/// Whether no user who could not kill the server anyway can truncate the file.
 ///
-/// The kernel refuses to shrink memory that is sealed. A file in a directory cannot be
-/// sealed, since seals exist for anonymous memory only; there it is enough that only its
-/// owner may write to it, and that the owner is root or the user this process runs as.
+/// The kernel refuses to shrink memory that is sealed. A file in a directory cannot be sealed,
+/// since seals exist for anonymous memory only; there it is enough that only its owner may write to
+/// it, and that the owner is root or the user this process runs as.
 fn stays_whole(fd: c_int) -> bool {
     // SAFETY: the call reads the seals of any descriptor.
     let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
@@ -118,7 +118,7 @@ fn map(fd: c_int) -> Option<*mut Page> {
     // SAFETY: the mapping has the size of a page, is aligned to 4096, and any
     // bytes are a page.
     if unsafe { &*page }.check(PAGE_BYTES).is_err() {
-        warn(b"lull: LULL_PAGE is no page of this version; running without it\n");
+        warn(b"lull: LULL_PAGE is not a page of this version; running without it\n");
         // SAFETY: the mapping was just made and nothing refers to it.
         unsafe { libc::munmap(at, PAGE_BYTES) };
         return None;

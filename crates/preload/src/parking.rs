@@ -50,8 +50,8 @@ impl Park for Parking {
             SleepEnd::Woken => Verdict::Stay,
             SleepEnd::TimedOut if self.is_hung_up() || self.is_due() => Verdict::Leave,
             SleepEnd::TimedOut => Verdict::Stay,
-            // A signal's sender wants this worker to act; and where the kernel lacks the
-            // call, a worker must not wait.
+            // A signal's sender requires this worker to act; and where the kernel lacks the call, a
+            // worker must not wait.
             SleepEnd::Interrupted => Verdict::Leave,
         }
     }

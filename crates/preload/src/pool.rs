@@ -32,11 +32,11 @@ const SERVED: u32 = 0;
 const EXAMINED: u32 = 1;
 /// Its event is hidden.
 const HIDDEN: u32 = 2;
-/// It was admitted while it was examined.
+/// The event was admitted while it was examined.
 const CALLED: u32 = 3;
 /// A thread arms it again.
 const ARMING: u32 = 4;
-/// It was armed again.
+/// The event was armed again.
 const ARMED: u32 = 5;
 const STATE_MASK: u32 = 0xff;
 /// One step, above the bits of the state.
@@ -45,7 +45,7 @@ const STEP: u32 = 0x100;
 /// `Arming::epoll`: the connection is in no epoll descriptor.
 const NONE: c_int = -1;
 
-/// Who serves a connection.
+/// The kind of thread that serves a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServedBy {
     /// A thread or a process of its own.
@@ -63,7 +63,7 @@ struct Arming {
     epoll: AtomicI32,
     fd: AtomicI32,
     events: AtomicU32,
-    /// What the server gets back with each event; 0 if there is none.
+    /// The `epoll_data` that the server gets with each event; 0 if there is none.
     data: AtomicU64,
 }
 
@@ -141,7 +141,8 @@ pub(crate) fn is_used() -> bool {
     IS_USED.load(Ordering::Relaxed) != 0
 }
 
-/// Notes that the server is about to arm a connection. Returns who serves it then.
+/// Notes that the server is about to arm a connection. Returns the kind of thread that serves it
+/// then.
 pub(crate) fn server_arms(id: Id, fd: c_int, epoll: c_int, event: &libc::epoll_event) -> ServedBy {
     let (events, data) = (event.events, event.u64);
     let Some(arming) = get(id) else { return ServedBy::Alone };
@@ -223,15 +224,15 @@ pub(crate) fn examine(id: Id) -> Option<bool> {
 /// Ends the examination: the server gets the event.
 pub(crate) fn show(id: Id) {
     if get(id).is_some_and(Arming::take_back) {
-        // Another thread has hidden it, since the server armed it in between.
+        // Another thread has hidden the event, since the server armed it in between.
         unmark(id);
     }
 }
 
-/// What has become of an event that was to be hidden.
+/// The result of hiding an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hiding {
-    /// It is hidden until [`wake`].
+    /// The event is hidden until [`wake`].
     Hidden,
     /// Its connection was admitted meanwhile, and is examined further.
     Admitted,
@@ -242,7 +243,7 @@ pub(crate) enum Hiding {
 /// Ends the examination of a connection that has to wait.
 pub(crate) fn hide(id: Id) -> Hiding {
     let Some(arming) = get(id) else { return Hiding::Gone };
-    // Before the step, after which another thread may already end this.
+    // Mark before the step, after which another thread may already end the wait.
     mark(id);
     let word = arming.word();
     if word & STATE_MASK == EXAMINED && arming.step(word, HIDDEN).is_some() {
@@ -251,7 +252,7 @@ pub(crate) fn hide(id: Id) -> Hiding {
     unmark(id);
     let word = arming.word();
     if word & STATE_MASK == HIDDEN {
-        // Another thread has hidden it, since the server armed it in between.
+        // Another thread has hidden the event, since the server armed it in between.
         mark(id);
     }
     let is_called = word & STATE_MASK == CALLED && arming.step(word, EXAMINED).is_some();
@@ -286,7 +287,7 @@ pub(crate) fn wake(id: Id) -> bool {
     }
 }
 
-/// Adds a connection to the hidden ones, and wakes the thread that looks after them.
+/// Adds a connection to the hidden ones, and wakes the thread that serves them.
 fn mark(id: Id) {
     let bit = 1 << (id.index() % 64);
     if HIDDEN_SET[id.index() / 64].fetch_or(bit, Ordering::AcqRel) & bit != 0 {

@@ -1,4 +1,4 @@
-//! What this thread's call of a TLS library is about.
+//! The connection that this thread's call of a TLS library belongs to.
 //!
 //! A TLS library reads and writes the socket below the server's call, through the hooks of
 //! `read` and `write`. Of a connection of which nothing was decrypted yet those bytes are a
@@ -11,8 +11,8 @@ use std::ffi::c_int;
 
 const NONE: c_int = -1;
 
-/// The thread's call, and what it remembers of earlier ones. Without a destructor, so that an
-/// access costs no more than its offset.
+/// The thread's call, and its memory of earlier ones. Without a destructor, so that an access costs
+/// no more than its offset.
 struct Session {
     /// Whether the thread is in a call.
     is_inside: Cell<bool>,

@@ -43,7 +43,7 @@ const AWAKE: u32 = 0;
 /// kernel's numbers have 22 bits.
 const CLAIMED: u32 = 1 << 31;
 
-/// By connection: the number of the thread that sleeps by signal, or `AWAKE`.
+/// Indexed by connection: the number of the thread that sleeps by signal, or `AWAKE`.
 static SLEEPERS: [AtomicU32; CONNECTIONS] = [const { AtomicU32::new(AWAKE) }; CONNECTIONS];
 
 /// `SIGNAL`: none was chosen yet.
@@ -56,7 +56,7 @@ static SIGNAL: AtomicI32 = AtomicI32::new(NOT_YET);
 /// workers.
 static HAS_FORKED: AtomicBool = AtomicBool::new(false);
 
-/// The longest sleep before a worker looks at its seat: a process that is no child of this
+/// The longest sleep before a worker looks at its seat: a process that is not a child of this
 /// one may have changed it without being able to signal.
 const NAP_NS: u64 = 1_000_000_000;
 
@@ -103,7 +103,7 @@ pub(crate) fn wake(id: Id) -> bool {
     fence(Ordering::SeqCst);
     let tid = sleeper.load(Ordering::Relaxed);
     if tid == AWAKE || tid & CLAIMED != 0 || !step(sleeper, tid, tid | CLAIMED) {
-        // Another waker's claim wakes the worker, too, and then it looks at its seat.
+        // Another waker's claim wakes the worker, too, and then the worker looks at its seat.
         return false;
     }
     let signal = SIGNAL.load(Ordering::Relaxed);
@@ -213,7 +213,7 @@ impl<'a> Asleep<'a> {
         Some(Self { sleeper, signal, mask, was_woken: false, foreign: None })
     }
 
-    /// Sleeps while the word holds this value, and looks at it at least every `NAP_NS`.
+    /// Sleeps while the word holds this value, and checks it at least every `NAP_NS`.
     fn nap(&mut self, word: &Word, value: u32, until_ns: u64) -> SleepEnd {
         while word.load(Ordering::Acquire) == value {
             let soon = clock::now_ns().saturating_add(NAP_NS);

@@ -61,7 +61,7 @@ const NONE: u32 = 0;
 /// A thread of the server starts it now.
 const STARTING: u32 = 1;
 const RUNNING: u32 = 2;
-/// It could not be started, or cannot do its work.
+/// The thread could not be started, or cannot do its work.
 const FAILED: u32 = 3;
 
 /// A thread that the first need starts, once in a process.

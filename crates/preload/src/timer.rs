@@ -17,8 +17,8 @@ const ITIMER_REAL: c_int = 0;
 /// PostgreSQL's variable of `idle_session_timeout` in milliseconds, an `int`, since version 14; 0
 /// in a session without.
 const IDLE_SESSION_TIMEOUT: &CStr = c"IdleSessionTimeout";
-/// A worker waits for this part of the time that is left of the timer: the rest is for a machine
-/// that is late to run it.
+/// A worker waits for this part of the timer's remaining time: the rest is for a machine that runs
+/// the worker late.
 const WAITED_PART: u64 = 2;
 const NOT_LOOKED_UP: *mut c_int = std::ptr::dangling_mut();
 /// The address of PostgreSQL's variable, once it was looked up; null in a server without it.

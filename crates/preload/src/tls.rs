@@ -22,7 +22,7 @@ use crate::{page, session, traffic};
 use library::{Function, Library};
 use std::ffi::{c_int, c_void};
 
-/// What a call has returned, and how many bytes it moved.
+/// The return value of a call, and the bytes that it moved.
 struct Outcome {
     result: c_int,
     bytes: usize,
@@ -150,7 +150,7 @@ unsafe fn writing(
     done.result
 }
 
-/// Makes a call that shakes hands: what it moves is no query.
+/// Makes a call that shakes hands: its bytes are not a query.
 fn shaking_hands(shake: impl FnOnce() -> c_int) -> c_int {
     let is_outer = is_watched() && session::begin();
     let result = shake();

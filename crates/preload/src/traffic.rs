@@ -1,4 +1,4 @@
-//! What the bytes of a connection mean: queries that begin and replies that end.
+//! The meaning of a connection's bytes: queries that begin and replies that end.
 //!
 //! Methods that may change `errno` restore it; most calls change nothing.
 
@@ -157,7 +157,7 @@ impl Connection {
         }
     }
 
-    /// Notes that a change of user is complete, which is no query and ends any transaction.
+    /// Notes that a change of user is complete, which is not a query and ends any transaction.
     fn logged_in_again(&self, reader: Reader) {
         self.record.set_in_transaction(reader.in_transaction());
         self.record.query_dropped();

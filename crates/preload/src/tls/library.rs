@@ -30,7 +30,7 @@ pub(super) enum Function {
 
 const FUNCTIONS: usize = Function::ReadBio as usize + 1;
 
-/// What a kind of library calls its functions, and the beginning of its file name.
+/// The names of the functions of a kind of library, and the beginning of its file name.
 struct Names {
     file: &'static [u8],
     /// Empty where it has none.
@@ -80,7 +80,7 @@ struct Known {
     library: Library,
 }
 
-/// The words of a session that are looked at.
+/// The words of a session that are read.
 type Head = [usize; 4];
 
 /// Twelve words or so for each library: one for each version of the protocol and each role.
@@ -124,7 +124,7 @@ fn learn(head: &Head) -> Option<&'static Library> {
     let (word, found) = head.iter().find_map(|word| Some((*word, owner(*word)?)))?;
     let is_taken = |known: &&Known| {
         let taken = known.word.compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire);
-        // Another thread that has taken it for the same word stores the same addresses.
+        // Another thread that has taken the library for the same word stores the same addresses.
         taken.map_or_else(|now| now == word, |_| true)
     };
     let library = &KNOWN.iter().find(is_taken)?.library;
