@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Time between two looks for signals while the interpreter waits.
+/// Time between two checks for signals while the interpreter waits.
 const SIGNALS: Duration = Duration::from_millis(50);
 
 /// An agent that runs in this process; `lull.agent.start` makes one.
@@ -35,13 +35,13 @@ pub(crate) struct AgentRun {
     stop: Stop,
     /// The process that runs it: a fork has a copy of this object, but not the thread.
     process: u32,
-    /// What the policy in Python has raised when it was built.
+    /// State shared with the policy in Python, with the exception that its constructor raised.
     shared: Arc<Shared>,
     facts: Facts,
     roster: Arc<Roster>,
 }
 
-/// What was observed in an epoch of an agent, and what was decided on it.
+/// The observation of an epoch of an agent, and the decisions on it.
 #[pyclass(frozen, extends = Observation, get_all, module = "lull.agent")]
 pub(crate) struct AgentObservation {
     /// The number of the epoch, from 0.
@@ -58,9 +58,9 @@ pub(crate) struct AgentObservation {
     safe: bool,
     /// The journal of the epoch, in the words of `lull run`.
     journal: Vec<String>,
-    /// What the shadow policy would have done.
+    /// The settings that the shadow policy would have made.
     shadow: Vec<String>,
-    /// The values of the knobs, by knob and what it belongs to, as in `Machine.knobs`.
+    /// The values of the knobs, by knob and owner, as in `Machine.knobs`.
     settings: std::collections::HashMap<(&'static str, Option<Owner>), String>,
 }
 
@@ -174,7 +174,7 @@ impl AgentRun {
         self.facts.record.clone()
     }
 
-    /// Where the page is, in words; None without one.
+    /// The page's address as text; None without one.
     #[getter]
     fn page(&self) -> Option<String> {
         self.facts.page.clone()
@@ -226,11 +226,11 @@ impl AgentRun {
         taken.map(|seen| self.observation(py, seen)).transpose()
     }
 
-    /// Restores every knob, ends what was started, and returns how the run ended.
+    /// Restores every knob, ends the started programs, and returns how the run ended.
     fn stop(&self, py: Python<'_>) -> PyResult<String> {
         self.check_process()?;
         self.stop.request();
-        // No look for signals: the knobs are to be restored first.
+        // Signals are not checked here: the knobs are restored first.
         match py.detach(|| self.feed.wait_for_end()) {
             Ok(outcome) => Ok(outcome),
             Err(failure) => Err(self.shared.take().unwrap_or_else(|| exception(py, &failure))),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Time between two looks for signals while a computation runs.
+/// Time between two checks for signals while a computation runs.
 const SIGNALS: Duration = Duration::from_millis(20);
 
 /// How many milliseconds the end of the interpreter waits for the calls of policies.
@@ -21,8 +21,8 @@ static CALLS: AtomicIsize = AtomicIsize::new(0);
 /// Whether the interpreter is about to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// What a computation and the policies in it share: the request to stop, and the exception that
-/// a policy has raised.
+/// State that a computation and the policies in it share: the request to stop, and the exception
+/// that a policy has raised.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     stop: AtomicBool,

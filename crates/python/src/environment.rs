@@ -32,7 +32,7 @@ pub(crate) struct Environment {
     roster: Arc<Roster>,
 }
 
-/// What one step gives: what was seen, E_S with its parts, and the settings that were refused.
+/// The result of one step: the observation, E_S with its parts, and the refused settings.
 type Stepped = (Observation, (f64, Option<f64>, Option<f64>), Vec<String>);
 
 #[pymethods]
@@ -77,7 +77,7 @@ impl Environment {
         self.locked(|inner| inner.apps().iter().map(App::from).collect())
     }
 
-    /// Applies a plan, lets one epoch pass, and returns what was measured in it.
+    /// Applies a plan, lets one epoch pass, and returns its measurements.
     #[pyo3(signature = (plan = None))]
     fn step(&self, py: Python<'_>, plan: Option<&Plan>) -> PyResult<Stepped> {
         let (machine, apps) = self.locked(|inner| (inner.machine().clone(), inner.apps().to_vec()));

@@ -34,7 +34,7 @@ pub(crate) fn simulation_error(py: Python<'_>, message: impl Into<String>) -> Py
     exception(py, "SimulationError", (message.into(),))
 }
 
-/// `RecordError`: a file that is no record, or a damaged one.
+/// `RecordError`: a file that is not a record, or a damaged one.
 pub(crate) fn record_error(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     exception(py, "RecordError", (lull_agent::error::describe(error),))
 }

@@ -175,7 +175,7 @@ impl LabReport {
         self.0.experiment
     }
 
-    /// What it shows.
+    /// The title.
     #[getter]
     fn title(&self) -> &str {
         &self.0.title

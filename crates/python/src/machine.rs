@@ -15,12 +15,12 @@ pub(crate) struct Machine {
     cache_ways: Option<u32>,
     /// The frequencies of each domain in Hz, ascending; empty where they cannot be set.
     frequencies_hz: Vec<Vec<u64>>,
-    /// The knobs that can be set, each with what it belongs to: an app's name, a number, or
-    /// None for the machine.
+    /// The knobs that can be set, each with its owner: an app's name, a number, or None for the
+    /// machine.
     knobs: Vec<(&'static str, Option<Owner>)>,
 }
 
-/// What a knob belongs to.
+/// The owner of a knob.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, IntoPyObject)]
 pub(crate) enum Owner {
     App(String),
@@ -28,7 +28,7 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// What a knob belongs to; `None` for the machine.
+    /// Returns the owner of a knob; `None` for the machine.
     pub(crate) fn from_knob(knob: Knob, apps: &[AppSpec]) -> Option<Self> {
         match knob.app() {
             Some(app) => Some(Self::App(apps[app.index()].name.clone())),

@@ -1,4 +1,4 @@
-//! What a policy sees of an epoch.
+//! The observation of an epoch that a policy receives.
 //!
 //! An observation is made for every call of a policy, so that it copies numbers only: the objects
 //! of apps and cores are made when they are read.
@@ -42,7 +42,7 @@ pub(crate) struct Numbers {
     cores: Vec<CoreObservation>,
 }
 
-/// What was seen of one app.
+/// The observation of one app.
 #[pyclass(frozen, module = "lull")]
 pub(crate) struct AppObservation {
     /// Its name.
@@ -70,7 +70,7 @@ struct AppNumbers {
     readings: Vec<(&'static Metric, f64)>,
 }
 
-/// What was seen of one core.
+/// The observation of one core.
 #[pyclass(frozen, get_all, module = "lull", skip_from_py_object)]
 #[derive(Clone, Copy)]
 pub(crate) struct CoreObservation {
@@ -141,7 +141,7 @@ impl Observation {
         Ok(made?.bind(py))
     }
 
-    /// What was seen of the app with this name.
+    /// The observation of the app with this name.
     fn app<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         for (known, app) in self.roster.0.iter().zip(self.apps(py)?) {
             if known.bind(py).to_str()? == name {

@@ -32,7 +32,7 @@ struct PlannedSetting {
     of: Option<Py<PyAny>>,
 }
 
-/// A setting in a pickled plan: the knob, the value, and what it belongs to.
+/// A setting in a pickled plan: the knob, the value, and the owner.
 type Written = (String, Py<PyAny>, Option<Py<PyAny>>);
 
 #[pymethods]
@@ -48,7 +48,7 @@ impl Plan {
         self.planned.push(PlannedSetting { knob, value, of });
     }
 
-    /// What pickling and `copy` need: the class, and the settings as they were written.
+    /// Supports pickling and `copy`: returns the class, and the settings as they were written.
     fn __reduce__<'py>(&self, py: Python<'py>) -> (Bound<'py, PyType>, (), Vec<Written>) {
         let written = |planned: &PlannedSetting| {
             let of = planned.of.as_ref().map(|of| of.clone_ref(py));
@@ -135,7 +135,7 @@ impl Target<'_> {
     }
 }
 
-/// What to write for a value of this kind.
+/// Returns the form of a value of this kind.
 const fn wanted(kind: ValueKind) -> &'static str {
     match kind {
         ValueKind::Cores => "write cores as \"0-2,5\" or as a list of numbers",

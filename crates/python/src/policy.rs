@@ -44,12 +44,12 @@ impl PolicyRng {
     }
 }
 
-/// What becomes of the exception of a decision.
+/// The handling of an exception in a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnError {
-    /// It ends the run and is raised there; so does a setting that is refused.
+    /// The exception ends the run and is raised there; so does a refused setting.
     Raise,
-    /// It is the policy's fault in the journal, and the run goes on.
+    /// The journal records the exception as the policy's fault, and the run continues.
     Report,
 }
 
@@ -109,7 +109,7 @@ fn start(py: Python<'_>, template: &Py<PyAny>, target: Target<'_>) -> PyResult<P
 struct PythonPolicy {
     label: String,
     object: Py<PyAny>,
-    /// What `decide` gets; its state is that of the run's generator during the call.
+    /// The generator that `decide` gets; its state is that of the run's generator during the call.
     rng: Py<PolicyRng>,
     roster: Arc<Roster>,
     machine: lull_control::Machine,
@@ -209,7 +209,7 @@ impl Policy for PythonPolicy {
     }
 
     fn refused(&mut self, refused: &[(Setting, String)]) {
-        // The journal of a host has what was refused and why.
+        // The journal of a host has refused settings with reasons.
         let Some((setting, why)) = refused.first().filter(|_| self.on_error == OnError::Raise)
         else {
             return;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The record of a run; `lull.records.open` opens one.
 ///
-/// Every table is read from the file when it is requested, so a record of a run that goes on
+/// Every table is read from the file when it is requested, so the record of a run that continues
 /// grows.
 #[pyclass(frozen, module = "lull")]
 pub(crate) struct Record {

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What of the record is replayed, and how much is simulated.
+/// The part of the record to replay, and the amount to simulate.
 #[derive(Debug, Clone, FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Extent {
@@ -34,7 +34,7 @@ enum Failure {
     Threads(String),
 }
 
-/// What was replayed, and what its record is.
+/// The replayed run, and its record.
 struct Replayed {
     answer: Answer,
     policy: String,

@@ -21,7 +21,7 @@ impl Results {
     }
 }
 
-/// What a figure is of, and the column that holds it: `p95[site]` in ms is `p95_ms` of
+/// Returns the subject of a figure and the column that holds it: `p95[site]` in ms is `p95_ms` of
 /// `site`.
 fn place(id: &str, unit: &str) -> (Option<String>, String) {
     let (kind, of) = match id.split_once('[') {

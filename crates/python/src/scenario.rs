@@ -21,7 +21,7 @@ pub(crate) struct Scenario {
     source: Located,
     /// The file or the name of the text, as errors show it.
     name: String,
-    /// Where files that the scenario names are looked for.
+    /// The directory of files that the scenario names.
     base: PathBuf,
     title: String,
     policies: Vec<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Scenario {
 /// The sections of the policies to compare, one for each kind of scenario.
 const POLICIES: [&str; 3] = ["policy", "dispatcher", "scheme"];
 
-/// The figure of a wanted precision that names none, where the scenario names none either.
+/// The figure of a precision that names none, where the scenario names none either.
 const FIGURE: &str = "p95";
 
 /// Behind the name of a scenario with other values, whose text is not that of the file.
@@ -48,7 +48,7 @@ impl Scenario {
             matches!(Kind::from_table(&table), Kind::Tiers | Kind::Node | Kind::NetServer);
         let policies = if has_policies || !is_steered { vec![] } else { vec!["unmanaged".into()] };
         let choice = Choice { policies, ..Choice::default() };
-        // What a scenario leaves out is measured, which can take a while.
+        // Values that a scenario leaves out are measured, which can take a while.
         let (text, place) = (source.clone(), base.clone());
         let checked =
             background::run(py, &Arc::default(), move |_| read_scenario(&text, &place, &choice))?;
@@ -183,7 +183,7 @@ impl Scenario {
         self.changed(py, values)
     }
 
-    /// What pickling needs: a text, its name, and where its files are looked for.
+    /// Supports pickling: builds a scenario from its text, name, and directory.
     #[classmethod]
     fn from_text(
         class: &Bound<'_, PyType>,
@@ -243,7 +243,7 @@ fn table(sections: &Bound<'_, PyDict>) -> PyResult<toml::Table> {
 }
 
 fn value(given: &Bound<'_, PyAny>) -> PyResult<toml::Value> {
-    // A bool is a number in Python, so it is looked for first.
+    // A bool is a number in Python, so it is checked first.
     if given.is_instance_of::<PyBool>() {
         Ok(toml::Value::Boolean(given.extract()?))
     } else if given.is_instance_of::<PyInt>() {

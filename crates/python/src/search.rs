@@ -23,7 +23,7 @@ pub(crate) struct Search {
     rng: Rng,
 }
 
-/// How a search chooses candidates, as `lull.Search` has it.
+/// How a search chooses candidates, as in `lull.Search`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct SearchOptions {
@@ -37,7 +37,7 @@ pub(crate) struct SearchOptions {
     seed: u64,
 }
 
-/// What was measured at a candidate, as `lull.Search.tell` has it.
+/// The measurements of a candidate, in the form of `lull.Search.tell`.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Measured {
@@ -110,7 +110,7 @@ impl Search {
         Ok(Some((number, values, expected_gain)))
     }
 
-    /// Takes what was measured at a candidate.
+    /// Takes the measurements of a candidate.
     fn tell(&mut self, number: usize, measured: Measured) -> PyResult<()> {
         let reading = measured.reading()?;
         let place = self.take(number)?;

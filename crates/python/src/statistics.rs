@@ -19,7 +19,7 @@ fn finite(values: &[f64]) -> PyResult<()> {
 fn pairs(ours: &[f64], theirs: &[f64]) -> PyResult<()> {
     if ours.len() != theirs.len() {
         let (ours, theirs) = (ours.len(), theirs.len());
-        let message = format!("{ours} and {theirs} values are no pairs: give as many of both");
+        let message = format!("{ours} and {theirs} values are not pairs: give as many of both");
         return Err(PyValueError::new_err(message));
     }
     finite(ours).and_then(|()| finite(theirs))
@@ -122,7 +122,7 @@ pub(crate) fn sign_flip_chance(differences: Vec<f64>, seed: u64) -> PyResult<f64
     Ok(statistics::sign_flip_chance(&differences, &mut Rng::seed_from_u64(seed)))
 }
 
-/// Which of several claims hold together (Holm).
+/// Decides which of several claims hold together (Holm).
 #[pyfunction]
 pub(crate) fn holm(chances: Vec<f64>, alpha: f64) -> PyResult<Vec<bool>> {
     finite(&chances)?;

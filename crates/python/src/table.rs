@@ -75,7 +75,7 @@ fn kind(kind: &DataType) -> String {
 /// Rows that are shown as text.
 const SHOWN: usize = 40;
 
-/// One cell as text in one line: four decimal places at most of a number.
+/// Formats one cell in one line, numbers with at most four decimal places.
 fn cell(array: &ArrayRef, row: usize) -> String {
     let any = array.as_any();
     if array.is_null(row) {
@@ -129,7 +129,7 @@ impl Table {
         for (name, values) in columns {
             let name = name.extract::<String>()?;
             let column = Column::from_list(&values).ok_or_else(|| {
-                let message = format!("column `{name}` is no list of texts or of numbers");
+                let message = format!("column `{name}` is not a list of texts or of numbers");
                 PyTypeError::new_err(message)
             })?;
             all.push((name, column));
@@ -170,7 +170,7 @@ impl Table {
         Ok(all)
     }
 
-    /// What pickling needs: the kind and the values of each column.
+    /// Supports pickling: returns the kind and the values of each column.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (Columns<'py>,))> {
         let schema = self.batch.schema();
         let column = |field: &Arc<Field>| -> PyResult<_> {

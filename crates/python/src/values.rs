@@ -24,7 +24,7 @@ impl FromStr for KeyPath {
     fn from_str(key: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
-                "`{key}` is no key: write a key such as node.cores, app[0].threads or \
+                "`{key}` is not a key: write a key such as node.cores, app[0].threads or \
                  app[search].threads"
             )
         };
@@ -51,7 +51,7 @@ impl KeyPath {
     /// Sets the value; a section that the scenario does not have is made.
     ///
     /// # Errors
-    /// If a part of the key is no section or no entry of the scenario.
+    /// If a part of the key is not a section or no entry of the scenario.
     pub(crate) fn set(&self, scenario: &mut Table, value: Value) -> Result<(), String> {
         let [Step::Key(first), rest @ ..] = self.0.as_slice() else {
             return Err("a key begins with the name of a section".to_owned());
@@ -64,7 +64,7 @@ impl KeyPath {
                     section.entry(key.as_str()).or_insert_with(|| Value::Table(Table::new()))
                 }
                 (Step::Key(_), other) => {
-                    return Err(format!("{name} is no section: it is {}", kind(other)));
+                    return Err(format!("{name} is not a section: it is {}", kind(other)));
                 }
                 (Step::Index(_) | Step::Name(_), Value::Array(entries)) => {
                     let count = entries.len();
@@ -80,7 +80,7 @@ impl KeyPath {
                         _ => format!("{name} has {count} entries, counted from 0"),
                     })?
                 }
-                (_, other) => return Err(format!("{name} is no list: it is {}", kind(other))),
+                (_, other) => return Err(format!("{name} is not a list: it is {}", kind(other))),
             };
             at = next;
             match step {
@@ -98,7 +98,7 @@ fn is_called(entry: &Value, name: &str) -> bool {
     entry.get("name").and_then(Value::as_str) == Some(name)
 }
 
-/// What a value is, in words.
+/// Returns the kind of a value as text.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Table(_) => "a section",

@@ -54,7 +54,7 @@ def test_intervals_are_students():
     assert paired.mean == pytest.approx(1.0333, abs=1e-3) and paired.excludes_zero
     ratio = statistics.paired_ratio([2.0, 4.0, 6.2], [1.0, 2.0, 3.0])
     assert ratio.low < ratio.ratio < ratio.high and ratio.ratio == pytest.approx(2.02, abs=0.01)
-    with pytest.raises(ValueError, match="are no pairs"):
+    with pytest.raises(ValueError, match="are not pairs"):
         statistics.paired_difference([1.0], [1.0, 2.0])
     with pytest.raises(ValueError, match="not a number"):
         statistics.estimate([math.nan])

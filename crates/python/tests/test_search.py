@@ -196,7 +196,7 @@ def test_several_candidates_are_measured_at_once():
 def test_bad_spaces_and_readings_are_refused():
     for space, message in [
         ({"turbo": [1.0, 2.0]}, "no knob `turbo`"),
-        ({"scheduling": [1.0, 2.0]}, "is no number"),
+        ({"scheduling": [1.0, 2.0]}, "is not a number"),
         ({"frequency": [2.0]}, "2 to 65,535"),
         ({"cores": [0.0, 1.0]}, "cannot be set to"),
         ({}, "nothing to search"),

@@ -186,7 +186,7 @@ def test_bad_arguments_are_refused_by_name(node, tmp_path):
         lull.simulate(node, seeds=[])
     with pytest.raises(ValueError, match="threads = 0"):
         lull.simulate(node, threads=0)
-    with pytest.raises(TypeError, match="'a.toml' is no scenario: give lull.Scenario.from_toml"):
+    with pytest.raises(TypeError, match="'a.toml' is not a scenario: give lull.Scenario.from_toml"):
         lull.simulate("a.toml")
     with pytest.raises(OverflowError):
         lull.simulate(node, seeds=[-1])

@@ -117,7 +117,7 @@ def test_other_values_make_another_scenario(node):
         ("app[5].threads", "has 2 entries"),
         ("app[web].threads", "no entry with the name `web`"),
         ("app[-1]x", "write a key such as"),
-        ("title.text", "is no section"),
+        ("title.text", "is not a section"),
         ("node.turbo", "turbo"),
     ]:
         with pytest.raises(lull.ConfigError, match=message):

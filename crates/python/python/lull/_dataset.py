@@ -102,7 +102,7 @@ class Dataset:
         Raises
         ------
         DatasetError
-            If a file is of another scenario, version or grid, or is no Parquet file.
+            If a file is of another scenario, version or grid, or is not a Parquet file.
         """
         wanted = {cell_hash(cell): cell.number for cell in cells}
         found: dict[int, Rows] = {}

@@ -51,7 +51,7 @@ def entropy(
     Returns
     -------
     Entropy
-        0 is no interference; 1 is the worst.
+        0 means no interference; 1 is the worst.
 
     Raises
     ------

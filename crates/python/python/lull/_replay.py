@@ -58,7 +58,7 @@ def replay(
     Raises
     ------
     RecordError
-        If the file is no record, is damaged, or has no such part.
+        If the file is not a record, is damaged, or has no such part.
     ReplayError
         If the record lacks what a replay needs, or the replay is off by more than `max_error`.
     ConfigError

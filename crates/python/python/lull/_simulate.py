@@ -122,7 +122,7 @@ def simulate(
         If a policy of yours wants what the machine does not have.
     """
     if not isinstance(scenario, Scenario):
-        raise TypeError(f"{scenario!r} is no scenario: give lull.Scenario.from_toml(path or text)")
+        raise TypeError(f"{scenario!r} is not a scenario: give lull.Scenario.from_toml(path or text)")
     if threads is not None and threads < 1:
         raise ValueError(f"threads = {threads}: give one at least, or leave it out")
     if figure is not None and precision is None:
@@ -149,7 +149,7 @@ def _named(policies: Sequence[PolicyLike]) -> list[tuple[str, object]]:
             continue
         kind = policy if isinstance(policy, type) else type(policy)
         if not issubclass(kind, Policy):
-            raise TypeError(f"{policy!r} is no policy: give a name, or derive from lull.Policy")
+            raise TypeError(f"{policy!r} is not a policy: give a name, or derive from lull.Policy")
         name = str(getattr(policy, "name", None) or kind.__name__)
         taken = {known for known, _ in named}
         free = (f"{name} {number}" for number in range(2, len(policies) + 2))

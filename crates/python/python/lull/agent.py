@@ -62,7 +62,7 @@ def start(
         Let `policy` act in place of the config's. It then sets real knobs of this machine.
     time_limit_s : float, optional
         How long a decision of `policy` may take, at most 1 s; by default half an epoch. If it
-        takes longer, raises, or returns what is no plan for this machine, the SLO-safe state is
+        takes longer, raises, or returns what is not a plan for this machine, the SLO-safe state is
         in force until it decides again; the journal has the cause.
     shadow : str, optional
         A policy of Lull that decides beside the acting one, as `lull run --shadow`.

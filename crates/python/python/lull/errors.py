@@ -49,7 +49,7 @@ class SimulationError(LullError, RuntimeError):
 
 
 class RecordError(LullError, OSError):
-    """A file that is no record of a run, or a damaged one."""
+    """A file that is not a record of a run, or a damaged one."""
 
 
 class ReplayError(LullError, RuntimeError):

@@ -26,6 +26,6 @@ def open(path: str | os.PathLike[str]) -> Record:  # noqa: A001
     Raises
     ------
     RecordError
-        If the file is no record, is damaged, or was written by a newer Lull.
+        If the file is not a record, is damaged, or was written by a newer Lull.
     """
     return Record(os.fspath(path))

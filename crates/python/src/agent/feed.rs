@@ -17,7 +17,7 @@ use std::time::Duration;
 /// those of five minutes.
 const WAITING_MAX: usize = 600;
 
-/// What is known once the agent has started.
+/// Facts that are known once the agent has started.
 #[derive(Clone)]
 pub(super) struct Facts {
     pub(super) record: PathBuf,
@@ -44,7 +44,7 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// What was observed in one epoch.
+/// The observation of one epoch.
 pub(super) struct Seen {
     pub(super) number: u64,
     pub(super) numbers: Numbers,
@@ -56,16 +56,16 @@ pub(super) struct Seen {
     pub(super) settings: Vec<Setting>,
 }
 
-/// How a run has ended: the outcome in words, or why it failed.
+/// The end of a run: its description, or the error.
 pub(super) type End = Result<String, Failure>;
 
-/// What the thread of an agent reports.
+/// The reports of an agent's thread.
 pub(super) struct Feed {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// What was reported and not taken yet.
+/// Reports that were not taken yet.
 pub(super) struct State {
     facts: Option<Facts>,
     waiting: VecDeque<Seen>,
@@ -169,8 +169,8 @@ impl Feed {
         self.locked().bell.0.as_raw_fd()
     }
 
-    /// Waits until `take` has something, the agent has ended or `span` is over; returns what it
-    /// had, and whether the agent has ended.
+    /// Waits until `take` has something, the agent has ended or `span` is over; returns it, and
+    /// whether the agent has ended.
     pub(super) fn wait_for<T>(
         &self,
         take: impl Fn(&mut State) -> Option<T>,

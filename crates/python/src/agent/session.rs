@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What an agent is started with.
+/// The arguments with which an agent starts.
 pub(super) struct Start {
     pub(super) config: Config,
     pub(super) program: PathBuf,
@@ -21,7 +21,7 @@ pub(super) struct Start {
     pub(super) stop: Stop,
 }
 
-/// A policy in Python, what it does, and how long a decision may take.
+/// A policy in Python, its role, and how long a decision may take.
 pub(super) struct OwnPolicy {
     pub(super) policy: CustomPolicy,
     pub(super) role: PolicyRole,
