@@ -68,7 +68,7 @@ pub struct Engine {
     class_of: Vec<u8>,
     programs: Programs,
     requests: Requests,
-    /// Requests that were granted what they waited for during this event.
+    /// Requests that were granted a resource during this event.
     ready: Vec<u32>,
     /// Work of servers that are machines, which has not been taken.
     away: Vec<AwayWork>,
@@ -105,7 +105,7 @@ struct AppState {
     latency: tally::Tally,
 }
 
-/// Why a run cannot go on.
+/// The reason why a run cannot continue.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Stop {
     /// More requests are in the system than the model allows.

@@ -70,7 +70,7 @@ impl<K: Copy + Ord> MinHeap<K> {
     }
 }
 
-/// Which of four is the least, without a jump.
+/// Returns the index of the least of four, without a branch.
 #[inline(always)]
 fn least_of<K: Ord>(four: &[K]) -> usize {
     let low = usize::from(four[1] < four[0]);

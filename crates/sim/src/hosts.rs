@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 /// Machines of one description under tiers, and the apps that policies watch on each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Host {
-    /// The machine and what runs on it.
+    /// The machine and its apps.
     pub model: MachineModel,
     /// Apps that policies watch, of those of the machine.
     pub apps: Vec<AppSpec>,
@@ -47,7 +47,7 @@ pub enum HostError {
     Plant {
         /// Name of the host.
         host: String,
-        /// What is wrong with them.
+        /// The error.
         error: MachinePlantError,
     },
 }
@@ -155,7 +155,7 @@ impl HostedSystem {
         Ok(())
     }
 
-    /// The stations, to look at. What servers that are machines count there is their calls.
+    /// Returns the stations, for reading. Servers that are machines count their calls there.
     pub fn engine(&self) -> &Engine {
         self.system.engine()
     }
@@ -166,12 +166,12 @@ impl HostedSystem {
         all.filter(move |(_, machine)| machine.host == host).map(|(number, _)| number)
     }
 
-    /// One of the machines.
+    /// Returns one of the machines.
     pub fn machine(&self, number: usize) -> &MachinePlant {
         &self.machines[number].plant
     }
 
-    /// One of the machines, to read its totals.
+    /// Returns one of the machines, to read its totals.
     pub fn machine_mut(&mut self, number: usize) -> &mut MachinePlant {
         &mut self.machines[number].plant
     }
@@ -220,7 +220,7 @@ impl HostedSystem {
         let now = self.engine().now();
         let machine = &mut self.machines[number];
         let controller = Controller::new(policy, rules, &machine.plant)?;
-        // After the numbers of the stations' plants, of which there are fewer.
+        // Numbered after the plants of the stations, of which there are fewer.
         let rng = self.streams.stream(StreamPurpose::Policy, FIRST_MACHINE + number);
         let steering = Steering::new(controller, rng, epoch);
         machine.due = steering.next_turn(now);
@@ -293,7 +293,7 @@ impl HostedSystem {
         }
     }
 
-    /// Lets the requests go on whose work a machine has done now.
+    /// Lets the requests continue whose work a machine has finished.
     fn collect(&mut self, number: usize) {
         let machine = &mut self.machines[number];
         for (app, request) in machine.simulation().take_returned() {

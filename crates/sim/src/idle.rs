@@ -1,5 +1,5 @@
-//! Idle states of a core: what they save, what entering them costs, and a
-//! governor that chooses among them.
+//! Idle states of a core: their savings, the cost of entering them, and a governor that chooses
+//! among them.
 //!
 //! Every machine model uses a list of [`IdleState`]s and, for each core, one
 //! [`IdleGovernor`] and one [`IdleTotals`]. The core calls the governor when it runs
@@ -37,7 +37,7 @@ pub struct IdleState {
     pub name: String,
     /// The shortest stay for which a governor should choose it.
     pub residency: Nanos,
-    /// Time from a wake-up to the first instruction, as the governor's table has it.
+    /// Time from a wake-up to the first instruction, as in the governor's table.
     pub exit: Nanos,
     /// The same as measured, where the table has an upper bound.
     #[serde(default)]
@@ -52,26 +52,26 @@ pub struct IdleState {
     /// of its power.
     #[serde(default)]
     pub transition: Nanos,
-    /// What each entry costs.
+    /// The cost of each entry.
     #[serde(default)]
     pub entry: EntryCost,
 }
 
-/// What entering and leaving a state costs.
+/// The cost of entering and leaving a state.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum EntryCost {
     /// This many joules each time.
     Energy(Joules),
-    /// As much as makes a stay of `at` cost what `watts` would (model A).
+    /// The energy that makes a stay of `at` cost what `watts` would (model A).
     BreakEven {
         /// The stay.
         at: Nanos,
         /// Power of not entering the state.
         watts: Watts,
     },
-    /// As much as makes all stays between two lengths cost what `watts` would
-    /// (model B): more below, less above.
+    /// The energy that makes all stays between two lengths cost what `watts` would (model B): more
+    /// below, less above.
     Plateau {
         /// The shorter stay.
         from: Nanos,
@@ -186,10 +186,10 @@ pub(crate) fn check(states: &[IdleState], at: Hertz) -> Checked {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IdleRule {
-    /// By a prediction of how long it will be idle, as Linux's menu governor.
+    /// Chooses by a prediction of the idle time, as Linux's menu governor.
     #[default]
     Menu,
-    /// By whether recent stays ended before the next timer, as Linux's teo governor.
+    /// Chooses by whether recent stays ended before the next timer, as Linux's teo governor.
     Teo,
     /// Always this state, by its index: what a test with one state allowed does.
     Always(usize),
@@ -218,7 +218,7 @@ pub struct IdleGovernor {
     /// Stays over the timer that was ahead, by the magnitude of that, without
     /// and with I/O waiters.
     corrections: [f64; 2 * MAGNITUDES],
-    /// Which of them the present stay is to correct, and the timer ahead.
+    /// The bin that the present stay is to correct, and the timer ahead.
     pending: Option<(usize, f64)>,
     teo: Teo,
 }
@@ -280,9 +280,8 @@ impl IdleGovernor {
         self.typical_us().map_or(corrected_us, |typical_us| typical_us.min(corrected_us))
     }
 
-    /// The mean of the last stays without the longest outliers, if what is
-    /// left is at least six of eight and hardly varies (menu.c:
-    /// get_typical_interval).
+    /// Returns the mean of the last stays without the longest outliers, if at least six of eight
+    /// are left and hardly vary (menu.c: get_typical_interval).
     fn typical_us(&self) -> Option<f64> {
         if self.seen < LOOKS_BACK {
             return None;

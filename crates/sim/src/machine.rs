@@ -134,7 +134,7 @@ use std::fmt;
 use supply::Hardware;
 use totals::MachineBaseline;
 
-/// What a timer is about; with an index it is a key's owner.
+/// The purpose of a timer; with an index it makes a key's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Timer {
     /// The frequency governor samples.
@@ -147,13 +147,13 @@ enum Timer {
     Device,
     /// The gate's next decision.
     Gate,
-    /// A turn ends for want of a query.
+    /// A turn ends because the connection has no query.
     Lease,
     /// The card interrupts a core.
     Interrupt,
     /// A round of polling is over.
     Round,
-    /// A self-serving worker looks for its turn.
+    /// A self-serving worker checks for its turn.
     Look,
     /// A period of a core's duty cycle begins.
     Duty,
@@ -168,7 +168,7 @@ const INDEX_BITS: u32 = 20;
 const REQUEST_OWNERS: usize = (Timer::Request as usize) << INDEX_BITS;
 const REQUESTS_MAX: usize = (1 << crate::order::OWNER_BITS) - REQUEST_OWNERS;
 
-/// What decides on single requests of a machine.
+/// The controllers that decide on single requests of a machine.
 #[derive(Default)]
 pub struct Controllers {
     /// The controller at each gate.
@@ -194,8 +194,8 @@ pub struct MachineSimulation {
     now_ns: u64,
     sequence: u64,
     events: u64,
-    /// One leaf a core, one an app's arrivals, the refresh, the balance, the roster, and the first
-    /// end of work at the shared pace.
+    /// Leaves: one a core, one for each app's arrivals, the refresh, the balance, the roster, and
+    /// the first end of work at the shared pace.
     clocks: WinnerTree,
     /// Everything that is scheduled once.
     timers: MinHeap<Key>,
@@ -221,8 +221,8 @@ pub struct MachineSimulation {
     contention: MemorySystem,
     /// How much running threads slow each other down, if they do.
     shared: Option<Box<SharedPace>>,
-    /// Whether it has changed what runs, so that the shared pace must be computed again. Until
-    /// then the next event is not known.
+    /// Whether the running threads have changed, so that the shared pace must be computed again.
+    /// Until then the next event is not known.
     runs_changed: bool,
     refresh_ns: u64,
     /// Changes of the roster to come.

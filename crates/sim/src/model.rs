@@ -1,4 +1,4 @@
-//! The model: what is simulated, as plain data.
+//! The model: a description of the simulated system, as plain data.
 //!
 //! A [`Model`] is a set of *tiers* of servers, named *pools* (connections,
 //! tokens), and *apps*. An app is a source of requests and the *steps* each of
@@ -104,7 +104,7 @@ pub struct Tier {
     /// Requests that may wait for a thread; further ones are lost. Unlimited if absent.
     #[serde(default)]
     pub backlog: Option<u32>,
-    /// What a caller does while it waits for a thread.
+    /// The caller's action while it waits for a thread.
     #[serde(default)]
     pub when_full: WhenFull,
 }
@@ -131,19 +131,19 @@ pub enum Routing {
     /// Each with the same probability.
     #[default]
     Random,
-    /// In turn.
+    /// Servers in turn.
     RoundRobin,
     /// The one with the fewest requests admitted or waiting for it; of equal
     /// ones the one that was chosen longest ago.
     LeastPending,
-    /// With these probabilities, one per server.
+    /// Servers with these probabilities, one each.
     Probabilities(Vec<f64>),
     /// The one with the same number (modulo the tier's size) as the server of
     /// this tier which the request called last.
     SameAs(String),
 }
 
-/// What happens at a tier whose threads are all taken.
+/// The rule of a tier whose threads are all taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WhenFull {
@@ -164,7 +164,7 @@ pub struct Pool {
     pub name: String,
     /// Number of permits.
     pub size: u32,
-    /// One such pool for each server of this tier; a single one if absent.
+    /// The tier of which each server has such a pool; a single pool if absent.
     #[serde(default)]
     pub per: Option<String>,
     /// Requests that may wait for a permit; further ones are lost. Unlimited if absent.
@@ -172,7 +172,7 @@ pub struct Pool {
     pub backlog: Option<u32>,
 }
 
-/// A source of requests and what they do.
+/// A source of requests and their steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct App {
@@ -183,7 +183,7 @@ pub struct App {
     /// Class at tiers with priorities; 0 goes first.
     #[serde(default)]
     pub priority: u8,
-    /// What each request does, in order.
+    /// The steps of each request, in order.
     pub steps: Vec<Step>,
 }
 
@@ -197,14 +197,14 @@ pub enum Step {
     Call {
         /// Name of the tier.
         tier: String,
-        /// What the called server does.
+        /// The steps of the called server.
         steps: Vec<Self>,
     },
     /// Takes a permit for the inner steps.
     Hold {
         /// Name of the pool.
         pool: String,
-        /// What is done meanwhile.
+        /// The steps meanwhile.
         steps: Vec<Self>,
     },
     /// Takes one of several branches.
@@ -213,7 +213,7 @@ pub enum Step {
     Repeat {
         /// Probability of one more pass after each pass.
         probability: f64,
-        /// What is repeated.
+        /// The repeated steps.
         steps: Vec<Self>,
     },
 }
@@ -224,7 +224,7 @@ pub enum Step {
 pub struct Branch {
     /// Probability that it is taken; those of all branches sum to 1.
     pub probability: f64,
-    /// What is done on it; may be empty.
+    /// The steps on it; may be empty.
     #[serde(default)]
     pub steps: Vec<Step>,
 }
@@ -246,7 +246,7 @@ impl Default for Limits {
 }
 
 impl Tier {
-    /// One single-core FCFS server of speed 1 without limits.
+    /// Creates one single-core FCFS server of speed 1 without limits.
     pub fn named(name: &str) -> Self {
         Self { name: name.to_owned(), servers: 1, ..Self::default() }
     }

@@ -52,7 +52,7 @@ pub(crate) struct PacketCounts {
 }
 
 impl PacketCounts {
-    /// Nothing yet.
+    /// No packets yet.
     pub(crate) const NONE: Self = Self { packets: 0, bytes: 0 };
 
     /// This many packets of a size.
@@ -80,7 +80,7 @@ impl Moderator {
         self.delay_ns
     }
 
-    /// Updates the delay at the end of polling, from what it received and sent.
+    /// Updates the delay at the end of polling, from the received and sent packets.
     #[inline]
     pub(crate) fn update(&mut self, now_ns: u64, rx: PacketCounts, tx: PacketCounts) {
         match self.kind {
@@ -153,8 +153,7 @@ fn slower(a: Class, b: Class) -> Class {
     }
 }
 
-/// Returns the delay that a direction wants, in microseconds, and whether it is in
-/// latency mode.
+/// Returns the delay of a direction, in microseconds, and whether it is in latency mode.
 fn ixgbe_direction_delay(harvest: PacketCounts, current_us: u64, latency: bool) -> (u64, bool) {
     let PacketCounts { packets, bytes } = harvest;
     let longer = (current_us + 2).min(IXGBE_MOST_US);

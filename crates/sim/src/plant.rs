@@ -89,7 +89,7 @@ impl SimPlant {
         Ok(Self { engine, side })
     }
 
-    /// The simulation, to look at.
+    /// Returns the simulation, for reading.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }

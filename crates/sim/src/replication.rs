@@ -13,7 +13,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 /// The generator of all simulated randomness.
 pub(crate) type Stream = Xoshiro256PlusPlus;
 
-/// What a stream is drawn for.
+/// The purpose of a random stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum StreamPurpose {
     /// Gaps between arrivals and think times of an app.
@@ -36,7 +36,7 @@ pub(crate) enum StreamPurpose {
     Delay = 9,
     /// Work of an app's clients.
     Client = 10,
-    /// Which waking threads take a core at once.
+    /// The draw of waking threads that take a core at once.
     Wakeups = 11,
 }
 

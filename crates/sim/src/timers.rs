@@ -8,7 +8,7 @@
 use crate::heap::MinHeap;
 use crate::order::Key;
 
-/// What a timer is for; with the index it makes a key's owner.
+/// The purpose of a timer; with the index it makes a key's owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimerPurpose {
     /// A client of this app stops thinking.
@@ -64,7 +64,7 @@ impl Timers {
     }
 }
 
-/// What a timer's key is for, and the index of the app or lane.
+/// Returns the purpose of a timer's key, and the index of the app or lane.
 pub(crate) fn owner_of(key: Key) -> (TimerPurpose, usize) {
     let index = (key.owner() & ((1 << INDEX_BITS) - 1)) as usize;
     let purpose = match key.owner() >> INDEX_BITS {

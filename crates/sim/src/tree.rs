@@ -1,4 +1,4 @@
-//! A winner tree (tournament) over clocks that are set again and again.
+//! A winner tree (tournament) over clocks that are set repeatedly.
 //!
 //! Every station and source has one leaf with the key of its next event. A
 //! change costs one path to the root and stops early where the winner stays,

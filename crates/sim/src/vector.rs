@@ -30,7 +30,7 @@ pub(crate) struct Vector<P> {
     totals: VectorTotals,
 }
 
-/// What a round of polling takes from a vector.
+/// The packets that a round of polling takes from a vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Round {
     /// Packets that it receives.
@@ -194,7 +194,8 @@ impl<P> Vector<P> {
         }
     }
 
-    /// The moderator looks at what polling received and sent, and the vector may interrupt.
+    /// Updates the moderator with the packets that polling received and sent, and lets the vector
+    /// interrupt.
     #[inline]
     fn unmask(&mut self, now_ns: u64) {
         self.moderator.update(now_ns, self.rx, self.tx);

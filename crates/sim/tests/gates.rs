@@ -15,7 +15,7 @@ use lull_sim::machine::{
 use shared::limits::{FixedLimits, Open};
 use std::sync::mpsc::{Sender, channel};
 
-/// What makes a good model wrong.
+/// A change that makes a good model wrong.
 type Change = fn(&mut MachineModel);
 
 /// A database behind a gate, on more cores than its workers can use at a time.

@@ -420,7 +420,7 @@ fn a_bad_node_is_refused_by_key() {
     assert!(MachinePlant::new(&three(), &silent, 1, 0).is_err());
 }
 
-/// What a policy might do to an app, or its owner.
+/// An act of a policy on an app, or of its owner.
 #[derive(Debug, Clone)]
 enum Turn {
     Cores(u16),

@@ -30,7 +30,7 @@ fn whole() -> MachineModel {
     toml::from_str(WHOLE).unwrap()
 }
 
-/// Which parts a machine has.
+/// The parts of a machine.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
     scaling: bool,

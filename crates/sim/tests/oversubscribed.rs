@@ -166,7 +166,7 @@ fn an_app_runs_on_its_cores_and_nowhere_else() {
         for app in [AppId(0), AppId(1)] {
             let _ = plant.apply(&[Setting::Cores(app, CoreSet::first(2))]);
         }
-        // What ran elsewhere leaves at once; its last work there ends with the slice.
+        // A request that ran elsewhere leaves immediately; its last work there ends with the slice.
         plant.observe(Nanos::from_millis(5)).unwrap();
         let seen = plant.observe(Nanos::from_millis(200)).unwrap();
         let busy: Vec<f64> =

@@ -15,7 +15,7 @@ use rand::{RngExt, SeedableRng};
 const CHANGES: usize = 20_000;
 /// Simulated time between two changes: a million of them take a day.
 const BETWEEN: Nanos = Nanos::from_micros(86_400);
-/// What the allocator may keep for itself.
+/// The memory that the allocator may keep for itself.
 const KEPT_MAX_KIB: u64 = 1024;
 const APPS: u16 = 4;
 const CORES: u16 = 4;
@@ -49,7 +49,7 @@ fn control() -> ControlLoop<MachinePlant> {
     ControlLoop::new(plant, controller, BETWEEN, Rng::seed_from_u64(1))
 }
 
-/// Lets an app arrive, depart or be restarted in each of so many epochs.
+/// Lets an app arrive, depart or be restarted in each of this many epochs.
 fn change(control: &mut ControlLoop<MachinePlant>, changes: usize, rng: &mut Rng) {
     for _ in 0..changes {
         let app = AppId(rng.random_range(0..APPS));

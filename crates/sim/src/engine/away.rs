@@ -1,7 +1,7 @@
 //! Work of tiers whose servers are machines with cores, which run outside the engine.
 //!
 //! A piece of work leaves the engine at the instant at which it reaches its server, and comes
-//! back at the instant at which the machine has done it. The request goes on from there; what
+//! back at the instant at which the machine has done it. The request continues from there; what
 //! it holds meanwhile (threads of tiers, permits of pools) it keeps.
 
 use super::Engine;
@@ -28,7 +28,7 @@ impl Engine {
         std::mem::take(&mut self.away)
     }
 
-    /// A piece of work reaches a server that is a machine; the request goes on at `then`.
+    /// Sends a piece of work to a server that is a machine; the request continues at `then`.
     #[inline(never)]
     pub(super) fn send_away(&mut self, request: u32, visit: u8, amount: u16, then: u32) {
         let server = *self.requests.server(request, visit.into());

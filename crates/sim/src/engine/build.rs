@@ -17,7 +17,7 @@ use crate::timers::{TimerPurpose, Timers};
 use crate::tree::WinnerTree;
 
 impl Engine {
-    /// One replication of a model, at time 0, with all clients thinking.
+    /// Creates one replication of a model, at time 0, with all clients thinking.
     ///
     /// # Errors
     /// If the model cannot be simulated; the error names the key.
@@ -137,7 +137,7 @@ impl Engine {
         self.queues.resize(self.queues.len() + queues, Fifo::EMPTY);
     }
 
-    /// One lane per frequency domain of a core group.
+    /// Adds one lane per frequency domain of a core group.
     fn add_lanes(&mut self, machine: u32, group: u32, shared: bool) {
         let server = self.servers.len() as u32;
         let cores = &self.hardware.groups[group as usize];

@@ -98,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// The rarer operations; returns where to go on.
+    /// Runs the rarer operations; returns where to continue.
     #[inline(never)]
     fn turn(&mut self, request: u32, op: Op, next: u32) -> u32 {
         let app = self.requests.get(request).app as usize;

@@ -40,7 +40,7 @@ pub(crate) struct Lane {
     inverse_capacity: f64,
     /// Core-nanoseconds of computing.
     pub(crate) busy_ns: u64,
-    /// Which server.
+    /// The server.
     pub(crate) server: u32,
     /// Whether requests share all cores evenly rather than having one each.
     shared: bool,
@@ -233,7 +233,7 @@ impl Lane {
         self.changed();
     }
 
-    /// When the next request ends; [`NEVER_NS`] if none runs or the cores stand still.
+    /// Returns when the next request ends; [`NEVER_NS`] if none runs or the cores are stopped.
     #[inline(always)]
     pub(crate) fn next_end_ns(&self) -> u64 {
         if self.running == 0 || self.speed == 0.0 {

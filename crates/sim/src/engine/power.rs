@@ -15,9 +15,9 @@ pub(crate) struct MachineParts {
 /// The slowly changing side of a lane.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Domain {
-    /// Which core group.
+    /// The core group.
     pub(crate) group: u32,
-    /// Which machine.
+    /// The machine.
     pub(crate) machine: u32,
     /// Present P-state.
     pub(crate) pstate: usize,

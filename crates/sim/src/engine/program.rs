@@ -39,9 +39,9 @@ pub(crate) enum Op {
     Acquire { pool: u16, visit: u8, way_out: u32 },
     /// Gives back the permit.
     Release { pool: u16, visit: u8 },
-    /// Goes on at one of the ways from `first` on.
+    /// Continues at one of the ways from `first` on.
     Choose { first: u32 },
-    /// Goes on elsewhere.
+    /// Continues elsewhere.
     Jump { to: u32 },
     /// Goes back with a probability (an index).
     Repeat { chance: u32, to: u32 },
@@ -65,13 +65,13 @@ pub(crate) struct Programs {
     pub(crate) plain: Vec<bool>,
     /// Most calls of any app.
     pub(crate) visits: usize,
-    /// Ways of choices: (probability up to and with this one, where to go on).
+    /// Ways of choices: (probability up to and with this one, where to continue).
     pub(crate) ways: Vec<(f64, u32)>,
     /// Probabilities of repetitions.
     pub(crate) chances: Vec<f64>,
 }
 
-/// What a request holds, to be given back on its way out.
+/// A resource that a request holds, and releases on its way out.
 #[derive(Debug, Clone, Copy)]
 enum Held {
     Thread { visit: u8 },
@@ -88,7 +88,7 @@ struct Compiler<'m> {
     /// Calls certain to have been made here: (tier, visit).
     made: Vec<(usize, u8)>,
     held: Vec<Held>,
-    /// Operations that can lose a request, with what is held there.
+    /// Operations that can lose a request, with the resources held there.
     exits: Vec<(usize, Vec<Held>)>,
     /// Depth of repetitions around.
     repeats: u32,
@@ -328,7 +328,7 @@ impl<'m> Compiler<'m> {
     }
 }
 
-/// Which tiers are only called for one piece of work, known at arrival.
+/// Returns the tiers that are only called for one piece of work, known at arrival.
 fn plain_tiers(model: &Model) -> Vec<bool> {
     let mut plain: Vec<bool> = model
         .tier

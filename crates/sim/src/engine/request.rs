@@ -29,7 +29,7 @@ pub(crate) struct Request {
     pub(crate) started_ns: u64,
     /// Lane of which it holds a core without computing.
     pub(crate) held_lane: u32,
-    /// Which app.
+    /// The app.
     pub(crate) app: u16,
     /// Dense priority class; 0 goes first.
     pub(crate) class: u8,
@@ -39,7 +39,7 @@ pub(crate) struct Request {
     expected: u64,
     /// Its first amounts of work.
     amounts: [f64; INLINE],
-    /// Work of its present operation; what is left of it after an interruption.
+    /// Work of its present operation; the rest of it after an interruption.
     pub(crate) work_ns: f64,
     expected_too: u64,
 }

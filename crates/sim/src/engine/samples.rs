@@ -29,13 +29,13 @@ impl Samples {
         Self { ahead: [0.0; AHEAD], next: AHEAD, is_exponential, stream }
     }
 
-    /// One sample of a distribution.
+    /// Draws one sample of a distribution.
     #[inline(always)]
     pub(super) fn span(&mut self, draw: &Draw) -> f64 {
         draw.mean() * self.draw(draw.unit())
     }
 
-    /// One sample of mean 1; `unit` is one of those that it was made for.
+    /// Draws one sample of mean 1; `unit` is one of those that the samples were made for.
     #[inline(always)]
     pub(super) fn draw(&mut self, unit: &Unit) -> f64 {
         let Some(drawn) = self.ahead.get(self.next) else { return self.draw_again(unit) };

@@ -1,4 +1,4 @@
-//! Servers: a queue in front of lanes of cores, and what is counted there.
+//! Servers: a queue in front of lanes of cores, and their counts.
 
 use super::request::{Fifo, NONE};
 use crate::model::Discipline;
@@ -17,17 +17,17 @@ pub(crate) struct Server {
     pub(crate) first_queue: u32,
     /// Its threads, an index of a pool, or [`NONE`].
     pub(crate) threads: u32,
-    /// Which tier.
+    /// The tier.
     pub(crate) tier: u32,
     /// Requests that chose it and have not left.
     pub(crate) pending: u32,
     /// Order in which cores serve.
     pub(crate) discipline: Discipline,
-    /// What is counted.
+    /// The counts.
     pub(crate) counts: Counts,
 }
 
-/// What a server counts; zeroed when the warm-up ends.
+/// The counts of a server; zeroed when the warm-up ends.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {
     /// Sum of departure times minus sum of arrival times. With `now` times the number

@@ -14,7 +14,7 @@ use crate::replication::{Replication, Stream, StreamPurpose};
 /// An app's source.
 #[derive(Debug, Clone)]
 pub(crate) struct SourceState {
-    /// What is left of the present gap, where the mean gap is 1.
+    /// The rest of the present gap, in units of the mean gap.
     left: f64,
     /// Time of the last change.
     at_ns: u64,
@@ -38,18 +38,18 @@ struct Pace {
 struct Paces {
     /// Gaps per nanosecond of one.
     each: f64,
-    /// Those of none, one, two and so on: with every request the pace is another
-    /// one, and a division takes longer than a look.
+    /// Paces for 0, 1, 2 and more requests: each request changes the pace, and a division takes
+    /// longer than a look-up.
     known: Vec<Pace>,
 }
 
 /// Clients up to which paces are kept; more would push other things out of the cache.
 const PACES_MAX: u32 = 1024;
 
-/// What the rate depends on.
+/// The quantity on which the rate depends.
 #[derive(Debug, Clone)]
 enum Clients {
-    /// Nothing but the schedule.
+    /// The schedule alone.
     Open,
     /// How many clients there are and think, how many of these are frozen,
     /// and their paces.
@@ -203,10 +203,10 @@ impl Paces {
     }
 }
 
-/// What the engine schedules after an answer.
+/// The event that the engine schedules after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterAnswer {
-    /// Nothing.
+    /// No event.
     Nothing,
     /// The shared clock goes off at another time.
     Retime(u64),

@@ -1,4 +1,4 @@
-//! Tiers: which server a call goes to.
+//! Tiers: the choice of the server for a call.
 
 use crate::model::Routing;
 use crate::order::Key;

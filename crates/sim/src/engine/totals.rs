@@ -15,7 +15,7 @@ pub struct Totals {
     pub servers: Vec<ServerTotals>,
 }
 
-/// What happened to an app's requests.
+/// The totals of an app's requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppTotals {
     /// Requests that arrived.
@@ -30,10 +30,10 @@ pub struct AppTotals {
     pub latency: Latency,
 }
 
-/// What happened at a server.
+/// The totals of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerTotals {
-    /// Which tier, in the order of the model.
+    /// The tier, in the order of the model.
     pub tier: usize,
     /// Cores.
     pub cores: u32,
@@ -60,7 +60,7 @@ pub struct ServerTotals {
     pub static_energy: Gauge<Joules>,
 }
 
-/// What happened in a frequency domain.
+/// The totals of a frequency domain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DomainTotals {
     /// Cores.
@@ -148,7 +148,7 @@ impl Engine {
         Some(first..first + self.tiers[at].servers as usize)
     }
 
-    /// What was counted of an app.
+    /// Returns the totals of an app.
     pub fn app_totals(&self, app: usize) -> AppTotals {
         let app = &self.apps[app];
         AppTotals {
@@ -160,7 +160,7 @@ impl Engine {
         }
     }
 
-    /// What was counted at a server.
+    /// Returns the totals of a server.
     pub fn server_totals(&self, server: usize) -> ServerTotals {
         let state = &self.servers[server];
         let counts = &state.counts;
@@ -190,7 +190,7 @@ impl Engine {
         self.servers[server].present() - with_core.sum::<u32>()
     }
 
-    /// What was counted in one frequency domain of a server.
+    /// Returns the totals of one frequency domain of a server.
     pub fn domain_totals(&self, server: usize, domain: usize) -> DomainTotals {
         let index = self.lane_of(server, domain);
         let (lane, domain) = (&self.lanes[index], &self.domains[index]);

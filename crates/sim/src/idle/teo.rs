@@ -17,7 +17,7 @@
 use super::IdleState;
 use lull_measure::Nanos;
 
-/// What a new event counts, and by how much counts decay at each (teo.c: PULSE, DECAY_SHIFT).
+/// The weight of a new event, and the rate at which counts decay (teo.c: PULSE, DECAY_SHIFT).
 const PULSE: u32 = 1024;
 const DECAY_SHIFT: u32 = 3;
 
@@ -38,7 +38,7 @@ struct Bin {
 }
 
 impl Teo {
-    /// The index of the state to enter, so long before the core's next timer.
+    /// The index of the state to enter, this long before the core's next timer.
     pub(super) fn choose(&mut self, states: &[IdleState], timer: Nanos) -> usize {
         if self.bins.len() != states.len() {
             let bin =

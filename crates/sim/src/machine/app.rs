@@ -18,7 +18,7 @@ pub(super) struct AppState {
     /// Work done per time on a core.
     pub(super) pace: f64,
     pub(super) running: TimeWeightedCount,
-    /// Those of the running threads that took a core over from another app.
+    /// Running threads that took a core over from another app.
     pub(super) transferred: TimeWeightedCount,
     pub(super) queued: TimeWeightedCount,
     pub(super) outstanding: TimeWeightedCount,
@@ -38,9 +38,9 @@ pub(super) struct AppState {
     pub(super) work_ns: f64,
     /// Whether a plant takes the window.
     pub(super) is_watched: bool,
-    /// Since the window was last taken; empty if nothing takes it.
+    /// Latency since the window was last taken; empty if nothing takes it.
     pub(super) window: Latency,
-    /// Since the start of what is counted.
+    /// Latency since the start of the counted time.
     pub(super) latency: Latency,
     /// Every latency, if `keep_log` was called.
     pub(super) log: Option<Vec<Nanos>>,
@@ -53,7 +53,7 @@ pub(super) struct AppState {
 pub(super) enum Work {
     Requests(Box<Requests>),
     Clients(TaskQueue),
-    /// Of the connections of a gate.
+    /// Counts of the connections of a gate.
     Connections {
         gate: usize,
     },
@@ -80,7 +80,7 @@ impl AppState {
         self.note_due(now_ns);
     }
 
-    /// The same where cores that step on their own count what is outstanding.
+    /// The same where cores that step on their own count outstanding requests.
     pub(super) fn note_due(&mut self, now_ns: u64) {
         self.arrived += 1;
         if let Some(windows) = &mut self.windows {
@@ -101,7 +101,7 @@ impl AppState {
         latency
     }
 
-    /// The same where cores that step on their own count what is outstanding.
+    /// The same where cores that step on their own count outstanding requests.
     pub(super) fn note_answer(&mut self, arrived_ns: u64, latency: Nanos) {
         if let Some(windows) = &mut self.windows {
             windows.answered(arrived_ns, latency);

@@ -3,8 +3,8 @@
 //! A packet reaches the vector that its connection is hashed to, always the same one. The vector
 //! interrupts as soon as the delay since its last interrupt is over, and stays masked while the
 //! core polls.
-//! Polling comes before every thread: the one that runs on the core goes on when the round is
-//! over, and a core without one wakes for it. Received requests and queries then go on as if
+//! Polling comes before every thread: the one that runs on the core continues when the round is
+//! over, and a core without one wakes for it. Received requests and queries then continue as if
 //! they had arrived without a card. Event loops, whose cores step on their own, have vectors and
 //! drivers of the same kind (`loops.rs`).
 
@@ -20,7 +20,7 @@ use crate::vector::{Round, Vector, VectorTotals};
 use lull_measure::Nanos;
 use rand::Rng;
 
-/// What a packet carries.
+/// The content of a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Packet {
     /// A request of an app.
@@ -33,7 +33,7 @@ pub(super) enum Packet {
 #[derive(Debug, Clone)]
 pub(super) struct CardState {
     model: Card,
-    /// One a core.
+    /// One vector a core.
     vectors: Vec<Vector<Packet>>,
     /// The key of the hash.
     key: u64,
@@ -156,7 +156,7 @@ impl MachineSimulation {
         end_ns
     }
 
-    /// A round of polling is over: its packets go on, and the core polls again or unmasks.
+    /// Ends a round of polling: its packets continue, and the core polls again or unmasks.
     pub(super) fn end_round(&mut self, core: usize) {
         while let Some(packet) = self.card_mut().vectors[core].take_received() {
             self.deliver(packet);

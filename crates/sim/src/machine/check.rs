@@ -27,7 +27,7 @@ use lull_workload::arrivals::ScheduleError;
 /// Cores and ways are bits of a word.
 const MOST_CORES: u64 = 64;
 const MOST_WAYS: u64 = 64;
-/// Most threads of all apps: a timer's owner has so many bits for its connection.
+/// Most threads of all apps: a timer's owner has this many bits for its connection.
 const MOST_THREADS: u64 = 1 << super::INDEX_BITS;
 /// Most clients of an app that wait for answers.
 const MOST_CLIENTS: u64 = 1 << 20;
@@ -197,7 +197,7 @@ impl MachineModel {
         refuse_if(self.run_queues.is_some(), "card", linux)
     }
 
-    /// What an app does needs the parts that it is made for.
+    /// Checks that the machine has the parts that an app's activity needs.
     fn check_activity(&self, app: &MachineApp, key: &str) -> Checked {
         let connects = matches!(app.activity, Activity::Connections);
         let gate = "connections are served behind a gate: give the machine a `[gate]`";
@@ -356,7 +356,7 @@ fn check_app(app: &MachineApp, key: &str) -> Checked {
     }
 }
 
-/// Clients that wait have no rate, and go on for the whole run.
+/// Clients that wait have no rate, and continue for the whole run.
 fn check_closed(closed: &ClosedClients, app: &MachineApp, key: &str) -> Checked {
     let clients = u64::from(closed.clients);
     at_least_one(clients, "clients", &format!("{key}.closed.clients"))?;

@@ -167,7 +167,7 @@ impl MachineSimulation {
         self.pump_device(id.gate);
     }
 
-    /// The device starts what it can.
+    /// The device starts all I/Os that it can.
     fn pump_device(&mut self, gate: usize) {
         let now_ns = self.now_ns;
         self.gated_mut(gate).device_due = u64::MAX;

@@ -19,12 +19,12 @@ pub(super) struct Storage {
     started: u64,
 }
 
-/// What the device does next.
+/// The next step of the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum DeviceStep {
     /// This connection's I/O is in service from now on.
     Start(u32),
-    /// Nothing before this time, at which there will be a token.
+    /// The time at which there will be a token; nothing before.
     At(u64),
     /// Nothing before an I/O ends or arrives.
     Rest,
@@ -66,8 +66,8 @@ impl Storage {
         self.tokens =
             self.model.burst.min(self.tokens + (now_ns - self.updated_ns) as f64 * per_ns);
         self.updated_ns = now_ns;
-        // The time of the next token is rounded to a nanosecond: what is missing by that
-        // counts as a whole token.
+        // The time of the next token is rounded to a nanosecond: a token short by the rounding
+        // counts as a whole one.
         if self.tokens < 1.0 - per_ns {
             return DeviceStep::At(now_ns + round_ns((1.0 - self.tokens) / per_ns).max(1));
         }

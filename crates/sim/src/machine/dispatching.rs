@@ -35,7 +35,7 @@ struct Request {
     timer_ns: u64,
 }
 
-/// What the dispatcher did.
+/// The counts of the dispatcher.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DispatchCounts {
     /// Migrations between core types, or changes of a core's type under a request.
@@ -51,7 +51,7 @@ pub struct DispatchCounts {
 /// One period of the dispatcher's controller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BeatRecord {
-    /// Since the start of the run, warm-up included.
+    /// Time since the start of the run, warm-up included.
     pub time: Nanos,
     /// Requests answered since then.
     pub answered: u64,
@@ -467,8 +467,8 @@ impl MachineSimulation {
         }
     }
 
-    /// A thread makes no progress for some time from now, or from when it runs. What is left of
-    /// an earlier move passes in the same time.
+    /// Stops a thread's progress for some time from now, or from when it runs. The rest of an
+    /// earlier move passes in the same time.
     fn stall(&mut self, thread: usize, span_ns: u64) {
         if span_ns == 0 {
             return;

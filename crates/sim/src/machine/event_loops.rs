@@ -29,7 +29,7 @@ pub struct EventLoops {
     pub traffic: Traffic,
 }
 
-/// What software costs, in cycles and in time that does not follow the clock.
+/// The cost of software, in cycles and in time that does not depend on the frequency.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Stack {
@@ -45,7 +45,7 @@ pub struct Stack {
     pub tx_clean_cycles: f64,
     /// Waking the thread.
     pub wake_cycles: f64,
-    /// One call that returns which connections are ready (`epoll_wait`).
+    /// Cost of one call that returns which connections are ready (`epoll_wait`).
     pub poll_cycles: f64,
     /// Requests that one such call returns at most.
     pub events: u32,

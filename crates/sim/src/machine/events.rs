@@ -10,8 +10,8 @@ use lull_measure::Nanos;
 const DONE_NS: f64 = 1.0;
 
 impl MachineSimulation {
-    /// Runs all events before `until` and moves the clock there. What is due at `until` itself
-    /// runs too if it is a timer, such as a decision of the gate, or an event of cores under
+    /// Runs all events before `until` and moves the clock there. An event at `until` itself runs
+    /// too if it is a timer, such as a decision of the gate, or an event of cores under
     /// `run-queues` or of event loops; under Linux's rules it belongs to the next epoch.
     pub fn run_until(&mut self, until: Nanos) {
         match self.loops.is_some() {

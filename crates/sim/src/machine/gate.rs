@@ -39,7 +39,7 @@ struct ConnectionState {
     served: bool,
 }
 
-/// What the on-call gate keeps, in memory of this server's own.
+/// The memory of the on-call gate, this server's own.
 #[derive(Debug)]
 struct Memory {
     control: Control,
@@ -159,7 +159,7 @@ impl Gate {
         self.waiting[index] += 1;
         let is_known = woken.0.borrow().contains(&connection);
         if decision == Decision::Run && !is_known {
-            // It found a free slot: a turn like any other begins.
+            // The waiter found a free slot: a turn like any other begins.
             woken.0.borrow_mut().push(connection);
         }
         self.begin_turns((decision == Decision::Run).then_some(connection));

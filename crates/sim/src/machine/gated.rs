@@ -33,16 +33,16 @@ pub(super) enum Stage {
     Io,
     /// Its second work.
     After,
-    /// A look of its self-serving worker, which has a core or wants one.
+    /// A check by its self-serving worker, which has a core or waits for one.
     Look,
 }
 
 /// How the self-serving worker of a connection waits at the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// It does not.
+    /// The worker does not poll.
     None,
-    /// It sleeps between looks, or looks.
+    /// The worker sleeps between looks, or looks.
     Looks,
     /// Its turn has come, which it sees with its next look.
     Due,
@@ -56,7 +56,7 @@ pub(super) struct Connection {
     pub(super) works: Stream,
     pub(super) stage: Stage,
     pub(super) query: Demands,
-    /// The valid event that ends its turn for want of a query.
+    /// The valid event that ends its turn without a query.
     pub(super) lease: u64,
     pub(super) wait: Wait,
 }
@@ -287,7 +287,7 @@ impl GatedServer {
         self.sums.came[index] += 1;
     }
 
-    /// What the admission controller sees at a decision.
+    /// Shows the admission controller its observation at a decision.
     pub(super) fn decision(&mut self, now_ns: u64) {
         let (starts, then_ns) = self.decided;
         let span_s = Nanos(now_ns - then_ns).as_secs_f64();

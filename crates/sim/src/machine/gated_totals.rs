@@ -17,7 +17,7 @@ pub struct GatedTotals {
     pub energy: EnergyParts,
     /// Busy time of all cores.
     pub busy: Nanos,
-    /// Of that, as each core type; empty if all cores are alike.
+    /// Busy time as each core type; empty if all cores are alike.
     pub busy_as: Vec<Nanos>,
     /// Time of all cores in each idle state.
     pub residency: Vec<Nanos>,
@@ -55,35 +55,35 @@ pub struct CoreTime {
     pub work_ns: f64,
     /// Times that a thread of it began to run.
     pub starts: u64,
-    /// Time that its threads wanted to run first: queues, and cores that wake up.
+    /// Time that its threads were runnable before they ran first: queues, and cores that wake up.
     pub waited: Nanos,
 }
 
 /// Parts of the energy.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EnergyParts {
-    /// Of running cores.
+    /// Energy of running cores.
     pub active: Joules,
-    /// Of idle cores, entries included.
+    /// Energy of idle cores, entries included.
     pub idle: Joules,
-    /// Of all that is not a core.
+    /// Energy of all that is not a core.
     pub fixed: Joules,
 }
 
 /// Mean numbers of threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct MeanThreads {
-    /// On a core or waiting for one (R).
+    /// Threads on a core or waiting for one (R).
     pub running: f64,
-    /// In I/O (D).
+    /// Threads in I/O (D).
     pub disk: f64,
-    /// Without a query, or parked at the gate (S).
+    /// Threads without a query, or parked at the gate (S).
     pub sleeping: f64,
     /// Queries between arrival and answer.
     pub queries: f64,
 }
 
-/// What the gate did.
+/// The totals of the gate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GateTotals {
     /// Turns begun.

@@ -28,13 +28,13 @@ impl TimeWeightedCount {
         self.value = value;
     }
 
-    /// One more.
+    /// Raises the level by one.
     #[inline]
     pub(super) fn rise(&mut self, now_ns: u64) {
         self.set(now_ns, self.value + 1);
     }
 
-    /// One less.
+    /// Lowers the level by one.
     #[inline]
     pub(super) fn fall(&mut self, now_ns: u64) {
         debug_assert!(self.value > 0, "a count is never negative");

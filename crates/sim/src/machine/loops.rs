@@ -89,7 +89,7 @@ impl EventLoopCores {
         })
     }
 
-    /// Another frequency of a core from now on.
+    /// Sets another frequency of a core from now on.
     pub(super) fn set_frequency(&mut self, core: usize, hertz: Hertz) {
         self.cores[core].set_frequency(hertz);
     }

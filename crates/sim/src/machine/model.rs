@@ -152,9 +152,9 @@ pub struct MachineApp {
     pub name: String,
     /// Its threads.
     pub threads: u32,
-    /// What they do.
+    /// Their activity.
     pub activity: Activity,
-    /// What they want of cache and memory.
+    /// Their use of cache and memory.
     #[serde(default)]
     pub memory: MemoryUse,
     /// Instructions per cycle, alone with all resources.
@@ -165,7 +165,7 @@ pub struct MachineApp {
     pub presence: Presence,
 }
 
-/// What an app's threads do.
+/// The activity of an app's threads.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub enum Activity {
@@ -182,8 +182,8 @@ pub enum Activity {
         /// How their gaps vary.
         #[serde(default)]
         arrivals: Process,
-        /// What a request takes besides queueing and work: links, devices. It
-        /// occupies nothing of the node.
+        /// Time of a request besides queueing and work: links, devices. It occupies no resource of
+        /// the node.
         #[serde(default)]
         delay: Option<Distribution>,
         /// The client that sends the requests, if it runs on this node too.
@@ -193,8 +193,8 @@ pub enum Activity {
     /// They serve the calls of a tier of the same name, one piece of work each at a time
     /// ([`crate::hosts`]).
     Called,
-    /// One on each core serves the connections that the card hashes to its core. The machine has
-    /// no other app, and each core runs on its own.
+    /// Event loops: one on each core serves the connections that the card hashes to its core. The
+    /// machine has no other app, and each core runs on its own.
     EventLoops(Box<EventLoops>),
     /// They send the requests of other apps and take their answers.
     Clients,
@@ -215,7 +215,7 @@ pub enum Activity {
 pub struct ClosedClients {
     /// How many.
     pub clients: u32,
-    /// From an answer to the next request, and before the first one.
+    /// Time from an answer to the next request, and before the first one.
     pub think: Distribution,
 }
 
@@ -232,11 +232,10 @@ pub struct LocalClient {
     pub work: Distribution,
 }
 
-/// What a thread's work needs of the memory system, measured alone.
+/// The demand of a thread's work on the memory system, measured alone.
 ///
-/// Of the time that work takes alone, `share` waits for memory. With `w` ways
-/// the misses are `m(w) = floor + (1 - floor) exp(-w / ways)`, and that share
-/// grows with `m(w)` and with memory latency.
+/// Of the time that work takes alone, `share` waits for memory. With `w` ways the misses are `m(w)
+/// = floor + (1 - floor) exp(-w / ways)`, and that share grows with `m(w)` and with memory latency.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MemoryUse {

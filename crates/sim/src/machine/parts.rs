@@ -94,18 +94,18 @@ pub struct DispatchPart {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Power {
-    /// Of a running core, whatever its frequency.
+    /// Power of a running core at any frequency.
     pub active_base: Watts,
-    /// Of a running core at its highest frequency, beyond that: times `s v²`.
+    /// Further power of a running core at its highest frequency: times `s v²`.
     pub active_dynamic: Watts,
-    /// Of a running core at its highest frequency, beyond both: times `v²`.
+    /// Further power of a running core at its highest frequency, beyond both: times `v²`.
     #[serde(default)]
     pub leakage: Watts,
     /// Voltage at the lowest frequency over that at the highest.
     pub voltage_ratio: f64,
-    /// Of all that is not a core: uncore, memory, storage.
+    /// Power of all that is not a core: uncore, memory, storage.
     pub fixed: Watts,
-    /// Of each frequency domain at the highest frequency, whether its cores run or not.
+    /// Power of each frequency domain at the highest frequency, whether its cores run or not.
     #[serde(default)]
     pub uncore: Watts,
     /// The share of `uncore` that follows the frequency: times `s v²`.
@@ -203,7 +203,7 @@ pub struct GateModel {
     pub arrivals: Process,
     /// Demands of a query.
     pub query: Query,
-    /// What all workers share for storage.
+    /// The storage device that all workers share.
     pub device: Device,
     /// How workers slow each other down.
     #[serde(default)]
@@ -217,7 +217,7 @@ pub struct GateModel {
     /// How long a turn outlasts its last answer without another query.
     #[serde(default = "lease")]
     pub lease: Nanos,
-    /// How workers look for a turn by themselves; absent: the gate wakes them.
+    /// How workers check for a turn by themselves; absent: the gate wakes them.
     #[serde(default)]
     pub polling: Option<Polling>,
     /// Clients that are classes of their own, which share the turns. Without any, turns go
@@ -232,8 +232,8 @@ pub struct GateModel {
 pub struct GateClass {
     /// Its name; its activity is `connections`.
     pub app: String,
-    /// How many of the app's connections are of the class: the first ones that are of no class
-    /// before it; all of them if absent.
+    /// Connections of the app in the class: the first ones that belong to no earlier class; all of
+    /// them if absent.
     #[serde(default)]
     pub connections: Option<u32>,
     /// How it shares the turns.
@@ -241,7 +241,7 @@ pub struct GateClass {
     pub share: TurnShare,
 }
 
-/// How a class of clients shares the turns at a gate, as `client_class` of a live server has it.
+/// The share of a class of clients in the turns at a gate, as in `client_class` of a live server.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TurnShare {
@@ -261,13 +261,13 @@ impl Default for TurnShare {
 }
 
 impl TurnShare {
-    /// The share as the gate has it; `None` if a number is out of its range.
+    /// Returns the share in the gate's form; `None` if a number is out of its range.
     pub fn in_gate(&self) -> Option<ClassShare> {
         ClassShare::new(self.weight, self.order, self.least_share)
     }
 }
 
-/// Self-serving workers: each worker whose query waits at the gate wakes up again and again
+/// Self-serving workers: each worker whose query waits at the gate wakes up repeatedly
 /// to see whether its turn has come, and starts its query if it has.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -326,7 +326,7 @@ pub struct Query {
     pub io: Distribution,
     /// Work after it.
     pub after: Distribution,
-    /// From an answer to the connection's next query, network included; of clients at a rate,
+    /// Time from an answer to the connection's next query, network included; of clients at a rate,
     /// until the connection is free.
     pub round_trip: Distribution,
 }
@@ -349,7 +349,7 @@ pub struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// In order of arrival.
+    /// In the order of arrival.
     Fifo,
     /// Any, with equal chances: what queues inside a saturated SSD look like.
     Random,
@@ -366,8 +366,8 @@ pub struct Contention {
     pub kappa: f64,
     /// Queries beyond which it does not grow (tickets of the storage engine).
     pub most: u32,
-    /// Cores on which the law was measured, if what it adds are spins: a waiting thread spins
-    /// only while it has a core, so that on fewer cores fewer instructions are wasted.
+    /// Cores on which the law was measured, if its additional cost is spinning: a waiting thread
+    /// spins only while it has a core, so that on fewer cores fewer instructions are wasted.
     #[serde(default)]
     pub spins_on: Option<u32>,
 }

@@ -21,7 +21,7 @@ use crate::order::{NEVER_NS, round_ns};
 use lull_measure::Nanos;
 use std::collections::VecDeque;
 
-/// The rule, and what it keeps.
+/// The rule, and its state.
 #[derive(Debug, Clone)]
 pub(super) struct PerThreadRule {
     rule: RunQueues,
@@ -337,7 +337,7 @@ impl MachineSimulation {
         cores_of(self.idle).any(queued) || self.runnable() != runnable as usize + endless
     }
 
-    /// Threads that run or want to.
+    /// Returns the number of runnable threads.
     #[cfg(test)]
     fn runnable(&self) -> usize {
         self.cores.iter().map(super::queue::CoreState::load).sum::<usize>() + self.rule().line.len()

@@ -142,7 +142,7 @@ impl MachinePlant {
         })
     }
 
-    /// The simulation, to look at.
+    /// Returns the simulation, for reading.
     pub fn simulation(&self) -> &MachineSimulation {
         &self.simulation
     }
@@ -152,7 +152,7 @@ impl MachinePlant {
         &mut self.simulation
     }
 
-    /// Forgets what was counted, as after a warm-up.
+    /// Discards the counts, as after a warm-up.
     pub fn forget(&mut self) {
         self.simulation.forget();
         for app in &mut self.simulation.apps {
@@ -161,7 +161,7 @@ impl MachinePlant {
         self.snapshot = MachineSnapshot::take(&mut self.simulation);
     }
 
-    /// What was counted of cores, energy and the gated servers.
+    /// Returns the totals of cores, energy and the gated servers.
     pub fn gated_totals(&mut self) -> GatedTotals {
         self.simulation.gated_totals()
     }
@@ -198,7 +198,7 @@ impl MachinePlant {
         self.presence[app.index()]
     }
 
-    /// Runs for an epoch and returns what it counted; a simulated machine can always be observed.
+    /// Runs for an epoch and returns its counts; a simulated machine can always be observed.
     pub(crate) fn seen_after(&mut self, epoch: Nanos) -> Observation {
         self.simulation.run_until(self.simulation.now().saturating_add(epoch));
         self.note_lives();

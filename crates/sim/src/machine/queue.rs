@@ -30,7 +30,7 @@ pub(super) type Rank = u8;
 pub(super) const IDLE: Rank = 0;
 pub(super) const NORMAL: Rank = 1;
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Sleeping,
@@ -51,7 +51,7 @@ pub(super) struct Thread {
     pub(super) virtual_ns: f64,
     /// Its task, while it serves requests.
     pub(super) task: Task,
-    /// Since when it wants to run, under a rule for each thread.
+    /// The time since which it is runnable, under a rule for each thread.
     pub(super) ready_ns: u64,
     /// The core that a dispatcher has chosen for it.
     pub(super) bound: Option<usize>,
@@ -78,7 +78,7 @@ pub(super) struct Task {
     pub(super) client_ns: f64,
     /// Work of its server.
     pub(super) served_ns: f64,
-    /// What it takes besides.
+    /// Its further delay.
     pub(super) delay_ns: f64,
 }
 
@@ -156,7 +156,7 @@ impl CoreState {
         }
     }
 
-    /// Threads that want it.
+    /// Returns the number of runnable threads.
     pub(super) fn load(&self) -> usize {
         self.queue.len() + usize::from(self.current.is_some())
     }
@@ -190,7 +190,7 @@ pub(super) fn neutral(cores: usize, agent: Option<usize>) -> ThreadScheduling {
 /// How long work takes at a pace.
 #[inline]
 pub(super) fn time_of(work_ns: f64, pace: f64) -> f64 {
-    // As above, without the division: an app without contention has this pace.
+    // As above, without the division: an app without contention has pace 1.
     if pace == 1.0 { work_ns } else { work_ns / pace }
 }
 

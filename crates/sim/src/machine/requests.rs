@@ -66,8 +66,8 @@ impl MachineSimulation {
         }
     }
 
-    /// A thread has done its task: the next of its app, or sleep; and its
-    /// request goes on.
+    /// Ends a thread's task: the thread takes the next of its app, or sleeps; and its request
+    /// continues.
     pub(super) fn finish_task(&mut self, core: usize, thread: usize) {
         let app = self.threads[thread].app;
         let done = self.threads[thread].task;
@@ -100,8 +100,8 @@ impl MachineSimulation {
         }
     }
 
-    /// The client of an answered request thinks, if it is one that waits for answers, or the tier
-    /// that sent it goes on.
+    /// Lets the client of an answered request think, if it is one that waits for answers, or lets
+    /// the tier that sent it continue.
     pub(super) fn send_again(&mut self, done: &Task) {
         if self.return_to_tier(done) {
             return;

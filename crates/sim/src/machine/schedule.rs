@@ -72,7 +72,7 @@ impl MachineSimulation {
         running.min().map(|(_, _, core)| core)
     }
 
-    /// Whether the running thread is so far ahead in virtual time that a waking one goes first.
+    /// Whether the running thread is so far ahead in virtual time that a waking one preempts it.
     fn leads(&mut self, thread: usize, core: usize) -> bool {
         let Some(lead) = self.scheduler.wakeup_lead else { return false };
         let Some(current) = self.cores[core].current else { return false };
@@ -81,7 +81,7 @@ impl MachineSimulation {
         leads && self.is_lucky()
     }
 
-    /// One draw of the share of wake-ups that take a core; none where all do.
+    /// Draws whether a wake-up takes a core; always true where all do.
     fn is_lucky(&mut self) -> bool {
         let chance = self.scheduler.wakeup_chance;
         chance >= 1.0 || self.wakeups.random::<f64>() < chance
@@ -252,8 +252,8 @@ impl MachineSimulation {
         }
     }
 
-    /// The queued thread that goes first: the highest real-time rank in order
-    /// of arrival, else the least virtual time.
+    /// Returns the queued thread that runs next: the highest real-time rank in order of arrival,
+    /// else the least virtual time.
     fn best(&self, core: usize, may: impl Fn(usize) -> bool) -> Option<usize> {
         let order = |thread: usize| {
             let rank = self.rank(thread);

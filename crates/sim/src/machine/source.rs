@@ -1,4 +1,4 @@
-//! Requests of an app: when they are due, and what they demand.
+//! Requests of an app: their times and their demands.
 
 use super::load::LoadStep;
 use super::model::{Activity, ClosedClients, LocalClient, MachineModel};
@@ -35,7 +35,7 @@ pub(super) enum RequestSource {
     Given { each: GivenRequests, work_ns: f64 },
     /// At a rate, whatever is answered.
     Open(Box<Arrivals<Stream>>),
-    /// As long after an answer as its client thinks.
+    /// After an answer and the think time of its client.
     Closed {
         think: (Draw, Stream),
         /// When each client that thinks sends next, with its number.
@@ -51,7 +51,7 @@ impl RequestSource {
         Self::Closed { due_ns: due_ns.collect(), think: (draw, stream) }
     }
 
-    /// When the next one is due; an open source goes on by it.
+    /// Returns when the next request is due; an open source advances by it.
     pub(super) fn next_ns(&mut self) -> u64 {
         match self {
             Self::Called => NEVER_NS,

@@ -1,4 +1,4 @@
-//! What a core is besides its run queue: its frequency, its idle states and its energy.
+//! A core besides its run queue: its frequency, its idle states and its energy.
 //!
 //! Counts are brought up to date by [`Supply::account`] before anything changes that they
 //! depend on. A core that is woken counts as idle until its exit latency is over.
@@ -29,10 +29,10 @@ pub(super) struct Hardware {
     pub(super) keeps_intervals: bool,
 }
 
-/// What a core does.
+/// The phase of a core.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum CorePhase {
-    /// It is awake.
+    /// The core is awake.
     Busy,
     /// Idle in a state since a time, until its exit latency is over if it is on its way out.
     Idle { state: usize, since_ns: u64, wakes_ns: u64 },
@@ -65,14 +65,14 @@ pub(super) struct Supply {
     load_ns: u64,
 }
 
-/// What a core counted.
+/// The counts of a core.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct SupplyCounts {
     pub(super) busy: Nanos,
-    /// Of that, as each type.
+    /// Busy time as each type.
     pub(super) busy_as: Vec<Nanos>,
     pub(super) active: Joules,
-    /// Of its frequency domain besides its cores, if it is the first of them.
+    /// Energy of its frequency domain besides its cores, if it is the first of them.
     pub(super) uncore: Joules,
     pub(super) idle: IdleTotals,
     /// Hertz times nanoseconds.
@@ -119,8 +119,8 @@ impl Hardware {
         self.free(even.map_or(self.highest, |scaling| scaling.lowest))
     }
 
-    /// The frequency that the governor wants at this load, rounded up to an even step or to the
-    /// nearest of those that are listed.
+    /// Returns the frequency that the governor chooses at this load, rounded up to an even step or
+    /// to the nearest listed one.
     fn sampled(&self, load: f64) -> Hertz {
         let Some(Scaling { lowest, step, steps, governor, .. }) = &self.scaling else {
             return self.highest;
@@ -172,7 +172,7 @@ impl Hardware {
         self.types.get(kind).map_or(1.0, |one| one.speed)
     }
 
-    /// Nothing counted yet.
+    /// Returns the counts, all zero.
     pub(super) fn counts(&self) -> SupplyCounts {
         SupplyCounts {
             busy_as: vec![Nanos::ZERO; self.types.len()],
@@ -226,7 +226,7 @@ impl Supply {
         std::mem::take(&mut self.load_ns) as f64 / period.0 as f64
     }
 
-    /// The frequency that the sampling governor wants for cores with this load.
+    /// Returns the frequency that the sampling governor chooses for cores with this load.
     pub(super) fn sampled(&self, hardware: &Hardware, load: f64) -> Hertz {
         self.held.unwrap_or_else(|| hardware.sampled(load))
     }
@@ -285,7 +285,8 @@ impl Supply {
         if let CorePhase::Idle { wakes_ns, .. } = self.phase
             && wakes_ns < now_ns
         {
-            // It woke up since, which is no event where threads begin with their core.
+            // The core has woken up since, which is not an event where threads begin with their
+            // core.
             self.account_to(hardware, wakes_ns);
             self.wake_up(wakes_ns);
         }

@@ -43,7 +43,7 @@ pub(super) struct AppCounters {
 pub struct MachineTotals {
     /// The counted time.
     pub span: Nanos,
-    /// By number in the model.
+    /// Indexed by number in the model.
     pub apps: Vec<MachineAppTotals>,
     /// Share of the time that each core was not idle, in [0, 1].
     pub utilisation: Vec<f64>,
@@ -75,13 +75,13 @@ pub struct MachineAppTotals {
     pub work_per_s: f64,
     /// Cores used, switches included.
     pub busy_cores: f64,
-    /// Those of the cores used that its threads had taken over from another app.
+    /// Cores used that its threads had taken over from another app.
     pub transferred_cores: f64,
     /// Threads that waited for a core, on average.
     pub queued: f64,
     /// Switches to one of its threads.
     pub switches: u64,
-    /// Those of the switches by which a core was taken over from another app.
+    /// Switches by which a core was taken over from another app.
     pub transfers: u64,
     /// Instructions per cycle of the cores used; 0 if it used none.
     pub ipc: f64,
@@ -164,7 +164,7 @@ impl MachineSimulation {
         self.apps[app].log.as_deref().unwrap_or_default()
     }
 
-    /// What was counted.
+    /// Returns the totals.
     pub fn totals(&self) -> MachineTotals {
         let now_ns = self.now_ns;
         let span_ns = (now_ns - self.baseline.time_ns) as f64;
@@ -286,9 +286,9 @@ impl MachineSimulation {
         self.baseline.time_ns
     }
 
-    /// What was counted on a machine with idle states, by app in the order of the model with
-    /// those first whose threads serve connections. Several gates are added up, but for the
-    /// share of the device, which is their mean, and the most turns, which are those of one gate.
+    /// Returns the totals of a machine with idle states, by app in the order of the model with
+    /// those first whose threads serve connections. Several gates are added up, but for the share
+    /// of the device, which is their mean, and the most turns, which are those of one gate.
     pub fn gated_totals(&mut self) -> GatedTotals {
         self.account_all();
         let gates = || self.gated.iter();

@@ -181,7 +181,7 @@ impl<'m> Path<'m> {
                 some(ways, &key, "list the ways")?;
                 probabilities(ways.iter().map(|way| way.probability), &key)?;
                 ways.iter().enumerate().try_for_each(|(at, way)| {
-                    // What is called on one way only is not certain to have been called.
+                    // A server that only one of the branches calls may not have been called.
                     let before = self.called.clone();
                     let checked = self.steps(&way.steps, &format!("{key}[{at}].steps"));
                     self.called = before;
@@ -302,7 +302,7 @@ fn check_cores(group: &Cores, key: &str) -> Checked {
     let order = "list P-states from the fastest to the slowest";
     refuse_if(ascending, format!("{key}.pstates"), order)?;
     let is_none = group.start >= group.pstates.len().max(1);
-    refuse_if(is_none, format!("{key}.start"), "is no index into `pstates`")
+    refuse_if(is_none, format!("{key}.start"), "is not an index into `pstates`")
 }
 
 fn check_source(source: &Source, key: &str) -> Checked {

@@ -112,7 +112,7 @@ pub(crate) enum Unit {
 }
 
 impl Draw {
-    /// What a sample of mean 1 is multiplied by.
+    /// Returns the mean, by which a sample of mean 1 is multiplied.
     #[inline(always)]
     pub(crate) fn mean(&self) -> f64 {
         self.mean
@@ -124,7 +124,7 @@ impl Draw {
         &self.unit
     }
 
-    /// One sample.
+    /// Draws one sample.
     #[inline(always)]
     pub(crate) fn sample(&self, stream: &mut Stream) -> f64 {
         self.mean * self.unit.sample(stream)
@@ -156,7 +156,7 @@ impl Unit {
         Self::Gamma(Gamma::new(1.0 / cv2, cv2).expect("a checked cv² is finite and positive"))
     }
 
-    /// One sample of mean 1.
+    /// Draws one sample of mean 1.
     #[inline(always)]
     pub(crate) fn sample(&self, stream: &mut Stream) -> f64 {
         // The usual case apart from the rest: a predicted branch, no jump table.

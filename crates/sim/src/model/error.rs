@@ -1,4 +1,4 @@
-//! What is wrong with a model, and where.
+//! Errors of a model, with the key.
 
 /// A model that cannot be simulated.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -6,7 +6,7 @@
 pub struct ModelError {
     /// Path of the offending key, such as `tier[1].threads`.
     pub key: String,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: Problem,
 }
 
@@ -16,7 +16,7 @@ pub enum Problem {
     /// A size or time of zero where nothing would ever happen.
     #[error("must be at least 1: with {what} of 0 no request ever gets through")]
     Zero {
-        /// What was zero.
+        /// The zero quantity.
         what: &'static str,
     },
     /// A number outside its range.
@@ -24,7 +24,7 @@ pub enum Problem {
     Range {
         /// The number.
         value: f64,
-        /// The range, in words.
+        /// The range as text.
         wanted: &'static str,
     },
     /// Probabilities that do not sum to 1.
@@ -38,7 +38,7 @@ pub enum Problem {
     Length {
         /// Entries found.
         found: usize,
-        /// Entries wanted.
+        /// Entries required.
         wanted: usize,
     },
     /// A name that nothing has.
@@ -57,10 +57,10 @@ pub enum Problem {
         /// The name.
         name: String,
     },
-    /// Nothing where something is needed.
+    /// A list is empty where an entry is needed.
     #[error("is empty: {wanted}")]
     Empty {
-        /// What to write.
+        /// The required form.
         wanted: &'static str,
     },
     /// Work outside any call.
@@ -75,14 +75,14 @@ pub enum Problem {
     /// More than the simulator can hold.
     #[error("{found} {what}, at most {most} fit")]
     TooMany {
-        /// What there are too many of.
+        /// The things of which there are too many.
         what: &'static str,
         /// How many.
         found: u64,
         /// The bound.
         most: u64,
     },
-    /// Core types that are no ladder.
+    /// Core types that do not form a ladder.
     #[error("{0}")]
     Ladder(Box<lull_control::dispatcher::LadderError>),
     /// Two settings that do not go together.

@@ -38,7 +38,7 @@ pub struct NetServerModel {
     pub nic: NicModel,
     /// The software between card and app.
     pub stack: Stack,
-    /// What the app does for a request.
+    /// The app's work for a request.
     pub app: AppModel,
     /// The requests that arrive.
     pub traffic: Traffic,
@@ -84,7 +84,7 @@ pub struct NicModel {
     pub frame: Nanos,
 }
 
-/// What the app does for a request.
+/// The app's work for a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AppModel {

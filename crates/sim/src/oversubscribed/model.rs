@@ -29,12 +29,12 @@ pub struct OversubscribedModel {
     /// How they are chosen.
     #[serde(default)]
     pub idle_rule: IdleRule,
-    /// What all workers share for storage.
+    /// The storage device that all workers share.
     pub device: Device,
     /// How workers slow each other down.
     #[serde(default)]
     pub contention: Contention,
-    /// What scheduling costs.
+    /// The costs of scheduling.
     #[serde(default)]
     pub costs: Costs,
     /// Demands of a query.
@@ -42,7 +42,7 @@ pub struct OversubscribedModel {
     /// How long a turn at the gate outlasts its last answer without another query.
     #[serde(default = "lease")]
     pub lease: Nanos,
-    /// How workers look for a turn by themselves; absent: the gate wakes them.
+    /// How workers check for a turn by themselves; absent: the gate wakes them.
     #[serde(default)]
     pub polling: Option<Polling>,
     /// The scheduler of threads.
@@ -83,7 +83,7 @@ pub struct Frequency {
     pub governor: Governor,
 }
 
-/// Time of a core that is no work of queries.
+/// Time of a core that is not work of queries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {

@@ -314,7 +314,7 @@ proptest! {
         let served = model.measure(admission, streams, lengths).unwrap();
         let mean_s = served.classes[0].mean().unwrap().as_secs_f64();
         let queries = served.throughput_per_s() * mean_s;
-        // What was in the system at either end is counted on one side only.
+        // Queries in the system at either end are counted on one side only.
         prop_assert!((queries / served.threads.queries - 1.0).abs() < 0.02,
             "{queries} {}", served.threads.queries);
     }

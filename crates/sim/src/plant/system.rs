@@ -41,7 +41,7 @@ pub(crate) struct Steering {
 pub struct ControllerTurn<'t> {
     /// Number of the plant, in the order in which they were put under control.
     pub plant: usize,
-    /// What was seen.
+    /// The observation.
     pub seen: &'t Observation,
     /// The simulation after the turn.
     pub engine: &'t Engine,
@@ -170,7 +170,7 @@ impl Steering {
         Self { controller, rng, pace: Pace::new(epoch.into()) }
     }
 
-    /// Lets the controller decide about what was seen; `apply` applies its changes, if any.
+    /// Lets the controller decide on an observation; `apply` applies its changes, if any.
     pub(crate) fn decide(&mut self, seen: &Observation, apply: impl FnOnce(&[Setting]) -> Applied) {
         self.pace.note(seen);
         let turn = self.controller.turn(seen, &mut self.rng);

@@ -1,5 +1,5 @@
-//! What plants of tiers and machines are built from: descriptions of their parts, gauges, and
-//! results of settings.
+//! The parts of plants of tiers and machines: descriptions of their parts, gauges, and results of
+//! settings.
 
 use lull_control::{
     Capabilities, Capability, CoreId, DomainId, FrequencyDomain, Got, Machine, Setting,

@@ -31,7 +31,7 @@ pub struct Experiment {
 /// How the end of the warm-up is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Warmup {
-    /// As given.
+    /// A fixed warm-up.
     Fixed(Nanos),
     /// By MSER-5 on the mean response times of a pilot run, whose length is
     /// that of a replication, cut into a thousand slices. All replications
@@ -57,7 +57,7 @@ pub enum Failure {
     /// A run reached a bound.
     #[error("replication {replication}: {stop}")]
     Stopped {
-        /// Which one.
+        /// The replication.
         replication: u64,
         /// The bound.
         stop: Stop,

@@ -16,8 +16,8 @@ pub fn mser5(series: &[f64]) -> Option<usize> {
     (best <= batches.len() / 2).then_some(best * BATCH)
 }
 
-/// The cut with the smallest standard error of what is behind it; the last few
-/// batches are no candidates, for little data is little error by chance.
+/// Returns the cut with the smallest standard error of the batches behind it; the last few batches
+/// are not candidates, because few data have a small error by chance.
 fn best_cut(batches: &[f64]) -> Option<usize> {
     let last = batches.len().checked_sub(BATCH)?;
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);

@@ -10,11 +10,11 @@ use lull_measure::Nanos;
 /// A model, a quantity of it, and the value that theory gives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// What it is, for people: `M/M/1, load 0.8`.
+    /// Its name: `M/M/1, load 0.8`.
     pub name: String,
     /// The model.
     pub model: Model,
-    /// What is compared.
+    /// The compared quantity.
     pub quantity: Quantity,
     /// Its exact value.
     pub expected: f64,
@@ -147,7 +147,7 @@ fn losses() -> Vec<Case> {
     }
     for shape in [Shape::Exponential, Shape::Constant, Shape::HyperExponential { cv2: 4.0 }] {
         let (permits, load) = (12, 10.0);
-        // As many cores as permits, so that only the pool refuses.
+        // The tier has as many cores as permits, so that only the pool refuses.
         let mut model = queue(load, permits, Discipline::Fcfs, shape);
         let backlog = Some(0);
         model.pool = vec![Pool { name: "pool".into(), size: permits, per: None, backlog }];

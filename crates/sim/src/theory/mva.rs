@@ -5,7 +5,7 @@
 //! probabilities of their number of customers (Lazowska and others,
 //! *Quantitative System Performance*, 1984, section 8.2).
 
-/// A closed network: what each customer needs per round.
+/// A closed network: the demands of each customer per round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClosedNetwork {
     /// Think time between rounds, in seconds.

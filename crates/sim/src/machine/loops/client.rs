@@ -22,7 +22,7 @@ pub(super) enum WireEvent {
 /// Frames without acknowledgement that a client which merges none acknowledges.
 const FRAMES_AN_ACKNOWLEDGEMENT: u32 = 2;
 
-/// What a frame is to the socket that it reaches.
+/// The meaning of a frame for the socket that it reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Delivered {
     /// A request of its own.
@@ -45,7 +45,7 @@ pub(super) enum CoreTraffic {
 /// Poisson arrivals whose rate has steps.
 #[derive(Debug, Clone)]
 pub(super) struct OpenArrivals {
-    /// From when, and arrivals per nanosecond.
+    /// The start of each step, and its arrivals per nanosecond.
     steps: Vec<(u64, f64)>,
     at: usize,
     next_ns: u64,
@@ -60,19 +60,19 @@ pub(super) struct PingPongState {
     frame_ns: u64,
     /// Frames of a message.
     frames: u32,
-    /// What is on its way to the card, in order of time.
+    /// Times at which frames on their way arrive at the card, in order.
     coming: VecDeque<u64>,
     /// Frames of the message that the sender still has.
     unsent: u32,
     /// Frames of the message that reached the server's socket.
     through: u32,
-    /// Those of them that its thread has not read.
+    /// Frames that its thread has not read.
     unread: u32,
     /// When the last frame was or will be on the wire.
     wire_ns: u64,
     /// Acknowledgements on their way to the server's socket.
     acknowledgements: u32,
-    /// Those of them that have not reached the card.
+    /// Frames that have not reached the card.
     unreceived: u32,
     /// Frames that the client's next acknowledgement is for.
     acknowledged_frames: u32,

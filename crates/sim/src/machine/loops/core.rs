@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 /// An acknowledgement on the wire: headers with a time stamp.
 const ACKNOWLEDGEMENT_BYTES: u32 = 66;
 
-/// What a core steps with besides its own state.
+/// The state outside a core with which it steps.
 pub(super) struct Surroundings<'a> {
     pub(super) model: &'a EventLoops,
     pub(super) card: &'a Card,
@@ -128,7 +128,7 @@ impl LoopCore {
         events
     }
 
-    /// Another frequency from now on.
+    /// Sets another frequency from now on.
     pub(super) fn set_frequency(&mut self, hertz: Hertz) {
         self.cycles_per_ns = hertz.0 as f64 / 1e9;
         if let CoreActivity::Working(step) = self.doing {
@@ -138,7 +138,7 @@ impl LoopCore {
         }
     }
 
-    /// Another way to moderate, from the next interrupt on.
+    /// Sets another way to moderate, from the next interrupt on.
     pub(super) fn set_moderation(&mut self, kind: Moderation) {
         self.vector.set_moderation(kind);
     }
@@ -185,7 +185,7 @@ impl LoopCore {
         self.since_logged.idle.clear();
     }
 
-    /// What is left of a step that runs.
+    /// Returns the rest of a running step.
     fn left_of(&self, step: Step) -> Step {
         let whole_ns = (self.until_ns - step.from_ns).max(1) as f64;
         let share = (self.until_ns - self.now_ns) as f64 / whole_ns;
@@ -193,7 +193,7 @@ impl LoopCore {
         Step { cycles, memory_ns, from_ns: self.now_ns, ..step }
     }
 
-    /// Starts a step, or goes on with one.
+    /// Starts a step, or continues one.
     #[inline]
     fn work_on(&mut self, step: Step) {
         let span_ns = step.cycles / self.cycles_per_ns + step.memory_ns;

@@ -3,10 +3,10 @@
 use lull_measure::Nanos;
 use serde::Serialize;
 
-/// One interrupt of one vector, with what happened since the one before.
+/// One interrupt of one vector, with the events since the one before.
 ///
-/// The authors' log also has instructions and cache misses of the core's
-/// counters; the simulator has no such thing and leaves them out.
+/// The authors' log also has instructions and cache misses of the core's counters; the simulator
+/// has no such thing and leaves them out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct InterruptRecord {
     /// When the handler began.

@@ -1,4 +1,4 @@
-//! What a core of an app of event loops works on: requests, and the steps that serve them.
+//! The work of a core of an app of event loops: requests, and the steps that serve them.
 
 use crate::order::NEVER_NS;
 
@@ -29,26 +29,26 @@ pub(super) struct Step {
     pub(super) cycles: f64,
     /// Memory time left then.
     pub(super) memory_ns: f64,
-    /// When that was.
+    /// The time at which it began.
     pub(super) from_ns: u64,
 }
 
-/// What a step does. Polling is never interrupted; the rest is.
+/// The kind of a step. Polling is never interrupted; the others are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepKind {
     /// A round of polling takes packets from the card.
     Round,
     /// The thread is woken.
     Wake,
-    /// It fetches the ready requests (`epoll_wait`).
+    /// The thread fetches the ready requests (`epoll_wait`).
     Ask,
-    /// It serves the first of these requests.
+    /// The thread serves the first of these requests.
     Serve,
-    /// It goes to sleep.
+    /// The thread goes to sleep.
     Sleep,
 }
 
-/// What the core does now.
+/// The present activity of the core.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum CoreActivity {
     Idle,

@@ -1,4 +1,4 @@
-//! What a machine offers to policies: cores, domains, controls, capabilities.
+//! The description of a machine for policies: cores, domains, controls, capabilities.
 
 use crate::idle::IdleRule;
 use crate::machine::{Card, CoreTypes, GateModel, MachineModel, Throttle};
@@ -19,7 +19,7 @@ const GATE_NOT_MANUAL: &str = "the admission controller at the gate chooses its 
                                config, or admission = { name = \"manual\" } in a scenario";
 
 /// The machine of a plant that watches these apps, whose numbers in the model are given. A gate
-/// without numbers is no knob.
+/// without numbers is not a knob.
 pub(super) fn describe(
     model: &MachineModel,
     apps: &[AppSpec],

@@ -20,7 +20,8 @@ const NICE: std::ops::RangeInclusive<i8> = -20..=19;
 /// Lowest and highest SCHED_RR priority.
 const PRIORITY: std::ops::RangeInclusive<u8> = 1..=99;
 
-/// What takes effect of a setting, with the reason if that is something else, or why nothing does.
+/// The effective setting, with the reason if it differs from the requested one, or the reason for a
+/// refusal.
 type SettingCheck = Result<(Setting, Option<String>), String>;
 
 /// The setting of a card's delay; `None` where its driver chooses it.

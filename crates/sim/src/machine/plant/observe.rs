@@ -1,4 +1,4 @@
-//! What a policy sees of a machine at the end of an epoch.
+//! The observation of a machine at the end of an epoch.
 
 use super::{MachinePlant, absent};
 use crate::machine::totals::AppCounters;
@@ -210,7 +210,7 @@ impl MachinePlant {
         if !self.simulation.is_present(number) {
             return AppSeen::unknown(&absent());
         }
-        // The rates of an app that arrived within the epoch are of its own time.
+        // The rates of an app that arrived within the epoch refer to its own time.
         let epoch = self.presence[app];
         if epoch == Nanos::ZERO {
             return AppSeen { alive: true, ..AppSeen::unknown(&toolkit::no_length()) };
@@ -269,8 +269,7 @@ impl MachinePlant {
     }
 }
 
-/// A machine has the gauges of a host without resctrl monitors, so that no policy comes
-/// to depend on more.
+/// A machine has the gauges of a host without resctrl monitors, so that no policy depends on more.
 fn unread(what: &str) -> Missing {
     Missing::because(format!("the simulated machine has no gauge of {what}"))
 }

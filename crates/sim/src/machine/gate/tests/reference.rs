@@ -23,7 +23,7 @@ struct ConnectionState {
 pub(super) struct Plain {
     pub(super) admission: RoundLimits,
     places: Vec<ConnectionState>,
-    /// Where the ring goes on.
+    /// Where the ring continues.
     hand: usize,
     /// Turns held now, and the most at any time.
     pub(super) running: u32,
@@ -150,7 +150,7 @@ impl Plain {
 
     fn next(&mut self) -> Option<u32> {
         if self.is_open() {
-            // What waited when the gate was opened.
+            // Those that waited when the gate was opened run first.
             let index = self.places.iter().position(|place| place.waiting > 0)?;
             self.take(index);
             return Some(index as u32);
