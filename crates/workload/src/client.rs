@@ -168,7 +168,7 @@ fn try_to_reach(endpoint: &Endpoint, tls: Option<&TlsClient>) -> std::io::Result
     let Some(tls) = tls else { return Ok(()) };
     transport.begin_tls(tls, Vec::new())?;
     transport.shake_hands().map_err(|error| match error.kind() {
-        // So a blocking read ends that has a time-out.
+        // A blocking read with a time-out ends like this.
         ErrorKind::WouldBlock => {
             let seconds = PATIENCE.as_secs();
             let what = format!("no answer to the handshake of TLS within {seconds} s");

@@ -23,7 +23,7 @@ pub(crate) enum Interest {
     Read,
     /// Room to write, or the end of connecting.
     Write,
-    /// Either.
+    /// Either event.
     Both,
     /// Bytes to read, once; then nothing until `change` re-arms it.
     ReadOnce,

@@ -188,9 +188,9 @@ pub struct SelfCheckReport {
     pub offered_requests_per_second: f64,
     /// Requests answered per second.
     pub completed_requests_per_second: f64,
-    /// From the intended send time.
+    /// Latency from the intended send time.
     pub latency: Summary,
-    /// From the write.
+    /// Latency from the write.
     pub service: Summary,
     /// How late the client was.
     pub lag: Summary,

@@ -54,7 +54,7 @@ pub trait Target: Send {
     fn decoder(&self) -> Box<dyn Decoder>;
 }
 
-/// What a request does, where the requests of a load differ; kinds are reported apart.
+/// The kind of a request, where the requests of a load differ; kinds are reported separately.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestKind {
     /// All requests of the load are of one kind.
@@ -96,8 +96,8 @@ pub enum Outcome {
     Failed,
     /// Answered with an error of this code.
     Error(ErrorCode),
-    /// Not taken by the server, which is about to close the connection: it is sent again on
-    /// another one.
+    /// The server did not take the request and is about to close the connection: it is sent again
+    /// on another one.
     Untaken,
     /// An error of this code ended a try, and the request is tried again: the request has not
     /// ended.
@@ -106,9 +106,9 @@ pub enum Outcome {
 
 /// Decodes one connection's replies from bytes that arrive in any portions.
 pub trait Decoder: Send {
-    /// Consumes what it can of `input`, appends the outcome of each reply that ends
-    /// in it, and returns the number of bytes consumed. The caller keeps the other
-    /// bytes and passes them again, followed by more.
+    /// Consumes as much of `input` as it can, appends the outcome of each reply that ends in it,
+    /// and returns the number of bytes consumed. The caller keeps the other bytes and passes them
+    /// again, followed by more.
     ///
     /// At most [`MAX_HEAD_BYTES`] are left unconsumed.
     ///
@@ -150,8 +150,8 @@ pub trait Decoder: Send {
         false
     }
 
-    /// Appends what is to be sent now: the login after connecting, the next statement after
-    /// a reply or at the end of a pause. Called at each of these times.
+    /// Appends the bytes to send now: the login after connecting, the next statement after a reply
+    /// or at the end of a pause. Called at each of these times.
     fn proceed(&mut self, _now: Nanos, _outcomes: &mut Vec<Outcome>, _out: &mut Vec<u8>) {}
 
     /// The kind of the dialogue under way.
@@ -205,12 +205,12 @@ pub enum ProtocolError {
         /// The server's message.
         message: String,
     },
-    /// The client cannot do what the server wants.
+    /// The server requires something that the client does not support.
     #[error("{protocol}: {problem}")]
     Unsupported {
         /// The protocol spoken.
         protocol: &'static str,
-        /// What the server wants, and what to do.
+        /// The problem and the correction.
         problem: String,
     },
 }

@@ -50,7 +50,7 @@ fn assert_all_are_counted(report: &LoadReport) {
     assert!(report.due_requests > 0, "{report}");
 }
 
-/// What a server does with a request.
+/// A fault of a server in its response to a request.
 #[derive(Clone, Copy)]
 enum Fault {
     Stall,

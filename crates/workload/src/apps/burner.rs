@@ -23,7 +23,7 @@ use std::thread;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BurnerConfig {
-    /// What it does.
+    /// Its work.
     pub work: Work,
     /// Threads doing it, at least 1.
     pub threads: usize,
@@ -66,7 +66,7 @@ pub struct BurnerReport {
     pub work: String,
     /// Threads doing it.
     pub threads: usize,
-    /// What was counted: `paths` or `bytes`.
+    /// The counted unit: `paths` or `bytes`.
     pub unit: &'static str,
     /// How much of it.
     pub total: u64,

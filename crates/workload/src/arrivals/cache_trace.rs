@@ -42,7 +42,7 @@ pub struct Binning {
 /// Why a recording cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheTraceError {
-    /// It cannot be read.
+    /// The trace cannot be read.
     #[error("cannot read the recording {}: {source}", file.display())]
     Read {
         /// The file.
@@ -60,12 +60,12 @@ pub enum CacheTraceError {
         file: PathBuf,
         /// The row's line, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
-    /// It ends before the span does.
+    /// The trace ends before the span does.
     #[error(
-        "{} ends after {there_s} s, and {wanted_s} s are wanted: shorten the span, or use a \
+        "{} ends after {there_s} s, and {wanted_s} s are requested: shorten the span, or use a \
          longer recording",
         file.display()
     )]
@@ -147,7 +147,7 @@ impl Binning {
         }
         if (bins - bins.round()).abs() > 1e-9 || bins < 1.0 {
             let (span_s, bin_s) = (self.span_s, self.bin_s);
-            return refuse(format!("{span_s} s is no whole number of bins of {bin_s} s"));
+            return refuse(format!("{span_s} s is not a whole number of bins of {bin_s} s"));
         }
         if bins > BINS_MAX {
             return refuse(format!("{bins} bins are too many: {BINS_MAX} at most"));
@@ -168,7 +168,7 @@ fn row(text: &str) -> Result<(f64, &str), String> {
     }
     let time = text.split(',').next().unwrap_or_default().trim();
     let time_s = time.parse::<f64>().ok().filter(|time_s| time_s.is_finite());
-    let time_s = time_s.ok_or_else(|| format!("`{time}` is no time in seconds"))?;
+    let time_s = time_s.ok_or_else(|| format!("`{time}` is not a time in seconds"))?;
     let operation = text.rsplit(',').nth(OPERATION).unwrap_or_default().trim();
     Ok((time_s, operation))
 }
@@ -228,9 +228,9 @@ mod tests {
     fn bad_rows_and_short_recordings_are_refused_with_their_place() {
         let cases = [
             ("0,k,3,10,1,get\n", "c.csv:1: has 6 fields and not 7"),
-            ("0,k,3,10,1,get,0\nx,k,3,10,1,get,0\n", "c.csv:2: `x` is no time"),
+            ("0,k,3,10,1,get,0\nx,k,3,10,1,get,0\n", "c.csv:2: `x` is not a time"),
             ("9,k,3,10,1,get,0\n8,k,3,10,1,get,0\n", "c.csv:2: time 8 s is before"),
-            ("0,k,3,10,1,get,0\n", "ends after 1 s, and 3600 s are wanted"),
+            ("0,k,3,10,1,get,0\n", "ends after 1 s, and 3600 s are requested"),
             ("", "ends after 0 s"),
         ];
         for (text, wanted) in cases {

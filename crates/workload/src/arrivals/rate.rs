@@ -32,7 +32,7 @@ pub enum Rate {
         /// The share of the cycle that is high.
         high_share: f64,
     },
-    /// From a CSV file of `time_s,rate_per_s`.
+    /// Rates from a CSV file of `time_s,rate_per_s`.
     Trace {
         /// The file.
         file: PathBuf,
@@ -47,17 +47,17 @@ pub enum RateError {
     /// The text has none of the known forms.
     #[error("`{text}` is not a rate: {problem}")]
     Text {
-        /// What was written.
+        /// The text as written.
         text: String,
-        /// What is wrong and what to write.
+        /// The error and the correction.
         problem: &'static str,
     },
     /// The numbers make no schedule.
     #[error("rate `{text}`: {source}")]
     Schedule {
-        /// What was written.
+        /// The text as written.
         text: String,
-        /// What is wrong with it.
+        /// The fault.
         source: ScheduleError,
     },
     /// The trace cannot be used.

@@ -32,10 +32,10 @@ pub enum RecordingError {
         file: PathBuf,
         /// The row's line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
-    /// It has no request.
+    /// The recording has no request.
     #[error("the recording {} has no request", file.display())]
     Empty {
         /// The file.

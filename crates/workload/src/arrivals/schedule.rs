@@ -21,10 +21,10 @@ pub struct Schedule {
 /// Why rates are not a valid schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// A rate is negative, no number, or beyond the clock's resolution.
+    /// A rate is negative, not a number, or beyond the clock's resolution.
     #[error("a rate must lie between 0 and 1e9 requests/s (the clock counts nanoseconds)")]
     Rate,
-    /// A length or time is negative or no number, or times go back.
+    /// A length or time is negative or not a number, or times go back.
     #[error("times must be finite, not negative, and ascending")]
     Time,
     /// No request would ever be due.
@@ -33,10 +33,10 @@ pub enum ScheduleError {
 }
 
 impl Schedule {
-    /// One rate for ever.
+    /// Returns a constant rate.
     ///
     /// # Errors
-    /// If the rate is 0 or no rate.
+    /// If the rate is 0 or not valid.
     pub fn constant(rate_per_s: f64) -> Result<Self, ScheduleError> {
         let all = Segment { length_s: f64::INFINITY, from: rate_per_s, to: rate_per_s };
         Self { segments: vec![all], cyclic: false }.check()
@@ -45,7 +45,7 @@ impl Schedule {
     /// High for `high_s` seconds, low for `low_s` seconds, and so on; begins high.
     ///
     /// # Errors
-    /// If both rates are 0, one is no rate, or a length is not above 0.
+    /// If both rates are 0, one is not a rate, or a length is not above 0.
     pub fn burst(high: f64, high_s: f64, low: f64, low_s: f64) -> Result<Self, ScheduleError> {
         if !(high_s > 0.0 && low_s > 0.0) {
             return Err(ScheduleError::Time);
@@ -59,12 +59,12 @@ impl Schedule {
     /// Times count from the first one, whatever it is.
     ///
     /// # Errors
-    /// If a rate is no rate, times do not ascend, or all rates are 0.
+    /// If a rate is not a rate, times do not ascend, or all rates are 0.
     pub fn steps(points: &[(f64, f64)]) -> Result<Self, ScheduleError> {
         Self::through(points, |from, _| from)
     }
 
-    /// As [`Schedule::steps`], with the rate changing evenly from point to point.
+    /// As [`Schedule::steps`], with the rate changing linearly from point to point.
     ///
     /// Two points of one time make a jump.
     ///

@@ -8,13 +8,13 @@
 use super::schedule::{Schedule, ScheduleError};
 use std::path::{Path, PathBuf};
 
-/// What a rate does between two rows of a trace.
+/// The course of a rate between two rows of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Steps {
-    /// It holds until the next row.
+    /// The rate holds until the next row.
     #[default]
     Hold,
-    /// It changes evenly towards the next row's.
+    /// The rate changes linearly towards the next row's.
     Linear,
 }
 
@@ -36,7 +36,7 @@ pub enum TraceError {
         file: PathBuf,
         /// The row's line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
     /// The rows together make no schedule.
@@ -44,7 +44,7 @@ pub enum TraceError {
     Rows {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The fault.
         source: ScheduleError,
     },
 }

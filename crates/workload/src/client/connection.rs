@@ -197,7 +197,7 @@ impl Connection {
         kind
     }
 
-    /// Lets the decoder write what is to be sent now, and begins TLS where it says so.
+    /// Lets the decoder write the bytes to send now, and begins TLS where it requests that.
     pub(super) fn proceed(
         &mut self,
         now: Nanos,
@@ -252,8 +252,8 @@ impl Connection {
         Ok(Flush::Done)
     }
 
-    /// Reads once into `scratch` and decodes, or until nothing is left of what TLS has
-    /// decrypted. Appends outcomes as [`Decoder::position`] places them.
+    /// Reads once into `scratch` and decodes, or until all decrypted bytes are read. Appends
+    /// outcomes as [`Decoder::position`] places them.
     pub(super) fn read(
         &mut self,
         scratch: &mut [u8],

@@ -42,7 +42,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// What connections begin with, where the protocol does not negotiate it.
+    /// Returns the TLS client with which connections begin, where the protocol does not negotiate
+    /// TLS.
     fn tls_at_once(&self, config: &LoadConfig) -> Option<&TlsClient> {
         self.tls.as_ref().filter(|_| !config.target.address.protocol().is_database())
     }
@@ -371,7 +372,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Does what is due at certain times: reconnecting and closing windows.
+    /// Does the work of certain times: reconnecting and closing windows.
     fn tick(&mut self, now: Nanos) {
         if now >= self.retry_at {
             self.retry(now);
@@ -397,7 +398,7 @@ impl<'a> Engine<'a> {
                         .and_then(|socket| self.poller.add(socket, index as u64, Interest::Write));
                     match begun {
                         Ok(()) => {}
-                        // The server's queue of a unix socket is full, which is no loss.
+                        // The server's queue of a unix socket is full: the connection is not lost.
                         Err(Errno::AGAIN) => {
                             self.retry_at = self.retry_at.min(connection.postpone(now));
                         }
@@ -415,7 +416,7 @@ impl<'a> Engine<'a> {
             let connection = &self.connections[index];
             let slow = match connection.state {
                 State::Connecting(since, _) => now.saturating_sub(since) > CONNECT_TIMEOUT,
-                // It is connected and has not logged in.
+                // The connection is open and has not logged in.
                 State::Up(_) if !connection.is_offered && connection.in_flight.is_empty() => {
                     let is_pausing = connection.wakes_at.is_some();
                     !is_pausing && now.saturating_sub(connection.up_since) > self.patience()
@@ -449,7 +450,7 @@ impl<'a> Engine<'a> {
         let window = &mut self.ledger.window;
         window.start = now;
         window.warmup = now < self.start + self.config.warmup;
-        // Those of all threads begin together; one that begins late is half as long at least.
+        // The windows of all threads begin together; one that begins late is at least half as long.
         let length = self.config.window;
         window.number = (now.saturating_sub(self.start) + length / 2).0 / length.0;
         self.window_end = self.start + Nanos(length.0 * (window.number + 1));

@@ -121,7 +121,7 @@ pub(super) struct KindTotal {
     pub(super) completed: u64,
     /// Among them: the server had no such key.
     pub(super) missed: u64,
-    /// Those of the completed, and the ages of those that timed out.
+    /// Latencies of the completed requests, and the ages of those that timed out.
     pub(super) latency: Latency,
 }
 
@@ -142,7 +142,7 @@ pub(super) struct Total {
 /// The result of a whole run: what the engine returns and the report shows.
 pub(super) struct RunResult {
     pub(super) total: Total,
-    /// From the end of the warm-up to the last due time.
+    /// The time from the end of the warm-up to the last due time.
     pub(super) measured: Nanos,
     /// Requests due and not finished at the end, and the age of the oldest.
     pub(super) outstanding: u64,
@@ -285,7 +285,7 @@ impl Ledger {
         self.count(due, |counts| counts.failed += 1);
     }
 
-    /// Records an error that a database reported; `is_retried` if the request goes on.
+    /// Records an error that a database reported; `is_retried` if the request continues.
     pub(super) fn error(&mut self, due: Nanos, code: ErrorCode, is_retried: bool, message: &str) {
         let change = |counts: &mut Counts| match is_retried {
             true => counts.retried += 1,

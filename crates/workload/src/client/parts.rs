@@ -21,7 +21,7 @@ pub(super) enum DueTimes {
     Closed,
     /// Drawn at the rates of a schedule.
     Drawn(Schedule),
-    /// As they were recorded.
+    /// Requests as they were recorded.
     Recorded(Recording),
 }
 
@@ -47,13 +47,13 @@ impl DueTimes {
     }
 }
 
-/// What one thread sends, and on how many connections.
+/// The part of the load that one thread sends, and its connections.
 pub(super) struct Part {
     pub(super) target: Box<dyn Target>,
     pub(super) connections: usize,
     /// `None` in a closed loop.
     pub(super) arrivals: Option<PartArrivals>,
-    /// For the contents of requests.
+    /// The generator for the contents of requests.
     pub(super) rng: Generator,
 }
 

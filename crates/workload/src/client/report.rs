@@ -43,7 +43,7 @@ pub enum LoadError {
     /// The system refuses something.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
         /// The system's error.
         source: std::io::Error,
@@ -70,7 +70,7 @@ pub struct WindowReport {
     pub start_ns: Nanos,
     /// Its length as it really was.
     pub length_seconds: f64,
-    /// It began before the warm-up was over.
+    /// Whether the window began before the warm-up was over.
     pub warmup: bool,
     /// Requests whose intended send time lies in it.
     pub due_requests: u64,
@@ -86,13 +86,13 @@ pub struct WindowReport {
     pub outstanding_requests: u64,
     /// The age of the oldest of them.
     pub oldest_outstanding_seconds: f64,
-    /// From the intended send time to the last byte of the reply.
+    /// Latency from the intended send time to the last byte of the reply.
     pub latency: Summary,
     /// How late the client was.
     pub lag: Summary,
 }
 
-/// What was pushed to the agent.
+/// The messages that were pushed to the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Pushed {
     /// Messages handed to the agent's socket.
@@ -126,7 +126,7 @@ pub struct ServerErrors {
 /// Requests of one kind, where a load has several.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KindReport {
-    /// What they do.
+    /// The kind of the requests.
     pub kind: RequestKind,
     /// Requests answered.
     pub completed_requests: u64,
@@ -191,20 +191,20 @@ pub struct LoadReport {
     /// Cause of the last loss.
     pub last_connection_loss: Option<String>,
     /// Connections whose end the server had announced (GOAWAY, `Connection: close`) and that
-    /// were opened again; they are no losses.
+    /// were opened again; they are not losses.
     pub announced_closes: u64,
     /// Handshakes of TLS that were completed, those before the run included.
     pub tls_handshakes: u64,
     /// Among them: the connection resumed the session of an earlier one.
     pub resumed_tls_handshakes: u64,
-    /// From the intended send time to the last byte of the reply.
+    /// Latency from the intended send time to the last byte of the reply.
     pub latency: Summary,
     /// Requests by kind; empty if all are of one.
     pub kinds: Vec<KindReport>,
     /// Of a closed loop: the latencies with those of the requests that each connection would
     /// have sent meanwhile at its mean rate (the correction of HdrHistogram).
     pub corrected: Option<Summary>,
-    /// From the write to the last byte of the reply.
+    /// Latency from the write to the last byte of the reply.
     pub service: Summary,
     /// Time until a connection was free. Values up to 0.13 us, the histogram's first
     /// bucket, mean no wait.

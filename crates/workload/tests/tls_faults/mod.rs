@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// What the server does in place of an answer.
+/// A fault that the server sends in place of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Stall,
@@ -14,7 +14,7 @@ pub(crate) enum Fault {
     Garbage,
 }
 
-/// Which answer it is.
+/// The position of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AnswerTo {
     /// The first message of a handshake.

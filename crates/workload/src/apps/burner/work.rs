@@ -11,10 +11,10 @@ use std::hint::black_box;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What a burner does.
+/// The kind of work of a burner.
 ///
-/// As text: `compute`, `memory`, or `memory:SIZE` with the size of all arrays of
-/// all threads together in KiB, MiB or GiB.
+/// As text: `compute`, `memory`, or `memory:SIZE` with the size of all arrays of all threads
+/// together in KiB, MiB or GiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Work {
@@ -48,7 +48,7 @@ impl Work {
         Self::Memory { bytes: default_buffer_bytes() }
     }
 
-    /// What it counts.
+    /// Returns the unit that it counts.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Compute => "paths",
@@ -63,7 +63,7 @@ impl Work {
         }
     }
 
-    /// One thread's share of the work, until `over`.
+    /// Does one thread's share of the work, until `over`.
     pub(super) fn burn(
         self,
         threads: usize,

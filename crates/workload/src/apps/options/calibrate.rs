@@ -11,7 +11,7 @@ use std::hint::black_box;
 /// The outcome of [`calibrate`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Calibration {
-    /// The demand whose median request takes as long as wanted.
+    /// The demand whose median request takes the requested time.
     pub demand: Demand,
     /// Time that one path takes on one core here.
     pub path_ns: f64,

@@ -32,7 +32,7 @@ pub struct AsianCall {
 /// Why a line is not a request; its text is that of the `ERR` reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Not `PRICE`.
+    /// The line does not begin with `PRICE`.
     #[error("write PRICE s0 k r q sigma t m n seed")]
     Verb,
     /// Fewer or more than nine fields.
@@ -43,11 +43,11 @@ pub enum RequestError {
     Field {
         /// The field's name in the protocol.
         field: &'static str,
-        /// What it must be.
+        /// The required form.
         wanted: &'static str,
     },
     /// More work than the server takes on.
-    #[error("m * n = {steps} path steps are more than the {limit} taken on: ask for fewer paths")]
+    #[error("m * n = {steps} path steps are more than the {limit} accepted: request fewer paths")]
     TooMuch {
         /// Path steps of the request.
         steps: u64,

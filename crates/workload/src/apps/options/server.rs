@@ -68,14 +68,14 @@ pub enum ServerError {
     System(#[from] std::io::Error),
 }
 
-/// What the server did.
+/// The counts of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ServerReport {
     /// Requests priced.
     pub answered_requests: u64,
     /// Requests refused because the queue was full.
     pub refused_requests: u64,
-    /// Lines that were no requests.
+    /// Lines that were not requests.
     pub malformed_requests: u64,
     /// Requests abandoned because the server was stopped.
     pub abandoned_requests: u64,
@@ -162,7 +162,7 @@ impl Server {
         self.run_around(stop, &Undispatched)
     }
 
-    /// As [`Server::run`], with something around each request.
+    /// As [`Server::run`], with a wrapper around each request.
     ///
     /// # Errors
     /// As [`Server::run`].

@@ -1,5 +1,5 @@
-//! What a connection sends when a request begins, after a reply and at the end of a pause, and
-//! how requests end.
+//! The bytes that a connection sends when a request begins, after a reply and at the end of a
+//! pause, and the end of requests.
 
 use super::{Engine, RequestSlot};
 use crate::client::ledger::Request;
@@ -27,7 +27,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Lets a connection's decoder write what is to be sent now, and sets its wake-up.
+    /// Lets a connection's decoder write the bytes to send now, and sets its wake-up.
     pub(super) fn proceed(&mut self, index: usize) {
         let connection = &mut self.connections[index];
         let begun = connection.proceed(clock::now(), self.place.tls.as_ref(), &mut self.outcomes);
@@ -91,7 +91,7 @@ impl Engine<'_> {
                 }
                 Outcome::Untaken => {
                     self.ledger.untaken(request.due);
-                    // In the order of due times, on which time-outs rely.
+                    // Requests stay in the order of due times, on which time-outs rely.
                     let at = self.waiting.partition_point(|due| *due <= request.due);
                     self.waiting.insert(at, request.due);
                 }
