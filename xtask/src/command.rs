@@ -12,7 +12,7 @@ pub(crate) fn done(command: &mut Command) -> Result<()> {
     expect(status.with_context(|| format!("cannot start {command:?}"))?, command)
 }
 
-/// Runs one and returns what it printed.
+/// Runs one and returns its output.
 ///
 /// # Errors
 /// As [`done`].

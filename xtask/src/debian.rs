@@ -8,17 +8,17 @@ use std::process::Command;
 
 /// Packages of one suite.
 pub(crate) struct Source {
-    /// Also of the directory that they are unpacked in.
+    /// The name, also of the directory that they are unpacked in.
     pub(crate) name: &'static str,
     pub(crate) suite: &'static str,
-    /// As Debian calls it.
+    /// The architecture in Debian's terms.
     pub(crate) architecture: &'static str,
     pub(crate) packages: &'static [Package],
 }
 
 /// How a package is found.
 pub(crate) enum Package {
-    /// By its name.
+    /// A package by its name.
     Named(&'static str),
     /// The one with the highest number in its name, between what its name begins
     /// and ends with.

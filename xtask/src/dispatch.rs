@@ -45,7 +45,7 @@ pub(crate) struct Options {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let lull = release::binary(root, "lull-cli", "lull")?;
     let part = release::target(root).join("place.md");
-    // What an earlier run left must not pass for this one's.
+    // The result of an earlier run must not pass for this one's.
     let _ = std::fs::remove_file(&part);
     let (rounds, block) = (options.rounds.to_string(), format!("{}s", options.block_s));
     let (slow, fast) = (options.slow.to_string(), options.fast.to_string());

@@ -56,7 +56,7 @@ fn each(root: &Path, check: bool, lull: &Command) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// What the program prints for `arguments`.
+/// Returns the output of the program for `arguments`.
 fn print(root: &Path, lull: &Command, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(lull.get_program());
     command.args(lull.get_args()).args(arguments);

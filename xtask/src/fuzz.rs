@@ -30,7 +30,7 @@ const INPUT_MAX_BYTES: u32 = 65_536;
 /// Lines of a failed target's log that are printed.
 const LINES_SHOWN: usize = 20;
 
-/// What to fuzz, and for how long.
+/// The targets to fuzz, and for how long.
 pub(crate) struct Options {
     /// Names of targets; all without a name.
     pub(crate) names: Vec<String>,
@@ -57,7 +57,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     if seconds == 0 {
         bail!("no time: {} targets need a budget of at least a second each", names.len());
     }
-    // Before the first record, which changes the tree.
+    // Read the commit before the first record, which changes the tree.
     let commit = commit(root)?;
     let fuzzer = Fuzzer::build(root, seconds, options.hang_s)?;
     let mut failed = Vec::new();
@@ -102,7 +102,7 @@ fn commit(root: &Path) -> Result<String> {
     Ok(read_output(&mut git)?.trim().to_owned())
 }
 
-/// What libFuzzer reports of a run.
+/// The statistics that libFuzzer reports of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Stats {
     seconds: u64,
@@ -163,7 +163,7 @@ impl Fuzzer {
         let triple = release::host_triple()?;
         let mut cargo = Command::new("cargo");
         cargo.current_dir(root).args(["build", "--release", "--package", "lull-fuzz"]);
-        // With --target the flags are not those of build scripts and macros.
+        // With --target the flags do not apply to build scripts and macros.
         cargo.args(["--target", &triple]).arg("--target-dir").arg(&target);
         cargo.env("RUSTFLAGS", FLAGS);
         cargo.env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");

@@ -28,7 +28,7 @@ const RUNC: (&str, &str) = ("runc", "runc");
 
 /// A program that is built from a Go module.
 struct GoProgram {
-    /// Of the directory in the cache.
+    /// The name of the directory in the cache.
     name: String,
     module: &'static str,
     version: String,
@@ -38,7 +38,7 @@ struct GoProgram {
     flags: String,
 }
 
-/// Builds what is missing, and runs the test.
+/// Builds missing programs, and runs the test.
 ///
 /// # Errors
 /// If a program cannot be had or the test fails.
@@ -152,7 +152,7 @@ fn nri_runtime(root: &Path) -> Result<PathBuf> {
         }
         let new = program.with_extension("new");
         let mut build = go(&sources);
-        // Without plug-ins that are compiled to WebAssembly.
+        // Built without plug-ins that are compiled to WebAssembly.
         build.args(["build", "-p", "1", "-trimpath", "-tags", "nri_no_wasm", "-o"]);
         done(build.arg(&new).arg(package))?;
         std::fs::rename(&new, program)?;
@@ -169,7 +169,7 @@ fn lock(place: &Path) -> Result<File> {
     Ok(lock)
 }
 
-/// What `go mod download -json` prints.
+/// The output of `go mod download -json`.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Downloaded {
@@ -218,9 +218,9 @@ fn go(place: &Path) -> Command {
     go
 }
 
-/// A module that requires another with all that its `go.mod` has, because a module that is not the
-/// main one cannot say by what it is replaced. Kubernetes replaces its libraries by directories
-/// that its module does not contain: they are published as v0 of the same version.
+/// Returns a module that requires another with all that its `go.mod` has, because only the main
+/// module can state replacements. Kubernetes replaces its libraries by directories that its module
+/// does not contain: they are published as v0 of the same version.
 fn own_module(go_mod: &str, module: &str, version: &str) -> String {
     let published = format!("v0.{}", version.split_once('.').map_or("", |(_, rest)| rest));
     let line = |line: &str| {

@@ -1,5 +1,5 @@
-//! What the tasks share with the benchmarks (`crates/bench`): facts about this machine,
-//! packages of the system, and where cargo builds and what is fetched lie.
+//! Code that the tasks share with the benchmarks (`crates/bench`): facts about this machine,
+//! packages of the system, and the directories of builds and downloads.
 
 pub mod here;
 pub mod packages;
@@ -16,7 +16,7 @@ pub fn root() -> PathBuf {
     package.ancestors().find(is_root).unwrap_or(&package).to_path_buf()
 }
 
-/// Where what is fetched is kept, outside of the clone, so that the next one has it:
+/// Returns the directory for downloads, outside of the clone, so that the next clone has them:
 /// `LULL_CACHE`, or `lull` in the user's cache directory.
 pub fn cache() -> PathBuf {
     lull_testing::cache().unwrap_or_else(|| release::target(&root()).join("lull"))

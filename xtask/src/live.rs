@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The scenes of examples/live with what each shows.
+/// The scenes of examples/live with the subject of each.
 const SCENES: [(&str, &str); 4] = [
     ("memcached", "memcached beside a memory-bound app"),
     ("nginx", "nginx beside a memory-bound app"),
@@ -13,10 +13,10 @@ const SCENES: [(&str, &str); 4] = [
     ("all", "all three beside a memory-bound app"),
 ];
 
-/// What is compared, the point of comparison first.
+/// The compared policies, the reference first.
 const POLICIES: [&str; 7] = ["unmanaged", "even", "lc-first", "parties", "satori", "arq", "tide"];
 
-/// A bound of so many times what the app has alone.
+/// The bound, as a multiple of the app's tail alone.
 const ROOM: &str = "2";
 
 /// Fewest cores of a machine on which load clients have a core of their own.
@@ -43,7 +43,7 @@ const LIMITS: &str = "## What this machine can show, and what not
   every policy's reach.
 - A policy that moves a unit every 500 ms starts again in every block. One that
   needs longer than half a block to settle is shown on its way.
-- Limits of cgroups (`cpu.max`, `cpu.weight`) are no point of comparison here: no
+- Limits of cgroups (`cpu.max`, `cpu.weight`) are not compared here: no
   policy sets them.
 - On a virtual machine the host's other guests are in every figure. The
   intervals are wide where that matters; a difference is claimed only where its
@@ -76,7 +76,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What all blocks together take at most; some policies may be refused.
+    /// Returns the longest time of all blocks together; some policies may be refused.
     const fn longest_s(&self) -> u32 {
         (SCENES.len() * POLICIES.len()) as u32 * self.rounds * self.block_s
     }
@@ -114,14 +114,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One scene; its table.
+/// Compares the policies in one scene; returns its table.
 fn compare(
     root: &Path,
     lull: &Path,
     (scene, part): (&str, &Path),
     options: &Options,
 ) -> Result<String> {
-    // What an earlier run left must not pass for this one's.
+    // The result of an earlier run must not pass for this one's.
     let _ = std::fs::remove_file(part);
     let config = root.join(format!("examples/live/{scene}.toml"));
     let (mut command, config) = match here::cores() {
@@ -192,7 +192,8 @@ pub(crate) fn clear_leftovers() {
     clear(Path::new(LEFTOVERS.0), LEFTOVERS.1);
 }
 
-/// Removes what begins so in a directory. What cannot be removed is the next run's to reuse.
+/// Removes the entries of a directory whose names begin like this. Entries that cannot be removed
+/// are reused by the next run.
 fn clear(directory: &Path, beginning: &str) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(beginning) {

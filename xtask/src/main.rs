@@ -88,7 +88,7 @@ enum Task {
     },
     /// Boot real kernels in QEMU and run the host's tests in them
     Rig {
-        /// Which machines; without a name those of CI
+        /// The machines; without a name those of CI
         names: Vec<String>,
         /// All machines
         #[arg(long)]
@@ -109,7 +109,7 @@ enum Task {
     Servers,
     /// Run the fuzz targets of crates/fuzz under libFuzzer
     Fuzz {
-        /// Which targets (crates/fuzz/targets.toml); all without a name
+        /// The targets (crates/fuzz/targets.toml); all without a name
         names: Vec<String>,
         /// How long each target runs
         #[arg(long, default_value_t = 60)]
@@ -132,7 +132,7 @@ enum Task {
         /// Cases of each property
         #[arg(long, default_value_t = 8)]
         cases: u32,
-        /// Print what is left out, and why, and run nothing
+        /// Print the tests that are left out, and why, and run nothing
         #[arg(long)]
         list: bool,
     },
@@ -246,7 +246,7 @@ enum Task {
     },
     /// Measure side by side and keep the results under bench-results/
     Bench {
-        /// Which benchmarks; all without a name
+        /// The benchmarks; all without a name
         names: Vec<String>,
         /// Print the benchmarks and run none
         #[arg(long)]
@@ -310,8 +310,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// Runs benchmarks with `crates/bench`, built optimised: the tasks build without our crates,
-/// so that they run, and report what is wrong, when our crates do not build.
+/// Runs benchmarks with `crates/bench`, built optimised: the tasks build without our crates, so
+/// that they run, and report faults, when our crates do not build.
 fn bench(root: &Path, names: &[String], list: bool, full: bool) -> Result<ExitCode> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(root).args(["run", "--quiet", "--release", "--package", "lull-bench", "--"]);

@@ -1,4 +1,4 @@
-//! What the tasks read of Markdown pages: their links.
+//! Links of Markdown pages, as the tasks read them.
 
 /// The pages that a table of contents in `docs/` links to, by their paths from the root.
 pub(crate) fn summary_links(text: &str) -> impl Iterator<Item = String> {

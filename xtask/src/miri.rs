@@ -23,7 +23,7 @@ pub(crate) struct Options {
 struct Suite {
     /// The package and the target.
     cargo: &'static [&'static str],
-    /// What the names of its tests begin with.
+    /// The prefix of its tests' names.
     prefix: &'static str,
     has_threads: bool,
 }
@@ -74,7 +74,7 @@ const PROGRAMS_LEFT_OUT: [(&str, &str); 2] = [
     ("lull-preload", "it takes the place of libc's functions, which Miri provides itself"),
 ];
 
-/// Prints what is left out, and why.
+/// Prints the tests that are left out, and why.
 pub(crate) fn list() -> ExitCode {
     for (name, why) in PROGRAMS_LEFT_OUT.iter().chain(&LEFT_OUT) {
         println!("{name}: {why}");

@@ -1,4 +1,4 @@
-//! `cargo xtask package`: what goes to other machines, under `target/package`.
+//! `cargo xtask package`: packages for other machines, under `target/package`.
 //!
 //! A static program for any Linux (and for an image that has nothing else), by
 //! musl; a Debian package by cargo-deb with the program as this machine
@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const ARCHITECTURE: &str = std::env::consts::ARCH;
-/// Of `lull` in packages: those that a build from the tree leaves out.
+/// The features of `lull` in packages, which a build from the tree leaves out.
 const FEATURES: [&str; 2] = ["--features", "fleet,parquet,s3,tls"];
 
-/// What to make beside the static program.
+/// The packages to make besides the static program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
     /// No Debian package.
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     pub(crate) with_rpm: bool,
     /// An image.
     pub(crate) with_image: bool,
-    /// Nothing else, and the static program for arm64.
+    /// Make only the static program for arm64.
     pub(crate) for_arm64: bool,
 }
 
@@ -176,7 +176,7 @@ fn build_static(root: &Path, target: &str, mut build: Command) -> Result<PathBuf
     Ok(built)
 }
 
-/// Lets the program write what comes with it: manual pages, completions, the schema of configs.
+/// Lets the program write its accompanying files: manual pages, completions, the schema of configs.
 fn accompany(program: &Path, place: &Path) -> Result<()> {
     let (man, completions) = (place.join("man"), place.join("completions"));
     for directory in [&man, &completions] {
@@ -240,7 +240,7 @@ pub(crate) fn rpm(root: &Path, program: &Path, other: Option<&str>) -> Result<Pa
         bail!("an RPM takes cargo-generate-rpm: cargo install cargo-generate-rpm --locked");
     }
     let place = place(root)?;
-    // Where `crates/cli/Cargo.toml` says that it is.
+    // At the path that `crates/cli/Cargo.toml` states.
     done(Command::new("strip").arg("-o").arg(place.join("lull")).arg(program))?;
     let version = other.map_or_else(|| version_of(program), |other| Ok(other.to_owned()))?;
     let file = place.join(format!("lull-{version}-1.{ARCHITECTURE}.rpm"));

@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use xtask::release;
 
-/// The crate with the package, its tests, and what they need.
+/// The crate with the package, its tests, and their requirements.
 const CRATE: &str = "crates/python";
 const REQUIREMENTS: &str = "crates/python/tests/requirements.txt";
-/// What the tests on a Ray cluster need: Ray is as large as all the others.
+/// The packages for the tests on a Ray cluster, which is as large as all the others together.
 const RAY_REQUIREMENTS: &str = "crates/python/tests/requirements-ray.txt";
 
 /// The configuration of the reference, and what builds it.
 const DOCS: &str = "crates/python/docs";
 
-/// What is built with the tests: the native part, and the program whose results it has. Because
-/// a test is among it, cargo selects the features of tests, and with them their artifacts.
+/// The targets built with the tests: the native part, and the program whose results it has. Because
+/// a test is among them, cargo selects the features of tests, and with them their artifacts.
 const BUILD: [&str; 8] =
     ["build", "--workspace", "--all-features", "--lib", "--bin", "lull", "--test", "kinds"];
 
@@ -61,7 +61,7 @@ fn install(name: &str, requirements: &Path) -> Result<PathBuf> {
         .context("no virtual environment; apt-get install python3-venv")?;
     let mut install = Command::new(&interpreter);
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-    // Without a network the tests are skipped, and that soon.
+    // Without a network the tests are skipped soon.
     install.args(["--retries", "2", "--timeout", "20"]);
     done(install.arg("--requirement").arg(requirements))
         .with_context(|| format!("cannot install what {} lists", requirements.display()))?;
@@ -79,7 +79,7 @@ pub(crate) fn count(root: &Path) -> usize {
 /// Builds the package and runs its tests.
 ///
 /// # Errors
-/// If what it needs is missing, or it does not build.
+/// If a requirement is missing, or it does not build.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     if options.docs {
         return build_docs(root, options.release);
@@ -142,7 +142,7 @@ fn stage(root: &Path, optimised: bool) -> Result<PathBuf> {
     let target = release::target(root);
     let place = target.join("python");
     let package = place.join("lull");
-    // What an earlier build had and this one has not must not be tested.
+    // Files of an earlier build that this one lacks must not be tested.
     if package.exists() {
         std::fs::remove_dir_all(&package)?;
     }
@@ -171,8 +171,8 @@ fn install_wheel(root: &Path, python: &Path, optimised: bool) -> Result<PathBuf>
     let wheels = target.join("package");
     let mut build = Command::new(python);
     build.current_dir(root.join(CRATE)).args(["-m", "maturin", "build", "--quiet"]).args(profile);
-    // Of an extension module it depends on the variables of maturin how pyo3 is built: in the
-    // directory of the tests it would be built again and again.
+    // An extension module's build of pyo3 depends on the variables of maturin: in the directory of
+    // the tests it would be built repeatedly.
     build.arg("--target-dir").arg(target.join("wheel")).arg("--out").arg(&wheels);
     done(build.args(["--interpreter"]).arg(python))?;
     let environment = target.join("wheel/venv");

@@ -22,7 +22,7 @@ pub fn example(root: &Path, package: &str, name: &str) -> Result<PathBuf> {
     Ok(target(root).join("release/examples").join(name))
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target directory.
 pub fn target(root: &Path) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     // A relative one is relative to where cargo runs, which is the root.

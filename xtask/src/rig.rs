@@ -63,7 +63,7 @@ pub(crate) fn list() -> ExitCode {
 /// Provides programs and kernels for the machines that CI boots.
 ///
 /// # Errors
-/// Why they cannot be had here: another processor, no package, no network.
+/// The reason why they cannot be had here: another processor, no package, no network.
 pub(crate) fn ready() -> Result<()> {
     if std::env::consts::ARCH != "x86_64" {
         bail!("its guests are x86_64 and this machine is {}", std::env::consts::ARCH);
@@ -147,7 +147,7 @@ fn provide() -> Result<()> {
     Ok(())
 }
 
-/// What runs in guests, linked statically: most guests have no other file.
+/// The programs for guests, linked statically: most guests have no other file.
 struct Programs {
     tests: PathBuf,
     /// The program itself, if a selected machine has it.
@@ -155,12 +155,12 @@ struct Programs {
     /// Packages, if a selected machine boots Debian: those of this tree, and the same under a
     /// lower version.
     packages: Vec<PathBuf>,
-    /// What a kubelet takes, if a selected machine has one.
+    /// The programs that a kubelet needs, if a selected machine has one.
     node: Option<NodePrograms>,
 }
 
 impl Programs {
-    /// Those that the machines need, by target.
+    /// Returns the programs that the machines need, by target.
     fn all(
         root: &Path,
         machines: &[&Machine],
@@ -192,7 +192,7 @@ impl Programs {
             NodePrograms::build(root, &place, |arguments| build(root, target, arguments))
         };
         let node = with_node.map(of_node).transpose()?;
-        // As the tests are built, and not for release: what both need is built once.
+        // Built like the tests, and not for release: shared parts are built once.
         let lull = ["build", "--package", "lull-cli", "--bin", "lull"];
         let with_lull = kinds.contains(&UserSpace::TestsAndLull);
         let lull = with_lull.then(|| build(root, target, &lull)).transpose()?;
@@ -205,9 +205,9 @@ impl Programs {
 /// The version under which guests have the package first.
 const FORMER_VERSION: &str = "0.0.1";
 
-/// The packages of this tree, and the same under [`FORMER_VERSION`], for upgrades. The RPM has
-/// the Debian package's program here, which the guest can run. Another Debian package is taken as
-/// it is, and the RPMs are made of what was built before.
+/// Builds the packages of this tree, and the same under [`FORMER_VERSION`], for upgrades. The RPM
+/// has the Debian package's program here, which the guest can run. Another Debian package is taken
+/// as it is, and the RPMs are made of earlier builds.
 fn packages(root: &Path, package: Option<&Path>) -> Result<Vec<PathBuf>> {
     let package = package.map_or_else(|| crate::package::debian(root), |it| Ok(it.to_owned()))?;
     let former = crate::package::relabel(&package, FORMER_VERSION)?;

@@ -38,7 +38,7 @@ const SUMS: [(&str, &str); POSTGRESQL_VERSIONS.len()] = [
          dc645b0bd0a87082517a1752a8ab1de044167d5ed37ebe2eb712ca92caa392c4",
     ),
 ];
-/// What no test needs: archives for the linker, and what extensions are built with.
+/// Files that no test needs: archives for the linker, and tools to build extensions.
 const EXCLUDED: [&str; 4] = ["*.a", "*/pgxs", "*/bitcode", "*/scripts"];
 /// The file of the npm package that lists its links, which npm cannot have.
 const LINKS: &str = "package/native/pg-symlinks.json";
@@ -50,7 +50,7 @@ struct Link {
     target: PathBuf,
 }
 
-/// Fetches what is missing, and prints where it is or why it cannot be had.
+/// Fetches missing servers, and prints where each is or why it cannot be had.
 pub(crate) fn run() -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for fetched in provide() {
@@ -65,7 +65,7 @@ pub(crate) fn run() -> ExitCode {
     code
 }
 
-/// Fetches what is missing. Returns the directory of each, or why it cannot be had: no npm or no
+/// Fetches missing servers. Returns the directory of each, or why it cannot be had: no npm or no
 /// Debian, no network, or another processor.
 pub(crate) fn provide() -> Vec<Result<PathBuf>> {
     if std::env::consts::ARCH != "x86_64" {
@@ -92,13 +92,13 @@ fn postgresql(version: &str, cache: &Path) -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Fetches a version and unpacks it beside its place, where it appears whole or not at all.
+/// Fetches a version and unpacks it beside its destination, where it appears whole or not at all.
 fn fetch(version: &str, cache: &Path, place: &Path) -> Result<()> {
     let npm = on_path("npm").context("no npm to fetch it with: apt-get install npm")?;
     let scratch = tempfile::tempdir_in(cache)?;
     let mut pack = Command::new(npm);
     pack.args(["pack", "--silent", "--pack-destination"]).arg(scratch.path());
-    // Without a network the tests are skipped, and that soon.
+    // Without a network the tests are skipped soon.
     pack.args(["--fetch-retries=1", "--fetch-timeout=20000"]);
     let printed = read_output(pack.arg(format!("{POSTGRESQL}@{version}")))?;
     let archive = scratch.path().join(printed.trim());

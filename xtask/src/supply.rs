@@ -1,4 +1,4 @@
-//! `cargo xtask supply` and `cargo xtask notices`: what Lull is made of besides its own code.
+//! `cargo xtask supply` and `cargo xtask notices`: the third-party code in Lull.
 //!
 //! The first checks each dependency against `deny.toml`: its licence, where it is fetched
 //! from, and that no further crate is there in two versions. The file is cargo-deny's; the
@@ -48,7 +48,7 @@ pub(crate) fn run_notices(root: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `deny.toml` allows.
+/// The rules of `deny.toml`.
 struct Rules {
     licences: Vec<String>,
     /// `name@version`, of which one more version is allowed.
@@ -63,7 +63,7 @@ impl Rules {
     }
 
     fn parse(text: &str) -> Result<Self> {
-        let table: Table = text.parse().context("deny.toml is no TOML")?;
+        let table: Table = text.parse().context("deny.toml is not TOML")?;
         let list = |section: &str, key: &str| {
             let list = table.get(section).and_then(|section| section.get(key));
             let list = list.and_then(Value::as_array);
@@ -115,7 +115,7 @@ impl Rules {
         findings
     }
 
-    /// Returns a line for each source of `Cargo.lock` that is no allowed registry.
+    /// Returns a line for each source of `Cargo.lock` that is not an allowed registry.
     fn check_sources(&self, lock: &str) -> Vec<String> {
         let sources = lock.lines().filter_map(|line| line.strip_prefix("source = "));
         let is_allowed = |source: &&str| {

@@ -49,7 +49,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     room::warn(root);
     let front = front(options);
     let mut runner = Runner::new(root, profile(options))?;
-    // What is fetched arrives while the first phases compile.
+    // Downloads run while the first phases compile.
     let (is_good, fetched) = std::thread::scope(|scope| {
         let fetched = scope.spawn(|| Fetched::provide(root, options));
         let is_good = runner.run_until_failure(&front);
@@ -83,7 +83,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What the tests need besides what cargo builds.
+/// The downloads that the tests need besides cargo's.
 struct Fetched {
     /// The tests to leave out: their program of the system is missing.
     missing: Vec<String>,
@@ -93,7 +93,7 @@ struct Fetched {
 }
 
 impl Fetched {
-    /// Installs and fetches it, and says what cannot be had.
+    /// Installs and fetches the requirements, and reports those that cannot be had.
     fn provide(root: &Path, options: &Options) -> Self {
         let missing = needs::provide();
         for error in crate::servers::provide().into_iter().filter_map(Result::err) {

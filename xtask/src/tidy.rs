@@ -65,7 +65,7 @@ const RULES: &[Rule] = &[
     exceptions::RULE,
 ];
 
-/// What one rule found.
+/// The findings of one rule.
 #[derive(Default)]
 struct Report {
     findings: Vec<Finding>,
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// What one rule says about a tree of (path, text).
+    /// Returns the findings of one rule on a tree of (path, text).
     pub(super) fn findings(rule: &Rule, files: &[(&str, &str)]) -> Vec<String> {
         let mut report = Report::default();
         (rule.check)(&Tree::new(files), &mut report);
@@ -139,7 +139,7 @@ mod tests {
         report.findings.iter().map(line).collect()
     }
 
-    /// What one rule says about one Rust file at `path`.
+    /// Returns the findings of one rule on one Rust file at `path`.
     pub(super) fn in_file(rule: &Rule, path: &str, text: &str) -> Vec<String> {
         findings(rule, &[(path, text)])
     }

@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode};
 
 /// The burst cycles, in an order that no trend follows.
 const CYCLES: [&str; 5] = ["2s", "500ms", "8s", "1s", "4s"];
-/// What is compared, full speed first.
+/// The compared policies, full speed first.
 const POLICIES: [&str; 3] = ["linux-default", "step-dvfs", "adaptive-dvfs"];
 /// P8, P4 and P0 (Wang et al., TRIOS'13, footnote 2; P4 is the middle).
 const FREQUENCIES: &str = "1197MHz,1729MHz,2260MHz";
@@ -74,7 +74,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What all blocks together take.
+    /// Returns the time of all blocks together.
     const fn blocks_s(&self) -> u32 {
         (CYCLES.len() * POLICIES.len()) as u32 * self.rounds * self.block_s
     }
@@ -94,7 +94,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     servers::provide()?;
     let lull = release::binary(root, "lull-cli", "lull")?;
     let results = release::target(root).join("tiers");
-    // What an earlier run left must not pass for this one's.
+    // The results of an earlier run must not pass for this one's.
     let _ = std::fs::remove_dir_all(&results);
     std::fs::create_dir_all(&results)
         .with_context(|| format!("cannot make {}", results.display()))?;
@@ -206,7 +206,7 @@ fn record_of(config: &Path) -> Result<String> {
     let text = std::fs::read_to_string(&file)
         .with_context(|| format!("cannot read {}", file.display()))?;
     let report: Value = serde_json::from_str(&text)
-        .with_context(|| format!("{} is no report of lull compare", file.display()))?;
+        .with_context(|| format!("{} is not a report of lull compare", file.display()))?;
     let record = report["record"].as_str();
     record.map(str::to_owned).with_context(|| format!("{} names no record", file.display()))
 }

@@ -1,5 +1,5 @@
-//! Replay against reality: what `lull replay` predicts of real servers, beside
-//! what then was measured. One command, one page.
+//! Replay against reality: predictions of `lull replay` for real servers, beside later
+//! measurements. One command, one page.
 //!
 //! For each scene of examples/live one record is made in which the policies
 //! take turns (`lull compare`), so that what else the machine does meanwhile
@@ -20,14 +20,14 @@ const SCENES: [&str; 3] = ["memcached", "nginx", "options"];
 /// The policy that is replayed, then those that are predicted.
 const POLICIES: [&str; 3] = ["unmanaged", "even", "lc-first"];
 
-/// A bound of so many times what the app has alone.
+/// The bound, as a multiple of the app's tail alone.
 const ROOM: &str = "2";
 
-/// An error, in percent, above any that there is: the page shows what would be
-/// refused, and says so.
+/// An error, in percent, above any that there is: the page shows predictions that would be refused,
+/// and marks them.
 const ANY_ERROR: &str = "1e12";
 
-/// What `lull replay` answers by default, as a share.
+/// The largest error at which `lull replay` answers by default, as a share.
 const ANSWERED: f64 = 0.25;
 
 const INTRO: &str = "# Predicted and measured
@@ -47,12 +47,12 @@ pub(crate) struct Options {
     /// Length of a block.
     pub(crate) block_s: u32,
     pub(crate) page: Option<PathBuf>,
-    /// Records of an earlier run that stand for scenes: `NAME=FILE`.
+    /// Records of an earlier run to use for scenes: `NAME=FILE`.
     pub(crate) records: Vec<String>,
 }
 
 impl Options {
-    /// What all blocks together take.
+    /// Returns the time of all blocks together.
     const fn blocks_s(&self) -> u32 {
         (SCENES.len() * POLICIES.len()) as u32 * self.rounds * self.block_s
     }
@@ -134,7 +134,7 @@ fn validate(root: &Path, lull: &Path, scene: &str, record: &str) -> Result<Strin
     Ok(section)
 }
 
-/// What a command prints as JSON.
+/// Runs a command and parses its JSON output.
 fn json(command: &mut Command) -> Result<Value> {
     let output = command.output().context("cannot start lull")?;
     // A replay that is refused for its error has been printed before.
@@ -164,7 +164,7 @@ fn rows(policy: &str, came: &Value, said: impl Fn(&Value) -> Option<f64>) -> Str
         let (said, came) = (said(figure), figure["measured"].as_f64());
         let text =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it:.3}"));
-        // Figures that may be zero have no ratio worth a look.
+        // Figures that may be zero have no useful ratio.
         let ratio = said.zip(came).filter(|(_, came)| *came > 0.0);
         let ratio =
             ratio.map_or_else(|| "-".to_owned(), |(said, came)| format!("{:.2}", said / came));

@@ -23,10 +23,10 @@ const TIME_MAX: Duration = Duration::from_secs(120);
 const SUITE: &str = "bookworm";
 const SERVERS: &str = "init-system-helpers,mariadb-server,memcached,systemd";
 
-/// Mounts what a machine has, creates the directories of /run as a start of the machine does, and
-/// runs the section's commands. Arguments: the Debian, a directory for what is written, and the
-/// package. The shell stays process 1 and outside of the root, by which `systemctl` recognises
-/// that systemd does not run there.
+/// Mounts the file systems of a machine, creates the directories of /run as a start of the machine
+/// does, and runs the section's commands. Arguments: the Debian, a directory for output, and the
+/// package. The shell stays process 1 and outside of the root, by which `systemctl` recognises that
+/// systemd does not run there.
 const SCRIPT: &str = "
     set -e
     root=$2/root
@@ -108,7 +108,7 @@ fn provide(place: &Path) -> Result<PathBuf> {
     if on_path("mmdebstrap").is_none() && !install_packages(&["mmdebstrap"]) {
         bail!("a directory with Debian needs: apt-get install mmdebstrap");
     }
-    // Without its recipe a directory is made again, also one that an interrupted run has left.
+    // A directory without its recipe is made again, also one that an interrupted run has left.
     if recipe_path.exists() {
         std::fs::remove_file(&recipe_path)
             .with_context(|| format!("cannot remove {}", recipe_path.display()))?;

@@ -1,5 +1,5 @@
-//! What has been fuzzed so far: a line of `crates/fuzz/runs.jsonl` for each run of a target, and
-//! the table of their sums in `docs/fuzzing.md`.
+//! The record of fuzzing: a line of `crates/fuzz/runs.jsonl` for each run of a target, and the
+//! table of their sums in `docs/fuzzing.md`.
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub(super) struct Run {
     pub(super) target: String,
     pub(super) seconds: u64,
     pub(super) inputs: u64,
-    /// In whole seconds, as libFuzzer reports it.
+    /// The time in whole seconds, as libFuzzer reports it.
     pub(super) slowest_input_s: u64,
     /// Resident memory once the corpus was loaded.
     pub(super) first_mib: u64,

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// What the program must be able to do there.
+/// The commands that the program must be able to run there.
 const COMMANDS: [&[&str]; 3] = [&["--version"], &["check"], &["policies"]];
 /// The demo starts a server, a load and a second app, each from the program itself, which an
 /// emulator does not start.

@@ -20,7 +20,7 @@ pub(super) fn make(root: &Path, place: &Path, program: &Path, version: &str) -> 
     if on_path("buildah").is_none() && !install_packages(&["buildah"]) {
         bail!("an image takes buildah: apt-get install buildah");
     }
-    // What is stored on the way, beside the user's own images.
+    // The image store of this run, apart from the user's own images.
     let store = tempfile::tempdir_in(place)?;
     let builder = Builder { store: store.path() };
     let container = read_output(builder.command("from").arg("scratch"))?;

@@ -52,9 +52,9 @@ fn idle_states() -> String {
     .join(", ")
 }
 
-/// Performance levels of each CPU (`_CPC`, ACPI 6.5, section 8.4.6.1), whose
-/// registers are those of machine checks: emulation keeps what is written there,
-/// a value for each CPU, and the kernel leaves them alone.
+/// Performance levels of each CPU (`_CPC`, ACPI 6.5, section 8.4.6.1), whose registers are those of
+/// machine checks: emulation keeps written values, one for each CPU, and the kernel leaves them
+/// alone.
 pub(super) fn performance() -> String {
     let mut out = "DefinitionBlock (\"\", \"SSDT\", 2, \"LULL\", \"PERFORM\", 1)\n{\n".to_owned();
     for cpu in 0..PORTS.len() {
@@ -99,7 +99,7 @@ fn levels() -> String {
     .join(", ")
 }
 
-/// Power limits (PPCC) of the PCI device in slot 4, as Intel's thermal driver wants them.
+/// Power limits (PPCC) of the PCI device in slot 4, in the form of Intel's thermal driver.
 pub(super) fn power_domains() -> String {
     "DefinitionBlock (\"\", \"SSDT\", 2, \"LULL\", \"POWER\", 1)\n{\n\
      External (\\_SB.PCI0.S20, DeviceObj)\n\

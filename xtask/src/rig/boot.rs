@@ -35,7 +35,7 @@ pub(super) struct Guest<'a> {
 pub(super) enum Outcome {
     Passed,
     Failed,
-    /// It ended without an answer, every time.
+    /// The guest ended without an answer, every time.
     Silent,
 }
 
@@ -92,7 +92,7 @@ impl Guest<'_> {
         Ok(Outcome::Silent)
     }
 
-    /// What a machine with a kubelet has besides.
+    /// Prepares the additional files of a machine with a kubelet.
     fn node(&self, dir: &Path) -> Result<Option<Node>> {
         let has_node = self.machine.user_space == UserSpace::Node;
         let programs = self.programs.node.as_ref().filter(|_| has_node);
@@ -159,11 +159,11 @@ impl Guest<'_> {
 /// How an emulator ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
-    /// By itself, with this exit status.
+    /// The guest ended by itself, with this exit status.
     With(i32),
-    /// By a signal that was not ours.
+    /// The guest was ended by a signal that was not ours.
     Killed,
-    /// By us, after [`Machine::time_max`].
+    /// We ended the guest, after [`Machine::time_max`].
     OutOfTime,
 }
 

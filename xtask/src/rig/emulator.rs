@@ -19,7 +19,7 @@ const NEWER: Source = Source {
     ],
 };
 
-/// Which emulator a machine runs on.
+/// The emulator that a machine runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Emulator {
     /// A PC in the QEMU that is installed.
@@ -55,13 +55,13 @@ impl Emulator {
             Self::Pc | Self::NewerPc => "q35",
             Self::Arm => "virt",
         };
-        // One thread for all CPUs: several have crashed guests, and cost more.
+        // One thread for all CPUs: several threads have crashed guests, and cost more.
         qemu.args(["-machine", board, "-accel", "tcg,thread=single", "-m", "1G"]);
         Ok(qemu)
     }
 }
 
-/// A program of the unpacked QEMU, which looks for its files where it is not installed.
+/// A program of the unpacked QEMU, which is given the directory of its files.
 fn unpacked(root: &Path, program: &str) -> Command {
     let usr = root.join("usr");
     let modules: PathBuf = usr.join("lib/x86_64-linux-gnu/qemu");

@@ -21,7 +21,7 @@ const PACKAGES: &str =
     "systemd,systemd-sysv,init-system-helpers,memcached,apparmor,secilc,rpm,runc,iproute2";
 /// Profiles of Debian, which no test needs, are not compiled at each start.
 const MASK: &str = "ln -sf /dev/null \"$1/etc/systemd/system/apparmor.service\"";
-/// What no test reads.
+/// Paths that no test reads.
 const EXCLUDED: [&str; 3] = ["/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*"];
 /// Room for what tests install and record; the image is sparse.
 const SIZE: &str = "700M";
@@ -57,7 +57,7 @@ fn make(place: &Path, image: &Path) -> Result<()> {
         bail!("only root can make a disk with Debian: files in it belong to root");
     }
     let root = place.join("debian-12");
-    // What an interrupted run left.
+    // Remove the remains of an interrupted run.
     remove(&root)?;
     let mut make = Command::new("mmdebstrap");
     make.args(["--mode=root", "--variant=essential", "--include", PACKAGES]);

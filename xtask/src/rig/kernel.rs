@@ -38,7 +38,7 @@ const SOURCES: [Source; 4] = [
 
 /// An unpacked kernel.
 pub(super) struct Kernel {
-    /// As `uname -r` says.
+    /// The version that `uname -r` prints.
     pub(super) version: String,
     /// An image that QEMU starts without a boot loader.
     pub(super) image: PathBuf,
@@ -53,7 +53,7 @@ pub(super) fn provide(version: &str, place: &Path) -> Result<Kernel> {
     Kernel::unpacked(&debian::provide(source, place)?)
 }
 
-/// Where an image for arm64, which is not packed, says that it is one
+/// The offset at which an unpacked image for arm64 is marked as one
 /// (Documentation/arch/arm64/booting.rst).
 const ARM_MAGIC_AT: usize = 56;
 const ARM_MAGIC: &[u8] = b"ARM\x64";
@@ -129,7 +129,7 @@ fn decompress_image(image: &[u8]) -> Result<Vec<u8>> {
     };
     let setup = (usize::from(*image.get(0x1f1).context("no kernel image")?) + 1) * 512;
     let begin = setup + word(0x248)?;
-    // The last four bytes are the length of what is packed.
+    // The last four bytes are the length of the packed content.
     let payload = image.get(begin..begin + word(0x24c)? - 4).context("a short kernel image")?;
     let elf = match payload.get(..4) {
         Some([0xfd, b'7', b'z', b'X']) => piped("xz", &["-dc", "--single-stream"], payload),
@@ -138,12 +138,12 @@ fn decompress_image(image: &[u8]) -> Result<Vec<u8>> {
         other => bail!("a kernel image packed in an unknown way: {other:02x?}"),
     }?;
     if !elf.starts_with(b"\x7fELF") {
-        bail!("the kernel image is no ELF file");
+        bail!("the kernel image is not an ELF file");
     }
     Ok(elf)
 }
 
-/// What a program makes of bytes.
+/// Returns the output of a program for an input.
 fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>> {
     let mut child = Command::new(program)
         .args(arguments)
@@ -153,10 +153,10 @@ fn piped(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>> {
         .with_context(|| format!("cannot start {program}"))?;
     let mut stdin = child.stdin.take().context("no input")?;
     let input = input.to_owned();
-    // From a thread of its own, or both would wait for the other with full pipes.
+    // Written from a thread of its own, or both sides would wait for the other with full pipes.
     let writer = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output()?;
-    // A reader that has all it wants may leave before the end.
+    // A reader that has all that it needs may end before the writer.
     let _ = writer.join();
     if !output.status.success() && output.stdout.is_empty() {
         bail!("{program} ended with {}", output.status);

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct Machine {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// Which kernel, as `kernel.rs` knows it.
+    /// The kernel, by its name in `kernel.rs`.
     pub(crate) kernel: &'static str,
     /// Whether it is booted without being named.
     pub(crate) in_ci: bool,
@@ -24,14 +24,14 @@ pub(crate) struct Machine {
     pub(crate) modules: &'static [&'static str],
     /// ACPI tables to add, as source.
     pub(crate) tables: &'static [fn() -> String],
-    /// Which tests run on it, by the first part of their names.
+    /// The tests that run on it, by the first part of their names.
     pub(crate) suite: &'static str,
     pub(crate) user_space: UserSpace,
     /// How long it may take; emulation on a loaded machine is slow.
     pub(crate) time_max: Duration,
 }
 
-/// What runs in a guest.
+/// The user space of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UserSpace {
     /// The tests are process 1 and all there is.
@@ -52,11 +52,11 @@ const USUAL: Duration = Duration::from_secs(1500);
 /// A thousand agents that are started and killed.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Drivers look at vendor and family; emulation's own is one that they refuse.
+/// Drivers check vendor and family; they refuse the emulation's own.
 const INTEL: &str = "max,vendor=GenuineIntel,family=6,model=94,stepping=3";
 const AMD: &str = "max,vendor=AuthenticAMD,family=23,model=49";
-/// With `level` at the topology leaf, a query for leaf 0x10 (cache allocation)
-/// is answered with that leaf, which reads as cache allocation with 8 ways.
+/// With `level` at the topology leaf, QEMU answers a query for leaf 0x10 (cache allocation) with
+/// the topology leaf, which reads as cache allocation with 8 ways.
 const INTEL_RESCTRL: &str =
     "max,vendor=GenuineIntel,family=6,model=94,stepping=3,level=0xb,min-level=0xb";
 const AMD_RESCTRL: &str = "max,vendor=AuthenticAMD,family=23,model=49,level=0xb,min-level=0xb";
@@ -72,8 +72,8 @@ const KNOB_MODULES: &[&str] = &[
 const REGISTERS: &[&str] = &["-device", "secondary-vga,addr=4"];
 const CARD: &[&str] = &["-device", "e1000e,addr=5"];
 
-/// There is no udev, so that systemd would wait for the terminal's device; what services
-/// print is beside the kernel's log.
+/// There is no udev, so that systemd would wait for the terminal's device; the output of services
+/// is beside the kernel's log.
 const DEBIAN: &str = "systemd.getty_auto=no systemd.unified_cgroup_hierarchy=1 \
                       systemd.journald.forward_to_console=1 systemd.show_status=no";
 
@@ -117,7 +117,7 @@ const SYSTEMD: Machine = Machine {
     ..KNOBS
 };
 
-/// A driver that chooses frequencies itself, which wants another processor.
+/// A driver that chooses frequencies itself, which needs another processor.
 const PERFORMANCE: Machine = Machine {
     name: "amd-pstate",
     about: "Linux 6.12: amd-pstate with bounds and energy-performance preference",
@@ -135,8 +135,8 @@ const PERFORMANCE: Machine = Machine {
     time_max: USUAL,
 };
 
-/// Instructions are the clock, so many to a microsecond, and idle time is skipped:
-/// delays are those of the card. QEMU 7.2 can do so with one CPU alone.
+/// Instructions are the clock, this many to a microsecond, and idle time is skipped: delays are
+/// those of the card. QEMU 7.2 can do so with one CPU alone.
 const BY_125: &[&str] = &["-icount", "shift=3,sleep=off"];
 const BY_500: &[&str] = &["-icount", "shift=1,sleep=off"];
 /// CPUs of a second socket, which QEMU takes one by one.

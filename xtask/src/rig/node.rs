@@ -1,5 +1,5 @@
-//! What the machine with a kubelet has besides: an API server outside of the guest, and a disk with
-//! containerd, the kubelet, the agent and the test.
+//! The additional parts of the machine with a kubelet: an API server outside of the guest, and a
+//! disk with containerd, the kubelet, the agent and the test.
 //!
 //! An API server beside a kubelet is too slow under emulation. QEMU's user networking leads from
 //! the guest to the loopback addresses of this machine.
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Room for the programs; the image is sparse.
 const SIZE: &str = "800M";
 
-/// What is built for that machine.
+/// The programs that are built for that machine.
 pub(super) struct NodePrograms {
     /// The test, which starts all others.
     tests: PathBuf,
@@ -29,7 +29,7 @@ pub(super) struct NodePrograms {
 }
 
 impl NodePrograms {
-    /// Builds test and program with `build`, and what is not Lull's unless the cache has it.
+    /// Builds test and program with `build`, and other programs unless the cache has them.
     pub(super) fn build(
         root: &Path,
         place: &Path,
@@ -101,7 +101,7 @@ struct ApiServer {
 impl ApiServer {
     fn start(programs: &NodePrograms, place: &Path) -> Result<Self> {
         let kubeconfig = place.join("kubeconfig");
-        // That of an earlier server.
+        // The file may be that of an earlier server.
         let _ = std::fs::remove_file(&kubeconfig);
         let mut test = Command::new(&programs.tests);
         test.args(["--exact", SERVER, "--nocapture"]).stdin(Stdio::piped());

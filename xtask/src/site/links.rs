@@ -34,7 +34,7 @@ pub(super) fn check(site: &Path) -> Result<Vec<String>> {
     Ok(dead.map(|(path, link)| format!("{}: {link}", path.display())).collect())
 }
 
-/// What a page links to, and what can be linked to in it.
+/// The links of a page, and its anchors.
 struct Page {
     links: Vec<String>,
     anchors: BTreeSet<String>,

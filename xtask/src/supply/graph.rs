@@ -16,7 +16,7 @@ const SHIPPED: [&str; 4] = ["--package", "lull-cli", "--package", "lull-preload"
 pub(super) struct Crate {
     pub(super) name: String,
     pub(super) version: String,
-    /// As its manifest states it, or empty.
+    /// The licence as its manifest states it, or empty.
     pub(super) licence: String,
 }
 

@@ -1,4 +1,4 @@
-//! The licence texts of what is part of the programs, and its list in CycloneDX 1.5.
+//! The licence texts of the crates in the programs, and its list in CycloneDX 1.5.
 
 use super::graph::{self, Crate};
 use crate::command::read_output;
@@ -12,7 +12,7 @@ use std::process::Command;
 /// How files with the terms of a crate begin.
 const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
 
-/// What cargo knows of a crate besides its version.
+/// Cargo's facts about a crate besides its version.
 struct Details {
     directory: PathBuf,
     authors: String,

@@ -19,7 +19,7 @@ const WIDTH: usize = 300;
 #[derive(Debug, Default)]
 pub(super) struct Failures {
     found: Vec<Failure>,
-    /// Whose output follows, as an index into `found`.
+    /// The test whose output follows, as an index into `found`.
     current: Option<usize>,
 }
 

@@ -1,4 +1,4 @@
-//! Following what a command prints to its end, or to the end of one that hangs.
+//! Follows a command's output to its end, and ends a command that hangs.
 //!
 //! The longest test takes a minute, and a phase of many prints a line for each. A command that
 //! prints nothing for much longer waits for something that does not come: it is killed with all
@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-/// For how long a command may print nothing.
+/// The longest time for which a command may print nothing.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
 
 /// How many lines may wait to be read.
@@ -103,7 +103,7 @@ fn kill_tree(child: &Child) {
     }
     for pid in tree {
         if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = kill_process(pid, Signal::KILL);
         }
     }

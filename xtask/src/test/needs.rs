@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 /// One program that some tests start.
 struct Need {
     program: &'static str,
-    /// The Debian package that has it, and what it needs besides.
+    /// The Debian package that has it, and further packages that it needs.
     package: &'static str,
 }
 
@@ -37,7 +37,7 @@ const NEEDS: &[Need] = &[
 ];
 
 impl Need {
-    /// What the names of the tests that need it contain.
+    /// Returns the part that names of tests with this need contain.
     fn tests(&self) -> String {
         format!("needs_{}", self.program.replace('-', "_"))
     }
@@ -47,7 +47,7 @@ impl Need {
     }
 }
 
-/// Installs what is missing if it can, and returns the tests to leave out.
+/// Installs missing programs if it can, and returns the tests to leave out.
 pub(super) fn provide() -> Vec<String> {
     let mut missing = missing_needs();
     if missing.is_empty() {

@@ -7,18 +7,17 @@ use std::process::{Command, ExitCode};
 /// A step of `cargo xtask test` with a name and a command that repeats it.
 pub(super) struct Phase {
     pub(super) name: &'static str,
-    /// What follows `cargo`.
+    /// The arguments of `cargo`.
     arguments: Vec<String>,
     pub(super) step: Step,
 }
 
-/// What a phase runs.
+/// A step of a phase.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     /// A cargo command that only succeeds or fails, with its lines shown as they come.
     Cargo,
-    /// A cargo command with what is set in its environment, whose `test result:` lines are
-    /// summed up.
+    /// A cargo command with additions to its environment, whose `test result:` lines are summed up.
     Aside(Option<(&'static str, &'static str)>),
     /// Builds the test programs.
     Build,

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-/// What a fresh target directory grows to, debug and release together: 2.9 and 2.8 GB
-/// when this was written.
+/// The size of a fresh target directory, debug and release together: 2.9 and 2.8 GB when this was
+/// written.
 const NEEDED_BYTES: u64 = 6_000_000_000;
 
 /// Warns if the disk may fill up: the linker then dies of a bus error, which does not
 /// name the cause.
 pub(super) fn warn(root: &Path) {
     let target = crate::release::target(root);
-    // It may still have to be made.
+    // The directory may still have to be made.
     let place = target.ancestors().find(|directory| directory.exists()).unwrap_or(root);
     let Ok(disk) = rustix::fs::statvfs(place) else { return };
     let words = shortage(disk.f_bavail * disk.f_frsize, target.exists());
@@ -19,8 +19,8 @@ pub(super) fn warn(root: &Path) {
     }
 }
 
-/// What to say of this much free space; nothing where it will do or where an
-/// earlier run has built already.
+/// Returns the warning for this much free space; nothing if it is enough or if an earlier run has
+/// built already.
 fn shortage(free_bytes: u64, built: bool) -> Option<String> {
     let short = free_bytes < NEEDED_BYTES && !built;
     short.then(|| {

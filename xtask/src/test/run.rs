@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What the phases of a run share.
+/// The state that the phases of a run share.
 pub(super) struct Runner<'a> {
     root: &'a Path,
     /// `--release`, or nothing.
     profile: &'a [&'a str],
-    /// What each test program gets: the tests to leave out.
+    /// The tests that each test program leaves out.
     skips: Vec<String>,
     pub(super) started: Instant,
     /// Where tests record that they are skipped.
@@ -40,7 +40,7 @@ impl<'a> Runner<'a> {
         let target = crate::release::target(root);
         std::fs::create_dir_all(&target)?;
         let skipped = target.join("skipped-tests");
-        // What an earlier run has recorded.
+        // Discard the records of an earlier run.
         std::fs::write(&skipped, "").context("cannot record which tests are skipped")?;
         Ok(Self {
             root,
@@ -203,7 +203,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// How many tests or builds each of so many lanes runs at once.
+/// Returns how many tests or builds each of this many lanes runs at once.
 fn threads(lanes: usize) -> usize {
     (crate::here::cores() / lanes.max(1)).max(1)
 }

@@ -44,7 +44,7 @@ pub(super) fn survive_hangup(command: &mut Command) {
 fn ignored() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    u64::from_str_radix(mask.context("no SigIgn")?.trim(), 16).context("SigIgn is no number")
+    u64::from_str_radix(mask.context("no SigIgn")?.trim(), 16).context("SigIgn is not a number")
 }
 
 const fn is_in(mask: u64, signal: i32) -> bool {

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-/// Which of the two rounds a result belongs to.
+/// The round that a result belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Round {
     /// All but the slow tests, which count as ignored.
     First,
-    /// The slow tests: what it runs was ignored in the first round.
+    /// The slow tests, which were ignored in the first round.
     Slow,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Tally {
     skipped: BTreeMap<String, BTreeSet<String>>,
     /// How long each test took.
     times: Vec<(Duration, String)>,
-    /// What the failed tests printed, as it is listed.
+    /// The output of the failed tests, as it is listed.
     failures: String,
 }
 
@@ -80,7 +80,7 @@ impl Tally {
         }
     }
 
-    /// Adds what was not run at all.
+    /// Adds tests that were not run at all.
     pub(super) fn leave_out(&mut self, why: &str, count: usize) {
         if count > 0 {
             *self.left_out.entry(why.to_owned()).or_default() += count;

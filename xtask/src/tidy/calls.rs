@@ -23,7 +23,7 @@ struct Ban {
     tokens: &'static [&'static str],
     crates: Crates,
     in_tests: bool,
-    /// What is wrong with it, and what to write.
+    /// The fault and the correction.
     instead: &'static str,
 }
 
@@ -87,7 +87,7 @@ const BANS: &[Ban] = &[
 
 impl Crates {
     fn has(&self, file: &File) -> bool {
-        // A build script is a task: what it prints are instructions to cargo.
+        // A build script is a task: its output is instructions to cargo.
         let is_build_script = file.path.ends_with("/build.rs");
         let name = if is_build_script { "xtask" } else { file.crate_name().unwrap_or("") };
         match self {

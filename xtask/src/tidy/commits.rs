@@ -13,7 +13,7 @@ pub(super) const RULE: Rule = Rule {
 
 const SUBJECT_MAX: usize = 72;
 
-/// One commit that is no merge.
+/// One commit that is not a merge.
 pub(super) struct Commit {
     pub(super) hash: String,
     pub(super) subject: String,
@@ -40,7 +40,7 @@ impl Commit {
         Some(Self { hash: parts.next()?, subject: parts.next()?, body: parts.next()? })
     }
 
-    /// What is wrong with the message.
+    /// Returns the faults of the message.
     fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let length = self.subject.chars().count();

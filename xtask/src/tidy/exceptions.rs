@@ -1,4 +1,4 @@
-//! The list of what is excused and why, which may only shrink.
+//! The list of exceptions with their reasons, which may only shrink.
 
 use super::tree::Tree;
 use super::{Report, Rule, size};
@@ -11,7 +11,7 @@ pub(super) const RULE: Rule =
 /// Where the list is.
 pub(super) const PATH: &str = "xtask/tidy-exceptions.toml";
 
-/// What is excused, each with its reason.
+/// The exceptions, each with its reason.
 #[derive(Default)]
 pub(super) struct Exceptions {
     files: BTreeMap<String, String>,

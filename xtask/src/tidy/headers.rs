@@ -1,4 +1,4 @@
-//! Every Rust file begins with what it is for.
+//! Every Rust file begins with its purpose.
 
 use super::tree::Tree;
 use super::{Report, Rule};

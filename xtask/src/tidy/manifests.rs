@@ -1,4 +1,4 @@
-//! Every crate's Cargo.toml inherits what the workspace says once.
+//! Every crate's Cargo.toml inherits the settings of the workspace.
 
 use super::tree::{File, Tree};
 use super::{Report, Rule};
@@ -10,7 +10,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// What `[package]` inherits.
+/// The keys that `[package]` inherits.
 const INHERITED: [&str; 5] = ["version", "edition", "rust-version", "license", "publish"];
 
 /// One crate's Cargo.toml.

@@ -35,7 +35,7 @@ pub(super) struct Modules {
 
 #[derive(Default)]
 struct Module {
-    /// What each name that the module imports leads to.
+    /// The path that each imported name leads to.
     imports: BTreeMap<String, ModulePath>,
     /// The modules whose names are all imported.
     globs: Vec<ModulePath>,

@@ -70,7 +70,7 @@ struct Functions {
 }
 
 impl Functions {
-    /// Visits a function's body on its own: what is outside does not count.
+    /// Visits a function's body on its own: code outside does not count.
     fn function(&mut self, signature: &Signature, body: impl FnOnce(&mut Self)) {
         let outer = (self.level, self.deepest);
         (self.level, self.deepest) = (0, 0);

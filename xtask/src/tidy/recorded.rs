@@ -12,7 +12,7 @@ pub(super) const RULE: Rule = Rule {
 const PATH: &str = "crates/lab/src/claims/results.csv";
 
 fn check(tree: &Tree, report: &mut Report) {
-    // Without the full history no commit can be found: `run` says so.
+    // Without the full history no commit can be found: `run` reports this.
     let Some(file) = tree.file(PATH).filter(|_| !tree.commits.is_empty()) else { return };
     // The first line has the names of the columns, of which the commit is the last.
     for (line, number) in file.text.lines().zip(1..).skip(1) {

@@ -48,7 +48,7 @@ fn unsafe_parts(rust: &Rust) -> impl Iterator<Item = (&'static str, usize)> {
     parts.filter_map(|(at, token)| Some((wanted_comment(&rust.tokens[at + 1..])?, token.line)))
 }
 
-/// What the tokens after `unsafe` need; types and foreign blocks need nothing.
+/// Returns the comment that the tokens after `unsafe` need; types and foreign blocks need none.
 fn wanted_comment(after: &[Token]) -> Option<&'static str> {
     match text(after, 0) {
         "{" | "impl" => Some("SAFETY: "),
@@ -76,7 +76,7 @@ fn is_comment(line: &str) -> bool {
     line.starts_with("//") || line.starts_with("#[")
 }
 
-/// Whether a statement goes on after this line.
+/// Whether a statement continues after this line.
 fn is_unfinished(line: &str) -> bool {
     let ends = |line: &str| line.is_empty() || line.ends_with([';', '{', '}', ',']);
     !is_comment(line) && !ends(line.trim_end())

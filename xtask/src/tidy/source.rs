@@ -27,7 +27,7 @@ pub(super) struct Rust {
 pub(super) struct Token {
     pub(super) text: String,
     pub(super) line: usize,
-    /// For an opening bracket the index of its closing one.
+    /// For an opening bracket, the index of its closing one.
     pub(super) close: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Rust {
         };
         let ast = syn::parse_file(text).map_err(|why| wrong(why.span().start().line, &why))?;
         let mut tokens = Vec::new();
-        // A "#!" line is no token; syn has accepted it above.
+        // A "#!" line is not a token; syn has accepted it above.
         let code = if text.starts_with("#!/") { format!("//{text}") } else { text.to_owned() };
         flatten(code.parse().map_err(|why| wrong(1, &why))?, &mut tokens);
         let mut tests = TestLines::default();
@@ -119,7 +119,7 @@ impl<'a> Visit<'a> for TestLines {
     }
 }
 
-/// From the first attribute (a doc comment is one) to the end of an item.
+/// Returns the lines from the first attribute (a doc comment is one) to the end of an item.
 fn lines_of(attributes: &[Attribute], item: Span) -> RangeInclusive<usize> {
     let start = attributes.first().map_or(item, Spanned::span).start().line;
     start..=item.end().line

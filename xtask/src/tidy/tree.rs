@@ -1,4 +1,4 @@
-//! What the rules look at: every file that git would track, parsed once, and the history.
+//! The input of the rules: every file that git would track, parsed once, and the history.
 
 use super::commits::Commit;
 use super::source::Rust;
@@ -17,7 +17,7 @@ pub(super) struct Tree {
 
 /// One text file.
 pub(super) struct File {
-    /// From the root, with `/` between the parts.
+    /// The path from the root, with `/` between the parts.
     pub(super) path: String,
     pub(super) text: String,
     /// The parsed file, if it is a Rust file.

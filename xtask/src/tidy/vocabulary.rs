@@ -99,7 +99,7 @@ struct Block {
     text: String,
 }
 
-/// What people read of a file.
+/// Returns the text of a file that people read.
 fn prose(file: &File) -> Vec<Block> {
     let others = ["py", "sh", "c", "h", "js", "css", "html", "service", "yaml", "yml"];
     if file.path.contains("/vendor/") || file.path.contains("/machines/") {
@@ -108,7 +108,7 @@ fn prose(file: &File) -> Vec<Block> {
     match &file.rust {
         Some(rust) => [comments(&file.text), messages(rust)].concat(),
         None if file.is_any_of(&["md"]) => paragraphs(&file.text),
-        // What a file of keys quotes are values: `"nobody"` is a user of the system.
+        // Quoted text in a file of keys is a value: `"nobody"` is a user of the system.
         None if file.is_any_of(&["toml"]) => {
             vec![Block { line: 1, text: without_quotations(&file.text.to_lowercase()) }]
         }

@@ -42,7 +42,7 @@ const CLIENTS: &str = "32";
 const WARM: &str = "25s";
 const MEASURED: &str = "10s";
 
-/// What a request takes at full speed.
+/// The demands of a request at full speed.
 pub(super) struct Demands {
     /// Requests that both tiers together answer.
     pub(super) capacity_per_s: f64,
@@ -203,7 +203,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to save.
+        // The server has nothing to save.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -220,8 +220,8 @@ fn own_core(core: u16, user: &str) -> Command {
 /// An empty MariaDB with the items.
 fn start_mariadb(place: &Path, port: u16) -> Result<Server> {
     let data = place.join("data");
-    // At its start a server deletes all files in its directory of temporary tables, also those
-    // of other servers.
+    // A server deletes all files in its directory of temporary tables at its start, also those of
+    // other servers.
     let temporary = place.join("mariadb-tmp");
     std::fs::create_dir(&temporary)?;
     done(Command::new("chown").arg("mysql:mysql").arg(&temporary))?;
