@@ -122,7 +122,9 @@ def simulate(
         If a policy of yours wants what the machine does not have.
     """
     if not isinstance(scenario, Scenario):
-        raise TypeError(f"{scenario!r} is not a scenario: give lull.Scenario.from_toml(path or text)")
+        raise TypeError(
+            f"{scenario!r} is not a scenario: give lull.Scenario.from_toml(path or text)"
+        )
     if threads is not None and threads < 1:
         raise ValueError(f"threads = {threads}: give one at least, or leave it out")
     if figure is not None and precision is None:

@@ -42,8 +42,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns the TLS client with which connections begin, where the protocol does not negotiate
-    /// TLS.
+    /// Returns the TLS client of connections whose protocol does not negotiate TLS.
     fn tls_at_once(&self, config: &LoadConfig) -> Option<&TlsClient> {
         self.tls.as_ref().filter(|_| !config.target.address.protocol().is_database())
     }
