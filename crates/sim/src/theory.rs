@@ -61,17 +61,17 @@ pub fn mg1(arrivals_per_s: f64, work_s: f64, cv2: f64) -> Option<SteadyState> {
 /// depend on the shape of the work.
 pub fn mmck(arrivals_per_s: f64, work_s: f64, servers: u32, room: u32) -> SteadyState {
     let load = arrivals_per_s * work_s;
-    // Probabilities relative to that of an empty system, state by state.
-    let (mut weight, mut sum, mut present, mut busy) = (1.0, 1.0, 0.0, 0.0);
+    // The probability of the last state and the means, given that no more than `state` are there.
+    // Relative probabilities would overflow in a system with a long queue or many servers.
+    let (mut lost, mut present, mut busy) = (1.0, 0.0, 0.0);
     for state in 1..=room {
         let serving = f64::from(state.min(servers));
-        weight *= load / serving;
-        sum += weight;
-        present += f64::from(state) * weight;
-        busy += serving * weight;
+        let weight = lost * load / serving;
+        let sum = 1.0 + weight;
+        lost = weight / sum;
+        present = (present + f64::from(state) * weight) / sum;
+        busy = (busy + serving * weight) / sum;
     }
-    let lost = weight / sum;
-    let (present, busy) = (present / sum, busy / sum);
     let response_s = present / (arrivals_per_s * (1.0 - lost));
     SteadyState { utilisation: busy / f64::from(servers), response_s, present, lost }
 }
@@ -131,6 +131,12 @@ mod tests {
         near(mmck(10.0, 1.0, 12, 12).lost, 0.119_74);
         // A large room is no room limit.
         near(mmck(0.8, 1.0, 1, 400).response_s, 5.0);
+        // An overloaded server with a long queue, and as many lines as Erlang's recursion has.
+        let full = mmck(2.0, 1.0, 1, 2000);
+        near(full.lost, 0.5);
+        near(full.present, 1999.0);
+        near(full.utilisation, 1.0);
+        near(mmck(1000.0, 1.0, 1000, 1000).lost, erlang_b(1000.0, 1000));
     }
 
     #[test]
