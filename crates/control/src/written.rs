@@ -65,13 +65,22 @@ pub struct AppError {
 }
 
 impl AppSpec {
-    /// Checks that the app can be steered by: a latency-critical one has a tail
-    /// objective, and its bound can be met.
+    /// Checks that the app can be steered by: its rates and its ideal latency are above zero, a
+    /// latency-critical one has a tail objective, and its bound can be met.
     ///
     /// # Errors
     /// The key at fault and what to write.
     pub fn check(&self) -> Result<(), AppError> {
         let fail = |key, message| Err(AppError { key, message });
+        let is_no_rate = |rate: &f64| !(rate.is_finite() && *rate > 0.0);
+        for (key, rate) in [("max_load", self.max_load_per_s), ("solo", self.solo_per_s)] {
+            if let Some(rate) = rate.filter(is_no_rate) {
+                return fail(key, format!("is {rate}: write a rate above zero"));
+            }
+        }
+        if self.ideal == Some(Nanos::ZERO) {
+            return fail("ideal", "is zero: write the tail latency alone".to_owned());
+        }
         match (self.class, self.tail()) {
             (Class::LatencyCritical, None) => {
                 let advice = "write objectives = [{ p95 = \"4.2ms\" }]";
@@ -316,6 +325,20 @@ mod tests {
         let text = elsewhere.unwrap_err().to_string();
         assert!(text.contains("memory pressure is an objective of the apps of an agent"), "{text}");
         assert!(read(r#"{"run_queue_memory_pressure": 0.1}"#).is_err());
+    }
+
+    #[test]
+    fn rates_and_an_ideal_of_an_app_that_are_not_above_zero_are_refused() {
+        let bound = Nanos::from_millis(8);
+        let app = AppSpec::latency_critical("search", Percentile::P95, bound);
+        assert_eq!(app.check(), Ok(()));
+        let key = |app: AppSpec| app.check().unwrap_err().key;
+        for rate in [-1.0, 0.0, f64::NAN, f64::INFINITY] {
+            let rate = Some(rate);
+            assert_eq!(key(AppSpec { max_load_per_s: rate, ..app.clone() }), "max_load");
+            assert_eq!(key(AppSpec { solo_per_s: rate, ..AppSpec::best_effort("batch") }), "solo");
+        }
+        assert_eq!(key(AppSpec { ideal: Some(Nanos::ZERO), ..app }), "ideal");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Checks of those values of an app that do not depend on how the app is found.
 
-use super::schema::{AppSection, Reference};
-use lull_measure::Nanos;
+use super::schema::AppSection;
 
 /// Longest name in bytes: the name of a load client's log contains it.
 const NAME_MAX: usize = 200;
@@ -10,25 +9,15 @@ const NAME_MAX: usize = 200;
 type Wrong = (&'static str, String);
 
 impl AppSection {
-    /// Checks name, numbers and address.
+    /// Checks name, threads and address.
     ///
     /// # Errors
     /// The invalid key and what to write.
     pub(super) fn check_values(&self) -> Result<(), Wrong> {
         check_name(&self.name)?;
-        let solo = self.solo.and_then(Reference::known);
-        let is_no_rate = |value: &f64| !(value.is_finite() && *value > 0.0);
-        for (key, value) in [("max_load", self.max_load), ("solo", solo)] {
-            if let Some(value) = value.filter(is_no_rate) {
-                return Err((key, format!("is {value}: write a rate above zero")));
-            }
-        }
         if self.threads == Some(0) {
             let message = "is 0: write 1 or more, or leave it out for as many as the app has";
             return Err(("threads", message.to_owned()));
-        }
-        if self.ideal.and_then(Reference::known) == Some(Nanos::ZERO) {
-            return Err(("ideal", "is zero: write the tail latency alone".to_owned()));
         }
         match &self.ready {
             Some(ready) if !is_address(ready) => Err((
