@@ -387,13 +387,14 @@ type Break = fn(&mut MachineModel);
 
 #[test]
 fn a_bad_node_is_refused_by_key() {
-    let broken: [(&str, Break); 8] = [
+    let broken: [(&str, Break); 9] = [
         ("cores", |model| model.cores = 0),
         ("cores", |model| model.cores = 65),
         ("app", |model| model.app.clear()),
         ("app[1].threads", |model| model.app[1].threads = 0),
         ("app[2].name", |model| model.app[2].name = "a".to_owned()),
         ("app[3].memory.share", |model| model.app[3].memory.share = 0.0),
+        ("app[3].memory.bytes-per-s", |model| model.app[3].memory.bytes_per_s = 1e308),
         ("scheduler.wakeup-chance", |model| model.scheduler.wakeup_chance = 1.01),
         ("scheduler.switch-cost", |model| model.scheduler.switch_cost = Nanos::from_millis(4)),
     ];

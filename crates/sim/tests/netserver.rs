@@ -434,6 +434,15 @@ fn knobs_are_rounded_refused_and_given_back() {
 }
 
 #[test]
+fn a_step_that_is_longer_than_the_clock_counts_never_ends() {
+    let mut endless = model();
+    endless.stack.wake_cycles = 1e308;
+    let totals = run(&endless, GHZ(29), 50);
+    assert!(totals.arrived > 19_000, "{totals:?}");
+    assert_eq!(totals.answered, 0);
+}
+
+#[test]
 fn models_that_make_no_sense_are_refused_by_key() {
     let refused = |change: &dyn Fn(&mut NetServerModel)| {
         let mut model = model();

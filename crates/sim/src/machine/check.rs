@@ -29,6 +29,8 @@ const MOST_CORES: u64 = 64;
 const MOST_WAYS: u64 = 64;
 /// Most threads of all apps: a timer's owner has this many bits for its connection.
 const MOST_THREADS: u64 = 1 << super::INDEX_BITS;
+/// Most memory traffic of a thread: sums over all threads stay finite.
+const MOST_BYTES_PER_S: f64 = 1e15;
 /// Most clients of an app that wait for answers.
 const MOST_CLIENTS: u64 = 1 << 20;
 
@@ -381,8 +383,8 @@ fn problem(error: ScheduleError) -> Problem {
 fn check_use(memory: &MemoryUse, key: &str) -> Checked {
     let MemoryUse { share, bytes_per_s, floor, ways } = *memory;
     range(share, (0.0..=1.0).contains(&share), "0 to 1", &format!("{key}.share"))?;
-    let traffic = bytes_per_s.is_finite() && bytes_per_s >= 0.0;
-    range(bytes_per_s, traffic, "at least 0", &format!("{key}.bytes-per-s"))?;
+    let traffic = (0.0..=MOST_BYTES_PER_S).contains(&bytes_per_s);
+    range(bytes_per_s, traffic, "0 to 1e15", &format!("{key}.bytes-per-s"))?;
     range(floor, floor > 0.0 && floor <= 1.0, "above 0, at most 1", &format!("{key}.floor"))?;
     above_0(ways, &format!("{key}.ways"))?;
     let waits = "an app with memory traffic waits for it: give a `share` above 0";

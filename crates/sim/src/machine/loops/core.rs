@@ -197,7 +197,8 @@ impl LoopCore {
     #[inline]
     fn work_on(&mut self, step: Step) {
         let span_ns = step.cycles / self.cycles_per_ns + step.memory_ns;
-        self.until_ns = self.now_ns + (span_ns as u64).max(1);
+        // A step that is longer than the clock counts never ends.
+        self.until_ns = self.now_ns.saturating_add((span_ns as u64).max(1));
         self.doing = CoreActivity::Working(Step { from_ns: self.now_ns, ..step });
     }
 
