@@ -18,6 +18,6 @@ mod source;
 mod tests;
 
 pub use crate::machine::BeatRecord;
-pub use model::{DispatchModel, RateStep, RequestWork, top_speeds};
+pub use model::{CORES_MAX, DispatchModel, RateStep, RequestWork, top_speeds};
 pub use outcome::DispatchTotals;
 pub use simulation::DispatchSimulation;

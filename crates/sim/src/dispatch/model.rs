@@ -5,8 +5,8 @@ use crate::machine::{
     Activity, CoreTypes, DispatchPart, LinuxScheduler, LoadStep, MachineApp, MachineModel, Power,
 };
 use crate::model::{
-    Checked, Distribution, ModelError, Problem, above_0, at_least_0, check_distribution, refuse_if,
-    some,
+    Checked, Distribution, ModelError, Problem, above_0, at_least_0, at_most, check_distribution,
+    range, refuse_if, some, unique,
 };
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_control::dispatcher::{CoreSpeed, Ladder, Supply};
@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 /// The name of the app on the machine.
 const APP: &str = "requests";
 /// Most cores of a machine.
-const CORES_MAX: usize = 64;
+pub const CORES_MAX: u32 = 64;
+/// Highest speed of a core and highest power in watts: sums over all cores stay finite.
+const FIGURE_MAX: f64 = 1e6;
 /// The only frequency; it has no meaning, for work is time at speed 1.
 const ONE_SPEED: Hertz = Hertz(1_000_000_000);
 
@@ -96,12 +98,19 @@ impl DispatchModel {
     /// The core types, checked.
     ///
     /// # Errors
-    /// If they are not ordered or there is no core.
+    /// If they are not ordered, two have one name, or there are no cores or too many.
     pub fn ladder(&self) -> Result<Ladder, ModelError> {
-        Ladder::new(self.types.clone(), self.supply.clone()).map_err(|error| {
+        unique(self.types.iter().map(|one| one.name.as_str()), "types")?;
+        for (at, CoreSpeed { speed, watts, .. }) in self.types.iter().enumerate() {
+            figure(*speed, &format!("types[{at}].speed"))?;
+            figure(watts.0, &format!("types[{at}].watts"))?;
+        }
+        let ladder = Ladder::new(self.types.clone(), self.supply.clone()).map_err(|error| {
             let problem = Problem::Ladder(Box::new(error));
             ModelError { key: "types".to_owned(), problem }
-        })
+        })?;
+        at_most(ladder.all_cores() as u64, CORES_MAX.into(), "cores", "supply")?;
+        Ok(ladder)
     }
 
     /// The same machine as one of optional parts, whose app has arrivals of its own.
@@ -140,7 +149,7 @@ impl DispatchModel {
                 abandon: self.abandon,
             }),
             app: vec![MachineApp::new(APP, cores as u32, activity)],
-            ..MachineModel::plain("dispatched", cores.min(CORES_MAX + 1) as u16, ONE_SPEED)
+            ..MachineModel::plain("dispatched", cores as u16, ONE_SPEED)
         })
     }
 
@@ -154,6 +163,7 @@ impl DispatchModel {
             refuse_if(is_endless, format!("load[{index}]"), never)?;
         }
         at_least_0(self.static_watts.0, "static_watts")?;
+        figure(self.static_watts.0, "static_watts")?;
         at_least_0(self.interference, "interference")?;
         match &self.work {
             RequestWork::Listed(list) => some(list, "work.listed", "give at least one time"),
@@ -172,6 +182,10 @@ impl DispatchModel {
         let mut stream = Replication { seed, number: 0 }.stream(StreamPurpose::Profile, 0);
         Ok((0..requests).map(|_| Nanos(draw.sample(&mut stream) as u64)).collect())
     }
+}
+
+fn figure(value: f64, key: &str) -> Checked {
+    range(value, value <= FIGURE_MAX, "at most 1e6", key)
 }
 
 /// Returns the sum of the highest speeds of all cores: the capacity of the machine.

@@ -7,7 +7,7 @@ use super::system::{DispatchBench, DispatchCell, scenario};
 use crate::prelude::*;
 use lull_control::dispatcher::DispatcherError;
 use lull_measure::{Nanos, Watts};
-use lull_sim::dispatch::{DispatchModel, RequestWork};
+use lull_sim::dispatch::{CORES_MAX, DispatchModel, RequestWork};
 use lull_sim::stats::Estimate;
 use serde::Serialize;
 
@@ -35,6 +35,9 @@ pub enum MixError {
              slow:8,fast:1"
     )]
     Shape(String),
+    /// More cores than a simulated machine has.
+    #[error("`{0}` has more cores than a machine can have, {CORES_MAX}: take fewer")]
+    Cores(String),
     /// A type that Table 4 does not have.
     #[error("there is no core type `{name}`; there are: {known}")]
     Unknown {
@@ -85,12 +88,17 @@ pub fn paper_mixes() -> Vec<Mix> {
 pub fn parse(text: &str) -> Result<Mix, MixError> {
     let types = scenario().amp;
     let (mut cores, mut last, mut peak) = (Vec::new(), None, 0.0);
+    let mut all = 0;
     for part in text.split(',') {
         let wrong = || MixError::Shape(text.to_owned());
         let (name, number) = part.trim().split_once(':').ok_or_else(wrong)?;
         let number: u32 = number.parse().map_err(|_| wrong())?;
-        if number == 0 || number > 1024 {
+        if number == 0 {
             return Err(wrong());
+        }
+        all += u64::from(number);
+        if all > CORES_MAX.into() {
+            return Err(MixError::Cores(text.to_owned()));
         }
         let index = types.iter().position(|one| one.name == name).ok_or_else(|| {
             let known = types.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -192,6 +200,8 @@ mod tests {
         assert!(parse("big:1").unwrap_err().to_string().contains("medium-"));
         assert!(parse("fast:1,slow:1").unwrap_err().to_string().contains("from slow to fast"));
         assert!(parse("slow:1,slow:2").is_err());
+        assert!(parse("slow:60,fast:4").is_ok());
+        assert_eq!(parse("slow:60,fast:5"), Err(MixError::Cores("slow:60,fast:5".to_owned())));
     }
 
     #[test]
