@@ -113,6 +113,15 @@ fn refusal(admission: &str, knobs: &[&str]) -> String {
 }
 
 #[test]
+fn more_queries_than_can_be_simulated_are_refused_before_the_run() {
+    let text = EXAMPLE.replacen("length = \"10s\"", "length = \"10000h\"", 1);
+    let file = AnyFile::Gated(toml::from_str(&text).unwrap());
+    let wrong = AnyScenario::new(file, Path::new("."), &Choice::default()).unwrap_err().to_string();
+    assert!(wrong.starts_with("gated.query: a replication of 36000060s would take"), "{wrong}");
+    assert!(wrong.contains("requests, at most 1e9 are simulated"), "{wrong}");
+}
+
+#[test]
 fn one_gate_has_one_who_acts_on_it() {
     let told = refusal("reef", &["gate-cap"]);
     assert!(told.starts_with("scheme[0].policy.knobs: there is no gate-cap"), "{told}");

@@ -237,6 +237,18 @@ fn a_node_that_cannot_be_simulated_is_refused_by_key() {
         ("name = \"lc-first\"", "name = \"lcfirst\"", "policy[1].name: "),
         ("name = \"lc-first\"", "name = \"step-dvfs\"", "policy[1].name: policy `step-dvfs` needs"),
         ("name = \"lc-first\"", "name = \"arq\"\nperiod = 1", "policy[1].period: "),
+        (
+            "name = \"lc-first\"",
+            "name = \"lc-first\"\nepoch = \"21s\"",
+            "policy[1].epoch: an epoch of 21s is longer than run.length, 20s",
+        ),
+        (
+            "name = \"lc-first\"",
+            "name = \"lc-first\"\nepoch = \"1ns\"",
+            "policy[1].epoch: epochs of 1ns on 1 servers make 2.2e10 decisions",
+        ),
+        ("threads = 1", "threads = 1\nmax_load = -1.0", "app[0].max_load: is -1: write a rate"),
+        ("activity = \"endless\"", "activity = \"endless\"\nsolo = 0.0", "app[1].solo: is 0: "),
         ("name = \"lc-first\"", "name = \"arq\"\ntiers = [\"web\"]", "policy[1].tiers: "),
         ("length = \"20s\"", "length = \"0s\"", "run.length: is zero"),
         ("replications = 4", "replications = 0", "run.replications: is 0"),
@@ -260,6 +272,14 @@ fn placed_requests_that_cannot_be_simulated_are_refused_by_key() {
     let cases = [
         ("p99 = \"200ms\"", "throughput = 5", "objective: is not a latency"),
         ("speed = 1.0", "speed = 0.0", "dispatch.types: "),
+        ("speed = 1.0", "speed = 1e308", "dispatch.types[0].speed: is "),
+        ("any = 1", "any = 65", "dispatch.supply: 65 cores, at most 64 fit"),
+        ("any = 1 }", "any = 1 }\nstatic_watts = 1e308", "dispatch.static_watts: is "),
+        (
+            "types = [",
+            "types = [{ name = \"slow\", speed = 0.5, watts = 1.0 }, ",
+            "dispatch.types[1].name: the name `slow` is taken",
+        ),
         ("rate_per_s = 50.0", "rate_per_s = 0.0", "dispatch.load[0].rate_per_s: is 0"),
         ("name = \"level\"", "name = \"levle\"", "dispatcher[0].name: "),
         ("name = \"level\"", "name = \"level\"\nlevle = 1", "dispatcher[0].levle: unknown"),

@@ -79,20 +79,9 @@ impl Scenario {
     }
 
     fn check_turns(&self, variant: &Variant) -> Result<(), Wrong> {
-        let (epoch, key) = match &variant.control.epoch {
-            EpochRule::Fixed(epoch) => (*epoch, "epoch"),
-            EpochRule::Adaptive(rule) => (rule.rhythm.shortest, "adaptive_epoch"),
-        };
         let plants = self.trial(variant).plants().len();
-        let turns = plants as f64 * self.span().as_secs_f64() / epoch.as_secs_f64();
-        if turns <= TURNS {
-            return Ok(());
-        }
-        let message = format!(
-            "epochs of {epoch} on {plants} servers make {turns:.1e} decisions in a replication, \
-             at most {TURNS:.0e} are taken: make the epoch longer or the run shorter"
-        );
-        Err(Wrong::at(variant.key_of(key), message))
+        check_turns(&variant.control.epoch, plants, self.span())
+            .map_err(|wrong| Wrong::at(variant.key_of(&wrong.key), wrong.message))
     }
 
     fn check_policy(&self, variant: &Variant) -> Result<(), Wrong> {
@@ -101,6 +90,49 @@ impl Scenario {
             CheckError::Policy(_, error) => variant.policy_error(error),
         };
         self.trial(variant).check().map_err(wrong)
+    }
+}
+
+/// Rejects epochs so short that a replication would take more decisions than are simulated. The
+/// key is the one below the policy.
+fn check_turns(rule: &EpochRule, plants: usize, span: Nanos) -> Result<(), Wrong> {
+    let (epoch, key) = shortest(rule);
+    let turns = plants as f64 * span.as_secs_f64() / epoch.as_secs_f64();
+    if turns <= TURNS {
+        return Ok(());
+    }
+    let message = format!(
+        "epochs of {epoch} on {plants} servers make {turns:.1e} decisions in a replication, at \
+         most {TURNS:.0e} are taken: make the epoch longer or the run shorter"
+    );
+    Err(Wrong::at(key, message))
+}
+
+/// Rejects epochs of one machine that are too short for a replication of this span, or longer
+/// than what is counted of it: a machine is simulated to the end of each epoch, and only epochs
+/// that begin after the warm-up count. The key is the one below the policy.
+pub(super) fn check_epoch(
+    rule: &EpochRule,
+    span: Nanos,
+    counted: Nanos,
+    counted_key: &str,
+) -> Result<(), Wrong> {
+    let (epoch, key) = shortest(rule);
+    if epoch > counted {
+        let message = format!(
+            "an epoch of {epoch} is longer than {counted_key}, {counted}: no whole epoch would be \
+             counted; make the epoch shorter or {counted_key} longer"
+        );
+        return Err(Wrong::at(key, message));
+    }
+    check_turns(rule, 1, span)
+}
+
+/// The shortest epoch of a rule, and the key that states it.
+fn shortest(rule: &EpochRule) -> (Nanos, &'static str) {
+    match rule {
+        EpochRule::Fixed(epoch) => (*epoch, "epoch"),
+        EpochRule::Adaptive(rule) => (rule.rhythm.shortest, "adaptive_epoch"),
     }
 }
 

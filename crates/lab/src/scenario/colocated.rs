@@ -10,6 +10,7 @@ mod written;
 pub(super) use check::{check_amount, check_presence};
 pub use written::ColocatedFile;
 
+use super::check::check_epoch;
 use super::choice::Labelled;
 use super::file::{NODE_WARMUP, PolicySection, RunSection, epoch_of};
 use super::frame::{Contents, Frame};
@@ -162,8 +163,10 @@ impl Colocated {
         let frame = Frame::new(contents, &run, choice, NODE_WARMUP)?;
         check_presence(&model, frame.warmup, frame.length)?;
         let scenario = Self { frame, scene: Scene { model, apps, rules, groups } };
-        let mut all = scenario.frame.contents.variants.iter();
-        all.try_for_each(|variant| scenario.check_policy(variant))?;
+        for variant in &scenario.frame.contents.variants {
+            scenario.check_policy(variant)?;
+            scenario.check_epoch(variant)?;
+        }
         Ok(scenario)
     }
 
@@ -177,6 +180,13 @@ impl Colocated {
             }
             PlayError::Scene(failure) => Wrong::at("node", failure.to_string()),
         })
+    }
+
+    fn check_epoch(&self, variant: &NodeVariant) -> Result<(), Wrong> {
+        let Frame { warmup, length, .. } = self.frame;
+        let span = warmup.saturating_add(length);
+        check_epoch(&variant.steering.epoch, span, length, "run.length")
+            .map_err(|wrong| Wrong::at(variant.key_of(&wrong.key), wrong.message))
     }
 
     /// Runs all policies on the same replications. The result is the same to

@@ -3,6 +3,7 @@
 //! cores and frequencies, each with its keys in a table of its own.
 
 use super::choice::Labelled;
+use super::colocated::check_amount;
 use super::file::{RunSection, label_and_name};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
@@ -98,6 +99,9 @@ impl Gated {
         let mut frame = Frame::new(contents, &file.run, choice, WARMUP)?;
         frame.warmup = in_epochs(frame.warmup);
         frame.length = in_epochs(frame.length);
+        let span = frame.warmup.saturating_add(frame.length);
+        check_amount(&file.gated.machine(), span)
+            .map_err(|wrong| Wrong::at(wrong.key.replace("node.gate", "gated"), wrong.message))?;
         let scenario = Self { frame, model: file.gated };
         for variant in &scenario.frame.contents.variants {
             scenario.set_up(variant, 0)?;

@@ -5,6 +5,7 @@
 //! scaled so that the busiest has `peak-per-s`. Policies see epochs, as on a live server, so
 //! that `bayop` searches when the load changes and uses again what it has found.
 
+use super::check::check_epoch;
 use super::choice::Labelled;
 use super::file::{PolicySection, RunSection};
 use super::frame::{Contents, Frame};
@@ -132,10 +133,17 @@ impl NetServerScenario {
             epoch: file.epoch,
             hour: file.day.map(|day| day.hour),
         };
+        scenario.check_epoch()?;
         for variant in &scenario.frame.contents.variants {
             scenario.set_up(variant, 0)?;
         }
         Ok(scenario)
+    }
+
+    fn check_epoch(&self) -> Result<(), Wrong> {
+        let Frame { warmup, length, .. } = self.frame;
+        let (counted, key) = self.hour.map_or((length, "run.length"), |hour| (hour, "day.hour"));
+        check_epoch(&self.epoch.into(), warmup.saturating_add(length), counted, key)
     }
 
     /// A replication that has not begun.
