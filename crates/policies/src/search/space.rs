@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 /// packet, which a loaded core cannot afford (ours).
 const FAST_DELAY: Nanos = Nanos::from_micros(20);
 
+/// Most delays of a card beyond none (ours): twice those of an 82599, which go to 1022 us in steps
+/// of 2 us. A level is counted in 16 bits, and a search predicts every setting at each trial.
+const DELAYS_MAX: u64 = 1024;
+
 /// A place in a space: the level of every dimension.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -414,10 +418,12 @@ fn frequencies(machine: &Machine) -> Vec<Level> {
     scaled(steps.into_iter().map(level).collect(), |ghz| ghz)
 }
 
-/// All cards at one delay, in steps of the coarsest.
+/// All cards at one delay, in steps of the coarsest, or in as many of its steps as leave no more
+/// than [`DELAYS_MAX`] delays.
 fn delays(machine: &Machine) -> Vec<Level> {
-    let step = machine.nics.iter().map(|nic| nic.delay_step.0.max(1)).max().unwrap_or(1);
+    let finest = machine.nics.iter().map(|nic| nic.delay_step.0.max(1)).max().unwrap_or(1);
     let most = machine.nics.iter().map(|nic| nic.delay_max.0).min().unwrap_or(0);
+    let step = finest.saturating_mul((most / finest).div_ceil(DELAYS_MAX).max(1));
     let level = |steps: u64| {
         let delay = Nanos(steps * step);
         let set = |nic: &Nic| Setting::Coalescing(nic.id, Coalescing::Delay(nic.nearest(delay)));
@@ -475,6 +481,25 @@ mod tests {
         assert_eq!(space.settings(&fastest).len(), 4);
         let text = "coalescing 20 us, frequency 2 GHz, cores 4 cores, uncore-frequency 2 GHz";
         assert_eq!(space.describe(&fastest), text);
+    }
+
+    #[test]
+    fn a_card_with_many_delays_is_searched_in_longer_steps() {
+        let delays = |max, step| {
+            let mut machine = machine(4);
+            machine.nics[0].delay_max = max;
+            machine.nics[0].delay_step = step;
+            let named = [Capability::Coalescing];
+            let space = Space::from_machine(&machine, &[lc_spec("a")], &named).unwrap();
+            let levels = &space.dimensions()[0].levels;
+            (levels.len(), levels[1].value, levels[levels.len() - 1].value)
+        };
+        let micros = Nanos::from_micros;
+        assert_eq!(delays(micros(1024), micros(1)), (1025, 1.0, 1024.0));
+        assert_eq!(delays(micros(1024), Nanos(1)), (1025, 1.0, 1024.0));
+        assert_eq!(delays(micros(65_535), micros(1)), (1024, 64.0, 65_472.0));
+        let (count, _, longest) = delays(Nanos::from_secs(36_000_000), Nanos(1));
+        assert!(count <= 1025 && longest > 3.5e13, "{count} {longest}");
     }
 
     #[test]
