@@ -55,7 +55,7 @@ use lull_agent::error::UsageError;
 use lull_agent::session::Closed;
 use lull_host::guard::Ledger;
 use lull_lab::server::ServerScenario;
-use lull_measure::escape;
+use lull_measure::{Nanos, escape};
 use lull_workload::push::PushConfig;
 use std::io::Write;
 use std::path::Path;
@@ -138,6 +138,14 @@ fn check_rates(rates: &[f64]) -> anyhow::Result<()> {
             Err(UsageError(what).into())
         }
         None => Ok(()),
+    }
+}
+
+/// Refuses a target of a tail that no request can meet.
+fn check_target(target: Nanos) -> Result<(), UsageError> {
+    match target {
+        Nanos::ZERO => Err(UsageError("--target 0s: write a time such as 200ms".to_owned())),
+        _ => Ok(()),
     }
 }
 

@@ -13,6 +13,7 @@ mod database;
 mod figure;
 mod result;
 
+use super::UsageError;
 use crate::cli::{DemoArgs, DemoSubject, PolicyDemoArgs};
 use crate::signals::stop_request;
 use crate::{progress, say};
@@ -47,6 +48,8 @@ const ROOM: f64 = 2.0;
 /// Share of a block that is left out while things settle.
 const SETTLE: f64 = 0.25;
 const STEPS: u32 = 252;
+/// The shortest block: two epochs, of which one and a half count.
+const BLOCK_MIN: Nanos = Nanos::from_secs(1);
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
     match &args.subject {
@@ -56,6 +59,9 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<()> {
 }
 
 fn compare_policy(args: &PolicyDemoArgs) -> anyhow::Result<()> {
+    if args.block < BLOCK_MIN {
+        return Err(UsageError(format!("--block {}: write {BLOCK_MIN} or more", args.block)).into());
+    }
     let keys = keys(args)?;
     let config = config(args, &keys)?;
     let say = |text: &str| say::notice(text);

@@ -1,6 +1,7 @@
 //! `lull lab`: the papers' tables, theirs and ours side by side.
 
 use super::UsageError;
+use super::save::{self, Destination};
 use crate::cli::{LabRunArgs, ListArgs};
 use crate::progress::{lab_setup, parts};
 use crate::say::notice;
@@ -44,6 +45,8 @@ pub(crate) fn run(args: &LabRunArgs) -> anyhow::Result<()> {
         Some(name) => vec![find(name).map_err(|error| UsageError(error.to_string()))?],
         None => ALL.to_vec(),
     };
+    // Check the file of results first, so that a path that cannot be written fails early.
+    args.save.as_deref().map(Destination::new).transpose()?;
     if let Some(directory) = &args.figures {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
@@ -107,10 +110,10 @@ fn run_one(
     if let Some(path) = &args.save {
         if let Err(refused) = check_rows_kept(experiment, args, report.seeds.len(), path) {
             let aside = path.with_extension("refused.csv");
-            save(&report, &aside)?;
+            save_rows(&report, &aside)?;
             return Err(refused.context(format!("the rows are in {}", aside.display())));
         }
-        save(&report, path)?;
+        save_rows(&report, path)?;
     }
     Ok(())
 }
@@ -199,9 +202,9 @@ fn no_results(path: &Path) -> String {
 }
 
 /// Puts the rows of a report into a file of results, in place of those of the same experiment.
-fn save(report: &Report, path: &Path) -> anyhow::Result<()> {
+fn save_rows(report: &Report, path: &Path) -> anyhow::Result<()> {
     let after = results::merge(&read_results(path)?, report).with_context(|| no_results(path))?;
-    std::fs::write(path, after).with_context(|| format!("cannot write {}", path.display()))
+    save::all(&[(&Destination::new(path)?, after.into_bytes())])
 }
 
 fn write_figures(report: &Report, directory: &Path) -> anyhow::Result<()> {

@@ -3,7 +3,6 @@
 use super::UsageError;
 use crate::cli::{LabCheckArgs, LabClaimsArgs};
 use crate::text::table;
-use anyhow::Context;
 use lull_lab::claims::check::{Refusal, embedded, read};
 use lull_lab::claims::results::{self, MeasuredRow};
 use lull_lab::claims::{PaperClaims, RESULTS, page};
@@ -74,7 +73,8 @@ pub(crate) fn check(args: &LabCheckArgs) -> anyhow::Result<()> {
     let results = results::parse(RESULTS)?;
     for path in &args.files {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| UsageError(format!("cannot read {name}: {error}")))?;
         claims += read(&name, &text, &results).map_err(refused)?.claim.len();
     }
     println!("{claims} claims are sound");

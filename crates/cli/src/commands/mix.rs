@@ -4,7 +4,6 @@ use super::UsageError;
 use crate::cli::MixArgs;
 use crate::progress::{lab_setup, parts};
 use crate::text::table;
-use anyhow::Context;
 use lull_lab::mix::{Compared, Mix, best_mix, compare_at, paper_mixes, parse};
 use lull_measure::Nanos;
 use lull_sim::dispatch::RequestWork;
@@ -26,6 +25,7 @@ const LEAST: usize = 500;
 
 pub(crate) fn run(args: &MixArgs) -> anyhow::Result<()> {
     super::check_rates(&args.rate)?;
+    super::check_target(args.target)?;
     let mixes = mixes(&args.mix)?;
     let work = args.profile.as_deref().map(read_profile).transpose()?;
     let bar = parts().with_message("mix");
@@ -54,8 +54,9 @@ fn mixes(given: &[String]) -> anyhow::Result<Vec<Mix>> {
 
 /// Reads a file with one duration a line. Empty lines and lines that begin with # are skipped.
 fn read_profile(path: &Path) -> anyhow::Result<RequestWork> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the profile {}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        UsageError(format!("cannot read the profile {}: {error}", path.display()))
+    })?;
     let mut list = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();

@@ -1,8 +1,8 @@
 //! `lull lab trace`: rates for a load from a recording of a cache's requests.
 
 use super::UsageError;
+use super::save::{self, Destination};
 use crate::cli::TraceArgs;
-use anyhow::Context;
 use lull_workload::arrivals::{Binning, CacheTraceError, Rate, bin};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -18,21 +18,20 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
         peak_per_s,
         operations: args.operations.iter().cloned().collect(),
     };
-    let rates = match args.recording.as_path() {
-        stdin if stdin == Path::new("-") => {
-            binned(std::io::stdin().lock(), Path::new("standard input"), &binning)?
-        }
-        path => {
-            let file = File::open(path);
-            let file = file.map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
-            binned(BufReader::new(file), path, &binning)?
-        }
+    let is_stdin = args.recording.as_path() == Path::new("-");
+    let read: &[&Path] = if is_stdin { &[] } else { &[&args.recording] };
+    let out = args.out.as_deref().map(|out| Destination::new(out)?.apart_from(read)).transpose()?;
+    let rates = if is_stdin {
+        binned(std::io::stdin().lock(), Path::new("standard input"), &binning)?
+    } else {
+        let path = args.recording.as_path();
+        let file = File::open(path);
+        let file = file.map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
+        binned(BufReader::new(file), path, &binning)?
     };
     let text = text(&args.recording, &rates);
-    match &args.out {
-        Some(out) => {
-            std::fs::write(out, text).with_context(|| format!("cannot write {}", out.display()))
-        }
+    match &out {
+        Some(to) => save::all(&[(to, text.into_bytes())]),
         None => Ok(std::io::stdout().write_all(text.as_bytes())?),
     }
 }

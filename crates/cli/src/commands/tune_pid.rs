@@ -1,24 +1,25 @@
 //! `lull lab tune-pid`: gains from open-loop step responses.
 
 use super::UsageError;
+use super::save::{self, Destination};
 use crate::cli::TunePidArgs;
 use crate::progress::{lab_setup, parts};
 use crate::text::table;
-use anyhow::Context;
 use lull_lab::figure::svg;
 use lull_lab::tune::{TuneError, Tuned, figures, tune};
 
 pub(crate) fn run(args: &TunePidArgs) -> anyhow::Result<()> {
     super::check_rates(&args.rate)?;
+    super::check_target(args.target)?;
+    let figure = args.figure.as_deref().map(Destination::new).transpose()?;
     let bar = parts().with_message("tune-pid");
     let setup = lab_setup(&bar, args.seed, args.quick);
     let one = |rate: &f64| tune(&setup, args.target, *rate).map_err(classify);
     let tuned: Vec<Tuned> = args.rate.iter().map(one).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
-    if let Some(path) = &args.figure {
+    if let Some(to) = &figure {
         let drawing = svg(&figures(&tuned, args.target))?;
-        std::fs::write(path, drawing)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        save::all(&[(to, drawing.into_bytes())])?;
     }
     if args.json {
         return super::print_json(&tuned);

@@ -65,6 +65,7 @@ fn an_interrupted_demo_leaves_nothing_running_and_claims_nothing() {
 #[test]
 fn a_wrong_key_of_the_demos_policy_is_refused_by_name() {
     let scene = Scene::new();
+    scene.run(&["demo", "--block", "999ms"]).refused(2, "--block 999ms: write 1s or more");
     let mut command = demo(&scene, "1");
     command.args(["--key", "no-such = 1"]);
     scene.start(command).wait().refused(2, "policy.no-such");

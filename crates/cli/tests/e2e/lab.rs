@@ -66,6 +66,34 @@ fn a_run_is_of_one_experiment_or_of_all() {
 }
 
 #[test]
+fn files_that_cannot_be_written_or_read_are_refused_before_anything_is_measured() {
+    let scene = Scene::new();
+    let missing = "/no/such/place.csv";
+    for command in [
+        &["lab", "run", "bayop-silo", "--save", missing][..],
+        &["lab", "tune-pid", "--figure", missing],
+        &["lab", "mix", "--rate", "20", "--profile", missing],
+        &["lab", "check", missing],
+    ] {
+        scene.run(command).refused(2, missing);
+    }
+}
+
+#[test]
+fn a_recording_is_not_replaced_by_the_trace_that_is_made_of_it() {
+    let scene = Scene::new();
+    let rows = "0,k,1,1,1,get,0\n1,k,1,1,1,get,0\n2,k,1,1,1,get,0\n";
+    let file = scene.write("recording.csv", rows);
+    let (file, out) = (file.to_str().unwrap(), scene.path("trace.csv"));
+    let trace = ["lab", "trace", file, "--for", "2s", "--bin", "1s", "--out"];
+    let run = |out: &str| scene.run(&[&trace[..], &[out]].concat());
+    run(file).refused(2, "is read by this command, which would replace it");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), rows);
+    run(out.to_str().unwrap()).well();
+    assert!(std::fs::read_to_string(&out).unwrap().ends_with("time_s,rate_per_s\n0,1\n1,1\n"));
+}
+
+#[test]
 fn a_run_of_all_experiments_goes_on_after_an_error_and_states_it_at_its_end() {
     let scene = Scene::new();
     let file = scene.path("results.csv");

@@ -22,10 +22,12 @@ fn mix_refuses_what_it_cannot_buy_or_know() {
     let tiny = scene.write("tiny", "10ms\n# a comment\n20ms\n");
     let wrong = scene.write("wrong", "10ms\nten\n");
     let (tiny, wrong) = (tiny.to_str().unwrap(), wrong.to_str().unwrap());
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["--rate", "0"], "requests per second above 0"),
         (&["--rate", "20", "--mix", "big:1"], "there is no core type `big`"),
         (&["--rate", "20", "--mix", "fast:1,slow:1"], "from slow to fast"),
+        (&["--rate", "20", "--mix", "slow:60,fast:5"], "more cores than a machine can have, 64"),
+        (&["--rate", "20", "--target", "0s"], "--target 0s: write a time"),
         (&["--rate", "20", "--profile", tiny], "2 requests, and a p99 needs 500"),
         (&["--rate", "20", "--profile", wrong], "wrong:2: `ten`"),
     ];
@@ -52,7 +54,14 @@ fn tune_pid_gives_gains_a_lag_and_a_figure() {
 #[test]
 fn tune_pid_says_where_there_is_nothing_to_control() {
     let scene = Scene::new();
-    let ended = scene.run(&["lab", "tune-pid", "--quick", "--rate", "220"]);
-    assert_eq!(ended.status.code(), Some(2), "{}", ended.err);
-    assert!(ended.err.contains("more than the cores serve"), "{}", ended.err);
+    let cases: [(&[&str], &str); 2] = [
+        (&["--rate", "220"], "more than the cores serve"),
+        (&["--rate", "25", "--target", "0s"], "--target 0s: write a time"),
+    ];
+    for (arguments, why) in cases {
+        let all: Vec<_> = ["lab", "tune-pid", "--quick"].iter().chain(arguments).copied().collect();
+        let ended = scene.run(&all);
+        assert_eq!(ended.status.code(), Some(2), "{}", ended.err);
+        assert!(ended.err.contains(why), "{}", ended.err);
+    }
 }

@@ -7,7 +7,7 @@ use crate::commands::sweep::read;
 use lull_agent::located::Located;
 use lull_lab::server::{ServerScenario, ServerSetting};
 use lull_measure::Nanos;
-use lull_sim::netserver::{InterruptRecord, MachineSimulation};
+use lull_sim::netserver::{InterruptRecord, MachineSimulation, NetServerModel};
 use std::path::Path;
 
 /// Simulates a scenario's server.
@@ -37,6 +37,21 @@ fn row(it: &InterruptRecord) -> Row {
     }
 }
 
+/// Refuses a delay that the card cannot be set to, and a frequency that the cores do not have.
+fn check_setting(model: &NetServerModel, args: &IntlogArgs) -> Result<(), UsageError> {
+    if let Some(delay) = args.delay.filter(|delay| *delay > model.nic.delay_max) {
+        let longest = model.nic.delay_max;
+        return Err(UsageError(format!("--delay {delay}: the card's longest is {longest}")));
+    }
+    let (lowest, highest) = (model.lowest(), model.highest());
+    match args.frequency.filter(|hertz| !(lowest..=highest).contains(hertz)) {
+        Some(hertz) => Err(UsageError(format!(
+            "--frequency {hertz}: the cores have frequencies from {lowest} to {highest}"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The server after the scenario's length, with its log from the warm-up on.
 fn simulated(scenario: &ServerScenario, args: &IntlogArgs) -> anyhow::Result<MachineSimulation> {
     let rates: Vec<f64> = args.rate.into_iter().chain(scenario.rates_per_s.clone()).collect();
@@ -46,6 +61,7 @@ fn simulated(scenario: &ServerScenario, args: &IntlogArgs) -> anyhow::Result<Mac
     };
     let run = scenario.run;
     crate::commands::check_amount(scenario, &[*rate_per_s])?;
+    check_setting(&scenario.model, args)?;
     let model = scenario.model.at_rate(*rate_per_s);
     let mut server = model.simulation(run.seed, run.replication)?;
     let setting = ServerSetting {
