@@ -214,6 +214,8 @@ impl Speeds {
 
     /// Puts everything back; `None` if that was done before.
     pub(super) fn restore(&mut self) -> Option<Restoration> {
+        // The old frequencies are no other program's.
+        self.frequencies.restored();
         self.safety.end()
     }
 }
