@@ -9,16 +9,20 @@ mod view;
 use crate::cli::TopArgs;
 use crate::commands::UsageError;
 use crate::signals::stop_flag;
+use anyhow::{Context, bail};
 use feed::Feed;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use state::Top;
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{self, IsTerminal, stdin};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often keys and new epochs are polled.
-const TICK: Duration = Duration::from_millis(100);
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     if !std::io::stdout().is_terminal() {
@@ -30,15 +34,18 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
     }
     // A signal that ended the process would leave the terminal raw and without echo.
     let stop = stop_flag()?;
+    let keys =
+        keyboard().context("lull top reads its keys from the terminal, and there is none")?;
     let feed = Feed::start(&args.address);
     let mut terminal = ratatui::try_init()?;
-    let ended = show(&mut terminal, &feed, &mut Top::new(&args.address), &stop);
+    let ended = show(&mut terminal, &keys, &feed, &mut Top::new(&args.address), &stop);
     ratatui::restore();
     ended
 }
 
 fn show(
     terminal: &mut DefaultTerminal,
+    keys: &OwnedFd,
     feed: &Feed,
     top: &mut Top,
     stop: &AtomicBool,
@@ -54,7 +61,10 @@ fn show(
             terminal.draw(|frame| view::draw(frame, top))?;
             is_new = false;
         }
-        if !event::poll(TICK)? {
+        if is_closed_within(keys, &TICK)? {
+            bail!("the terminal of lull top has gone; the agent at {} goes on", top.address);
+        }
+        if !event::poll(Duration::ZERO)? {
             continue;
         }
         is_new = true;
@@ -73,4 +83,41 @@ fn show(
         }
     }
     Ok(())
+}
+
+/// What the library for keys reads: the input, or else the terminal of the session.
+fn keyboard() -> io::Result<OwnedFd> {
+    match stdin().is_terminal() {
+        true => stdin().as_fd().try_clone_to_owned(),
+        false => File::open("/dev/tty").map(OwnedFd::from),
+    }
+}
+
+/// Waits for a key, and returns whether the terminal has gone. The library for keys reads the end
+/// of a terminal for ever, and would see no signal.
+fn is_closed_within(terminal: impl AsFd, time: &Timespec) -> rustix::io::Result<bool> {
+    let mut wanted = [PollFd::new(&terminal, PollFlags::IN)];
+    match poll(&mut wanted, Some(time)) {
+        Ok(_) => Ok(wanted[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_terminal_that_has_gone_is_noticed_and_keys_and_silence_are_none() {
+        let (mut keys, terminal) = UnixStream::pair().unwrap();
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        assert!(!is_closed_within(&terminal, &now).unwrap());
+        keys.write_all(b"j").unwrap();
+        assert!(!is_closed_within(&terminal, &now).unwrap());
+        drop(keys);
+        assert!(is_closed_within(&terminal, &now).unwrap());
+    }
 }
