@@ -211,10 +211,14 @@ fn over_allowed(objective: Objective, class: &Latency) -> Option<f64> {
 }
 
 /// PSLO or UTSLO alone. REEF turns their "self-serving threads (94 % of all threads) into on-call
-/// threads" (section 5.4): without it there is no cap on workers, and best effort is limited by its
-/// queries in service.
+/// threads" (section 5.4): without it there is no cap on workers.
 pub(super) fn without_cap(model: &OversubscribedModel) -> String {
-    format!("window = \"500ms\"\ncap = {}\nlimits = \"level\"", model.connections())
+    format!("window = \"500ms\"\ncap = {}", model.connections())
+}
+
+/// The same with best effort limited by its queries in service.
+fn by_level(model: &OversubscribedModel) -> String {
+    without_cap(model) + "\nlimits = \"level\""
 }
 
 /// Steps of two seconds from all connections at a time down, the first retry of a higher level, and
@@ -251,7 +255,7 @@ fn promised(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, 
     let model = latency_sensitive(model);
     let bench = GateBench::searching(setup, 30, 10);
     let open = bench.cell(&model, "open", "")?;
-    let pslo = lowering(setup).cell(&self_serving(&model), "pslo", &without_cap(&model))?;
+    let pslo = lowering(setup).cell(&self_serving(&model), "pslo", &by_level(&model))?;
     let reef = bench.cell(&model, "reef", &short_rounds("pslo"))?;
     let missed = Row::reported(
         "worst compliance, the server alone",
@@ -350,7 +354,7 @@ fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
         ..model.clone()
     };
     let bench = GateBench::searching(setup, 30, 10);
-    let utslo = lowering(setup).cell(&self_serving(&model), "utslo", &without_cap(&model))?;
+    let utslo = lowering(setup).cell(&self_serving(&model), "utslo", &by_level(&model))?;
     let reef = bench.cell(&model, "reef", &short_rounds("utslo"))?;
     // The promised connections' change is 1.99 K to 1.16 K queries per second.
     let mut rows = promise_rows("UTSLO", &model, &utslo, &reef, [-41.7, 11.16]);
@@ -360,7 +364,7 @@ fn users(setup: &Setup<'_>, model: &OversubscribedModel) -> Result<Vec<Row>, Lab
     let printed = [29.39, 3.41, -20.00, -29.08, 57.22, 77.11];
     rows.extend(changes("UTSLO+REEF+Cgroup(cpu) against UTSLO", &utslo, &limited, printed));
     let model = in_cgroups(&self_serving(&model));
-    let alone = lowering(setup).cell(&model, "utslo", &without_cap(&model))?;
+    let alone = lowering(setup).cell(&model, "utslo", &by_level(&model))?;
     // The users' change is 2.21 K to 1.10 K queries per second.
     let which = "UTSLO+REEF against UTSLO, both with Cgroup(cpu)";
     rows.extend(throughput_rows(which, &alone, &limited, [-50.2, 9.26]));
