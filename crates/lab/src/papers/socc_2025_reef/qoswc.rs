@@ -116,9 +116,9 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     report.choices.push(format!(
         "Demeter's and PSLO's controllers are ours (docs/policies.md), and so is how Algorithm 1 \
          is corrected; PSLO limits the rate of best effort, whose floor is a rate; each core is a \
-         frequency domain, REEF makes rounds of C = {CAP} turns (one row has C = {PRINTED_CAP}, below the number of cores), QoS-WC has the profile of the \
-         server alone on 1 to 8 cores. Counted are 60 to 85 s, and from then to 105 s under \
-         tightened promises"
+         frequency domain, REEF makes rounds of C = {CAP} turns (one row has C = {PRINTED_CAP}, \
+         below the number of cores), QoS-WC has the profile of the server alone on 1 to 8 cores. \
+         Counted are 60 to 85 s, and from then to 105 s under tightened promises"
     ));
     report.rows = compared(&all);
     report.rows.extend(zones(&schemes, &all, times));
