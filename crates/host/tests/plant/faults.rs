@@ -73,7 +73,7 @@ fn what_a_refused_setting_has_changed_is_restored() {
     scene.plant.ledger_mut().record(&[text(&path)]).unwrap();
     let outcome = scene.set(Setting::Scheduling(APP, Scheduling::Normal { nice: 100 }));
     assert!(matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
-    scene.plant.restore();
+    let _ = scene.plant.restore();
     assert_eq!(std::fs::read_to_string(&path).unwrap().trim(), "before");
 }
 
