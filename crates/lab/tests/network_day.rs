@@ -44,7 +44,7 @@ fn mean(outcome: &Outcome, policy: &str, id: &str) -> f64 {
 fn an_epoch_is_no_longer_than_an_hour_of_the_day() {
     for (epoch, why) in [
         ("201ms", "epoch: an epoch of 201ms is longer than day.hour, 200ms"),
-        ("1ns", "epoch: epochs of 1ns on 1 servers make 4.9e9 decisions"),
+        ("1ns", "epoch: epochs of 1ns on 1 servers make 4.8e9 decisions"),
     ] {
         let text = short().replacen("epoch = \"5ms\"", &format!("epoch = {epoch:?}"), 1);
         let wrong = scenario(&text).unwrap_err();
