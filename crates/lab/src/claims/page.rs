@@ -334,7 +334,7 @@ mod tests {
                     place = \"abstract\"\nunit = \"%\"\nsystems = [\"x\"]\n\
                     tolerance = { at-least = 0.0 }\nneutral = 0.0\nwhy = \"its sign\"\n\
                     row = { experiment = \"ahq-cores\", name = \"speed\" }\n\
-                    tried = \"other seeds.\"\nmechanism = \"a queue\"\n[[claim]]\n\
+                    tried = \"other seeds.\"\nmechanism = \"a queue (docs/design/x.md)\"\n[[claim]]\n\
                     text = \"x is cheap\"\nplace = \"Fig. 2\"\nsystems = [\"x\"]\n\
                     printed = 2.0\nnone = \"no price is printed\"\n[[missed]]\n\
                     row = { experiment = \"ahq-cores\", name = \"noise\" }\n\
@@ -352,7 +352,7 @@ mod tests {
             "All 2 claims: 1 contradicts, 1 no row.",
             "1 claims print a number: 1 no row.",
             "| -3 ± 0.5 % (n = 5) | ahq-cores, full, seeds 1 2 3 4 5 | >= 0 | contradicts |",
-            "- **1.** Most likely: a queue. Tried: other seeds.\n",
+            "- **1.** Most likely: a queue (docs/design/x.md). Tried: other seeds.\n",
             "- **2.** no price is printed\n",
             "- ahq-cores, *noise*: 2 ± 0.5 ms (n = 5), bound <= 1: fail. ours.\n",
             "| ahq-cores | full | 1 2 3 4 5 | - |",
