@@ -1,5 +1,6 @@
 //! Files and texts: config, scenario, core mix, trace, script, record, histogram, names.
 
+use crate::trees::file_result;
 use lull_agent::config::Config;
 use lull_agent::located::Located;
 use lull_agent::recorded::{Run, Series, open};
@@ -67,7 +68,7 @@ pub(crate) fn trace(bytes: &[u8]) {
 
 /// A script of `lull load` is read, its numbers are drawn, and no request is sent.
 pub(crate) fn script(bytes: &[u8]) {
-    let directory = directory_with("fuzz.sql", bytes).expect("temporary files can be written");
+    let directory = file_result(directory_with("fuzz.sql", bytes));
     let address = "postgres://user@host/test".parse().expect("it is an address");
     let mut config = TargetConfig::new(address);
     config.database.script = ScriptSource::File(directory.path().join("fuzz.sql"));
@@ -82,7 +83,7 @@ fn directory_with(name: &str, bytes: &[u8]) -> io::Result<TempDir> {
 
 /// A record is read as `lull report` reads it.
 pub(crate) fn record(bytes: &[u8]) {
-    let directory = directory_with("fuzz.db", bytes).expect("temporary files can be written");
+    let directory = file_result(directory_with("fuzz.db", bytes));
     let file = directory.path().join("fuzz.db");
     if let (Ok(run), Ok(record)) = (Run::read(&file), open(&file)) {
         let _ = Series::read(&record, &run, &[TAIL_LATENCY, ENTROPY_SYSTEM]);

@@ -82,7 +82,7 @@ fn tree(files: &[&str], bytes: &[u8]) -> io::Result<TempDir> {
 
 /// A machine that is read has its cores in order, and steps and limits that ascend.
 pub(crate) fn machine(bytes: &[u8]) {
-    let tree = tree(&MACHINE, bytes).expect("files in memory can be written");
+    let tree = file_result(tree(&MACHINE, bytes));
     let online = fs::read_to_string(tree.path().join(MACHINE[0])).unwrap_or_default();
     let online: Result<CoreSet, _> = online.parse();
     if online.is_ok_and(|cores| cores.iter().any(|core| core.0 >= CORES_MAX)) {
@@ -109,9 +109,14 @@ fn check(machine: &Machine) {
     assert!(least > 0, "{:?}", machine.bandwidth);
 }
 
+/// What a file of the fuzzer gives: without one there is nothing to try.
+pub(crate) fn file_result<T>(result: io::Result<T>) -> T {
+    result.expect("the fuzzer's own files can be written and read")
+}
+
 /// What is reported of a process stays in its line, whatever it has written about itself.
 pub(crate) fn process(bytes: &[u8]) {
-    let tree = tree(&PROCESS, bytes).expect("files in memory can be written");
+    let tree = file_result(tree(&PROCESS, bytes));
     let roots = Roots::under(tree.path());
     let facts = Facts::of_process(&roots, 7);
     let page = PathBuf::from("/run/lull-db/page");
@@ -125,10 +130,10 @@ pub(crate) fn process(bytes: &[u8]) {
 
 /// Only an ELF file is linked.
 pub(crate) fn program(bytes: &[u8]) {
-    let place = tempfile::tempdir_in(memory()).expect("memory has room for a directory");
+    let place = file_result(tempfile::tempdir_in(memory()));
     let file = place.path().join("program");
-    fs::write(&file, bytes).expect("files in memory can be written");
-    let found = linkage(&file).expect("a file that was written can be read");
+    file_result(fs::write(&file, bytes));
+    let found = file_result(linkage(&file));
     assert!(bytes.starts_with(b"\x7fELF") || found == Linkage::Other, "{found:?}");
 }
 
