@@ -334,7 +334,8 @@ mod tests {
                     place = \"abstract\"\nunit = \"%\"\nsystems = [\"x\"]\n\
                     tolerance = { at-least = 0.0 }\nneutral = 0.0\nwhy = \"its sign\"\n\
                     row = { experiment = \"ahq-cores\", name = \"speed\" }\n\
-                    tried = \"other seeds.\"\nmechanism = \"a queue (docs/design/x.md)\"\n[[claim]]\n\
+                    tried = \"other seeds.\"\n\
+                    mechanism = \"a queue (docs/design/x.md)\"\n[[claim]]\n\
                     text = \"x is cheap\"\nplace = \"Fig. 2\"\nsystems = [\"x\"]\n\
                     printed = 2.0\nnone = \"no price is printed\"\n[[missed]]\n\
                     row = { experiment = \"ahq-cores\", name = \"noise\" }\n\
