@@ -369,8 +369,11 @@ mod tests {
     #[test]
     fn a_promise_that_makes_no_sense_is_refused() {
         let strange = [
-            ("from = \"10.0.0\"\nconnections = 1\nobjective = { p95 = \"20ms\" }", "no IPv4"),
-            ("from = \"10.0.0.0/33\"\nconnections = 1\nobjective = { p95 = \"20ms\" }", "no IPv4"),
+            ("from = \"10.0.0\"\nconnections = 1\nobjective = { p95 = \"20ms\" }", "not an IPv4"),
+            (
+                "from = \"10.0.0.0/33\"\nconnections = 1\nobjective = { p95 = \"20ms\" }",
+                "not an IPv4",
+            ),
             ("connections = 1", "objective"),
         ];
         for (text, why) in strange {

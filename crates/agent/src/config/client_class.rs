@@ -261,7 +261,7 @@ mod tests {
         assert!(client_classes(&[half("a"), half("b")]).unwrap_err().1.contains("together"));
         for prefix in ["10.0.0", "10.0.0.0/33", "::1/129", "::1/", "web"] {
             assert!(
-                prefix.parse::<WrittenPrefix>().unwrap_err().contains("no address"),
+                prefix.parse::<WrittenPrefix>().unwrap_err().contains("not an address"),
                 "{prefix}"
             );
         }

@@ -257,7 +257,7 @@ fn check_frequencies(group: &CoreGroup) -> Result<(), MachineFault> {
     let first = group.steps.first().copied();
     let all = [("lowest", group.lowest), ("steps[0]", first), ("highest", group.highest)];
     if let Some((key, _)) = all.into_iter().find(|(_, frequency)| *frequency == Some(Hertz(0))) {
-        return fail(key, format!("{} is no frequency", Hertz(0)));
+        return fail(key, format!("{} is not a frequency", Hertz(0)));
     }
     match (group.lowest, group.highest) {
         (Some(lowest), Some(highest)) if lowest > highest => {

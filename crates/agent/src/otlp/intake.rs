@@ -285,7 +285,7 @@ impl Intake {
     ) -> Result<(), WireError> {
         let name = metric.name;
         let Some(data) = metric.histogram() else {
-            export.refuse(&sources, name, "it is no histogram");
+            export.refuse(&sources, name, "it is not a histogram");
             return Ok(());
         };
         let both = data.temporality().and_then(|kind| Ok((kind, Unit::parse(metric.unit)?)));

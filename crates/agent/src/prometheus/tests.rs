@@ -45,14 +45,17 @@ fn whatever_else_is_said_is_missing_with_its_reason() {
         (vector(&[]), "finds nothing"),
         (vector(&["1", "2", "3"]), "finds 3 series"),
         (vector(&["+Inf"]), "beyond the last bucket"),
-        (vector(&["-1"]), "no latency in seconds"),
-        (vector(&["4200000000"]), "no latency in seconds"),
-        (vector(&["soon"]), "no number"),
+        (vector(&["-1"]), "not a latency in seconds"),
+        (vector(&["4200000000"]), "not a latency in seconds"),
+        (vector(&["soon"]), "not a number"),
         (
             r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#.into(),
             "parse error",
         ),
-        (r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#.into(), "no number"),
+        (
+            r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#.into(),
+            "not a number",
+        ),
         ("<html>".into(), "no answer of a Prometheus"),
         (String::new(), "no answer of a Prometheus"),
     ];
@@ -66,7 +69,7 @@ fn an_answer_of_another_time_is_none() {
     let text = vector(&["1"]);
     assert!(parse_reply(&text, NOW + 9.0).is_ok());
     for now in [NOW + 60.0, NOW - 60.0] {
-        assert!(parse_reply(&text, now).unwrap_err().to_string().contains("s ago"), "{now}");
+        assert!(parse_reply(&text, now).unwrap_err().to_string().contains("s old"), "{now}");
     }
 }
 

@@ -315,7 +315,7 @@ mod tests {
         assert!(refused(&head(), Some(9)).contains("the seed 7"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
         std::fs::write(&path, "rate_per_s,delay_us\n").unwrap();
-        assert!(refused(&head(), None).contains("holds something else"));
+        assert!(refused(&head(), None).contains("holds something other"));
         for (from, to) in [("1234.5", "12x4"), ("refused_knob", "refused"), ("1,1,16", "1,1,15")] {
             assert!(whole.contains(from));
             std::fs::write(&path, whole.replacen(from, to, 1)).unwrap();

@@ -186,7 +186,10 @@ mod tests {
             assert!(text(code).contains(hint), "{}", text(code));
         }
         assert!(
-            read_number(Path::new("/proc/version")).unwrap_err().to_string().contains("no number")
+            read_number(Path::new("/proc/version"))
+                .unwrap_err()
+                .to_string()
+                .contains("not a number")
         );
     }
 

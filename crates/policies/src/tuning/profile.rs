@@ -127,6 +127,8 @@ mod tests {
         assert!(refused("rate_per_s = 0.0\nvalues = { cores = 1.0 }").contains("above 0"));
         assert!(refused("rate_per_s = 9.0\nvalues = { cores = nan }").contains("a number"));
         assert!(refused("rate_per_s = 9.0\nvalues = { gate-cap = 4.0 }").contains("gate-cap"));
-        assert!(refused("rate_per_s = 9.0\nvalues = { scheduling = 1.0 }").contains("no number"));
+        assert!(
+            refused("rate_per_s = 9.0\nvalues = { scheduling = 1.0 }").contains("not a number")
+        );
     }
 }

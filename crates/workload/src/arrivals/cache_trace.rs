@@ -238,6 +238,6 @@ mod tests {
             assert!(error.contains(wanted), "{text:?}: {error}");
         }
         let uneven = Binning { bin_s: 1000.0, ..hours(1.0) };
-        assert!(rates("", &uneven).unwrap_err().contains("no whole number of bins"));
+        assert!(rates("", &uneven).unwrap_err().contains("not a whole number of bins"));
     }
 }

@@ -349,7 +349,7 @@ fn what_cannot_be_counted_is_refused_with_its_reason() {
     };
     let one = [point((10, 1_000), [1, 0, 0], &[])];
     assert!(why(&metric(USUAL_METRIC, 9, 0, &one)).contains("temporality"));
-    assert!(why(&metric(USUAL_METRIC, 7, 2, &one)).contains("no histogram"));
+    assert!(why(&metric(USUAL_METRIC, 7, 2, &one)).contains("not a histogram"));
     let in_bytes = [field(1, USUAL_METRIC.as_bytes()), field(3, b"By"), field(9, &[2 << 3, 2])];
     assert!(why(&in_bytes.concat()).contains("unit `By`"));
     let foreign = take(&mut intake, 1_000, &export("other", "a", &cumulative((10, 1_000), [1; 3])));

@@ -94,7 +94,7 @@ fn what_cannot_be_counted_is_refused_as_in_protobuf() {
     assert_eq!(refused.rejected, 1);
     assert!(refused.why.unwrap().contains("negative or not finite"));
     let gauge = export("gauge", 2, &[]);
-    assert!(take(&mut intake, 1_000, &gauge).why.unwrap().contains("no histogram"));
+    assert!(take(&mut intake, 1_000, &gauge).why.unwrap().contains("not a histogram"));
 }
 
 #[test]
