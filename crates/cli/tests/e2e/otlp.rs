@@ -129,7 +129,7 @@ fn what_is_no_export_is_refused_and_the_agent_goes_on() {
         (&text, b"{}", 415, "application/json"),
         (&host, &whole, 415, "Content-Type"),
         (&protobuf, &whole[..whole.len() - 3], 400, "longer than its message"),
-        (&gzip, &whole, 400, "no gzip"),
+        (&gzip, &whole, 400, "not gzip"),
         (&gzip, &bomb, 400, "16 MiB"),
         (&foreign, &whole, 421, ""),
     ];
