@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<()> {
-    if !std::io::stdout().is_terminal() {
+    if !io::stdout().is_terminal() {
         let what = format!(
             "lull top needs a terminal; for programs there is http://{}/api/epoch",
             args.address
