@@ -211,7 +211,7 @@ fn usable(rows: &[Row], samples: &[PowerSample], full: Option<Hertz>) -> (Vec<us
     match has_depth {
         false => leave(3, "not every core's idle states can be read"),
         true if !is_identifiable(rows, &terms, 3) => {
-            leave(3, "idle cores were equally deep asleep")
+            leave(3, "idle cores were equally deep asleep");
         }
         true => terms.push(3),
     }
