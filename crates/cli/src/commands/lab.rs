@@ -204,7 +204,7 @@ fn no_results(path: &Path) -> String {
 /// Puts the rows of a report into a file of results, in place of those of the same experiment.
 fn save_rows(report: &Report, path: &Path) -> anyhow::Result<()> {
     let after = results::merge(&read_results(path)?, report).with_context(|| no_results(path))?;
-    save::all(&[(&Destination::new(path)?, after.into_bytes())])
+    save::one(&Destination::new(path)?, after.as_bytes())
 }
 
 fn write_figures(report: &Report, directory: &Path) -> anyhow::Result<()> {

@@ -165,10 +165,12 @@ pub(super) fn all(files: &[(&Destination, Vec<u8>)]) -> anyhow::Result<()> {
         return Ok(());
     }
     let _interrupts_wait = stop_flag()?;
-    for (to, bytes) in files {
-        to.write(bytes).with_context(|| format!("cannot write {}", to.path.display()))?;
-    }
-    Ok(())
+    files.iter().try_for_each(|(to, bytes)| one(to, bytes))
+}
+
+/// Writes one file; an interrupt still ends the process, because work follows.
+pub(super) fn one(to: &Destination, bytes: &[u8]) -> anyhow::Result<()> {
+    to.write(bytes).with_context(|| format!("cannot write {}", to.path.display()))
 }
 
 #[cfg(test)]
