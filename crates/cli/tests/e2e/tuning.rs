@@ -217,7 +217,7 @@ fn a_file_of_another_sweep_is_refused_and_left_alone() {
     let scene = Scene::new();
     let out = scene.write("other.csv", "# lull sweep of 00000000\nrate_per_s\n");
     let ended = lull(&scene, "sweep", SMALL, &["--out", &text_of(&out)]);
-    ended.refused(2, "something else");
+    ended.refused(2, "something other");
     assert!(std::fs::read_to_string(&out).unwrap().ends_with("rate_per_s\n"));
 }
 

@@ -4,9 +4,10 @@ use crate::support::scene::Scene;
 use lull_agent::library::Library;
 use lull_oncall::{MAGIC, PAGE_BYTES, VERSION};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -67,6 +68,7 @@ fn a_program_without_a_loader_has_no_gate() {
     let mut elf = vec![0u8; 128];
     elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
     std::fs::write(&program, elf).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
     let options: [&[&str]; 3] =
         [&["--concurrency", "4"], &["--mode", "epoll"], &["--concurrency", "auto"]];
     for options in options {

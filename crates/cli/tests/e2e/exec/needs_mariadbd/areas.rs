@@ -179,7 +179,7 @@ fn areas_that_make_no_sense_are_refused_with_the_reason() {
     let fixed = "client_class = \"web\", cores = \"0\"";
     refused(&["--area", fixed], "--client-class");
     refused(&[class, web, "--area", "client_class = \"web\""], "needs cores");
-    refused(&[class, web, "--area", "client_class = \"shop\", cores = \"0\""], "no class");
+    refused(&[class, web, "--area", "client_class = \"shop\", cores = \"0\""], "not a class");
     refused(&[class, web, "--area", "client_class = \"web\", core = \"0\""], "unknown field");
     refused(&[class, web, "--area", "client_class = \"web\", cores = \"65000\""], "machine has");
     refused(&[class, web, "--area", fixed, "--area-key", "period=1"], "keys are for");
