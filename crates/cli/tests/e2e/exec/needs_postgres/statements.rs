@@ -22,6 +22,7 @@ fn copies_cursors_notifications_and_prepared_transactions_pass_a_gate_of_one() {
     let (database, scene) = Database::start_with(&["--concurrency", "1"], allowed);
     // Others want the only slot meanwhile.
     let mut crowd = database.client(&["-n", "-c", "4", "-T", "60"]).spawn().unwrap();
+    wait_for("the crowd", || gate(&scene, &database)["workers"].as_u64() >= Some(4));
     let script = scene.write("script.sql", SCRIPT);
     let output = database.psql().arg("-f").arg(script).output().unwrap();
     let said = text(&output);
