@@ -121,10 +121,10 @@ pub fn longest_wait(objectives: &[Objective]) -> Nanos {
 ///
 /// `rests` is the explicit choice of the config. Without one the admission controller may use
 /// both if a latency objective limits how long a rest may last; otherwise workers wait.
-pub fn workers(rests: Option<bool>, asked: &[Objective]) -> Workers {
+pub fn workers(rests: Option<bool>, objectives: &[Objective]) -> Workers {
     match rests {
         Some(true) => Workers::Rest,
-        None if asked.iter().any(Objective::bounds_latency) => Workers::WaitOrRest,
+        None if objectives.iter().any(Objective::bounds_latency) => Workers::WaitOrRest,
         Some(false) | None => Workers::Wait,
     }
 }

@@ -191,9 +191,9 @@ impl Speeds {
     /// notices. Without a guard everything is restored, and nothing is set any more. To be called
     /// about once a second.
     pub(super) fn look_after(&mut self) -> Vec<String> {
-        let Watched { changes, notices: mut told } = self.frequencies.watch();
+        let Watched { changes, mut notices } = self.frequencies.watch();
         for one in changes {
-            told.push(format!(
+            notices.push(format!(
                 "{} was set by another program, from {} to {}: Lull leaves it alone from now on",
                 one.whom,
                 one.ours.value(),
@@ -202,14 +202,14 @@ impl Speeds {
             let knob = one.ours.knob();
             self.domains.retain(|_, domain| Knob::Frequency(*domain) != knob);
             let released = self.safety.ledger.as_mut().map(|ledger| ledger.release(&one.keys));
-            told.extend(released.and_then(Result::err).map(|error| error.to_string()));
+            notices.extend(released.and_then(Result::err).map(|error| error.to_string()));
         }
         if let Some(Err(error)) = self.safety.guard.as_mut().map(GuardHandle::poll) {
-            told.push(SpeedsError::Guard(error).to_string());
-            told.extend(self.restore().map(|restored| restored.to_string()));
+            notices.push(SpeedsError::Guard(error).to_string());
+            notices.extend(self.restore().map(|restored| restored.to_string()));
             self.safety.guard = None;
         }
-        told
+        notices
     }
 
     /// Puts everything back; `None` if that was done before.
