@@ -4,6 +4,7 @@
 //! one clock (a simulated system) holds one controller a plant.
 
 mod presence;
+mod retries;
 mod survey;
 
 pub use presence::RebuildPolicy;
@@ -18,6 +19,7 @@ use crate::{
 };
 use lull_measure::Nanos;
 use lull_measure::entropy::RelativeImportance;
+use retries::Retries;
 use std::collections::{BTreeMap, BTreeSet};
 use survey::SurveyPause;
 
@@ -73,6 +75,7 @@ pub struct Controller {
     /// The operator's acts since the last turn.
     acts: Vec<OperatorAct>,
     pending: Option<(Expectation, f64)>,
+    retries: Retries,
 }
 
 /// The decision of a controller on one observation.
@@ -134,6 +137,7 @@ impl Controller {
             survey: SurveyPause::default(),
             acts: Vec::new(),
             pending: None,
+            retries: Retries::default(),
         })
     }
 
@@ -156,6 +160,7 @@ impl Controller {
         self.policy = policy;
         self.survey.has_decided = false;
         self.pending = None;
+        self.retries = Retries::default();
     }
 
     /// Continues under other rules, and with other objectives of the same apps; returns whether the
@@ -165,6 +170,7 @@ impl Controller {
         self.gate.set_limits(rules.limits.clone());
         self.assessor.respecify(apps, rules.importance);
         self.rules = rules;
+        self.retries = Retries::default();
         self.survey.has_decided = false;
         self.heard.resize(apps.len(), Nanos::ZERO);
         self.roster.grow(apps.len());
@@ -185,6 +191,7 @@ impl Controller {
     /// Records the state of the knobs after they were restored.
     pub(crate) fn set_state(&mut self, settings: &[Setting]) {
         self.pending = None;
+        self.retries = Retries::default();
         self.state = settings.iter().map(|now| (now.knob(), now.clone())).collect();
     }
 
@@ -271,6 +278,7 @@ impl Controller {
                 self.gate.note_change(knob, time);
                 changed = true;
             }
+            self.retries.note(&outcome, self.state.get(&knob), time);
             if let Some(why) = outcome.failure(from.as_ref()) {
                 refused.push((outcome.wanted.clone(), why));
             }
@@ -379,14 +387,23 @@ impl Controller {
                     turn.push(held(why));
                 }
                 Verdict::Pass(_, _) if self.rules.dry_run => turn.push(held("dry run".into())),
-                Verdict::Pass(to, limit) => {
-                    turn.changes.push(to);
-                    turn.origins.push(SettingOrigin { reason: step.reason.clone(), limit });
-                }
+                Verdict::Pass(to, limit) => match self.why_paused(&to, turn.time) {
+                    Some(why) => turn.withheld.push((to, why.to_owned())),
+                    None => {
+                        turn.changes.push(to);
+                        turn.origins.push(SettingOrigin { reason: step.reason.clone(), limit });
+                    }
+                },
             }
         }
         turn.expected = plan.expected.clone();
         turn.plan = plan;
+    }
+
+    /// Returns why a setting is not tried again yet. The SLO-safe state is tried at every epoch.
+    fn why_paused(&self, setting: &Setting, time: Nanos) -> Option<&str> {
+        let in_force = self.state.get(&setting.knob());
+        self.retries.why_paused(setting, in_force, time).filter(|_| !self.safe)
     }
 
     /// Returns why the policy leaves a knob alone: another program has changed it, or it is

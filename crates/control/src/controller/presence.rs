@@ -49,6 +49,7 @@ impl Controller {
     /// programs: both were of processes that are gone. Reserved knobs stay reserved.
     fn forget_app(&mut self, app: AppId) {
         self.state.retain(|knob, _| knob.app() != Some(app));
+        self.retries.forget(|knob| knob.app() == Some(app));
         let reserved = &self.reserved;
         self.yielded.retain(|knob| knob.app() != Some(app) || reserved.contains(knob));
     }

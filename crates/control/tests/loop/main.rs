@@ -1,6 +1,7 @@
 //! The loop over the in-memory plant: what an operator relies on.
 
 mod late;
+mod retries;
 
 use lull_control::conformance::{self, MemoryApp, MemoryPlant};
 use lull_control::journal::{Entry, Event, OperatorAct};
