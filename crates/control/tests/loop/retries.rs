@@ -13,7 +13,10 @@ fn without_frequency() -> (Harness, Refusals) {
 
 /// The times at which the frequency was written.
 fn attempts(entries: &[Entry]) -> Vec<Nanos> {
-    let is_attempt = |entry: &&Entry| matches!(&entry.event, Event::Decision(decision) if decision.outcome.wanted == fast());
+    let is_attempt = |entry: &&Entry| match &entry.event {
+        Event::Decision(decision) => decision.outcome.wanted == fast(),
+        _ => false,
+    };
     entries.iter().filter(is_attempt).map(|entry| entry.time).collect()
 }
 
