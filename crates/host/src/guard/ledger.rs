@@ -101,13 +101,15 @@ pub enum LedgerError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Values were restored, and the ledger cannot say so.
+    /// The ledger cannot be closed after a restore.
     #[error(
-        "values were restored, but the ledger {path} cannot be closed: {source}; make it writable \
-         and run `lull restore`, which restores them once more",
+        "{outcome}; the ledger {path} cannot be closed: {source}; make it writable and run \
+         `lull restore`, which restores the values once more",
         path = .path.display()
     )]
     Unclosed {
+        /// The outcome of the restore.
+        outcome: String,
         /// The file.
         path: PathBuf,
         /// The kernel's error.
@@ -400,7 +402,7 @@ impl Ledger {
     /// If not even an empty file can be written; the guard then restores what
     /// the ledger holds, which changes nothing if all was restored.
     pub fn close(mut self) -> Result<(), LedgerError> {
-        self.file.close(&self.clock.entry(What::Closed))
+        self.file.close(&self.clock.entry(What::Closed), "all values are as before")
     }
 
     /// The agent that this ledger belongs to.

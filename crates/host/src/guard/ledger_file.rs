@@ -144,12 +144,13 @@ impl LedgerFile {
         Ok(())
     }
 
-    /// Appends the last entry. Where the disk is full the file is emptied,
-    /// which says the same: there is nothing to restore.
-    pub(super) fn close(&mut self, closed: &Entry) -> Result<(), LedgerError> {
+    /// Appends the last entry, after a restore with this outcome. Where the disk is full the file
+    /// is emptied, which says the same: there is nothing to restore.
+    pub(super) fn close(&mut self, closed: &Entry, outcome: &str) -> Result<(), LedgerError> {
         match self.append(std::slice::from_ref(closed)) {
             Err(LedgerError::Write { path, source }) => {
-                self.empty().map_err(|_| LedgerError::Unclosed { path, source })
+                let outcome = outcome.to_owned();
+                self.empty().map_err(|_| LedgerError::Unclosed { outcome, path, source })
             }
             appended => appended,
         }

@@ -260,12 +260,15 @@ pub(super) fn put_all_back(
     if outcome.as_mut().is_some_and(retry) {
         record(outcome.as_ref());
     }
-    file.close(&clock.entry(What::Closed))?;
-    Ok(match (outcome, held.other_boot) {
+    let recovery = match (outcome, held.other_boot) {
         (Some(restoration), _) => report(How::Now(restoration)),
         (None, 0) => None,
         (None, values) => report(How::OtherBoot { values }),
-    })
+    };
+    let nothing = || "there was nothing to restore".to_owned();
+    let outcome = recovery.as_ref().map_or_else(nothing, Recovery::to_string);
+    file.close(&clock.entry(What::Closed), &outcome)?;
+    Ok(recovery)
 }
 
 fn is_other(agent: ProcessId) -> bool {
