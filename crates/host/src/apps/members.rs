@@ -14,6 +14,7 @@ use super::search::{Search, SearchError};
 use super::seat::Seat;
 use super::table::ProcessTable;
 use super::template::Slot;
+use crate::files::unless_gone;
 use crate::{LiveThread, Roots};
 use lull_measure::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,8 @@ pub(super) enum Scope {
     Tree {
         /// The first process.
         root: ProcessId,
-        /// Whether the whole process group of `root` belongs too.
+        /// Whether the whole process group of `root` belongs too. A group that has ended does not:
+        /// another one may have its number.
         with_group: bool,
     },
     /// Every process that a search finds.
@@ -90,8 +92,8 @@ impl AppProcesses {
     /// Brings processes and threads up to the table, which must be fresh.
     ///
     /// # Errors
-    /// If a cgroup cannot be read or too many processes are found; the app then has none.
-    /// An app that has ended has no threads, which is not an error.
+    /// If a cgroup cannot be read, and the app keeps its processes; if too many processes are
+    /// found, and it has none. An app that has ended has no threads, which is not an error.
     pub fn refresh(&mut self, table: &ProcessTable) -> Result<(), SearchError> {
         let alive =
             |pid: &i32, start| table.facts(*pid).is_some_and(|facts| facts.start_ticks == start);
@@ -101,42 +103,62 @@ impl AppProcesses {
         if self.members.len() == before && self.is_as_listed(table.roots()) {
             return Ok(());
         }
+        self.note_end_of_group(before > 0, table);
         let found = match &mut self.scope {
             Scope::Assigned(berth) => Some(berth.processes(table)),
             Scope::Search(search) => Some(search.processes(table)),
             Scope::Slot(slot) => Some(slot.processes(table)),
             Scope::Tree { .. } | Scope::Registered(_) => None,
         };
-        let mut outcome = Ok(());
         let root = self.root();
         if let Some((root, with_group)) = root {
             self.grow_tree(root, with_group, table);
         }
-        if let Some(found) = found {
-            let pids = match found {
-                Ok(pids) => {
-                    let runs = |one: &ProcessId| one.may_run(table.roots());
-                    let gone = self.processes().filter(|one| !pids.contains(&one.pid));
-                    let gone: Vec<ProcessId> = gone.filter(runs).collect();
-                    self.left.extend(gone);
-                    pids
-                }
-                // The processes are searched again, and stay as they are until then.
-                Err(error) => {
-                    outcome = Err(error);
-                    BTreeSet::new()
-                }
-            };
-            self.members.retain(|pid, _| pids.contains(pid));
-            for pid in pids {
-                self.add(pid, table);
-            }
-        }
+        let outcome = found.map_or(Ok(()), |found| self.take_found(found, table));
         // Membership in a cgroup does not follow from descent.
         let first = root.map_or(ProcessId { pid: 0, start_ticks: 0 }, |(root, _)| root);
         self.processes().for_each(|process| table.forks().follow(process, first));
         self.list_threads(table.roots());
         outcome
+    }
+
+    /// Makes the processes that a search has found those of the app.
+    fn take_found(
+        &mut self,
+        found: Result<BTreeSet<i32>, SearchError>,
+        table: &ProcessTable,
+    ) -> Result<(), SearchError> {
+        let (pids, outcome) = match found {
+            // Until a cgroup can be read again its processes stay as they are.
+            Err(error @ SearchError::Cgroup(_)) => return Err(error),
+            Err(error) => (BTreeSet::new(), Err(error)),
+            Ok(pids) => {
+                let runs = |one: &ProcessId| one.may_run(table.roots());
+                let gone = self.processes().filter(|one| !pids.contains(&one.pid));
+                let gone: Vec<ProcessId> = gone.filter(runs).collect();
+                self.left.extend(gone);
+                (pids, Ok(()))
+            }
+        };
+        self.members.retain(|pid, _| pids.contains(pid));
+        for pid in pids {
+            self.add(pid, table);
+        }
+        outcome
+    }
+
+    /// Notes the end of the process group of a tree, after which another group may have its number.
+    /// A group without a process has ended only if a process of the app was seen before: a table
+    /// may be older than the app.
+    fn note_end_of_group(&mut self, was_seen: bool, table: &ProcessTable) {
+        if let Scope::Tree { root, with_group } = &mut self.scope
+            && *with_group
+        {
+            *with_group = match table.facts(root.pid) {
+                Some(facts) => facts.start_ticks <= root.start_ticks,
+                None => !was_seen || table.iter().any(|(_, facts)| in_group(facts, *root)),
+            };
+        }
     }
 
     /// The first process of a tree, and whether its process group belongs to the app. If
@@ -375,10 +397,7 @@ impl AppProcesses {
         if table.facts(root.pid).is_some_and(|facts| facts.start_ticks == root.start_ticks) {
             self.add(root.pid, table);
         }
-        // The number of a group that has ended may be that of another process, with its own group.
-        let is_anothers = |facts: &Facts| facts.start_ticks != root.start_ticks;
-        let has_group = with_group && !table.facts(root.pid).is_some_and(is_anothers);
-        let group = has_group.then_some(root);
+        let group = with_group.then_some(root);
         loop {
             let belongs = |(pid, facts): &(i32, &Facts)| {
                 !self.members.contains_key(pid)
@@ -435,7 +454,8 @@ fn inode_if_alone(directory: &Path) -> Option<u64> {
 }
 
 impl Member {
-    /// A process that is gone has no threads; the next table says so.
+    /// A process that is gone has no threads; the next table says so. Threads that cannot be listed
+    /// or read stay as they are, and are listed again by the next look.
     fn refresh(&mut self, roots: &Roots, pid: i32) {
         // Read before the threads are, so that what changes meanwhile is found by a later look. It
         // may be old for a tick; a later look then finds another one.
@@ -455,15 +475,22 @@ impl Member {
             }
             return;
         }
-        let listed = numbers(&directory).unwrap_or_else(|_| {
+        let Ok(listed) = unless_gone(numbers(&directory)) else {
             self.cpu_time = None;
-            Vec::new()
-        });
+            return;
+        };
         let mut before = std::mem::take(&mut self.tasks);
-        for (tid, inode) in listed {
-            let kept = before.remove(&tid).filter(|(known, _)| *known == inode);
-            let read = || Some((inode, Facts::of_thread(roots, pid, tid).ok()?.start_ticks));
-            if let Some(task) = kept.or_else(read) {
+        for (tid, inode) in listed.unwrap_or_default() {
+            let known = before.remove(&tid);
+            let task = match known.filter(|(former, _)| *former == inode) {
+                Some(same) => Ok(Some(same)),
+                None => unless_gone(Facts::of_thread(roots, pid, tid))
+                    .map(|facts| Some((inode, facts?.start_ticks))),
+            };
+            if task.is_err() {
+                self.cpu_time = None;
+            }
+            if let Some(task) = task.unwrap_or(known) {
                 self.tasks.insert(tid, task);
             }
         }
@@ -500,27 +527,104 @@ mod tests {
         assert_eq!(app.take_left().iter().map(|left| left.pid).collect::<Vec<_>>(), [7]);
     }
 
+    /// An app whose first process was 7, which has ended, and processes of groups with its number.
+    struct Group {
+        tree: Tree,
+        app: AppProcesses,
+    }
+
+    impl Group {
+        fn new() -> Self {
+            let root = ProcessId { pid: 7, start_ticks: 50 };
+            let app = AppProcesses::new(Scope::Tree { root, with_group: true });
+            let group = Self { tree: Tree::new(), app };
+            group.add(8, 100);
+            group
+        }
+
+        fn add(&self, pid: i32, start_ticks: u64) {
+            let before = "S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0";
+            let stat = format!("{pid} (a) {before} {start_ticks} 1");
+            self.tree.write(&format!("proc/{pid}/stat"), &stat);
+        }
+
+        fn end(&self, pid: i32) {
+            std::fs::remove_dir_all(self.tree.path(&format!("proc/{pid}"))).unwrap();
+        }
+
+        /// The processes of the app, after another look.
+        fn pids(&mut self) -> Vec<i32> {
+            let table = ProcessTable::new(&self.tree.roots()).unwrap();
+            self.app.refresh(&table).unwrap();
+            self.app.processes().map(|process| process.pid).collect()
+        }
+    }
+
     #[test]
     fn a_process_that_has_the_number_of_an_ended_one_does_not_belong_to_its_group() {
+        let mut group = Group::new();
+        assert_eq!(group.pids(), [8], "it is in the group of the ended process");
+        group.end(8);
+        group.add(7, 200);
+        group.add(9, 201);
+        assert_eq!(group.pids(), [0; 0], "their group is another one");
+        group.end(7);
+        assert_eq!(group.pids(), [0; 0], "their group goes on without its leader");
+    }
+
+    #[test]
+    fn a_group_without_a_process_has_ended() {
+        let mut group = Group::new();
+        group.end(8);
+        assert_eq!(group.pids(), [0; 0], "the table may be older than the app");
+        group.add(8, 100);
+        assert_eq!(group.pids(), [8]);
+        group.end(8);
+        assert_eq!(group.pids(), [0; 0]);
+        group.add(9, 201);
+        assert_eq!(group.pids(), [0; 0], "its group is another one");
+    }
+
+    #[test]
+    fn threads_that_cannot_be_listed_or_read_stay() {
         let tree = Tree::new();
-        let add = |pid: i32, start_ticks: u64| {
-            let before = "S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0";
-            tree.write(&format!("proc/{pid}/stat"), &format!("{pid} (a) {before} {start_ticks} 1"));
-        };
-        add(8, 100);
-        let root = ProcessId { pid: 7, start_ticks: 50 };
-        let mut app = AppProcesses::new(Scope::Tree { root, with_group: true });
-        let mut table = ProcessTable::new(&tree.roots()).unwrap();
-        let mut found = |table: &ProcessTable| {
-            app.refresh(table).unwrap();
-            app.processes().map(|process| process.pid).collect::<Vec<_>>()
-        };
-        assert_eq!(found(&table), [8], "it is in the group of the ended process");
-        std::fs::remove_dir_all(tree.path("proc/8")).unwrap();
-        add(7, 200);
-        add(9, 201);
-        table.refresh().unwrap();
-        assert!(found(&table).is_empty(), "their group is another one");
+        set_thread(&tree, 11, 11);
+        set_thread(&tree, 11, 14);
+        let (roots, mut member) = (tree.roots(), Member::default());
+        member.refresh(&roots, 11);
+        let [known, away] = ["proc/11/task", "proc/11/away"].map(|path| tree.path(path));
+        std::fs::rename(&known, &away).unwrap();
+        // A listing of it fails, and not because there is no such directory.
+        tree.write("proc/11/task", "");
+        member.refresh(&roots, 11);
+        assert!(member.tasks.keys().eq(&[11, 14]), "{member:?}");
+        std::fs::remove_file(&known).unwrap();
+        std::fs::rename(&away, &known).unwrap();
+        // Another inode, whose `stat` cannot be read.
+        std::fs::rename(known.join("14"), tree.path("proc/11/former")).unwrap();
+        std::fs::create_dir_all(known.join("14/stat")).unwrap();
+        member.refresh(&roots, 11);
+        assert!(member.tasks.keys().eq(&[11, 14]), "{member:?}");
+        std::fs::remove_dir_all(&known).unwrap();
+        member.refresh(&roots, 11);
+        assert!(member.tasks.is_empty(), "{member:?}");
+    }
+
+    #[test]
+    fn a_cgroup_that_cannot_be_read_keeps_its_processes() {
+        let mut node = Assigned::new("cpu.stat", "usage_usec 500\n");
+        assert_eq!(node.pids(), [11]);
+        let list = node.tree.path(&format!("{GROUP}/cgroup.procs"));
+        std::fs::remove_file(&list).unwrap();
+        // A read of it fails, and not because there is no such file.
+        std::fs::create_dir(&list).unwrap();
+        node.set("cpu.stat", "usage_usec 501\n");
+        assert!(node.app.refresh(&node.table).is_err());
+        assert_eq!(node.app.threads().len(), 1);
+        assert_eq!(node.app.take_left(), []);
+        std::fs::remove_dir(&list).unwrap();
+        node.set("cgroup.procs", "12\n");
+        assert_eq!(node.pids(), [12]);
     }
 
     #[test]

@@ -110,8 +110,8 @@ impl ProcessTable {
     /// Lists the processes again.
     ///
     /// # Errors
-    /// If `proc` cannot be listed, and the table is as before; a process that cannot
-    /// be read is left out.
+    /// If `proc` cannot be listed, and the table is as before. A process that cannot be read stays
+    /// as it was, is left out if it is new, and is read again by the next look.
     pub fn refresh(&mut self) -> io::Result<()> {
         // Processes reported from here on may be missing from the listing.
         if self.is_observer {
@@ -135,15 +135,18 @@ impl ProcessTable {
             self.list_at = now(ClockId::Boottime).saturating_add(LIST_AGAIN);
         }
         let mut before = std::mem::take(&mut self.known);
+        let mut unread = Vec::new();
         for (pid, inode) in listed {
-            let inode = Some(inode);
             let before = before.remove(&pid);
-            let facts = match before {
-                Some(known) if known.inode == inode => Some(known.facts),
-                _ => self.facts_again(pid, before),
+            let now = match before.filter(|known| known.inode == Some(inode)) {
+                Some(same) => Some(same),
+                None => self.listed_again(pid, inode, before).unwrap_or_else(|_| {
+                    unread.push(pid);
+                    before
+                }),
             };
-            if let Some(facts) = facts {
-                self.known.insert(pid, Known { inode, facts });
+            if let Some(now) = now {
+                self.known.insert(pid, now);
             }
         }
         if is_complete && !was_complete {
@@ -151,16 +154,25 @@ impl ProcessTable {
             self.ending.extend(self.known.keys());
         }
         self.ending.retain(|pid| self.known.contains_key(pid));
+        self.ending.extend(unread);
         self.describe_all();
         Ok(())
     }
 
-    /// Reads a process that may be another one than before; returns its first facts if it is the
-    /// same.
-    fn facts_again(&self, pid: i32, before: Option<Known>) -> Option<Facts> {
-        let read = Facts::of_process(&self.roots, pid).ok()?;
+    /// Reads a process that may be another one than before, with this inode now; it has its first
+    /// facts if it is the same. `None` if it is gone.
+    fn listed_again(
+        &self,
+        pid: i32,
+        inode: u64,
+        before: Option<Known>,
+    ) -> io::Result<Option<Known>> {
+        let Some(read) = unless_gone(Facts::of_process(&self.roots, pid))? else {
+            return Ok(None);
+        };
         let same = before.filter(|known| known.facts.start_ticks == read.start_ticks);
-        Some(same.map_or(read, |known| known.facts))
+        let facts = same.map_or(read, |known| known.facts);
+        Ok(Some(Known { inode: Some(inode), facts }))
     }
 
     /// Brings the table up to what the kernel has reported since the last call: processes that
@@ -335,6 +347,27 @@ mod tests {
         assert!(table.ending.contains(&7));
         std::fs::remove_dir_all(tree.path("proc/7")).unwrap();
         assert!(table.read_again(7).is_none() && table.facts(7).is_none());
+    }
+
+    #[test]
+    fn a_process_that_a_listing_cannot_read_stays_and_is_read_again() {
+        let tree = Tree::new();
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        tree.write("proc/7/stat", &stat);
+        let mut table = ProcessTable::new(&tree.roots()).unwrap();
+        // It has another inode, and a read of it fails, as one of a new process does.
+        std::fs::rename(tree.path("proc/7"), tree.path("proc/former")).unwrap();
+        for pid in [7, 8] {
+            std::fs::create_dir_all(tree.path(&format!("proc/{pid}/stat"))).unwrap();
+        }
+        table.refresh().unwrap();
+        assert!(table.facts(7).is_some() && table.facts(8).is_none());
+        assert!(table.ending.is_superset(&BTreeSet::from([7, 8])));
+        std::fs::remove_dir(tree.path("proc/8/stat")).unwrap();
+        tree.write("proc/8/stat", &stat);
+        std::fs::remove_dir_all(tree.path("proc/7")).unwrap();
+        table.refresh().unwrap();
+        assert!(table.facts(7).is_none() && table.facts(8).is_some());
     }
 
     #[test]
