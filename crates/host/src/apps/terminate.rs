@@ -54,6 +54,9 @@ pub(crate) fn terminate(
     marks: &[String],
     grace: Duration,
 ) -> Ended {
+    if started.is_empty() && marks.is_empty() {
+        return Ended::default();
+    }
     let Ok(table) = ProcessTable::observer(forks, roots) else {
         return Ended { left: started.to_vec(), ..Ended::default() };
     };
@@ -121,7 +124,10 @@ impl<'a> Hunt<'a> {
         let tree =
             |root: &ProcessId| AppProcesses::new(Scope::Tree { root: *root, with_group: true });
         let trees = started.iter().map(tree).collect();
-        Self { table, trees, marks, looks: BTreeMap::new(), seen: BTreeMap::new() }
+        // The table lacks a process that cannot be read.
+        let may_run = started.iter().filter(|process| process.may_run(table.roots()));
+        let seen = may_run.map(|process| (*process, None)).collect();
+        Self { table, trees, marks, looks: BTreeMap::new(), seen }
     }
 
     fn look(&mut self) {
@@ -133,6 +139,9 @@ impl<'a> Hunt<'a> {
             for process in tree.processes() {
                 self.seen.entry(process).or_insert(None);
             }
+        }
+        if self.marks.is_empty() {
+            return;
         }
         for process in self.unmarked() {
             if has_mark(self.table.roots(), process.pid, self.marks) {
@@ -197,10 +206,23 @@ mod tests {
         let tree = Tree::new();
         // Its `stat` cannot be read, and not because there is no such file.
         tree.write("proc/7", "");
-        let mut hunt = Hunt::new(ProcessTable::new(&tree.roots()).unwrap(), &[], &[]);
         let [unread, gone] = [7, 8].map(|pid| ProcessId { pid, start_ticks: 1 });
-        hunt.seen.extend([(unread, None), (gone, None)]);
+        let table = ProcessTable::new(&tree.roots()).unwrap();
+        let mut hunt = Hunt::new(table, &[unread, gone], &[]);
+        hunt.look();
         assert_eq!(hunt.running(), [unread]);
+    }
+
+    #[test]
+    fn no_environment_is_read_where_there_is_no_mark_to_find() {
+        let tree = Tree::new();
+        tree.write("proc/7/stat", &std::fs::read_to_string("/proc/self/stat").unwrap());
+        let marks = ["1.2/".to_owned()];
+        for (marks, looked_at) in [(&marks[..0], 0), (&marks[..], 1)] {
+            let mut hunt = Hunt::new(ProcessTable::new(&tree.roots()).unwrap(), &[], marks);
+            hunt.look();
+            assert_eq!(hunt.looks.len(), looked_at);
+        }
     }
 
     #[test]
