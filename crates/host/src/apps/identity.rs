@@ -65,11 +65,6 @@ impl LiveThread {
     }
 
     /// Whether this thread, and no later one of the same number, is there.
-    pub(crate) fn is_alive(&self, roots: &Roots) -> bool {
-        self.look(roots).unwrap_or(false)
-    }
-
-    /// The same, where an error is not the end of the thread.
     ///
     /// # Errors
     /// If `proc` cannot be read, as without a free descriptor.

@@ -32,6 +32,14 @@ pub enum KnobError {
         /// Whether this process holds `CAP_SYS_NICE`.
         is_privileged: bool,
     },
+    /// A thread cannot be looked up, so its number may be another thread's.
+    #[error("cannot set {what}, which cannot be looked up: {source}{}", more_files(.source))]
+    NoLookUp {
+        /// The knob and whose it is.
+        what: String,
+        /// The error of the kernel.
+        source: io::Error,
+    },
     /// Reading back returns another value than was written.
     #[error("{what} was set to {wanted} and reads back as {found}: another program may set it")]
     NotKept {
@@ -76,6 +84,17 @@ fn remedy(error: &io::Error, is_privileged: &bool) -> &'static str {
     }
 }
 
+/// Returns what a user can do where no more files can be opened.
+fn more_files(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            "; Lull needs more open files: raise `ulimit -n`, or LimitNOFILE= of its unit"
+        }
+        Some(libc::ENFILE) => "; the machine needs more open files: raise fs.file-max",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,5 +110,9 @@ mod tests {
         assert!(text(libc::EPERM, true).contains("cpu.rt_runtime_us"));
         assert!(text(libc::EINVAL, true).contains("cpuset"));
         assert!(text(libc::EPERM, false).starts_with("cannot set cores of thread 7: "));
+        let what = "cores of thread 7".to_owned();
+        let source = io::Error::from_raw_os_error(libc::EMFILE);
+        let text = KnobError::NoLookUp { what, source }.to_string();
+        assert!(text.contains("looked up: Too many open files") && text.contains("ulimit -n"));
     }
 }

@@ -326,7 +326,13 @@ impl<V: ThreadValue> ThreadKnob<V> {
             match write(thread, found, goal, means) {
                 Ok(Some(kept)) => drop(self.set.insert(thread, kept)),
                 Ok(None) => drop(self.set.remove(&thread)),
-                Err(error) => outcome = Err(error),
+                Err(error) => {
+                    // The next epoch tries again where the thread could not be looked up.
+                    if matches!(error, KnobError::NoLookUp { .. }) {
+                        self.set.remove(&thread);
+                    }
+                    outcome = Err(error);
+                }
             }
         }
         outcome
@@ -359,30 +365,20 @@ impl<V: ThreadValue> ThreadKnob<V> {
     }
 }
 
-/// Returns the writes for threads that have these values.
-fn writes<V: ThreadValue>(
-    goal: &Goal<V::Wanted>,
-    threads: &[(LiveThread, V)],
-    save: &impl SaveOld,
-) -> Vec<ThreadWrite> {
-    let write = |(thread, found): &(LiveThread, V)| ThreadWrite {
-        thread: *thread,
-        values: goal.aim(*thread, *found, save).fields(*found),
-    };
-    threads.iter().map(write).collect()
-}
-
 /// Saves the values written to threads that have these values.
 fn save_writes<V: ThreadValue, S: SaveOld>(
     goal: &Goal<V::Wanted>,
     threads: &[(LiveThread, V)],
     save: &mut S,
 ) -> Result<(), KnobError> {
-    let planned = writes(goal, threads, save);
-    save.threads(&planned)?;
-    if goal.is_owners {
-        // The save includes new processes; their values before Lull are known from here on.
-        let planned = writes(goal, threads, save);
+    // A save includes new processes, whose values before Lull are known to the next one.
+    let saves = if goal.is_owners { 2 } else { 1 };
+    for _ in 0..saves {
+        let write = |(thread, found): &(LiveThread, V)| ThreadWrite {
+            thread: *thread,
+            values: goal.aim(*thread, *found, &*save).fields(*found),
+        };
+        let planned: Vec<ThreadWrite> = threads.iter().map(write).collect();
         save.threads(&planned)?;
     }
     Ok(())
@@ -404,7 +400,8 @@ fn put_back<V: ThreadValue, S: SaveOld>(
     let _ = means.save.threads(&back);
     for (thread, value) in before {
         let is_changed = V::get(thread.tid).is_ok_and(|now| now != *value);
-        if is_changed && thread.is_alive(means.roots) {
+        // One that cannot be looked up was there when Lull set it a moment ago.
+        if is_changed && thread.look(means.roots).unwrap_or(true) {
             // A thread that cannot be restored now is still in the ledger.
             let _ = value.set(thread.tid);
         }
@@ -454,11 +451,15 @@ fn write<V: ThreadValue, S: SaveOld>(
     means: &Means<'_, S>,
 ) -> Result<Option<V>, KnobError> {
     let what = || format!("{} of thread {}", V::WHAT, thread.tid);
+    let is_alive = || {
+        let found = thread.look(means.roots);
+        found.map_err(|source| KnobError::NoLookUp { what: what(), source })
+    };
     let aim = goal.aim(thread, found, means.save);
     if aim == found {
         return Ok(Some(found));
     }
-    if !thread.is_alive(means.roots) {
+    if !is_alive()? {
         return Ok(None);
     }
     // A value that its owner set while the old one was saved on disk stays.
@@ -468,10 +469,11 @@ fn write<V: ThreadValue, S: SaveOld>(
         return Ok(Some(now));
     }
     let written = aim.set(thread.tid).and_then(|()| V::get(thread.tid));
-    if !thread.is_alive(means.roots) {
+    let is_alive = is_alive();
+    if !matches!(is_alive, Ok(true)) {
         // If the number is another thread's since, that thread gets its former value back.
         let _ = found.set(thread.tid);
-        return Ok(None);
+        return is_alive.map(|_| None);
     }
     match written {
         Ok(kept) if kept == aim || V::is_within(aim, kept) => Ok(Some(kept)),
@@ -490,260 +492,4 @@ fn write<V: ThreadValue, S: SaveOld>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::apps::threads_of;
-    use crate::guard::{Ledger, StateDir};
-    use crate::knobs::Affinity;
-    use crate::sys::sched;
-    use crate::testing::Cpuset;
-    use lull_control::CoreSet;
-    use std::io::{BufRead, BufReader, Write};
-    use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-
-    type Knob = ThreadKnob<Affinity>;
-
-    /// Threads that do not change.
-    struct Listed(Vec<LiveThread>);
-
-    impl Threads for Listed {
-        fn list(&self) -> &[LiveThread] {
-            &self.0
-        }
-
-        fn refresh(&mut self) {}
-    }
-
-    #[test]
-    fn a_thread_is_restored_after_two_settings_that_were_refused() {
-        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
-        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
-        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
-        let mut victim = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().unwrap();
-        let pid = victim.id().cast_signed();
-        let mut threads = Listed(threads_of(&roots, pid).unwrap());
-        let all = sched::affinity_of(pid).unwrap();
-        let first: CoreSet = all.iter().take(1).collect();
-        let mut knob = Knob::default();
-        let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
-        knob.set(&first, &mut threads, &mut means).unwrap();
-        // Cores that this machine does not have.
-        let refused = ["1022", "1023"].map(|core| {
-            let cores: CoreSet = core.parse().unwrap();
-            knob.set(&cores, &mut threads, &mut means).is_err()
-        });
-        let steered = sched::affinity_of(pid).unwrap();
-        let restoration = ledger.restore();
-        let after = sched::affinity_of(pid).unwrap();
-        victim.kill().unwrap();
-        victim.wait().unwrap();
-        assert_eq!((refused, steered, after), ([true; 2], first, all));
-        assert!(restoration.failed.is_empty() && restoration.left.is_empty(), "{restoration}");
-    }
-
-    #[test]
-    fn a_cpuset_that_changes_is_no_other_writer_and_the_setting_returns() {
-        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
-        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
-        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
-        let mut victim = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().unwrap();
-        let pid = victim.id().cast_signed();
-        let all = sched::affinity_of(pid).unwrap();
-        let first: CoreSet = all.iter().take(1).collect();
-        let last: CoreSet = all.iter().next_back().into_iter().collect();
-        let cpuset = Cpuset::new(pid, &all).filter(|_| first != last);
-        let outcomes = cpuset.map(|cpuset| {
-            let mut threads = Listed(threads_of(&roots, pid).unwrap());
-            let mut knob = Knob::default();
-            let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
-            knob.set(&first, &mut threads, &mut means).unwrap();
-            let mut allow = |cores: &CoreSet| {
-                cpuset.allow(cores);
-                let found = knob.watch(threads.list(), &mut means);
-                let is_foreign = found.map(|change| change.is_some()).map_err(|it| it.to_string());
-                (is_foreign, sched::affinity_of(pid).unwrap())
-            };
-            let by_cpuset = [allow(&last), allow(&last), allow(&all)];
-            sched::set_affinity(pid, &last).unwrap();
-            (by_cpuset, allow(&all))
-        });
-        victim.kill().unwrap();
-        victim.wait().unwrap();
-        let Some(([(refused, cores), once, back], foreign)) = outcomes else {
-            return lull_testing::skip("no cpuset of two cores can be made here");
-        };
-        assert!(refused.unwrap_err().contains("in the app's cpuset"), "it has no core of the app");
-        assert_eq!((cores, once), (last.clone(), (Ok(false), last.clone())));
-        assert_eq!((back, foreign), ((Ok(false), first), (Ok(true), last)));
-    }
-
-    /// A process that makes a child for each line, and ends with them.
-    struct Parent {
-        process: Child,
-        input: Option<ChildStdin>,
-        output: BufReader<ChildStdout>,
-    }
-
-    impl Parent {
-        fn new() -> Self {
-            let script =
-                "while read line; do sleep 600 & all=\"$all $!\"; echo $!; done; kill $all";
-            let mut command = Command::new("sh");
-            command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut process = command.spawn().unwrap();
-            let input = process.stdin.take();
-            let output = BufReader::new(process.stdout.take().unwrap());
-            Self { process, input, output }
-        }
-
-        fn main(&self) -> LiveThread {
-            main_of(self.process.id().cast_signed())
-        }
-
-        /// The main thread of a new child.
-        fn child(&mut self) -> LiveThread {
-            writeln!(self.input.as_mut().unwrap()).unwrap();
-            let mut said = String::new();
-            self.output.read_line(&mut said).unwrap();
-            main_of(said.trim().parse().unwrap())
-        }
-    }
-
-    impl Drop for Parent {
-        fn drop(&mut self) {
-            drop(self.input.take());
-            self.process.wait().unwrap();
-        }
-    }
-
-    fn main_of(pid: i32) -> LiveThread {
-        threads_of(&Roots::default(), pid).unwrap()[0]
-    }
-
-    #[test]
-    fn a_child_made_while_cores_are_given_back_gets_them_and_is_saved_as_given_them() {
-        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
-        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
-        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
-        let mut parent = Parent::new();
-        let main = parent.main();
-        let all = sched::affinity_of(main.tid).unwrap();
-        let first: CoreSet = all.iter().take(1).collect();
-        if all == first {
-            return lull_testing::skip("one core has no other");
-        }
-        let mut knob = Knob::default();
-        let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
-        knob.set(&first, &mut Listed(vec![main]), &mut means).unwrap();
-        let [in_time, late] = [parent.child(), parent.child()];
-        knob.give_back(&all, &mut Listed(vec![main, in_time]), &mut means).unwrap();
-        let cores = |thread: LiveThread| sched::affinity_of(thread.tid).unwrap();
-        assert_eq!([main, in_time, late].map(cores), [all.clone(), all.clone(), first.clone()]);
-        let mut threads = vec![main, in_time, late];
-        let mut look = |threads: &[LiveThread]| {
-            assert!(knob.watch(threads, &mut means).unwrap().is_none(), "no foreign change");
-        };
-        look(&threads);
-        assert_eq!(cores(late), all, "it was made before, and listed later");
-        look(&threads);
-        let pinned = parent.child();
-        sched::set_affinity(pinned.tid, &first).unwrap();
-        threads.push(pinned);
-        look(&threads);
-        assert_eq!(cores(pinned), first, "its owner has set it");
-        // A thread that is in the ledger as given all cores follows its cpuset after the run.
-        let lines = std::fs::read_to_string(ledger.path()).unwrap();
-        let value = serde_json::to_string(&FieldValue::Cores(all)).unwrap();
-        for child in [in_time, late] {
-            let thread = format!("[{},{}]", child.tid, child.start_ticks);
-            let is_its = |line: &&str| line.contains(&thread) && line.contains(&value);
-            assert!(lines.lines().any(|line| is_its(&line)), "{value} of {thread}: {lines}");
-        }
-    }
-
-    #[test]
-    fn another_programs_change_keeps_no_late_child_from_the_cores_of_its_owner() {
-        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
-        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
-        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
-        let mut parent = Parent::new();
-        let main = parent.main();
-        let all = sched::affinity_of(main.tid).unwrap();
-        let first: CoreSet = all.iter().take(1).collect();
-        let last: CoreSet = all.iter().next_back().into_iter().collect();
-        if first == last {
-            return lull_testing::skip("one core has no other");
-        }
-        let mut knob = Knob::default();
-        let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
-        knob.set(&first, &mut Listed(vec![main]), &mut means).unwrap();
-        let late = [parent.child(), parent.child()];
-        knob.give_back(&all, &mut Listed(vec![main]), &mut means).unwrap();
-        sched::set_affinity(main.tid, &last).unwrap();
-        let change = knob.watch(&[main, late[0]], &mut means).unwrap();
-        assert_eq!(change.unwrap().threads, [main]);
-        let again = knob.watch(&[main, late[0], late[1]], &mut means).unwrap();
-        assert!(again.is_none(), "the change was reported");
-        let cores = [main, late[0], late[1]].map(|it| sched::affinity_of(it.tid).unwrap());
-        assert_eq!(cores, [last, all.clone(), all]);
-    }
-
-    /// A process is seen, pins itself, and is then brought under a setting in some way.
-    fn a_process_that_pins_itself_gets_its_own_cores_back(
-        bring_under: impl Fn(&mut Knob, &CoreSet, &mut Listed, &mut Means<'_, Ledger>),
-    ) {
-        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
-        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
-        let mut ledger = Ledger::open(dir, &roots).unwrap().ledger;
-        let mut victim = Command::new("sleep").arg("600").stdout(Stdio::null()).spawn().unwrap();
-        let pid = victim.id().cast_signed();
-        let mut threads = Listed(threads_of(&roots, pid).unwrap());
-        let all = sched::affinity_of(pid).unwrap();
-        let first: CoreSet = all.iter().take(1).collect();
-        let last: CoreSet = all.iter().next_back().into_iter().collect();
-        // As a new process is when it is first seen; `set` does not have it yet.
-        ledger.record_threads(&threads.0).unwrap();
-        sched::set_affinity(pid, &last).unwrap();
-        let mut knob = Knob::default();
-        let mut means = Means { save: &mut ledger, is_privileged: true, roots: &roots };
-        bring_under(&mut knob, &first, &mut threads, &mut means);
-        let steered = sched::affinity_of(pid).unwrap();
-        let restoration = ledger.restore();
-        let after = sched::affinity_of(pid).unwrap();
-        victim.kill().unwrap();
-        victim.wait().unwrap();
-        assert!(restoration.failed.is_empty(), "{restoration}");
-        assert_eq!((steered, after), (first, last));
-    }
-
-    #[test]
-    fn a_process_that_pinned_itself_before_its_app_was_set_gets_its_own_cores_back() {
-        a_process_that_pins_itself_gets_its_own_cores_back(|knob, first, threads, means| {
-            knob.set(first, threads, means).unwrap();
-        });
-    }
-
-    #[test]
-    fn a_process_that_pins_itself_between_two_settings_gets_its_own_cores_back() {
-        a_process_that_pins_itself_gets_its_own_cores_back(|knob, first, threads, means| {
-            let pid = threads.0[0].tid;
-            let last = sched::affinity_of(pid).unwrap();
-            let me = std::process::id().cast_signed();
-            sched::set_affinity(pid, &sched::affinity_of(me).unwrap()).unwrap();
-            knob.set(first, threads, means).unwrap();
-            // As if it had done so before the first setting was read back.
-            sched::set_affinity(pid, &last).unwrap();
-            knob.set = values(&threads.0).collect();
-            knob.set(first, threads, means).unwrap();
-        });
-    }
-
-    #[test]
-    fn a_process_that_pinned_itself_before_it_was_brought_under_gets_its_own_cores_back() {
-        a_process_that_pins_itself_gets_its_own_cores_back(|knob, first, threads, means| {
-            knob.goal = Some(Goal { wanted: first.clone(), is_owners: false });
-            let foreign = knob.watch(threads.list(), means).unwrap();
-            assert!(foreign.is_none(), "it is new");
-        });
-    }
-}
+mod tests;
