@@ -4,6 +4,7 @@ use super::idle::Point;
 use super::load::Crew;
 use super::power::{CoreSample, PowerSample, Step};
 use crate::gauges::idle::{IdleCount, IdleState};
+use crate::guard::Patience;
 use crate::knobs::KnobError;
 use crate::knobs::hold::{Held, HoldRequest, hold};
 use crate::{HostPlant, Roots};
@@ -103,8 +104,9 @@ impl Bench {
     /// Holds something until the plant restores.
     ///
     /// # Errors
-    /// If it cannot be held.
+    /// If it cannot be held, or the guard is lost.
     pub fn hold(&mut self, request: HoldRequest) -> Result<(), BenchError> {
+        self.plant.beat(Patience::Long).map_err(PlantError::Lost)?;
         self.held.push(hold(&[request], &self.roots, self.plant.ledger_mut())?);
         Ok(())
     }
@@ -265,4 +267,52 @@ fn counted(roots: &Roots, cores: &[CoreId], state: &str) -> Result<IdleCount, Be
         sum.time += count.time;
     }
     Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apps::Facts;
+    use crate::gauges::energy::PowerModel;
+    use crate::guard::{GuardCommand, Ledger, StateDir, spawn};
+    use crate::{HostConfig, Stop};
+
+    /// A plant whose guard has ended and cannot be started again.
+    fn unguarded(place: &tempfile::TempDir, roots: &Roots) -> HostPlant {
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let ledger = Ledger::open(dir, roots).unwrap().ledger;
+        let once = place.path().join("once");
+        let script = format!("mkdir '{}' 2>/dev/null && echo armed", once.display());
+        let args = vec!["-c".into(), script.into()];
+        let command = GuardCommand { program: "/bin/sh".into(), args };
+        let guard = spawn(command, &ledger).unwrap();
+        let pid = guard.pid().cast_signed();
+        while !Facts::of_process(roots, pid).unwrap().is_ended() {
+            std::thread::yield_now();
+        }
+        let mut plant = HostPlant::new(HostConfig {
+            apps: Vec::new(),
+            push: None,
+            power: PowerModel::default(),
+            ledger,
+            foreign_wins: true,
+            stop: Stop::new().unwrap(),
+            roots: roots.clone(),
+        })
+        .unwrap();
+        plant.set_guard(guard);
+        plant
+    }
+
+    #[test]
+    fn nothing_is_held_without_a_guard() {
+        let (place, roots) = (tempfile::tempdir().unwrap(), Roots::default());
+        let (settle, dwell) = (Nanos::from_millis(1), Nanos::from_millis(8));
+        let plant = unguarded(&place, &roots);
+        let mut bench = Bench { plant, roots, settle, dwell, held: Vec::new() };
+        // No machine has this state, so that nothing is changed in any case.
+        let refused = bench.hold(HoldRequest::IdleState("none-such".to_owned()));
+        let is_lost = matches!(refused, Err(BenchError::Plant(PlantError::Lost(_))));
+        assert!(is_lost && bench.held.is_empty(), "{refused:?}");
+    }
 }

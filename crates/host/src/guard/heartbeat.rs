@@ -5,9 +5,8 @@
 //! either process. The guard wakes once a second and counts its own wake-ups, not the time: on
 //! a machine that was suspended, agent and guard stand still alike, and no beat is missed.
 //!
-//! An agent that has never beaten is not judged. So commands that hold knobs and have no loop
-//! (`lull hold`, `lull calibrate`) are restored by their guard when they die, and not when they
-//! are stopped.
+//! An agent that has never beaten is not judged. So a command that holds knobs and has no loop
+//! (`lull hold`) is restored by its guard when it dies, and not when it is stopped.
 //!
 //! Work that was announced as long is waited for, unless the agent is stopped: a stopped process
 //! waits for no disk, whatever it did when the signal arrived.

@@ -11,7 +11,7 @@ use lull_control::{CoreId, Plant};
 use lull_host::apps::GRACE;
 use lull_host::calibrate::Bench;
 use lull_host::gauges::energy::{Energy, PowerModel};
-use lull_host::guard::{GuardCommand, StateDir};
+use lull_host::guard::{GuardCommand, Patience, StateDir};
 use lull_host::sys::sched::affinity_of;
 use lull_host::{HostConfig, HostPlant, Roots};
 use lull_measure::Nanos;
@@ -61,7 +61,7 @@ pub(super) fn measured<T>(
     let place = StateDir::locate(args.state.as_deref())?;
     let (ledger, guard) =
         guarded::open_ledger(place, &roots, GuardCommand::default(), &|text| say::notice(text))?;
-    let plant = HostPlant::new(HostConfig {
+    let mut plant = HostPlant::new(HostConfig {
         apps: Vec::new(),
         push: None,
         power: PowerModel::default(),
@@ -70,9 +70,13 @@ pub(super) fn measured<T>(
         stop,
         roots: roots.clone(),
     })?;
+    // The measurement ends where its guard is lost.
+    plant.set_guard(guard.clone());
     let mut bench = Bench::new(plant, roots, args.settle, args.dwell)?;
     let found = measure(&mut bench);
     let mut plant = bench.into_plant();
+    // Restoring takes a moment. If the guard is lost, it restores all the same.
+    let _ = plant.beat(Patience::Long);
     let is_back = put_back(plant.ledger_mut());
     let _ = plant.restore();
     is_back?;
