@@ -260,9 +260,9 @@ impl AppHandle {
         self.processes.leave_out(process);
     }
 
-    /// Whether Lull started it.
-    pub const fn is_started(&self) -> bool {
-        self.started.is_some()
+    /// The first process of an app that Lull started.
+    pub(crate) fn started(&self) -> Option<ProcessId> {
+        self.started.as_ref().map(|started| started.id)
     }
 
     /// How the first process of a started app has ended, if it has.
@@ -288,7 +288,7 @@ impl AppHandle {
         table: &mut ProcessTable,
         ledger: &mut Ledger,
     ) -> Result<(), PauseError> {
-        if !self.is_started() {
+        if self.started.is_none() {
             return Err(PauseError::NotStarted { name: self.name.clone() });
         }
         let mut looks = 0;

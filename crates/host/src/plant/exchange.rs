@@ -8,7 +8,7 @@ use super::registered::LeftRestored;
 use super::{HostError, HostPlant, now, waits_of};
 use crate::apps::{self, AppHandle, GRACE, ProcessId};
 use crate::gauges::counters;
-use crate::guard::Patience;
+use crate::guard::{Key, Patience};
 use lull_control::{AppId, AppSpec};
 use lull_measure::Nanos;
 use rustix::time::ClockId;
@@ -126,15 +126,20 @@ impl HostPlant {
     }
 
     /// Ends an app if Lull has started it; returns the processes that do not end.
-    fn end_app(&self, handle: AppHandle) -> Vec<String> {
-        if !handle.is_started() {
-            return Vec::new();
-        }
+    fn end_app(&mut self, handle: AppHandle) -> Vec<String> {
+        let Some(started) = handle.started() else { return Vec::new() };
         let _ = self.beat(Patience::Long);
         let ended = apps::stop(&mut [handle], &self.roots, GRACE);
         let _ = self.beat(Patience::Usual);
         let text = |process: &ProcessId| format!("process {} does not end", process.pid);
-        ended.left.iter().map(text).collect()
+        let mut failed: Vec<String> = ended.left.iter().map(text).collect();
+        // A guard would end it once more, with a process group that has its number by then.
+        if failed.is_empty()
+            && let Err(error) = self.ledger.release(&[Key::Started(started)])
+        {
+            failed.push(format!("{started} is still in the ledger: {error}"));
+        }
+        failed
     }
 
     fn add_app(&mut self, app: AppId, new: HostApp) {

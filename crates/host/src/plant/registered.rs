@@ -161,3 +161,63 @@ impl HostPlant {
         LeftRestored { failed, is_complete }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{HostApp, HostConfig, LatencyFrom, ProgressFrom, Stop};
+    use super::*;
+    use crate::Roots;
+    use crate::apps::{AppHandle, Target};
+    use crate::gauges::energy::PowerModel;
+    use crate::guard::{Ledger, StateDir};
+    use crate::sys::sched::affinity_of;
+    use crate::testing::Tree;
+    use lull_control::{AppSpec, CoreSet, Setting};
+    use std::process::Command;
+
+    fn plant_of(pid: i32, place: &tempfile::TempDir) -> HostPlant {
+        let roots = Roots::default();
+        let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
+        let app = HostApp {
+            spec: AppSpec::best_effort("app"),
+            handle: AppHandle::attach("app", &Target::Pid(pid), &roots).unwrap(),
+            latency: LatencyFrom::Push,
+            progress: ProgressFrom::CpuTime,
+        };
+        let config = HostConfig {
+            apps: vec![app],
+            push: None,
+            power: PowerModel::default(),
+            ledger: Ledger::open(dir, &roots).unwrap().ledger,
+            foreign_wins: true,
+            stop: Stop::new().unwrap(),
+            roots,
+        };
+        HostPlant::new(config).unwrap()
+    }
+
+    #[test]
+    fn a_process_that_has_left_is_restored_completely_only_if_its_threads_can_be_listed() {
+        let (place, tree) = (tempfile::tempdir().unwrap(), Tree::new());
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        let all = affinity_of(pid).unwrap();
+        let first: CoreSet = all.iter().take(1).collect();
+        let mut plant = plant_of(pid, &place);
+        let left = [(0, ProcessId::lookup(&plant.roots, pid).unwrap())];
+        let restored = [true, false].map(|is_listed| {
+            let _ = plant.apply_all(&[Setting::Cores(AppId(0), first.clone())]);
+            let steered = affinity_of(pid).unwrap();
+            if !is_listed {
+                tree.write(&format!("proc/{pid}/task"), "");
+                plant.roots = tree.roots();
+            }
+            let LeftRestored { failed, is_complete } = plant.restore_left(&left);
+            (steered, affinity_of(pid).unwrap(), failed.is_empty(), is_complete)
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let expected = [true, false].map(|is_all| (first.clone(), all.clone(), is_all, is_all));
+        assert_eq!(restored, expected);
+    }
+}

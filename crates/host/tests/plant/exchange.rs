@@ -3,7 +3,7 @@
 use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene, allowed, one_core, second_core};
 use lull_control::{AppId, AppSpec, CoreSet, Got, Plant, Setting};
-use lull_host::apps::{AppHandle, Target};
+use lull_host::apps::{AppHandle, Launch, Output, Target};
 use lull_host::guard::{self, GuardCommand};
 use lull_host::sys::sched::affinity_of;
 use lull_host::{HostApp, HostError, LatencyFrom, ProgressFrom, Roots};
@@ -91,6 +91,27 @@ fn an_app_with_a_process_of_another_one_that_stays_is_refused_with_both_names() 
     assert_eq!((pid, one.as_str(), second.as_str()), (first.pid(), "served", "added"));
     let mut again = [(ADDED, added(&first))];
     scene.plant.check_arrivals(&mut again, &[APP]).unwrap();
+}
+
+#[test]
+fn a_started_app_that_is_removed_and_has_ended_is_not_in_the_ledger_any_more() {
+    let app = App::start(0);
+    let mut scene = Scene::new(&app);
+    let launch = Launch {
+        name: "added".to_owned(),
+        argv: ["sleep", "600"].map(str::to_owned).to_vec(),
+        env: Vec::new(),
+        output: Output::Inherit,
+        ready: None,
+    };
+    let ledger = scene.plant.ledger_mut();
+    let handle = AppHandle::start(&launch, &Roots::default(), ledger).unwrap();
+    let started = HostApp { handle, ..added(&app) };
+    assert_eq!(scene.plant.exchange_apps(&[], vec![(ADDED, started)]), []);
+    assert_eq!(scene.plant.exchange_apps(&[ADDED], Vec::new()), []);
+    let lines = std::fs::read_to_string(scene.plant.ledger_mut().path()).unwrap();
+    let is_released = |line: &str| line.contains("released") && line.contains("started");
+    assert!(lines.lines().any(is_released), "{lines}");
 }
 
 #[test]
