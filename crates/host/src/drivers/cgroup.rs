@@ -6,8 +6,10 @@
 use super::PutBack;
 use super::text::{self, FileError};
 use crate::files::unless_gone;
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -38,7 +40,16 @@ impl CgroupFile {
     /// # Errors
     /// If its directory cannot be read, which is not its end.
     pub(crate) fn is_there(&self) -> io::Result<bool> {
-        Ok(unless_gone(id_of(&self.path))? == Some(self.cgroup))
+        Ok(self.open()?.is_some())
+    }
+
+    /// Opens the directory of the cgroup, if it is the one that was read.
+    fn open(&self) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = openat(CWD, directory_of(&self.path), flags, Mode::empty());
+        let Some(opened) = unless_gone(opened.map_err(io::Error::from))? else { return Ok(None) };
+        let is_same = fstat(&opened)?.st_ino == self.cgroup;
+        Ok(is_same.then_some(opened))
     }
 
     /// Restores the text if the file has Lull's.
@@ -46,25 +57,28 @@ impl CgroupFile {
     /// # Errors
     /// If the file cannot be read or written, or does not keep the text.
     pub(crate) fn put_back(&self) -> Result<PutBack, FileError> {
-        let outcome = self.write_back();
+        let outcome =
+            self.write_back().map_err(|error| FileError { path: self.path.clone(), ..error });
         // Its owner may remove the cgroup at any moment, also between two calls here.
         if self.is_there().is_ok_and(|is_there| !is_there) { Ok(PutBack::Gone) } else { outcome }
     }
 
     fn write_back(&self) -> Result<PutBack, FileError> {
         let failed = |source| FileError { path: self.path.clone(), wanted: None, source };
-        if !self.is_there().map_err(failed)? {
-            return Ok(PutBack::Gone);
-        }
-        let found = text::read(&self.path)?;
+        let Some(cgroup) = self.open().map_err(failed)? else { return Ok(PutBack::Gone) };
+        // Found from the open directory: a cgroup that is made again meanwhile has another one.
+        let file = Path::new("/proc/self/fd")
+            .join(cgroup.as_raw_fd().to_string())
+            .join(self.path.file_name().unwrap_or_default());
+        let found = text::read(&file)?;
         if found == self.before {
             return Ok(PutBack::Already);
         }
         if found != self.ours {
             return Ok(PutBack::Left { found });
         }
-        text::write(&self.path, &self.before)?;
-        let found = text::read(&self.path)?;
+        text::write(&file, &self.before)?;
+        let found = text::read(&file)?;
         if found == self.before {
             return Ok(PutBack::Done);
         }
@@ -75,14 +89,18 @@ impl CgroupFile {
 }
 
 fn id_of(file: &Path) -> io::Result<u64> {
-    Ok(file.parent().unwrap_or(file).metadata()?.ino())
+    Ok(directory_of(file).metadata()?.ino())
+}
+
+fn directory_of(file: &Path) -> &Path {
+    file.parent().unwrap_or(file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::Tree;
-    use rustix::fs::{CWD, Mode, mkfifoat};
+    use rustix::fs::mkfifoat;
     use std::fs::OpenOptions;
     use std::io::Write;
 
@@ -124,20 +142,27 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_is_removed_during_the_restore_is_gone() {
-        let tree = Tree::new();
-        let state = held(&tree);
-        // A reader of a pipe waits until it has a writer, so that the next steps are in order.
-        tree.remove(FILE);
-        mkfifoat(CWD, &state.path, Mode::RUSR | Mode::WUSR).unwrap();
-        let (path, group) = (state.path.clone(), tree.path("sys/fs/cgroup/web"));
-        let owner = std::thread::spawn(move || {
-            let mut text = OpenOptions::new().write(true).open(path).unwrap();
-            std::fs::remove_dir_all(group).unwrap();
-            text.write_all(b"50\n").unwrap();
-        });
-        assert_eq!(state.put_back().unwrap(), PutBack::Gone);
-        owner.join().unwrap();
+    fn a_cgroup_that_is_removed_during_the_restore_is_gone_also_if_it_is_made_again() {
+        for is_made_again in [false, true] {
+            let tree = Tree::new();
+            let state = held(&tree);
+            // A reader of a pipe waits until it has a writer, so that the next steps are in order.
+            tree.remove(FILE);
+            mkfifoat(CWD, &state.path, Mode::RUSR | Mode::WUSR).unwrap();
+            let (path, group) = (state.path.clone(), tree.path("sys/fs/cgroup/web"));
+            let owner = std::thread::spawn(move || {
+                let mut text = OpenOptions::new().write(true).open(&path).unwrap();
+                std::fs::remove_dir_all(&group).unwrap();
+                if is_made_again {
+                    std::fs::create_dir(&group).unwrap();
+                    std::fs::write(&path, "50\n").unwrap();
+                }
+                text.write_all(b"50\n").unwrap();
+            });
+            assert_eq!(state.put_back().unwrap(), PutBack::Gone);
+            owner.join().unwrap();
+            assert!(!is_made_again || text::read(&state.path).unwrap() == "50");
+        }
     }
 
     #[test]
