@@ -38,9 +38,9 @@ use lull_host::sys::memory::{self, ProgramPages};
 use lull_host::{Roots, apps, probe};
 use lull_lab::CustomPolicy;
 use lull_oncall::{Mode, Settings};
+use outside::Listeners;
 use rand::SeedableRng;
 use std::collections::VecDeque;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -207,7 +207,7 @@ impl<'a> Agent<'a> {
         let recorder = outside::record_of(&self.config, &machine)?;
         let socket = self.socket(&place);
         let power = self.config.power_model()?;
-        let listeners = (server.as_ref(), otlp.as_ref());
+        let listeners = Listeners { page: server.as_ref(), otlp: otlp.as_ref() };
         let started = self.start_apps(place, &roots, &socket, &stop, listeners)?;
         let Started { ledger, guard, push, frontend, apps, library, registrar, berths } = started;
         let (posts, gates) = (self.posts(&apps), self.gates(&apps));
@@ -409,7 +409,7 @@ impl<'a> Agent<'a> {
         roots: &Roots,
         socket: &Path,
         stop: &Stop,
-        (page, otlp): (Option<&BoundServer>, Option<&TcpListener>),
+        listeners: Listeners<'_>,
     ) -> anyhow::Result<Started> {
         let state = place.path().to_owned();
         let (mut ledger, guard) = guarded::open_ledger(place, roots, self.guard(), self.say)?;
@@ -417,7 +417,7 @@ impl<'a> Agent<'a> {
         ledger.forks().subscribe();
         // The socket must exist before any app starts, so that no pushed latency is lost.
         let push = PushSocket::bind(socket)?;
-        let frontend = self.start_frontend(&push, page, otlp, registrar.as_ref())?;
+        let frontend = self.start_frontend(&push, listeners, registrar.as_ref())?;
         let push = PushGauge::fed_by(frontend.push_source(push), &self.config.specs());
         let library = self.library()?;
         let berths = berths_of(&self.config);

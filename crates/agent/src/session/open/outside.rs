@@ -18,6 +18,12 @@ use std::cell::RefCell;
 use std::net::TcpListener;
 use std::time::SystemTime;
 
+/// What the front end serves besides the push socket, bound before anything is started.
+pub(super) struct Listeners<'a> {
+    pub(super) page: Option<&'a BoundServer>,
+    pub(super) otlp: Option<&'a TcpListener>,
+}
+
 impl Agent<'_> {
     /// Binds the address of the page, before anything is started.
     pub(super) fn bind_page(&self, place: &StateDir) -> anyhow::Result<Option<BoundServer>> {
@@ -50,8 +56,7 @@ impl Agent<'_> {
     pub(super) fn start_frontend(
         &self,
         push: &PushSocket,
-        page: Option<&BoundServer>,
-        otlp: Option<&TcpListener>,
+        Listeners { page, otlp }: Listeners<'_>,
         registrar: Option<&Registrar>,
     ) -> anyhow::Result<Frontend> {
         let sources = (0..).zip(&self.config.apps).filter_map(|(id, app)| app.otlp_source(id));

@@ -46,7 +46,8 @@ impl UnitState {
         systemd: &mut Systemd,
         run: &Path,
         unit: &str,
-        (property, ours): (UnitProperty, UnitValue),
+        property: UnitProperty,
+        ours: UnitValue,
     ) -> Result<Self, SystemdError> {
         let unit = systemd.id(unit)?;
         let before = systemd.get(&unit, property)?;

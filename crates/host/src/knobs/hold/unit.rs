@@ -82,8 +82,8 @@ fn add_limits(
     unit: &str,
     control: &CgroupControl,
 ) -> Result<(), KnobError> {
-    for limit in limits(control).map_err(KnobError::Nonsense)? {
-        let state = UnitState::read(systemd, &roots.run, unit, limit)?;
+    for (property, ours) in limits(control).map_err(KnobError::Nonsense)? {
+        let state = UnitState::read(systemd, &roots.run, unit, property, ours)?;
         if state.before != state.ours {
             plan.limits.push(state);
         }

@@ -101,18 +101,24 @@ fn a_promised_connection_that_sends_nothing_does_not_keep_the_rate_from_growing(
     assert_eq!(quota.best_effort_limit, Some(grown), "no answer at all is no evidence");
 }
 
+/// The limit of best effort after this many answers of the promised connection, of which so many
+/// are late.
+fn limit_after(quota: &mut Quota, answers: u64, late: u64, now_s: u64) -> Option<f64> {
+    let promise = &mut quota.promises[0];
+    promise.forget();
+    (0..answers - late).for_each(|_| promise.note(0.0, 2000));
+    (0..late).for_each(|_| promise.note(1.0, 2000));
+    quota.adjust(1.0, Nanos::from_secs(now_s));
+    quota.best_effort_limit
+}
+
 #[test]
 fn best_effort_grows_at_the_marks_where_intervals_settle_up_to_what_was_too_much() {
     let mut quota = quota(1, 1);
     let mut moved_to = |late: u64, now_s: u64| {
         let limit = quota.best_effort_limit.unwrap_or(1000.0);
-        let promise = &mut quota.promises[0];
-        promise.forget();
-        (0..1000 - late).for_each(|_| promise.note(0.0, 2000));
-        (0..late).for_each(|_| promise.note(1.0, 2000));
         (quota.best_effort, quota.all) = (limit.round() as u64, 1000);
-        quota.adjust(1.0, Nanos::from_secs(now_s));
-        quota.best_effort_limit
+        limit_after(&mut quota, 1000, late, now_s)
     };
     assert_eq!(moved_to(9, 1), None, "no limit yet");
     assert_eq!(moved_to(60, 2), Some(900.0));
@@ -163,13 +169,8 @@ fn a_level_grows_only_while_intervals_have_room() {
     let mut quota = levelled();
     quota.best_effort_limit = Some(50.0);
     let mut moved_to = |late: u64, now_s: u64| {
-        let promise = &mut quota.promises[0];
-        promise.forget();
-        (0..2000 - late).for_each(|_| promise.note(0.0, 2000));
-        (0..late).for_each(|_| promise.note(1.0, 2000));
         quota.best_effort = 1000;
-        quota.adjust(1.0, Nanos::from_secs(now_s));
-        quota.best_effort_limit
+        limit_after(&mut quota, 2000, late, now_s)
     };
     assert_eq!(moved_to(19, 1), Some(50.0), "allowed, and above what intervals aim at");
     assert_eq!(moved_to(17, 2), Some(51.0));
