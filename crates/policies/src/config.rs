@@ -63,6 +63,11 @@ macro_rules! config {
 }
 pub(crate) use config;
 
+config! {
+    /// The config of entries without keys.
+    struct NoKeys checked by accept_any {}
+}
+
 /// Returns the defaults as a user would write them.
 pub(crate) fn defaults<C: Config>() -> toml::Table {
     toml::Table::try_from(C::default()).expect("a config is a struct of plain values")

@@ -69,6 +69,21 @@ pub struct PolicyKind {
     pub search: SettingSearch,
 }
 
+impl PolicyKind {
+    /// A policy that needs nothing of the machine, reads one tail an epoch and decides by rules.
+    pub(crate) const fn new(family: Family) -> Self {
+        Self {
+            family,
+            needs: &[],
+            uses: &[],
+            dip: None,
+            latency: LatencyDetail::TailOnly,
+            epoch: NaturalEpoch::USUAL,
+            search: SettingSearch::None,
+        }
+    }
+}
+
 /// How often a policy observes and decides unless the user chooses it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NaturalEpoch {

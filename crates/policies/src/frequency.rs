@@ -2,10 +2,8 @@
 
 pub(crate) mod adaptive_dvfs;
 pub(crate) mod conservative;
+pub(crate) mod constant;
 pub(crate) mod demeter;
-pub(crate) mod full_speed;
 pub(crate) mod ondemand;
-pub(crate) mod performance;
-pub(crate) mod powersave;
 pub(crate) mod schedutil;
 pub(crate) mod step_dvfs;

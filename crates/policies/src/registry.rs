@@ -16,8 +16,7 @@ use crate::dispatch::{
 };
 use crate::entry::{PolicyKind, Registry};
 use crate::frequency::{
-    adaptive_dvfs, conservative, demeter, full_speed, ondemand, performance, powersave, schedutil,
-    step_dvfs,
+    adaptive_dvfs, conservative, constant, demeter, ondemand, schedutil, step_dvfs,
 };
 use crate::tuning::{bayop, co_pi, linux_default, static_setting};
 
@@ -37,11 +36,11 @@ pub static POLICIES: Registry<PolicyKind> = Registry(&[
     &arq::ENTRY,
     &tide::ENTRY,
     &qos_wc::ENTRY,
-    &full_speed::ENTRY,
+    &constant::FULL_SPEED,
     &step_dvfs::ENTRY,
     &adaptive_dvfs::ENTRY,
-    &performance::ENTRY,
-    &powersave::ENTRY,
+    &constant::PERFORMANCE,
+    &constant::POWERSAVE,
     &ondemand::ENTRY,
     &conservative::ENTRY,
     &schedutil::ENTRY,

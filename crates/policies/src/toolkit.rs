@@ -19,7 +19,23 @@ pub(crate) mod surrogate;
 pub(crate) mod thresholds;
 pub(crate) mod ways;
 
-use lull_control::{AppId, Capability, Machine, Observation, Plan, Reason, Setting};
+use lull_control::{
+    AppId, Capability, Machine, Observation, Plan, Policy, Reason, Rng, RosterChange, Setting,
+};
+
+/// A policy with one plan, always the same.
+pub(crate) struct FixedPlan(pub(crate) Plan);
+
+impl Policy for FixedPlan {
+    /// The settings of an app do not depend on the other apps.
+    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
+        true
+    }
+
+    fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
+        for_present_apps(&self.0, seen)
+    }
+}
 
 /// A plan without the knobs of apps that have exited: they have no threads
 /// to set, and a refusal in every epoch would fill the journal.

@@ -6,7 +6,7 @@
 //! gate must fall back to where it cannot help.
 
 use super::AdmissionKind;
-use crate::config::{accept_any, config, read};
+use crate::config::{NoKeys, read};
 use crate::entry::{ConfigSchema, Entry};
 use lull_control::admission::{Admission, RoundLimits, Seen};
 
@@ -16,17 +16,12 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     paper: "REEF (Li et al., SoCC'25), section 2.1: self-serving threads",
     summary: "Admits every query at once: the server by itself, to compare with.",
     kind: AdmissionKind { needs: "" },
-    config: ConfigSchema::new::<Config>(),
+    config: ConfigSchema::new::<NoKeys>(),
     make: |table, _, _| {
-        read::<Config>(table)?;
+        read::<NoKeys>(table)?;
         Ok(Box::new(Open))
     },
 };
-
-config! {
-    /// The policy has no keys.
-    struct Config checked by accept_any {}
-}
 
 struct Open;
 

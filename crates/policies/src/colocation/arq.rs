@@ -36,9 +36,7 @@
 //! tests, and by `lull lab run ahq-load ahq-fluctuating`.
 
 use crate::config::{config, fraction, positive_time, read, text, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, NaturalEpoch, PolicyKind};
 use crate::toolkit::period::Period;
 use crate::toolkit::regions::{Kind, Move, Region, Regions};
 use crate::toolkit::slack::check_apps;
@@ -62,13 +60,11 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     summary: "Moves cores, ways and bandwidth between a shared region and isolated ones, \
               guided by remaining tolerance and system entropy.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Cores, Capability::TailLatency, Capability::Progress],
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth, Capability::Scheduling],
         dip: Some(crate::Dip::DIP),
-        latency: LatencyDetail::TailOnly,
         epoch: NaturalEpoch::Key("period"),
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, apps| Ok(Box::new(Arq::new(read(table)?, machine, apps)?)),

@@ -35,9 +35,7 @@
 //! bootstrap, the constraints, and a plant whose optimum is known by trying all divisions.
 
 use crate::config::{at_least_one, config, fraction, positive_time, read, text};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind, SettingSearch};
 use crate::toolkit::lattice::{Lattice, Point, Search};
 use crate::toolkit::partition::Partition;
 use crate::toolkit::period::Period;
@@ -65,13 +63,12 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     summary: "Searches for the best division of everything by Bayesian optimisation, two seconds \
               a trial, and searches again when the load changes.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Cores, Capability::TailLatency, Capability::Progress],
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::EveryRequest,
-        epoch: NaturalEpoch::USUAL,
         search: SettingSearch::Internal,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, apps| Ok(Box::new(Clite::new(read(table)?, machine, apps)?)),

@@ -15,9 +15,7 @@
 //! is shared).
 
 use crate::config::{accept_any, config, read};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, PolicyKind};
 use crate::toolkit::regions::{Kind, Regions};
 use crate::toolkit::revise;
 use lull_control::{
@@ -31,13 +29,10 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     paper: "Ah-Q (Liu et al. 2024), section VIII, Even Allocation Strategy",
     summary: "Gives every present app the same number of cores and cache ways of its own.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Cores],
         uses: &[Capability::CacheWays],
         dip: Some(crate::Dip::DI),
-        latency: LatencyDetail::TailOnly,
-        epoch: NaturalEpoch::USUAL,
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, apps| Ok(Box::new(Even::new(&read(table)?, machine, apps)?)),

@@ -36,9 +36,7 @@
 //! both modes.
 
 use crate::config::{config, fraction, positive_time, read, text, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind};
 use crate::toolkit::partition::Partition;
 use crate::toolkit::regions::Kind;
 use crate::toolkit::slack::{check_apps, slacks};
@@ -64,13 +62,11 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     summary: "Lets best-effort work grow, way by way and core by core, while the strictest app \
               has slack, and shuts it down for five minutes when that is gone.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Cores, Capability::TailLatency, Capability::Progress],
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth, Capability::Scheduling],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::EveryRequest,
-        epoch: NaturalEpoch::USUAL,
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, apps| Ok(Box::new(Heracles::new(read(table)?, machine, apps)?)),

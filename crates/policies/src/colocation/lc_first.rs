@@ -18,13 +18,10 @@
 //! and E_BE rises (section IX, on the in-memory plant).
 
 use crate::config::{config, read, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
-use crate::toolkit::{for_present_apps, throttle};
+use crate::entry::{ConfigSchema, Entry, Family, PolicyKind};
+use crate::toolkit::{FixedPlan, throttle};
 use lull_control::{
-    AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
-    RosterChange, Scheduling, Setting, numbered, require,
+    AppSpec, Capability, Machine, Plan, PolicyError, Reason, Scheduling, Setting, numbered, require,
 };
 
 /// The registry's entry.
@@ -33,16 +30,13 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     paper: "Ah-Q (Liu et al. 2024), section VII-A, LC-first",
     summary: "Makes latency-critical apps real-time (SCHED_RR), so that they always go first.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Scheduling],
         uses: &[Capability::RealTimeThrottle],
         dip: Some(crate::Dip::DP),
-        latency: LatencyDetail::TailOnly,
-        epoch: NaturalEpoch::USUAL,
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
-    make: |table, machine, apps| Ok(Box::new(LcFirst::new(&read(table)?, machine, apps)?)),
+    make: |table, machine, apps| Ok(Box::new(lc_first(&read(table)?, machine, apps)?)),
 };
 
 config! {
@@ -65,45 +59,31 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     Err(wrong("priority", message))
 }
 
-/// The policy: one plan, always the same.
-struct LcFirst {
-    plan: Plan,
-}
-
-impl LcFirst {
-    fn new(config: &Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
-        if !config.throttle {
-            require(ENTRY.name, &[Capability::RealTimeThrottle], machine)?;
-        }
-        let mut plan = Plan::keep();
-        throttle(&mut plan, config.throttle, machine);
-        for (app, spec) in numbered(apps) {
-            let class = match spec.is_latency_critical() {
-                true => Scheduling::RoundRobin { priority: config.priority },
-                false => Scheduling::Normal { nice: 0 },
-            };
-            plan.set(Setting::Scheduling(app, class), Reason::Fixed);
-        }
-        Ok(Self { plan })
+fn lc_first(
+    config: &Config,
+    machine: &Machine,
+    apps: &[AppSpec],
+) -> Result<FixedPlan, PolicyError> {
+    if !config.throttle {
+        require(ENTRY.name, &[Capability::RealTimeThrottle], machine)?;
     }
-}
-
-impl Policy for LcFirst {
-    /// The settings of an app do not depend on the other apps.
-    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
-        true
+    let mut plan = Plan::keep();
+    throttle(&mut plan, config.throttle, machine);
+    for (app, spec) in numbered(apps) {
+        let class = match spec.is_latency_critical() {
+            true => Scheduling::RoundRobin { priority: config.priority },
+            false => Scheduling::Normal { nice: 0 },
+        };
+        plan.set(Setting::Scheduling(app, class), Reason::Fixed);
     }
-
-    fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
-        for_present_apps(&self.plan, seen)
-    }
+    Ok(FixedPlan(plan))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use lull_control::conformance::{MemoryApp, MemoryPlant};
-    use lull_control::{AppId, Assessor, Knob, Plant};
+    use lull_control::{AppId, Assessor, Knob, Plant, Policy, Rng};
     use lull_measure::entropy::{RelativeImportance, SystemEntropy};
     use lull_measure::{Missing, Nanos, Percentile};
     use rand::SeedableRng;

@@ -33,9 +33,7 @@
 //! baseline of Ah-Q (Liu et al. 2024). Checked line by line in the tests.
 
 use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, NaturalEpoch, PolicyKind};
 use crate::toolkit::partition::{Partition, Party, best_effort_together};
 use crate::toolkit::period::Period;
 use crate::toolkit::regions::Kind;
@@ -64,13 +62,11 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     summary: "Partitions everything and moves one unit at a time from who has slack to who has \
               none, trying one kind of resource after the other.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Cores, Capability::TailLatency],
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth],
         dip: Some(crate::Dip::DI),
-        latency: LatencyDetail::TailOnly,
         epoch: NaturalEpoch::Key("period"),
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, apps| Ok(Box::new(Parties::new(read(table)?, machine, apps)?)),

@@ -32,9 +32,7 @@
 //! Algorithm 1 by hand, and by `lull lab run reef-qoswc` (Figs. 18 to 20).
 
 use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind};
 use crate::toolkit::clusters::clusters;
 use crate::toolkit::compliance::ComplianceMonitor;
 use crate::toolkit::period::Period;
@@ -60,13 +58,12 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     summary: "Groups apps into areas of cores by the mean latency that their promises come to, \
               and moves cores to the strict areas as long as the lax ones keep theirs.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Cores],
         uses: &[Capability::TailLatency, Capability::Progress],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::EveryRequest,
         epoch: NaturalEpoch::Key("period"),
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, apps| Ok(Box::new(QosWc::new(read(table)?, machine, apps))),

@@ -12,13 +12,11 @@
 //! Checked against: section VIII's rule for pairs.
 
 use crate::config::{accept_any, config, read, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
-use crate::toolkit::{for_present_apps, throttle};
+use crate::entry::{ConfigSchema, Entry, Family, PolicyKind};
+use crate::toolkit::{FixedPlan, throttle};
 use lull_control::{
-    AppId, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason, Rng,
-    RosterChange, Scheduling, Setting, numbered, require,
+    AppId, AppSpec, Capability, Machine, Plan, PolicyError, Reason, Scheduling, Setting, numbered,
+    require,
 };
 
 /// The registry's entry.
@@ -27,16 +25,13 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     paper: "Ah-Q (Liu et al. 2024), section VIII, Round-Robin Strategy",
     summary: "Gives apps strict priorities (SCHED_RR) in a given order; the last stays normal.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Scheduling],
         uses: &[Capability::RealTimeThrottle],
         dip: Some(crate::Dip::DP),
-        latency: LatencyDetail::TailOnly,
-        epoch: NaturalEpoch::USUAL,
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
-    make: |table, machine, apps| Ok(Box::new(RoundRobin::new(&read(table)?, machine, apps)?)),
+    make: |table, machine, apps| Ok(Box::new(round_robin(&read(table)?, machine, apps)?)),
 };
 
 config! {
@@ -51,28 +46,25 @@ config! {
     }
 }
 
-/// The policy: one plan, always the same.
-struct RoundRobin {
-    plan: Plan,
-}
-
-impl RoundRobin {
-    fn new(config: &Config, machine: &Machine, apps: &[AppSpec]) -> Result<Self, PolicyError> {
-        if !config.throttle {
-            require(ENTRY.name, &[Capability::RealTimeThrottle], machine)?;
-        }
-        let order = ranked(&config.order, apps)?;
-        let mut plan = Plan::keep();
-        throttle(&mut plan, config.throttle, machine);
-        for (app, from_last) in order.iter().rev().zip(0u8..) {
-            let class = match from_last {
-                0 => Scheduling::Normal { nice: 0 },
-                priority => Scheduling::RoundRobin { priority },
-            };
-            plan.set(Setting::Scheduling(*app, class), Reason::Fixed);
-        }
-        Ok(Self { plan })
+fn round_robin(
+    config: &Config,
+    machine: &Machine,
+    apps: &[AppSpec],
+) -> Result<FixedPlan, PolicyError> {
+    if !config.throttle {
+        require(ENTRY.name, &[Capability::RealTimeThrottle], machine)?;
     }
+    let order = ranked(&config.order, apps)?;
+    let mut plan = Plan::keep();
+    throttle(&mut plan, config.throttle, machine);
+    for (app, from_last) in order.iter().rev().zip(0u8..) {
+        let class = match from_last {
+            0 => Scheduling::Normal { nice: 0 },
+            priority => Scheduling::RoundRobin { priority },
+        };
+        plan.set(Setting::Scheduling(*app, class), Reason::Fixed);
+    }
+    Ok(FixedPlan(plan))
 }
 
 /// All apps, highest priority first.
@@ -101,17 +93,6 @@ fn unknown(name: &str, apps: &[AppSpec]) -> String {
     format!("no app is called `{name}`; there are: {}", names.join(", "))
 }
 
-impl Policy for RoundRobin {
-    /// The settings of an app do not depend on the other apps.
-    fn roster_changed(&mut self, _: &[RosterChange]) -> bool {
-        true
-    }
-
-    fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
-        for_present_apps(&self.plan, seen)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,13 +108,13 @@ mod tests {
     /// Priorities by app, 0 for SCHED_OTHER.
     fn priorities(config: &str, apps: &[AppSpec]) -> Result<Vec<u8>, PolicyError> {
         let plant = MemoryPlant::new(2, Vec::new());
-        let policy = RoundRobin::new(&read(&config.parse().unwrap())?, plant.machine(), apps)?;
+        let policy = round_robin(&read(&config.parse().unwrap())?, plant.machine(), apps)?;
         let class = |step: &lull_control::Step| match step.setting {
             Setting::Scheduling(_, Scheduling::RoundRobin { priority }) => Some(priority),
             Setting::Scheduling(..) => Some(0),
             _ => None,
         };
-        Ok(policy.plan.steps().filter_map(class).collect())
+        Ok(policy.0.steps().filter_map(class).collect())
     }
 
     #[test]

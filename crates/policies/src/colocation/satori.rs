@@ -63,13 +63,13 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     summary: "Divides everything for throughput and fairness by Bayesian optimisation, shifting \
               weight between the two; knows no objectives.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Cores, Capability::Progress],
         uses: &[Capability::CacheWays, Capability::MemoryBandwidth, Capability::Instructions],
         dip: Some(crate::Dip::DI),
         latency: LatencyDetail::EveryRequest,
         epoch: NaturalEpoch::Key("sample"),
         search: SettingSearch::Internal,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, apps| Ok(Box::new(Satori::new(read(table)?, machine, apps)?)),

@@ -31,9 +31,7 @@
 //! `lull lab run ahq-load ahq-fluctuating`. What did not work: `docs/design/tide.md`.
 
 use crate::config::read;
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind};
 use crate::toolkit::period::Period;
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_present_apps, revise};
@@ -75,7 +73,6 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     summary: "Puts latency-critical apps first everywhere and lets best-effort work reach as much \
               cache, bandwidth and cores as their tails allow.",
     kind: PolicyKind {
-        family: Family::Colocation,
         needs: &[Capability::Cores, Capability::TailLatency],
         uses: &[
             Capability::Scheduling,
@@ -87,7 +84,7 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
         dip: Some(crate::Dip::DIP),
         latency: LatencyDetail::EveryRequest,
         epoch: NaturalEpoch::Key("period"),
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Colocation)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, apps| Ok(Box::new(Tide::new(read(table)?, machine, apps)?)),

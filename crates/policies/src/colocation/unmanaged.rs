@@ -5,10 +5,8 @@
 //! partition, no priority. What Lull measures under it is what the machine
 //! does by itself, which is what every other policy is compared with.
 
-use crate::config::{accept_any, config, read};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::config::{NoKeys, read};
+use crate::entry::{ConfigSchema, Entry, Family, PolicyKind};
 use lull_control::{AppSpec, Observation, Plan, Policy, Rng, RosterChange};
 
 /// The registry's entry.
@@ -17,26 +15,16 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     paper: "Ah-Q (Liu et al. 2024), sections VII-A and VIII (there: Unmanaged, Shared)",
     summary: "Touches nothing: the machine as the kernel runs it, to compare with.",
     kind: PolicyKind {
-        family: Family::Colocation,
-        needs: &[],
-        uses: &[],
         // The kernel knows whose thread runs; the paper still counts it as no ability.
         dip: Some(crate::Dip::None),
-        latency: LatencyDetail::TailOnly,
-        epoch: NaturalEpoch::USUAL,
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Colocation)
     },
-    config: ConfigSchema::new::<Config>(),
+    config: ConfigSchema::new::<NoKeys>(),
     make: |table, _, _| {
-        read::<Config>(table)?;
+        read::<NoKeys>(table)?;
         Ok(Box::new(Unmanaged))
     },
 };
-
-config! {
-    /// The policy has no keys.
-    struct Config checked by accept_any {}
-}
 
 /// The policy.
 struct Unmanaged;

@@ -6,7 +6,7 @@
 //! least dynamic energy. On cores that scale it is the lowest level.
 
 use super::DispatcherKind;
-use crate::config::{accept_any, config, read};
+use crate::config::{NoKeys, read};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::slow_to_fast::SlowToFast;
 use lull_measure::Nanos;
@@ -17,18 +17,13 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     paper: "EETL (Haque et al., MICRO-50), sections 4.1 and 5.5",
     summary: "Runs every request on the slowest core there is: the least dynamic energy.",
     kind: DispatcherKind { needs: "" },
-    config: ConfigSchema::new::<Config>(),
+    config: ConfigSchema::new::<NoKeys>(),
     make: |table, site| {
-        let Config {} = read(table)?;
+        read::<NoKeys>(table)?;
         let ages = vec![Nanos::MAX; site.ladder.types().len() - 1];
         Ok(Box::new(SlowToFast::new(site.ladder, ages, true)))
     },
 };
-
-config! {
-    /// The policy has no keys.
-    struct Config checked by accept_any {}
-}
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,7 @@
 //! second) by `lull lab run eetl-amp`.
 
 use super::DispatcherKind;
-use crate::config::{accept_any, config, read};
+use crate::config::{NoKeys, read};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::slow_to_fast::SlowToFast;
 use lull_measure::Nanos;
@@ -21,18 +21,13 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
     paper: "EETL (Haque et al., MICRO-50), sections 4.1 and 5.5",
     summary: "Runs every request as fast as there are cores: the least latency.",
     kind: DispatcherKind { needs: "" },
-    config: ConfigSchema::new::<Config>(),
+    config: ConfigSchema::new::<NoKeys>(),
     make: |table, site| {
-        let Config {} = read(table)?;
+        read::<NoKeys>(table)?;
         let ages = vec![Nanos::ZERO; site.ladder.types().len() - 1];
         Ok(Box::new(SlowToFast::new(site.ladder, ages, true)))
     },
 };
-
-config! {
-    /// The policy has no keys.
-    struct Config checked by accept_any {}
-}
 
 #[cfg(test)]
 mod tests {

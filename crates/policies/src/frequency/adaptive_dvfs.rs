@@ -24,9 +24,7 @@
 
 use super::step_dvfs::{self, Down, Start, Stepper, Windows};
 use crate::config::{config, read, text, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, PolicyError, Rhythm, RhythmRule};
 use lull_measure::Nanos;
@@ -37,13 +35,10 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     paper: "Wang et al., TRIOS'13, section 5.2, equations 1 and 2",
     summary: "Step DVFS whose adjustment period is a tenth of the burst interval it sees.",
     kind: PolicyKind {
-        family: Family::Frequency,
         needs: &[Capability::Frequency, Capability::Utilisation],
-        uses: &[],
-        dip: None,
         latency: LatencyDetail::EveryRequest,
         epoch: NaturalEpoch::Key("window"),
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Frequency)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, _| {

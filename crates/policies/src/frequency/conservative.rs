@@ -18,9 +18,7 @@
 //! Checked against: the kernel's source, line by line.
 
 use crate::config::{config, fraction, positive_time, read, text, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, NaturalEpoch, PolicyKind};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, PolicyError, Reason};
 use lull_measure::catalogue::CORE_UTILISATION;
@@ -32,13 +30,9 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     paper: "Linux, drivers/cpufreq/cpufreq_conservative.c",
     summary: "Climbs and descends in small steps between two load thresholds.",
     kind: PolicyKind {
-        family: Family::Frequency,
         needs: &[Capability::Frequency, Capability::Utilisation],
-        uses: &[],
-        dip: None,
-        latency: LatencyDetail::TailOnly,
         epoch: NaturalEpoch::Key("sampling_period"),
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Frequency)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, _| {

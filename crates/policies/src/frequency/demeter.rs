@@ -43,9 +43,7 @@
 //! beside those of Fig. 19, whose axis cannot be read.
 
 use crate::config::{at_least_one, config, fraction, positive_time, read, text, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, PolicyKind};
 use crate::toolkit::compliance::ComplianceMonitor;
 use crate::toolkit::domains::Table;
 use crate::toolkit::period::Period;
@@ -67,13 +65,10 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     summary: "Divides cores into hot ones for promises, warm ones at the lowest frequency that \
               keeps best effort's floor, and cold ones without work.",
     kind: PolicyKind {
-        family: Family::Frequency,
         needs: &[Capability::Cores, Capability::Frequency],
         uses: &[Capability::TailLatency, Capability::Progress],
-        dip: None,
         latency: LatencyDetail::EveryRequest,
-        epoch: NaturalEpoch::USUAL,
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Frequency)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, apps| Ok(Box::new(Demeter::new(read(table)?, machine, apps)?)),

@@ -27,9 +27,7 @@
 //! Checked against: the kernel's formulas; PELT against its closed form.
 
 use crate::config::{accept_any, config, read, text};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, NaturalEpoch, PolicyKind};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, Reason};
 use lull_measure::catalogue::CORE_UTILISATION;
@@ -41,13 +39,9 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     paper: "Linux, kernel/sched/cpufreq_schedutil.c and pelt.c",
     summary: "A quarter above the decaying average of utilisation (PELT).",
     kind: PolicyKind {
-        family: Family::Frequency,
         needs: &[Capability::Frequency, Capability::Utilisation],
-        uses: &[],
-        dip: None,
-        latency: LatencyDetail::TailOnly,
         epoch: NaturalEpoch::Key("rate_limit"),
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Frequency)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, _| {

@@ -31,9 +31,7 @@
 //! section 4.2, and figure 8's worst burst cycle on a fluid model and by `lull lab`.
 
 use crate::config::{config, fraction, positive_time, read, text, wrong};
-use crate::entry::{
-    ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
-};
+use crate::entry::{ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind};
 use crate::toolkit::domains::{Choice, Governor, Load, PerDomain, Table};
 use lull_control::{Capability, PolicyError, Reason};
 use lull_measure::catalogue::CORE_UTILISATION;
@@ -51,13 +49,10 @@ pub(crate) static ENTRY: Entry<PolicyKind> = Entry {
     paper: "Wang et al., TRIOS'13, appendix B, equations 4 and 5, table 1",
     summary: "Steps up after ten busy windows in a row, down after one idle window.",
     kind: PolicyKind {
-        family: Family::Frequency,
         needs: &[Capability::Frequency, Capability::Utilisation],
-        uses: &[],
-        dip: None,
         latency: LatencyDetail::EveryRequest,
         epoch: NaturalEpoch::Key("window"),
-        search: SettingSearch::None,
+        ..PolicyKind::new(Family::Frequency)
     },
     config: ConfigSchema::new::<Config>(),
     make: |table, machine, _| {
