@@ -67,7 +67,7 @@ pub use observation::{
 pub use pace::{AdaptiveEpoch, EpochRule, Pace};
 pub use plan::{Direction, Expectation, Plan, Reason, Step};
 pub use plant::{Applied, Got, Outcome, Plant, PlantError};
-pub use policy::{Discovery, Policy, PolicyError, Rng, require, without_ideal};
+pub use policy::{Discovery, Policy, PolicyError, Rng, require};
 pub use readings::{Readings, SpanWeights, readings_of_apps};
 pub use references::{Correction, ReferenceCheck};
 pub use rhythm::{Rhythm, RhythmError, RhythmRule};

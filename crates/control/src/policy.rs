@@ -146,15 +146,6 @@ pub fn require(
     Ok(())
 }
 
-/// Names of the latency-critical apps that have no ideal latency yet, which
-/// entropy needs.
-pub fn without_ideal(apps: &[AppSpec]) -> Vec<&str> {
-    apps.iter()
-        .filter(|app| app.is_latency_critical() && app.ideal.is_none())
-        .map(|app| app.name.as_str())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

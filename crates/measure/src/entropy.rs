@@ -17,7 +17,7 @@
 //! digits. Edge cases the paper leaves open: an ideal latency above the bound
 //! is [`LcReading::new`]'s error; `TL1 < TL0` is noise and counts as no
 //! interference; a best-effort app without progress makes E_BE 1; one that
-//! runs faster than alone counts as 1 ([`be_entropy_raw`] keeps the excess).
+//! runs faster than alone counts as 1.
 
 use crate::Nanos;
 use schemars::JsonSchema;
@@ -137,11 +137,6 @@ impl LcReading {
     pub fn untolerated(&self) -> f64 {
         if self.measured > self.bound { 1.0 - ratio(self.bound, self.measured) } else { 0.0 }
     }
-
-    /// X, the room the bound leaves above the ideal (section II).
-    pub fn headroom(&self) -> Nanos {
-        self.bound - self.ideal
-    }
 }
 
 /// One best-effort app's progress alone and now, in any one unit (IPC in the paper).
@@ -188,11 +183,6 @@ pub fn be_entropy(apps: &[BeReading]) -> Option<f64> {
     mean(apps.iter().map(|app| app.slowdown().max(1.0))).map(|slowdown| 1.0 - 1.0 / slowdown)
 }
 
-/// E_BE with speed-ups kept: below zero where apps run faster than alone.
-pub fn be_entropy_raw(apps: &[BeReading]) -> Option<f64> {
-    mean(apps.iter().map(BeReading::slowdown)).map(|slowdown| 1.0 - 1.0 / slowdown)
-}
-
 /// E_S from its parts (eq. 17); 0 for a machine without apps.
 pub fn combine(lc: Option<f64>, be: Option<f64>, importance: RelativeImportance) -> SystemEntropy {
     let ri = importance.value();
@@ -214,9 +204,6 @@ pub fn system_entropy(
 }
 
 /// Tolerance ability TA, the sum of A (eq. 1): a number without unit.
-///
-/// The text on Fig. 2 adds headrooms in milliseconds and calls that TA too;
-/// for that sum use [`LcReading::headroom`].
 pub fn tolerance_ability(apps: &[LcReading]) -> f64 {
     apps.iter().map(LcReading::tolerance).sum()
 }
@@ -335,10 +322,9 @@ mod tests {
     }
 
     #[test]
-    fn running_faster_than_alone_is_kept_apart() {
+    fn running_faster_than_alone_counts_as_alone() {
         let faster = [BeReading { solo: 1.0, real: 2.0 }];
         assert_eq!(be_entropy(&faster), Some(0.0));
-        assert_eq!(be_entropy_raw(&faster), Some(-1.0));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! Equation (2) is printed with a sum of idle intervals over M cores in the
 //! denominator and the processing time divided by M beside it, which mixes a
 //! sum with a mean. [`c6_opportunity`] takes both as sums, so that it is the
-//! share of core time that can be slept; [`c6_opportunity_as_printed`] divides.
+//! share of core time that can be slept.
 //!
 //! The paper argues by Jensen's inequality that evenly spaced arrivals are
 //! best. In general they are not: the gain of a gap jumps at T plus the
@@ -70,21 +70,6 @@ pub fn c6_opportunity(
     busy: Nanos,
     threshold: Nanos,
 ) -> Option<f64> {
-    share(intervals, busy.as_secs_f64(), threshold)
-}
-
-/// Equation (2) as printed: the processing time is divided by the number of
-/// cores while idle intervals are summed over them.
-pub fn c6_opportunity_as_printed(
-    intervals: impl IntoIterator<Item = Nanos>,
-    busy: Nanos,
-    cores: u32,
-    threshold: Nanos,
-) -> Option<f64> {
-    share(intervals, busy.as_secs_f64() / f64::from(cores.max(1)), threshold)
-}
-
-fn share(intervals: impl IntoIterator<Item = Nanos>, busy_s: f64, threshold: Nanos) -> Option<f64> {
     let (mut long_s, mut idle_s) = (0.0, 0.0);
     for interval in intervals {
         idle_s += interval.as_secs_f64();
@@ -92,7 +77,7 @@ fn share(intervals: impl IntoIterator<Item = Nanos>, busy_s: f64, threshold: Nan
             long_s += interval.as_secs_f64();
         }
     }
-    let total_s: f64 = idle_s + busy_s;
+    let total_s: f64 = idle_s + busy.as_secs_f64();
     (total_s > 0.0).then(|| long_s / total_s)
 }
 
@@ -132,19 +117,15 @@ mod tests {
     fn opportunity_is_all_where_nothing_runs_and_none_where_no_gap_is_longer() {
         let long = [Nanos::from_micros(1500); 4];
         assert_eq!(c6_opportunity(long, Nanos::ZERO, T), Some(1.0));
-        assert_eq!(c6_opportunity_as_printed(long, Nanos::ZERO, 2, T), Some(1.0));
         assert_eq!(c6_opportunity([T; 4], Nanos::ZERO, T), Some(0.0), "strictly longer");
         assert_eq!(c6_opportunity([], Nanos::ZERO, T), None);
     }
 
     #[test]
-    fn the_two_readings_differ_by_the_cores() {
-        // 2 cores, 3 ms idle in long gaps, 3 ms busy: half, or 3/4.5 as printed.
+    fn busy_time_counts_of_all_cores() {
+        // 2 cores, 3 ms idle in long gaps, 3 ms busy: half.
         let idle = [Nanos::from_micros(1500); 2];
-        let busy = Nanos::from_millis(3);
-        assert_eq!(c6_opportunity(idle, busy, T), Some(0.5));
-        let printed = c6_opportunity_as_printed(idle, busy, 2, T).unwrap();
-        assert!((printed - 2.0 / 3.0).abs() < 1e-12);
+        assert_eq!(c6_opportunity(idle, Nanos::from_millis(3), T), Some(0.5));
     }
 
     #[test]

@@ -8,13 +8,13 @@
 //! | share of late requests | [`proportion_upper`], [`proportion_lower`] (Clopper-Pearson) |
 //! | the same, looked at after every trial | [`proportion_upper_anytime`], its lower twin |
 //! | tail latency of independent requests | [`quantile_upper`], [`quantile_lower`] |
-//! | pairs whose order was drawn at random | [`sign_flip_chance`], [`sign_flip_lower`] |
+//! | pairs whose order was drawn at random | [`sign_flip_chance`] |
 //! | the same for several figures at once | [`joint_chances`] (Westfall and Young) |
-//! | the same, looked at after every pair | [`SignTest`], [`sign_lower`] |
+//! | the same, looked at after every pair | [`SignTest`] |
 //! | blocks treated by the toss of a coin, looked at after every one | [`SwitchTest`] |
 //! | mean of bounded values, looked at after every one | [`Betting`], [`EmpiricalBernstein`] |
 //! | the same for sub-Gaussian values | [`normal_mixture_boundary`], [`stitched_boundary`] |
-//! | error probabilities of a sequence of tests | [`AlphaSchedule`] |
+//! | error probabilities of a sequence of tests | [`alpha_of_test`] |
 //! | claims about several figures at once | [`holm`] |
 //!
 //! What each assumes, and what its coverage is where that does not hold, was simulated with
@@ -37,15 +37,15 @@ mod sequence;
 mod sign_test;
 mod switch_test;
 
-pub use alpha::{AlphaSchedule, holm};
+pub use alpha::{alpha_of_test, holm};
 pub use bootstrap::studentised_interval;
 pub use bounds::{proportion_lower, proportion_upper, quantile_lower, quantile_upper};
 pub use distributions::{normal_quantile, student_t_cdf, student_t_quantile};
 pub use estimate::{Estimate, PairedRatio, Spread, paired_difference};
 pub use proportion::{proportion_lower_anytime, proportion_upper_anytime, trials_without_event};
-pub use randomisation::{joint_chances, sign_flip_chance, sign_flip_lower, sign_flip_upper};
+pub use randomisation::{joint_chances, sign_flip_chance};
 pub use sequence::{Betting, EmpiricalBernstein, normal_mixture_boundary, stitched_boundary};
-pub use sign_test::{Side, SignTest, sign_lower, sign_upper};
+pub use sign_test::{Side, SignTest};
 pub use switch_test::{Block, SwitchTest, switch_lower, switch_upper};
 
 /// Halves a range so many times towards the place at which `is_below` turns from true to false;

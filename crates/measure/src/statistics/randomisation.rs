@@ -6,10 +6,6 @@
 //! drift, bursts and autocorrelation do not harm it (Fisher, The Design of Experiments, 1935;
 //! Imbens and Rubin, Causal Inference, 2015, chapter 5). It does not help against carry-over
 //! from one block to the next; a wash-out must prevent that.
-//!
-//! Bounds invert the test: a shift is excluded if the differences less the shift would be
-//! significant. The excluded shifts follow from the means of random subsets (Hartigan,
-//! Journal of the American Statistical Association 64, 1969), so that nothing is searched.
 
 use super::estimate::Spread;
 use rand::{Rng, RngExt};
@@ -25,24 +21,6 @@ pub fn sign_flip_chance(differences: &[f64], rng: &mut (impl Rng + ?Sized)) -> f
     // The flipped mean is at least the measured one if the flipped values sum to at most zero.
     let reached = means.iter().filter(|mean| **mean <= 0.0).count();
     (reached + 1) as f64 / (means.len() + 1) as f64
-}
-
-/// Returns the lower bound on the effect, in the unit of the differences: with confidence
-/// `1 - alpha` the effect is at least this. Minus infinity if there are too few pairs: at
-/// 95 % there must be 5.
-///
-/// The effect is a shift that all pairs have in common.
-pub fn sign_flip_lower(differences: &[f64], alpha: f64, rng: &mut (impl Rng + ?Sized)) -> f64 {
-    let mut means = flipped_means(differences, rng);
-    let rank = (alpha * (means.len() + 1) as f64 * (1.0 + 1e-12)) as usize;
-    means.sort_by(f64::total_cmp);
-    rank.checked_sub(1).and_then(|at| means.get(at).copied()).unwrap_or(f64::NEG_INFINITY)
-}
-
-/// Returns the upper bound on the effect; see [`sign_flip_lower`].
-pub fn sign_flip_upper(differences: &[f64], alpha: f64, rng: &mut (impl Rng + ?Sized)) -> f64 {
-    let mirrored: Vec<f64> = differences.iter().map(|one| -one).collect();
-    -sign_flip_lower(&mirrored, alpha, rng)
 }
 
 /// Returns for each sign change but the one that flips nothing the mean of the flipped values.
@@ -127,20 +105,7 @@ mod tests {
         // Five differences above zero: only one arrangement of 32 is as far.
         let clear = [1.0, 2.0, 3.0, 4.0, 5.0];
         assert_eq!(sign_flip_chance(&clear, &mut rng()), 1.0 / 32.0);
-        // The least mean of a subset is 1; four pairs exclude nothing at 95 %.
-        assert_eq!(sign_flip_lower(&clear, 0.05, &mut rng()), 1.0);
-        assert_eq!(sign_flip_lower(&clear[..4], 0.05, &mut rng()), f64::NEG_INFINITY);
-        assert_eq!(sign_flip_upper(&clear, 0.05, &mut rng()), 5.0);
         assert_eq!(sign_flip_chance(&[], &mut rng()), 1.0);
-    }
-
-    #[test]
-    fn a_bound_excludes_just_the_shifts_that_the_test_rejects() {
-        let values = [0.3, -0.1, 0.5, 0.4, 0.2, 0.6, 0.1, 0.35];
-        let low = sign_flip_lower(&values, 0.05, &mut rng());
-        let chance_at =
-            |shift: f64| sign_flip_chance(&values.map(|value| value - shift), &mut rng());
-        assert!(chance_at(low - 1e-6) <= 0.05 && chance_at(low + 1e-6) > 0.05, "{low}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::aim::{Aim, ServerObjective};
 use super::survey::{Finding, Plan, Progress, Survey, What};
 use super::window::Look;
 use super::*;
-use lull_measure::statistics::AlphaSchedule;
+use lull_measure::statistics::alpha_of_test;
 use rand::RngExt;
 use rand_distr::{Distribution, StandardNormal};
 
@@ -182,9 +182,8 @@ fn surveys() -> u64 {
 fn weeks_of_alike_limits() {
     let surveys = surveys();
     const SURVEYS_A_WEEK: u64 = 633;
-    let first_alpha = AlphaSchedule::Logarithmic.alpha(1.0, 1);
-    let spent: f64 =
-        (1..=SURVEYS_A_WEEK).map(|one| AlphaSchedule::Logarithmic.alpha(1.0, one)).sum();
+    let first_alpha = alpha_of_test(1.0, 1);
+    let spent: f64 = (1..=SURVEYS_A_WEEK).map(|one| alpha_of_test(1.0, one)).sum();
     for goal in GOALS {
         for model in
             noises(Model::new(1.0, 1.0, 0.1)).into_iter().chain(noises(Model::new(1.0, 1.0, 0.2)))

@@ -10,7 +10,7 @@ use super::evidence::is_behind;
 use super::window::Look;
 use super::{MOVES, OTHER_CROWD, Setting, is_beyond};
 use lull_control::Rng;
-use lull_measure::statistics::AlphaSchedule;
+use lull_measure::statistics::alpha_of_test;
 use rand::RngExt;
 
 /// After this many rounds at most this many candidates, the best ones, continue. With equal
@@ -132,7 +132,7 @@ impl Survey {
     pub(super) fn new(plan: Plan, aim: &Aim, rng: &mut Rng) -> Self {
         let is_few = plan.candidates.len() <= FEW;
         let candidates = plan.candidates.len() as f64;
-        let each = |alpha| AlphaSchedule::Logarithmic.alpha(alpha, plan.number) / candidates;
+        let each = |alpha| alpha_of_test(alpha, plan.number) / candidates;
         let gain = each(ALPHA) / aim.endpoints() as f64;
         // Each neighbour that a limit moves to is confirmed again, at the number of this survey.
         let confirmations = if plan.what == What::Neighbours { f64::from(MOVES + 1) } else { 1.0 };
