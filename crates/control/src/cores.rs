@@ -154,19 +154,7 @@ impl FromStr for CoreSet {
     }
 }
 
-impl TryFrom<String> for CoreSet {
-    type Error = CoreSetError;
-
-    fn try_from(text: String) -> Result<Self, CoreSetError> {
-        text.parse()
-    }
-}
-
-impl From<CoreSet> for String {
-    fn from(cores: CoreSet) -> Self {
-        cores.to_string()
-    }
-}
+lull_measure::convert_as_text!(CoreSet);
 
 #[cfg(test)]
 mod tests {

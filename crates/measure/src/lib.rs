@@ -38,3 +38,24 @@ pub use percentile::{Percentile, PercentileError};
 pub use request_sample::{RequestSample, SampledRequest, Sampler};
 pub use shared_text::SharedText;
 pub use units::{Hertz, Joules, Nanos, UnitError, Watts};
+
+/// Implements the conversions by which serde reads and writes a type as its text, for
+/// `#[serde(try_from = "String", into = "String")]`.
+#[macro_export]
+macro_rules! convert_as_text {
+    ($type:ty) => {
+        impl TryFrom<String> for $type {
+            type Error = <Self as std::str::FromStr>::Err;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                value.to_string()
+            }
+        }
+    };
+}

@@ -66,19 +66,7 @@ impl FromStr for Percentile {
     }
 }
 
-impl TryFrom<String> for Percentile {
-    type Error = PercentileError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
-
-impl From<Percentile> for String {
-    fn from(percentile: Percentile) -> Self {
-        percentile.to_string()
-    }
-}
+crate::convert_as_text!(Percentile);
 
 #[cfg(test)]
 mod tests {

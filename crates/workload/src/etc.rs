@@ -199,19 +199,7 @@ impl fmt::Display for Popularity {
     }
 }
 
-impl TryFrom<String> for Popularity {
-    type Error = EtcError;
-
-    fn try_from(text: String) -> Result<Self, EtcError> {
-        text.parse()
-    }
-}
-
-impl From<Popularity> for String {
-    fn from(popularity: Popularity) -> Self {
-        popularity.to_string()
-    }
-}
+lull_measure::convert_as_text!(Popularity);
 
 #[cfg(test)]
 mod tests {

@@ -93,19 +93,7 @@ impl fmt::Display for Process {
     }
 }
 
-impl TryFrom<String> for Process {
-    type Error = ProcessError;
-
-    fn try_from(text: String) -> Result<Self, ProcessError> {
-        text.parse()
-    }
-}
-
-impl From<Process> for String {
-    fn from(process: Process) -> Self {
-        process.to_string()
-    }
-}
+lull_measure::convert_as_text!(Process);
 
 #[cfg(test)]
 mod tests {

@@ -167,19 +167,7 @@ impl fmt::Display for Rate {
     }
 }
 
-impl TryFrom<String> for Rate {
-    type Error = RateError;
-
-    fn try_from(text: String) -> Result<Self, RateError> {
-        text.parse()
-    }
-}
-
-impl From<Rate> for String {
-    fn from(rate: Rate) -> Self {
-        rate.to_string()
-    }
-}
+lull_measure::convert_as_text!(Rate);
 
 #[cfg(test)]
 mod tests {

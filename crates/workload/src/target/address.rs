@@ -364,19 +364,7 @@ impl fmt::Display for Address {
     }
 }
 
-impl TryFrom<String> for Address {
-    type Error = AddressError;
-
-    fn try_from(text: String) -> Result<Self, AddressError> {
-        text.parse()
-    }
-}
-
-impl From<Address> for String {
-    fn from(address: Address) -> Self {
-        address.to_string()
-    }
-}
+lull_measure::convert_as_text!(Address);
 
 #[cfg(test)]
 mod tests {

@@ -173,19 +173,7 @@ impl fmt::Display for Work {
     }
 }
 
-impl TryFrom<String> for Work {
-    type Error = WorkError;
-
-    fn try_from(text: String) -> Result<Self, WorkError> {
-        text.parse()
-    }
-}
-
-impl From<Work> for String {
-    fn from(work: Work) -> Self {
-        work.to_string()
-    }
-}
+lull_measure::convert_as_text!(Work);
 
 #[cfg(test)]
 mod tests {
