@@ -29,12 +29,27 @@ const LIMITS: &str = "## What this shows, and what not
 - On a virtual machine the host's other guests are in every figure.
 ";
 
-/// How long to measure, on which cores, and where the page goes.
+/// Blocks a dispatcher, and their length: sixteen minutes in all.
+const ROUNDS: u32 = 8;
+const BLOCK_S: u32 = 30;
+
+/// The arguments of `cargo xtask place`.
+#[derive(clap::Args)]
 pub(crate) struct Options {
+    /// Blocks a dispatcher
+    #[arg(long, default_value_t = ROUNDS)]
     pub(crate) rounds: u32,
+    /// Length of a block in seconds
+    #[arg(long, default_value_t = BLOCK_S)]
     pub(crate) block_s: u32,
+    /// The core that is made slow
+    #[arg(long, default_value_t = 1)]
     pub(crate) slow: u16,
+    /// The fast one
+    #[arg(long, default_value_t = 0)]
     pub(crate) fast: u16,
+    /// Write the page here instead
+    #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
 }
 

@@ -30,17 +30,22 @@ const INPUT_MAX_BYTES: u32 = 65_536;
 /// Lines of a failed target's log that are printed.
 const LINES_SHOWN: usize = 20;
 
-/// The targets to fuzz, and for how long.
+/// The arguments of `cargo xtask fuzz`.
+#[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Names of targets; all without a name.
+    /// The targets (crates/fuzz/targets.toml); all without a name
     pub(crate) names: Vec<String>,
-    /// How long each target runs.
+    /// How long each target runs
+    #[arg(long, default_value_t = 60)]
     pub(crate) seconds: u32,
-    /// How long all run together, in equal shares, in place of `seconds`.
+    /// How many seconds all run together, in equal shares
+    #[arg(long = "budget", value_name = "SECONDS", conflicts_with = "seconds")]
     pub(crate) budget_s: Option<u32>,
-    /// An input that takes longer is a hang.
+    /// Seconds after which an input is a hang; more than 1 where other work delays it
+    #[arg(long = "hang", value_name = "SECONDS", default_value_t = 1)]
     pub(crate) hang_s: u32,
-    /// Add the runs to the sums.
+    /// Add the runs to crates/fuzz/runs.jsonl and to docs/fuzzing.md
+    #[arg(long)]
     pub(crate) record: bool,
 }
 

@@ -11,12 +11,18 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// How much is run.
+/// The arguments of `cargo xtask miri`.
+#[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Schedules of each test with threads.
+    /// Schedules of each test with threads
+    #[arg(long, default_value_t = 16)]
     pub(crate) seeds: u32,
-    /// Cases of each property.
+    /// Cases of each property
+    #[arg(long, default_value_t = 8)]
     pub(crate) cases: u32,
+    /// Print the tests that are left out, and why, and run nothing
+    #[arg(long)]
+    pub(crate) list: bool,
 }
 
 /// Tests that run together.

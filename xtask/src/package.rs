@@ -24,17 +24,21 @@ const ARCHITECTURE: &str = std::env::consts::ARCH;
 /// The features of `lull` in packages, which a build from the tree leaves out.
 const FEATURES: [&str; 2] = ["--features", "fleet,parquet,s3,tls"];
 
-/// The packages to make besides the static program.
-#[derive(Debug, Clone, Copy)]
+/// The arguments of `cargo xtask package`.
+#[derive(clap::Args)]
 pub(crate) struct Options {
-    /// No Debian package.
+    /// Make the static program only
+    #[arg(long = "static", conflicts_with = "rpm")]
     pub(crate) only_static: bool,
-    /// An RPM.
-    pub(crate) with_rpm: bool,
-    /// An image.
-    pub(crate) with_image: bool,
-    /// Make only the static program for arm64.
-    pub(crate) for_arm64: bool,
+    /// Make an RPM of the static program as well
+    #[arg(long)]
+    pub(crate) rpm: bool,
+    /// Make an image of the static program as well
+    #[arg(long)]
+    pub(crate) image: bool,
+    /// Make the static program for arm64, and nothing else
+    #[arg(long, conflicts_with_all = ["only_static", "rpm", "image"])]
+    pub(crate) arm64: bool,
 }
 
 /// Makes the static program and the Debian package, and an RPM and an image if they are
@@ -43,21 +47,21 @@ pub(crate) struct Options {
 /// # Errors
 /// If something that this takes is missing, does not build, is not static, or does not run where
 /// there is nothing else.
-pub(crate) fn run(root: &Path, options: Options) -> Result<ExitCode> {
-    if !options.only_static && !options.for_arm64 {
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    if !options.only_static && !options.arm64 {
         println!("{}", debian(root)?.display());
     }
     let place = place(root)?;
-    if options.for_arm64 {
+    if options.arm64 {
         println!("{}", arm64_program(root, &place)?.display());
         return Ok(ExitCode::SUCCESS);
     }
     let program = static_program(root, &place)?;
     println!("{}", program.display());
-    if options.with_rpm {
+    if options.rpm {
         println!("{}", rpm(root, &program, None)?.display());
     }
-    if options.with_image {
+    if options.image {
         crate::supply::write(root, &place)?;
         let version = version_of(&program)?;
         println!("{}", image::make(root, &place, &program, &version)?.display());

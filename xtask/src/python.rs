@@ -27,14 +27,20 @@ const BUILD: [&str; 8] =
     ["build", "--workspace", "--all-features", "--lib", "--bin", "lull", "--test", "kinds"];
 
 /// The arguments of `cargo xtask python`.
+#[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Tests what `cargo xtask test` has built instead of a wheel.
+    /// Test what `cargo xtask test` has built, without a wheel
+    #[arg(long)]
     pub(crate) staged: bool,
-    /// Optimises the wheel and the program as a release is.
+    /// Build as a release is built
+    #[arg(long)]
     pub(crate) release: bool,
-    /// Builds the reference instead of testing.
+    /// Build the reference, with the notebooks, into target/python-docs instead
+    #[arg(long, conflicts_with = "staged")]
     pub(crate) docs: bool,
-    /// Runs the tests that start a Ray cluster, and no others.
+    /// Test sweeps on a Ray cluster of this machine instead; `LULL_SWEEP_CELLS` is the size of
+    /// the one that loses a worker, a raylet and its driver
+    #[arg(long, conflicts_with_all = ["staged", "docs"])]
     pub(crate) ray: bool,
 }
 

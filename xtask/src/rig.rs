@@ -40,15 +40,22 @@ const PROGRAMS: [(&str, &str); 5] = [
 ];
 
 /// The arguments of `cargo xtask rig`.
+#[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Machines by name; without any those that CI boots.
+    /// The machines; without a name those of CI
     pub(crate) names: Vec<String>,
-    /// All machines, on all kernels.
+    /// All machines
+    #[arg(long)]
     pub(crate) all: bool,
-    /// Only tests whose name contains this.
+    /// Only tests whose name contains this
+    #[arg(long)]
     pub(crate) filter: Option<String>,
-    /// A Debian package in place of one of this tree.
+    /// A Debian package of Lull, in place of one of this tree
+    #[arg(long, value_name = "FILE")]
     pub(crate) package: Option<PathBuf>,
+    /// Print the machines and boot none
+    #[arg(long)]
+    pub(crate) list: bool,
 }
 
 /// Prints the machines.

@@ -31,12 +31,16 @@ const PYTHON: &str = "Python package";
 const RIG: &str = "real kernels";
 
 /// The arguments of `cargo xtask test`.
+#[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Leave out the slow tests.
+    /// Leave out the slow tests
+    #[arg(long)]
     pub(crate) quick: bool,
-    /// Boot the rig's machines, unless it is quick.
-    pub(crate) rig: bool,
-    /// Optimise as a release is.
+    /// Leave out the rig, whose machines take some minutes
+    #[arg(long)]
+    pub(crate) no_rig: bool,
+    /// Build as a release is built
+    #[arg(long)]
     pub(crate) release: bool,
 }
 
@@ -99,7 +103,7 @@ impl Fetched {
         for error in crate::servers::provide().into_iter().filter_map(Result::err) {
             println!("== {error:#}: skipping its tests\n   to run them: cargo xtask servers");
         }
-        let rig = if options.rig && !options.quick { rig() } else { Rig::NotWanted };
+        let rig = if !options.no_rig && !options.quick { rig() } else { Rig::NotWanted };
         let no_python = crate::python::ready(root).err().map(|error| format!("{error:#}"));
         if let Some(why) = &no_python {
             println!("== no Python package: {why}\n   to run its tests: cargo xtask python");
@@ -237,7 +241,7 @@ mod tests {
     use super::*;
 
     fn commands(options: &Options, missing: &[&str]) -> Vec<String> {
-        let rig = if options.rig { Rig::Ready } else { Rig::NotWanted };
+        let rig = if options.no_rig { Rig::NotWanted } else { Rig::Ready };
         let missing = missing.iter().map(|name| (*name).to_owned()).collect();
         let fetched = Fetched { missing, rig, no_python: None };
         let Phases { programs, aside } = Phases::new(options, &fetched);
@@ -246,8 +250,8 @@ mod tests {
 
     #[test]
     fn a_quick_run_leaves_out_the_rig_and_the_slow_tests_and_nothing_else() {
-        let full = commands(&Options { quick: false, rig: true, release: false }, &[]);
-        let quick = commands(&Options { quick: true, rig: false, release: false }, &[]);
+        let full = commands(&Options { quick: false, no_rig: false, release: false }, &[]);
+        let quick = commands(&Options { quick: true, no_rig: true, release: false }, &[]);
         let left_out: Vec<_> = full.iter().filter(|command| !quick.contains(command)).collect();
         assert_eq!(left_out.len(), 2, "{left_out:?}");
         assert!(left_out[0].ends_with("-- --ignored"), "{left_out:?}");
@@ -257,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_rig_or_a_python_that_cannot_be_had_is_no_phase_and_the_reason_is_shown() {
-        let options = Options { quick: false, rig: true, release: false };
+        let options = Options { quick: false, no_rig: false, release: false };
         let rig = Rig::Missing("no kernel 6.1 from Debian".to_owned());
         let no_python = Some("no venv".to_owned());
         let phases = Phases::new(&options, &Fetched { missing: Vec::new(), rig, no_python });
@@ -269,7 +273,7 @@ mod tests {
     #[test]
     fn both_rounds_run_what_one_build_has_built() {
         for release in [false, true] {
-            let all = commands(&Options { quick: false, rig: false, release }, &[]);
+            let all = commands(&Options { quick: false, no_rig: true, release }, &[]);
             let slow = all.iter().find_map(|command| command.strip_suffix(" -- --ignored"));
             let same = all.iter().filter(|command| Some(command.as_str()) == slow);
             assert_eq!(same.count(), 2, "{all:?}");
@@ -278,7 +282,7 @@ mod tests {
 
     #[test]
     fn tests_that_need_what_is_missing_are_left_out_of_both_rounds() {
-        let options = Options { quick: false, rig: false, release: true };
+        let options = Options { quick: false, no_rig: true, release: true };
         let all = commands(&options, &["needs_memcached"]);
         let with_skip = all.iter().filter(|command| command.ends_with("--skip needs_memcached"));
         assert_eq!(with_skip.count(), 2, "{all:?}");

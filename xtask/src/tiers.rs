@@ -64,12 +64,22 @@ const LIMITS: &str = "## What this shows, and what not
 - On a virtual machine the host's other guests are in every figure.
 ";
 
-/// How long to measure, and where the page goes.
+/// Blocks a policy under each burst cycle, and their length: twelve minutes in all, and two around
+/// them.
+const ROUNDS: u32 = 4;
+const BLOCK_S: u32 = 12;
+
+/// The arguments of `cargo xtask tiers`.
+#[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Blocks a policy under each burst cycle.
+    /// Blocks a policy under each burst cycle
+    #[arg(long, default_value_t = ROUNDS)]
     pub(crate) rounds: u32,
-    /// Length of a block.
+    /// Length of a block in seconds
+    #[arg(long, default_value_t = BLOCK_S)]
     pub(crate) block_s: u32,
+    /// Write the page here instead
+    #[arg(long, value_name = "FILE")]
     pub(crate) page: Option<PathBuf>,
 }
 
@@ -242,8 +252,7 @@ mod tests {
 
     #[test]
     fn with_the_defaults_it_ends_within_a_quarter_of_an_hour() {
-        let options =
-            Options { rounds: crate::TIERS_ROUNDS, block_s: crate::TIERS_BLOCK_S, page: None };
+        let options = Options { rounds: ROUNDS, block_s: BLOCK_S, page: None };
         // Servers, warm-up and calibration take two minutes.
         assert!(options.blocks_s() + 2 * 60 <= 15 * 60, "{}", options.blocks_s());
     }
