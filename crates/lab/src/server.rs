@@ -62,9 +62,10 @@ pub struct ServerSetting {
 pub struct Cell {
     /// Offered requests per second; 0 for a closed loop.
     pub rate_per_s: f64,
-    /// The setting.
-    #[serde(flatten)]
-    pub setting: ServerSetting,
+    /// ITR delay of the setting, in microseconds; `None` leaves it to the driver.
+    pub delay_us: Option<f64>,
+    /// Frequency of the setting, in GHz; `None` leaves it to the governor.
+    pub frequency_ghz: Option<f64>,
     /// Requests that arrived.
     pub arrived: u64,
     /// Requests answered.
@@ -165,7 +166,8 @@ impl Cell {
         let seconds = totals.span.as_secs_f64().max(f64::MIN_POSITIVE);
         Self {
             rate_per_s,
-            setting,
+            delay_us: setting.delay_us,
+            frequency_ghz: setting.frequency_ghz,
             arrived: totals.arrived,
             answered: totals.answered,
             p50_us: tail(50.0),
@@ -178,6 +180,11 @@ impl Cell {
             interrupts_per_s: totals.interrupts as f64 / seconds,
             busy: totals.busy.as_secs_f64() / seconds / cores as f64,
         }
+    }
+
+    /// Its setting.
+    pub const fn setting(&self) -> ServerSetting {
+        ServerSetting { delay_us: self.delay_us, frequency_ghz: self.frequency_ghz }
     }
 
     /// Returns the latency at a percentile that was measured: that of the objective, p50, p90 or
@@ -267,7 +274,8 @@ mod tests {
     fn cell(p99_us: f64, watts: f64) -> Cell {
         Cell {
             rate_per_s: 1.0,
-            setting: ServerSetting::DEFAULT,
+            delay_us: None,
+            frequency_ghz: None,
             arrived: 100,
             answered: 100,
             p50_us: 1.0,

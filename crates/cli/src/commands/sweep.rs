@@ -19,30 +19,14 @@ use lull_agent::located::Located;
 use lull_lab::figure::{Axis, Figure, Look, Point, svg};
 use lull_lab::server::{Cell, ServerFile, ServerScenario, ServerSetting, pareto, write_parquet};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// A row of the file: a cell without nested structures, which CSV cannot hold.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct SweepRow {
-    rate_per_s: f64,
-    delay_us: Option<f64>,
-    frequency_ghz: Option<f64>,
-    arrived: u64,
-    answered: u64,
-    p50_us: f64,
-    p90_us: f64,
-    p99_us: f64,
-    percentile: f64,
-    tail_us: f64,
-    watts: f64,
-    cycles_a_request: f64,
-    interrupts_per_s: f64,
-    busy: f64,
-}
+/// The columns of the file of rows: the fields of [`Cell`].
+const HEADER: &str = "rate_per_s,delay_us,frequency_ghz,arrived,answered,p50_us,p90_us,p99_us,\
+                      percentile,tail_us,watts,cycles_a_request,interrupts_per_s,busy\n";
 
 pub(crate) fn run(args: &SweepArgs) -> anyhow::Result<()> {
     let source = Located::read(&args.config)?;
@@ -79,15 +63,15 @@ fn simulate(source: &Located, args: &SweepArgs) -> anyhow::Result<()> {
             done.len()
         ));
     }
-    let mut rows = measure(&scenario, &done, out.as_ref(), parts.as_ref())?;
+    let mut cells = measure(&scenario, &done, out.as_ref(), parts.as_ref())?;
     if let Some(parts) = &parts {
         notice(parts.summary());
     }
     if args.cells.cells.is_some() {
         return Ok(());
     }
-    rows.sort_by(|a, b| a.key().partial_cmp(&b.key()).unwrap_or(std::cmp::Ordering::Equal));
-    let cells: Vec<Cell> = rows.iter().map(SweepRow::cell).collect();
+    let key = |cell: &Cell| (cell.rate_per_s, cell.delay_us, cell.frequency_ghz);
+    cells.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap_or(std::cmp::Ordering::Equal));
     let mut files = Vec::new();
     if let Some(to) = &parquet {
         let mut bytes = Vec::new();
@@ -116,8 +100,7 @@ fn open_parts(
     let base = args.config.parent().unwrap_or(Path::new("."));
     let hash = scenario_hash(source.text(), base, &["sweep"]);
     let key = Key { scenario: hash, seed: scenario.run.seed };
-    let header = header()?;
-    let columns: Vec<&str> = header.trim_end().split(',').collect();
+    let columns: Vec<&str> = HEADER.trim_end().split(',').collect();
     let total = scenario.rates_per_s.len() * scenario.grid.settings().len();
     let Some(directory) = &args.cells.parts else { return Ok(None) };
     let wanted = args.cells.wanted(total as u64)?;
@@ -131,20 +114,20 @@ fn load_or_measure(
     setting: ServerSetting,
     cell: u64,
     parts: Option<&Parts>,
-) -> anyhow::Result<SweepRow> {
+) -> anyhow::Result<Cell> {
     if let Some(parts) = parts
         && let Some(rows) = parts.load(cell)?
     {
-        let row: Option<SweepRow> = match rows.as_slice() {
+        let row: Option<Cell> = match rows.as_slice() {
             [row] => row.deserialize(None).ok(),
             _ => None,
         };
-        let row = row.filter(|row| row.is_of(rate, setting));
+        let row = row.filter(|row| is_of(row, rate, setting));
         return row.ok_or_else(|| parts.damaged(cell));
     }
-    let row = SweepRow::from_cell(&Cell::measure(&scenario.model, rate, setting, scenario.run)?);
+    let row = Cell::measure(&scenario.model, rate, setting, scenario.run)?;
     if let Some(parts) = parts {
-        let fields = line(&row, false)?.trim_end().split(',').map(str::to_owned).collect();
+        let fields = line(&row)?.trim_end().split(',').map(str::to_owned).collect();
         parts.save(cell, &[fields])?;
     }
     Ok(row)
@@ -153,21 +136,21 @@ fn load_or_measure(
 /// Measures the missing rows in parallel, and writes each as soon as it is measured.
 fn measure(
     scenario: &ServerScenario,
-    done: &[SweepRow],
+    done: &[Cell],
     out: Option<&Out>,
     kept: Option<&Parts>,
-) -> anyhow::Result<Vec<SweepRow>> {
+) -> anyhow::Result<Vec<Cell>> {
     let settings = scenario.grid.settings();
     let rates = &scenario.rates_per_s;
     let all = settings.iter().flat_map(|it| rates.iter().map(|rate| (*rate, *it)));
     let all = all.enumerate().map(|(cell, (rate, setting))| (cell as u64, rate, setting));
     let all = all.filter(|it| kept.is_none_or(|parts| parts.is_wanted(it.0)));
-    let is_done = |it: &(u64, f64, ServerSetting)| done.iter().any(|row| row.is_of(it.1, it.2));
+    let is_done = |it: &(u64, f64, ServerSetting)| done.iter().any(|row| is_of(row, it.1, it.2));
     let (there, missing): (Vec<_>, Vec<_>) = all.partition(is_done);
     let bar = parts().with_message("sweep");
     bar.set_length((there.len() + missing.len()) as u64);
     bar.set_position(there.len() as u64);
-    let one = |(cell, rate, setting): &(u64, f64, ServerSetting)| -> anyhow::Result<SweepRow> {
+    let one = |(cell, rate, setting): &(u64, f64, ServerSetting)| -> anyhow::Result<Cell> {
         let row = load_or_measure(scenario, *rate, *setting, *cell, kept)?;
         if let Some(out) = out {
             out.write(&row)?;
@@ -175,18 +158,17 @@ fn measure(
         bar.inc(1);
         Ok(row)
     };
-    let mut rows: Vec<SweepRow> = missing.par_iter().map(one).collect::<Result<_, _>>()?;
+    let mut rows: Vec<Cell> = missing.par_iter().map(one).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
-    let wanted =
-        |row: &&SweepRow| there.iter().any(|(_, rate, setting)| row.is_of(*rate, *setting));
-    rows.extend(done.iter().filter(wanted));
+    let wanted = |row: &&Cell| there.iter().any(|(_, rate, setting)| is_of(row, *rate, *setting));
+    rows.extend(done.iter().filter(wanted).cloned());
     Ok(rows)
 }
 
 /// The file of rows.
 struct Out {
     file: Mutex<File>,
-    done: Vec<SweepRow>,
+    done: Vec<Cell>,
 }
 
 impl Out {
@@ -197,14 +179,14 @@ impl Out {
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let mut file = open.with_context(|| format!("cannot write {}", path.display()))?;
         // Files of earlier versions lack the columns of the objective's percentile.
-        let identity = format!("{}{scenario}", header()?);
+        let identity = format!("{HEADER}{scenario}");
         let head = format!("# lull sweep of {:08x}\n", crc32fast::hash(identity.as_bytes()));
         let mut text = String::new();
         file.read_to_string(&mut text)
             .with_context(|| format!("{} is not a file of `lull sweep`", path.display()))?;
         if text.is_empty() {
             file.write_all(head.as_bytes())?;
-            file.write_all(header()?.as_bytes())?;
+            file.write_all(HEADER.as_bytes())?;
             return Ok(Self { file: Mutex::new(file), done: Vec::new() });
         }
         if !text.starts_with(&head) {
@@ -216,94 +198,27 @@ impl Out {
         file.seek(SeekFrom::End(0))?;
         let mut reader =
             csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(&text.as_bytes()[..whole]);
-        let done: Result<Vec<SweepRow>, csv::Error> = reader.deserialize().collect();
+        let done: Result<Vec<Cell>, csv::Error> = reader.deserialize().collect();
         let done = done.map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
         Ok(Self { file: Mutex::new(file), done })
     }
 
     /// Writes one row, whole.
-    fn write(&self, row: &SweepRow) -> anyhow::Result<()> {
-        let line = line(row, false)?;
+    fn write(&self, row: &Cell) -> anyhow::Result<()> {
+        let line = line(row)?;
         let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         file.write_all(line.as_bytes()).context("cannot write a row of the sweep")
     }
 }
 
-fn header() -> anyhow::Result<String> {
-    let nothing = SweepRow::from_cell(&Cell {
-        rate_per_s: 0.0,
-        setting: ServerSetting::DEFAULT,
-        arrived: 0,
-        answered: 0,
-        p50_us: 0.0,
-        p90_us: 0.0,
-        p99_us: 0.0,
-        percentile: 0.0,
-        tail_us: 0.0,
-        watts: 0.0,
-        cycles_a_request: 0.0,
-        interrupts_per_s: 0.0,
-        busy: 0.0,
-    });
-    let both = line(&nothing, true)?;
-    Ok(both.lines().next().unwrap_or_default().to_owned() + "\n")
-}
-
-fn line(row: &SweepRow, head: bool) -> anyhow::Result<String> {
-    let mut writer = csv::WriterBuilder::new().has_headers(head).from_writer(Vec::new());
+fn line(row: &Cell) -> anyhow::Result<String> {
+    let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     writer.serialize(row)?;
     Ok(String::from_utf8(writer.into_inner()?)?)
 }
 
-impl SweepRow {
-    fn from_cell(cell: &Cell) -> Self {
-        Self {
-            rate_per_s: cell.rate_per_s,
-            delay_us: cell.setting.delay_us,
-            frequency_ghz: cell.setting.frequency_ghz,
-            arrived: cell.arrived,
-            answered: cell.answered,
-            p50_us: cell.p50_us,
-            p90_us: cell.p90_us,
-            p99_us: cell.p99_us,
-            percentile: cell.percentile,
-            tail_us: cell.tail_us,
-            watts: cell.watts,
-            cycles_a_request: cell.cycles_a_request,
-            interrupts_per_s: cell.interrupts_per_s,
-            busy: cell.busy,
-        }
-    }
-
-    fn cell(&self) -> Cell {
-        Cell {
-            rate_per_s: self.rate_per_s,
-            setting: self.setting(),
-            arrived: self.arrived,
-            answered: self.answered,
-            p50_us: self.p50_us,
-            p90_us: self.p90_us,
-            p99_us: self.p99_us,
-            percentile: self.percentile,
-            tail_us: self.tail_us,
-            watts: self.watts,
-            cycles_a_request: self.cycles_a_request,
-            interrupts_per_s: self.interrupts_per_s,
-            busy: self.busy,
-        }
-    }
-
-    fn setting(&self) -> ServerSetting {
-        ServerSetting { delay_us: self.delay_us, frequency_ghz: self.frequency_ghz }
-    }
-
-    fn is_of(&self, rate_per_s: f64, setting: ServerSetting) -> bool {
-        self.rate_per_s == rate_per_s && self.setting() == setting
-    }
-
-    fn key(&self) -> (f64, Option<f64>, Option<f64>) {
-        (self.rate_per_s, self.delay_us, self.frequency_ghz)
-    }
+fn is_of(cell: &Cell, rate_per_s: f64, setting: ServerSetting) -> bool {
+    cell.rate_per_s == rate_per_s && cell.setting() == setting
 }
 
 /// The percentile and the bound in microseconds of a scenario.
@@ -329,8 +244,8 @@ fn show(scenario: &ServerScenario, cells: &[Cell], json: bool) -> anyhow::Result
         let met = if tail_us <= bound_us { "met" } else { "missed" };
         vec![
             format!("{}", cell.rate_per_s),
-            cell.setting.delay_us.map_or("-".to_owned(), |us| us.to_string()),
-            cell.setting.frequency_ghz.map_or("-".to_owned(), |ghz| ghz.to_string()),
+            cell.delay_us.map_or("-".to_owned(), |us| us.to_string()),
+            cell.frequency_ghz.map_or("-".to_owned(), |ghz| ghz.to_string()),
             number(tail_us),
             met.to_owned(),
             number(cell.watts),

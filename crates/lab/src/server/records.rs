@@ -10,8 +10,8 @@ use std::io::Write;
 type Number = (&'static str, bool, fn(&Cell) -> Option<f64>);
 const NUMBERS: [Number; 14] = [
     ("rate_per_s", true, |cell| Some(cell.rate_per_s)),
-    ("delay_us", false, |cell| cell.setting.delay_us),
-    ("frequency_ghz", false, |cell| cell.setting.frequency_ghz),
+    ("delay_us", false, |cell| cell.delay_us),
+    ("frequency_ghz", false, |cell| cell.frequency_ghz),
     ("arrived", true, |cell| Some(cell.arrived as f64)),
     ("answered", true, |cell| Some(cell.answered as f64)),
     ("p50_us", true, |cell| Some(cell.p50_us)),
@@ -65,7 +65,7 @@ fn on_front(cells: &[Cell], percentile: f64) -> Vec<bool> {
     };
     let lies = |cell: &Cell| {
         let all = of_load(cell.rate_per_s);
-        pareto(&all, percentile).into_iter().any(|it| it.setting == cell.setting)
+        pareto(&all, percentile).into_iter().any(|it| it.setting() == cell.setting())
     };
     cells.iter().map(lies).collect()
 }

@@ -56,8 +56,8 @@ fn measured(model: &NetServerModel, cells: &[Cell], load: f64) -> Vec<Measured> 
     let met = cells.filter(|cell| OBJECTIVES[0].met_by(cell));
     let of_cell = |cell: &Cell| {
         Some(Measured {
-            delay_us: cell.setting.delay_us?,
-            speed: cell.setting.frequency_ghz? / fastest,
+            delay_us: cell.delay_us?,
+            speed: cell.frequency_ghz? / fastest,
             gap_us: 1e6 * f64::from(model.cores) / load,
             tail_us: cell.p99_us,
             watts: cell.watts,

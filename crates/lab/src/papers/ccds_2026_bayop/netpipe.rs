@@ -115,7 +115,7 @@ impl MessageSize {
 
     /// Its interrupt delay.
     fn best_delay_us(&self) -> f64 {
-        self.least_energy().and_then(|cell| cell.setting.delay_us).unwrap_or(0.0)
+        self.least_energy().and_then(|cell| cell.delay_us).unwrap_or(0.0)
     }
 
     fn quickest(&self) -> Option<&Cell> {
@@ -173,9 +173,8 @@ fn shapes(sizes: &[MessageSize]) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(size) = sizes.first() {
         let at = |delay: f64| {
-            let same = |cell: &&Cell| {
-                cell.setting.delay_us == Some(delay) && cell.setting.frequency_ghz == Some(2.9)
-            };
+            let same =
+                |cell: &&Cell| cell.delay_us == Some(delay) && cell.frequency_ghz == Some(2.9);
             size.cells.iter().find(same).map_or(0.0, |cell| cell.answered as f64)
         };
         rows.push(Row::held(

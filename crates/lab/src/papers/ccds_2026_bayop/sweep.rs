@@ -73,7 +73,7 @@ impl Swept {
         };
         let setting =
             |cell: &ServerSetting| near(cell.frequency_ghz, ghz) && near(cell.delay_us, delay_us);
-        self.cells.iter().find(|cell| cell.rate_per_s == load && setting(&cell.setting))
+        self.cells.iter().find(|cell| cell.rate_per_s == load && setting(&cell.setting()))
     }
 
     /// The cell of least power that meets the first objective.
@@ -244,7 +244,7 @@ fn by_mutilate(
     let Some(best) = best else { return Ok(None) };
     let run = length(setup);
     let (cell, latency) =
-        measured(model, best.rate_per_s, best.setting, run).map_err(Failure::from)?;
+        measured(model, best.rate_per_s, best.setting(), run).map_err(Failure::from)?;
     let printed = mutilate::percentile_us(&latency, 99.0);
     let why = "its histogram has bins of 10 %, and 500 us lies within one bin: the paper cannot \
                distinguish a tail from its bound more finely than this";
