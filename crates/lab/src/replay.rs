@@ -29,7 +29,7 @@ pub use answer::Answer;
 pub use figures::Reproduced;
 pub use model::{AppFit, Fit};
 pub use play::{ReplayError, Steered};
-pub use predict::{Prediction, Reproduction};
+pub use predict::Reproduction;
 pub use recording::{AppMoment, Moment, Recording, Unfit};
 
 use lull_control::{AppSpec, Machine};

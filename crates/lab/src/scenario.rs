@@ -47,9 +47,9 @@ pub use worst::{Search, Sweep, WorstCycles};
 
 use crate::policy_source::PolicySource;
 use crate::trial::{Control, Trial};
-use choice::Labelled;
+use choice::{Described, Labelled};
 use file::{AppSection, PolicySection, epoch_of};
-use lull_control::{AppSpec, EpochRule};
+use lull_control::AppSpec;
 use lull_measure::Nanos;
 use lull_sim::model::{Limits, Model, ModelError};
 use std::path::Path;
@@ -226,20 +226,10 @@ fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Ve
 }
 
 impl Labelled for Variant {
-    fn label(&self) -> &str {
-        &self.label
-    }
-
-    fn name(&self) -> &str {
-        self.control.policy.name()
-    }
-
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn epoch(&self) -> Option<EpochRule> {
-        Some(self.control.epoch.clone())
+    fn described(&self) -> Described<'_> {
+        let name = self.control.policy.name();
+        let epoch = Some(self.control.epoch.clone());
+        Described { label: &self.label, name, key: &self.key, epoch }
     }
 }
 

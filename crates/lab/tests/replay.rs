@@ -142,7 +142,7 @@ fn a_simulated_run_is_reproduced_and_another_policy_is_predicted() {
     assert!(error < 0.25, "{figure:?} {fit:?}");
     assert_eq!(reproduction.share, 1.0);
     let others = [steered("lc-first"), steered("even")];
-    let predicted = replay.predict(&fit, &reproduction, &others, &silent).unwrap().outcome;
+    let predicted = replay.predict(&fit, &reproduction, &others, &silent).unwrap();
     for (at, policy) in [(1, "lc-first"), (2, "even")] {
         for (figure, came) in true_figures(policy) {
             let said = mean(&predicted, at, figure);
@@ -247,7 +247,7 @@ fn withheld(times: f64, policies: &[&str], effort: Effort) -> usize {
     let fit = replay.calibrate(&silent).unwrap();
     let reproduction = replay.reproduce(&fit, &silent).unwrap();
     let others: Vec<Steered> = policies.iter().map(|policy| steered(policy)).collect();
-    let predicted = replay.predict(&fit, &reproduction, &others, &silent).unwrap().outcome;
+    let predicted = replay.predict(&fit, &reproduction, &others, &silent).unwrap();
     let mut withheld = 0;
     for (policy, number) in policies.iter().zip(1..) {
         for (figure, came) in true_tails(times, policy) {

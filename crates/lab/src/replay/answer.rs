@@ -48,7 +48,7 @@ impl Replay<'_> {
             None => (f64::INFINITY, "all figures: too few answers to judge any".to_owned()),
         };
         let prediction = match error <= error_max {
-            true => Some(self.predict(&fit, &reproduction, others, progress)?.outcome),
+            true => Some(self.predict(&fit, &reproduction, others, progress)?),
             false => None,
         };
         Ok(Answer { fit, reproduction, error, error_of, error_max, prediction })

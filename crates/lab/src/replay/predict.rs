@@ -30,13 +30,6 @@ pub struct Reproduction {
     doubts: Vec<String>,
 }
 
-/// The predicted figures of other policies.
-#[derive(Debug, Clone)]
-pub struct Prediction {
-    /// The recorded policy and the others, in the figures of the reproduction.
-    pub outcome: Outcome,
-}
-
 impl Reproduction {
     /// The largest error of all, and the figure that has it.
     pub fn worst(&self) -> Option<(&Reproduced, f64)> {
@@ -90,7 +83,7 @@ impl Replay<'_> {
         reproduction: &Reproduction,
         others: &[Steered],
         progress: &Progress<'_>,
-    ) -> Result<Prediction, ReplayError> {
+    ) -> Result<Outcome, ReplayError> {
         let (replications, error) = (self.effort.replications, reproduction.demand_error);
         let again = replications.min(AGAIN);
         let played = replications * others.len() as u64;
@@ -125,7 +118,7 @@ impl Replay<'_> {
             notices,
         };
         demand::withhold(&mut outcome, self.recording, error);
-        Ok(Prediction { outcome })
+        Ok(outcome)
     }
 
     /// Figures of a policy by quantity, then replication; and notices about them.

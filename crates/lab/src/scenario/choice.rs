@@ -19,26 +19,35 @@ pub struct Choice {
     pub custom: Vec<CustomPolicy>,
 }
 
+/// What tables and errors say of one of the policies that a scenario compares.
+pub(super) struct Described<'a> {
+    /// Its label in tables.
+    pub(super) label: &'a str,
+    /// Its name in the registry.
+    pub(super) name: &'a str,
+    /// Its key in the file; `--policy` if it is only on the command line.
+    pub(super) key: &'a str,
+    /// How often it decides; `None` of what decides for each request.
+    pub(super) epoch: Option<EpochRule>,
+}
+
 /// One of the policies that a scenario compares.
 pub(super) trait Labelled: Clone {
+    /// Describes it.
+    fn described(&self) -> Described<'_>;
+
     /// Its label in tables.
-    fn label(&self) -> &str;
-
-    /// Its name in the registry.
-    fn name(&self) -> &str;
-
-    /// Its key in the file; `--policy` if it is only on the command line.
-    fn key(&self) -> &str;
-
-    /// How often it decides; `None` of what decides for each request.
-    fn epoch(&self) -> Option<EpochRule>;
+    fn label(&self) -> &str {
+        self.described().label
+    }
 
     /// The path of one of its keys in the file, or the flag that names it.
     fn key_of(&self, key: &str) -> String {
-        if self.key().starts_with("--") || key.is_empty() {
-            return self.key().to_owned();
+        let own = self.described().key;
+        if own.starts_with("--") || key.is_empty() {
+            return own.to_owned();
         }
-        format!("{}.{key}", self.key())
+        format!("{own}.{key}")
     }
 
     /// The error of its config with the path of the key in the file.
@@ -71,7 +80,7 @@ impl Choice {
                 let label = one.label();
                 let message =
                     format!("two policies are called `{label}`: give each a label of its own");
-                return Err(Wrong::at(format!("{}.label", one.key()), message));
+                return Err(Wrong::at(format!("{}.label", one.described().key), message));
             }
         }
         if self.policies.is_empty() {

@@ -11,7 +11,7 @@ pub(super) use check::{check_amount, check_presence};
 pub use written::ColocatedFile;
 
 use super::check::check_epoch;
-use super::choice::Labelled;
+use super::choice::{Described, Labelled};
 use super::file::{NODE_WARMUP, PolicySection, RunSection, epoch_of};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
@@ -444,19 +444,9 @@ fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wron
 }
 
 impl Labelled for NodeVariant {
-    fn label(&self) -> &str {
-        &self.label
-    }
-
-    fn name(&self) -> &str {
-        self.steering.policy.name()
-    }
-
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn epoch(&self) -> Option<EpochRule> {
-        Some(self.steering.epoch.clone())
+    fn described(&self) -> Described<'_> {
+        let name = self.steering.policy.name();
+        let epoch = Some(self.steering.epoch.clone());
+        Described { label: &self.label, name, key: &self.key, epoch }
     }
 }

@@ -1,7 +1,7 @@
 //! Scenarios of one machine whose dispatcher assigns requests to core speeds:
 //! `[dispatch]` and `[[dispatcher]]` instead of tiers and policies.
 
-use super::choice::Labelled;
+use super::choice::{Described, Labelled};
 use super::file::{RunSection, label_and_name};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
@@ -11,7 +11,7 @@ use crate::bounds::Amount;
 use crate::cells::Sample;
 use crate::progress::Progress;
 use lull_control::dispatcher::{DispatcherError, Ladder};
-use lull_control::{EpochRule, Objective, PolicyError, WrittenObjective};
+use lull_control::{Objective, PolicyError, WrittenObjective};
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
@@ -174,20 +174,8 @@ impl DispatchScenario {
 }
 
 impl Labelled for DispatchVariant {
-    fn label(&self) -> &str {
-        &self.label
-    }
-
-    fn name(&self) -> &str {
-        &self.dispatcher
-    }
-
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn epoch(&self) -> Option<EpochRule> {
-        None
+    fn described(&self) -> Described<'_> {
+        Described { label: &self.label, name: &self.dispatcher, key: &self.key, epoch: None }
     }
 }
 

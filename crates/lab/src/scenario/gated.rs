@@ -2,7 +2,7 @@
 //! `[[scheme]]` an admission controller at its gate and, if there is one, a policy over its
 //! cores and frequencies, each with its keys in a table of its own.
 
-use super::choice::Labelled;
+use super::choice::{Described, Labelled};
 use super::colocated::check_amount;
 use super::file::{RunSection, label_and_name};
 use super::frame::{Contents, Frame};
@@ -11,7 +11,7 @@ use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::cells::Sample;
 use crate::progress::Progress;
-use lull_control::{EpochRule, Objective, Plant, Policy, Rng};
+use lull_control::{Objective, Plant, Policy, Rng};
 use lull_measure::Nanos;
 use lull_policies::admission::Site;
 use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
@@ -204,20 +204,10 @@ fn in_epochs(time: Nanos) -> Nanos {
 }
 
 impl Labelled for GateScheme {
-    fn label(&self) -> &str {
-        &self.label
-    }
-
-    fn name(&self) -> &str {
-        self.policy.as_ref().map_or(&self.admission.name, |policy| &policy.name)
-    }
-
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn epoch(&self) -> Option<EpochRule> {
-        self.policy.as_ref().map(|_| EPOCH.into())
+    fn described(&self) -> Described<'_> {
+        let name = self.policy.as_ref().map_or(&self.admission.name, |policy| &policy.name);
+        let epoch = self.policy.as_ref().map(|_| EPOCH.into());
+        Described { label: &self.label, name, key: &self.key, epoch }
     }
 }
 

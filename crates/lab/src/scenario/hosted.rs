@@ -6,7 +6,7 @@
 mod backlog;
 
 use super::check::check_events;
-use super::choice::Labelled;
+use super::choice::{Described, Labelled};
 use super::colocated::{check_amount, check_presence, complete};
 use super::file::{NODE_WARMUP, PolicySection, epoch_of};
 use super::frame::{Contents, Frame};
@@ -22,7 +22,7 @@ use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use crate::trial::{Control, rules};
 use backlog::run_within;
-use lull_control::{AppSpec, EpochRule, Plant, PolicyError};
+use lull_control::{AppSpec, Plant, PolicyError};
 use lull_measure::Latency;
 use lull_sim::hosts::{Host, HostError, HostedSystem};
 use lull_sim::machine::{Activity, Controllers, MachineAppTotals, MachineTotals};
@@ -458,19 +458,8 @@ impl HostedVariant {
 }
 
 impl Labelled for HostedVariant {
-    fn label(&self) -> &str {
-        &self.label
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn epoch(&self) -> Option<EpochRule> {
-        Some(self.stations.epoch.clone())
+    fn described(&self) -> Described<'_> {
+        let epoch = Some(self.stations.epoch.clone());
+        Described { label: &self.label, name: &self.name, key: &self.key, epoch }
     }
 }

@@ -1,5 +1,6 @@
 //! The kinds of scenarios, distinguished by their sections.
 
+use super::choice::Labelled;
 use super::{
     Choice, Colocated, ColocatedFile, DispatchFile, DispatchScenario, Gated, GatedFile,
     HostedScenario, NetServerFile, NetServerScenario, Outcome, RunError, Scenario, ScenarioFile,
@@ -69,6 +70,24 @@ impl Kind {
     }
 }
 
+/// Evaluates one expression for a scenario of tiers, or the other for the frame of any other kind.
+macro_rules! of_kind {
+    ($any:ident, $tiers:ident => $of_tiers:expr, $frame:ident => $of_frame:expr) => {
+        match $any {
+            Self::Tiers($tiers) => $of_tiers,
+            Self::Hosted(scenario) => of_kind!(scenario, $frame, $of_frame),
+            Self::Node(scenario) => of_kind!(scenario, $frame, $of_frame),
+            Self::Dispatch(scenario) => of_kind!(scenario, $frame, $of_frame),
+            Self::Gated(scenario) => of_kind!(scenario, $frame, $of_frame),
+            Self::NetServer(scenario) => of_kind!(scenario, $frame, $of_frame),
+        }
+    };
+    ($scenario:ident, $frame:ident, $of_frame:expr) => {{
+        let $frame = &$scenario.frame;
+        $of_frame
+    }};
+}
+
 impl AnyScenario {
     /// Checks a scenario; `base` is the directory of files that it names.
     ///
@@ -103,62 +122,35 @@ impl AnyScenario {
 
     /// Its title.
     pub fn title(&self) -> &str {
-        match self {
-            Self::Tiers(scenario) => &scenario.title,
-            Self::Hosted(scenario) => &scenario.frame.contents.title,
-            Self::Node(scenario) => &scenario.frame.contents.title,
-            Self::Dispatch(scenario) => &scenario.frame.contents.title,
-            Self::Gated(scenario) => &scenario.frame.contents.title,
-            Self::NetServer(scenario) => &scenario.frame.contents.title,
-        }
+        of_kind!(self, tiers => &tiers.title, frame => &frame.contents.title)
     }
 
     /// The labels of the policies, the reference first.
     pub fn labels(&self) -> Vec<&str> {
-        match self {
-            Self::Tiers(scenario) => scenario.variants.iter().map(|it| it.label.as_str()).collect(),
-            Self::Hosted(scenario) => scenario.frame.labels(),
-            Self::Node(scenario) => scenario.frame.labels(),
-            Self::Dispatch(scenario) => scenario.frame.labels(),
-            Self::Gated(scenario) => scenario.frame.labels(),
-            Self::NetServer(scenario) => scenario.frame.labels(),
-        }
+        of_kind!(
+            self,
+            tiers => tiers.variants.iter().map(Labelled::label).collect(),
+            frame => frame.labels()
+        )
     }
 
     /// The number of replications of each policy; `None` if a precision decides it.
     pub fn replications(&self) -> Option<u64> {
-        match self {
-            Self::Tiers(scenario) => scenario.precision.is_none().then_some(scenario.replications),
-            Self::Hosted(scenario) => scenario.frame.fixed_replications(),
-            Self::Node(scenario) => scenario.frame.fixed_replications(),
-            Self::Dispatch(scenario) => scenario.frame.fixed_replications(),
-            Self::Gated(scenario) => scenario.frame.fixed_replications(),
-            Self::NetServer(scenario) => scenario.frame.fixed_replications(),
-        }
+        of_kind!(
+            self,
+            tiers => tiers.precision.is_none().then_some(tiers.replications),
+            frame => frame.fixed_replications()
+        )
     }
 
     /// Seed of all random numbers.
     pub fn seed(&self) -> u64 {
-        match self {
-            Self::Tiers(scenario) => scenario.seed,
-            Self::Hosted(scenario) => scenario.frame.seed,
-            Self::Node(scenario) => scenario.frame.seed,
-            Self::Dispatch(scenario) => scenario.frame.seed,
-            Self::Gated(scenario) => scenario.frame.seed,
-            Self::NetServer(scenario) => scenario.frame.seed,
-        }
+        of_kind!(self, tiers => tiers.seed, frame => frame.seed)
     }
 
     /// Notices about how far the figures are valid.
     pub fn notices(&self) -> &[String] {
-        match self {
-            Self::Tiers(scenario) => &scenario.notices,
-            Self::Hosted(scenario) => &scenario.frame.contents.notices,
-            Self::Node(scenario) => &scenario.frame.contents.notices,
-            Self::Dispatch(scenario) => &scenario.frame.contents.notices,
-            Self::Gated(scenario) => &scenario.frame.contents.notices,
-            Self::NetServer(scenario) => &scenario.frame.contents.notices,
-        }
+        of_kind!(self, tiers => &tiers.notices, frame => &frame.contents.notices)
     }
 
     /// Runs all policies on the same replications.

@@ -6,7 +6,7 @@
 //! that `bayop` searches when the load changes and uses again what it has found.
 
 use super::check::check_epoch;
-use super::choice::Labelled;
+use super::choice::{Described, Labelled};
 use super::file::{PolicySection, RunSection};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
@@ -17,8 +17,8 @@ use crate::cells::Sample;
 use crate::policy_source::PolicySource;
 use crate::progress::Progress;
 use lull_control::{
-    AppSpec, EpochRule, Objective, Observation, Plant, PlantError, Policy, PolicyError, Reason,
-    Rng, WrittenObjective,
+    AppSpec, Objective, Observation, Plant, PlantError, Policy, PolicyError, Reason, Rng,
+    WrittenObjective,
 };
 use lull_measure::{Latency, Nanos, Percentile};
 use lull_sim::machine::LoadStep;
@@ -344,20 +344,10 @@ impl DaySection {
 }
 
 impl Labelled for NetServerVariant {
-    fn label(&self) -> &str {
-        &self.label
-    }
-
-    fn name(&self) -> &str {
-        self.policy.name()
-    }
-
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn epoch(&self) -> Option<EpochRule> {
-        Some(self.epoch.into())
+    fn described(&self) -> Described<'_> {
+        let name = self.policy.name();
+        let epoch = Some(self.epoch.into());
+        Described { label: &self.label, name, key: &self.key, epoch }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Replications of every policy, until the wanted precision is reached.
 
-use super::choice::Labelled;
+use super::choice::{Described, Labelled};
 use super::stored::StoredRound;
 use super::{PolicyOutcome, Quantity, Wanted};
 use crate::cells::{ReplicationCell, Sample, StoreError};
@@ -128,10 +128,11 @@ impl Replications<'_> {
 
 /// Returns a policy with its measurements.
 pub(super) fn policy_outcome(policy: &impl Labelled, samples: Samples) -> PolicyOutcome {
+    let Described { label, name, epoch, .. } = policy.described();
     PolicyOutcome {
-        label: policy.label().to_owned(),
-        policy: policy.name().to_owned(),
-        epoch: policy.epoch(),
+        label: label.to_owned(),
+        policy: name.to_owned(),
+        epoch,
         values: samples.values,
         otherwise: Vec::new(),
     }
