@@ -104,6 +104,9 @@ pub enum Outcome {
     Retried(ErrorCode),
 }
 
+/// The number of bytes that were consumed.
+pub type Decoded = Result<usize, ProtocolError>;
+
 /// Decodes one connection's replies from bytes that arrive in any portions.
 pub trait Decoder: Send {
     /// Consumes as much of `input` as it can, appends the outcome of each reply that ends in it,
@@ -114,8 +117,7 @@ pub trait Decoder: Send {
     ///
     /// # Errors
     /// If the bytes do not follow the protocol; the connection must then be closed.
-    fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>)
-    -> Result<usize, ProtocolError>;
+    fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>) -> Decoded;
 
     /// Writes the number of its place on the connection into a request that
     /// [`Target::encode`] has written, if requests have numbers.

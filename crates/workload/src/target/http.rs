@@ -1,7 +1,7 @@
 //! HTTP/1.1 GET of one page over kept connections.
 
 use super::repeated::Repeated;
-use super::{Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError, first_line};
+use super::{Decoded, Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError, first_line};
 use httparse::Status;
 
 const PROTOCOL: &str = "HTTP/1.1";
@@ -48,11 +48,7 @@ impl Default for Responses {
 }
 
 impl Decoder for Responses {
-    fn decode(
-        &mut self,
-        input: &[u8],
-        outcomes: &mut Vec<Outcome>,
-    ) -> Result<usize, ProtocolError> {
+    fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>) -> Decoded {
         let mut used = 0;
         while used < input.len() {
             let (count, next) = self.step(&input[used..])?;

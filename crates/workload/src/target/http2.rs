@@ -8,7 +8,7 @@
 mod headers;
 
 use super::repeated::Repeated;
-use super::{Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError};
+use super::{Decoded, Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError};
 use headers::HeaderBlock;
 use lull_measure::Nanos;
 use std::collections::VecDeque;
@@ -151,11 +151,7 @@ impl Default for Responses {
 }
 
 impl Decoder for Responses {
-    fn decode(
-        &mut self,
-        input: &[u8],
-        outcomes: &mut Vec<Outcome>,
-    ) -> Result<usize, ProtocolError> {
+    fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>) -> Decoded {
         let mut used = 0;
         while let Some(count) = self.step(&input[used..], outcomes)? {
             used += count;

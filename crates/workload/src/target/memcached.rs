@@ -2,7 +2,7 @@
 //!
 //! <https://github.com/memcached/memcached/blob/master/doc/protocol.txt>
 
-use super::{Decoder, Outcome, ProtocolError, first_line};
+use super::{Decoded, Decoder, Outcome, ProtocolError, first_line};
 use std::io::Write;
 
 pub(super) const PROTOCOL: &str = "memcached";
@@ -40,11 +40,7 @@ pub(super) struct Replies {
 }
 
 impl Decoder for Replies {
-    fn decode(
-        &mut self,
-        input: &[u8],
-        outcomes: &mut Vec<Outcome>,
-    ) -> Result<usize, ProtocolError> {
+    fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>) -> Decoded {
         let mut used = 0;
         loop {
             let rest = &input[used..];

@@ -1,6 +1,6 @@
 //! The built-in options server's line protocol.
 
-use super::{Decoder, Outcome, ProtocolError, RequestKind, Target, first_line};
+use super::{Decoded, Decoder, Outcome, ProtocolError, RequestKind, Target, first_line};
 use crate::Generator;
 use crate::apps::options::Demand;
 
@@ -35,11 +35,7 @@ impl Target for Options {
 struct Replies;
 
 impl Decoder for Replies {
-    fn decode(
-        &mut self,
-        input: &[u8],
-        outcomes: &mut Vec<Outcome>,
-    ) -> Result<usize, ProtocolError> {
+    fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>) -> Decoded {
         let mut used = 0;
         while let Some((line, length)) = first_line(PROTOCOL, &input[used..])? {
             used += length;

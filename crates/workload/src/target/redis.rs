@@ -2,7 +2,7 @@
 //!
 //! <https://redis.io/docs/latest/develop/reference/protocol-spec/>
 
-use super::{Decoder, ErrorCode, Outcome, ProtocolError, first_line};
+use super::{Decoded, Decoder, ErrorCode, Outcome, ProtocolError, first_line};
 use lull_measure::Nanos;
 use std::io::Write;
 
@@ -95,11 +95,7 @@ impl Replies {
 const LONGEST: u64 = 512 << 20;
 
 impl Decoder for Replies {
-    fn decode(
-        &mut self,
-        input: &[u8],
-        outcomes: &mut Vec<Outcome>,
-    ) -> Result<usize, ProtocolError> {
+    fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>) -> Decoded {
         let mut used = 0;
         loop {
             let rest = &input[used..];

@@ -1,7 +1,7 @@
 //! One connection to a database: its login, its prepared statements, and the passes through
 //! the script, one for each request.
 
-use super::super::{Decoder, ErrorCode, Outcome, ProtocolError, RequestKind};
+use super::super::{Decoded, Decoder, ErrorCode, Outcome, ProtocolError, RequestKind};
 use super::expression::{Draw, Expression};
 use super::script::{Script, Step, Transaction};
 use super::wire::{Reply, ServerError, Wire};
@@ -213,11 +213,7 @@ impl<W: Wire> Session<W> {
 }
 
 impl<W: Wire> Decoder for Session<W> {
-    fn decode(
-        &mut self,
-        input: &[u8],
-        outcomes: &mut Vec<Outcome>,
-    ) -> Result<usize, ProtocolError> {
+    fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>) -> Decoded {
         let mut used = 0;
         loop {
             let (count, reply) = self.wire.read(&input[used..], &mut self.out)?;
