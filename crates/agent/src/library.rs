@@ -3,7 +3,7 @@
 //! It is embedded in this program and written to a temporary file while a server runs with
 //! it, or to a directory that the servers' environment names.
 
-use crate::scratch::{self, Scratch};
+use crate::scratch::{self, scratch_directory};
 use anyhow::{Context, bail};
 use lull_host::oncall::{self, Linkage, linkage};
 use rustix::fs::{Access, access};
@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 /// The library's file, built with this program (`build.rs`).
 const LIBRARY: &[u8] = include_bytes!(env!("LULL_PRELOAD"));
@@ -69,14 +70,14 @@ pub fn find(program: &OsStr) -> anyhow::Result<PathBuf> {
 #[derive(Debug)]
 pub struct Library {
     path: PathBuf,
-    _place: Scratch,
+    _place: TempDir,
 }
 
 impl Library {
     /// Writes the library to a new directory that only this user can write to.
     pub fn write() -> anyhow::Result<Self> {
         remove_leftovers();
-        let place = Scratch::new(&std::env::temp_dir(), PREFIX)
+        let place = scratch_directory(&std::env::temp_dir(), PREFIX)
             .context("cannot make a directory for the preloaded library")?;
         let path = place.path().join("liblull_preload.so");
         let failed = || format!("cannot write the preloaded library to {}", path.display());

@@ -25,33 +25,19 @@ pub fn temporary_file(folder: &Path, mode: u32, bytes: &[u8]) -> io::Result<Name
     Ok(file)
 }
 
-/// A directory that all users can enter and only this one can write to. It is removed when the
-/// value is dropped.
-#[derive(Debug)]
-pub struct Scratch {
-    place: TempDir,
-}
-
-impl Scratch {
-    /// Makes a directory in `parent`; `prefix` names its purpose.
-    ///
-    /// # Errors
-    /// If the directory cannot be made.
-    pub fn new(parent: &Path, prefix: &str) -> anyhow::Result<Self> {
-        let owner = ProcessId::own(&Roots::default()).context("cannot read /proc/self/stat")?;
-        let prefix = format!("{prefix}{}-{}-", owner.pid, owner.start_ticks);
-        let place = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent);
-        let failed = || format!("cannot make a directory in {}", parent.display());
-        let place = place.with_context(failed)?;
-        std::fs::set_permissions(place.path(), Permissions::from_mode(0o755))
-            .with_context(failed)?;
-        Ok(Self { place })
-    }
-
-    /// Returns its path.
-    pub fn path(&self) -> &Path {
-        self.place.path()
-    }
+/// Makes a temporary directory in `parent` that all users can enter and only this one can write
+/// to; `prefix` names its purpose.
+///
+/// # Errors
+/// If the directory cannot be made.
+pub fn scratch_directory(parent: &Path, prefix: &str) -> anyhow::Result<TempDir> {
+    let owner = ProcessId::own(&Roots::default()).context("cannot read /proc/self/stat")?;
+    let prefix = format!("{prefix}{}-{}-", owner.pid, owner.start_ticks);
+    let place = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent);
+    let failed = || format!("cannot make a directory in {}", parent.display());
+    let place = place.with_context(failed)?;
+    std::fs::set_permissions(place.path(), Permissions::from_mode(0o755)).with_context(failed)?;
+    Ok(place)
 }
 
 /// The directories in `parent` with this prefix whose makers, processes of this user, have
@@ -121,7 +107,7 @@ mod tests {
     #[test]
     fn only_the_directory_of_a_process_that_has_ended_is_a_leftover() {
         let parent = tempfile::tempdir().unwrap();
-        let ours = Scratch::new(parent.path(), "x-").unwrap();
+        let ours = scratch_directory(parent.path(), "x-").unwrap();
         let stale = parent.path().join(format!("x-{}-1-y", i32::MAX));
         std::fs::create_dir(&stale).unwrap();
         assert_eq!(leftovers(parent.path(), "x-"), [stale]);

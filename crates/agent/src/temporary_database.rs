@@ -6,7 +6,7 @@
 
 use crate::error::UsageError;
 use crate::library::Library;
-use crate::scratch::{self, Scratch};
+use crate::scratch::{self, scratch_directory};
 use anyhow::{Context, bail, ensure};
 use lull_host::Roots;
 use lull_host::oncall::{PageDirectory, Rules, Runtime};
@@ -22,6 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// How the directories of a run are named, before its process.
 const PREFIX: &str = "lull-demo-";
@@ -224,9 +225,9 @@ pub struct TemporaryDatabase {
     child: Child,
     address: Address,
     runtime: Arc<Runtime>,
-    place: Scratch,
+    place: TempDir,
     _directory: PageDirectory,
-    _page: Scratch,
+    _page: TempDir,
     _library: Library,
 }
 
@@ -241,7 +242,7 @@ impl TemporaryDatabase {
         stop: &AtomicBool,
     ) -> anyhow::Result<Self> {
         remove_leftovers();
-        let place = Scratch::new(&std::env::temp_dir(), PREFIX)?;
+        let place = scratch_directory(&std::env::temp_dir(), PREFIX)?;
         let (socket, address) = programs.address(place.path());
         ensure!(
             socket.as_os_str().len() < SOCKET_BYTES_MAX,
@@ -250,8 +251,8 @@ impl TemporaryDatabase {
         );
         make_own(&place, &["data", "tmp", "run"])?;
         install(programs, place.path(), stop)?;
-        let page = Scratch::new(Path::new(MEMORY), PREFIX)
-            .or_else(|_| Scratch::new(&std::env::temp_dir(), PREFIX))?;
+        let page = scratch_directory(Path::new(MEMORY), PREFIX)
+            .or_else(|_| scratch_directory(&std::env::temp_dir(), PREFIX))?;
         let owner = geteuid().is_root().then_some(NOBODY);
         let directory = PageDirectory::open(&page.path().join("page"), owner)?;
         let protocol = programs.gate_protocol();
@@ -332,7 +333,7 @@ impl Drop for TemporaryDatabase {
 }
 
 /// Makes directories that the server's user can write to.
-fn make_own(place: &Scratch, names: &[&str]) -> anyhow::Result<()> {
+fn make_own(place: &TempDir, names: &[&str]) -> anyhow::Result<()> {
     let owner = geteuid().is_root().then_some(NOBODY);
     for path in names.iter().map(|name| place.path().join(name)) {
         std::fs::create_dir(&path)
