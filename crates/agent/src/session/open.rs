@@ -166,7 +166,11 @@ impl<'a> Agent<'a> {
     /// The first key of the config that cannot be used here, or whose app is not there.
     pub fn check(&self) -> anyhow::Result<()> {
         let roots = Roots::default();
-        self.checked(&roots)?;
+        let machine = self.checked(&roots)?;
+        // A check makes no store: a missing one is made by the start.
+        if self.config.agent.spots.as_deref().is_some_and(Path::exists) {
+            self.check_store(&machine)?;
+        }
         Ok(check_present(&self.config, &roots)?)
     }
 
@@ -182,13 +186,17 @@ impl<'a> Agent<'a> {
         limits.map_err(|error| limits_error(&self.config, &error))?;
         self.config.check_area_cores(&machine)?;
         self.config.check_load_cores(&machine)?;
-        // Check the store before starting anything, so that a broken file fails early.
-        remember(&mut self.config.clone(), &machine, &self.config.specs(), &|_| {})?;
         reference::check(&self.config)?;
         check_pids(&self.config, roots)?;
         self.check_programs()?;
         check_kernel(&self.config, roots, &|_| true)?;
         Ok(machine)
+    }
+
+    /// Reads the store before anything is started, so that a broken file fails early.
+    fn check_store(&self, machine: &Machine) -> anyhow::Result<()> {
+        remember(&mut self.config.clone(), machine, &self.config.specs(), &|_| {})?;
+        Ok(())
     }
 
     /// Checks the config against the machine, starts the apps, measures references, and
@@ -200,6 +208,7 @@ impl<'a> Agent<'a> {
     pub fn start(self) -> anyhow::Result<Session> {
         let roots = Roots::default();
         let machine = self.checked(&roots)?;
+        self.check_store(&machine)?;
         let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
         let server = self.bind_page(&place)?;

@@ -16,6 +16,8 @@ use file::TableFile;
 use lull_agent::recorded::{ColumnKind, Database, RunLabel, open};
 use rusqlite::types::Value;
 use serde::Serialize;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The files that were written.
@@ -40,8 +42,11 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     let cannot = || format!("cannot write {}", to.display());
+    // Only the owner may read the tables, as the record.
+    let only_owner = Permissions::from_mode(0o700);
     let beside =
-        tempfile::Builder::new().prefix(".lull-").tempdir_in(parent).with_context(cannot)?;
+        tempfile::Builder::new().prefix(".lull-").permissions(only_owner).tempdir_in(parent);
+    let beside = beside.with_context(cannot)?;
     let formats: &[ExportFormat] = match &args.format {
         Some(format) => std::slice::from_ref(format),
         None if cfg!(feature = "parquet") => &[ExportFormat::Parquet, ExportFormat::Csv],
@@ -51,7 +56,6 @@ pub(crate) fn run(args: &ExportArgs) -> anyhow::Result<()> {
     let export = Export { record: &record, formats, place: beside.path(), origin };
     let which = || format!("cannot export {} to {}", run.display(), to.display());
     let tables = export.all().with_context(which)?;
-    // Only the owner may read a temporary directory, and so the export.
     let made = beside.keep();
     std::fs::rename(&made, &to).with_context(cannot)?;
     let exported = Exported { directory: to, tables };

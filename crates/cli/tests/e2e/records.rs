@@ -8,6 +8,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use rusqlite::Connection;
 use rustix::process::Signal;
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A record of an agent that was killed at work, with its write-ahead log.
@@ -35,6 +36,7 @@ fn a_killed_agents_record_is_exported_whole() {
     let told = scene.run(&["export".as_ref(), file.as_os_str(), "--json".as_ref()]).well().json();
     let place = file.with_extension("");
     assert_eq!(told["directory"], place.display().to_string());
+    assert_eq!(place.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     let record = Record::open(&file);
     for table in ["run", "apps", "epochs", "app_epochs", "core_epochs", "journal", "plans"] {
         let wanted = record.number(&format!("SELECT count(*) FROM {table}")) as usize;

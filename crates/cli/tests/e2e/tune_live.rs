@@ -127,6 +127,8 @@ fn a_run_keeps_what_it_found_and_the_next_one_uses_it_without_a_trial() {
     let (scene, server) = (Scene::new(), Victim::server());
     let store = scene.path("spots.sqlite");
     let config = config(&scene, &server, &format!("spots = {store:?}"));
+    scene.run(&["check".as_ref(), config.as_os_str()]).well();
+    assert!(!store.exists(), "a check makes no store");
     let mut first = scene.agent(&config);
     first.wait_for("what its search finds", || count_findings(&store) == 1);
     let ended = first.interrupt().well();
