@@ -10,44 +10,43 @@
 //! so that a run says which baseline its table has.
 
 use crate::config::{NoKeys, read};
-use crate::entry::{ConfigSchema, Entry, Family, MakePolicy, PolicyKind};
+use crate::entry::{ConfigSchema, Entry, Family, PolicyKind};
 use crate::toolkit::domains::{Constant, PerDomain, Table};
 use lull_control::{Capability, Machine, Policy, PolicyError};
 use lull_measure::Hertz;
 
+const KIND: PolicyKind =
+    PolicyKind { needs: &[Capability::Frequency], ..PolicyKind::new(Family::Frequency) };
+
 /// The registry's entry of FullSpeed.
-pub(crate) static FULL_SPEED: Entry<PolicyKind> = entry(
-    "full-speed",
-    "Wang et al., TRIOS'13, section 2 and appendix A, FullSpeed",
-    "Runs every domain at P0: the baseline that DVFS is compared with.",
-    |config, machine, _| constant(config, machine, Table::highest),
-);
+pub(crate) static FULL_SPEED: Entry<PolicyKind> = Entry {
+    name: "full-speed",
+    paper: "Wang et al., TRIOS'13, section 2 and appendix A, FullSpeed",
+    summary: "Runs every domain at P0: the baseline that DVFS is compared with.",
+    kind: KIND,
+    config: ConfigSchema::new::<NoKeys>(),
+    make: |config, machine, _| constant(config, machine, Table::highest),
+};
 
 /// The registry's entry of `performance`.
-pub(crate) static PERFORMANCE: Entry<PolicyKind> = entry(
-    "performance",
-    "Linux, drivers/cpufreq/cpufreq_performance.c",
-    "Runs every domain at its highest frequency.",
-    |config, machine, _| constant(config, machine, Table::highest),
-);
+pub(crate) static PERFORMANCE: Entry<PolicyKind> = Entry {
+    name: "performance",
+    paper: "Linux, drivers/cpufreq/cpufreq_performance.c",
+    summary: "Runs every domain at its highest frequency.",
+    kind: KIND,
+    config: ConfigSchema::new::<NoKeys>(),
+    make: |config, machine, _| constant(config, machine, Table::highest),
+};
 
 /// The registry's entry of `powersave`.
-pub(crate) static POWERSAVE: Entry<PolicyKind> = entry(
-    "powersave",
-    "Linux, drivers/cpufreq/cpufreq_powersave.c",
-    "Runs every domain at its lowest frequency.",
-    |config, machine, _| constant(config, machine, Table::lowest),
-);
-
-const fn entry(
-    name: &'static str,
-    paper: &'static str,
-    summary: &'static str,
-    make: MakePolicy,
-) -> Entry<PolicyKind> {
-    let kind = PolicyKind { needs: &[Capability::Frequency], ..PolicyKind::new(Family::Frequency) };
-    Entry { name, paper, summary, kind, config: ConfigSchema::new::<NoKeys>(), make }
-}
+pub(crate) static POWERSAVE: Entry<PolicyKind> = Entry {
+    name: "powersave",
+    paper: "Linux, drivers/cpufreq/cpufreq_powersave.c",
+    summary: "Runs every domain at its lowest frequency.",
+    kind: KIND,
+    config: ConfigSchema::new::<NoKeys>(),
+    make: |config, machine, _| constant(config, machine, Table::lowest),
+};
 
 fn constant(
     config: &toml::Table,
