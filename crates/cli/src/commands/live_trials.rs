@@ -56,7 +56,18 @@ impl HeldLoad {
         }
     }
 
-    /// Called after a trial at another load, with the load of the restored server. Returns
+    /// Whether trials of a search run, all of which must be at this load.
+    fn is_held(&self) -> bool {
+        self.share.is_finite()
+    }
+
+    /// Whether the load of the restored server must be read before a trial at this load counts.
+    /// Where settings change the load, a trial at the held load may be one of more clients.
+    fn is_uncertain(&self, rate_per_s: f64) -> bool {
+        self.depends || self.check(rate_per_s).is_err()
+    }
+
+    /// Called after a trial whose load is uncertain, with the load of the restored server. Returns
     /// whether the trial counts nevertheless, because settings change the load; if not, it is
     /// repeated.
     fn accept(&mut self, restored_per_s: f64) -> Result<bool, Moved> {
@@ -115,8 +126,8 @@ impl<'s> Trials<'s> {
     /// Applies settings and reads them; returns the reason if they are not in force. A trial at
     /// another load is repeated if the restored server still has the former load. After
     /// [`REPEATS_MAX`] repeats it counts at any load, and so do all later ones, because clients
-    /// that wait for their answers change their rate with the setting. The restored server must
-    /// have the former load each time.
+    /// that wait for their answers change their rate with the setting. From then on the load of
+    /// the restored server is read after each trial.
     ///
     /// # Errors
     /// [`Moved`] if the load of the restored server has changed, and everything that ends a run.
@@ -128,8 +139,7 @@ impl<'s> Trials<'s> {
         self.load.repeats = 0;
         loop {
             let outcome = self.attempt(settings, number)?;
-            let moved = outcome.as_ref().is_ok_and(|it| self.load.check(it.rate_per_s).is_err());
-            if !moved {
+            if !outcome.as_ref().is_ok_and(|it| self.load.is_uncertain(it.rate_per_s)) {
                 return Ok(outcome);
             }
             let (restored, depended) = (self.read_as_it_is()?, self.load.depends);
@@ -172,7 +182,8 @@ impl<'s> Trials<'s> {
                 // No knob is at fault.
                 Some(Err(refusal)) if refusal.knob.is_none() => {
                     unread += 1;
-                    let may_repeat = self.has_restarted || !settings.is_empty();
+                    let may_repeat =
+                        self.has_restarted || !settings.is_empty() || self.load.is_held();
                     if unread == UNREAD_MAX || !may_repeat {
                         bail!(refusal.why);
                     }
@@ -426,6 +437,17 @@ mod tests {
         load.repeats = 0;
         assert!(load.accept(98.0).unwrap());
         assert!(load.accept(200.0).is_err(), "more clients");
+    }
+
+    #[test]
+    fn where_settings_change_the_load_a_trial_at_the_held_load_may_be_one_of_more_clients() {
+        let mut load = HeldLoad::new(100.0, 0.15);
+        assert!(!load.is_uncertain(100.0) && load.is_uncertain(50.0));
+        load.depends = true;
+        assert!(load.is_uncertain(100.0), "a setting may halve the load of twice the clients");
+        assert!(load.accept(200.0).is_err());
+        // A reading of the restored server whose meter failed is repeated, but not the first one.
+        assert!(load.is_held() && !HeldLoad::new(0.0, f64::INFINITY).is_held());
     }
 
     #[test]
