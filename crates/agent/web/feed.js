@@ -43,21 +43,20 @@ export class Feed {
 
   listen() {
     const source = new EventSource("api/events");
-    source.addEventListener("run", (event) => {
-      if (event.data !== this.run) return;
-      this.catchUp().then(
-        () => this.seen.link(true),
-        () => {
-          source.close();
-          this.lost();
-        },
-      );
-    });
-    source.onmessage = (event) => this.add(JSON.parse(event.data));
-    source.onerror = () => {
+    // If the agent is lost while the past is fetched, both the stream and the fetch fail.
+    let isOpen = true;
+    const lose = () => {
+      if (!isOpen) return;
+      isOpen = false;
       source.close();
       this.lost();
     };
+    source.addEventListener("run", (event) => {
+      if (event.data !== this.run) return;
+      this.catchUp().then(() => isOpen && this.seen.link(true), lose);
+    });
+    source.onmessage = (event) => this.add(JSON.parse(event.data));
+    source.onerror = lose;
   }
 
   /** What was before the stream began. */

@@ -65,6 +65,44 @@ fn the_page_shows_the_run_goes_on_with_it_and_survives_a_restart() {
     agent_two.interrupt().well();
 }
 
+/// Loses a stream of a feed of its own while the past is fetched, which then fails or not. Returns
+/// what the feed reports in each case.
+const LOST: &str = r#"
+    const real = window.EventSource;
+    const report = async (Feed, past) => {
+        const reported = [];
+        let stream;
+        window.EventSource = class {
+            constructor() { stream = this; }
+            addEventListener(kind, call) { this[kind] = call; }
+            close() {}
+        };
+        const feed = new Feed([], { link: (is) => reported.push(is) });
+        feed.run = "this run";
+        feed.lost = () => reported.push("lost");
+        feed.catchUp = () => past;
+        feed.listen();
+        stream.run({ data: "this run" });
+        stream.onerror();
+        await Promise.allSettled([past]);
+        return reported;
+    };
+    return import("/feed.js").then(async ({ Feed }) => {
+        const fails = await report(Feed, Promise.reject(new Error("no answer")));
+        const arrives = await report(Feed, Promise.resolve());
+        window.EventSource = real;
+        return [fails, arrives];
+    });
+"#;
+
+#[test]
+fn a_stream_that_is_lost_while_the_past_is_fetched_is_lost_once() {
+    let scene = Scene::new();
+    let (agent, browser, _) = opened(&scene);
+    assert_eq!(browser.script(LOST), json!([["lost"], ["lost"]]));
+    agent.interrupt().well();
+}
+
 #[test]
 fn a_page_that_is_opened_once_the_agent_is_stuck_is_not_live() {
     let scene = Scene::new();
