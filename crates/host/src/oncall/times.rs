@@ -89,7 +89,7 @@ impl Reading {
             // What an older process that is seen for the first time used in the span is unknown.
             let Some(before) = before else { continue };
             times.cpu += now.cpu.saturating_sub(before.cpu);
-            times.run_queue += now.waited_since(before);
+            times.run_queue += now.waited_since(before, span);
         }
         times
     }
@@ -102,10 +102,12 @@ impl Used {
         Some(Self { cpu, waits: waits(roots, pid) })
     }
 
-    /// Returns the run-queue wait since another reading. A thread that it lacks has begun since.
-    fn waited_since(&self, before: &Self) -> Nanos {
-        let of_thread = |(thread, now): (&i32, &Nanos)| {
-            now.saturating_sub(before.waits.get(thread).copied().unwrap_or_default())
+    /// Returns the run-queue wait since another reading, which was this long ago. A thread that it
+    /// lacks has begun since, or could not be read then: it has waited for that long at most.
+    fn waited_since(&self, before: &Self, span: Nanos) -> Nanos {
+        let of_thread = |(thread, now): (&i32, &Nanos)| match before.waits.get(thread) {
+            Some(then) => now.saturating_sub(*then),
+            None => span.min(*now),
         };
         self.waits.iter().map(of_thread).sum()
     }
@@ -182,7 +184,9 @@ mod tests {
         let first = used();
         write(5, 150);
         write(7, 4000);
-        assert_eq!(used().waited_since(&first), Nanos(4050), "6 stood still, 7 is new");
+        let waited = |span| used().waited_since(&first, Nanos(span));
+        assert_eq!(waited(9000), Nanos(4050), "6 stood still, 7 is new");
+        assert_eq!(waited(1000), Nanos(1050), "7 is older than the first reading, which lacks it");
         assert!(waits(&tree.roots(), 8).is_empty());
     }
 }
