@@ -9,7 +9,7 @@ use lull_control::{AppId, AppSpec, Got, Plant, Setting};
 use lull_measure::{Nanos, Percentile};
 use lull_sim::Replication;
 use lull_sim::machine::{
-    Controllers, GateClass, GateModel, LoadStep, MachineApp, MachineModel, MachinePlant,
+    Activity, Controllers, GateClass, GateModel, LoadStep, MachineApp, MachineModel, MachinePlant,
     MachineSimulation, TurnShare,
 };
 use shared::limits::{FixedLimits, Open};
@@ -115,6 +115,25 @@ fn a_gate_without_an_app_that_is_watched_is_a_knob_of_none() {
     let got = plant.apply(&[Setting::GateCap(AppId(0), 2)]).outcomes.remove(0).got;
     assert_eq!(got, Got::Done);
     assert!(plant.settings().contains(&Setting::GateCap(AppId(0), 2)));
+}
+
+#[test]
+fn a_machine_of_which_no_gate_can_be_set_says_why() {
+    let refusal = |names: &[&str], model: &MachineModel, caps: &[u32]| {
+        let mut plant = watching(names, model, caps);
+        match plant.apply(&[Setting::GateCap(AppId(0), 2)]).outcomes.remove(0).got {
+            Got::Refused { why } => why,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut ungated = one();
+    ungated.gate.clear();
+    ungated.app[0].activity = Activity::Endless;
+    assert!(refusal(&[], &ungated, &[]).contains("no gate"));
+    assert!(refusal(&["first"], &one(), &[0]).contains("chooses its numbers itself"));
+    let unwatched = "no app behind a gate whose numbers can be set is watched";
+    assert!(refusal(&[], &one(), &[1]).contains(unwatched));
+    assert!(refusal(&["first"], &two(), &[0, 1]).contains(unwatched));
 }
 
 /// An open gate whose controller compares settings up to an instant, and records whether it may.

@@ -17,6 +17,8 @@ const NO_GATE: &str = "the model gives the machine no gate";
 const GATE_NOT_MANUAL: &str = "the admission controller at the gate chooses its numbers itself: \
                                to leave them to a policy, write a number as the concurrency of a \
                                config, or admission = { name = \"manual\" } in a scenario";
+const GATE_UNWATCHED: &str = "no app behind a gate whose numbers can be set is watched: add one to \
+                              the apps that the policy manages";
 
 /// The machine of a plant that watches these apps, whose numbers in the model are given. A gate
 /// without numbers is not a knob.
@@ -41,6 +43,7 @@ pub(super) fn describe(
         min_percent: throttle.min_percent,
         step_percent: throttle.step_percent,
     });
+    let no_gate = why_no_gate(gates);
     let manual = model.gate.iter().zip(gates).filter(|(_, numbers)| numbers.is_some());
     let gates = manual.filter_map(|(gate, _)| gate_of(model, gate, apps, numbers)).collect();
     let cards = model.card.iter();
@@ -55,7 +58,7 @@ pub(super) fn describe(
         cores: (0..).zip(model.kinds()).map(core).collect(),
         core_types: core_types(model),
         domains: domains(model),
-        capabilities: capabilities(model, apps),
+        capabilities: capabilities(model, apps, no_gate),
         cache,
         bandwidth,
         nics: nics.collect(),
@@ -131,9 +134,17 @@ fn gate_of(
     })
 }
 
-fn capabilities(model: &MachineModel, apps: &[AppSpec]) -> Capabilities {
+/// Why no gate is a knob, where none is.
+fn why_no_gate(gates: &[Option<Numbers>]) -> &'static str {
+    match gates {
+        [] => NO_GATE,
+        _ if gates.iter().all(Option::is_none) => GATE_NOT_MANUAL,
+        _ => GATE_UNWATCHED,
+    }
+}
+
+fn capabilities(model: &MachineModel, apps: &[AppSpec], no_gate: &'static str) -> Capabilities {
     let critical = |wanted: bool| apps.iter().any(|app| app.is_latency_critical() == wanted);
-    let no_gate = if model.gate.is_empty() { NO_GATE } else { GATE_NOT_MANUAL };
     let sleeps = !model.idle.is_empty();
     let shares_cores = model.event_loops().is_none();
     let is_linux = model.run_queues.is_none() && shares_cores;
