@@ -7,9 +7,10 @@
 //!
 //! A series without a start may be of one service that exports by several collectors, or of several
 //! services with the same attributes. Counters of one service do not fall where the address of the
-//! sender changes back to a former one; a series whose counters do is refused, because it is not
-//! known what is new in its points. For the same reason the first point from another address adds
-//! nothing.
+//! sender changes back to a former one, and a point that arrives late is not below the points of
+//! earlier times; a series whose counters do or are is refused, because it is not known what is new
+//! in its points. For the same reason the first point from another address adds nothing, and points
+//! from more addresses than are remembered are refused.
 
 use super::export::Temporality;
 use super::histogram::Histogram;
@@ -21,7 +22,7 @@ use std::net::IpAddr;
 pub(super) const SERIES_MAX: usize = 100_000;
 /// Most counters and bounds of all series, 8 bytes each.
 const COUNTERS_MAX: usize = 4_000_000;
-/// A series without a point for this long is forgotten if there is no room.
+/// A series or address without a point for this long is forgotten if there is no room.
 const FORGET_AFTER: Nanos = Nanos::from_secs(300);
 /// Between two searches for series to forget.
 const SWEEP_PAUSE: Nanos = Nanos::from_secs(10);
@@ -32,8 +33,13 @@ const FALLS_MAX: u8 = 3;
 const STEADY_AFTER: u8 = 10;
 /// How long a series is refused after its points have contradicted each other.
 const REFUSED_FOR: Nanos = Nanos::from_secs(300);
-/// Most addresses of a series that are remembered.
+/// Most addresses that a series is received from in a [`FORGET_AFTER`].
 const CLIENTS_MAX: usize = 8;
+
+/// Why a series is refused after its points have contradicted each other.
+const CONTRADICTION: &str = "its counters fall again and again: several senders have the same \
+                             attributes (set service.instance.id), or it is marked as cumulative \
+                             and is delta; it is refused for five minutes after each fall";
 
 /// Identifies a series: a digest of sender, scope, metric, attributes and start.
 pub(super) type Key = [u8; 16];
@@ -65,13 +71,30 @@ struct Series {
     time: u64,
     /// The histogram so far, of cumulative series.
     histogram: Option<Histogram>,
+    /// Zero if the counters have fallen since, or there was no other point.
+    former: FormerPoint,
     arrived_at: Nanos,
     falls: u8,
     steady: u8,
     /// When it is no longer refused, if it was.
     refused_until: Nanos,
-    /// Addresses that have sent it, the last one at the end; none of a series with a start.
-    clients: Vec<IpAddr>,
+    /// The senders of a series without a start, in the order of their last points.
+    clients: Vec<Client>,
+}
+
+/// Time and count of the point before the last one.
+#[derive(Debug, Clone, Copy, Default)]
+struct FormerPoint {
+    time: u64,
+    count: u64,
+}
+
+/// An address that has sent a series.
+#[derive(Debug)]
+struct Client {
+    address: IpAddr,
+    /// When its last point arrived.
+    sent_at: Nanos,
 }
 
 /// The address of a point, by those of the points before.
@@ -137,10 +160,12 @@ impl SeriesTable {
         let added = is_of_now
             .then(|| Added { histogram: histogram.clone(), span: age.unwrap_or_default() });
         let histogram = is_cumulative.then_some(histogram);
+        let client = Client { address: client, sent_at: arrived_at };
         let series = Series {
             start,
             time,
             histogram,
+            former: FormerPoint::default(),
             arrived_at,
             falls: 0,
             steady: 0,
@@ -197,16 +222,27 @@ impl Series {
     /// may be set back and an export may be repeated.
     fn add_cumulative(&mut self, point: NewPoint) -> Result<Option<Added>, String> {
         let NewPoint { histogram, start, time, client, arrived_at, .. } = point;
-        let before = self.histogram.take().unwrap_or_else(|| histogram.clone());
-        let added = histogram.since(&before);
-        let is_repeated = time <= self.time && added.as_ref().is_none_or(|it| it.count() == 0);
-        if is_repeated {
-            self.histogram = Some(before);
+        let before = self.histogram.get_or_insert_with(|| histogram.clone());
+        let added = histogram.since(before);
+        let is_late = time <= self.time && added.as_ref().is_none_or(|it| it.count() == 0);
+        // A late point may be below the last one, but not below a point of an earlier time.
+        let is_below_former = time >= self.former.time && histogram.count() < self.former.count;
+        let is_of_another = || is_below_former || before.since(&histogram).is_none();
+        let is_lower = is_late && start == 0 && added.is_none() && is_of_another();
+        if is_late && !is_lower {
             return Ok(None);
         }
+        let before_count = before.count();
+        let origin = self.note_client(client, arrived_at)?;
+        if is_lower {
+            return self.refuse_lower(origin, arrived_at);
+        }
         let span = Nanos(time.saturating_sub(self.time));
+        self.former = match &added {
+            Some(_) => FormerPoint { time: self.time, count: before_count },
+            None => FormerPoint::default(),
+        };
         (self.start, self.time) = (start, time);
-        let origin = self.note_client(client);
         match &added {
             Some(_) => self.note_rise(),
             None => self.note_fall(origin, arrived_at),
@@ -214,26 +250,51 @@ impl Series {
         let added = Added { histogram: added.unwrap_or_else(|| histogram.clone()), span };
         self.histogram = Some(histogram);
         if arrived_at < self.refused_until {
-            return Err("its counters fall again and again: several senders have the same \
-                        attributes (set service.instance.id), or it is marked as cumulative and \
-                        is delta; it is refused for five minutes after each fall"
-                .to_owned());
+            return Err(CONTRADICTION.to_owned());
         }
         Ok((origin != Origin::New).then_some(added))
     }
 
+    /// Refuses a late point of another series with the same attributes. The first one from its
+    /// address may be of a service that was moved to a machine whose clock is behind.
+    fn refuse_lower(&mut self, origin: Origin, arrived_at: Nanos) -> Result<Option<Added>, String> {
+        if origin == Origin::New {
+            return Ok(None);
+        }
+        self.refused_until = arrived_at.saturating_add(REFUSED_FOR);
+        Err(CONTRADICTION.to_owned())
+    }
+
     /// Notes the address of a point, if the series has no start.
-    fn note_client(&mut self, client: IpAddr) -> Origin {
-        if self.start > 0 || self.clients.last() == Some(&client) {
-            return Origin::Same;
+    ///
+    /// # Errors
+    /// If too many addresses send the series.
+    fn note_client(&mut self, address: IpAddr, now: Nanos) -> Result<Origin, String> {
+        if self.start > 0 {
+            return Ok(Origin::Same);
         }
-        let known = self.clients.iter().position(|one| *one == client);
-        // The one that was silent for longest is forgotten.
-        if let Some(at) = known.or((self.clients.len() >= CLIENTS_MAX).then_some(0)) {
+        let known = self.clients.iter().position(|client| client.address == address);
+        let is_last = known.is_some_and(|at| at + 1 == self.clients.len());
+        if let Some(at) = known {
             self.clients.remove(at);
+        } else if self.clients.len() >= CLIENTS_MAX {
+            // The first one has been silent for longest.
+            let is_silent = |it: &Client| now.saturating_sub(it.sent_at) >= FORGET_AFTER;
+            if !self.clients.first().is_some_and(is_silent) {
+                return Err(format!(
+                    "it has no start, and more than {CLIENTS_MAX} addresses have sent it within \
+                     five minutes, so that it is not known what is new in its points: let SDK or \
+                     collector send a start, or export by fewer collectors"
+                ));
+            }
+            self.clients.remove(0);
         }
-        self.clients.push(client);
-        if known.is_some() { Origin::Former } else { Origin::New }
+        self.clients.push(Client { address, sent_at: now });
+        Ok(match known {
+            Some(_) if is_last => Origin::Same,
+            Some(_) => Origin::Former,
+            None => Origin::New,
+        })
     }
 
     fn note_rise(&mut self) {

@@ -125,9 +125,49 @@ fn services_without_a_start_that_have_the_same_attributes_are_refused() {
 }
 
 #[test]
+fn services_without_a_start_of_which_one_is_late_and_lower_are_refused() {
+    let both = [
+        (1, 10, 900),
+        (2, 9, 100),
+        (1, 20, 907),
+        (2, 19, 105),
+        (1, 30, 909),
+        (2, 29, 108),
+        (1, 40, 910),
+    ];
+    let taken = without_start(&both);
+    assert_eq!(taken[..5], [None, None, Some(7), None, Some(2)].map(Ok));
+    for refused in &taken[5..] {
+        assert!(refused.as_ref().unwrap_err().contains("set service.instance.id"));
+    }
+    let of_one = [(1, 10, 100), (1, 20, 107), (2, 10, 100), (1, 30, 109), (2, 20, 107)];
+    assert_eq!(without_start(&of_one), [None, Some(7), None, Some(2), None].map(Ok));
+}
+
+#[test]
+fn a_service_without_a_start_is_counted_from_eight_addresses_and_refused_from_a_ninth() {
+    // One more request each second, by nine collectors in turn.
+    let at = |time: u64| ((time % 9) as u8, time, 100 + time);
+    let taken = without_start(&(0..18).map(at).collect::<Vec<_>>());
+    for ninth in [8, 17] {
+        let error = taken[ninth].as_ref().unwrap_err();
+        assert!(error.contains("more than 8 addresses"), "{error}");
+    }
+    let counted = taken[9..17].iter().map(|taken| taken.as_ref().unwrap().unwrap());
+    assert_eq!(counted.sum::<u64>(), 9, "the requests of the ninth are in the points of others");
+    let later = [(8, 299, 400), (8, 300, 401), (8, 301, 403)];
+    let taken = without_start(&(0..8).map(at).chain(later).collect::<Vec<_>>());
+    assert!(taken[8].is_err(), "all eight have sent within five minutes");
+    assert_eq!(taken[9..], [None, Some(2)].map(Ok));
+}
+
+#[test]
 fn a_service_without_a_start_that_was_moved_counts_on() {
     let moved = without_start(&[(1, 0, 100), (1, 10, 107), (2, 20, 3), (2, 30, 8), (2, 40, 9)]);
     assert_eq!(moved, [None, Some(7), None, Some(5), Some(1)].map(Ok));
+    // Moved to a machine whose clock is behind.
+    let moved = without_start(&[(1, 0, 100), (1, 10, 107), (2, 9, 3), (2, 19, 8), (2, 29, 9)]);
+    assert_eq!(moved, [None, Some(7), None, Some(8), Some(1)].map(Ok));
 }
 
 #[test]
