@@ -93,9 +93,12 @@ impl Channel {
         self.send_all(std::slice::from_ref(message));
     }
 
-    /// Sends messages at once, so that they wake the process once.
+    /// Sends messages at once, so that they wake the process once if they are not too many.
     pub fn send_all(&mut self, messages: &[impl Serialize]) {
         for message in messages {
+            if self.waiting.len() >= self.bounds.to {
+                self.flush();
+            }
             if self.waiting.len() < self.bounds.to {
                 let _ = encode(message, self.bounds.to, &mut self.waiting);
             }
@@ -146,5 +149,27 @@ impl Channel {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_are_longer_together_than_the_limit_are_all_sent() {
+        let (stream, mut theirs) = UnixStream::pair().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let bounds = Bounds { to: 1_000, from: 1_000, turn: 1_000 };
+        let frames = Frames::new(bounds.from);
+        let mut channel = Channel { stream, frames, waiting: Vec::new(), bounds };
+        let messages: Vec<String> = (0..100).map(|number| format!("{number:0100}")).collect();
+        channel.send_all(&messages);
+        drop(channel);
+        let (mut bytes, mut frames) = (Vec::new(), Frames::new(1_000));
+        theirs.read_to_end(&mut bytes).unwrap();
+        frames.add(&bytes);
+        let received = std::iter::from_fn(|| frames.next_message::<String>().unwrap());
+        assert_eq!(received.collect::<Vec<_>>(), messages);
     }
 }
