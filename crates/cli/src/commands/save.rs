@@ -59,9 +59,12 @@ impl Destination {
         }
     }
 
-    /// Refuses to replace a file that the command reads.
+    /// Refuses to replace a file that the command reads. A terminal or a pipe is not replaced.
     pub(super) fn apart_from(self, read: &[&Path]) -> Result<Self, UsageError> {
-        let id = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+        let id = |path: &Path| {
+            let found = path.metadata().ok().filter(Metadata::is_file)?;
+            Some((found.dev(), found.ino()))
+        };
         let own = id(&self.path);
         if own.is_some() && read.iter().any(|other| id(other) == own) {
             let path = self.path.display();
@@ -264,6 +267,8 @@ mod tests {
             assert!(refused(path).unwrap().contains("would replace it"));
         }
         assert_eq!(refused(&place.path().join("run.html")), None);
+        let device = Path::new("/dev/null");
+        assert!(Destination::new(device).unwrap().apart_from(&[device]).is_ok());
     }
 
     #[test]

@@ -19,8 +19,9 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
         operations: args.operations.iter().cloned().collect(),
     };
     let is_stdin = args.recording.as_path() == Path::new("-");
-    let read: &[&Path] = if is_stdin { &[] } else { &[&args.recording] };
-    let out = args.out.as_deref().map(|out| Destination::new(out)?.apart_from(read)).transpose()?;
+    let read: &Path = if is_stdin { Path::new("/dev/stdin") } else { &args.recording };
+    let out = args.out.as_deref().map(|out| Destination::new(out)?.apart_from(&[read]));
+    let out = out.transpose()?;
     let rates = if is_stdin {
         binned(std::io::stdin().lock(), Path::new("standard input"), &binning)?
     } else {

@@ -91,6 +91,17 @@ fn a_recording_is_not_replaced_by_the_trace_that_is_made_of_it() {
     assert_eq!(std::fs::read_to_string(file).unwrap(), rows);
     run(out.to_str().unwrap()).well();
     assert!(std::fs::read_to_string(&out).unwrap().ends_with("time_s,rate_per_s\n0,1\n1,1\n"));
+    let from_stdin = |out: &str| {
+        let arguments = ["lab", "trace", "-", "--for", "2s", "--bin", "1s", "--out", out];
+        let mut command = scene.lull(&arguments);
+        command.stdin(std::fs::File::open(file).unwrap()).output().unwrap()
+    };
+    let refused = from_stdin(file);
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(error.contains("is read by this command, which would replace it"), "{error}");
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(file).unwrap(), rows);
+    assert!(from_stdin(out.to_str().unwrap()).status.success());
 }
 
 #[test]
