@@ -97,8 +97,8 @@ impl Worker {
     }
 }
 
-/// A connection at the last reading.
-#[derive(Debug)]
+/// A connection at the last reading. Its sums begin at zero, as they do in the page.
+#[derive(Debug, Default)]
 struct Known {
     generation: u32,
     queries: u64,
@@ -111,6 +111,7 @@ struct Known {
     tid: i32,
     /// Its thread serves another connection, too.
     is_shared: bool,
+    is_closed: bool,
 }
 
 /// A request at the dispatcher.
@@ -206,29 +207,22 @@ impl UnmodifiedDispatch {
 
     /// Takes in one connection.
     fn take_in(&mut self, now: Nanos, seen: &RequestSeen) {
-        let is_new = self
-            .connections
-            .get(&seen.id)
-            .is_none_or(|known| known.generation != seen.generation || seen.pid == 0);
-        if is_new {
-            self.forget(now, seen.id);
-            if seen.pid == 0 {
-                return;
+        let generation = seen.generation;
+        match self.connections.get(&seen.id) {
+            // The next connection of its record has not cleared the sums yet.
+            Some(known) if known.generation == generation && known.is_closed => return,
+            Some(known) if known.generation == generation => {}
+            _ => {
+                self.forget(now, seen.id);
+                self.connections.insert(seen.id, Known { generation, ..Known::default() });
             }
-            let known = Known {
-                generation: seen.generation,
-                queries: seen.queries,
-                latency_ns: seen.latency_ns,
-                parked_ns: seen.parked_ns,
-                waited: Nanos::ZERO,
-                request: None,
-                tid: 0,
-                is_shared: false,
-            };
-            self.connections.insert(seen.id, known);
         }
         self.end(now, seen);
-        if seen.waits {
+        if seen.pid == 0 {
+            self.forget(now, seen.id);
+            let closed = Known { generation, is_closed: true, ..Known::default() };
+            self.connections.insert(seen.id, closed);
+        } else if seen.waits {
             self.wait(now, seen.id);
         } else {
             self.begin(now, seen);

@@ -124,6 +124,24 @@ fn requests_that_were_never_seen_are_counted_for_the_dispatcher() {
 }
 
 #[test]
+fn requests_that_end_before_the_first_reading_of_a_connection_or_after_the_last_are_counted() {
+    let Some(mut scene) = Scene::new() else { return };
+    let thread = Sleeper::new();
+    let of = |queries: u64| RequestSeen {
+        queries,
+        latency_ns: queries * 100_000,
+        ..idle(0, thread.tid)
+    };
+    scene.step(2, &[of(7)]);
+    scene.step(3, &[RequestSeen { pid: 0, ..of(12) }]);
+    // Another connection has claimed the record, and has not cleared it yet.
+    scene.step(4, &[of(12)]);
+    scene.step(5, &[RequestSeen { generation: 2, ..of(3) }]);
+    let counted = scene.dispatch.take_tally();
+    assert_eq!((counted.brief, counted.tally.latency.count()), (15, 15));
+}
+
+#[test]
 fn a_request_without_a_core_runs_among_the_slow_ones_and_has_the_next_that_is_free() {
     let Some(mut scene) = Scene::new() else { return };
     let threads = [Sleeper::new(), Sleeper::new()];
