@@ -222,6 +222,7 @@ impl Plan {
             HoldRequest::Unit { unit, control } => unit::add(self, roots, unit, control),
             other => {
                 for write in other.writes(roots)? {
+                    self.check_agrees(&write)?;
                     let text = text::read(&write.path)?;
                     self.add_text(Original::of_text(write.path.clone(), text, &write.text));
                     self.writes.push(write);
@@ -231,7 +232,19 @@ impl Plan {
         }
     }
 
-    /// Adds a file's text before. Two requests may write the same file, one after the other.
+    /// Refuses a text for a file that an earlier request sets to another one.
+    fn check_agrees(&self, write: &TextWrite) -> Result<(), KnobError> {
+        let TextWrite { path, text, .. } = write;
+        let differs = |it: &&TextWrite| it.path == *path && it.text != *text;
+        let Some(other) = self.writes.iter().find(differs) else { return Ok(()) };
+        Err(KnobError::Nonsense(format!(
+            "two of these knobs set {} to {} and to {text}: hold one of them",
+            path.display(),
+            other.text
+        )))
+    }
+
+    /// Adds a file's text before. Two requests may write the same text to a file.
     fn add_text(&mut self, original: Original) {
         let key = original.key();
         let known = self.originals.iter_mut().find(|known| known.key() == key);
@@ -479,6 +492,26 @@ mod tests {
         tree.write(file, "44875000\n");
         assert_eq!(saved.originals[0].restore(&tree.roots()), Restored::Done);
         assert_eq!(text::read(&path).unwrap(), "28000000");
+    }
+
+    #[test]
+    fn requests_that_set_a_file_to_two_texts_are_refused_before_a_write() {
+        let tree = Tree::new();
+        for (state, latency) in [(0, 0), (1, 90)] {
+            let dir = format!("sys/devices/system/cpu/cpu0/cpuidle/state{state}");
+            tree.write(&format!("{dir}/name"), &format!("C{state}\n"));
+            tree.write(&format!("{dir}/latency"), &format!("{latency}\n"));
+            tree.write(&format!("{dir}/disable"), "0\n");
+        }
+        let grant = |texts: [&str; 2]| {
+            let requests: Vec<HoldRequest> = texts.map(|text| text.parse().unwrap()).to_vec();
+            grant(&requests, &tree.roots(), &mut Saved::default()).map(|held| held.changes().len())
+        };
+        let refused = grant(["idle-latency=10us", "idle-state=C1"]).unwrap_err().to_string();
+        assert!(refused.contains("state0/disable to 0 and to 1: hold one"), "{refused}");
+        let file = tree.path("sys/devices/system/cpu/cpu0/cpuidle/state1/disable");
+        assert_eq!(text::read(&file).unwrap(), "0");
+        assert!(grant(["idle-latency=10us", "idle-state=C0"]).is_ok(), "they agree");
     }
 
     #[test]

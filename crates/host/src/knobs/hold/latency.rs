@@ -7,6 +7,7 @@
 use super::super::KnobError;
 use crate::Roots;
 use crate::drivers::FileError;
+use crate::drivers::text::read;
 use crate::drivers::texts::TextWrite;
 use lull_control::CoreSet;
 use lull_measure::Nanos;
@@ -34,11 +35,17 @@ pub(super) fn resume(
         0 => "n/a".to_owned(),
         us => us.to_string(),
     };
-    let file = |core| {
-        let name = format!("devices/system/cpu/cpu{core}/power/pm_qos_resume_latency_us");
-        TextWrite::exactly(roots.sys.join(name), text.clone())
+    let write = |core| {
+        let device = roots.sys.join(format!("devices/system/cpu/cpu{core}"));
+        // The kernel removes the file while the core is offline.
+        if read(&device.join("online")).is_ok_and(|online| online == "0") {
+            let why = format!("core {core} is offline: bring it online first, or leave it out");
+            return Err(KnobError::Nonsense(why));
+        }
+        let file = device.join("power/pm_qos_resume_latency_us");
+        Ok(TextWrite::exactly(file, text.clone()))
     };
-    Ok(cores.iter().map(file).collect())
+    cores.iter().map(write).collect()
 }
 
 fn microseconds(time: Nanos) -> Result<i32, KnobError> {
@@ -70,5 +77,17 @@ mod tests {
         let text = |time| resume(&tree.roots(), &CoreSet::first(1), time).unwrap()[0].text.clone();
         assert_eq!(text(Nanos::ZERO), "n/a");
         assert_eq!(text(Nanos::from_micros(7)), "7");
+    }
+
+    #[test]
+    fn a_core_that_is_offline_is_refused_by_its_number() {
+        let tree = Tree::new();
+        for (core, online) in [(0, "1\n"), (1, "0\n")] {
+            tree.write(&format!("sys/devices/system/cpu/cpu{core}/online"), online);
+        }
+        let resume = |cores| resume(&tree.roots(), &CoreSet::first(cores), Nanos::ZERO);
+        assert_eq!(resume(1).unwrap().len(), 1);
+        let why = resume(2).unwrap_err().to_string();
+        assert!(why.starts_with("core 1 is offline"), "{why}");
     }
 }
