@@ -1,7 +1,7 @@
 //! A network server to sweep or to tune, as a file: the model, the objective of its app, and
 //! the settings to try.
 
-use super::{Grid, Run};
+use super::{Grid, Run, ServerSetting};
 use crate::bounds::Amount;
 use lull_control::{AppSpec, Capability, Objective, Plant, WrittenObjective};
 use lull_measure::{Hertz, Nanos};
@@ -101,9 +101,16 @@ impl ServerFile {
             let wrong = |message| ServerFileError { key: format!("rates-per-s[{at}]"), message };
             run.check_amount(&self.server, *rate).map_err(wrong)?;
         }
+        let space = space(&self.server, &app)?;
+        check_delays(&space, &self.delays)?;
+        let is_unknown = |hertz: &Hertz| !self.server.frequencies.contains(hertz);
+        if let Some(at) = self.frequencies.iter().position(is_unknown) {
+            let key = format!("frequencies[{at}]");
+            return fail(&key, "the server has no such frequency: write one of server.frequencies");
+        }
         let all = |count: usize| (count > 0).then_some(());
         let grid = Grid {
-            space: space(&self.server, &app)?,
+            space,
             delays_us: all(self.delays.len())
                 .map(|()| self.delays.iter().map(|it| it.as_micros_f64()).collect()),
             frequencies_ghz: all(self.frequencies.len())
@@ -144,6 +151,20 @@ impl Run {
         );
         Err(ServerFileError { key: "length".to_owned(), message })
     }
+}
+
+/// Refuses a delay that would be rounded to another one.
+fn check_delays(space: &Space, delays: &[Nanos]) -> Result<(), ServerFileError> {
+    for (at, delay) in delays.iter().enumerate() {
+        let us = delay.as_micros_f64();
+        let near = space.clone().only(Capability::Coalescing, &[us]);
+        let nearest = near.places().next();
+        let nearest = nearest.and_then(|it| ServerSetting::from_place(&near, &it).delay_us);
+        let Some(nearest) = nearest.filter(|nearest| *nearest != us) else { continue };
+        let message = format!("{delay} is no delay of this card: the nearest is {nearest}us");
+        return Err(ServerFileError { key: format!("delays[{at}]"), message });
+    }
+    Ok(())
 }
 
 fn space(model: &NetServerModel, app: &AppSpec) -> Result<Space, ServerFileError> {
@@ -219,5 +240,9 @@ mod tests {
         assert!(refused("200000.0, ", "-1.0, ").starts_with("rates-per-s[0]"));
         assert!(refused("length = \"250ms\"", "length = \"0s\"").starts_with("length"));
         assert!(refused("cores = 16", "cores = 0").starts_with("server.cores"));
+        let odd = refused("\"0us\", \"2us\"", "\"0us\", \"3100ns\"");
+        assert!(odd.starts_with("delays[1]: 3.1us is no delay") && odd.ends_with("4us"), "{odd}");
+        let odd = refused("length = \"250ms\"", "length = \"250ms\"\nfrequencies = [\"1GHz\"]");
+        assert!(odd.starts_with("frequencies[0]"), "{odd}");
     }
 }
