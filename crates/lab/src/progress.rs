@@ -2,8 +2,18 @@
 //! a store of finished cells.
 
 use crate::cells::CellStore;
+use lull_measure::Nanos;
 use lull_sim::stats::Failure;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Parts of a replication, between which the caller may stop it.
+const PARTS: u64 = 256;
+
+/// Returns the ends of the parts of a span that begins at an instant.
+pub(crate) fn parts(from: Nanos, span: Nanos) -> impl Iterator<Item = Nanos> {
+    let end = move |part| Nanos(span.0 / PARTS * part + span.0 % PARTS * part / PARTS);
+    (1..=PARTS).map(move |part| from.saturating_add(end(part)))
+}
 
 /// Counts finished and expected parts, and calls a function at each change.
 pub struct Progress<'a> {

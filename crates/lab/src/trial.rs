@@ -2,7 +2,7 @@
 //! scenarios and experiments.
 
 use crate::policy_source::PolicySource;
-use crate::progress::Progress;
+use crate::progress::{Progress, parts};
 use lull_control::{AppSpec, EpochRule, PolicyError, Rules};
 use lull_measure::Nanos;
 use lull_sim::plant::{ControllerTurn, PlantSpec, System};
@@ -11,9 +11,6 @@ use lull_sim::{Model, Totals};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Parts of a replication, between which the caller may stop it.
-const PARTS: u64 = 256;
 
 /// A policy over the servers of some tiers, a controller of its own on each.
 #[derive(Debug, Clone, PartialEq)]
@@ -137,10 +134,8 @@ impl Trial<'_> {
         // The run is split into parts, between which it can be stopped; their number changes no
         // result.
         let mut run = |system: &mut System, from: Nanos, span: Nanos, shown: bool| {
-            for part in 1..=PARTS {
+            for until in parts(from, span) {
                 progress.check()?;
-                let until = from
-                    .saturating_add(Nanos(span.0 / PARTS * part + span.0 % PARTS * part / PARTS));
                 let ran = match shown {
                     true => system.run_with(until, &mut look),
                     false => system.run_until(until),

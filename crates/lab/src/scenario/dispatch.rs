@@ -9,7 +9,7 @@ use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::bounds::Amount;
 use crate::cells::Sample;
-use crate::progress::Progress;
+use crate::progress::{Progress, parts};
 use lull_control::dispatcher::{DispatcherError, Ladder};
 use lull_control::{Objective, PolicyError, WrittenObjective};
 use lull_measure::{Latency, Nanos, Percentile};
@@ -122,18 +122,24 @@ impl DispatchScenario {
     /// The first simulation that fails.
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
         self.frame.run(&[(REQUESTS, true)], progress, |variant, replication| {
-            self.replicate(variant, replication)
+            self.replicate(variant, replication, progress)
         })
     }
 
-    fn replicate(&self, variant: &DispatchVariant, replication: u64) -> Result<Sample, String> {
+    fn replicate(
+        &self,
+        variant: &DispatchVariant,
+        replication: u64,
+        progress: &Progress<'_>,
+    ) -> Result<Sample, String> {
         let dispatcher = self.build(variant).map_err(|error| error.to_string())?;
         let node = DispatchSimulation::new(&self.model, dispatcher, self.frame.seed, replication);
         let mut node = node.map_err(|error| error.to_string())?;
-        node.run_until(self.frame.warmup);
+        let Frame { warmup, length, .. } = self.frame;
+        run(&mut node, Nanos::ZERO, warmup, progress)?;
         node.forget();
         let before = node.in_system() as i64;
-        node.run_until(self.frame.warmup.saturating_add(self.frame.length));
+        run(&mut node, warmup, length, progress)?;
         let left = node.in_system() as i64 - before;
         let outcome = node.outcome();
         let mut latency = Latency::default();
@@ -171,6 +177,21 @@ impl DispatchScenario {
             }
         }
     }
+}
+
+/// Runs for a span from an instant, in parts between which the caller may stop it. Their number
+/// changes no result.
+fn run(
+    node: &mut DispatchSimulation,
+    from: Nanos,
+    span: Nanos,
+    progress: &Progress<'_>,
+) -> Result<(), String> {
+    for until in parts(from, span) {
+        progress.check().map_err(|failure| failure.to_string())?;
+        node.run_until(until);
+    }
+    Ok(())
 }
 
 impl Labelled for DispatchVariant {
@@ -265,4 +286,22 @@ fn overload(model: &DispatchModel, ladder: &Ladder) -> Vec<String> {
         )
     };
     unstable.then(words).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_replication_under_way_ends_when_it_is_stopped() {
+        let text = include_str!("../../../../examples/sim/eetl-amp.toml");
+        let file = toml::from_str(text).unwrap();
+        let scenario = DispatchScenario::new(file, &Choice::default()).unwrap();
+        let variant = &scenario.frame.contents.variants[0];
+        let stop = AtomicBool::new(true);
+        let stopped = Progress::silent().until(&stop);
+        let error = scenario.replicate(variant, 0, &stopped).unwrap_err();
+        assert!(error.contains("stopped"), "{error}");
+    }
 }

@@ -11,7 +11,7 @@ use super::run::RunError;
 use super::{Choice, Outcome, Wrong};
 use crate::cells::Sample;
 use crate::progress::Progress;
-use lull_control::{Objective, Plant, Policy, Rng};
+use lull_control::{Objective, Plant, PlantError, Policy, Rng};
 use lull_measure::Nanos;
 use lull_policies::admission::Site;
 use lull_policies::{ADMISSION_CONTROLLERS, POLICIES};
@@ -140,16 +140,22 @@ impl Gated {
     pub fn run(&self, progress: &Progress<'_>) -> Result<Outcome, RunError> {
         let classes = self.model.class.iter().map(|class| (class.name.as_str(), false));
         let classes: Vec<_> = classes.collect();
-        self.frame
-            .run(&classes, progress, |variant, replication| self.replicate(variant, replication))
+        self.frame.run(&classes, progress, |variant, replication| {
+            self.replicate(variant, replication, progress)
+        })
     }
 
-    fn replicate(&self, variant: &GateScheme, replication: u64) -> Result<Sample, Wrong> {
+    fn replicate(
+        &self,
+        variant: &GateScheme,
+        replication: u64,
+        progress: &Progress<'_>,
+    ) -> Result<Sample, Wrong> {
         let mut run = self.set_up(variant, replication)?;
-        let failed = |error: lull_control::PlantError| Wrong::at("gated", error.to_string());
-        run.pass(self.frame.warmup).map_err(failed)?;
+        let failed = |error: PlantError| Wrong::at("gated", error.to_string());
+        run.pass(self.frame.warmup, progress).map_err(failed)?;
         run.plant.forget();
-        run.pass(self.frame.length).map_err(failed)?;
+        run.pass(self.frame.length, progress).map_err(failed)?;
         let served = run.plant.gated_totals();
         let values = self.frame.figures().map(|what| self.value(what, &served));
         let answered = served.classes.iter().map(|class| (class.count(), 0));
@@ -186,8 +192,9 @@ struct Replication {
 
 impl Replication {
     /// Whole epochs pass, each with a decision at its end.
-    fn pass(&mut self, time: Nanos) -> Result<(), lull_control::PlantError> {
+    fn pass(&mut self, time: Nanos, progress: &Progress<'_>) -> Result<(), PlantError> {
         for _ in 0..time.0 / EPOCH.0 {
+            progress.check().map_err(|_| PlantError::Stopped)?;
             let seen = self.plant.observe(EPOCH)?;
             let Some(policy) = &mut self.policy else { continue };
             let plan = policy.decide(&seen, &mut self.rng);
@@ -274,4 +281,22 @@ fn figures(model: &OversubscribedModel) -> Vec<(Quantity, GateFigure)> {
     add("frequency", "mean frequency", "GHz", GateFigure::Frequency);
     add("utilisation", "utilisation of the cores", "%", GateFigure::Utilisation);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_replication_under_way_ends_when_it_is_stopped() {
+        let text = include_str!("../../../../examples/sim/gate-search.toml");
+        let file = toml::from_str(text).unwrap();
+        let scenario = Gated::new(file, &Choice::default()).unwrap();
+        let variant = &scenario.frame.contents.variants[0];
+        let stop = AtomicBool::new(true);
+        let stopped = Progress::silent().until(&stop);
+        let error = scenario.replicate(variant, 0, &stopped).unwrap_err().to_string();
+        assert!(error.contains("stopped"), "{error}");
+    }
 }
