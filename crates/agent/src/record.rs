@@ -191,8 +191,12 @@ impl Recorder {
         transaction
             .prepare_cached("INSERT INTO epochs VALUES (?1, ?2, ?3, ?4)")?
             .execute(params![number, epoch.seen.time.0 as i64, phase, epoch.safe])?;
+        let is_of_row = |one: &Sample, next: &Sample| {
+            one.metric.scope == next.metric.scope && one.label == next.label
+        };
+        let parts: Vec<&[Sample]> = all.chunk_by(is_of_row).collect();
         for scope in Scope::ALL {
-            write_samples(&transaction, number, scope, all)?;
+            write_samples(&transaction, number, scope, &parts)?;
         }
         write_requests(&transaction, number, apps, epoch)?;
         for (table, entries) in [("journal", epoch.entries.as_slice()), ("shadow", shadow)] {
@@ -243,12 +247,13 @@ impl Drop for Recorder {
     }
 }
 
-/// Writes one row for each label: the epoch, the label, then every metric of the scope.
+/// Writes one row for each label: the epoch, the label, then every metric of the scope. Each part
+/// has samples of one row.
 fn write_samples(
     database: &Connection,
     number: i64,
     scope: Scope,
-    all: &[Sample],
+    parts: &[&[Sample]],
 ) -> rusqlite::Result<()> {
     let metrics = schema::metrics_of(scope);
     let mut columns = vec![None; ALL.len()];
@@ -256,12 +261,9 @@ fn write_samples(
         columns[usize::from(metric.place)] = Some(column);
     }
     let mut rows: BTreeMap<&str, Vec<Option<f64>>> = BTreeMap::new();
-    let is_of_row = |one: &Sample, next: &Sample| {
-        one.metric.scope == next.metric.scope && one.label == next.label
-    };
-    for of_row in all.chunk_by(is_of_row).filter(|of_row| of_row[0].metric.scope == scope) {
-        let row = rows.entry(of_row[0].label.as_str()).or_insert_with(|| vec![None; metrics.len()]);
-        for sample in of_row {
+    for part in parts.iter().filter(|part| part[0].metric.scope == scope) {
+        let row = rows.entry(part[0].label.as_str()).or_insert_with(|| vec![None; metrics.len()]);
+        for sample in *part {
             // SQL has no infinity, and NaN is not a value.
             let value = sample.value.as_ref().ok().copied().filter(|value| value.is_finite());
             if let Some(column) = columns[usize::from(sample.metric.place)] {

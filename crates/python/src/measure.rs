@@ -29,12 +29,11 @@ pub(crate) fn entropy(
         LcReading::new(ms(ideal), ms(measured), ms(bound)).map_err(wrong)
     };
     let lc = latency_critical.into_iter().map(reading).collect::<PyResult<Vec<_>>>()?;
-    let progress = |(solo, real): (f64, f64)| match solo > 0.0 && real >= 0.0 && solo.is_finite() {
-        true => Ok(BeReading { solo, real }),
-        false => {
-            let message = format!("({solo}, {real}): progress alone is above 0, real is not below");
-            Err(wrong(message))
-        }
+    let progress = |(solo, real): (f64, f64)| {
+        let is_usable = solo > 0.0 && real >= 0.0 && solo.is_finite() && real.is_finite();
+        let message =
+            || format!("({solo}, {real}): progress alone is a number above 0, real one 0 or above");
+        is_usable.then_some(BeReading { solo, real }).ok_or_else(|| wrong(message()))
     };
     let be = best_effort.into_iter().map(progress).collect::<PyResult<Vec<_>>>()?;
     if lc.is_empty() && be.is_empty() {
@@ -55,7 +54,7 @@ pub(crate) fn tlt(latencies_ms: Vec<f64>, percentile: f64) -> PyResult<(f64, f64
     let mut latencies: Vec<_> =
         latencies_ms.into_iter().map(|value| Nanos::from_secs_f64(value / 1e3)).collect();
     let bound = lull_measure::tlt::bound(&mut latencies, percentile);
-    let bound = bound.ok_or_else(|| wrong("no latency: give one at least"))?;
+    let bound = bound.ok_or_else(|| wrong("no latency above 0 ms: give one at least"))?;
     Ok((bound.tail.as_millis_f64(), bound.share_below, bound.ratio_max, bound.ratio))
 }
 

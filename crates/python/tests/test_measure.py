@@ -21,6 +21,9 @@ def test_entropy_is_that_of_the_definition():
     for wrong in ([(2.0, -1.0, 4.0)], [(0.0, 1.0, 4.0)]):
         with pytest.raises(ValueError, match="are above 0"):
             lull.entropy(wrong)
+    for wrong in ([(4.0, math.inf)], [(math.nan, 2.0)]):
+        with pytest.raises(ValueError, match="progress alone is a number above 0"):
+            lull.entropy([(2.0, 3.0, 4.0)], wrong)
     with pytest.raises(ValueError, match="no app"):
         lull.entropy()
     with pytest.raises(ValueError):
@@ -36,8 +39,9 @@ def test_equivalence_of_resources_interpolates():
 def test_the_tail_bounds_the_throughput():
     bound = lull.tlt([1.0] * 99 + [100.0], 99.0)
     assert bound.tail_ms == 1.0 and bound.ratio <= bound.ratio_max * (1 + 1e-12)
-    with pytest.raises(ValueError, match="no latency"):
-        lull.tlt([])
+    for none in ([], [0.0, 0.0]):
+        with pytest.raises(ValueError, match="no latency above 0 ms"):
+            lull.tlt(none, 99.0)
     with pytest.raises(ValueError):
         lull.tlt([1.0], 100.0)
 

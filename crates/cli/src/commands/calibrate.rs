@@ -216,7 +216,12 @@ impl Bench<'_> {
             .as_ref()
             .map(|_| ())
             .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
+        let record = session.record().to_owned();
         session.close()?.report_notices(&ended, &say)?;
+        if found.is_ok() {
+            // The config has what was measured. A record that cannot be removed does no harm.
+            let _ = std::fs::remove_file(record);
+        }
         found
     }
 

@@ -101,7 +101,13 @@ fn checked(scenario: &AnyScenario, json: bool) -> anyhow::Result<()> {
         let all = Checked { scenario: scenario.title(), policies: &policies, notices };
         return super::print_json(&all);
     }
-    println!("{}: can be run; policies: {}", scenario.title(), policies.join(", "));
+    // A label such as "reef, qos-wc" has a comma of its own.
+    let quoted = |label: &&str| match label.contains(',') {
+        true => format!("\"{label}\""),
+        false => (*label).to_owned(),
+    };
+    let listed: Vec<String> = policies.iter().map(quoted).collect();
+    println!("{}: can be run; policies: {}", scenario.title(), listed.join(", "));
     notices.iter().for_each(|notice| println!("- {notice}"));
     Ok(())
 }

@@ -66,6 +66,7 @@ fn what_is_found_is_written_and_the_written_config_runs() {
     assert!(!after.contains("\"measure\"") && after.contains("max_load = "), "{after}");
     assert!(after.contains("solo = "), "{after}");
     assert_ne!(before, after);
+    assert!(scene.records().is_empty(), "{:?}", scene.records());
     scene.wait_until_quiet();
     scene.run_for(&config, "1s").well();
 }

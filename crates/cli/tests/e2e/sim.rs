@@ -167,6 +167,10 @@ fn check_tells_what_would_run_and_runs_nothing() {
     let long = but("length = \"4s\"", "length = \"2000h\"");
     let ended = sim(&scene, &long, &["--check"]).well();
     assert_eq!(ended.out, "small, with a comma: can be run; policies: full-speed, powersave\n");
+    let label =
+        long.replacen("name = \"powersave\"", "name = \"powersave\"\nlabel = \"low, cold\"", 1);
+    let ended = sim(&scene, &label, &["--check"]).well();
+    assert!(ended.out.ends_with("policies: full-speed, \"low, cold\"\n"), "{}", ended.out);
     let json = sim(&scene, &long, &["--check", "--json", "--policy", "ondemand"]).well().json();
     assert_eq!(json["policies"], serde_json::json!(["ondemand"]));
     for example in [
