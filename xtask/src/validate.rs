@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_record_stands_for_its_scene_alone() {
+    fn an_earlier_record_holds_for_its_scene_alone() {
         let records = ["nginx=/tmp/a.db".to_owned()];
         assert_eq!(earlier(&records, "nginx"), Some("/tmp/a.db"));
         assert_eq!(earlier(&records, "options"), None);

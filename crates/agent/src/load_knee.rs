@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn when_time_is_over_what_was_found_is_kept_and_said_to_be_part() {
+    fn findings_at_the_time_limit_are_kept_and_reported_as_partial() {
         let mut left = 3;
         let curve = find_curve(50.0, &mut |rate| {
             left -= 1;

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_there_is_said() {
+    fn a_missing_file_is_reported() {
         let error = Located::read(Path::new("/nonexistent/x.toml")).unwrap_err().to_string();
         assert!(error.starts_with("/nonexistent/x.toml: cannot be read"), "{error}");
     }

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_is_told_round_by_round() {
+    fn added_costs_are_reported_round_by_round() {
         assert_eq!(more(&[30.0, 50.0], &[10.0, 40.0]), [20.0, 10.0]);
     }
 }

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missed_bound_is_told_from_a_kept_one_and_from_none() {
+    fn a_missed_bound_differs_from_a_kept_one_and_from_none() {
         let report = report();
         assert_eq!(report.missed(), 1);
         let page = report.markdown("name", "About", &Machine::here(&xtask::root()));

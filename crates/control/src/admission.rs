@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_gate_holds_nobody_back() {
+    fn an_open_gate_delays_no_worker() {
         let gate = RoundLimits::open(3);
         assert_eq!((gate.allow.len(), gate.cap), (3, u32::MAX));
         assert!(matches!(gate.pace, Pace::Open { .. }));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_rests_a_rest_is_the_pause_between_rounds_of_all() {
+    fn where_no_worker_rests_a_rest_is_the_pause_between_rounds_of_all() {
         let pause = Nanos::from_millis(2);
         let rests = Pace::Rests { pause, again: Nanos::from_secs(1) };
         let rounds = Pace::Rounds { turns: u32::MAX, pause, every: None };

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_progress_stands_in_for_an_unknown_solo_rate() {
+    fn the_best_progress_replaces_an_unknown_solo_rate() {
         let mut assessor =
             Assessor::new(&[AppSpec::best_effort("be")], RelativeImportance::default());
         let mut e_be = |per_s| assessor.assess(&observation(vec![working(per_s)])).entropy.be;

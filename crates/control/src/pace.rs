@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn utilisation_stands_in_where_no_app_tells_its_load() {
+    fn utilisation_is_used_where_no_app_reports_its_load() {
         let load = square(2.0, 0.5);
         let observe = |time: Nanos, epoch: Nanos| {
             let at = time.as_secs_f64() - epoch.as_secs_f64() / 2.0;

@@ -78,7 +78,7 @@ fn many_pods_arrive(server: &Server, node: &mut Node, agent: &RunningAgent) {
     eprintln!("{PODS} pods made in {created:.1?}, seen after {all:.1?}; {}", agent.costs());
     node.delete(server, "one-more");
     agent.wait_for_present(PODS);
-    agent.assert_said("pod default/web-7 is pod-");
+    agent.assert_printed("pod default/web-7 is pod-");
 }
 
 /// Ten changes a second on a node of 250 pods, for `LULL_FLEET_SECONDS`: what they cost is printed.
@@ -151,7 +151,7 @@ fn wrong_annotations_leave_pods_alone(server: &Server, node: &Node, agent: &Runn
     }
     agent.wait_for_present(PODS - 10);
     server.wait_for_events("LullUnmanaged", 10);
-    agent.assert_said("pod default/web-3 is not managed: lull.dev/objective has `p99=fast`");
+    agent.assert_printed("pod default/web-3 is not managed: lull.dev/objective has `p99=fast`");
     for number in 0..10 {
         let none = json!({ "lull.dev/objective": null });
         node.annotate(server, &format!("web-{number}"), &none);
@@ -179,7 +179,7 @@ fn objectives_come_from_resources(server: &Server, node: &mut Node, agent: &Runn
     agent.wait_for_metric(CRITICAL_BOUND, 0.02);
     server.create_objective("web", &json!(["memory_pressure=5%"])).unwrap();
     agent.wait_for_metric(CRITICAL_BOUND, 0.05);
-    agent.assert_said("pod default/critical-a has other objectives");
+    agent.assert_printed("pod default/critical-a has other objectives");
     node.delete(server, "critical-a");
     agent.wait_for_present(PODS);
 }
@@ -189,7 +189,7 @@ fn pods_depart(server: &Server, node: &mut Node, agent: &RunningAgent) {
         node.delete(server, &format!("web-{number}"));
     }
     agent.wait_for_present(150);
-    agent.assert_said("pod default/web-199 is no longer managed");
+    agent.assert_printed("pod default/web-199 is no longer managed");
 }
 
 fn the_server_restarts(server: &mut Server, node: &mut Node, agent: &RunningAgent) {
@@ -201,7 +201,7 @@ fn the_server_restarts(server: &mut Server, node: &mut Node, agent: &RunningAgen
 
 fn the_server_is_away(server: &mut Server, node: &mut Node, agent: &RunningAgent) {
     server.stop();
-    agent.wait_until_said("the 151 pods that are known stay");
+    agent.wait_until_printed("the 151 pods that are known stay");
     // Epochs of two seconds in which the agent decides without a server: a minute, if there is
     // time.
     agent.wait_for_epochs(if is_long() { 30 } else { 20 });
@@ -217,7 +217,7 @@ fn the_server_is_away(server: &mut Server, node: &mut Node, agent: &RunningAgent
         node.create(server, &format!("new-{number}"), &json!({}));
     }
     agent.wait_for_present(151);
-    agent.wait_until_said("the API server answers again");
+    agent.wait_until_printed("the API server answers again");
 }
 
 /// A server that no longer answers while its connections stay, as behind a partition of the
@@ -227,7 +227,7 @@ fn a_partition_separates_the_server(server: &Server, node: &mut Node, agent: &Ru
         return;
     }
     server.freeze(true);
-    agent.wait_until_said("the API server cannot be reached: no answer within 10 s");
+    agent.wait_until_printed("the API server cannot be reached: no answer within 10 s");
     assert_eq!(agent.present(), 151);
     node.end("new-0");
     agent.wait_for_present(150);
@@ -248,7 +248,7 @@ fn the_token_expires(server: &mut Server, node: &mut Node, agent: &RunningAgent)
     // The API server remembers which tokens it has accepted.
     server.stop();
     server.run();
-    agent.wait_until_said("the API server refuses the token");
+    agent.wait_until_printed("the API server refuses the token");
     assert_eq!(agent.present(), 151);
     server.renew_token();
     node.create(server, "after-expiry", &json!({}));
@@ -266,21 +266,21 @@ fn latency_is_that_of_the_pod_that_is_the_app(
     };
     for pod in ["pushed-a", "pushed-b"] {
         node.create(server, pod, &json!({ "lull.dev/latency": "push" }));
-        agent.wait_until_said(&format!("pod default/{pod} is pushed-1"));
+        agent.wait_until_printed(&format!("pod default/{pod} is pushed-1"));
         let push = || agent.push(&format!("default/{pod}"), 10);
         agent.wait_for_growth(&requests("pushed", pod), push);
         node.delete(server, pod);
-        agent.wait_until_said(&format!("pod default/{pod} is no longer managed"));
+        agent.wait_until_printed(&format!("pod default/{pod} is no longer managed"));
     }
     node.create(server, "exported-a", &json!({ "lull.dev/latency": "otlp" }));
-    agent.wait_until_said("pod default/exported-a is exported-1");
+    agent.wait_until_printed("pod default/exported-a is exported-1");
     let mut count = 1_000;
     agent.wait_for_growth(&requests("exported", "exported-a"), || {
         count += 10;
         agent.export(node.uid("exported-a"), count);
     });
     node.delete(server, "exported-a");
-    agent.wait_until_said("pod default/exported-a is no longer managed");
+    agent.wait_until_printed("pod default/exported-a is no longer managed");
 }
 
 /// A latency that nothing reports puts the node in the safe state, of which the pods have Events.
@@ -291,10 +291,10 @@ fn a_silent_pod_puts_the_node_in_the_safe_state(
 ) {
     let before = server.events("LullSafeState");
     node.create(server, "silent", &json!({ "lull.dev/latency": "push" }));
-    agent.wait_until_said("pod default/silent is pushed-1");
+    agent.wait_until_printed("pod default/silent is pushed-1");
     server.wait_for_a_new_event("LullSafeState", &before);
     node.delete(server, "silent");
-    agent.wait_until_said("pod default/silent is no longer managed");
+    agent.wait_until_printed("pod default/silent is no longer managed");
 }
 
 /// Containers as the runtime of the node reports them by NRI.
@@ -306,13 +306,14 @@ fn a_runtime_reports_containers_before_the_server_does(
     // The page is of the last epoch, and the journal may be ahead of it.
     let before = 152;
     agent.wait_for_present(before);
-    agent.assert_said("the container runtime is not followed: cannot connect to");
+    agent.assert_printed("the container runtime is not followed: cannot connect to");
     let start = |node: &Node| {
         let running = node.containers();
         let runtime = Runtime::start(&server.programs.runtime, server, &running);
         let count = running.len();
-        agent
-            .wait_until_said(&format!("the container runtime reports its containers: {count} run"));
+        agent.wait_until_printed(&format!(
+            "the container runtime reports its containers: {count} run"
+        ));
         runtime
     };
     let mut runtime = start(node);
@@ -327,9 +328,9 @@ fn a_runtime_reports_containers_before_the_server_does(
     let (other_uid, other_id) = (node.uid("web-10").to_owned(), node.container("web-10"));
     runtime.report("update", &uid, &id, "0");
     runtime.report("update", &other_uid, &other_id, "0");
-    agent.wait_until_said("pods may use the cores 0 only");
+    agent.wait_until_printed("pods may use the cores 0 only");
     runtime.report("update", &other_uid, &other_id, "");
-    agent.wait_until_said("pod default/early is left alone: its cpuset has the cores 0 of");
+    agent.wait_until_printed("pod default/early is left alone: its cpuset has the cores 0 of");
     agent.wait_for_present(before);
     runtime.report("update", &uid, &id, "");
     agent.wait_for_present(before + 1);
@@ -339,7 +340,7 @@ fn a_runtime_reports_containers_before_the_server_does(
     runtime.report("start", &uid, &id, "");
     agent.wait_for_present(before + 1);
     drop(runtime);
-    agent.wait_until_said("the container runtime is not followed: it has closed the connection");
+    agent.wait_until_printed("the container runtime is not followed: it has closed the connection");
     agent.wait_for_present(before);
     node.delete(server, "early");
     node.create(server, "late", &json!({}));

@@ -46,14 +46,14 @@ fn pods_of_a_kubelet_are_steered_from_their_start_to_their_end() {
     };
     let node = Node::start(&server, programs);
     let agent = SteeringAgent::start(&server, &node);
-    agent.wait_until_said("the container runtime reports its containers");
+    agent.wait_until_printed("the container runtime reports its containers");
 
     node.create(&server, "critical-a", None);
-    agent.wait_until_said("pod default/critical-a is critical-");
+    agent.wait_until_printed("pod default/critical-a is critical-");
     for name in BATCH {
         let begun = Instant::now();
         node.create(&server, name, None);
-        agent.wait_until_said(&format!("pod default/{name} is batch-"));
+        agent.wait_until_printed(&format!("pod default/{name} is batch-"));
         lull_testing::figure("from the creation of a pod until it is managed", begun.elapsed());
         wait_until(&format!("{name} runs when nothing else does"), || {
             node.class(&server, name).as_deref() == Some(IDLE)
@@ -86,14 +86,14 @@ fn pods_of_a_kubelet_are_steered_from_their_start_to_their_end() {
     // Its CPU manager gives a pod a core of its own, and takes it from the others, which share
     // those that are left.
     node.create(&server, "batch-exclusive", Some("1"));
-    agent.wait_until_said("pod default/batch-exclusive is left alone: its cpuset has the cores");
-    agent.wait_until_said("pods may use the cores ");
+    agent.wait_until_printed("pod default/batch-exclusive is left alone: its cpuset has the cores");
+    agent.wait_until_printed("pods may use the cores ");
     node.create(&server, "batch-late", None);
     for name in BATCH.into_iter().chain(["batch-late"]) {
         wait_until(&format!("{name} is steered on the cores that are left"), || {
             node.class(&server, name).as_deref() == Some(IDLE)
         });
-        assert!(!agent.has_said(&format!("pod default/{name} is left alone")), "{name}");
+        assert!(!agent.has_printed(&format!("pod default/{name} is left alone")), "{name}");
     }
     agent.stop();
     for name in BATCH {

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tail_is_that_of_its_own_percentile_and_no_other_stands_in_for_it() {
+    fn a_tail_is_that_of_its_own_percentile_and_no_other_replaces_it() {
         let cell = cell(300.0, 50.0);
         let tails = [50.0, 90.0, 99.0, 99.9].map(|at| cell.tail_at(at));
         assert_eq!(tails, [1.0, 2.0, 300.0, 600.0]);

@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_failure_is_told_and_what_comes_after_it_is_not_run() {
+    fn the_first_failure_is_reported_and_later_trials_do_not_run() {
         let ran = AtomicU64::new(0);
         let run = |number: u64| {
             ran.fetch_add(1, Ordering::Relaxed);

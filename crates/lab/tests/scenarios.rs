@@ -168,7 +168,7 @@ fn policies_meet_the_same_requests_so_that_differences_are_sharp() {
 }
 
 #[test]
-fn a_precision_is_reached_or_it_is_said_that_it_is_not() {
+fn a_precision_is_reached_or_reported_as_missed() {
     let precise = |relative: f64, most: u64| {
         let precision = format!("{{ figure = \"mean\", relative = {relative}, most = {most} }}");
         let wanted = format!("replications = 2\nprecision = {precision}");
@@ -333,7 +333,7 @@ fn an_overloaded_system_is_told_before_it_runs_and_stops_at_its_bound() {
 }
 
 #[test]
-fn a_system_that_is_too_slow_under_one_policy_only_is_told_for_that_policy() {
+fn a_system_that_is_too_slow_under_one_policy_only_is_reported_for_that_policy() {
     // 1.5 requests per ms for two servers at half speed, which serve 1 per ms.
     let text = but("high = 900.0, low = 300.0", "high = 1800.0, low = 1200.0");
     let outcome = run(&scenario(&text.replace("size = 8\n", "size = 8000\n"))).unwrap();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_best_effort_app_that_stands_still_is_entropy_one() {
+    fn a_best_effort_app_without_progress_is_entropy_one() {
         assert_eq!(be_entropy(&[BeReading { solo: 1.0, real: 0.0 }]), Some(1.0));
     }
 

@@ -286,7 +286,7 @@ fn waiting(wakeup_lead: Option<Nanos>, wakeup_chance: f64) -> f64 {
 }
 
 #[test]
-fn a_waking_thread_takes_the_core_as_often_as_it_is_said_to() {
+fn a_waking_thread_preempts_as_often_as_configured() {
     assert!(waiting(None, 1.0) > 0.99);
     assert!(waiting(Some(Nanos::ZERO), 1.0) < 0.01);
     for chance in [0.9, 0.5] {
@@ -367,7 +367,7 @@ fn threads_at_a_barrier_leave_their_cores_to_others() {
 }
 
 #[test]
-fn ipc_tells_of_interference_and_cpu_time_does_not() {
+fn ipc_shows_interference_and_cpu_time_does_not() {
     let quiet = MachineModel { app: vec![three().app.remove(3)], ..three() };
     let mut apps = quiet.app.clone();
     let noisy = MemoryUse { share: 0.9, bytes_per_s: 12e9, floor: 0.9, ways: 2.0 };
@@ -507,7 +507,7 @@ proptest! {
     }
 
     #[test]
-    fn no_core_idles_while_somebody_who_may_use_it_waits(
+    fn no_core_idles_while_a_thread_that_may_use_it_waits(
         turns in prop::collection::vec(turn(), 0..12),
         replication in 0u64..1000,
     ) {

@@ -226,7 +226,7 @@ fn overload_is_seen_as_such() {
 }
 
 #[test]
-fn the_governor_follows_the_load_until_somebody_sets_a_frequency() {
+fn the_governor_follows_the_load_until_a_policy_sets_a_frequency() {
     let mean = |rate: f64| {
         let mut server = model().at_rate(rate).simulation(1, 0).unwrap();
         server.run_until(Nanos::from_millis(100));

@@ -229,7 +229,7 @@ fn a_core_that_is_held_slow_does_less() {
 }
 
 #[test]
-fn fair_threads_have_equal_time_whoever_they_belong_to() {
+fn fair_threads_have_equal_time_whatever_app_they_belong_to() {
     // 12 threads that never sleep on 4 cores: a third of a core each.
     let served = measure(&quiet(contended_model(FAIR, &[4, 8])));
     let cores: Vec<f64> = (0..2).map(|index| served.co_runner_cores(index)).collect();

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn every_process_keeps_the_rate_asked_for() {
+    fn every_process_keeps_the_requested_rate() {
         for process in ["poisson", "constant", "gpareto:0.154971", "gpareto:0.1,0.3"] {
             let times = times(process, "2000/s", 100_000);
             let rate = times.len() as f64 / times.last().unwrap();

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn popular_keys_are_asked_for_as_often_as_zipf_says() {
+    fn popular_keys_are_requested_as_often_as_in_zipfs_law() {
         let (etc, mut rng) = (etc("zipf:0.99"), rng(7));
         let harmonic: f64 = (1..=1000).map(|rank| f64::from(rank).powf(-0.99)).sum();
         let first = (0..100_000).filter(|_| etc.record(&mut rng) == 0).count() as f64 / 1e5;

@@ -129,7 +129,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn it_waits_no_less_than_asked_and_wakes_for_bytes() {
+    fn it_waits_for_the_requested_time_and_wakes_for_bytes() {
         let (poller, mut events) = (Poller::new().unwrap(), Events::new());
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         poller.add(&ours, 7, Interest::ReadOnce).unwrap();

@@ -38,7 +38,7 @@ mod needs_memcached {
     }
 
     #[test]
-    fn reads_of_an_empty_memcached_are_told_as_misses() {
+    fn reads_of_an_empty_memcached_are_reported_as_misses() {
         let server = start();
         let mut load = LoadConfig { preload: false, ..load(&server) };
         load.target.etc.set_share = 0.0;

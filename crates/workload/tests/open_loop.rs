@@ -164,7 +164,7 @@ fn a_stop_ends_an_endless_load() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_at_once() {
+fn a_missing_server_is_reported_at_once() {
     let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
     let error = client::run(&load(Address::options(free), 10.0, 100), &AtomicBool::new(false));
     let Err(error @ LoadError::Unreachable { .. }) = error else { panic!("{error:?}") };

@@ -78,7 +78,7 @@ fn a_price_is_answered_with_its_error_and_times() {
 }
 
 #[test]
-fn bad_input_is_answered_and_hurts_nobody() {
+fn bad_input_is_answered_and_harms_no_other_client() {
     let report = serve(config(), |address| {
         let mut client = Client::connect(address);
         client.send("HELLO\nPRICE 1 2\nPRICE 100 x 0 0 .2 1 1 9 1\n\n");
@@ -169,7 +169,7 @@ fn threads_named(wanted: &str) -> usize {
 }
 
 #[test]
-fn a_port_in_use_is_told() {
+fn a_port_in_use_is_reported() {
     let first = Server::bind(config()).unwrap();
     let second = Server::bind(ServerConfig { listen: first.address(), ..config() });
     let error = second.unwrap_err().to_string();

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_disk_is_told_before_the_linker_fails_and_a_large_one_is_not() {
+    fn a_small_disk_is_reported_before_the_linker_fails_and_a_large_one_is_not() {
         let words = shortage(1_500_000_000, false).unwrap();
         assert!(words.contains("1.5 GB are free") && words.contains("bus error"), "{words}");
         assert_eq!(shortage(NEEDED_BYTES, false), None);

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn test_modules_and_test_functions_are_told_from_the_product() {
+    fn test_modules_and_test_functions_are_distinguished_from_the_product() {
         let rust = parse("fn a() {}\n/// Doc.\n#[cfg(test)]\nmod tests {\n}\nfn b() {}\n");
         let tests: Vec<_> = (1..=6).filter(|line| rust.is_test(*line)).collect();
         assert_eq!(tests, [2, 3, 4, 5]);

@@ -222,7 +222,7 @@ fn stalls_that_cost_no_cpu_time_are_no_contention() {
 }
 
 #[test]
-fn what_a_watch_did_not_see_is_said_with_the_step_that_shows_it() {
+fn what_an_observation_lacks_is_reported_with_the_step_that_shows_it() {
     let cannot = Verdict::CannotTell;
     let idle = decide(&steady(20.0, 0, 2.0), None);
     expect(&idle, cannot, NextStep::WatchAgain, "0 queries were answered in 20 s");

@@ -375,7 +375,7 @@ fn the_example_of_a_database_is_a_good_one_with_promises_and_without() {
 }
 
 #[test]
-fn a_load_for_nobody_is_refused() {
+fn a_load_without_an_app_is_refused() {
     let load_section =
         "\n[[load]]\napp = \"cach\"\ntarget = \"http://localhost\"\nrate = \"1/s\"\n";
     let error = load(&format!("{GOOD}{load_section}")).unwrap_err().to_string();

@@ -40,7 +40,7 @@ fn the_quantile_of_no_request_is_no_request() {
 }
 
 #[test]
-fn whatever_else_is_said_is_missing_with_its_reason() {
+fn any_other_answer_is_missing_with_its_reason() {
     let cases = [
         (vector(&[]), "finds nothing"),
         (vector(&["1", "2", "3"]), "finds 3 series"),
@@ -168,7 +168,7 @@ fn reported_now(reported: &mut Reported) -> Gauge<lull_control::LatencySeen> {
 }
 
 #[test]
-fn a_query_reaches_the_server_as_it_stands_and_its_answer_the_loop() {
+fn a_query_reaches_the_server_unchanged_and_its_answer_the_loop() {
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
     let body = vector(&["0.25"]).replace(&NOW.to_string(), &time.to_string());
     let (seen, asked) = first(http("200 OK", &body), "a{b=\"c d\"} + 1");
@@ -195,7 +195,7 @@ fn a_server_that_fails_stalls_or_floods_is_a_reason() {
 }
 
 #[test]
-fn nobody_there_is_a_reason_too() {
+fn no_listener_is_a_reason_too() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let server = Server::parse(&format!("http://127.0.0.1:{port}")).unwrap();
     assert!(Client::new(server, Access::default()).fetch("up").is_err());

@@ -109,7 +109,7 @@ fn energy_that_is_not_known_throughout_is_no_figure() {
 }
 
 #[test]
-fn apps_that_came_or_went_are_named_with_their_epochs() {
+fn apps_that_arrived_or_departed_are_named_with_their_epochs() {
     let epochs = |alive: [bool; 3], restarted: bool| {
         let mut block = Block::default();
         for alive in alive {
@@ -133,7 +133,7 @@ fn apps_that_came_or_went_are_named_with_their_epochs() {
 }
 
 #[test]
-fn without_enough_whole_pairs_nothing_is_claimed_and_that_is_said() {
+fn without_enough_whole_pairs_the_proof_claims_nothing_and_reports_that() {
     let pair = || Pair { off: block(20, Ok(50.0)), on: block(10, Ok(40.0)) };
     let text = lines(&proof(&[pair(), pair(), pair()]));
     assert!(text.contains("6 pairs are the least") && !text.contains("yes"), "{text}");

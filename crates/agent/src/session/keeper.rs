@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_damaged_meanwhile_is_told_of_and_left_alone() {
+    fn a_store_that_is_damaged_meanwhile_is_reported_and_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let place = place(&directory);
         let mut keeper = Keeper::new(Some(place.clone()));

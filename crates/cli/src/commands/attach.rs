@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_means_something_else_to_somebody_is_refused() {
+    fn a_path_that_means_something_else_to_another_program_is_refused() {
         assert!(check_plain(Path::new("/run/lull-db_1/page+x@y.so")).is_ok());
         for odd in ["/run/a b", "/run/a:b", "/run/$a", "/run/\"a\"", "/run/a%b", "/run/\u{e4}"] {
             let said = check_plain(Path::new(odd)).unwrap_err().0;

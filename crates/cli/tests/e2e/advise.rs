@@ -63,7 +63,7 @@ fn a_server_that_ends_while_it_is_watched_is_an_error_and_no_advice() {
     let other = sleeper(&scene);
     let pid = other.pid();
     let mut watch = scene.start(scene.lull(&["advise", &pid.to_string(), "--seconds", "3600"]));
-    watch.wait_until_said("watching process");
+    watch.wait_until_printed("watching process");
     send(pid, Signal::KILL);
     // Until its parent has waited for it, a process that has ended is still listed.
     drop(other);

@@ -72,7 +72,7 @@ fn what_is_found_is_written_and_the_written_config_runs() {
 }
 
 #[test]
-fn another_file_is_written_if_asked_and_the_config_stays() {
+fn another_file_is_written_on_request_and_the_config_stays() {
     let scene = Scene::new();
     let config = config(&scene);
     let before = std::fs::read_to_string(&config).unwrap();
@@ -140,7 +140,7 @@ fn has_meter(scene: &Scene) -> bool {
 }
 
 #[test]
-fn a_machine_without_a_meter_is_told_why_it_cannot_be_calibrated() {
+fn calibrating_a_machine_without_a_meter_fails_with_the_reason() {
     let scene = Scene::new();
     let output = scene.path("power.toml");
     let name = output.to_str().unwrap();

@@ -43,7 +43,7 @@ fn a_run_without_an_epoch_names_no_record() {
         batch.pid()
     );
     let mut agent = scene.agent(&scene.write("lull.toml", &text));
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     let ended = agent.interrupt().well();
     assert!(ended.err.contains("no epoch has ended, so that there is no record"), "{}", ended.err);
     assert!(scene.records().is_empty());
@@ -72,7 +72,7 @@ start = ["sleep", "3000"]
 "#
     );
     let mut agent = scene.agent(&scene.config("", &apps));
-    agent.wait_until_said("measuring tail latency");
+    agent.wait_until_printed("measuring tail latency");
     let ended = agent.interrupt();
     assert_eq!(ended.code(), 1, "{}", ended.err);
     assert!(ended.err.contains("stopped"), "{}", ended.err);
@@ -153,7 +153,7 @@ fn what_a_started_app_has_made_ends_with_it_also_without_its_group_and_environme
         let scene = Scene::new();
         let seconds = format!("900.{}{}", std::process::id(), signal.as_raw());
         let mut agent = scene.agent(&detaching(&scene, &seconds, "exec sleep 3000"));
-        agent.wait_until_said("recording to");
+        agent.wait_until_printed("recording to");
         wait_for("the detached process", || !sleepers(&seconds).is_empty());
         agent.signal(signal);
         agent.wait();

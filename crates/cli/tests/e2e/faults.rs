@@ -28,17 +28,17 @@ fn a_silent_latency_source_begins_the_safe_state_and_its_return_ends_it() {
     let scene = Scene::new();
     let (server, batch) = (Victim::server(), Victim::sleeper());
     let mut agent = scene.agent(&scene.config("", &attached("even", &server, &batch)));
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     let mut client = load(&scene, &server);
     let followed = || server.is_changed() && batch.is_changed();
     agent.wait_for("the policy's plan", followed);
     client.signal(Signal::KILL);
     client.wait();
-    agent.wait_until_said("SLO-safe state: no latency of server");
+    agent.wait_until_printed("SLO-safe state: no latency of server");
     agent.wait_for("all cores for all", || !server.is_changed() && !batch.is_changed());
 
     client = load(&scene, &server);
-    agent.wait_until_said("the policy is followed again");
+    agent.wait_until_printed("the policy is followed again");
     agent.wait_for("the policy's plan again", followed);
     client.signal(Signal::KILL);
     agent.interrupt().well();
@@ -52,7 +52,7 @@ fn a_silent_latency_source_begins_the_safe_state_and_its_return_ends_it() {
 }
 
 #[test]
-fn a_change_by_somebody_else_is_told_and_left_alone() {
+fn a_change_by_another_program_is_reported_and_left_alone() {
     if cores() < 2 {
         return skip("one core cannot be divided");
     }
@@ -66,7 +66,7 @@ fn a_change_by_somebody_else_is_told_and_left_alone() {
     let whole = sched_getaffinity(None).unwrap();
     sched_setaffinity(Pid::from_raw(tid), &last_core(&whole)).unwrap();
     let theirs = threads(server.pid())[&tid].cores.clone();
-    agent.wait_until_said("was changed by another program");
+    agent.wait_until_printed("was changed by another program");
     let then = crate::support::record::epochs_so_far(scene.records().last());
     agent.wait_for("more epochs", || {
         assert_eq!(threads(server.pid())[&tid].cores, theirs, "the knob was taken back");
@@ -94,14 +94,14 @@ fn last_core(whole: &CpuSet) -> CpuSet {
 }
 
 #[test]
-fn a_victim_that_ends_in_mid_run_is_told_and_the_other_goes_on() {
+fn a_victim_that_ends_in_mid_run_is_reported_and_the_other_continues() {
     let scene = Scene::new();
     let (server, batch) = (Victim::server(), Victim::sleeper());
     let config = scene.config("silence = \"1h\"", &attached("unmanaged", &server, &batch));
     let mut agent = scene.agent(&config);
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     drop(batch);
-    agent.wait_until_said("batch has exited");
+    agent.wait_until_printed("batch has exited");
     agent.interrupt().well();
     server.assert_as_before();
     let record = Record::open(&scene.records()[0]);
@@ -113,14 +113,14 @@ fn a_victim_that_ends_in_mid_run_is_told_and_the_other_goes_on() {
 fn a_pushed_name_with_a_line_feed_adds_no_line_to_the_journal() {
     let (scene, two) = (Scene::new(), Two::new());
     let mut agent = scene.agent(&two.config(&scene, ""));
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     let mut client = UnixStream::connect(scene.path("state/push.sock")).unwrap();
     let (app, unit) = ("x\nall is well", "steps");
     let line = serde_json::json!({
         "v": 1, "kind": "progress", "app": app, "unit": unit, "total": 1, "time_ns": 9,
     });
     writeln!(client, "{line}").unwrap();
-    agent.wait_until_said(r"no app is called `x\u{a}all is well`");
+    agent.wait_until_printed(r"no app is called `x\u{a}all is well`");
     let ended = agent.interrupt().well();
     assert!(!ended.err.lines().any(|line| line.starts_with("all is well")), "{}", ended.err);
     scene.wait_until_quiet();

@@ -151,7 +151,7 @@ fn forget_confinement() {
 }
 
 #[test]
-fn a_kernel_without_landlock_and_seccomp_is_said_and_served() {
+fn a_kernel_without_landlock_and_seccomp_is_reported_and_served() {
     let run = || {
         forget_confinement();
         let scene = Scene::new();

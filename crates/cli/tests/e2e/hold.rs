@@ -129,7 +129,7 @@ fn a_lost_guard_of_a_hold_is_replaced_and_ends_the_command_of_a_killed_hold() {
     for (signal, words) in [(Signal::KILL, "signal: 9"), (Signal::STOP, "signal: 19")] {
         let lost = scene.process_with(&["guard"]).unwrap();
         send(lost, signal);
-        hold.wait_until_said(words);
+        hold.wait_until_printed(words);
         assert!(!scene.processes().contains(&lost), "the lost guard has ended");
     }
     assert_eq!(read(), "4713");

@@ -151,7 +151,7 @@ fn metrics_and_health_answer_beside_idle_streams_and_slow_heads() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_said_before_anything_starts() {
+fn a_port_in_use_is_an_error_before_anything_starts() {
     let scene = Scene::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -181,7 +181,7 @@ fn a_killed_guard_is_replaced_within_a_long_epoch() {
     let text = std::fs::read_to_string(&config).unwrap().replace("200ms", "60s");
     std::fs::write(&config, text).unwrap();
     let mut agent = scene.agent(&config);
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     let first = scene.process_with(&["guard"]).unwrap();
     send(first, Signal::KILL);
     let guard = || scene.process_with(&["guard"]);
@@ -193,7 +193,7 @@ fn a_killed_guard_is_replaced_within_a_long_epoch() {
 
 /// Reads reports as systemd does.
 #[test]
-fn a_service_manager_is_told_of_readiness_life_and_end() {
+fn a_service_manager_is_notified_of_readiness_life_and_end() {
     let scene = Scene::new();
     let manager = UnixDatagram::bind(scene.path("notify")).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -266,7 +266,7 @@ fn started_apps_end_with_a_killed_agent() {
     let app = "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"own\"\nclass = \"best-effort\"\n\
                start = [\"sh\", \"-c\", \"sleep 3000 & sleep 3000\"]\n";
     let mut agent = scene.agent(&scene.config("", app));
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     assert!(scene.process_with(&["sleep", "3000"]).is_some());
     agent.signal(Signal::KILL);
     agent.wait();

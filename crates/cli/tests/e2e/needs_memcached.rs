@@ -25,7 +25,7 @@ fn run(scene: &Scene, text: &str, time: &str) -> Record {
 }
 
 #[test]
-fn the_example_runs_as_it_stands() {
+fn the_example_runs_unchanged() {
     let scene = Scene::new();
     let record = run(&scene, &example(&scene), "8s");
     assert_eq!(record.fact("policy").as_deref(), Some("arq"));
@@ -149,7 +149,7 @@ fn unmanaged(scene: &Scene) -> String {
 }
 
 #[test]
-fn the_kernel_tells_its_latency() {
+fn the_kernel_measures_its_latency() {
     let scene = Scene::new();
     if !has_ebpf(&scene) {
         return;

@@ -93,7 +93,7 @@ impl Churn {
 
     fn start(&self) -> Agent {
         let mut agent = self.scene.agent(&self.scene.path("lull.toml"));
-        agent.wait_until_said("recording to");
+        agent.wait_until_printed("recording to");
         agent
     }
 

@@ -150,7 +150,7 @@ fn tails(file: &std::path::Path, app: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_tail_that_prometheus_tells_is_the_one_that_was_scraped() {
+fn the_tail_from_prometheus_is_the_one_that_was_scraped() {
     let (seen, blind) = (Scene::new(), Scene::new());
     let (first, target) = serving(&seen, "unmanaged", "");
     let (_prometheus, address) = prometheus(&seen, &target);
@@ -203,7 +203,7 @@ fn a_target_that_has_ended_means_the_safe_state_by_the_age_of_its_data() {
     first.interrupt().well();
     let reasons = "SELECT reason FROM missing WHERE reason LIKE '%old, and%is the most%'";
     second.wait_for("data that is too old", || !Record::open(&record).text(reasons).is_empty());
-    second.wait_until_said("SLO-safe state");
+    second.wait_until_printed("SLO-safe state");
     let tail = "max_over_time(lull_tail_latency_seconds%5B10m%5D)";
     assert!(!query(&address, tail).is_empty(), "Prometheus still has a tail");
     second.interrupt().well();
@@ -219,7 +219,7 @@ fn a_prometheus_that_is_gone_means_the_safe_state() {
     );
     let text = attached("even", &server, &batch).replacen("ideal = \"10us\"", &source, 1);
     let mut agent = scene.agent(&scene.config("silence = \"1s\"", &text));
-    agent.wait_until_said("SLO-safe state");
+    agent.wait_until_printed("SLO-safe state");
     agent.interrupt().well();
     let missing = Record::open(&scene.records()[0]).text("SELECT reason FROM missing");
     assert!(missing.iter().any(|why| why.contains("http://127.0.0.1:")), "{missing:?}");

@@ -106,17 +106,17 @@ fn apps_that_are_absent_wait_are_managed_when_they_come_and_again_after_a_restar
     let scene = Scene::new();
     let (one, other) = (unique(), unique());
     let mut agent = scene.agent(&scene.config("", &two(&by_args(&one), &by_args(&other))));
-    agent.wait_until_said("`first` waits: processes with args");
-    agent.wait_until_said("second waits for its first process");
+    agent.wait_until_printed("`first` waits: processes with args");
+    agent.wait_until_printed("second waits for its first process");
     let (first, second) = (Sleeper::new(&one), Sleeper::new(&other));
     agent.wait_for("the cores of both", || first.is_set() && second.is_set());
     drop(first);
-    agent.wait_until_said("first has exited");
+    agent.wait_until_printed("first has exited");
     agent.wait_for("all cores for the app that is left", || !second.is_set());
     let again = Sleeper::new(&one);
     agent.wait_for("the cores of the first app again", || again.is_set() && second.is_set());
     drop(second);
-    agent.wait_until_said("second has exited");
+    agent.wait_until_printed("second has exited");
     agent.interrupt().well();
     assert!(!again.is_set(), "its cores are not as before");
     let record = Record::open(&scene.records()[0]);
@@ -138,7 +138,7 @@ fn an_app_is_managed_long_before_a_long_epoch_ends() {
     std::fs::write(&config, text.replace("\"200ms\"", "\"1h\"")).unwrap();
     let _second = Sleeper::new(&other);
     let mut agent = scene.agent(&config);
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     let first = Sleeper::new(&one);
     agent.wait_for("the first app's cores", || first.is_set());
     drop(first);
@@ -170,14 +170,14 @@ fn cgroups_and_units_are_found_by_name_and_glob_when_they_appear() {
     ] {
         let scene = Scene::new();
         let mut agent = scene.agent(&scene.config("", &two(&first, &second)));
-        agent.wait_until_said("`first` waits: unit");
-        agent.wait_until_said("`second` waits: cgroup");
+        agent.wait_until_printed("`first` waits: unit");
+        agent.wait_until_printed("`second` waits: cgroup");
         let (one, two) = (Sleeper::new("3000"), Sleeper::new("3000"));
         unit.add(&one);
         other.add(&two);
         agent.wait_for("cores of both", || one.is_set() && two.is_set());
         drop(one);
-        agent.wait_until_said("first has exited");
+        agent.wait_until_printed("first has exited");
         let again = Sleeper::new("3000");
         unit.add(&again);
         agent.wait_for("cores of the restarted unit", || again.is_set());
@@ -201,7 +201,7 @@ fn a_process_that_executes_a_program_that_does_not_match_gets_all_cores_back_at_
     agent.wait_for("the cores of both", || first.is_set() && second.is_set());
     first.proceed();
     agent.wait_for("all cores for what left its app", || !first.is_set());
-    agent.wait_until_said("first has exited");
+    agent.wait_until_printed("first has exited");
     // Values that its owner sets from then on stay, also if Lull once wrote the same.
     let cores = cores_of(first.pid());
     let pin = |list: &str| {
@@ -270,9 +270,9 @@ fn a_process_of_two_apps_is_refused_at_the_start_and_later_left_unmanaged() {
     let apps = two(&by_args(&seconds), &format!("match = {{ args = \"*{seconds}\" }}"));
     let config = scene.config("", &apps);
     let mut agent = scene.agent(&config);
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     let shared = Sleeper::new(&seconds);
-    agent.wait_until_said("is found by both `first` and `second`: it is left unmanaged");
+    agent.wait_until_printed("is found by both `first` and `second`: it is left unmanaged");
     let ended = agent.interrupt().well();
     assert_eq!(ended.err.matches("is found by both").count(), 1, "{}", ended.err);
     assert!(!shared.is_set());
@@ -332,12 +332,12 @@ fn each_process_that_a_template_matches_is_an_app_while_it_lasts() {
     let seconds = unique();
     let keys = format!("args = \"sleep {seconds}\"\nmost = 2");
     let mut agent = scene.agent(&scene.config("", &templates(&keys, "")));
-    agent.wait_until_said("`a-1` waits: processes with args");
+    agent.wait_until_printed("`a-1` waits: processes with args");
     let (one, two) = (Sleeper::new(&seconds), Sleeper::new(&seconds));
     agent.wait_for("cores of both", || one.is_set() && two.is_set());
     assert_ne!(cores_of(one.pid()), cores_of(two.pid()), "each is an app of its own");
     let third = Sleeper::new(&seconds);
-    agent.wait_until_said("more than 2 processes with args");
+    agent.wait_until_printed("more than 2 processes with args");
     assert!(!third.is_set(), "no app is free for it");
     drop(one);
     agent.wait_for("cores of the third, in place of the first", || third.is_set());
@@ -360,7 +360,7 @@ fn a_match_of_a_template_that_restarts_is_managed_long_before_a_long_epoch_ends(
     std::fs::write(&config, text.replace("\"200ms\"", "\"1h\"")).unwrap();
     let first = Sleeper::new(&one);
     let mut agent = scene.agent(&config);
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     // Its arrival has the policy decide, which it does not before the end of an epoch.
     let _other = Sleeper::new(&other);
     agent.wait_for("the cores of the match", || first.is_set());

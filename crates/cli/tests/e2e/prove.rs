@@ -23,7 +23,7 @@ fn proof_of(out: &str) -> Value {
 }
 
 #[test]
-fn a_short_proof_has_every_figure_and_stands_in_the_record() {
+fn a_short_proof_has_every_figure_and_is_in_the_record() {
     let scene = Scene::new();
     let config = scene.config("", &started("arq", free_port()));
     let wanted = ["--prove", "12s", "--block", "1s", "--json"];

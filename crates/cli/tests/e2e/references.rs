@@ -28,14 +28,14 @@ fn a_match_that_takes_the_place_of_another_has_the_references_of_its_template() 
     let spin = format!("{SPIN} # {mark}");
     let config = scene.config("", &template(&format!("args = \"sh -c * # {mark}\"")));
     let mut agent = scene.agent(&config);
-    agent.wait_until_said("`w-1` waits: processes with args");
+    agent.wait_until_printed("`w-1` waits: processes with args");
     let first = Sleeper::shell(&spin);
     let corrected = "w-1: its progress beside other apps is above its solo progress 0.0100/s";
-    agent.wait_until_said(corrected);
+    agent.wait_until_printed(corrected);
     drop(first);
-    agent.wait_until_said("w-1 has exited");
+    agent.wait_until_printed("w-1 has exited");
     let _second = Sleeper::shell(&spin);
-    agent.wait_until_said("w-1 has the references of its template again");
+    agent.wait_until_printed("w-1 has the references of its template again");
     // The second one is judged by its own epochs, and then corrected from the same value.
     wait_for("a correction of the second one", || agent.err().matches(corrected).count() == 2);
     agent.interrupt().well();

@@ -68,16 +68,16 @@ fn a_program_is_an_app_from_its_start_to_its_end_under_the_number_that_it_was_st
     }
     let scene = Scene::new();
     let mut agent = scene.agent(&config(&scene, "*"));
-    agent.wait_until_said("`first-1` waits: seat 1 of 1 for registrations as `first`");
+    agent.wait_until_printed("`first-1` waits: seat 1 of 1 for registrations as `first`");
     let first = Registered::new(&scene, "first", SLEEP);
     let second = Registered::new(&scene, "second", SLEEP);
     agent.wait_for("the cores of both", || first.is_set() && second.is_set());
     assert_eq!(first.program(), "sleep\n");
     let mut third = Registered::new(&scene, "first", SLEEP);
-    agent.wait_until_said("was not registered: all 1 apps of `first` have a process");
+    agent.wait_until_printed("was not registered: all 1 apps of `first` have a process");
     assert_eq!(third.0.wait().unwrap().code(), Some(1));
     drop(first);
-    agent.wait_until_said("first-1 has exited");
+    agent.wait_until_printed("first-1 has exited");
     agent.wait_for("all cores for the app that is left", || !second.is_set());
     let again = Registered::new(&scene, "first", SLEEP);
     agent.wait_for("the cores of both again", || again.is_set() && second.is_set());
@@ -98,7 +98,7 @@ fn a_program_that_closes_its_connection_gets_back_what_it_had_and_runs_on() {
     }
     let scene = Scene::new();
     let mut agent = scene.agent(&config(&scene, "*"));
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     let go = scene.path("go");
     let script = format!(
         "while ! test -e {}; do sleep 0.05; done\n\
@@ -111,7 +111,7 @@ fn a_program_that_closes_its_connection_gets_back_what_it_had_and_runs_on() {
     std::fs::write(&go, "").unwrap();
     agent.wait_for("what the first had before", || !first.is_set());
     assert_eq!(first.program(), "sleep\n");
-    agent.wait_until_said("first-1 has exited");
+    agent.wait_until_printed("first-1 has exited");
     let other = Registered::new(&scene, "first", SLEEP);
     agent.wait_for("the cores of the next", || other.is_set() && second.is_set());
     assert!(!first.is_set(), "it is no app any more");
@@ -126,7 +126,7 @@ fn children_of_a_registered_process_are_managed_and_cannot_register_again() {
     }
     let scene = Scene::new();
     let mut agent = scene.agent(&config(&scene, "*"));
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     let mut lull = scene.lull(&["register"]);
     lull.arg("--socket").arg(socket(&scene));
     let program = lull.get_program().to_string_lossy().into_owned();
@@ -145,7 +145,7 @@ fn children_of_a_registered_process_are_managed_and_cannot_register_again() {
     std::fs::write(&go, "").unwrap();
     agent.wait_for("the child's answer", || code.exists());
     assert_eq!(std::fs::read_to_string(&code).unwrap(), "1\n");
-    agent.wait_until_said("the process belongs to app `first-1`");
+    agent.wait_until_printed("the process belongs to app `first-1`");
     let children = format!("/proc/{0}/task/{0}/children", first.pid());
     let child = || std::fs::read_to_string(&children).ok()?.split(' ').next()?.parse::<i32>().ok();
     if child().is_some() {
@@ -162,7 +162,7 @@ fn a_process_registers_after_the_front_end_which_parses_its_request_was_killed()
     }
     let scene = Scene::new();
     let mut agent = scene.agent(&config(&scene, "*"));
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     let frontend = || scene.process_with(&["frontend"]);
     let former = frontend().unwrap();
     send(former, Signal::KILL);
@@ -195,13 +195,13 @@ fn who_may_not_register_learns_why_and_the_program_does_not_run() {
     let own = rustix::process::getuid().as_raw().to_string();
     let config = scene.write("lull.toml", &text.replace("\"0\"", &format!("\"{own}\"")));
     let mut agent = scene.agent(&config);
-    agent.wait_until_said("recording to");
+    agent.wait_until_printed("recording to");
     register(None, &[]).refused(1, "name one of `first`, `second`");
     register(None, &["--as", "moon"]).refused(1, "there is no template `moon`");
     if is_root() {
         let text = "user 65534 may not register with any template";
         register(Some("nobody"), &["--as", "first"]).refused(1, text);
-        agent.wait_until_said(text);
+        agent.wait_until_printed(text);
     }
     assert!(!ran.exists(), "a program ran all the same");
     let ended = register(None, &["--optional", "--as", "moon"]).well();

@@ -33,11 +33,11 @@ fn a_changed_config_is_taken_over_and_a_broken_one_leaves_the_former_in_force() 
     assert!(refused.err.contains("agent.epoch"), "{}", refused.err);
     let reloaded = reload(&text.replace("20us", "30us")).well();
     assert!(reloaded.out.contains("reloaded: app[0].objectives"));
-    agent.wait_until_said("config reloaded: app[0].objectives");
+    agent.wait_until_printed("config reloaded: app[0].objectives");
     assert!(two.is_changed(), "what is unaffected changed");
     std::fs::write(&config, text.replace("\"even\"", "\"unmanaged\"")).unwrap();
     agent.signal(Signal::HUP);
-    agent.wait_until_said("config reloaded: app[0].objectives, policy.name");
+    agent.wait_until_printed("config reloaded: app[0].objectives, policy.name");
     agent.wait_for("knobs as before", || !two.server.is_changed() && !two.batch.is_changed());
     agent.interrupt().well();
     let record = Record::open(&scene.records()[0]);
@@ -118,8 +118,8 @@ fn an_app_is_added_and_another_removed_while_a_third_keeps_knobs_and_statistics(
     batch.assert_as_before();
     assert_eq!(server.now(), before, "an app that stays was changed");
     agent.wait_for("the cores of the new app", || other.is_changed());
-    agent.wait_until_said("config reloaded: app `other` added, app `batch` removed");
-    agent.wait_until_said("other has processes now");
+    agent.wait_until_printed("config reloaded: app `other` added, app `batch` removed");
+    agent.wait_until_printed("other has processes now");
     assert_eq!(server.now(), before, "an app that stays was changed");
     agent.wait_for("the apps of the page", || apps_at(&address) == ["server", "other"]);
     agent.wait_for("its CPU time", || cpu_seconds(&address, "other").is_some());
@@ -261,7 +261,7 @@ fn a_program_is_started_and_ended_by_reloads_and_one_that_does_not_start_is_refu
     let added = reload(&scene, &config, &with_program).well();
     assert!(added.out.contains("reloaded: app `own` added"), "{}", added.out);
     assert!(program().is_some());
-    agent.wait_until_said("own has processes now");
+    agent.wait_until_printed("own has processes now");
     let removed = reload(&scene, &config, &bare).well();
     assert!(removed.out.contains("reloaded: app `own` removed"), "{}", removed.out);
     assert_eq!(program(), None, "a removed program runs on");

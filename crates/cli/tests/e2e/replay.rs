@@ -39,7 +39,7 @@ fn changed(scene: &Scene, file: &Path, name: &str, sql: &str) -> PathBuf {
 }
 
 #[test]
-fn a_short_record_is_replayed_and_another_policy_foretold() {
+fn a_short_record_is_replayed_and_another_policy_predicted() {
     let scene = Scene::new();
     let file = recorded(&scene);
     let told = replay(&scene, &file, &[&ANY[..], &["--policy", "lc-first", "--json"]].concat());

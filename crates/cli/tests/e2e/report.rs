@@ -34,7 +34,7 @@ fn references(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_page_tells_a_run_and_its_proof_and_asks_nobody() {
+fn a_page_shows_a_run_and_its_proof_without_external_resources() {
     let scene = Scene::new();
     let record = proven(&scene);
     let table = scene.path("report.md");

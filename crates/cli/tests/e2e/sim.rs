@@ -161,7 +161,7 @@ fn read_parquet(path: &Path) -> Vec<Row> {
 }
 
 #[test]
-fn check_tells_what_would_run_and_runs_nothing() {
+fn check_prints_what_would_run_and_runs_nothing() {
     let scene = Scene::new();
     // Hours of simulation if it were run.
     let long = but("length = \"4s\"", "length = \"2000h\"");
@@ -253,7 +253,7 @@ fn the_refusals_of_the_docs_are_word_for_word() {
 }
 
 #[test]
-fn an_unstable_system_is_told_first_and_ends_at_its_bound_with_status_1() {
+fn an_unstable_system_is_reported_first_and_ends_at_its_bound_with_status_1() {
     let scene = Scene::new();
     let over = but("high = 600.0, low = 200.0", "high = 3000.0, low = 1000.0");
     let ended = sim(&scene, &format!("{over}\n[limits]\nin_flight = 500\n"), &["--csv", "o.csv"]);
@@ -284,7 +284,7 @@ fn an_interrupt_leaves_no_file_and_keeps_what_stood_there() {
         new.as_os_str(),
     ]);
     let mut running = scene.start(command);
-    running.wait_until_said("unstable");
+    running.wait_until_printed("unstable");
     let ended = running.interrupt();
     assert_eq!(ended.status.signal(), Some(2), "{ended:?}");
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "old");
@@ -295,7 +295,7 @@ fn an_interrupt_leaves_no_file_and_keeps_what_stood_there() {
 }
 
 #[test]
-fn the_worst_cycle_is_told_in_words_numbers_and_files() {
+fn the_worst_cycle_is_reported_in_words_numbers_and_files() {
     let scene = Scene::new();
     let arguments = ["--find-worst-cycle", "--policy", "powersave", "--grid", "3", "--refine", "1"];
     let ends = ["--shortest", "200ms", "--longest", "2s"];

@@ -38,7 +38,7 @@ fn an_app_that_fails_takes_those_started_before_it_along() {
 }
 
 #[test]
-fn a_pid_that_is_gone_is_said_to_be() {
+fn a_pid_that_is_gone_is_an_error() {
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let scene = Scene::new();
@@ -84,7 +84,7 @@ fn two_apps_by_pid_of_which_one_is_a_child_of_the_other_are_refused_with_both_na
 }
 
 #[test]
-fn a_port_in_use_is_said_to_be() {
+fn a_port_in_use_is_an_error() {
     let scene = Scene::new();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -147,7 +147,7 @@ fn a_load_of_which_every_request_is_refused_says_with_what_and_fails() {
 }
 
 #[test]
-fn a_second_agent_is_refused_and_told_of_the_first() {
+fn a_second_agent_is_refused_with_the_pid_of_the_first() {
     if cores() < 2 {
         return skip("one core cannot be divided");
     }

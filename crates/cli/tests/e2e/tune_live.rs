@@ -82,7 +82,7 @@ fn a_killed_search_leaves_the_server_as_it_was_and_goes_on_with_its_trials() {
     let text = std::fs::read_to_string(&config).unwrap();
     std::fs::write(&config, format!("{text}[power]\nbase_watts = 90.0\n")).unwrap();
     let mut other = scene.start(command(&[]));
-    other.wait_until_said("the seed of the search is");
+    other.wait_until_printed("the seed of the search is");
     let ended = other.interrupt().refused(1, "stopped before the end");
     assert!(!ended.err.contains("resumes with"), "{}", ended.err);
     assert_eq!(trials(&store), kept);
@@ -215,7 +215,7 @@ fn a_search_waits_for_a_server_that_restarts_and_repeats_its_trial() {
     let mut search = scene.start(scene.lull(&[&all[..], &["--json".as_ref()]].concat()));
     search.wait_for("fewer cores", || server.is_changed());
     drop(server);
-    search.wait_until_said("`server` is absent");
+    search.wait_until_printed("`server` is absent");
     let server = Victim::server_at(&address);
     let ended = search.wait().well();
     assert!(ended.err.contains("has restarted in the trial: it is repeated"), "{}", ended.err);

@@ -167,7 +167,7 @@ fn every_interrupt_has_its_row_and_a_longer_delay_has_fewer() {
 }
 
 #[test]
-fn this_machines_interrupts_are_logged_or_it_is_said_what_forbids_it() {
+fn this_machines_interrupts_are_logged_or_the_obstacle_is_reported() {
     let scene = Scene::new();
     let [csv, figure] = ["live.csv", "live.svg"].map(|it| text_of(&scene.path(it)));
     let arguments = [
@@ -298,7 +298,7 @@ fn searches_differ_unless_they_have_the_same_seed() {
 }
 
 #[test]
-fn an_objective_out_of_reach_is_said_and_the_fastest_setting_left() {
+fn an_objective_out_of_reach_is_reported_and_the_fastest_setting_stays() {
     let scene = Scene::new();
     let store = text_of(&scene.path("store.sqlite"));
     let text = SMALL.replacen("500us", "20us", 1);

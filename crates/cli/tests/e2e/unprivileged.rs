@@ -92,7 +92,7 @@ rate = "50/s"
     let config = scene.write("lull.toml", &config);
     let arguments = ["run".as_ref(), config.as_os_str()];
     let mut agent = scene.start(scene.lull_as_nobody(&arguments));
-    agent.wait_until_said("burner: cores");
+    agent.wait_until_printed("burner: cores");
     let ended = agent.interrupt().well();
     assert!(!ended.err.contains("refused"), "{}", ended.err);
     scene.wait_until_quiet();

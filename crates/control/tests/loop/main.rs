@@ -118,7 +118,7 @@ fn fast() -> Setting {
 }
 
 #[test]
-fn a_policy_is_told_what_a_knob_did_not_take_and_why() {
+fn a_policy_receives_refused_settings_and_the_reasons() {
     let plant = plant().without(Capability::Frequency, "taken away");
     let told = Arc::new(Mutex::new(Vec::new()));
     let policy = Box::new(RefusalRecorder(told.clone()));
@@ -507,7 +507,7 @@ fn a_reserved_knob_is_never_set_also_after_its_app_was_replaced() {
 }
 
 #[test]
-fn an_app_that_exits_is_said_once_and_is_no_reason_for_the_safe_state() {
+fn an_app_that_exits_is_reported_once_and_is_no_reason_for_the_safe_state() {
     let mut harness = harness(Rules::default());
     harness.turn();
     harness.plant.end(LC);

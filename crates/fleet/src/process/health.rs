@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_change_is_told_once() {
+    fn each_change_is_reported_once() {
         let begin = Instant::now();
         let mut health = Health::default();
         health.note_answer(begin);

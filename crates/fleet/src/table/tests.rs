@@ -159,7 +159,7 @@ fn an_annotation_adds_no_line_to_the_journal_and_steers_no_terminal() {
 }
 
 #[test]
-fn a_pod_that_no_template_can_serve_is_told_what_is_missing() {
+fn a_pod_without_a_template_learns_what_is_missing() {
     let mut table = table();
     apply(&mut table, "1", &json!({ "lull.dev/objective": "memory_pressure=2%" }));
     apply(&mut table, "2", &json!({ "lull.dev/container": "sidecar" }));
@@ -366,7 +366,7 @@ fn pods_that_may_have_cores_of_their_own_are_marked() {
 }
 
 #[test]
-fn more_pods_than_a_node_has_are_left_and_said_once() {
+fn more_pods_than_a_node_has_are_left_and_reported_once() {
     let mut table = table();
     for number in 0..PODS_MAX + 2 {
         apply(&mut table, &format!("{number:x}"), &json!({}));

@@ -228,11 +228,11 @@ impl RunningAgent {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    pub(crate) fn assert_said(&self, text: &str) {
-        self.wait_until_said(text);
+    pub(crate) fn assert_printed(&self, text: &str) {
+        self.wait_until_printed(text);
     }
 
-    pub(crate) fn wait_until_said(&self, text: &str) {
+    pub(crate) fn wait_until_printed(&self, text: &str) {
         wait_until(&format!("`{text}` in {}", self.log.display()), || self.log().contains(text));
     }
 

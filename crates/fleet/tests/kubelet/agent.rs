@@ -67,11 +67,11 @@ most = 5
         std::fs::read_to_string(&self.log).unwrap()
     }
 
-    pub(crate) fn wait_until_said(&self, text: &str) {
-        wait_until(&format!("`{text}` in {}", self.log.display()), || self.has_said(text));
+    pub(crate) fn wait_until_printed(&self, text: &str) {
+        wait_until(&format!("`{text}` in {}", self.log.display()), || self.has_printed(text));
     }
 
-    pub(crate) fn has_said(&self, text: &str) -> bool {
+    pub(crate) fn has_printed(&self, text: &str) -> bool {
         self.log().contains(text)
     }
 

@@ -190,7 +190,7 @@ fn after_a_dispatchers_panic_frequencies_are_those_of_before() {
 }
 
 #[test]
-fn a_frequency_that_somebody_else_sets_is_theirs() {
+fn a_frequency_that_another_program_sets_stays() {
     let scene = Scene::new("schedutil userspace");
     let mut speeds = scene.speeds().unwrap();
     assert!(speeds.look_after().is_empty());
@@ -237,7 +237,7 @@ fn old_frequencies_are_in_the_ledger_before_the_first_is_set() {
 }
 
 #[test]
-fn what_cannot_be_set_is_said_before_any_request_depends_on_it() {
+fn a_speed_that_cannot_be_set_is_an_error_before_any_request_depends_on_it() {
     let scene = Scene::new("schedutil userspace");
     let file = |name: &str| format!("{}/{name}", dir(scene.core()));
     scene.tree.write(&file("scaling_available_frequencies"), "2000000 1200000\n");

@@ -68,7 +68,7 @@ fn a_request_moves_at_its_age_and_its_first_core_is_free_again() {
 }
 
 #[test]
-fn age_counts_from_the_arrival_and_not_from_when_a_worker_came() {
+fn age_counts_from_the_arrival_and_not_from_the_start_of_a_worker() {
     let mut state = new_state(1, 1);
     state.arrive(ms(70), ms(10), 11);
     assert_eq!(state.next_due(), ms(110));
@@ -201,7 +201,7 @@ fn dispatchers_that_take_turns_see_their_own_time_and_requests_only() {
 
 proptest! {
     #[test]
-    fn no_core_has_two_requests_and_none_stands_idle_while_somebody_waits(
+    fn no_core_has_two_requests_and_none_is_idle_while_a_request_waits(
         steps in prop::collection::vec((0u8..4, 0usize..8, 1u64..60), 1..120),
     ) {
         let mut state = new_state(2, 1);

@@ -325,7 +325,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_frequency_is_known_where_nobody_else_chooses_it() {
+    fn a_frequency_is_known_where_no_governor_chooses_it() {
         assert_eq!(state("schedutil", 8, 24, None).pinned_khz(), None);
         assert_eq!(state("schedutil", 24, 24, None).pinned_khz(), Some(24));
         assert_eq!(state("performance", 8, 24, None).pinned_khz(), Some(24));
@@ -338,7 +338,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_read_is_put_back_whatever_came_between() {
+    fn the_value_that_was_read_is_restored_after_any_other() {
         let tree = Tree::new();
         policy(&tree, DIR, "schedutil userspace");
         let dir = tree.path(DIR);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_written_and_said() {
+    fn all_are_written_and_reported() {
         let (_tree, writes) = scene();
         let done = write_all(&writes).unwrap();
         assert!(done.iter().all(|one| one.before == "old" && one.now == "new"));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_at_any_place_undoes_what_came_before() {
+    fn a_refusal_at_any_position_undoes_the_writes_before_it() {
         for errno in [libc::EINVAL, libc::EBUSY, libc::EACCES, libc::ENODEV, libc::EROFS, libc::EIO]
         {
             for file in ["a", "b", "c"] {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_vanished_undoes_what_came_before() {
+    fn a_file_that_vanished_undoes_the_writes_before_it() {
         let (tree, writes) = scene();
         tree.remove("sys/c");
         let WriteError::File(error) = write_all(&writes).unwrap_err() else { panic!() };

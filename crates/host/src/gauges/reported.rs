@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_stands_until_something_else_is_told() {
+    fn a_reason_holds_until_something_else_is_reported() {
         let (sender, mut reported) = reported();
         sender.send(answer(1, Err(Missing::because("status 503")))).unwrap();
         for _ in 0..2 {

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_governor_changed_under_us_is_told_once_with_what_is_there() {
+    fn a_governor_changed_by_another_program_is_reported_once_with_its_value() {
         let mut scene = Scene::new(1, "schedutil userspace");
         scene.set(0, GHZ).unwrap();
         assert!(scene.frequencies.watch().is_empty());
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_went_offline_and_came_back_is_set_again() {
+    fn a_core_that_is_online_again_is_set_again() {
         let mut scene = Scene::new(1, "schedutil userspace");
         scene.set(0, GHZ).unwrap();
         scene.write(0, "affected_cpus", "\n");

@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_in_a_group_of_somebody_else_are_left_there() {
+    fn threads_in_a_group_of_another_program_are_left_there() {
         let (tree, mut partitions, mut saved) = scene();
         group(&tree, "virt-7");
         tree.write("sys/fs/resctrl/virt-7/tasks", "11\n");
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn new_threads_follow_and_another_writer_is_told_once() {
+    fn new_threads_follow_and_another_writer_is_reported_once() {
         let (tree, mut partitions, mut saved) = scene();
         set(&mut partitions, &mut saved, Share::Ways(WayMask(3))).unwrap();
         assert_eq!(partitions.watch(APP, &[thread(11), thread(12)]).unwrap(), []);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn another_writer_at_the_second_domain_alone_is_told() {
+    fn another_writer_at_the_second_domain_alone_is_reported() {
         let (tree, mut partitions, mut saved) = scene();
         set(&mut partitions, &mut saved, Share::Ways(WayMask(3))).unwrap();
         assert_eq!(partitions.watch(APP, &[thread(11)]).unwrap(), []);
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_somebody_removed_reads_as_the_top() {
+    fn a_group_that_another_program_removed_reads_as_the_top() {
         let (tree, mut partitions, mut saved) = scene();
         set(&mut partitions, &mut saved, Share::Ways(WayMask(3))).unwrap();
         std::fs::remove_dir_all(tree.path(GROUP)).unwrap();

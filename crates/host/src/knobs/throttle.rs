@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn another_writer_is_told_once() {
+    fn another_writer_is_reported_once() {
         let tree = Tree::new();
         tree.write(PATH, "950000\n");
         let mut throttle = Throttle::new(&tree.roots());

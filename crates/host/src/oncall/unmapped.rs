@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_with_privileges_of_its_file_is_found_by_what_the_kernel_tells_its_loader() {
+    fn a_program_with_privileges_of_its_file_is_recognised_by_its_auxiliary_vector() {
         let tree = Tree::new();
         let words = |secure: u64| [6, 4096, AT_SECURE, secure, 0, 0].map(u64::to_le_bytes).concat();
         let auxv = |secure| {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hybrid_part_is_told_apart_by_its_firmware() {
+    fn a_hybrid_processor_is_recognised_by_its_firmware() {
         let tree = tree("0-1");
         for (core, level) in [(0, 60), (1, 40)] {
             tree.write(

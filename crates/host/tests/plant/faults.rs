@@ -108,7 +108,7 @@ fn what_could_not_be_restored_is_reported_until_it_is_and_its_ledger_stays_open(
 }
 
 #[test]
-fn an_ended_app_that_nobody_waited_for_is_not_alive() {
+fn an_ended_app_without_a_wait_is_not_alive() {
     let mut app = App::start(1);
     let mut scene = Scene::new(&app);
     assert!(scene.plant.observe(EPOCH).unwrap().apps[0].alive);
@@ -173,7 +173,7 @@ fn what_may_not_be_read_is_a_reason() {
 }
 
 #[test]
-fn a_bad_push_client_is_told_of() {
+fn a_bad_push_client_is_reported() {
     let app = App::start(0);
     let mut scene = Scene::new(&app);
     let mut client = UnixStream::connect(scene.socket()).unwrap();

@@ -109,7 +109,7 @@ fn an_app_that_gets_what_its_owner_gave_it_has_the_cores_and_the_class_of_each_t
 }
 
 #[test]
-fn another_writer_is_told_once_and_stays() {
+fn another_writer_is_reported_once_and_its_value_stays() {
     let Some(other) = second_core() else { return };
     let other: CoreSet = [other].into_iter().collect();
     let app = App::start(2);
@@ -176,7 +176,7 @@ fn classes_are_set_and_put_back_exactly() {
 }
 
 #[test]
-fn a_renice_by_somebody_else_is_noticed() {
+fn a_renice_by_another_program_is_noticed() {
     let app = App::start(1);
     let mut scene = Scene::new(&app);
     if !has(&scene, Capability::Scheduling) {

@@ -157,7 +157,7 @@ fn latency_is_what_was_pushed_and_silence_is_missing() {
 }
 
 #[test]
-fn progress_is_read_where_it_was_said_to_be() {
+fn progress_is_read_at_the_configured_place() {
     let app = App::start(1);
     let be = || AppSpec::best_effort("served");
     let mut scene = Scene::from_spec(&app, be(), ProgressFrom::CpuTime, true);

@@ -10,7 +10,7 @@ pub(crate) const TESTS: Tests = &[
     ("frequency::each_core_runs_at_its_own_and_the_hardware_has_it", each_core),
     ("frequency::between_two_steps_is_the_nearest_and_beyond_them_the_last", nearest),
     ("frequency::the_administrators_bounds_hold_for_lull", bounds),
-    ("frequency::a_core_that_went_offline_and_came_back_is_set_again", hotplug),
+    ("frequency::a_core_that_is_online_again_is_set_again", hotplug),
     ("frequency::an_offline_core_refuses_and_names_the_file", offline),
     ("frequency::a_governor_changed_under_us_wins_and_stays", foreign),
     ("frequency::restore_gives_every_domain_its_governor_back", restore),

@@ -11,7 +11,7 @@ pub(crate) const TESTS: Tests = &[
     ("resctrl::ways_are_set_for_all_threads_of_an_app_and_put_back", ways),
     ("resctrl::masks_that_the_hardware_cannot_have_are_refused", masks),
     ("resctrl::no_class_of_service_left_says_who_has_them", exhausted),
-    ("resctrl::threads_in_a_group_of_somebody_else_are_left_there", others),
+    ("resctrl::threads_in_a_group_of_another_program_are_left_there", others),
     ("resctrl::another_writer_wins", foreign),
 ];
 pub(crate) const RUNS_ONLY: Tests =

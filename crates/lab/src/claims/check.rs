@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_answers_two_claims_or_stands_twice_in_the_results_is_refused() {
+    fn a_row_that_answers_two_claims_or_is_twice_in_the_results_is_refused() {
         let second = GOOD.split("\n\n").nth(1).unwrap();
         let found = refusals(&format!("{GOOD}{second}"), 1.9);
         assert!(found[0].contains("answers claim 1 already"), "{found:?}");

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thinned_sample_tells_regular_from_irregular_arrivals() {
+    fn a_thinned_sample_distinguishes_regular_and_irregular_arrivals() {
         for (text, cv2) in [("poisson", 1.0), ("gpareto:-0.5", 0.5), ("gpareto:0.25", 2.0)] {
             let samples = samples(text.parse().unwrap());
             let found = irregularity(samples.iter()).unwrap();

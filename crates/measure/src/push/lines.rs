@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_line_is_told_once_and_the_next_one_read() {
+    fn an_overlong_line_is_reported_once_and_the_next_one_read() {
         let got = read_all(8, &[b"12345678901234567890".to_vec(), b"12\nshort\n".to_vec()]);
         assert_eq!(got, [Err(LineTooLong { limit: 8 }), Ok(b"short".to_vec())]);
     }

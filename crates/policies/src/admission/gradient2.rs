@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_grows_by_a_fifth_of_the_queue_while_latency_stands_still() {
+    fn the_limit_grows_by_a_fifth_of_the_queue_while_latency_is_constant() {
         let mut gate = gate("");
         gate.run(11, |_| 0.01);
         // Ten windows of 4 * .2.

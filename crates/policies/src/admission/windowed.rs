@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_at_the_gate_is_told_from_the_time_in_service() {
+    fn the_wait_at_the_gate_is_separate_from_the_time_in_service() {
         // 1000/s of 50 ms each are 50 in the system, of which 10 have a slot for 10 ms.
         let full = sample(1000.0, 50).unwrap();
         assert!((full.service_s - 0.01).abs() < 1e-4 && (full.wait_s - 0.04).abs() < 1e-4);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_throttle_stays_on_unless_asked_and_possible() {
+    fn the_throttle_stays_on_unless_configured_and_possible() {
         let throttle = |plan: &Plan| plan.setting(Knob::RealTimeThrottle).cloned();
         let on = Some(Setting::RealTimeThrottle(true));
         assert_eq!(throttle(&plan(&mut plant(), "")), on);

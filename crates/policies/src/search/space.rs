@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thinned_space_keeps_the_ends_and_the_fastest_level_and_is_as_small_as_asked() {
+    fn a_thinned_space_keeps_the_ends_and_the_fastest_level_and_has_the_requested_size() {
         let whole = space(&THREE);
         for most in [8, 24, 100, 5000] {
             let thin = whole.at_most(most);

@@ -341,7 +341,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_overlaps_and_nothing_is_lost(
+        fn no_ranges_overlap_and_no_unit_is_lost(
             moves in prop::collection::vec((0usize..3, 0usize..4, 0usize..4), 0..60),
         ) {
             let mut partition = Partition::even(&machine(7), alone(3)).unwrap();

@@ -214,7 +214,7 @@ mod tests {
         }
 
         #[test]
-        fn nobody_moves_down_or_to_a_core_that_is_not_free(
+        fn no_request_moves_down_or_to_a_core_that_is_not_free(
             age_ms in 0u64..300,
             on in prop::option::of(0usize..3),
             older in 0usize..20,

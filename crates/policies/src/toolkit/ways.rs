@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_moves_nobody_to_the_other_side() {
+    fn a_new_app_moves_no_other_to_the_other_side() {
         let mut line = WayLine::new(true);
         line.note(&[0, 2, 0]);
         line.note(&[2, 2, 0]);

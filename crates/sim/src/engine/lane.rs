@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_at_speed_zero_stands_still_and_goes_on_later() {
+    fn a_lane_at_speed_zero_pauses_and_continues_later() {
         let mut lane = Lane::new(0, 1, 1.0, true);
         lane.start(1, 100.0);
         lane.advance(50);

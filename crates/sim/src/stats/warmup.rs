@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_that_never_settles_is_told_apart() {
+    fn a_series_that_never_settles_is_recognised() {
         let rises = |n: usize| if n < 1500 { n as f64 } else { 1500.0 };
         let series: Vec<f64> = (0..2000).map(rises).collect();
         assert_eq!(mser5(&series), None);

@@ -208,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_bin_is_the_peak_asked_for() {
+    fn the_busiest_bin_is_the_requested_peak() {
         let text = recording((0..7200).map(|second| if second < 3600 { 1 } else { 4 }));
         let scaled = Binning { peak_per_s: Some(750e3), ..hours(2.0) };
         assert_eq!(rates(&text, &scaled), Ok(vec![(0.0, 187_500.0), (3600.0, 750e3)]));
     }
 
     #[test]
-    fn only_the_operations_asked_for_count_whatever_the_key_holds() {
+    fn only_the_requested_operations_count_whatever_the_key_holds() {
         let text = "5,k,ey,2,10,1,get,0\n5,key,3,10,1,set,30\n6,key,3,10,1,get,0\n";
         let operations = BTreeSet::from(["get".to_owned()]);
         let gets = Binning { span_s: 2.0, bin_s: 2.0, operations, ..hours(1.0) };

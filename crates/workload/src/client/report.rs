@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_a_stopped_server_owes_are_said_to_be_in_no_latency() {
+    fn requests_that_a_stopped_server_owes_are_reported_as_in_no_latency() {
         let config = LoadConfig::closed("http://localhost/".parse().unwrap());
         let with = |outstanding_requests| LoadReport {
             completed_requests: 177,

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prices_and_errors_are_told_apart_in_any_portions() {
+    fn prices_and_errors_are_distinguished_in_any_portions() {
         let replies = b"OK 1.5 0.1 300 12\nERR the queue is full\nOK 2 0.2 1 1\n";
         for step in 1..replies.len() {
             let outcomes = feed(&mut Replies, replies, step).unwrap();

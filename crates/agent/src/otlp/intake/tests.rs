@@ -176,7 +176,7 @@ fn a_service_whose_points_are_refused_is_unknown_and_not_idle() {
 }
 
 #[test]
-fn routes_and_errors_are_told_apart_by_attributes() {
+fn attributes_distinguish_routes_and_errors() {
     let mut intake = intake();
     let points = |at, cart, failed| {
         let points = [

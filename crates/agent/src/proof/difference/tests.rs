@@ -94,7 +94,7 @@ fn a_plain_difference_is_shown_and_a_small_one_says_how_many_pairs_it_wants() {
 }
 
 #[test]
-fn with_so_many_pairs_as_were_asked_for_a_difference_does_mostly_show() {
+fn the_requested_number_of_pairs_mostly_shows_a_difference() {
     let truth = Bell::new(0.8, 1.0).unwrap();
     let values: Vec<f64> = [-0.2, 0.3, 0.8, 1.3, 1.8, 0.8, -0.6, 2.2].to_vec();
     let spread = Spread::from_values(&values).unwrap();

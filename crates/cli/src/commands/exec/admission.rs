@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_those_of_a_config_and_a_slip_is_told_as_it_was_written() {
+    fn keys_are_those_of_a_config_and_a_slip_is_quoted_as_it_was_written() {
         let keys = ["goal=\"tail\"", "rounds=5"].map(str::to_owned);
         let table = table("--key", &keys).unwrap();
         assert_eq!(table["rounds"].as_integer(), Some(5));

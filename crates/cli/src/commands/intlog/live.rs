@@ -94,14 +94,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lacking_is_said_with_its_count_and_nothing_else() {
+    fn missing_events_are_reported_with_their_count_and_nothing_else() {
         assert!(notes(0, 0).is_empty());
         let told = notes(7, 3);
         assert!(told[0].starts_with("7 events are lost") && told[1].starts_with("3 interrupts"));
     }
 
     #[test]
-    fn states_that_nobody_named_have_their_numbers() {
+    fn states_without_names_have_their_numbers() {
         let nowhere = Roots::under(std::path::Path::new("/no/such/tree"));
         assert_eq!(states(&nowhere, 2), ["state0", "state1"]);
     }

@@ -291,7 +291,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_metric_is_asked_for_once_and_no_other() {
+    fn every_metric_is_queried_once_and_no_other() {
         let dashboard = dashboard();
         let panels = dashboard["panels"].as_array().unwrap();
         let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_text_whatever_stands_in_it() {
+    fn text_is_text_whatever_it_contains() {
         let text = Text("</td><script>alert('x')</script>\" onload=\"&\u{0}");
         let page = html! { td title=(text) { (text) } }.into_string();
         assert_eq!(page.matches(['<', '>']).count(), 4, "{page}");

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cell_is_text_whatever_stands_in_it() {
+    fn a_cell_is_text_whatever_it_contains() {
         assert_eq!(cell("a|b\n<i>`*_[x](y)"), "a\\|b &lt;i&gt;\\`\\*\\_\\[x\\](y)");
         assert_eq!(cell("a\u{1b}\u{202e}"), "a\\u{1b}\\u{202e}");
     }

@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_agent_is_said_and_what_was_seen_stays() {
+    fn a_lost_agent_is_reported_and_its_last_values_stay() {
         let mut top = top(0.002);
         top.take(Update::Lost("connection refused".to_owned()));
         let text = text(&drawn(&top, 110, 24));

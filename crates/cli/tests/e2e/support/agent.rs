@@ -66,7 +66,7 @@ impl Agent {
     }
 
     /// Waits for words on its standard error.
-    pub(crate) fn wait_until_said(&mut self, words: &str) {
+    pub(crate) fn wait_until_printed(&mut self, words: &str) {
         let err = self.err.clone();
         self.wait_for(words, || std::fs::read_to_string(&err).unwrap().contains(words));
     }

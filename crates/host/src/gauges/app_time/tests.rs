@@ -172,7 +172,7 @@ fn a_process_that_is_gone_is_no_error() {
 }
 
 #[test]
-fn the_probe_tells_a_kernel_without_statistics() {
+fn the_probe_recognises_a_kernel_without_statistics() {
     let tree = Tree::new();
     assert!(probe(&tree.roots()).unwrap_err().reason.contains("schedstat cannot be read"));
     tree.write("proc/self/schedstat", "0 0 0\n");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_the_pmu_says_so_and_a_tree_is_not_asked_of_the_kernel() {
+    fn a_machine_without_the_pmu_reports_that_and_a_tree_does_not_query_the_kernel() {
         let none = PowerPmu::open_with(&Tree::new().roots(), &open).unwrap_err();
         assert!(none.reason.contains("no power PMU"), "{none}");
         let recorded = PowerPmu::open(&tree(&["energy-pkg"], "0\n").roots()).unwrap_err();

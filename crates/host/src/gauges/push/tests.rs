@@ -133,7 +133,7 @@ fn a_bad_client_is_dropped_with_the_reason_and_others_go_on() {
 }
 
 #[test]
-fn what_is_older_than_ten_seconds_is_ignored_and_said_once() {
+fn windows_older_than_ten_seconds_are_ignored_and_reported_once() {
     let (mut gauge, _dir) = gauge();
     let mut client = connect(&gauge);
     for _ in 0..3 {
@@ -168,7 +168,7 @@ fn a_client_that_pushes_without_pause_has_turns_as_others_and_loses_nothing() {
 }
 
 #[test]
-fn more_clients_than_can_be_served_are_told_apart_from_silence() {
+fn too_many_clients_are_distinguished_from_silence() {
     let (mut gauge, _dir) = gauge();
     let mut clients = Vec::new();
     for _ in 0..=CLIENTS_MAX {

@@ -128,7 +128,7 @@ fn is_journalled(tree: &Tree, saved: &Saved, what: &str) {
 }
 
 #[test]
-fn every_answer_at_the_last_file_of_every_knob_undoes_the_plan_and_is_told() {
+fn every_error_at_the_last_file_of_every_knob_undoes_the_plan_and_is_reported() {
     for (request, file) in ROWS {
         for errno in ANSWERS {
             let (tree, mut saved) = (machine(), Saved::default());
@@ -191,7 +191,7 @@ fn a_file_that_is_gone_or_a_directory_is_named_and_nothing_is_changed() {
 
 /// Only root can mount; elsewhere the test puts the kernel's answer in place of a mount.
 #[test]
-fn a_read_only_mount_is_told_as_such_for_every_knob() {
+fn a_read_only_mount_is_reported_as_such_for_every_knob() {
     for (request, _) in ROWS {
         let (tree, mut saved) = (machine(), Saved::default());
         let before = texts(&tree.path("."));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_original_is_saved_before_systemd_is_asked() {
+    fn the_original_is_saved_before_systemd_is_called() {
         let (tree, fake) = (machine(), FakeSystemd::start());
         let mut saved = Saved { is_full: true, ..Saved::default() };
         let request = requests(&["unit=web.service:cpu.weight:50"]);

@@ -170,7 +170,7 @@ fn short_queries_pass_an_open_gate_and_trying_costs_next_to_nothing() {
 }
 
 #[test]
-fn a_tail_is_bought_with_throughput_only_if_that_was_asked_for() {
+fn throughput_is_traded_for_a_tail_only_on_request() {
     for (goal, cap) in [("throughput", None), ("tail", Some(11)), ("both", None)] {
         let mut run = Run::new(&format!("goal = \"{goal}\""));
         run.steadily(traded, 120);
@@ -250,7 +250,7 @@ fn what_clients_do_when_they_connect_does_not_decide_for_what_they_do_then() {
 }
 
 #[test]
-fn a_load_that_never_stands_still_is_left_alone() {
+fn a_load_that_always_changes_is_left_alone() {
     let mut run = Run::new("");
     let mut closed = 0.0;
     for _ in 0..150 {
@@ -326,7 +326,7 @@ fn the_true_loss_is_within_the_ledger_in_99_percent_of_noisy_runs() {
 }
 
 #[test]
-fn a_server_that_stands_still_behind_a_limit_gets_its_open_gate_back() {
+fn a_server_that_stalls_behind_a_limit_gets_its_open_gate_back() {
     let stuck: Server = |cap| (if cap.is_none() { 2000.0 } else { 0.0 }, Nanos::from_millis(50));
     let mut run = Run::new("");
     let closed = run.steadily(stuck, 500);
@@ -440,7 +440,7 @@ fn a_rest_is_tried_before_it_is_dropped() {
 }
 
 #[test]
-fn nobody_rests_where_rounds_leave_nothing_to_rest() {
+fn no_worker_rests_where_rounds_leave_no_time_for_it() {
     let busy: Gated = |setting| (idle(setting).0, idle(setting).1, 0.01);
     let mut run = Run::with_objectives("", &[p99(80)], Workers::WaitOrRest);
     run.gated(busy, 120);

@@ -240,7 +240,7 @@ fn what_an_app_that_exits_held_is_shared_again() {
 }
 
 #[test]
-fn a_change_of_load_excuses_a_move_only_if_asked() {
+fn a_change_of_load_excuses_a_move_only_if_configured() {
     let rises_with_load = |text: &str| {
         let mut bench = Bench::new(text);
         bench.period(20, 5, 50.0);

@@ -109,7 +109,7 @@ fn more_apps_than_cores_or_ways_are_refused_with_the_numbers() {
 }
 
 #[test]
-fn nobody_answering_keeps_the_trial_going_and_idle_apps_are_fine() {
+fn silent_apps_prolong_the_trial_and_idle_apps_do_not() {
     let mut bench = bench("");
     for _ in 0..4 {
         bench.see(vec![alive(), silent(0), be(50.0)]);

@@ -114,7 +114,7 @@ fn an_upsizing_is_never_taken_back_but_turns_the_wheel_if_it_made_things_worse()
 }
 
 #[test]
-fn a_kind_that_nobody_can_give_is_passed_by() {
+fn a_kind_that_no_app_can_give_is_skipped() {
     // Two cores for two holders: only ways and bandwidth can move.
     let apps = [lc_spec("a"), be_spec("be")];
     let mut bench = Bench::new(build("", &machine(2), &apps).unwrap(), PERIOD);

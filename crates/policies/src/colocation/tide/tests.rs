@@ -226,7 +226,7 @@ fn other_loads_bring_the_fences_back_at_once_with_what_was_marked() {
 }
 
 #[test]
-fn without_progress_nobody_says_what_fences_cost_and_they_stay() {
+fn without_progress_the_cost_of_fences_is_unknown_and_they_stay() {
     for missing in [alive(), be(f64::NAN)] {
         let mut bench = bench();
         for _ in 0..200 {

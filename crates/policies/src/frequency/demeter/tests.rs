@@ -140,7 +140,7 @@ fn one_core_cannot_be_two_zones() {
 }
 
 #[test]
-fn tightened_promises_are_taken_up_where_it_stands() {
+fn tightened_objectives_apply_at_the_present_state() {
     let mut bench = pair();
     after(&mut bench, 3, &[lc(1.0), be(102.0)]);
     let mut tight = lc_spec("a");

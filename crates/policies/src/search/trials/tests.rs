@@ -544,7 +544,7 @@ fn late_share(tail_us: f64) -> f64 {
 }
 
 #[test]
-fn a_setting_that_is_said_to_meet_the_bound_meets_it() {
+fn a_setting_that_is_shown_to_meet_the_bound_meets_it() {
     let (shown, wrong, gaps) = play_noisy(|_| 0.08);
     assert!(wrong.is_empty(), "{wrong:?}");
     // Trials that vary by 8 % need a distance from the bound.

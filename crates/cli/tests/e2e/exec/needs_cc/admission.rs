@@ -6,7 +6,7 @@ use super::*;
 fn under(scene: &Scene, admission: &[&str], decision: &str) -> Server {
     let gate = [&["--mode", "epoll", "--concurrency"], admission].concat();
     let mut server = start_with(scene, &gate, &[], "-1");
-    server.agent.as_mut().unwrap().wait_until_said(decision);
+    server.agent.as_mut().unwrap().wait_until_printed(decision);
     server
 }
 
@@ -76,7 +76,7 @@ fn promises_to_some_clients_leave_no_query_of_any_without_its_answer() {
         let policy: &[&str] = if admission == "reef" { &["--key", "policy=\"pslo\""] } else { &[] };
         let gate = ["--concurrency", admission, "--promise", &promise, "--key", "cap=2"];
         let mut server = start_with(&scene, &[&gate, policy].concat(), &[], "-1");
-        server.agent.as_mut().unwrap().wait_until_said("transactions at a time");
+        server.agent.as_mut().unwrap().wait_until_printed("transactions at a time");
         load(server.port, 8, 40);
         let seen = server.seen();
         let gated = of_class(&seen, "gated");

@@ -48,7 +48,7 @@ fn attached(scene: &Scene, options: &[&str]) -> Agent {
     let place = page_directory(scene);
     let arguments = [&["attach", &place, "--json"], options].concat();
     let mut agent = scene.start(scene.lull(&arguments));
-    agent.wait_until_said("attached to");
+    agent.wait_until_printed("attached to");
     agent
 }
 
@@ -277,7 +277,7 @@ fn the_agent_reports_a_server_that_has_the_page_and_not_the_library() {
     let (server, _port) = start_free(&scene, &environment, &[]);
     let words =
         format!("threads (process {}) does not use the page: its environment", server.pid());
-    agent.wait_until_said(&words);
+    agent.wait_until_printed(&words);
     agent.interrupt().well();
 }
 
@@ -290,7 +290,7 @@ fn the_agent_reports_a_server_that_is_executed_as_another_user_than_owns_the_pag
     let environment = environment(&scene, &["--owner", "nobody"]);
     let mut agent = attached(&scene, &[]);
     let (_server, _port) = start_free(&scene, &environment, &[]);
-    agent.wait_until_said("belongs to user 65534, and a server maps only a page of root");
+    agent.wait_until_printed("belongs to user 65534, and a server maps only a page of root");
     agent.interrupt().well();
 }
 
@@ -302,7 +302,7 @@ fn an_admission_controller_decides_while_it_is_attached_and_leaves_the_gate_open
         let key = format!("cap={cap}");
         let gate = ["--protocol", "mysql", "--concurrency", "manual", "--key", &key];
         let mut agent = attached(&scene, &gate);
-        agent.wait_until_said(&format!("manual: {cap} transactions at a time"));
+        agent.wait_until_printed(&format!("manual: {cap} transactions at a time"));
         let mut client = Client::connect_to(port);
         queries(&mut client, 3);
         client.leave();
@@ -343,7 +343,7 @@ fn a_run_takes_the_latency_of_a_server_that_it_did_not_start() {
 }
 
 #[test]
-fn what_cannot_be_asked_of_an_agent_is_refused() {
+fn an_option_that_an_agent_cannot_have_is_refused() {
     let scene = Scene::new();
     let place = page_directory(&scene);
     let odd = scene.path("a b");

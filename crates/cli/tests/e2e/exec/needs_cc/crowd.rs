@@ -50,7 +50,7 @@ fn an_event_loop_is_watched_without_the_pauses_of_its_clients_and_never_gated() 
         clients.iter_mut().for_each(|client| assert!(client.query("work").is_some()));
         std::thread::sleep(PAUSE);
     }
-    server.agent.as_mut().unwrap().wait_until_said("by an event loop");
+    server.agent.as_mut().unwrap().wait_until_printed("by an event loop");
     let seen = server.seen();
     assert_eq!(with_queries(&seen, 6), 4, "{seen}");
     assert_eq!(seen["gate"]["admissions"], 0, "{seen}");

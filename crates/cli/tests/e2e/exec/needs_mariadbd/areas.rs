@@ -161,7 +161,7 @@ fn a_pool_of_threads_is_left_alone() {
     // Many at a time, so that a connection has one thread after the other.
     let clients = (database.crowd("web", 8), database.crowd("batch", 8));
     let agent = database.server.agent.as_mut().unwrap();
-    agent.wait_until_said("threads of the server serve several connections each");
+    agent.wait_until_printed("threads of the server serve several connections each");
     wait_for("no thread in an area", || on(pid, &cores[0]) + on(pid, &cores[1]) == 0);
     drop(clients);
     let seen = database.server.seen();

@@ -14,7 +14,7 @@ pub(super) fn free(scene: &Scene) -> Database {
 pub(super) fn attached(scene: &Scene, options: &[&str]) -> Agent {
     let arguments = [&["attach", "page", "--json"], options].concat();
     let mut agent = scene.start(scene.lull(&arguments));
-    agent.wait_until_said("attached to");
+    agent.wait_until_printed("attached to");
     agent
 }
 

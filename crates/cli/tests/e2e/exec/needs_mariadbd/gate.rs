@@ -19,7 +19,7 @@ fn an_operator_bypasses_the_gate_with_and_without_an_agent_and_after_a_kill() {
     assert_eq!(state["protocol"], "mysql", "{state}");
     let options = ["--concurrency", "1", "--slot-lease", "1s"];
     let mut agent = attached(&scene, &options);
-    agent.wait_until_said("bypassed by the operator since");
+    agent.wait_until_printed("bypassed by the operator since");
     let state = gate(&scene, "status", "page/");
     assert_eq!(
         (&state["gate"], &state["limit"]["cap"]),
@@ -32,7 +32,7 @@ fn an_operator_bypasses_the_gate_with_and_without_an_agent_and_after_a_kill() {
     drop(agent);
     assert_eq!(gate(&scene, "status", &pid)["gate"], "bypassed", "an agent that is killed");
     let mut agent = attached(&scene, &options);
-    agent.wait_until_said("bypassed by the operator since");
+    agent.wait_until_printed("bypassed by the operator since");
     ended(database.client(&"begin; select 1; commit;".repeat(20)));
     let seen = agent.interrupt().well().json();
     assert_eq!(seen["gate"]["admissions"], 0, "{seen}");

@@ -18,7 +18,7 @@ fn processes_of_another_user_share_a_gate_that_root_sets() {
     let database = Database::from_server(Server::from_agent(scene.start(server), port));
     let mut agent =
         scene.start(scene.lull(&[&attach[..], &["--json", "--concurrency", "2"]].concat()));
-    agent.wait_until_said("attached to");
+    agent.wait_until_printed("attached to");
     run_transactions(&database, "disable");
     assert_transactions_gated(&agent.interrupt().well().json(), 8);
 }
