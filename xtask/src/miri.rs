@@ -76,7 +76,7 @@ const LEFT_OUT: [(&str, &str); 17] = [
 
 /// Whole programs that are left out, and why.
 const PROGRAMS_LEFT_OUT: [(&str, &str); 2] = [
-    ("lull-oncall test model", "it is loom's, which has schedules of its own"),
+    ("lull-oncall test model", "it runs under loom, which explores the schedules itself"),
     ("lull-preload", "it takes the place of libc's functions, which Miri provides itself"),
 ];
 

@@ -244,7 +244,7 @@ fn build(root: &Path, target: &str, arguments: &[&str]) -> Result<PathBuf> {
         .output()
         .context("cannot start cargo")?;
     if !output.status.success() {
-        bail!("what runs in guests does not build: cargo {}", arguments.join(" "));
+        bail!("cannot build the programs that run in guests: cargo {} failed", arguments.join(" "));
     }
     // The one line with an executable; a JSON parser for one string is too much.
     let text = String::from_utf8_lossy(&output.stdout);

@@ -119,7 +119,7 @@ fn provide(place: &Path) -> Result<PathBuf> {
     }
     let mut make = Command::new("mmdebstrap");
     make.args(["--mode=root", "--variant=apt", "--include", SERVERS, SUITE]).arg(&debian);
-    done(make.arg(debian::mirror()?)).context("Debian 12 cannot be installed into a directory")?;
+    done(make.arg(debian::mirror()?)).context("mmdebstrap cannot install Debian 12")?;
     std::fs::write(recipe_path, recipe)?;
     Ok(debian)
 }

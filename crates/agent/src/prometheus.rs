@@ -44,7 +44,7 @@ pub(crate) struct Queries {
     pub(crate) at: Percentile,
     /// Requests per second.
     pub(crate) load: Option<String>,
-    /// Seconds since the newest sample, and how many are the most.
+    /// The query for the seconds since the newest sample, and the most that are allowed.
     pub(crate) age: Option<(String, Nanos)>,
 }
 
@@ -163,7 +163,7 @@ where
 /// Parses all that a server has sent: the number, `None` for NaN, the quantile of no request.
 ///
 /// # Errors
-/// Why there is no number, in words.
+/// If the answer has no number, with the reason.
 pub fn parse(bytes: &[u8], now_unix_s: f64) -> Gauge<Option<f64>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);

@@ -150,7 +150,7 @@ struct Recorded {
     events: u64,
 }
 
-/// An [`Ask`] without borrowed parts.
+/// A [`DispatchRequest`] without borrowed parts.
 #[derive(Clone, Copy)]
 struct Decisions {
     age: Nanos,

@@ -49,7 +49,7 @@ fn note_refusal(write: impl FnOnce() -> io::Result<()>) {
 /// Writes one line to standard error. Errors are ignored: `eprintln!` would panic on a closed
 /// terminal before the knobs are restored.
 pub(crate) fn line(text: impl Display) {
-    // As one piece, or standard error, which has no buffer, is written to twice.
+    // One piece, since standard error has no buffer: parts would be written one by one.
     let line = format!("{}\n", visible(&text.to_string()));
     let _ = io::stderr().write_all(line.as_bytes());
 }

@@ -11,7 +11,7 @@
 //! The gate is the on-call runtime of a live server or of a simulated one; the
 //! interface is the same. An admission controller decides at the start of each
 //! round, or at a fixed interval where the gate has no rounds ([`Pace`]). Each
-//! decision receives the answers since the last one ([`Seen`]).
+//! decision receives the answers since the last one ([`GateObservation`]).
 
 use crate::Objective;
 use lull_measure::{Gauge, Nanos};

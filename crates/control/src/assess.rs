@@ -39,7 +39,7 @@ pub struct Standing {
     pub entropy: SystemEntropy,
 }
 
-/// Turns observations into standings; remembers the last tails.
+/// Assesses observations; remembers the last tails.
 #[derive(Debug, Clone)]
 pub struct Assessor {
     importance: RelativeImportance,
@@ -51,7 +51,7 @@ pub struct Assessor {
 struct Memory {
     last_tail: Option<Nanos>,
     best_tail: Option<Nanos>,
-    /// The best so far of what is counted now.
+    /// The best progress so far in the current unit.
     best_progress: Option<Progress>,
 }
 

@@ -9,10 +9,10 @@
 //!
 //! - a request arrives, or waits while a core is free;
 //! - a running request reaches the age its last [`Answer`] named;
-//! - something arrived or left, and [`Dispatcher::attention`] covers the request.
+//! - something arrived or left, and [`Dispatcher::decision_scope`] covers the request.
 //!
-//! After every [`Beat`] the dispatcher is shown the measured latency and load
-//! ([`Seen`]), from which its controller moves the thresholds.
+//! Once per period of its [`MeasurementRule`] the dispatcher receives the measured latency and load
+//! ([`DispatchObservation`]), from which its controller moves the thresholds.
 
 mod error;
 mod ladder;
@@ -76,7 +76,7 @@ pub enum Attention {
     All,
 }
 
-/// How often a dispatcher receives measurements.
+/// How often a dispatcher receives measurements, and of what.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Beat {
     /// Between two looks.
@@ -89,7 +89,7 @@ pub struct Beat {
     pub bound: Option<Nanos>,
 }
 
-/// The length of a beat.
+/// The period between two measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Every {
     /// This many answers.
@@ -98,7 +98,7 @@ pub enum Every {
     Time(Nanos),
 }
 
-/// The observation that a dispatcher receives after a beat.
+/// The measurements that a dispatcher receives after each period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Seen {
     /// Time since the start.
@@ -107,7 +107,7 @@ pub struct Seen {
     pub tail: Option<Nanos>,
     /// Answers that the tail is taken over.
     pub samples: usize,
-    /// Share of them beyond [`Beat::bound`]; `None` without a bound or an answer.
+    /// Share of them beyond [`MeasurementRule::bound`]; `None` without a bound or an answer.
     pub late: Option<f64>,
     /// Arrivals per second; `None` before the second arrival.
     pub rate_per_s: Option<f64>,
@@ -157,12 +157,12 @@ impl Ask<'_> {
 }
 
 impl Answer {
-    /// Stay, and ask again at an age.
+    /// Stay, and decide again at an age.
     pub const fn stay(again: Option<Nanos>) -> Self {
         Self { place: Place::Stay, again }
     }
 
-    /// Run on a type, and ask again at an age.
+    /// Run on a type, and decide again at an age.
     pub const fn on(kind: usize, again: Option<Nanos>) -> Self {
         Self { place: Place::On(kind), again }
     }

@@ -38,7 +38,7 @@ pub struct Observation {
     /// Knobs found changed by another writer.
     pub foreign: Vec<ForeignChange>,
     /// Apps that were present at the last observation and are now, but none of whose former
-    /// processes is left. Arrivals and departures show in [`AppSeen::alive`].
+    /// processes is left. Arrivals and departures show in [`AppObservation::alive`].
     pub restarted: Vec<AppId>,
 }
 
@@ -146,7 +146,7 @@ pub struct LatencySeen {
     /// [`Observation::time`] does.
     pub sample: RequestSample,
     /// Set if the source reports a tail, and no single requests. The window is then empty, counts
-    /// have no meaning, and rates have one only if [`LatencySeen::has_rates`].
+    /// have no meaning, and rates have one only if [`LatencyObservation::has_rates`].
     pub reported: Option<ReportedTail>,
 }
 

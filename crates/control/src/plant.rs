@@ -38,8 +38,8 @@ pub trait Plant {
         self.settings().into_iter().filter(|setting| is_own(setting.knob())).collect()
     }
 
-    /// Sets knobs. Idempotent; a setting that cannot be had changes nothing
-    /// and is answered with [`Got::Refused`] or the nearest with [`Got::Clamped`].
+    /// Sets knobs. Idempotent; a setting that cannot be had changes nothing and is answered with
+    /// [`ApplyOutcome::Refused`] or the nearest with [`ApplyOutcome::Clamped`].
     fn apply(&mut self, wanted: &[Setting]) -> Applied;
 
     /// Restores every knob to its value before the first `apply`.

@@ -80,7 +80,7 @@ pub(crate) fn connect(socket: &Path) -> io::Result<StdUnixStream> {
     }
 }
 
-/// What a runtime reports, until its connection ends.
+/// The reports of a runtime, until its connection ends.
 pub(crate) type Reports = mpsc::Receiver<Result<Vec<ContainerChange>, PluginError>>;
 
 /// Follows a runtime in a local task, because the runtime waits for each answer, also while the

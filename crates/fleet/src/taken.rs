@@ -1,4 +1,4 @@
-//! What an agent takes from its watcher, whatever that sends: what the fuzz target `pods` calls.
+//! An agent that accepts any bytes from its watcher: the entry of the fuzz target `pods`.
 
 use crate::cgroup::candidates;
 use crate::message::{
@@ -9,7 +9,7 @@ use lull_control::CoreSet;
 use std::path::{Component, Path};
 
 /// Splits a stream of bytes that comes in pieces of this length into messages, and checks each as
-/// an agent with so many templates does. Returns the number of messages that passed.
+/// an agent with this many templates does. Returns the number of messages that passed.
 ///
 /// # Panics
 /// If a message passes that the agent must not believe.

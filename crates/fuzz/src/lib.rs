@@ -14,7 +14,7 @@ mod replies;
 mod trees;
 mod wire;
 
-/// What a target runs: panics if the bytes break what the target promises.
+/// The function of a target, which panics if the bytes break its promise.
 pub type Run = fn(&[u8]);
 
 /// The function of each target of `targets.toml`.
@@ -59,7 +59,7 @@ mod tests {
 
     /// Changes of each seed; each target has about a thousand inputs a second at least.
     const CHANGES: u64 = 300;
-    /// Of targets that wait, as a restore does, or write many files.
+    /// Fewer changes for targets that wait, as a restore does, or write many files.
     const SLOW: [(&str, u64); 2] = [("ledger", 60), ("machine", 100)];
 
     /// A number that may be set for a longer run: `LULL_FUZZ_CHANGES`, `LULL_FUZZ_SEED`.

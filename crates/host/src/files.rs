@@ -20,8 +20,8 @@ pub(crate) fn read_value<T: FromStr>(path: &Path) -> io::Result<T> {
     text.parse().map_err(|_| wrong())
 }
 
-/// What was read, or `None` if its owner is gone. Any other error does not mean that: without a
-/// free descriptor nothing can be read.
+/// Returns the value that was read, or `None` if its owner is gone. Other errors do not mean that:
+/// without a free descriptor nothing can be read.
 pub(crate) fn unless_gone<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),

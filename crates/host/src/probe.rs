@@ -47,7 +47,7 @@ pub fn machine(roots: &Roots) -> Result<Machine, ProbeError> {
 /// The machine as its files describe it, before it is tried what can be set.
 ///
 /// # Errors
-/// As [`machine`].
+/// Like [`machine`].
 #[doc(hidden)]
 pub fn read_machine(roots: &Roots) -> Result<Machine, ProbeError> {
     let online = cpus::online(roots)?;

@@ -57,7 +57,7 @@ pub const SEED_BUDGET: usize = 20;
 pub struct PaperClaims {
     /// Authors, year and name, such as `Li et al. 2025 (REEF)`.
     pub paper: String,
-    /// Each system that claims compare, and what plays it here.
+    /// The systems that claims compare, each with its implementation here.
     pub systems: BTreeMap<String, String>,
     /// The claims, those of abstract and conclusion first.
     pub claim: Vec<Claim>,

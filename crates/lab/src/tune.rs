@@ -95,7 +95,7 @@ pub enum TuneError {
     },
 }
 
-/// Two dispatchers, of which the second takes over after some beats: an open-loop step.
+/// Two dispatchers, of which the second takes over after some periods: an open-loop step.
 struct Stepped {
     before: Box<dyn Dispatcher>,
     after: Box<dyn Dispatcher>,

@@ -177,7 +177,7 @@ fn on_seed_1_held_rows_stay_within_tolerance_and_recorded_means_are_the_same() {
             }
         }
     };
-    // Many keep only one core busy.
+    // Many experiments keep only one core busy.
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
             scope.spawn(work);

@@ -493,9 +493,9 @@ fn changes_of_an_app_that_cannot_happen_are_refused_by_key() {
     let leaves = "leaves = \"22s\"";
     let cases = [
         ("leaves = \"22s\"\nrestarts = \"2h\"", "app[1].restarts: 7200s is not before the end"),
-        ("leaves = \"30s\"", "app[1].arrives: it arrives while it is present"),
+        ("leaves = \"30s\"", "app[1].arrives: the app arrives while it is present"),
         ("leaves = [\"15s\"]", "each change of an app must be later"),
-        ("leaves = \"22s\"\nrestarts = [\"23s\"]", "app[1].restarts: it is restarted while"),
+        ("leaves = \"22s\"\nrestarts = [\"23s\"]", "app[1].restarts: the app restarts while"),
     ];
     for (to, wanted) in cases {
         let error = any(&visited(leaves, to)).err().unwrap().to_string();

@@ -48,7 +48,7 @@ pub use sequence::{Betting, EmpiricalBernstein, normal_mixture_boundary, stitche
 pub use sign_test::{Side, SignTest};
 pub use switch_test::{Block, SwitchTest, switch_lower, switch_upper};
 
-/// Halves a range so many times towards the place at which `is_below` turns from true to false;
+/// Halves a range `times` times towards the place at which `is_below` turns from true to false;
 /// returns its ends.
 fn bisect([mut low, mut high]: [f64; 2], times: u32, is_below: impl Fn(f64) -> bool) -> [f64; 2] {
     for _ in 0..times {

@@ -105,15 +105,15 @@ impl Dip {
     /// Returns the guarantee that a resource of this class can give under co-location (theorem 1).
     pub const fn can(self) -> &'static str {
         match self {
-            Self::None => "nothing is needed while nothing is scarce",
+            Self::None => "needs nothing while no resource is scarce",
             Self::D => "account the use of each app, and refuse more work",
             Self::DI => {
                 "keep others out of what an app owns: its tail does not rise with their load, \
                  and switching owners costs nothing"
             }
-            Self::DP => "serve critical apps first wherever something is scarce; nothing lies idle",
+            Self::DP => "serve critical apps first where resources are scarce, and leave none idle",
             Self::DIP => {
-                "fence in what switching would spoil and serve critical apps first in the rest"
+                "isolate resources that are costly to switch; serve critical apps first elsewhere"
             }
         }
     }
@@ -122,13 +122,13 @@ impl Dip {
     pub const fn cannot(self) -> &'static str {
         match self {
             Self::None | Self::D => {
-                "keep anybody's use from slowing an app down: its tail follows its neighbours' load"
+                "protect an app from the load of other apps: its tail rises with theirs"
             }
-            Self::DI => "lend what its owner leaves idle: isolation under scarcity wastes",
+            Self::DI => "lend resources that their owner leaves idle: scarce ones are wasted",
             Self::DP => {
-                "avoid the cost of a new owner: switches, and caches that are cold after them"
+                "avoid the cost of changing owners: context switches, and cold caches after them"
             }
-            Self::DIP => "meet bounds that the app misses even alone with all of the machine",
+            Self::DIP => "meet a bound that the app misses even alone on the whole machine",
         }
     }
 

@@ -104,7 +104,7 @@ unsafe fn names_cores(attributes: *const libc::pthread_attr_t) -> bool {
 /// The first function of a thread that a dispatched one has started.
 ///
 /// # Safety
-/// `birth` is a [`Birth`] that its creator has given away to this thread.
+/// `birth` is a [`ThreadStart`] that its creator has given away to this thread.
 unsafe extern "C-unwind" fn begin(birth: *mut c_void) -> *mut c_void {
     // SAFETY: `create_on` has given it away to this thread alone.
     let Birth { cores, start, argument } = *unsafe { Box::from_raw(birth.cast::<Birth>()) };

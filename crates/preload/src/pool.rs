@@ -42,7 +42,7 @@ const STATE_MASK: u32 = 0xff;
 /// One step, above the bits of the state.
 const STEP: u32 = 0x100;
 
-/// `Arming::epoll`: the connection is in no epoll descriptor.
+/// `EpollArming::epoll`: the connection is in no epoll descriptor.
 const NONE: c_int = -1;
 
 /// The kind of thread that serves a connection.

@@ -15,7 +15,7 @@ use std::ptr::{null, null_mut};
 
 static THREAD: OnceThread = OnceThread::new();
 
-/// The time between two looks: a fifth of the shortest pause after which anybody would notice.
+/// The time between two looks: a fifth of the shortest pause that a worker would notice.
 const TICK_NS: u64 = 5_000_000;
 /// The same where the gate pauses between rounds for less.
 const TICK_MIN_NS: u64 = 500_000;

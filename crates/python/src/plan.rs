@@ -126,7 +126,7 @@ impl Target<'_> {
         let Some(of) = of else {
             return match all.as_slice() {
                 [only] => Ok(*only),
-                _ => Err(format!("say whose `{name}` to set: of= one of {}", choices())),
+                _ => Err(format!("`{name}` has several owners: give of=, one of {}", choices())),
             };
         };
         let text = of.to_string();

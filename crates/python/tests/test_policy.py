@@ -181,7 +181,7 @@ def planned(*wishes):
     [
         (("turbo", 1, None), "no knob `turbo`; there are: cores, scheduling"),
         (("frequency", 2e9, 0), "`frequency` cannot be set here"),
-        (("cores", "0-1", None), "say whose `cores` to set: of= one of search, batch"),
+        (("cores", "0-1", None), "`cores` has several owners: give of=, one of search, batch"),
         (("cores", "0-1", "web"), "`cores` of web\\? There are: search, batch"),
         (("cores", [], "search"), "`cores` cannot be \\[\\]: write cores as"),
         (("cores", 3, "search"), "`cores` cannot be 3: write cores as"),

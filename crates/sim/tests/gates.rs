@@ -54,7 +54,7 @@ fn two() -> MachineModel {
     model
 }
 
-/// A plant whose gates let so many queries run at once; 0 is no limit.
+/// A plant whose gates let this many queries run at once; 0 is no limit.
 fn plant(model: &MachineModel, caps: &[u32]) -> MachinePlant {
     let names: Vec<_> = model.app.iter().map(|app| app.name.as_str()).collect();
     watching(&names, model, caps)

@@ -11,7 +11,7 @@ use lull_measure::Nanos;
 use lull_sim::machine::{MachineModel, MachinePlant};
 use rand::{RngExt, SeedableRng};
 
-/// Changes of the roster, where the environment does not say.
+/// Number of roster changes unless the environment sets another.
 const CHANGES: usize = 20_000;
 /// Simulated time between two changes: a million of them take a day.
 const BETWEEN: Nanos = Nanos::from_micros(86_400);

@@ -50,7 +50,7 @@ pub trait Target: Send {
     /// Appends the next request to `out` and returns its kind.
     fn encode(&mut self, rng: &mut Generator, out: &mut Vec<u8>) -> RequestKind;
 
-    /// A reader of the replies on one new connection.
+    /// Returns a reader of the replies on one new connection.
     fn decoder(&self) -> Box<dyn Decoder>;
 }
 
@@ -88,19 +88,18 @@ impl Serialize for RequestKind {
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Answered.
+    /// The request was answered.
     Done,
-    /// Answered: there is no such key.
+    /// The request was answered: there is no such key.
     Miss,
-    /// Answered with an error.
+    /// The request was answered with an error.
     Failed,
-    /// Answered with an error of this code.
+    /// The request was answered with an error of this code.
     Error(ErrorCode),
-    /// The server did not take the request and is about to close the connection: it is sent again
-    /// on another one.
+    /// The server did not accept the request and is about to close the connection: the client sends
+    /// it again on another one.
     Untaken,
-    /// An error of this code ended a try, and the request is tried again: the request has not
-    /// ended.
+    /// A try ended with an error of this code, and the request is tried again: it has not ended.
     Retried(ErrorCode),
 }
 
@@ -119,18 +118,18 @@ pub trait Decoder: Send {
     /// If the bytes do not follow the protocol; the connection must then be closed.
     fn decode(&mut self, input: &[u8], outcomes: &mut Vec<Outcome>) -> Decoded;
 
-    /// Writes the number of its place on the connection into a request that
-    /// [`Target::encode`] has written, if requests have numbers.
+    /// Writes a request's number on the connection into the bytes that [`Target::encode`] has
+    /// written, if requests have numbers.
     fn number(&mut self, _request: &mut [u8]) {}
 
-    /// Returns the place of the request that the next outcome is of, among those that are
-    /// under way. Called once for each outcome that ends a request.
+    /// Returns the position, among the requests under way, of the request that the next outcome is
+    /// of. Called once for each outcome that ends a request.
     fn position(&mut self) -> usize {
         0
     }
 
-    /// Returns whether everything behind the bytes that were written so far is encrypted, which
-    /// is so from then on.
+    /// Returns whether TLS begins now: everything behind the bytes that were written so far is
+    /// encrypted.
     fn begins_tls(&mut self) -> bool {
         false
     }
@@ -146,17 +145,17 @@ pub trait Decoder: Send {
         false
     }
 
-    /// Begins a request, if requests are dialogues here; [`Decoder::proceed`] then writes
-    /// them. Returns `false` if they are not, and [`Target::encode`] writes them.
+    /// Begins a request and returns `true` if requests are dialogues, which [`Decoder::proceed`]
+    /// writes; returns `false` if [`Target::encode`] writes requests.
     fn begin(&mut self, _rng: &mut Generator) -> bool {
         false
     }
 
-    /// Appends the bytes to send now: the login after connecting, the next statement after a reply
-    /// or at the end of a pause. Called at each of these times.
+    /// Appends the bytes to send now. Called after connecting (the login), after each reply (the
+    /// next statement) and at the end of a pause.
     fn proceed(&mut self, _now: Nanos, _outcomes: &mut Vec<Outcome>, _out: &mut Vec<u8>) {}
 
-    /// The kind of the dialogue under way.
+    /// Returns the kind of the dialogue under way.
     fn kind(&self) -> RequestKind {
         RequestKind::Only
     }
@@ -180,19 +179,19 @@ pub trait Decoder: Send {
 /// The longest line or header block of a reply.
 pub const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// Why bytes are not of the protocol.
+/// The error of bytes that do not follow the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// A line or header block does not end.
     #[error("a reply's head exceeds {MAX_HEAD_BYTES} bytes: is this a {protocol} server?")]
     TooLong {
-        /// The protocol spoken.
+        /// The protocol of the connection.
         protocol: &'static str,
     },
     /// The server sent something that the protocol does not allow here.
     #[error("the server sent `{got}`: is this a {protocol} server?")]
     Unexpected {
-        /// The protocol spoken.
+        /// The protocol of the connection.
         protocol: &'static str,
         /// The beginning of the unexpected bytes.
         got: String,
@@ -200,7 +199,7 @@ pub enum ProtocolError {
     /// The server refuses the connection or ends it.
     #[error("the {protocol} server refuses: {code}: {message}")]
     Refused {
-        /// The protocol spoken.
+        /// The protocol of the connection.
         protocol: &'static str,
         /// The server's code.
         code: ErrorCode,
@@ -210,7 +209,7 @@ pub enum ProtocolError {
     /// The server requires something that the client does not support.
     #[error("{protocol}: {problem}")]
     Unsupported {
-        /// The protocol spoken.
+        /// The protocol of the connection.
         protocol: &'static str,
         /// The problem and the correction.
         problem: String,

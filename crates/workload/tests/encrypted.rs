@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use support::CacheServer;
 use tls_faults::{AnswerTo, Fault};
 
-/// A certificate of its own for 127.0.0.1, with its key, in a directory that anybody may enter.
+/// A certificate of its own for 127.0.0.1, with its key, in a directory that any user may enter.
 struct Certificate {
     place: tempfile::TempDir,
 }
@@ -237,7 +237,7 @@ mod needs_memcached {
         for (fault, reason) in [
             (Fault::Stall, "no answer to the handshake of TLS"),
             (Fault::Reset, "reset"),
-            (Fault::Garbage, "a server that speaks TLS at this port?"),
+            (Fault::Garbage, "does a TLS server listen at this port?"),
         ] {
             let refused = refusal(&load_behind(&server, &certificate, fault, AnswerTo::Handshake));
             assert!(refused.contains(reason), "{fault:?}: {refused}");

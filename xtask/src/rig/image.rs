@@ -45,7 +45,10 @@ pub(super) fn provide(place: &Path) -> Result<PathBuf> {
     let missing: Vec<_> = MAKERS.iter().filter(|(program, _)| on_path(program).is_none()).collect();
     let packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
     if !packages.is_empty() && !install_packages(&packages) {
-        bail!("a disk with Debian needs: apt-get install {}", packages.join(" "));
+        bail!(
+            "the Debian disk image needs more programs; run: apt-get install {}",
+            packages.join(" ")
+        );
     }
     make(place, &image)?;
     std::fs::write(recipe_path, recipe)?;
@@ -54,7 +57,9 @@ pub(super) fn provide(place: &Path) -> Result<PathBuf> {
 
 fn make(place: &Path, image: &Path) -> Result<()> {
     if place.metadata()?.uid() != 0 {
-        bail!("only root can make a disk with Debian: files in it belong to root");
+        bail!(
+            "only root can make the Debian disk image, whose files belong to root; run this as root"
+        );
     }
     let root = place.join("debian-12");
     // Remove the remains of an interrupted run.
@@ -66,7 +71,7 @@ fn make(place: &Path, image: &Path) -> Result<()> {
     make.arg("--dpkgopt=path-include=/usr/share/doc/lull/*");
     make.arg(format!("--customize-hook={MASK}"));
     make.args([SUITE.as_ref(), root.as_os_str()]).arg(debian::mirror()?);
-    done(&mut make).context("Debian 12 with systemd cannot be installed into a directory")?;
+    done(&mut make).context("mmdebstrap cannot install Debian 12 with systemd")?;
     let unfinished = image.with_extension("unfinished");
     remove(&unfinished)?;
     let mut format = Command::new("mke2fs");

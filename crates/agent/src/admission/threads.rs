@@ -78,7 +78,7 @@ impl Threads {
     /// Starts an admission controller at the gate of an app.
     ///
     /// # Errors
-    /// As [`Post::admission`].
+    /// As [`AdmissionSetup::admission`].
     pub fn start(
         &mut self,
         app: &str,

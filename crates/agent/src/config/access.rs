@@ -39,8 +39,8 @@ pub struct AccessSection {
 }
 
 impl AccessSection {
-    /// Returns the first key that does not fit the others, and why; `plain` is what is wrong with
-    /// any key if the connection is not encrypted.
+    /// Returns the first key that does not fit the others, and why; `plain` is the error of any
+    /// key on a connection that is not encrypted.
     pub(super) fn check(&self, is_encrypted: bool, plain: &'static str) -> Result<(), KeyError> {
         check_pair(self.certificate.as_ref(), self.key.as_ref())?;
         let files = [("ca", &self.ca), ("certificate", &self.certificate), ("token", &self.token)];

@@ -24,7 +24,7 @@ pub(super) struct Outgoing {
 
 #[derive(Debug)]
 struct Table {
-    /// By when they began.
+    /// Answers by number, in the order of their begin.
     answers: BTreeMap<u64, String>,
     next: u64,
     /// Most bytes of all; one alone may be longer.
@@ -32,7 +32,7 @@ struct Table {
 }
 
 impl Outgoing {
-    /// Of no answer yet; all together may have `most` bytes.
+    /// Without answers; all answers together may have `most` bytes.
     pub(super) fn new(most: usize) -> Self {
         let table = Table { answers: BTreeMap::new(), next: 0, most };
         Self { table: Arc::new(Mutex::new(table)) }

@@ -359,7 +359,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Whether an export is too old to say something about now.
+    /// Whether an export is too old to describe the present.
     fn is_late(&mut self, export: &mut Export<'_>, time: u64) -> bool {
         if let Some(is_late) = export.is_late {
             return is_late;

@@ -39,9 +39,9 @@ pub(super) struct Discovered {
     placed: BTreeMap<u64, Placed>,
     /// Workloads that wait for one, by number.
     waiting: BTreeMap<u64, Workload>,
-    /// What was found while an epoch lasted, and is taken in at its end.
+    /// Findings of the current epoch, which are taken in at its end.
     later: Vec<Finding>,
-    /// What the discovery is to pass on, at once.
+    /// Reports that the discovery passes on at once.
     reports: Vec<Report>,
     entries: Vec<String>,
     /// The cause of the SLO-safe state while it lasts.

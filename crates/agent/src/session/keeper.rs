@@ -271,7 +271,7 @@ mod tests {
         let store = Store::open(&place.path).unwrap();
         assert!(store.known_settings(&place.subject).unwrap().is_empty());
         assert_eq!(store.count_without_evidence(&place.subject).unwrap(), 1);
-        // A window of a run that is not evidence gives it none.
+        // A window without evidence adds none to the finding.
         let few = TrialEvidence { at_most: 0.3, ..EVIDENCE };
         let seen = Discovery { evidence: Some(few), ..found(100.0, 2, 0) };
         store.keep_seen(&place.subject, &seen).unwrap();

@@ -118,9 +118,8 @@ impl<'a> Agent<'a> {
         Self { dry_run, ..self }
     }
 
-    /// The `lull` program, which runs as guard and load client, and as any app whose
-    /// `start` names `lull`. The default is the running executable, which must then be
-    /// `lull`.
+    /// The `lull` program, which runs as guard and load client, and as any app whose `start` names
+    /// `lull`. The default is the running executable, which must then be `lull`.
     #[must_use]
     pub fn program(self, lull: impl Into<PathBuf>) -> Self {
         Self { program: Some(lull.into()), ..self }

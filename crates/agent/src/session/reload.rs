@@ -22,7 +22,7 @@ use lull_control::{AppId, AppSpec, Plant, Policy, Rules, numbered};
 use lull_host::HostApp;
 use toml::Table;
 
-/// Keys of `[agent]` that can change.
+/// Keys of `[agent]` that a reload can change.
 const OF_AGENT: [&str; 2] = ["importance", "silence"];
 
 /// A config that was checked, and its consequences.

@@ -18,7 +18,7 @@ impl Store {
     }
 
     fn read_trials(&self, key: &Key) -> anyhow::Result<Vec<Trial>> {
-        // By position: stores of earlier builds have another name for the last column.
+        // Columns are read by position: earlier builds had another name for the last one.
         let sql = "SELECT * FROM trial
                    WHERE machine = ? AND app = ? AND bin = ? AND search = ? ORDER BY number";
         let mut statement = self.connection.prepare(sql)?;

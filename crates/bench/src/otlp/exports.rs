@@ -122,7 +122,7 @@ impl Exports {
         Self { is_over, thread }
     }
 
-    /// Ends them; how many exports were taken.
+    /// Ends the exporters. Returns the number of exports that were accepted.
     ///
     /// # Errors
     /// If one was not.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Two bare servers of one kind differ by 1 %, by where their memory lies: many of
 /// each are started, and of each pair there is one ratio.
 const PAIRS: usize = 15;
-/// Many short runs: what else the machine does meets both of a round alike.
+/// Many short runs, so that other work of the machine affects both servers of a round alike.
 const ROUNDS: usize = 100;
 const RUN: Duration = Duration::from_millis(50);
 const CONNECTIONS: usize = 64;

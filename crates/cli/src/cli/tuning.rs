@@ -117,7 +117,7 @@ pub(crate) struct TuneArgs {
     /// End a trial whose tail is this many bounds after a quarter of its time
     #[arg(long, value_parser = cut)]
     pub(crate) cut: Option<f64>,
-    /// Seed of the search, to repeat it; by default every search has another one
+    /// Seed of the search, to repeat a search; by default a new one each time
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u32>,
     /// SQLite file in which trials and findings are stored, made if it is missing

@@ -141,8 +141,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Whether it is a device, a pipe or a descriptor such as `/dev/stdout`. A rename would put a
-    /// file in its place, of root also in that of `/dev/null`.
+    /// Whether it is a device, a pipe or a descriptor such as `/dev/stdout`. A rename would
+    /// replace it by a file; root could so replace even `/dev/null`.
     fn is_stream(&self) -> bool {
         let folder = self.folder.canonicalize().unwrap_or_default();
         folder == Path::new("/dev")

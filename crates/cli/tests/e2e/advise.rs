@@ -51,7 +51,7 @@ fn a_program_that_is_no_database_is_unlikely_to_be_helped() {
         (&"unlikely-to-help".into(), &"proc".into())
     );
     assert!(advice["reason"].as_str().unwrap().contains("protocol of `sleep`"), "{advice}");
-    // With a protocol named for it, there are still no queries to see.
+    // With a protocol given, the observation still finds no queries.
     let arguments = ["advise", &pid, "--seconds", "1", "--protocol", "mysql", "--json"];
     let advice = scene.run(&arguments).well().json();
     assert!(advice["reason"].as_str().unwrap().contains("listens at no TCP port"), "{advice}");

@@ -102,7 +102,7 @@ fn a_config_that_cannot_be_read_is_bad_input() {
     scene.run(&["run", "/"]).refused(2, "/: cannot be read");
 }
 
-/// A database that does not run.
+/// The address of a database that does not run.
 const DATABASE: &str = "mysql://root@127.0.0.1:1/test";
 
 #[test]

@@ -46,7 +46,7 @@ fn parts_of_a_simulation_become_the_result_of_one_process() {
     assert!(all.err.contains("0 cells run, 6 were in"), "{}", all.err);
     assert_eq!(all.out, one.out, "the table with its paired differences");
     assert_eq!(std::fs::read(&merged).unwrap(), std::fs::read(&whole).unwrap());
-    // More replications extend what is there.
+    // More replications extend the existing results.
     let more = lull(&scene, "sim", SMALL, &["--parts", &parts, "--seeds", "4"]).well();
     assert!(more.err.contains("2 cells run, 6 were in"), "{}", more.err);
 }

@@ -15,10 +15,10 @@ fn demo(scene: &Scene, pairs: &str) -> Command {
     command
 }
 
-/// Asserts that what a demo has printed is what it says.
+/// Asserts that the printed findings of a demo are those of its results.
 pub(crate) fn assert_findings(found: &Value, base: &Path, as_root: bool) {
     assert_eq!(found["policy"], "arq");
-    // Going first is a scheduling class, and taking that back needs root.
+    // Priority is a scheduling class, and restoring it needs root.
     let first = ["priority = \"latency-critical\""];
     let keys = if as_root { &first[..] } else { &[] };
     assert_eq!(found["keys"], serde_json::json!(keys));

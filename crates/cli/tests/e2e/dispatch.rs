@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 
-/// A file that places on one core of one type.
+/// A dispatch file with one core of one type.
 fn one_core(dispatcher: &str) -> String {
     let mine = cores_of(std::process::id().cast_signed());
     let first: String = mine.chars().take_while(char::is_ascii_digit).collect();

@@ -127,8 +127,8 @@ fn sleepers(seconds: &str) -> Vec<i32> {
     all.filter(|pid| arguments(*pid) == ["sleep", seconds]).collect()
 }
 
-/// A config of an app that makes a process without its group and environment, which sleeps for so
-/// many seconds and has lost its parent; then the app does something else.
+/// A config of an app that starts a process outside its process group and without its environment,
+/// which sleeps for this many seconds and has lost its parent; the app then runs `then`.
 fn detaching(scene: &Scene, seconds: &str, then: &str) -> PathBuf {
     let script = format!("(env -i setsid sleep {seconds} &); {then}");
     let app = format!(

@@ -48,7 +48,7 @@ fn runs_have_their_entropy_and_two_policies_an_equivalence_where_cores_differ() 
     let found = scene.run(&["entropy".as_ref(), file.as_os_str(), "--json".as_ref()]).well().json();
     let part = &found["parts"][0];
     assert_eq!((part["name"].as_str(), part["cores"].as_f64()), (Some("unmanaged"), Some(1.0)));
-    // A bound of 20 us cannot be met, and a burner of a million million a second is none.
+    // A bound of 20 us cannot be met, and a burner cannot make a million million steps a second.
     let number = |key: &str| part[key].as_f64().unwrap();
     assert!(number("lc") > 0.5 && number("be") > 0.9 && number("missed") == 1.0, "{part}");
     let space_time = &part["space_time"];
@@ -61,7 +61,7 @@ fn runs_have_their_entropy_and_two_policies_an_equivalence_where_cores_differ() 
     let system = 0.8 * number("lc") + 0.2 * number("be");
     assert!((number("system") - system).abs() < 1e-9);
     assert!(found["equivalence"].as_array().unwrap().is_empty());
-    // A missed bound needs priority, whatever else.
+    // A missed bound needs priority in any case.
     let check = ["check".as_ref(), "--record".as_ref(), file.as_os_str(), "--json".as_ref()];
     let advice = scene.run(&check).well().json()["advice"][0].clone();
     assert_eq!(

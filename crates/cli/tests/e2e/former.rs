@@ -101,7 +101,7 @@ fn understood(line: &str) -> String {
     message.app().to_owned()
 }
 
-/// A copy of a version's record: readers take over what a log beside it holds.
+/// A copy of a version's record: readers include the content of a log beside it.
 fn copy_record(scene: &Scene, version: &str) -> PathBuf {
     let copy = scene.path(&format!("{version}.db"));
     std::fs::copy(folder(version).join("arq.db"), &copy).unwrap();

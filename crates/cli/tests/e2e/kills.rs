@@ -42,7 +42,7 @@ impl Stage {
         let two = attached("even", &self.server, &self.batch);
         let app =
             "[[app]]\nname = \"own\"\nclass = \"best-effort\"\nstart = [\"sleep\", \"3000\"]\n";
-        // Three apps cannot each have a core of two.
+        // Three apps cannot each have a core on a machine of two.
         let app = if cores() > 2 { app } else { "" };
         let config = self.scene.config("silence = \"1h\"", &format!("{two}{app}"));
         self.scene.agent(&config)

@@ -110,7 +110,7 @@ fn a_page_that_is_opened_once_the_agent_is_stuck_is_not_live() {
     let mut agent = agent(&scene, port);
     let address = format!("127.0.0.1:{port}");
     agent.wait_for("an epoch", || get(&address, "/api/epoch").status == 200);
-    // Its guard would end it.
+    // The guard would end the agent.
     agent.signal(Signal::STOP);
     send(scene.process_with(&["guard"]).unwrap(), Signal::KILL);
     agent.wait_for("the age of the epoch", || get(&address, "/healthz").status == 503);

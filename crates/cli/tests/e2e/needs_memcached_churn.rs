@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long, where the environment does not say.
+/// Length of the test unless the environment sets another.
 const SECONDS: f64 = 14.0;
 const SECONDS_OF_WHOLE: f64 = 600.0;
 /// The events of ten minutes.
@@ -26,7 +26,7 @@ const PROCESSES: f64 = 500.0;
 const RESTARTS: f64 = 20.0;
 const RELOADS: f64 = 50.0;
 const KILLS: f64 = 100.0;
-/// How much more often that happens in a shorter time, at most.
+/// The largest factor by which that happens more often in a shorter test.
 const HASTE_MAX: f64 = 6.0;
 /// The part of the time in which the agent is not killed, so that it can grow.
 const WITHOUT_KILLS: f64 = 0.5;
@@ -34,8 +34,8 @@ const WITHOUT_KILLS: f64 = 0.5;
 const GROWN_MAX_KIB: u64 = 4096;
 /// A ledger is compacted when it is twice as long as what it holds, and longer than 1 MiB.
 const LEDGER_MAX_BYTES: u64 = 2 << 20;
-/// The part of what is due by the numbers above that must have happened: a busy machine has fewer
-/// ticks, and each start of an agent takes its time.
+/// The share of the events that are due by the numbers above that must have happened: a busy
+/// machine has fewer ticks, and each start of an agent takes time.
 const MOST: f64 = 0.25;
 const TICK: Duration = Duration::from_millis(50);
 /// Policies that change something on two cores, one after the other.
@@ -50,9 +50,9 @@ struct Churn {
     server: Child,
     batch: Vec<Child>,
     random: Generator,
-    /// How every thread is that no agent has touched.
+    /// The state of a thread that no agent has changed.
     usual: ThreadState,
-    /// How much more often things happen than in the whole of it.
+    /// The factor by which events happen more often than in the whole test.
     haste: f64,
 }
 
@@ -107,14 +107,14 @@ impl Churn {
         self.batch.retain_mut(|child| child.try_wait().unwrap().is_none());
     }
 
-    /// The short processes that there are.
+    /// Returns the present short processes.
     fn short_processes(&self) -> Vec<i32> {
         let all = std::fs::read_dir("/proc").unwrap().flatten();
         let all = all.filter_map(|one| one.file_name().to_str()?.parse().ok());
         all.filter(|pid| arguments(*pid).first().is_some_and(|name| *name == self.name)).collect()
     }
 
-    /// Whether something that happens so often in ten minutes happens in this tick.
+    /// Returns whether an event that happens `often` times in ten minutes happens in this tick.
     fn is_due(&mut self, often: f64) -> bool {
         let chance = self.haste * often * TICK.as_secs_f64() / SECONDS_OF_WHOLE;
         self.random.random_bool(chance.min(1.0))
@@ -126,7 +126,7 @@ impl Churn {
         self.server = serve(self.port);
     }
 
-    /// Threads of all apps that are not as usual, with what they have.
+    /// Returns the threads of all apps that differ from the usual state, with their states.
     fn changed(&self) -> Vec<(i32, ThreadState)> {
         let server = self.server.id().cast_signed();
         let all = self.short_processes().into_iter().chain([server]).flat_map(threads);
@@ -167,8 +167,8 @@ fn serve(port: u16) -> Child {
     child
 }
 
-/// Memory of a process's own and its descriptors. Pages of the program do not count: those that
-/// only the start has used are given back, and come again.
+/// The private memory and the descriptors of a process. Pages of the program do not count: the
+/// kernel reclaims those that only the start has used, and loads them again.
 #[derive(Debug)]
 struct ProcessHeld {
     own_kib: u64,
@@ -208,7 +208,8 @@ impl Held {
         for (now, then) in self.processes.iter().zip(&before.processes) {
             let grown = now.own_kib.saturating_sub(then.own_kib);
             assert!(grown <= GROWN_MAX_KIB, "{before:?} {self:?}");
-            // A few are open for the moment: of a process that is read, of a client that connects.
+            // A few descriptors are open for a moment only: of a process that is read, of a client
+            // that connects.
             assert!(now.descriptors <= then.descriptors + 24, "{before:?} {self:?}");
         }
         assert!(self.ledger_bytes <= LEDGER_MAX_BYTES, "{before:?} {self:?}");

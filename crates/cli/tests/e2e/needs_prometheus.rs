@@ -11,7 +11,7 @@ use crate::support::{free_port, wait_for};
 use serde_json::Value;
 use std::process::Command;
 
-/// A Prometheus that scrapes this address every 200 ms; itself and its address.
+/// Starts a Prometheus that scrapes this address every 200 ms. Returns it and its address.
 pub(crate) fn prometheus(scene: &Scene, target: &str) -> (Agent, String) {
     prometheus_with(scene, target, &[])
 }

@@ -7,7 +7,7 @@ use crate::tuning::SMALL;
 use rustix::process::Signal;
 use std::process::Command;
 
-/// A terminal of its own, of 110 by 30 letters.
+/// A terminal of 110 by 30 characters for one test.
 struct Terminal {
     server: String,
 }

@@ -124,7 +124,8 @@ fn a_config_is_simulated_with_its_policy_epoch_limits_and_a_load_from_a_file() {
     assert!(rate > 400.0 && rate < 889.0, "eight clients, 9 ms of thought each: {rate}");
 }
 
-/// What is written in place of what, in which of the two files, and how the refusal begins.
+/// The text to replace, its replacement, which of the two files has it, and the beginning of the
+/// refusal.
 const REFUSED: [(&str, &str, &str); 21] = [
     (
         "[[machine.cores]]\ncount = 4\ndomain = 1\nsteps = [\"1GHz\", \"2GHz\"]",

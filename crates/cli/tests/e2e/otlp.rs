@@ -61,7 +61,8 @@ fn post(address: &str, head: &str, body: &[u8]) -> Answer {
     Answer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
-/// An agent with an app whose latency comes by OTLP; the receiver's address and the page's.
+/// Starts an agent with an app whose latency arrives by OTLP. Returns the addresses of the receiver
+/// and of the page.
 fn receiving(scene: &Scene, server: &Victim, batch: &Victim) -> (Agent, String, String) {
     let lines = "http = \"127.0.0.1:0\"\notlp = \"127.0.0.1:0\"\nsilence = \"1h\"";
     let source = "ideal = \"10us\"\nlatency = \"otlp\"\notlp = { service = \"shop\" }";
@@ -87,7 +88,7 @@ fn requests_that_a_service_exports_are_counted_with_the_error_of_their_tail() {
         let line = metrics.lines().find_map(|line| line.strip_prefix(&start).map(str::to_owned));
         line.map(|value| value.parse::<f64>().unwrap())
     };
-    // The first export of an old series is where counting starts.
+    // Counting starts at the first export of an old series.
     assert_eq!(post(&receiver, &head, &export("shop", [500, 0])).status, 200);
     let mut counts = [500, 0];
     agent.wait_for("a resolution of the tail", || {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A number that no other test of this run uses, long enough to recognise a process by.
+/// Returns a number that no other test of this run uses, and by which a process is recognised.
 pub(crate) fn unique() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("3{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))

@@ -49,7 +49,7 @@ fn a_killed_agents_record_is_exported_whole() {
         assert_eq!(rows_of(&place, table.as_str().unwrap()), (rows, rows), "{table}");
     }
     assert!(rows_of(&place, "requests").0 > 0, "no request was sampled");
-    // Histogram counts are what the epochs say was answered, epoch by epoch.
+    // Histogram counts equal the answered requests of each epoch.
     let mut csv = csv::Reader::from_path(place.join("latencies.csv")).unwrap();
     let counts = csv.records().map(|row| row.unwrap()[3].parse::<i64>().unwrap());
     let answered = "SELECT sum(completed_requests_per_second * epoch_seconds) \
@@ -121,7 +121,8 @@ fn an_agent_that_keeps_the_last_while_forgets_at_a_bounded_size() {
     let first = oldest_after(&mut agent, 0);
     let pages = |file: &Path| Record::open(file).number("PRAGMA page_count");
     let file = scene.records().pop().unwrap();
-    // A machine that is busy at first fits fewer epochs into ten seconds then.
+    // On a machine that was busy at first, later epochs are shorter, and more of them fit into ten
+    // seconds.
     let count = |file: &Path| Record::open(file).number("SELECT count(*) FROM epochs");
     let (size, few) = (pages(&file), count(&file));
     let mut last = first;
@@ -132,7 +133,7 @@ fn an_agent_that_keeps_the_last_while_forgets_at_a_bounded_size() {
     agent.wait().well();
     let record = Record::open(&file);
     let span = record.number("SELECT max(time_ns) - min(time_ns) FROM epochs");
-    // Ten seconds, and what comes between two looks.
+    // Ten seconds, and the time between two looks.
     let between =
         64 * record.number("SELECT max(cast(epoch_seconds * 1e9 AS INTEGER)) FROM machine_epochs");
     assert!(span >= 9_000_000_000 && span <= 10_000_000_000 + between, "{span} ns");
@@ -184,7 +185,7 @@ fn what_is_no_record_is_refused_with_the_reason() {
     refused(&cut, "cut.db is");
 }
 
-/// Moves what is in the write-ahead log into the file itself.
+/// Moves the content of the write-ahead log into the file itself.
 fn checkpointed(file: &Path) {
     let database = Connection::open(file).unwrap();
     database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();

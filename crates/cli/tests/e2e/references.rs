@@ -44,7 +44,7 @@ fn a_match_that_takes_the_place_of_another_has_the_references_of_its_template() 
     assert_eq!(corrections.iter().filter(is_of_template).count(), 2, "{corrections:?}");
 }
 
-/// Finds what the test sends.
+/// A discovery that finds what the test sends.
 struct Sent(Receiver<Finding>);
 
 impl Discovery for Sent {

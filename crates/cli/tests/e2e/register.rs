@@ -168,7 +168,7 @@ fn a_process_registers_after_the_front_end_which_parses_its_request_was_killed()
     send(former, Signal::KILL);
     agent.wait_for("another front end", || frontend().is_some_and(|pid| pid != former));
     let first = Registered::new(&scene, "first", SLEEP);
-    // Without an answer that accepts it, the program does not run.
+    // The program does not run before an answer accepts it.
     agent.wait_for("the program", || first.program() == "sleep\n");
     agent.interrupt().well();
 }

@@ -90,7 +90,7 @@ fn apps_at(address: &str) -> Vec<String> {
     names.map(|name| name.as_str().unwrap().to_owned()).collect()
 }
 
-/// The CPU time that has been counted of an app, if any was.
+/// Returns the CPU time that was counted for an app, if any was.
 fn cpu_seconds(address: &str, app: &str) -> Option<f64> {
     let metrics = get(address, "/metrics").body;
     let begin = format!("lull_cpu_time_seconds_total{{app=\"{app}\"}} ");
@@ -155,7 +155,7 @@ fn a_template_is_added_changed_and_removed_and_a_match_has_its_knobs_back() {
     let scene = Scene::new();
     let seconds = [unique(), unique(), unique(), unique()];
     let [first, one, two, none] = seconds.each_ref().map(String::as_str);
-    // All are there before they match: what they had is read before the agent sees them.
+    // All exist before they match: their settings are read before the agent finds them.
     let [app, early, late] = [first, one, two].map(Victim::sleeper_for);
     let body = format!(
         "[policy]\nname = \"even\"\n[[app]]\nname = \"first\"\nclass = \"best-effort\"\n\

@@ -27,7 +27,7 @@ fn replay(scene: &Scene, file: &Path, further: &[&str]) -> Ended {
 
 const ANY: [&str; 2] = ["--max-error", "1000000"];
 
-/// Whatever a copy of the record is changed to.
+/// Returns a copy of the record that was changed by SQL.
 fn changed(scene: &Scene, file: &Path, name: &str, sql: &str) -> PathBuf {
     let copy = scene.path(name);
     let database = Connection::open(file).unwrap();

@@ -61,7 +61,7 @@ fn a_page_shows_a_run_and_its_proof_without_external_resources() {
     assert!(text.contains("| | arq | unmanaged |"), "a column a part: {text}");
 }
 
-/// Gives the app `server` of a record another name, and the run such facts.
+/// Renames the app `server` of a record, and writes the name into facts about its run.
 fn rename_server(record: &Path, name: &str) {
     let database = Connection::open(record).unwrap();
     let spec: String =

@@ -109,7 +109,7 @@ fn end_daemons(mark: &str) {
     daemons(mark).into_iter().for_each(|pid| send(pid, Signal::KILL));
 }
 
-/// A run of which apps make daemons.
+/// A run whose apps start daemons.
 struct Restless {
     scene: Scene,
     server: Victim,
@@ -144,7 +144,7 @@ impl Restless {
             .map(|pid| (pid, cores_of(pid)))
             .filter(|(_, cores)| !matches!(cores.as_str(), SELF_PINNED | ""))
             .collect();
-        // Nice and class are inherited by what the shell makes afterwards, and cores are not.
+        // Processes that the shell starts afterwards inherit nice and class, but not the cores.
         let wrong: Vec<i32> = batch
             .changed_daemons(mark)
             .into_iter()
@@ -181,7 +181,7 @@ fn kill_restless(round: u64, random: &mut Generator) -> usize {
     // A killed guard is replaced; then the agent ends in order.
     agent.signal(if whom == 1 { Signal::TERM } else { Signal::KILL });
     if whom == 2 {
-        // At once, while the agent may still be dying.
+        // Immediately, while the agent may still be ending.
         let state = scene.path("state").display().to_string();
         let said = scene.run(&["restore", "--json", "--state", &state]).well();
         agent.wait();

@@ -37,7 +37,7 @@ connections = 4
     )
 }
 
-/// Runs it for a while and looks at the burner's cores meanwhile.
+/// Runs it for a while and reads the burner's cores meanwhile.
 fn run_started(policy: &str) -> (Scene, Record, Vec<String>) {
     let scene = Scene::new();
     let config = scene.config("", &started(policy, free_port()));

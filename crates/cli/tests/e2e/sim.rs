@@ -135,7 +135,7 @@ fn csv_and_parquet_hold_the_same_values_and_can_be_read_back() {
     assert_eq!(read_csv(&csv).len(), 2 * 10);
 }
 
-/// Texts, replication, value.
+/// Text columns, replication, value.
 type Row = ([String; 4], u64, Option<f64>);
 
 fn read_csv(path: &Path) -> Vec<Row> {

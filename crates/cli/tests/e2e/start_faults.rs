@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// One best-effort app, of which `place` says where it is.
+/// One best-effort app; `place` is the line that locates it.
 fn batch(place: &str) -> String {
     format!(
         "[policy]\nname = \"even\"\n[[app]]\nname = \"batch\"\nclass = \"best-effort\"\n{place}\n"

@@ -71,7 +71,7 @@ fn a_killed_search_leaves_the_server_as_it_was_and_goes_on_with_its_trials() {
         scene.lull(&all)
     };
     let mut search = scene.start(command(&[]));
-    // The first trial is where the server is already, the second on fewer cores.
+    // The first trial is the present setting of the server, the second has fewer cores.
     search.wait_for("fewer cores", || server.is_changed());
     search.signal(Signal::KILL);
     drop(search);
@@ -92,7 +92,7 @@ fn a_killed_search_leaves_the_server_as_it_was_and_goes_on_with_its_trials() {
     assert!(ended.err.contains(&format!("resumes with {kept} trials")), "{}", ended.err);
     let found = &ended.json()[0];
     assert_eq!((&found["trials"], &found["resumed"]), (&5.into(), &kept.into()), "{found}");
-    // One core meets it, and by the model fewer busy cores cost no more.
+    // One core meets the bound, and by the power model fewer busy cores cost no more.
     assert_eq!(found["meets"], true, "{found}");
     assert!(found["energy"].as_str().unwrap().contains("modelled"), "{found}");
     server.assert_as_before();
@@ -101,7 +101,7 @@ fn a_killed_search_leaves_the_server_as_it_was_and_goes_on_with_its_trials() {
     used_by_run(&scene, &server, &store);
 }
 
-/// `lull run` takes what was found from the store.
+/// `lull run` takes the finding from the store.
 fn used_by_run(scene: &Scene, server: &Victim, store: &Path) {
     let config = config(scene, server, &format!("spots = {store:?}"));
     let ended = scene.run_for(&config, "4s").well();
@@ -113,7 +113,8 @@ fn used_by_run(scene: &Scene, server: &Victim, store: &Path) {
     server.assert_as_before();
 }
 
-/// How often a plan of a record has a reason; records are read while they are written.
+/// Returns the number of plans of a record that have a reason; records are read while they are
+/// written.
 fn reasons(scene: &Scene, number: usize, reason: &str) -> i64 {
     let sql = format!("SELECT count(*) FROM plans WHERE reason LIKE '%\"{reason}\":{{%'");
     scene.records().get(number).map_or(0, |file| counted(file, &sql))

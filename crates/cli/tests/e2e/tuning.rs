@@ -308,7 +308,7 @@ fn an_objective_out_of_reach_is_reported_and_the_fastest_setting_stays() {
     let found = ended.json();
     assert_eq!(found[0]["meets"], false);
     assert_eq!(found[0]["values"], serde_json::json!([20.0, 2.9]), "{found}");
-    // The evidence says so, too, and the next search does not try again what was refuted.
+    // The evidence agrees, and the next search does not try the refuted setting again.
     let evidence = &found[0]["evidence"];
     assert!(evidence["at_least"].as_f64() > evidence["allowed"].as_f64(), "{found}");
     let refuted = found[0]["refuted"].as_array().unwrap();

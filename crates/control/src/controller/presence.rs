@@ -15,11 +15,11 @@ impl Controller {
         self.rebuild = Some(rebuild);
     }
 
-    /// Writes changes of the roster to the journal, forgets what was known of the knobs of the
-    /// apps that changed, and lets the policy adapt or rebuilds it.
+    /// Writes changes of the roster to the journal, forgets the settings of the knobs of the apps
+    /// that changed, and lets the policy adapt or rebuilds it.
     pub(super) fn note_roster(&mut self, seen: &Observation, turn: &mut Turn) {
         if std::mem::take(&mut self.is_first) {
-            // The time before the first epoch, in which apps start and are measured, is no silence.
+            // The time before the first epoch, in which apps start, is not silence.
             self.heard.fill(seen.time.saturating_sub(seen.epoch));
             for (app, spec) in numbered(&self.apps) {
                 let is_absent = seen.app(app).is_some_and(|now| !now.alive);

@@ -69,8 +69,8 @@ pub enum LadderError {
         /// The correction.
         advice: &'static str,
     },
-    /// Numbers of cores do not go with the types.
-    #[error("{found} numbers of cores for {types} core types: give one number a type")]
+    /// The numbers of cores do not match the types.
+    #[error("{found} numbers of cores for {types} core types: give one number for each type")]
     Cores {
         /// Numbers given.
         found: usize,

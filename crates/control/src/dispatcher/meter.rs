@@ -1,4 +1,4 @@
-//! The measurements of a plant for its dispatcher's beats.
+//! The measurements of a plant for its dispatcher.
 
 use super::{Beat, Every, Seen, Window};
 use lull_measure::Nanos;
@@ -8,7 +8,7 @@ use lull_measure::Nanos;
 pub struct Meter {
     beat: Beat,
     window: Window,
-    /// Answers since the last beat.
+    /// Answers in the current period.
     since: u32,
     next: Nanos,
 }
@@ -23,7 +23,7 @@ impl Meter {
         Self { beat, window: Window::new(beat.window), since: 0, next }
     }
 
-    /// When the next beat is due by time; [`Nanos::MAX`] where answers are counted.
+    /// When the next measurement is due by time; [`Nanos::MAX`] where answers are counted.
     pub const fn next(&self) -> Nanos {
         self.next
     }
@@ -33,7 +33,7 @@ impl Meter {
         self.window.arrived(now);
     }
 
-    /// Takes note of an answer; whether that ends a beat.
+    /// Notes an answer. Returns whether that ends the period.
     pub fn answered(&mut self, latency: Nanos) -> bool {
         self.window.answered(latency);
         self.since += 1;

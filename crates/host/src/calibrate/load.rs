@@ -44,7 +44,7 @@ impl Crew {
     /// Puts these cores to sleep for this long, repeatedly.
     ///
     /// # Errors
-    /// As [`Crew::busy`].
+    /// As [`BusyThreads::busy`].
     pub fn asleep(cores: &[CoreId], span: Nanos) -> io::Result<Self> {
         let span = std::time::Duration::from_nanos(span.0);
         Self::on(cores, move |over| {

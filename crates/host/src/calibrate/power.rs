@@ -16,7 +16,7 @@
 //! Squares Problems, 1974, chapter 23), found by trying all sixteen sets.
 //!
 //! The error of the model is estimated by leaving each sample out in turn and
-//! foretelling it from the others.
+//! predicting it from the others.
 
 use crate::gauges::energy::{ByFrequency, PowerModel};
 use lull_control::CoreId;

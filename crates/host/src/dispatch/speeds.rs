@@ -187,7 +187,7 @@ impl Speeds {
         self.frequencies.set(*domain, self.levels[kind], ledger).map(Some)
     }
 
-    /// Gives up domains that other programs have set, keeps a guard running, and returns
+    /// Releases domains that other programs have set, keeps a guard running, and returns
     /// notices. Without a guard everything is restored, and nothing is set any more. To be called
     /// about once a second.
     pub(super) fn look_after(&mut self) -> Vec<String> {

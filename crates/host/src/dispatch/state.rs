@@ -17,7 +17,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DispatchSetupError {
     /// Types without cores, or cores without a type.
-    #[error("{0} sets of cores for {1} core types: give one set a type")]
+    #[error("{0} sets of cores for {1} core types: give one set for each type")]
     Types(usize, usize),
     /// Cores that each take every speed are one set.
     #[error("{0} sets of cores that each take every speed: give one")]
@@ -109,7 +109,7 @@ pub struct DispatchState {
     seated: Seated,
     attention: Attention,
     first_come: bool,
-    /// When the dispatcher was seated.
+    /// When the dispatcher was put in use.
     since: Nanos,
     pub(super) pool: Pool,
     /// All requests, oldest first.

@@ -35,7 +35,7 @@ struct Reading {
     processes: BTreeMap<ProcessId, Used>,
 }
 
-/// What a process has used since it began.
+/// The resources that a process has used since it began.
 #[derive(Debug, Default)]
 struct Used {
     cpu: Nanos,
@@ -86,7 +86,7 @@ impl Reading {
         for (process, now) in &self.processes {
             let is_new = process.start_ticks >= last.boot_ticks;
             let before = last.processes.get(process).or(is_new.then_some(&nothing));
-            // What an older process that is seen for the first time used in the span is unknown.
+            // The use of an older process in the span is unknown when it is first read.
             let Some(before) = before else { continue };
             times.cpu += now.cpu.saturating_sub(before.cpu);
             times.run_queue += now.waited_since(before, span);

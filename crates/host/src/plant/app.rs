@@ -190,7 +190,7 @@ impl RunningApp {
         messages.iter().map(|text| format!("{}: {text}", self.handle.name())).collect()
     }
 
-    /// The runtime that it was started with, if its gate makes anybody wait.
+    /// The runtime that it was started with, if its gate makes workers wait.
     pub(super) fn gated(&self) -> Option<&Watch> {
         match &self.latency {
             LatencyFrom::OnCall(watch) if watch.gate().is_some() => Some(watch),

@@ -60,7 +60,7 @@ impl HostPlant {
         }
     }
 
-    /// Puts back what the gates did at first.
+    /// Restores the original settings of the gates.
     pub(super) fn put_back_gates(&self) {
         for was in self.originals.values().filter(|was| was.knob().row().scope == KnobScope::Gate) {
             if let Some(app) = was.knob().app() {

@@ -111,14 +111,14 @@ impl HostPlant {
         arrived.max()
     }
 
-    /// Brings what is known of all apps' presence up to their processes.
+    /// Updates the presence of all apps to their processes.
     pub(super) fn note_presences(&mut self) {
         let ended = self.ended_leaders();
         (0..self.apps.len()).for_each(|index| self.note_presence(index, ended.contains(&index)));
     }
 
-    /// Brings what is known of an app's presence up to its processes; `may_have_ended` says whether
-    /// its oldest process may have ended although the end is awaited.
+    /// Updates the presence of an app to its processes; `may_have_ended` is whether its oldest
+    /// process may have ended although the end is awaited.
     pub(super) fn note_presence(&mut self, index: usize, may_have_ended: bool) {
         let is_awaited = self.is_awaited(&self.apps[index]);
         let leaders = self.leaders.as_ref();
@@ -220,8 +220,8 @@ fn watch_end(leaders: Option<&OwnedFd>, leader: &OwnedFd, index: usize) -> bool 
     leaders.is_some_and(watch)
 }
 
-/// The apps, by index, whose oldest process has ended, of so many apps; all of them if the kernel
-/// does not report which.
+/// Returns the indices of the apps, of `count`, whose oldest process has ended; all of them if
+/// the kernel does not report which.
 fn ended_of(leaders: &OwnedFd, count: usize) -> BTreeSet<usize> {
     let mut events = Vec::with_capacity(count.max(1));
     match epoll::wait(leaders, spare_capacity(&mut events), Some(&Timespec::default())) {

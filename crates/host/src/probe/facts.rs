@@ -77,7 +77,7 @@ fn transition(roots: &Roots) -> Result<Stated<Nanos>, Missing> {
     let file = roots.sys.join("devices/system/cpu/cpufreq/policy0/cpuinfo_transition_latency");
     let Stated { value, file } = number(file)?;
     if value == 0 || value >= u64::from(u32::MAX) {
-        return Err(Missing::because("the frequency driver does not state it"));
+        return Err(Missing::because("the frequency driver does not report it"));
     }
     Ok(Stated { value: Nanos(value), file })
 }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((memory.value, memory.file.ends_with("meminfo")), (2 << 20, true));
         assert_eq!(facts.real_time_slice.unwrap().value, Nanos::from_millis(100));
         assert_eq!(facts.slice.unwrap().value, Nanos::from_micros(750));
-        assert!(facts.transition.unwrap_err().to_string().contains("does not state it"));
+        assert!(facts.transition.unwrap_err().to_string().contains("does not report it"));
         assert!(facts.cache.unwrap_err().to_string().contains("index3/size cannot be read"));
         assert!(facts.idle.is_err());
         tree.write(policy, "20000\n");

@@ -37,7 +37,7 @@ impl App {
         self.child.id().cast_signed()
     }
 
-    /// Starts a thread that works half of the time; its number.
+    /// Starts a thread that works half of the time. Returns its number.
     pub(crate) fn add_worker(&mut self) -> i32 {
         self.ask("worker")
     }

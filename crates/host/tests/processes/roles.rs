@@ -142,7 +142,8 @@ impl Agent {
             if rounds == 3 {
                 say("changed");
             }
-            // As an agent that writes knobs does: one that is stopped then is found as soon.
+            // An agent beats in this way while it writes knobs; the guard finds it as soon if it is
+            // stopped.
             self.guard.beat(Patience::Long).unwrap();
             if let GuardState::Respawned(_) = self.guard.poll().unwrap() {
                 say(&format!("guard {}", self.guard.pid()));

@@ -19,7 +19,7 @@ pub(crate) const SUITE: &str = "LULL_RIG";
 const EXIT_PORT: u64 = 0x501;
 /// A status that differs from QEMU's own, since QEMU ends with 1 of its own, too.
 const WORD: u8 = 0x10;
-/// The line that takes the outcome where there is no such port.
+/// The serial line that receives the exit status where the exit port is missing.
 const EXIT_LINE: &str = "/dev/ttyS0";
 /// The line for what tests print; the kernel has the first.
 const TERMINAL: &str = if IS_PC { "/dev/ttyS1" } else { "/dev/ttyAMA1" };

@@ -76,7 +76,7 @@ fn limit() {
     let _ = holding.end();
     assert_eq!(read(&file), before);
     let refused = Holding::try_start(&["power-limit=package-0:9999"]).err().unwrap();
-    assert!(refused.contains("is no limit for package-0"), "{refused}");
+    assert!(refused.contains("is not a limit of package-0"), "{refused}");
 }
 
 fn meter() {

@@ -37,7 +37,8 @@ pub(crate) fn start(role: &str, args: &[&str]) -> Child {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// Threads, the file with their pause, and socket and name if no agent has set them.
+/// A serving process. Arguments: the number of threads, the file with their pause, and the socket
+/// and name of the app unless an agent has set them.
 fn be_serving(args: &[String]) -> ! {
     let told = |at: usize, name: &str| {
         args.get(at).cloned().unwrap_or_else(|| std::env::var(name).unwrap())

@@ -10,7 +10,7 @@ use std::fmt;
 /// Where the pages are that take a mechanism apart.
 const PAGES: &str = "docs/design/";
 
-/// What is wrong in a claims file, and where.
+/// An error in a claims file, with its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The file.

@@ -19,8 +19,8 @@ use crate::trial::estimate_of;
 /// because of caches, neighbours and context switches: ours. On a real
 /// machine no quantity in a record of one policy gives a better value.
 pub(super) const LEAST: f64 = 0.05;
-/// Largest over smallest latency within the error of the demand above which
-/// none is predicted: ours. Bounds are commonly twice the ideal.
+/// Ratio of the largest to the smallest latency within the error of the demand above which no
+/// latency is predicted (ours). Bounds are commonly twice the ideal.
 const GOVERNED: f64 = 2.0;
 /// Replications that are played again with other demands.
 pub(super) const AGAIN: u64 = 2;

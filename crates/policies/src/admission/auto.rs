@@ -258,7 +258,7 @@ impl Auto {
         if !is_reported {
             let (crowd, cores, least) = (scouted.crowd, self.cores, self.config.least_cap);
             let why =
-                format!("{crowd:.0} under way on {cores} cores: no limit from {least} on can bind");
+                format!("{count:.0} under way on {cores} cores: no limit from {least} on can bind");
             self.decide_on(Setting::Open, &why);
             self.stage = Stage::Scouting { is_reported: true };
         }

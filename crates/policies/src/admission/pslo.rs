@@ -52,7 +52,7 @@ config! {
         period: Nanos = Nanos::from_secs(1),
         /// Queries in one turn of a best-effort connection (ours).
         batch: u32 = 1,
-        /// What best effort is limited by: a `rate`, or the `level` of queries at a time.
+        /// The limit of best effort: a `rate`, or the `level` of queries at a time.
         limits: Limits = Limits::Rate,
         /// Connections that have a turn at a time; 0: searched for.
         cap: u32 = 0,

@@ -137,11 +137,11 @@ enum Stage {
     Settled(Settled),
 }
 
-/// A division that stays.
+/// The chosen division, which stays in force.
 #[derive(Debug, Clone)]
 struct Settled {
     score: f64,
-    /// Requests offered per second by app when it was found.
+    /// Requests offered per second by app when the division was chosen.
     offered: Vec<Option<f64>>,
     /// Whether some app cannot meet its bound even with all it can have.
     infeasible: bool,

@@ -64,7 +64,7 @@ impl Dispatcher for Clairvoyant {
         Attention::All
     }
 
-    /// A short one that waits for a slow core does not hold up a long one.
+    /// A short request that waits for a slow core does not delay a long one.
     fn first_come(&self) -> bool {
         false
     }

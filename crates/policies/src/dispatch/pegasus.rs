@@ -21,7 +21,7 @@
 //! ```
 //!
 //! The rule is recalled from the ISCA paper, whose text was not at hand; the
-//! long-term tail is the mean of the beats of one minute.
+//! long-term tail is the mean of the measurements of one minute.
 
 use super::{DispatcherKind, Site, must_be_a_type, must_scale};
 use crate::config::{config, positive_time, read, text, wrong};
@@ -81,7 +81,7 @@ fn check(config: &Config) -> Result<(), PolicyError> {
     Err(wrong("table", "`table`: loads must rise from line to line".to_owned()))
 }
 
-/// Beats of the long-term tail: a minute of the paper's period.
+/// Measurements of the long-term tail: a minute of the paper's period.
 const LONG: usize = 12;
 
 struct Pegasus {

@@ -180,7 +180,7 @@ impl Demeter {
         self.cores.len() - self.zones.hot - self.zones.warm
     }
 
-    /// Whether there is anybody to run in the warm zone.
+    /// Whether an app is to run in the warm zone.
     fn has_best_effort(&self) -> bool {
         self.apps.iter().any(|app| !app.is_latency_critical())
     }

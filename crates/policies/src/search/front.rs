@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    /// The mean of what drawn points add, and its standard error.
+    /// The mean hypervolume that points drawn from the posteriors add, and its standard error.
     fn by_chance(points: &[Point], posteriors: [Posterior; 2], rng: &mut Rng) -> (f64, f64) {
         let front = Front::new(points, REFERENCE);
         let normals = posteriors.map(|it| Normal::new(it.mean, it.std_dev).unwrap());

@@ -37,7 +37,7 @@
 //! cut in a period without an answer of best effort, whose queries may be longer: marks are kept
 //! for the next one with an answer, until best effort has been silent for ten seconds.
 //!
-//! What best effort is limited by is a rate, or with [`Limits::Level`] the queries that it has in
+//! The limit of best effort is a rate, or with [`Limits::Level`] the queries that it has in
 //! service at a time: PSLO has both, "the level of IO concurrency and arrival rate" (its abstract).
 //! A queue then remains before the device, as far as objectives allow. The same steps move the
 //! level, with two differences. Its queue does not drain after a cut, so that intervals stay as
@@ -72,13 +72,13 @@ const AIM: f64 = 0.9;
 const STEPS: f64 = 10.0;
 /// Share of a best-effort rate that was too high at which the rate stays.
 const SAFE: f64 = 0.97;
-/// Time without an answer after which best effort does nothing (ours).
+/// Time without an answer after which best effort counts as idle (ours).
 const PAUSE_S: f64 = 10.0;
 /// When a rate is tried again that was too high, at first and at the latest.
 const RETRY: Nanos = Nanos::from_secs(60);
 const LATEST_RETRY: Nanos = Nanos::from_secs(600);
 
-/// What best effort is limited by.
+/// The limit of best effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Limits {
@@ -88,7 +88,7 @@ pub(crate) enum Limits {
     Level,
 }
 
-/// What is promised to one connection, and how it is kept.
+/// The objective of one connection, and how well it is met.
 #[derive(Debug, Clone)]
 struct Promise {
     connection: u32,
@@ -111,7 +111,7 @@ struct Ceiling {
     wait: Nanos,
 }
 
-/// Promises and what they leave.
+/// Objectives of some connections, and the rest for the others.
 #[derive(Debug, Clone)]
 pub(crate) struct Quota {
     promises: Vec<Promise>,

@@ -168,7 +168,7 @@ impl Regions {
         self.core_caps[app.index()] = cap;
     }
 
-    /// Whether the region can give a unit of this kind to anybody.
+    /// Whether the region can give a unit of this kind to another region.
     pub(crate) fn can_give(&self, kind: Kind, from: Region) -> bool {
         let gives = |to| self.units(kind).is_some_and(|units| units.can_move(from, to));
         let apps = (0..self.core_caps.len()).map(|app| Region::Isolated(AppId(app as u16)));
@@ -277,7 +277,7 @@ pub(crate) fn totals(machine: &Machine, kind: Kind) -> Option<(u32, u32)> {
     }
 }
 
-/// The same for everybody, the first ones one more each where some are left over.
+/// Equal shares; the first holders have one unit more each where some are left over.
 pub(super) fn even_shares(total: u32, apps: usize) -> Vec<u32> {
     let count = apps.max(1) as u32;
     (0..apps as u32).map(|app| total / count + u32::from(app < total % count)).collect()

@@ -47,7 +47,7 @@ impl WayLine {
         }
     }
 
-    /// The mask of an app, given everybody's own ways and the shared ones.
+    /// The mask of an app, given the own ways of all apps and the shared ways.
     pub(crate) fn mask(&self, app: AppId, isolated: &[u32], shared: u32) -> WayMask {
         let ways = |apps: &[AppId]| -> u32 { apps.iter().map(|app| isolated[app.index()]).sum() };
         let middle = ways(&self.left);

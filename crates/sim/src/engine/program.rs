@@ -31,7 +31,7 @@ pub(crate) enum Op {
     Away { visit: u8, amount: u16 },
     /// Draws the amount now (inside a repetition), then the `Work` behind it computes.
     Draw { amount: u16 },
-    /// Gives back the thread, the call being answered.
+    /// Returns the thread, because the call is answered.
     Leave { visit: u8 },
     /// Gives back the thread, the call having failed.
     Abandon { visit: u8 },

@@ -24,9 +24,9 @@ pub struct AppTotals {
     pub answered: u64,
     /// Requests refused by a full backlog.
     pub lost: u64,
-    /// Sum of the times of the answered ones, exact.
+    /// Exact sum of the response times of the answered requests.
     pub response_ns: u128,
-    /// Their distribution.
+    /// Distribution of the response times.
     pub latency: Latency,
 }
 

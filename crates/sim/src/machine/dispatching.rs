@@ -199,7 +199,7 @@ impl MachineSimulation {
         self.dispatching.as_ref().is_some_and(|dispatching| dispatching.app == app)
     }
 
-    /// Schedules the first beat by time.
+    /// Schedules the first measurement by time.
     pub(super) fn start_dispatching(&mut self) {
         if self.dispatching.is_some() {
             self.expect_beat();
@@ -260,7 +260,7 @@ impl MachineSimulation {
         dispatching.count_free(allowed);
     }
 
-    /// A request has reached the age of its timer, or a beat is due.
+    /// A request has reached the age of its timer, or a measurement is due.
     pub(super) fn request_timer(&mut self, index: usize, sequence: u64) {
         let now_ns = self.now_ns;
         let dispatching = self.dispatching();

@@ -86,7 +86,8 @@ impl Model {
         }
         if tier.host.is_some() {
             let key = |name| format!("{key}.{name}");
-            let own = "the tier's `host` is its machine: leave one of both out";
+            let own =
+                "the tier runs on its `host`, which is a machine: leave out one of the two keys";
             refuse_if(tier.machine.is_some(), key("machine"), own)?;
             let rules = "the `host` schedules its threads by its own rules: leave it out";
             refuse_if(tier.discipline != Discipline::Fcfs, key("discipline"), rules)?;

@@ -1,4 +1,4 @@
-//! Which server to load, as one writes it: `memcached://127.0.0.1:11211`.
+//! The address of a server to load, such as `memcached://127.0.0.1:11211`.
 
 use super::Endpoint;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub struct Address {
     protocol: Protocol,
     host: String,
     port: u16,
-    /// From the first slash on; empty where the protocol has no paths.
+    /// The path from its first slash on; empty where the protocol has no paths.
     path: String,
     /// The user of a database.
     user: String,
@@ -32,7 +32,7 @@ pub struct Address {
     is_tls: bool,
 }
 
-/// Servers take no more than this.
+/// The longest path that servers accept.
 const PATH_BYTES_MAX: usize = 8_000;
 
 /// A protocol that can be loaded.
@@ -40,21 +40,21 @@ const PATH_BYTES_MAX: usize = 8_000;
 pub enum Protocol {
     /// memcached's text protocol.
     Memcached,
-    /// That of Redis, Valkey and KeyDB.
+    /// The protocol of Redis, Valkey and KeyDB.
     Redis,
     /// HTTP/1.1.
     Http,
     /// HTTP/2.
     Http2,
-    /// The built-in options server's.
+    /// The protocol of the built-in options server.
     Options,
-    /// That of MySQL and MariaDB.
+    /// The protocol of MySQL and MariaDB.
     Mysql,
-    /// PostgreSQL's.
+    /// The protocol of PostgreSQL.
     Postgres,
 }
 
-/// Why a text is no address.
+/// The error of a text that is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a target: {problem}")]
 pub struct AddressError {
@@ -73,17 +73,17 @@ impl Protocol {
         Self::Postgres,
     ];
 
-    /// Whether requests read and store keys.
+    /// Returns whether requests read and store keys.
     pub const fn is_cache(self) -> bool {
         matches!(self, Self::Memcached | Self::Redis)
     }
 
-    /// Whether requests are transactions of a script.
+    /// Returns whether requests are transactions of a script.
     pub const fn is_database(self) -> bool {
         matches!(self, Self::Mysql | Self::Postgres)
     }
 
-    /// Whether requests are for a page.
+    /// Returns whether requests are for a page.
     const fn is_http(self) -> bool {
         matches!(self, Self::Http | Self::Http2)
     }
@@ -100,7 +100,7 @@ impl Protocol {
         }
     }
 
-    /// The scheme under TLS, where the scheme says it.
+    /// Returns the scheme of the protocol under TLS, if it has a scheme of its own for that.
     const fn tls_scheme(self) -> Option<&'static str> {
         match self {
             Self::Memcached => Some("memcacheds"),
@@ -111,7 +111,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol of a scheme, and whether the scheme means TLS.
+    /// Returns the protocol of a scheme, and whether the scheme means TLS.
     fn of_scheme(scheme: &str) -> Option<(Self, bool)> {
         Self::ALL.into_iter().find_map(|protocol| match scheme {
             _ if scheme == protocol.scheme() => Some((protocol, false)),
@@ -134,27 +134,27 @@ impl Protocol {
 }
 
 impl Address {
-    /// The options server at a socket address.
+    /// Returns the address of an options server at a socket address.
     pub fn options(at: SocketAddr) -> Self {
         Self::at(Protocol::Options, at, "")
     }
 
-    /// A memcached at a socket address.
+    /// Returns the address of a memcached at a socket address.
     pub fn memcached(at: SocketAddr) -> Self {
         Self::at(Protocol::Memcached, at, "")
     }
 
-    /// A Redis at a socket address.
+    /// Returns the address of a Redis at a socket address.
     pub fn redis(at: SocketAddr) -> Self {
         Self::at(Protocol::Redis, at, "")
     }
 
-    /// An HTTP server's page at a socket address.
+    /// Returns the address of an HTTP server's page at a socket address.
     pub fn http(at: SocketAddr, path: &str) -> Self {
         Self::at(Protocol::Http, at, path)
     }
 
-    /// A database on a unix socket; `protocol` is that of a database.
+    /// Returns the address of a database on a unix socket; `protocol` is that of a database.
     pub fn database_on_socket(
         protocol: Protocol,
         socket: &Path,
@@ -184,43 +184,43 @@ impl Address {
         }
     }
 
-    /// The same server under TLS.
+    /// Returns the address of the same server under TLS.
     #[must_use]
     pub fn with_tls(self) -> Self {
         Self { is_tls: true, ..self }
     }
 
-    /// Whether the connections are encrypted.
+    /// Returns whether the connections are encrypted.
     pub const fn is_tls(&self) -> bool {
         self.is_tls
     }
 
-    /// The name or address of the host; empty on a unix socket.
+    /// Returns the name or address of the host; empty on a unix socket.
     pub(crate) fn host(&self) -> &str {
         &self.host
     }
 
-    /// The user of a database.
+    /// Returns the user of a database.
     pub(crate) fn user(&self) -> &str {
         &self.user
     }
 
-    /// The database of that name; empty for other protocols.
+    /// Returns the name of the database; empty for other protocols.
     pub(crate) fn database(&self) -> &str {
         self.path.strip_prefix('/').unwrap_or_default()
     }
 
-    /// The unix socket, if it is on one.
+    /// Returns the unix socket, if the server is on one.
     pub(crate) fn socket(&self) -> Option<&Path> {
         self.socket.as_deref()
     }
 
-    /// The protocol spoken there.
+    /// Returns the protocol of the server.
     pub const fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Every endpoint of the host, in the system's order.
+    /// Returns every endpoint of the host, in the system's order.
     ///
     /// # Errors
     /// The system's error if the host has none.
@@ -274,7 +274,7 @@ fn read(text: &str) -> Result<Address, &'static str> {
     Ok(Address { protocol, host, port, path, user: String::new(), socket: None, is_tls })
 }
 
-/// `USER@HOST:PORT` and `/DATABASE` or `/DATABASE?tls`, or `USER@` and
+/// Parses `USER@HOST:PORT` and `/DATABASE` or `/DATABASE?tls`, or `USER@` and
 /// `/DATABASE?socket=PATH`.
 fn read_database(protocol: Protocol, authority: &str, path: &str) -> Result<Address, &'static str> {
     let wrong = "write USER@HOST/DATABASE, USER@HOST/DATABASE?tls for TLS, or \

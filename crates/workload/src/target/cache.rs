@@ -1,4 +1,4 @@
-//! Caches under the ETC mix: memcached, and Redis with what speaks its protocol.
+//! Loads of caches with the ETC mix: memcached, and servers with the protocol of Redis.
 
 use super::{Decoder, RequestKind, Target, memcached, redis};
 use crate::Generator;
@@ -8,14 +8,15 @@ use rand::{Rng, SeedableRng};
 /// The largest value stored.
 const VALUE_BYTES: usize = 1024;
 
-/// How requests to a cache and its replies are written.
+/// The protocol of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheProtocol {
     /// memcached's text protocol.
     Memcached,
-    /// RESP2, that of Redis, Valkey and KeyDB.
+    /// RESP2, the protocol of Redis, Valkey and KeyDB.
     Redis {
-        /// Sent on every connection before the first request, unless it is empty.
+        /// The password that is sent on every connection before the first request, unless it is
+        /// empty.
         password: String,
     },
 }
@@ -25,21 +26,21 @@ pub enum CacheProtocol {
 pub struct Cache {
     protocol: CacheProtocol,
     etc: Etc,
-    /// What values are made of: a value is a prefix of it.
+    /// Bytes of which each value is a prefix.
     filler: Vec<u8>,
     /// The text of the last key.
     key: Vec<u8>,
 }
 
 impl Cache {
-    /// A client of the mix.
+    /// Creates a client of the mix.
     pub fn new(protocol: CacheProtocol, etc: Etc) -> Self {
         let mut filler = vec![0; VALUE_BYTES];
         Generator::seed_from_u64(0).fill_bytes(&mut filler);
         Self { protocol, etc, filler, key: Vec::new() }
     }
 
-    /// Number of different keys.
+    /// Returns the number of different keys.
     pub(super) fn records(&self) -> u32 {
         self.etc.records()
     }

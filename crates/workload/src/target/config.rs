@@ -1,4 +1,4 @@
-//! Which server to load, and the requests that are sent to it.
+//! The configuration of a load: its server, and the requests.
 
 use super::{
     Address, Cache, CacheProtocol, Database, DatabaseConfig, DatabaseError, Options, Protocol,
@@ -8,32 +8,32 @@ use crate::apps::options::{Demand, DemandError};
 use crate::etc::{Etc, EtcConfig, EtcError};
 use serde::{Deserialize, Serialize};
 
-/// Why a target cannot be used.
+/// The error of a target that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// The host has no address.
-    #[error("cannot resolve {address}: {source}")]
+    #[error("cannot resolve {address}: {source}; check the host name")]
     Resolve {
         /// The target.
         address: Address,
         /// The system's error.
         source: std::io::Error,
     },
-    /// The ETC mix is wrong.
+    /// The configuration of the ETC mix is invalid.
     #[error(transparent)]
     Etc(#[from] EtcError),
-    /// The demand for prices is wrong.
+    /// The demand for prices is invalid.
     #[error(transparent)]
     Demand(#[from] DemandError),
-    /// The requests to a database are wrong.
+    /// The configuration of the requests to a database is invalid.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// There can be no TLS.
+    /// TLS cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// A server, and the requests that are sent to it.
+/// A server, and the requests that the client sends to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetConfig {
@@ -48,16 +48,16 @@ pub struct TargetConfig {
     /// The requests to a database.
     #[serde(default)]
     pub database: DatabaseConfig,
-    /// Which servers are trusted under TLS.
+    /// The trusted servers under TLS.
     #[serde(default)]
     pub tls: TlsConfig,
-    /// The password of a Redis, if it wants one.
+    /// The password of a Redis; empty if it requires none.
     #[serde(skip)]
     pub redis_password: String,
 }
 
 impl TargetConfig {
-    /// The default questions to a server.
+    /// Returns the default requests to a server.
     pub fn new(address: Address) -> Self {
         Self {
             address,
@@ -69,7 +69,7 @@ impl TargetConfig {
         }
     }
 
-    /// The protocol's encoder.
+    /// Returns the protocol's encoder.
     ///
     /// # Errors
     /// If the mix or demand is out of range.
@@ -89,7 +89,7 @@ impl TargetConfig {
         })
     }
 
-    /// What TLS sessions begin with; `None` in the clear.
+    /// Returns the client of TLS sessions; `None` for connections in the clear.
     ///
     /// # Errors
     /// If the program has no TLS, or no authority is known.

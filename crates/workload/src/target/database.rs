@@ -53,7 +53,7 @@ const TRIES_MAX: u32 = 1_000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DatabaseConfig {
-    /// What one request does.
+    /// The script of a request.
     pub script: ScriptSource,
     /// Size of the built-in tables, and the variable `:scale` of scripts.
     pub scale: u32,
@@ -104,7 +104,7 @@ pub enum Statements {
     Simple,
 }
 
-/// Why the requests to a database are not valid.
+/// The error of an invalid configuration of the requests to a database.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     /// A number is out of range.
@@ -125,7 +125,7 @@ pub enum DatabaseError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// A line of the script is wrong.
+    /// A line of the script is invalid.
     #[error(transparent)]
     Script(#[from] ScriptError),
 }
@@ -144,7 +144,7 @@ pub struct Database {
     login: Login,
     work: Arc<Work>,
     salted: SaltedPasswords,
-    /// Those of a built-in script.
+    /// The tables of a built-in script.
     tables: Option<Tables>,
 }
 
@@ -204,9 +204,9 @@ impl Database {
         })
     }
 
-    /// Logs in once and prepares the statements, so that what the server refuses is an error
-    /// before the run. Creates the tables of a built-in script first if `creates` is set and
-    /// they are missing, incomplete or of another scale.
+    /// Logs in once and prepares the statements, so that a refusal of the server is an error before
+    /// the run. Creates the tables of a built-in script first if `creates` is set and they are
+    /// missing, incomplete or of another scale.
     ///
     /// # Errors
     /// If the server cannot be reached, refuses the login or refuses a statement.
@@ -219,7 +219,7 @@ impl Database {
         self.set_up_at(&Server { endpoint: server, tls: None }, creates, stop)
     }
 
-    /// The same, under TLS if the server is to be spoken to so.
+    /// The same at one endpoint, under TLS if `server` has a TLS configuration.
     pub(crate) fn set_up_at(
         &self,
         server: &Server<'_>,

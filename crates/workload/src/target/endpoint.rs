@@ -1,4 +1,4 @@
-//! Where a server listens, and connections to it.
+//! Endpoints of servers, and connections to them.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -12,7 +12,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where a server listens.
+/// The endpoint at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// A TCP port.
@@ -21,12 +21,13 @@ pub enum Endpoint {
     Unix(PathBuf),
 }
 
-/// A stream socket of either family. Writing to a closed one is an error and no signal.
+/// A stream socket of either family. Writing to a closed one returns an error and raises no signal.
 #[derive(Debug)]
 pub(crate) struct Stream(OwnedFd);
 
 impl Endpoint {
-    /// Connects and waits for it; later reads and writes fail after `patience`.
+    /// Connects, and waits until the connection is open; later reads and writes fail after
+    /// `patience`.
     pub(crate) fn connect(&self, patience: Duration) -> io::Result<Stream> {
         let stream = match self {
             Self::Tcp(address) => {

@@ -13,10 +13,10 @@ impl ErrorCode {
     pub(super) const OPEN: Self = Self(*b"OPEN        ");
     /// A stream of HTTP/2 was reset with a code that is too long to be shown.
     pub(super) const RESET: Self = Self(*b"RST:other   ");
-    /// Bytes of a code at most.
+    /// The largest number of bytes of a code.
     pub(super) const LENGTH: usize = 12;
 
-    /// A code of printable bytes, [`Self::LENGTH`] at most.
+    /// Returns a code of printable bytes, [`Self::LENGTH`] at most.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut code = [b' '; Self::LENGTH];
         code.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -30,8 +30,8 @@ impl ErrorCode {
         Self(code)
     }
 
-    /// What the code means for a load: `deadlock`, `serialization failure`, `lock time-out`,
-    /// `open transaction` or `other`.
+    /// Returns the kind of error that the code means: `deadlock`, `serialization failure`, `lock
+    /// time-out`, `open transaction` or `other`.
     pub fn kind(self) -> &'static str {
         match self.0.trim_ascii_end() {
             b"40P01" | b"1213" => "deadlock",
@@ -43,7 +43,7 @@ impl ErrorCode {
         }
     }
 
-    /// Whether the same transaction may succeed if it is tried again at once.
+    /// Returns whether the same transaction may succeed if it is tried again at once.
     pub(super) fn is_transient(self) -> bool {
         matches!(self.kind(), "deadlock" | "serialization failure")
     }

@@ -5,7 +5,7 @@ use super::{Decoded, Decoder, ErrorCode, MAX_HEAD_BYTES, Outcome, ProtocolError,
 use httparse::Status;
 
 const PROTOCOL: &str = "HTTP/1.1";
-/// More header lines than this are refused.
+/// The largest number of header lines of a response.
 const MAX_HEADERS: usize = 64;
 
 /// Returns GETs of `path` from `host` (as in the `Host` header, with its port).
@@ -17,17 +17,17 @@ pub(super) fn get(host: &str, path: &str) -> Repeated {
     Repeated::new::<Responses>(request.into_bytes())
 }
 
-/// What the next bytes are.
+/// The part of a response that the next bytes belong to.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 enum Expect {
     #[default]
     Head,
-    /// This much of a body of known length.
+    /// The rest, of this length, of a body of known length.
     Body(u64),
     ChunkSize,
     Chunk(u64),
     ChunkEnd,
-    /// Lines behind the last chunk, up to an empty one.
+    /// The lines behind the last chunk, up to an empty one.
     Trailer,
     /// A body that ends with the connection.
     UntilClose,
@@ -83,7 +83,7 @@ impl Decoder for Responses {
 }
 
 impl Responses {
-    /// Takes in the beginning of `input`: bytes used and what follows;
+    /// Reads the beginning of `input`. Returns the number of bytes used and the next part;
     /// `Body(0)` ends a response.
     fn step(&mut self, input: &[u8]) -> Result<(usize, Expect), ProtocolError> {
         let some = |left: u64| left.min(input.len() as u64);
@@ -137,8 +137,8 @@ fn chunk_size(input: &[u8]) -> Result<(usize, Expect), ProtocolError> {
     }
 }
 
-/// What a response's head specifies for its body and the connection (RFC 9112, sections 6
-/// and 9).
+/// The length of a response's body and the end of the connection, as its head specifies them (RFC
+/// 9112, sections 6 and 9).
 #[derive(Debug, Default)]
 struct Head {
     status: u16,
@@ -163,7 +163,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Takes in a header; `None` if a length is no number.
+    /// Reads a header line; `None` if a length is not a number.
     fn note(&mut self, name: &str, value: &[u8]) -> Option<()> {
         let value = std::str::from_utf8(value).unwrap_or("").trim();
         let has = |word: &str| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word));
@@ -187,7 +187,7 @@ impl Head {
 
     fn body(&self) -> Expect {
         match self {
-            // An interim response: the real one follows.
+            // The final response follows an interim one.
             Self { status: 100..200, .. } => Expect::Head,
             Self { status: 204 | 304, .. } => Expect::Body(0),
             Self { chunked: true, .. } => Expect::ChunkSize,

@@ -1,9 +1,9 @@
-//! HTTP/2 (RFC 9113): GET of one page, any number of them under way on a connection.
+//! HTTP/2 (RFC 9113): GET of one page, with any number of requests under way on a connection.
 //!
 //! The framing is Lull's own: crates for HTTP/2 bring an asynchronous runtime, whose scheduler
-//! would add to the latencies. A client that sends the same request again and again needs
-//! little of the protocol. It has the server use no table of headers (HPACK, RFC 7541), and
-//! reads of a response its status alone.
+//! would add to the latencies. A client that repeats one request needs little of the protocol. It
+//! makes the server use no dynamic header table (HPACK, RFC 7541), and reads only the status of a
+//! response.
 
 mod headers;
 
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 const PROTOCOL: &str = "HTTP/2";
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Types of frames.
+/// Frame types.
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -27,30 +27,31 @@ const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
 
-/// Flags of frames.
+/// Frame flags.
 const ACK: u8 = 0x1;
 const END_STREAM: u8 = 0x1;
 const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// Settings.
+/// Identifiers of settings.
 const HEADER_TABLE_SIZE: u16 = 1;
 const ENABLE_PUSH: u16 = 2;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
 const FRAME_HEAD_BYTES: usize = 9;
-/// The longest frame that a server may send, since the client allows no longer ones.
+/// The longest frame that the client allows a server to send.
 const FRAME_BYTES_MAX: usize = MAX_HEAD_BYTES;
 const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
-/// The window that a connection begins with.
+/// The initial window of a connection.
 const WINDOW_BYTES_FIRST: u32 = 65_535;
 /// Received bytes after which the window is extended again.
 const WINDOW_BYTES_STEP: u32 = 1 << 29;
-/// A server that sends more pings at once than fit here does not speak with a client.
+/// The most bytes that may wait to be sent. A server whose pings need more at once is refused.
 const OUT_BYTES_MAX: usize = 64 * 1024;
-/// Streams that a client opens are odd; behind the last one it needs a new connection.
+/// The last stream number of a client, whose streams are odd; a further request needs a new
+/// connection.
 const STREAM_MAX: u32 = (1 << 31) - 1;
 
 /// Returns GETs of `path` from `host` (with its port).
@@ -58,7 +59,7 @@ pub(super) fn get(host: &str, path: &str, is_encrypted: bool) -> Repeated {
     // Fields of the static table: `:method: GET`, and `:scheme: http` or `https`.
     let mut block = vec![0x82, if is_encrypted { 0x87 } else { 0x86 }];
     let agent = concat!("lull/", env!("CARGO_PKG_VERSION"));
-    // Names of the static table with values that no table keeps; the last one is 58, which
+    // Names of the static table, with literal values that no table stores; the last index, 58,
     // takes two bytes.
     for (name, value) in [(&[4][..], path), (&[1], host), (&[15, 43], agent)] {
         block.extend_from_slice(name);
@@ -69,7 +70,8 @@ pub(super) fn get(host: &str, path: &str, is_encrypted: bool) -> Repeated {
     Repeated::new::<Responses>(request)
 }
 
-/// Appends a string as it is: its length, of which seven bits fit into the first byte.
+/// Appends a string without compression: its length, of which seven bits fit into the first byte,
+/// and its bytes.
 fn write_string(text: &str, out: &mut Vec<u8>) {
     match text.len().checked_sub(127) {
         None => out.push(text.len() as u8),
@@ -107,7 +109,7 @@ struct Frame {
 #[derive(Debug)]
 struct Stream {
     number: u32,
-    /// That of its response, once it is known.
+    /// The status of its response, once it is known.
     status: Option<u16>,
 }
 
@@ -121,9 +123,9 @@ struct Responses {
     frame: Option<Frame>,
     /// The header block whose end has not arrived.
     block: Option<HeaderBlock>,
-    /// In the order of the requests.
+    /// The requests under way, in their order.
     streams: VecDeque<Stream>,
-    /// Places among them of those whose outcomes were reported.
+    /// Positions in `streams` of the requests whose outcomes were reported.
     ended: VecDeque<usize>,
     next_stream: u32,
     streams_max: usize,
@@ -192,7 +194,7 @@ impl Decoder for Responses {
 }
 
 impl Responses {
-    /// Writes what a connection begins with.
+    /// Writes the client's preface, which begins a connection.
     fn begin(&mut self) {
         self.out.extend_from_slice(PREFACE);
         let settings =
@@ -207,7 +209,7 @@ impl Responses {
         write_frame(WINDOW_UPDATE, 0, 0, &by.to_be_bytes(), &mut self.out);
     }
 
-    /// Takes in the beginning of `input`; `None` if more is needed.
+    /// Reads the beginning of `input`; returns `None` if more is needed.
     fn step(
         &mut self,
         input: &[u8],
@@ -236,7 +238,7 @@ impl Responses {
             stream: u32::from_be_bytes(stream) & STREAM_MAX,
             left: u32::from_be_bytes([0, a, b, c]) as usize,
         };
-        // A server begins with its settings; what is no HTTP/2 does not.
+        // A server of HTTP/2 begins with its settings; another one does not.
         let is_expected = self.is_ready || (kind == SETTINGS && flags & ACK == 0);
         if !is_expected
             || !self.may_follow(&frame)
@@ -252,7 +254,8 @@ impl Responses {
         Ok(Some(FRAME_HEAD_BYTES))
     }
 
-    /// Whether a frame may arrive now: those of a header block are not interrupted.
+    /// Returns whether a frame may arrive now: other frames do not interrupt those of a header
+    /// block.
     fn may_follow(&self, frame: &Frame) -> bool {
         match &self.block {
             Some(block) => frame.kind == CONTINUATION && frame.stream == block.stream,
@@ -302,13 +305,13 @@ impl Responses {
         Ok(())
     }
 
-    /// Returns the place of a request under way.
+    /// Returns the position of a request under way.
     fn find(&self, stream: u32) -> Option<usize> {
         self.streams.iter().position(|one| one.number == stream)
     }
 
-    /// Takes in a frame of a header block, and the block once it is whole. That of a stream
-    /// that has ended is of no interest.
+    /// Reads a frame of a header block, and the block once it is complete. The block of a stream
+    /// that has ended is ignored.
     fn read_headers(
         &mut self,
         frame: Frame,
@@ -336,7 +339,7 @@ impl Responses {
         outcomes.push(outcome);
     }
 
-    /// Ends the requests behind the last one that the server takes.
+    /// Ends the requests behind the last one that the server accepts.
     fn give_back_from(&mut self, last_stream: u32, outcomes: &mut Vec<Outcome>) {
         let is_behind = |stream: &Stream| stream.number > last_stream;
         while let Some(at) = self.streams.iter().position(is_behind) {
@@ -376,7 +379,8 @@ impl Responses {
         Err(ProtocolError::unsupported(PROTOCOL, &problem))
     }
 
-    /// Notes that the server takes no more requests, and why if it is no ordinary end.
+    /// Notes that the server accepts no more requests. Returns an error unless it ends the
+    /// connection in an orderly way.
     fn go_away(&mut self, code: u32, message: &[u8]) -> Result<(), ProtocolError> {
         self.is_last = true;
         match code {
@@ -389,13 +393,13 @@ impl Responses {
     }
 }
 
-/// The code with which a server resets a stream or ends a connection (RFC 9113, section 7).
+/// Returns the code with which a server resets a stream or ends a connection (RFC 9113, section 7).
 fn reset_code(code: u32) -> ErrorCode {
     ErrorCode::from_bytes(format!("RST:{code}").as_bytes()).unwrap_or(ErrorCode::RESET)
 }
 
 impl Stream {
-    /// Reads the status from the header block of a response; those that follow are trailers.
+    /// Reads the status from the header block of a response; later blocks are trailers.
     fn read_status(&mut self, block: &HeaderBlock) -> Option<()> {
         // An interim response is followed by another one.
         if self.status.is_some_and(|status| status >= 200) {

@@ -21,12 +21,12 @@ pub(super) fn write_set(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What the next bytes are.
+/// The part of a reply that the next bytes belong to.
 #[derive(Debug, Default)]
 enum Expect {
     #[default]
     Line,
-    /// This much of a value, then its line ending.
+    /// The rest, of this length, of a value, then its line ending.
     Value(u64),
     ValueEnd,
 }
@@ -73,7 +73,7 @@ impl Decoder for Replies {
 }
 
 impl Replies {
-    /// Takes a line in; the outcome if it ends a reply.
+    /// Reads a line; returns the outcome if it ends a reply.
     fn line(&mut self, line: &[u8]) -> Result<Option<Outcome>, ProtocolError> {
         let word = line.split(|byte| *byte == b' ').next().unwrap_or(line);
         let outcome = match word {

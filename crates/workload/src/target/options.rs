@@ -13,7 +13,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// A client with this demand.
+    /// Creates a client with this demand.
     pub const fn new(demand: Demand) -> Self {
         Self { demand }
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub struct Preloaded {
     /// Keys stored.
     pub stored: u32,
-    /// Keys that the server refused to store, for want of memory most likely.
+    /// Keys that the server refused to store, most likely because its memory is full.
     pub refused: u32,
 }
 
@@ -27,14 +27,14 @@ pub enum PreloadError {
          listening there?"
     )]
     Io {
-        /// What was expected there.
+        /// The protocol that was expected.
         protocol: &'static str,
         /// The server.
         address: SocketAddr,
         /// The system's error.
         source: std::io::Error,
     },
-    /// No reply in time.
+    /// The server sent no reply in time.
     #[error(
         "cannot store keys in {address} ahead of the run: it accepts connections, but sent no \
          reply within {} s. Another program than a {protocol} server may listen there, or the \
@@ -42,7 +42,7 @@ pub enum PreloadError {
         PATIENCE.as_secs()
     )]
     Silent {
-        /// What was expected there.
+        /// The protocol that was expected.
         protocol: &'static str,
         /// The server.
         address: SocketAddr,
@@ -58,7 +58,7 @@ pub enum PreloadError {
         /// Its last error.
         message: String,
     },
-    /// The server answers something else.
+    /// The server's reply does not follow the protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
 }
@@ -116,7 +116,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Connects, and logs in where that is needed.
+    /// Connects, and logs in where the server requires it.
     fn open(
         address: SocketAddr,
         tls: Option<&TlsClient>,
@@ -131,8 +131,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Sends what was written and returns the outcomes of that many requests, or fewer if it is
-    /// to stop.
+    /// Sends the written bytes and returns the outcomes of this many requests, or fewer if a stop
+    /// is requested.
     fn exchange(&mut self, wanted: usize, stop: &AtomicBool) -> Result<Vec<Outcome>, PreloadError> {
         let failed = |source| failed(self.protocol, self.address, source);
         self.transport.send_all(&self.out).map_err(failed)?;

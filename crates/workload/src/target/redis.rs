@@ -19,12 +19,12 @@ pub(super) fn write_command(words: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// What the next bytes are.
+/// The part of a reply that the next bytes belong to.
 #[derive(Debug, Clone, Copy)]
 enum Expect {
     /// A line that begins a reply.
     Line,
-    /// This much of a string with its line ending.
+    /// The rest, of this length, of a string with its line ending.
     Text(u64),
 }
 
@@ -56,7 +56,7 @@ impl Replies {
         }
     }
 
-    /// Takes the first line of a reply; returns the outcome if the reply ends with it.
+    /// Reads the first line of a reply; returns the outcome if the reply ends with it.
     fn line(&mut self, line: &[u8]) -> Result<Option<Outcome>, ProtocolError> {
         let unexpected = || ProtocolError::unexpected(PROTOCOL, line);
         match line {
@@ -78,7 +78,7 @@ impl Replies {
         }
     }
 
-    /// `NOAUTH Authentication required.`: the first word is the code.
+    /// Reads an error such as `NOAUTH Authentication required.`, whose first word is the code.
     fn error(&mut self, error: &[u8]) -> Result<Outcome, ProtocolError> {
         let word = error.split(|byte| *byte == b' ').next().unwrap_or(error);
         let code = ErrorCode::from_bytes(&word[..word.len().min(ErrorCode::LENGTH)]);

@@ -11,7 +11,7 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Requests of these bytes, whose replies `D` reads.
+    /// Creates a target whose requests are these bytes, and whose replies `D` reads.
     pub(super) fn new<D: Decoder + Default + 'static>(request: Vec<u8>) -> Self {
         Self { request, decoder: || Box::<D>::default() }
     }

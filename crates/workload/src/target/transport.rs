@@ -1,7 +1,7 @@
 //! The bytes of a connection, in the clear or under TLS.
 //!
-//! TLS is by `rustls`, which does no I/O of its own: it encrypts into a buffer, and the client's
-//! poller decides when that is written. A program built without the feature `tls` has none.
+//! TLS is by `rustls`, which does no I/O: it encrypts into a buffer, and the client's poller
+//! decides when to write that. A program built without the feature `tls` has no TLS.
 
 #[cfg(feature = "tls")]
 mod tls;
@@ -19,18 +19,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tls::Session;
 
-/// Which servers are trusted under TLS.
+/// The TLS configuration: the trusted servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsConfig {
-    /// Certificates of authorities (PEM); those of the system without it.
+    /// Certificates of authorities (PEM); if absent, the authorities of the system are trusted.
     pub ca: Option<PathBuf>,
     /// Whether any certificate is accepted.
     #[serde(rename = "insecure")]
     pub is_insecure: bool,
 }
 
-/// Why no server can be spoken to under TLS.
+/// The error of TLS that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The program has no TLS.
@@ -41,14 +41,14 @@ pub enum TlsError {
     Certificates {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem of the file.
         problem: String,
     },
     /// No authority is known.
     #[error("this system has no list of authorities: give their certificates by --tls-ca FILE")]
     NoAuthorities,
-    /// A certificate cannot be for this host.
-    #[error("`{host}` is no name that a certificate can be for")]
+    /// The name cannot be the name of a certificate.
+    #[error("`{host}` is not a host name that a certificate can have")]
     Name {
         /// The host.
         host: String,
@@ -63,7 +63,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// In the clear.
+    /// Creates a connection in the clear.
     pub(crate) const fn new(socket: Stream) -> Self {
         Self { socket, session: None }
     }
@@ -88,7 +88,7 @@ impl Transport {
         self.session.as_mut().map_or(Ok(()), |session| session.flush(&self.socket))
     }
 
-    /// Sends all bytes; of a socket that blocks.
+    /// Sends all bytes on a blocking socket.
     pub(crate) fn send_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -107,7 +107,7 @@ impl Transport {
         session.take(bytes)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Receives bytes of a socket that blocks; none if the server has closed the connection.
+    /// Receives bytes on a blocking socket; none if the server has closed the connection.
     pub(crate) fn wait_for_bytes(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let Some(session) = &mut self.session else { return self.socket.receive(bytes) };
         loop {
@@ -115,12 +115,12 @@ impl Transport {
                 return Ok(count);
             }
             session.fill(&self.socket)?;
-            // Part of a handshake wants an answer.
+            // Part of a handshake requires a reply.
             uninterrupted(|| session.flush(&self.socket))?;
         }
     }
 
-    /// Completes the handshake of a socket that blocks.
+    /// Completes the handshake on a blocking socket.
     pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
         let Some(session) = &mut self.session else { return Ok(()) };
         uninterrupted(|| session.flush(&self.socket))?;
@@ -133,7 +133,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Whether requests can be sent: no handshake is under way.
+    /// Returns whether requests can be sent: no handshake is under way.
     pub(crate) fn is_open(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.is_open())
     }
@@ -143,12 +143,12 @@ impl Transport {
         self.session.as_mut()?.take_handshake()
     }
 
-    /// Whether bytes were received and decrypted that [`Self::receive`] has not returned.
+    /// Returns whether bytes were received and decrypted that [`Self::receive`] has not returned.
     pub(crate) fn has_received(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.has_received())
     }
 
-    /// Whether bytes wait for [`Self::flush`].
+    /// Returns whether bytes wait for [`Self::flush`].
     pub(crate) fn has_output(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.has_output())
     }

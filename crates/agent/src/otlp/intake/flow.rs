@@ -32,7 +32,7 @@ pub(super) struct Flow {
 #[derive(Debug, Default)]
 struct ExportSums {
     has_point: bool,
-    /// It was too long on its way to say something about now.
+    /// Whether it was too long on its way to describe the present.
     is_late: bool,
     /// A point of it was refused, so that its requests are not known.
     is_refused: bool,

@@ -105,7 +105,7 @@ fn the_requested_number_of_pairs_mostly_shows_a_difference() {
         differences(&[values], &mut rng)[0].unwrap().shown
     };
     let share = (0..SEEDS).filter(shows).count() as f64 / SEEDS as f64;
-    assert!((0.65..=0.95).contains(&share), "{asked} pairs: {share}");
+    assert!((0.65..=0.95).contains(&share), "{more_blocks} pairs: {share}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl Agent<'_> {
         Ok((handle, watch))
     }
 
-    /// Takes the next app of a template; with its first one all are made.
+    /// Returns the next app of a template; the call for its first app creates all of them.
     pub(super) fn attach_slot(
         &self,
         slot: SlotOf,

@@ -52,7 +52,7 @@ impl<'a> Sources<'a> {
         Self { roots, berthed, epoch: config.epoch_rule().longest(), has_counters }
     }
 
-    /// Returns an app with the sources of what is read of it.
+    /// Returns an app with its sources of readings.
     pub(in crate::session) fn host_app(
         &self,
         id: AppId,

@@ -125,7 +125,7 @@ impl Plan {
         Ok(Self { state, cores, sleeps })
     }
 
-    /// Power awake before and after, and a point for each sleep between.
+    /// Measures the power of awake cores before and after, and a point for each sleep in between.
     fn measure(
         &self,
         bench: &mut Bench,

@@ -259,7 +259,7 @@ fn a_proof_of_an_admission_controller_has_its_gate_open_in_every_other_block() {
     let proof = ["--prove", "12s", "--block", "1s", "--json"];
     let (agent, port) = run_for(&scene, admission, &proof);
     let ended = agent.wait_while(|| {
-        // The last clients find no server.
+        // The last clients cannot connect to a server.
         client(port, "mysql", &"begin; select 1; commit;".repeat(20)).wait().unwrap();
     });
     let out = ended.well().out;
@@ -382,9 +382,8 @@ mod needs_sysbench {
         assert_eq!(seen["gate"]["waited_too_long"], 0, "{seen}");
     }
 
-    /// Each holds its slot for 30 ms in which it wants no core: 64 at a time do, and
-    /// behind a gate a quarter of them or fewer. No scatter of a busy machine's makes
-    /// that look like a gain.
+    /// Each holds its slot for 30 ms in which it uses no core: 64 at a time do this, and behind a
+    /// gate a quarter of them or fewer. No noise of a busy machine makes that look like a gain.
     #[test]
     #[ignore = "slow: seconds of load on a database"]
     fn auto_leaves_the_gate_open_where_it_cannot_help() {
@@ -421,7 +420,7 @@ mod needs_sysbench {
         let running = "select count(*) > 60 from information_schema.processlist";
         wait_for("the load", || database.admin(running).trim() == "1");
         let seen = database.server.seen();
-        // Its connections are gone under it.
+        // Its connections were closed while it ran.
         load.wait().unwrap();
         assert!(seen["gate"]["admissions_after_a_wait"].as_u64().unwrap() > 0, "{seen}");
     }

@@ -246,7 +246,7 @@ fn an_application_that_renames_itself_changes_its_class() {
     say("begin; set local application_name = 'shop'; rollback; select 1;");
     say("reset application_name;");
     wait_for("a client of its user's class again", || (of("web"), of("report")) == (1, 0));
-    // The reports of these follow a row, and an error.
+    // These settings are reported behind a row, and behind an error.
     say("select set_config('application_name', 'report', false);");
     wait_for("a class that a function sets", || (of("web"), of("report")) == (0, 1));
     say("begin; set local application_name = 'shop'; select 1/0;");

@@ -76,7 +76,7 @@ impl Agent {
         self.wait_while(|| {})
     }
 
-    /// Waits for it to end and calls `look` now and then while it runs.
+    /// Waits for its end and calls `look` repeatedly while it runs.
     pub(crate) fn wait_while(mut self, mut look: impl FnMut()) -> Ended {
         let mut status = None;
         let (child, err) = (&mut self.child, &self.err);
@@ -89,7 +89,7 @@ impl Agent {
         Ended { status: status.unwrap(), out: self.out(), err: self.err() }
     }
 
-    /// SIGINT as Ctrl-C sends, and its end.
+    /// Sends SIGINT, as Ctrl-C does, and waits for the end of the agent.
     pub(crate) fn interrupt(self) -> Ended {
         self.signal(Signal::INT);
         self.wait()

@@ -90,7 +90,7 @@ impl Browser {
         self.post("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
     }
 
-    /// A key pressed and let go.
+    /// Presses and releases a key.
     pub(crate) fn press(&self, key: &str, code: u32) {
         for kind in ["keyDown", "keyUp"] {
             let event =
@@ -99,14 +99,14 @@ impl Browser {
         }
     }
 
-    /// A screen of this size in CSS pixels.
+    /// Sets the size of the screen in CSS pixels.
     pub(crate) fn screen(&self, width: u32, height: u32, is_phone: bool) {
         let screen = json!({ "width": width, "height": height, "deviceScaleFactor": 1,
                              "mobile": is_phone });
         self.tell("Emulation.setDeviceMetricsOverride", &screen);
     }
 
-    /// `light` or `dark`.
+    /// Sets the colour scheme: `light` or `dark`.
     pub(crate) fn prefer(&self, scheme: &str) {
         let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
         self.tell("Emulation.setEmulatedMedia", &json!({ "features": [feature] }));

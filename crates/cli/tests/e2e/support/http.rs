@@ -27,7 +27,7 @@ pub(crate) fn address_of(agent: &mut Agent) -> String {
     from.split('/').next().unwrap().to_owned()
 }
 
-/// Sends these bytes and reads what comes until the other end closes.
+/// Sends these bytes and reads until the other end closes.
 pub(crate) fn exchange(address: &str, request: &str) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(super::PATIENCE)).unwrap();
@@ -47,7 +47,7 @@ pub(crate) fn exchange(address: &str, request: &str) -> Answer {
     Answer { status, head: head.to_lowercase(), body: body.to_owned() }
 }
 
-/// Whether an answer has as many bytes as its head says; one without a length ends with
+/// Returns whether an answer has as many bytes as its head states; one without a length ends with
 /// its connection.
 fn is_whole(bytes: &[u8]) -> bool {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
@@ -58,7 +58,7 @@ fn is_whole(bytes: &[u8]) -> bool {
         .is_some_and(|it| bytes.len() >= end + 4 + it)
 }
 
-/// GET with a `Host` of the test's choice.
+/// Sends a GET with this `Host`.
 pub(crate) fn get_as(address: &str, host: &str, path: &str) -> Answer {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     exchange(address, &request)
@@ -82,7 +82,7 @@ pub(crate) struct Viewer {
 }
 
 impl Viewer {
-    /// Asks for the stream; nothing of it is read yet.
+    /// Requests the stream; nothing of it is read yet.
     pub(crate) fn open(address: &str) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(super::PATIENCE)).unwrap();

@@ -18,7 +18,7 @@ impl Record {
         record
     }
 
-    /// The first column of what a query finds.
+    /// Returns the first column of a query's rows.
     pub(crate) fn text(&self, sql: &str) -> Vec<String> {
         let mut query = self.database.prepare(sql).unwrap();
         let rows = query.query_map([], |row| row.get(0)).unwrap();

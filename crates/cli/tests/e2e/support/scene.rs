@@ -56,7 +56,7 @@ impl Scene {
         self.write("lull.toml", &format!("{head}{agent}\n{body}"))
     }
 
-    /// The text of a file in `examples/` with what must differ here; each must occur in it.
+    /// Returns the text of a file in `examples/` with these replacements; each must occur in it.
     pub(crate) fn example(&self, name: &str, replaced: &[(&str, String)]) -> String {
         let file = format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(file).unwrap();
@@ -66,7 +66,7 @@ impl Scene {
         })
     }
 
-    /// The line of an example that names its records, and what names those of this scene.
+    /// Returns the line of an example that names its records, and the line for those of this scene.
     pub(crate) fn own_record(&self) -> (&'static str, String) {
         let (state, records) = (self.path("state"), self.records_dir());
         ("record = \"runs\"", format!("record = {records:?}\nstate = {state:?}"))
@@ -76,7 +76,7 @@ impl Scene {
         self.path("records")
     }
 
-    /// The records there are, oldest first.
+    /// Returns the present records, oldest first.
     pub(crate) fn records(&self) -> Vec<PathBuf> {
         let Ok(files) = std::fs::read_dir(self.records_dir()) else { return Vec::new() };
         let files = files.flatten().map(|file| file.path());
@@ -162,7 +162,7 @@ impl Scene {
         })
     }
 
-    /// Waits until nothing runs any more that the scene's commands have started.
+    /// Waits until all processes that the scene's commands have started have ended.
     pub(crate) fn wait_until_quiet(&self) {
         let left = || {
             let all = self.processes().into_iter();

@@ -66,7 +66,8 @@ impl Victim {
         Self::new(command.spawn().unwrap(), String::new(), None)
     }
 
-    /// The daemons of [`Victim::daemoniser`] that are not as it was, with what they have.
+    /// Returns the daemons of [`Victim::daemoniser`] whose state differs from the victim's first
+    /// state, with their states.
     pub(crate) fn changed_daemons(&self, mark: &str) -> BTreeMap<i32, ThreadState> {
         let usual = &self.before[&self.pid()];
         let of_daemon = |pid: i32| Some((pid, threads(pid).remove(&pid)?));
@@ -88,7 +89,7 @@ impl Victim {
         &self.address
     }
 
-    /// The threads that there were before, as they are now.
+    /// Returns the present state of the threads that existed at first.
     pub(crate) fn now(&self) -> BTreeMap<i32, ThreadState> {
         threads(self.pid())
     }
@@ -103,8 +104,8 @@ impl Victim {
         *self.before.keys().find(|tid| **tid != self.pid()).unwrap()
     }
 
-    /// Returns the differences of the threads from before; a new thread must be as the main one
-    /// was.
+    /// Returns the differences of the threads from their first state; a new thread must have the
+    /// first state of the main one.
     fn changes(&self) -> Vec<String> {
         let usual = &self.before[&self.pid()];
         let differs = |(tid, state): (i32, ThreadState)| {
@@ -114,20 +115,20 @@ impl Victim {
         self.now().into_iter().filter_map(differs).collect()
     }
 
-    /// Asserts that it lives and that all its threads are as they were.
+    /// Asserts that it lives and that all its threads have their first state.
     pub(crate) fn assert_as_before(&self) {
         assert!(!self.now().is_empty(), "the victim has ended");
         assert_eq!(self.changes(), Vec::<String>::new());
     }
 
-    /// Waits until all its threads are as they were.
+    /// Waits until all its threads have their first state.
     pub(crate) fn wait_until_as_before(&self) {
         wait_or(|| format!("{:?}", self.changes()), &mut || !self.is_changed());
         self.assert_as_before();
     }
 }
 
-/// For how long daemons sleep that have pinned themselves, by which they are known.
+/// The sleeping time of daemons that have pinned themselves, by which they are recognised.
 const PINNED_S: &str = "21";
 
 /// The daemons of [`Victim::self_pinning_daemoniser`] that have pinned themselves.

@@ -119,7 +119,7 @@ fn requests_that_were_never_seen_are_counted_for_the_dispatcher() {
     let counted = scene.dispatch.take_tally();
     assert_eq!((counted.brief, counted.tally.latency.count()), (5, 5));
     let shown = scene.shown.lock().unwrap();
-    assert_eq!(shown.len(), 1, "a beat of three answers");
+    assert_eq!(shown.len(), 1, "a period of three answers");
     assert!(shown[0].tail.unwrap().0.abs_diff(1_000_000) < 50_000, "{:?}", shown[0]);
 }
 

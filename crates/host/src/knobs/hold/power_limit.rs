@@ -23,7 +23,9 @@ pub(super) fn limit(roots: &Roots, name: &str, power: Watts) -> Result<Vec<TextW
     if !is_within {
         let most = highest_uw as f64 / 1e6;
         let bounds = if highest_uw == 0 { "1 W or more".into() } else { format!("1 to {most} W") };
-        return Err(KnobError::Nonsense(format!("{power} is no limit for {name}: {bounds}")));
+        return Err(KnobError::Nonsense(format!(
+            "{power} is not a limit of {name}: write {bounds}"
+        )));
     }
     let uw = (wanted_uw.round() as u64).to_string();
     let limit = TextWrite { path: file("power_limit_uw"), text: uw, kept: ReadBack::Nearly };

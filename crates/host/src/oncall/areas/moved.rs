@@ -148,7 +148,7 @@ mod tests {
             Moved::new(std::process::id(), 0, own, present, &self.tree.roots())
         }
 
-        /// Releases the thread. Returns its cores of those that it can have.
+        /// Releases the thread, and returns its cores among those of the test.
         fn release(&self, moved: &Moved) -> CoreSet {
             moved.release(self.thread.tid, &self.tree.roots());
             self.thread.cores().intersection(&self.all)

@@ -64,7 +64,7 @@ pub(super) fn by_a_profile() {
     let is_named = until_then.any(|line| line.contains(notice));
     signal(agent.id().cast_signed(), Signal::INT);
     agent.wait().unwrap();
-    assert!(is_named, "{said:?}");
+    assert!(is_named, "{shown:?}");
     restart(RULES);
     assert!(is_mapped(), "{}", log_of("confined"));
     systemctl(&["stop", "confined"]);

@@ -147,7 +147,7 @@ pub(super) fn killed() {
     assert_eq!(control("cpu.weight"), "50");
     let said = run("lull", &["restore", "--state", STATE]);
     wait_for_values("200", "80000 100000");
-    assert!(!Path::new(RUNTIME).exists(), "a drop-in is left: {said}");
+    assert!(!Path::new(RUNTIME).exists(), "a drop-in is left: {printed}");
     remove_unit(LIMITS);
 }
 

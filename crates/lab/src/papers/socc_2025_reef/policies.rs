@@ -199,7 +199,7 @@ fn worst(cell: &GateCell, model: &OversubscribedModel) -> Estimate {
     worst.unwrap_or_else(|| estimate_of(&[]))
 }
 
-/// What is late in a class over what may be; `None` without answers or a bound of latency.
+/// The late answers of a class over the allowed ones; `None` without answers or a bound of latency.
 fn over_allowed(objective: Objective, class: &Latency) -> Option<f64> {
     match objective {
         Objective::Tail { percentile, bound } => {
@@ -329,7 +329,7 @@ fn promise_rows(
         let name = format!("worst compliance, {system}");
         Row::held(name, "1", "kept", worst(cell, model), AtMost(most))
     };
-    // "Within or near" what is allowed (section 5.2): alone, they leave a queue.
+    // "Within or near" the objective (section 5.2): alone, the policies leave a queue.
     let mut rows = vec![held(name.to_owned(), alone, 1.1), held(format!("{name}+REEF"), reef, 1.0)];
     rows.extend(throughput_rows(&format!("{name}+REEF against {name}"), alone, reef, printed));
     rows

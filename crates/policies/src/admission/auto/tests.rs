@@ -490,7 +490,7 @@ fn what_is_promised_says_what_is_better() {
     ] {
         let mut run = Run::with_objectives("", &asked, Workers::Wait);
         run.steadily(traded, 120);
-        assert_eq!(run.cap(), cap, "{asked:?}");
+        assert_eq!(run.cap(), cap, "{server_objectives:?}");
     }
 }
 

@@ -248,7 +248,7 @@ fn a_change_of_load_excuses_a_move_only_if_configured() {
         assert_eq!(bench.cores(), "a:0 b:0 shared:8");
         let mut loaded = lc(5);
         loaded.latency.as_mut().unwrap().offered_per_s = 150.0;
-        // E_S rises by the best-effort app alone; everybody else is comfortable.
+        // E_S rises by the best-effort app alone; all other apps are well below their bounds.
         bench.see(vec![loaded, lc(5), be(20.0)]);
         bench.cores()
     };
@@ -405,7 +405,8 @@ fn a_violating_app_gets_cores_until_it_meets_its_objective_and_entropy_falls() {
         [
             "a:1 b:0 shared:8",
             "a:2 b:0 shared:7",
-            // Comfortable, so one goes back; that hurts, so it is undone and not tried again.
+            // The tail is well below its bound, so a unit is returned; entropy rises, so this is
+            // undone and not tried again.
             "a:1 b:0 shared:8",
             "a:2 b:0 shared:7",
             "a:2 b:0 shared:7",

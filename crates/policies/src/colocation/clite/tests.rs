@@ -157,7 +157,7 @@ fn an_empty_machine_wants_nothing() {
     assert!(bench.see(Vec::new()).is_empty());
 }
 
-/// Cores alone can be divided, and everybody has exactly what he is given.
+/// Cores alone can be divided, and each app has exactly its share.
 fn known_plant() -> MemoryPlant {
     plant(12, &[2.0, 1.0])
         .without(Capability::CacheWays, "test")

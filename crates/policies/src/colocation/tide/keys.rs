@@ -11,7 +11,8 @@ config! {
         /// Longest time between adjustments (Ah-Q, section VI-B: 500 ms).
         #[serde(serialize_with = "text")]
         period: Nanos = Nanos::from_millis(500),
-        /// Shortest, where the load's bursts are frequent (Wang et al. 2013, eq. 2: 50 ms).
+        /// Shortest period, used where the load's bursts are frequent (Wang et al. 2013, eq. 2: 50
+        /// ms).
         #[serde(serialize_with = "text")]
         period_min: Nanos = Nanos::from_millis(50),
         /// Slack below which best-effort work gives way (Ah-Q, section VI-B: 0.05).

@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// The mean of what drawn points add, and its standard error.
+    /// The mean hypervolume that points drawn from the posteriors add, and its standard error.
     fn by_chance(points: &[Point3], posteriors: [Posterior; 3], rng: &mut Rng) -> (f64, f64) {
         let before = Boxes::new(points, REFERENCE).hypervolume;
         let normals = posteriors.map(|it| Normal::new(it.mean, it.std_dev).unwrap());

@@ -160,7 +160,7 @@ impl Search {
             if scores.iter().any(|score| *score >= MIN_GAIN.ln()) {
                 break;
             }
-            // What the model knows is worth more than what it may be wrong about.
+            // Exploiting the model is worth more than reducing its uncertainty.
             let left = self.rules.trials - self.trials.len();
             if let Some(likely) = worthiest(&self.contenders(models, left), MIN_GAIN) {
                 return Some(Next { place: likely.place.clone(), expected_gain: None });

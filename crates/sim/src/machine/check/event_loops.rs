@@ -29,7 +29,8 @@ impl MachineModel {
         };
         let sleep = "event loops sleep between requests: give at least one `[[idle]]`";
         refuse_if(self.idle.is_empty(), "idle", sleep)?;
-        let cycles = "event loops state what packets cost in cycles, as `stack`: write \"0s\"";
+        let cycles =
+            "event loops have the cost of packets in cycles, in `stack`: write \"0s\" here";
         for (cost, what) in
             [(card.interrupt, "interrupt"), (card.receive, "receive"), (card.clean, "clean")]
         {

@@ -92,7 +92,7 @@ impl MachineSimulation {
 }
 
 impl MachinePlant {
-    /// The knobs of an app as they are.
+    /// Returns the current settings of the knobs of an app.
     pub(super) fn settings_of(&self, id: AppId) -> Vec<Setting> {
         let number = self.numbers[id.index()];
         let mask = self.simulation.apps[number].treatment.mask;

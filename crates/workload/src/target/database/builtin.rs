@@ -44,9 +44,9 @@ const ACCOUNTS: u32 = 100_000;
 /// The tables of a built-in script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tables {
-    /// Those of `tpcb-like` and `hot-rows`.
+    /// The tables of `tpcb-like` and `hot-rows`.
     Accounts,
-    /// Those of `tpcc-like`.
+    /// The tables of `tpcc-like`.
     Warehouses,
 }
 
@@ -58,13 +58,13 @@ impl Tables {
         }
     }
 
-    /// A statement that succeeds only if the tables of this scale are complete.
+    /// Returns a statement that succeeds only if the tables of this scale are complete.
     pub(super) fn check(self, scale: u32) -> String {
         format!("SELECT scale_{scale} FROM {}", self.complete())
     }
 
-    /// The statements that create the tables, in order. That which shows that they are complete
-    /// is dropped first and created last.
+    /// Returns the statements that create the tables, in order. The table that marks them as
+    /// complete is dropped first and created last.
     pub(super) fn creation(self, scale: u32) -> impl Iterator<Item = String> {
         let complete = self.complete();
         let tables: Box<dyn Iterator<Item = String>> = match self {

@@ -4,10 +4,10 @@ use crate::Generator;
 use rand::RngExt;
 use rand_distr::{Distribution, Zipf};
 
-/// Parentheses and signs may nest this deep.
+/// The deepest nesting of parentheses and signs.
 const DEPTH_MAX: usize = 32;
-/// Most sums, differences and products of an expression; each may be a level of its tree, which is
-/// evaluated by recursion.
+/// The largest number of sums, differences and products of an expression; each may be a level of
+/// its tree, which is evaluated by recursion.
 const OPERATIONS_MAX: usize = 500;
 
 /// An expression over 64-bit integers. Sums and products wrap.
@@ -26,7 +26,7 @@ pub(super) enum Expression {
     Zipfian(Box<Self>, Box<Self>, f64),
 }
 
-/// What an expression draws from.
+/// The random numbers and variables of an evaluation.
 pub(super) struct Draw<'d> {
     pub(super) variables: &'d [i64],
     pub(super) rng: &'d mut Generator,
@@ -60,7 +60,7 @@ impl Expression {
     /// Parses a whole text; `variable` returns the index of a name that is set.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The problem, for users.
     pub(super) fn parse(
         text: &str,
         variable: &dyn Fn(&str) -> Option<usize>,
@@ -254,7 +254,7 @@ mod tests {
             (":other", "`:other` is not set"),
             ("1 2", "`2` was not expected"),
             ("five", "`five` is not a number"),
-            ("random_zipfian(1, 2, 0)", "`0` is no exponent"),
+            ("random_zipfian(1, 2, 0)", "`0` is not an exponent"),
             ("", "`` is not a number"),
         ];
         for (text, wanted) in cases {

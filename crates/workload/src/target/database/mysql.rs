@@ -26,18 +26,18 @@ const ERR: u8 = 0xff;
 /// An EOF packet is shorter than this; a row that begins with the same byte is longer.
 const EOF_BYTES_MAX: usize = 9;
 
-/// What the next packet is.
+/// The packet that the connection expects next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Greeting,
     LoginReply,
-    /// Nothing: no command is under way.
+    /// No packet: no command is under way.
     Nothing,
     /// The first packet of a reply to a query or an execution.
     First,
     /// The first packet of a reply to the preparation of this statement.
     Prepared(usize),
-    /// So many definitions, an EOF packet, and then what is named.
+    /// This many definitions and an EOF packet, and then the packets of the second field.
     Definitions(u64, Next),
     Rows,
 }
@@ -45,7 +45,7 @@ enum Expect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Rows,
-    /// The definitions of so many columns of a prepared statement.
+    /// The definitions of this many columns of a prepared statement.
     Columns(u16),
     End,
 }
@@ -180,7 +180,7 @@ impl Mysql {
         })
     }
 
-    /// Ends a result set with its status flags; another may follow.
+    /// Ends a result set with its status flags; another result set may follow.
     fn end_result(&mut self, status: Option<&[u8]>) -> Result<Option<Reply>, ProtocolError> {
         let Some(&[low, high]) = status else {
             return Err(ProtocolError::unexpected(Self::PROTOCOL, b"a reply without its status"));
@@ -214,7 +214,7 @@ impl Wire for Mysql {
         "?".to_owned()
     }
 
-    /// The server speaks first.
+    /// Writes nothing, because the server sends the first packet.
     fn open(&mut self, _: &mut Vec<u8>) {}
 
     fn begins_tls(&mut self, out: &mut Vec<u8>) -> bool {
@@ -238,7 +238,7 @@ impl Wire for Mysql {
         let id = self.ids.get(statement).copied().unwrap_or_default();
         let mut body = vec![COM_STMT_EXECUTE];
         body.extend(id.to_le_bytes());
-        // No cursor; one iteration.
+        // Flags: no cursor; iterations: one.
         body.extend([0, 1, 0, 0, 0]);
         if !values.is_empty() {
             body.resize(body.len() + values.len().div_ceil(8), 0);
@@ -258,13 +258,14 @@ impl Wire for Mysql {
             return Ok((skipped, None));
         }
         if self.encrypted_login.is_some() && !input.is_empty() {
-            // Bytes in the clear behind the greeting can be from anybody between: an answer to
+            // Bytes in the clear behind the greeting can be from any host between: an answer to
             // them could have the password in it.
             return Err(ProtocolError::unexpected(Self::PROTOCOL, input));
         }
         let Some([a, b, c, sequence]) = input.first_chunk::<4>() else { return Ok((0, None)) };
         let length = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
-        // A text of another protocol has a letter here, and its length would never be reached.
+        // Text of another protocol has a letter here, and its supposed length would never be
+        // reached.
         if self.awaits == Expect::Greeting && *sequence > 1 {
             return Err(ProtocolError::unexpected(Self::PROTOCOL, input));
         }
@@ -304,7 +305,7 @@ fn read_error(payload: &[u8]) -> Option<ServerError> {
     })
 }
 
-/// The error of a connection that the server refuses or ends.
+/// Returns the error of a connection that the server refuses or ends.
 fn refused(payload: &[u8]) -> ProtocolError {
     match read_error(payload) {
         Some(error) => ProtocolError::refused(Mysql::PROTOCOL, error.code, &error.message),
@@ -327,7 +328,7 @@ fn integer(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(value))
 }
 
-/// Returns what follows a length-encoded integer.
+/// Skips a length-encoded integer, and returns the bytes behind it.
 fn skip_integer(bytes: &[u8]) -> Option<&[u8]> {
     let size = match bytes.first()? {
         0xfc => 3,

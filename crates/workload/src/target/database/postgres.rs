@@ -12,12 +12,12 @@ use login::Authentication;
 pub(super) use login::SaltedPasswords;
 
 const VERSION: u32 = 0x3_0000;
-/// In place of the version: a request for TLS.
+/// The code of a request for TLS, which is sent in place of the version.
 const TLS_REQUEST: u32 = 80_877_103;
-/// Messages that are longer than this are garbage: PostgreSQL's own limit is 1 GiB.
+/// The longest message that is accepted, which is PostgreSQL's own limit of 1 GiB.
 const LENGTH_MAX: usize = 1 << 30;
 
-/// What the connection does.
+/// The state of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// TLS was requested: the reply is one byte.
@@ -78,10 +78,10 @@ impl Postgres {
                 let in_transaction = body != b"I";
                 Ok(Some(Reply { error: self.error.take(), in_transaction }))
             }
-            // Notices, parameters, notifications and the key that cancels a query.
+            // Ignored: notices, parameters, notifications, and the key that cancels a query.
             (b'N' | b'S' | b'A' | b'K', _) => Ok(None),
             (b'v', State::Login) => Ok(None),
-            // Rows and their description, ends of commands, of parses and of binds.
+            // Ignored: rows and their description, and the ends of commands, parses and binds.
             (
                 b'T' | b'D' | b'C' | b'I' | b'1' | b'2' | b'3' | b'n' | b't' | b's',
                 State::Replying,
@@ -127,7 +127,7 @@ impl Wire for Postgres {
         if self.state != State::BeginningTls {
             return false;
         }
-        // Behind the request `open` writes the login.
+        // After the request for TLS, `open` writes the login.
         self.open(out);
         self.state = State::Login;
         true
@@ -149,7 +149,7 @@ impl Wire for Postgres {
     fn execute(&mut self, statement: usize, values: &[i64], out: &mut Vec<u8>) {
         self.state = State::Replying;
         let name = statement.to_string();
-        // All parameters as text.
+        // All parameters are sent as text.
         let mut parameters = Vec::from([0, 0]);
         parameters.extend((values.len() as u16).to_be_bytes());
         for value in values {
@@ -158,7 +158,7 @@ impl Wire for Postgres {
             parameters.extend(text.as_bytes());
         }
         write_message(b'B', &[b"\0", name.as_bytes(), b"\0", &parameters, &[0, 0]], out);
-        // All rows.
+        // All rows are requested.
         write_message(b'E', &[b"\0", &[0; 4]], out);
         write_message(b'S', &[], out);
     }
@@ -180,7 +180,7 @@ impl Wire for Postgres {
             return Err(ProtocolError::unexpected(Self::PROTOCOL, input));
         }
         let body = length - 4;
-        // Only these are read; others may be long.
+        // Only these messages are read; others may be long.
         let head = if matches!(kind, b'R' | b'E' | b'Z') { body.min(HEAD_BYTES) } else { 0 };
         let Some(bytes) = input.get(5..5 + head) else { return Ok((0, None)) };
         self.skip = body - head;
@@ -190,7 +190,7 @@ impl Wire for Postgres {
 }
 
 impl Postgres {
-    /// Reads the reply to a request for TLS. Bytes that follow it in the clear can be from anybody
+    /// Reads the reply to a request for TLS. Bytes that follow it in the clear can be from any host
     /// between, and are refused.
     fn read_tls_reply(&mut self, input: &[u8]) -> Result<(usize, Option<Reply>), ProtocolError> {
         match input {
@@ -219,7 +219,7 @@ fn write_body(parts: &[&[u8]], out: &mut Vec<u8>) {
     parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-/// Reads the fields of an `ErrorResponse`; also whether it ends the connection.
+/// Reads the fields of an `ErrorResponse`. Returns the error, and whether it ends the connection.
 fn read_error(body: &[u8]) -> Option<(ServerError, bool)> {
     let (mut code, mut message, mut is_last) = (None, String::new(), false);
     let mut rest = body;

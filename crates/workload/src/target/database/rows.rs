@@ -2,7 +2,7 @@
 
 const ROWS_PER_INSERT: u32 = 1_000;
 
-/// Drops and creates tables of these names and columns.
+/// Returns statements that drop and create tables of these names and columns.
 pub(super) fn empty<'t>(
     tables: impl IntoIterator<Item = (&'t str, &'t str)>,
 ) -> impl Iterator<Item = String> {
@@ -11,7 +11,7 @@ pub(super) fn empty<'t>(
     })
 }
 
-/// Inserts rows with these numbers.
+/// Returns a statement that inserts rows with these numbers.
 pub(super) fn insert(into: &str, first: u32, rows: u32, row: impl Fn(u32) -> String) -> String {
     let mut text = format!("INSERT INTO {into} VALUES ");
     for number in first..first + rows {
@@ -22,7 +22,7 @@ pub(super) fn insert(into: &str, first: u32, rows: u32, row: impl Fn(u32) -> Str
     text
 }
 
-/// Inserts that many rows, at most [`ROWS_PER_INSERT`] at a time.
+/// Returns statements that insert this many rows, at most [`ROWS_PER_INSERT`] at a time.
 pub(super) fn insert_in_batches(
     table: &'static str,
     rows: u32,

@@ -18,7 +18,7 @@ const WEIGHT_MAX: u32 = 1_000_000;
 pub(super) struct Script {
     pub(super) steps: Vec<Step>,
     pub(super) statements: Vec<Statement>,
-    /// At least one.
+    /// The transactions; there is at least one.
     pub(super) transactions: Vec<Transaction>,
     /// Number of variables. The first is `scale`.
     pub(super) variables: usize,
@@ -29,12 +29,12 @@ pub(super) struct Script {
 pub(super) struct Transaction {
     /// Its name, if the script has several.
     pub(super) name: Option<TransactionName>,
-    /// Index of its first step, and that behind its last one.
+    /// Indices of its first step, and of the step behind its last one.
     pub(super) first: usize,
     pub(super) end: usize,
     /// Index of the last step that sends a statement.
     pub(super) last_query: usize,
-    /// How often it is chosen, in proportion to the others.
+    /// Its weight: the probability with which it is chosen is in proportion to it.
     weight: u32,
 }
 
@@ -45,7 +45,7 @@ pub struct TransactionName([u8; Self::LENGTH]);
 impl TransactionName {
     const LENGTH: usize = 20;
 
-    /// A name of letters, digits, `-` and `_`.
+    /// Returns a name of letters, digits, `-` and `_`.
     fn new(text: &str) -> Option<Self> {
         let mut name = [0; Self::LENGTH];
         name.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
@@ -88,7 +88,7 @@ enum Piece {
     Variable(usize),
 }
 
-/// Why a script cannot be used.
+/// The error of a script that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name}, line {line}: {problem}")]
 pub struct ScriptError {
@@ -130,7 +130,7 @@ impl Statement {
         text
     }
 
-    /// Replaces `values` by those of the parameters, in their order.
+    /// Replaces `values` by the values of the parameters, in their order.
     pub(super) fn collect_values(&self, variables: &[i64], values: &mut Vec<i64>) {
         values.clear();
         values.extend(self.parameters().map(|index| variables[index]));
@@ -152,7 +152,7 @@ impl Script {
     /// Parses a script; `name` is for errors.
     ///
     /// # Errors
-    /// The first line that is wrong, and why.
+    /// The first invalid line, and the reason.
     pub(super) fn parse(name: &str, text: &str, scale: u32) -> Result<Self, ScriptError> {
         let wrong = |line: usize, problem: String| ScriptError {
             name: name.to_owned(),
@@ -200,7 +200,7 @@ impl Script {
         chosen.copied().unwrap_or(last)
     }
 
-    /// The variables before a pass.
+    /// Returns the variables before a pass.
     pub(super) fn variables(&self, scale: u32) -> Vec<i64> {
         let mut variables = vec![0; self.variables];
         variables[0] = i64::from(scale);
@@ -231,7 +231,7 @@ impl Script {
 
 #[derive(Debug, Default)]
 struct Parser {
-    /// Those of variables; empty if only another transaction sets it.
+    /// The names of variables; empty for a variable that only another transaction sets.
     names: Vec<String>,
     transactions: Vec<Transaction>,
     /// Name and weight of the transaction that is being read.
@@ -276,14 +276,14 @@ impl Parser {
         }
         let (name, weight) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let known = TransactionName::new(name).ok_or_else(|| {
-            format!("`{name}` is no name of a transaction: 1 to 20 letters, digits, - and _")
+            format!("`{name}` is not a name: write 1 to 20 letters, digits, - and _")
         })?;
         if self.transactions.iter().any(|one| one.name == Some(known)) {
-            return Err(format!("there is a transaction `{name}` already"));
+            return Err(format!("there is a transaction `{name}` already: choose another name"));
         }
         let weight = weight.trim().parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
         let weight = weight.ok_or("write its weight behind its name: 1 to 1000000")?;
-        // What another transaction sets is not set in this one.
+        // A variable that another transaction sets is not set in this one.
         self.names.iter_mut().skip(1).for_each(String::clear);
         self.header = Some((known, weight));
         Ok(())
@@ -310,7 +310,7 @@ impl Parser {
     fn set(&mut self, text: &str) -> Result<(), String> {
         let (name, value) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         if name.is_empty() || name_length(name) != name.len() {
-            return Err(format!("`{name}` is no name of a variable"));
+            return Err(format!("`{name}` is not a name: write letters, digits and _"));
         }
         let value = self.expression(value)?;
         let variable = Self::index(&self.names, name).unwrap_or_else(|| {
@@ -342,7 +342,7 @@ impl Parser {
         Expression::parse(text, &|name| Self::index(&self.names, name))
     }
 
-    /// Takes one line of SQL in.
+    /// Reads one line of SQL.
     fn sql(&mut self, line: &str) -> Result<(), String> {
         let mut rest = line;
         while let Some(c) = rest.chars().next() {
@@ -399,7 +399,7 @@ impl Parser {
     }
 }
 
-/// Length of the name at the beginning of a text; 0 if there is none.
+/// Returns the length of the name at the beginning of a text; 0 if there is none.
 fn name_length(text: &str) -> usize {
     let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
@@ -451,7 +451,7 @@ mod tests {
         let cases = [
             ("SELECT 1;\nSELECT :b;\n", "x, line 2: the variable `:b` is not set"),
             ("\\let a 1\nSELECT 1;", "x, line 1: `\\let` is not known"),
-            ("\\set 1a 1\nSELECT 1;", "x, line 1: `1a` is no name"),
+            ("\\set 1a 1\nSELECT 1;", "x, line 1: `1a` is not a name"),
             ("\\sleep 5\nSELECT 1;", "x, line 1: end it with a unit"),
             ("SELECT 1;\nSELECT 2\n", "x, line 2: a statement does not end"),
             ("\\set a 1\n", "x, line 1: it has no statement"),
@@ -459,7 +459,7 @@ mod tests {
             ("\\set a 1\n\\transaction b 1\n", "x, line 2: write \\transaction before"),
             ("\\transaction b\nSELECT 1;", "x, line 1: write its weight"),
             ("\\transaction b 0\nSELECT 1;", "x, line 1: write its weight"),
-            ("\\transaction é 1\nSELECT 1;", "x, line 1: `é` is no name"),
+            ("\\transaction é 1\nSELECT 1;", "x, line 1: `é` is not a name"),
             ("\\transaction b 1\nSELECT 1;\n\\transaction b 1", "x, line 3: there is a"),
             ("\\transaction b 1\n\\transaction c 1", "x, line 2: transaction `b` has no"),
             (

@@ -10,7 +10,7 @@ use lull_measure::Nanos;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 
-/// What all connections do.
+/// The script and the options that all connections share.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) script: Script,
@@ -22,13 +22,13 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Whether a statement is prepared in this protocol.
+    /// Returns whether a statement is prepared in this protocol.
     pub(super) fn is_prepared<W: Wire>(&self, statement: usize) -> bool {
         self.prepares && (W::PREPARES_ALL || self.script.statements[statement].has_parameters())
     }
 }
 
-/// What a connection waits for.
+/// The event that a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     New,
@@ -51,7 +51,7 @@ pub(super) struct Session<W> {
     wire: W,
     work: Arc<Work>,
     phase: Phase,
-    /// That of the request under way.
+    /// The transaction of the request under way.
     transaction: Transaction,
     step: usize,
     variables: Vec<i64>,
@@ -91,7 +91,7 @@ impl<W: Wire> Session<W> {
 
     fn start_try(&mut self) {
         self.rng = Generator::seed_from_u64(self.seed);
-        // A script may set it, and each request begins with the given one.
+        // A script may set the variable, and each request begins with the configured value.
         self.variables[0] = i64::from(self.work.scale);
         self.tries += 1;
         self.transaction = self.work.script.choose(&mut self.rng);
@@ -99,7 +99,7 @@ impl<W: Wire> Session<W> {
         self.phase = Phase::Stepping;
     }
 
-    /// Takes a whole reply in.
+    /// Handles a complete reply.
     fn replied(&mut self, reply: Reply, outcomes: &mut Vec<Outcome>) -> Result<(), ProtocolError> {
         self.in_transaction = reply.in_transaction;
         match (self.phase, reply.error) {
@@ -118,7 +118,7 @@ impl<W: Wire> Session<W> {
         Ok(())
     }
 
-    /// Prepares the next statement from this one on that is to be prepared.
+    /// Prepares the next statement, from `first` on, that is to be prepared.
     fn prepare_from(&mut self, first: usize) {
         let work = Arc::clone(&self.work);
         let mut statements = work.script.statements.iter().enumerate().skip(first);

@@ -1,5 +1,5 @@
 //! The connection before a run: it checks the login, creates tables and prepares the script's
-//! statements, so that what the server refuses is an error before the run.
+//! statements, so that a refusal of the server is an error before the run.
 
 use super::super::{Endpoint, ErrorCode, ProtocolError, TlsClient, Transport};
 use super::Server;
@@ -14,7 +14,7 @@ use std::time::Duration;
 const LOGIN_PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 10 });
 const STATEMENT_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Why a database cannot be loaded.
+/// The error of a database that cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The connection failed.
@@ -25,7 +25,7 @@ pub enum SetupError {
         /// The system's error.
         source: io::Error,
     },
-    /// No whole reply to the login in time.
+    /// No complete reply to the login arrived in time.
     #[error(
         "cannot log in to {server}: it accepts connections, but sent {received} within {} s. \
          Another program than a {protocol} server may listen there, or the server hangs: check \
@@ -35,12 +35,12 @@ pub enum SetupError {
     Silent {
         /// The server.
         server: Endpoint,
-        /// The protocol spoken.
+        /// The protocol of the connection.
         protocol: &'static str,
-        /// What was received, in words.
+        /// A description of the received bytes.
         received: String,
     },
-    /// No whole reply to a statement in time.
+    /// No complete reply to a statement arrived in time.
     #[error(
         "{server} did not reply to a statement within {} s: the server hangs, or another session \
          holds locks on the tables",
@@ -58,7 +58,7 @@ pub enum SetupError {
     Protocol {
         /// The server.
         server: Endpoint,
-        /// What the server sent.
+        /// The error in the server's bytes.
         source: ProtocolError,
     },
     /// A statement failed.
@@ -142,7 +142,7 @@ impl<'c, W: Wire> Client<'c, W> {
         self.reply()
     }
 
-    /// Sends what is to be sent and reads until a reply is complete.
+    /// Sends the pending bytes and reads until a reply is complete.
     fn reply(&mut self) -> Result<Reply, SetupError> {
         let mut chunk = [0; 8192];
         loop {
@@ -187,14 +187,14 @@ impl<'c, W: Wire> Client<'c, W> {
     fn begin_tls(&mut self) -> Result<(), SetupError> {
         let Some(tls) = self.tls else { return Ok(()) };
         if !self.held.is_empty() {
-            // In the clear behind the server's agreement they can be from anybody between.
+            // In the clear behind the server's agreement the bytes can be from any host between.
             return Err(self.failed(ErrorKind::InvalidData.into()));
         }
         let begun = self.transport.begin_tls(tls, Vec::new());
         begun.and_then(|()| self.transport.shake_hands()).map_err(|error| self.failed(error))
     }
 
-    /// Goes on after a signal that requests no stop: no bytes were transferred.
+    /// Continues after a signal that requests no stop: no bytes were transferred.
     fn interrupted(&self, error: io::Error) -> Result<usize, SetupError> {
         match error.kind() {
             ErrorKind::Interrupted if self.stop.load(Ordering::Relaxed) => Err(SetupError::Stopped),
@@ -222,7 +222,7 @@ impl<'c, W: Wire> Client<'c, W> {
         }
     }
 
-    /// Names the bytes of an incomplete reply.
+    /// Describes the bytes of an incomplete reply.
     fn received(&self) -> String {
         match self.held.get(..self.held.len().min(40)) {
             None | Some([]) => "nothing".to_owned(),

@@ -21,15 +21,15 @@ const CUSTOMERS: u32 = 300;
 const ITEMS: u32 = 10_000;
 const ORDERS: u32 = 100;
 const LINES: u32 = 10;
-/// Orders of a district that are not delivered in the beginning.
+/// Orders of a district that are not delivered at the start.
 const NEW_ORDERS: u32 = 30;
 
-/// The script.
+/// Returns the script.
 pub(super) fn script() -> String {
     [new_order().as_str(), PAYMENT, ORDER_STATUS, DELIVERY, STOCK_LEVEL].concat()
 }
 
-/// Ten lines, each of an item of another tenth.
+/// Returns the transaction of ten order lines, each of an item of another tenth.
 fn new_order() -> String {
     let mut text = String::from(
         "\\transaction new-order 45
@@ -45,8 +45,8 @@ fn new_order() -> String {
         let _ = writeln!(text, "\\set i{line} random({low}, {high})");
         let _ = writeln!(text, "\\set q{line} random(1, 10)");
     }
-    // The update that contends is first: a snapshot that is older than its lock would make it a
-    // serialization failure.
+    // The update that contends comes first: a snapshot that is older than the update's lock would
+    // make it a serialization failure.
     text += "BEGIN;
 UPDATE lull_district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = :w AND d_id = :d;
 SELECT c_discount, c_balance, w_tax FROM lull_customer, lull_warehouse
@@ -143,7 +143,7 @@ SELECT COUNT(DISTINCT s_i_id) FROM lull_order_line, lull_stock, lull_district
     AND s_w_id = :w AND s_i_id = ol_i_id AND s_quantity < :threshold;
 ";
 
-/// The statements that create and fill the tables.
+/// Returns the statements that create and fill the tables.
 pub(super) fn creation(scale: u32) -> impl Iterator<Item = String> {
     let tables = [
         ("lull_warehouse", "w_id int PRIMARY KEY, w_tax int, w_ytd bigint"),

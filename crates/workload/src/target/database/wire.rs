@@ -1,10 +1,10 @@
-//! What the interpreter of scripts needs of a database's client protocol.
+//! The interface of a database's client protocol, which the interpreter of scripts uses.
 
 use super::super::{ErrorCode, ProtocolError};
 
 /// One connection's side of a client protocol: bytes out, replies in, no I/O.
 pub(super) trait Wire: Send {
-    /// Name of the protocol in errors.
+    /// Name of the protocol, for errors.
     const PROTOCOL: &'static str;
     /// Whether statements without parameters are prepared too. MySQL does not prepare every
     /// statement; those without parameters are sent as text there.
@@ -13,11 +13,11 @@ pub(super) trait Wire: Send {
     /// Writes the placeholder of a parameter, counted from 1.
     fn placeholder(number: usize) -> String;
 
-    /// Appends what the client sends first on a new connection. A reply follows.
+    /// Appends the first bytes of the client on a new connection. A reply follows.
     fn open(&mut self, out: &mut Vec<u8>);
 
-    /// Returns whether the server has agreed to TLS since the last call: all that is received
-    /// and sent from now on is encrypted. Appends what the client then sends.
+    /// Returns whether the server has agreed to TLS since the last call: all bytes are encrypted
+    /// from now on. Appends the client's next bytes.
     fn begins_tls(&mut self, out: &mut Vec<u8>) -> bool;
 
     /// Appends a statement as text. A reply follows.
@@ -41,7 +41,7 @@ pub(super) trait Wire: Send {
     ) -> Result<(usize, Option<Reply>), ProtocolError>;
 }
 
-/// A reply that is complete.
+/// A complete reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Reply {
     /// The error, if the server reported one.
@@ -65,14 +65,15 @@ pub(super) struct Login {
     pub(super) password: String,
     /// Whether the connection is a unix socket, on which a password may be sent as it is.
     pub(super) is_unix: bool,
-    /// Whether TLS is requested, under which it may, too.
+    /// Whether TLS is requested; under TLS a password may be sent as it is, too.
     pub(super) is_tls: bool,
 }
 
 /// The longest part of a message that is read; the rest is skipped.
 pub(super) const HEAD_BYTES: usize = 4096;
 
-/// Takes bytes off those that are to be skipped; returns how many, or `None` if none are.
+/// Skips bytes of `input` that are to be skipped. Returns their number, or `None` if there are
+/// none.
 pub(super) fn skip(left: &mut usize, input: &[u8]) -> Option<usize> {
     let skipped = (*left).min(input.len());
     let is_skipping = *left > 0;

@@ -6,21 +6,21 @@ use super::{
     PROTOCOL, ProtocolError,
 };
 
-/// The statuses that have a place of their own in HPACK's static table, from 8 on.
+/// The statuses that have an entry in HPACK's static table, from index 8 on.
 const STATUSES: [u16; 7] = [200, 204, 206, 304, 400, 404, 500];
 /// Bytes of a block that are kept: the status is its first field.
 const KEPT_BYTES: usize = 64;
 const PRIORITY_BYTES: usize = 5;
 
-/// A header block, of which all frames follow each other.
+/// A header block, whose frames follow each other without others in between.
 #[derive(Debug)]
 pub(super) struct HeaderBlock {
     pub(super) stream: u32,
-    /// Whether the block is the end of its stream.
+    /// Whether the block ends its stream.
     pub(super) is_last: bool,
     /// Its first [`KEPT_BYTES`].
     kept: Vec<u8>,
-    /// Bytes of its frames with their heads, so that empty frames count, too.
+    /// Bytes of its frames with their frame headers, so that empty frames count too.
     length: usize,
 }
 
@@ -34,7 +34,7 @@ impl HeaderBlock {
     /// Appends a frame. Returns whether the block ends with it.
     ///
     /// # Errors
-    /// If the frame is shorter than its padding, or the block is longer than any header.
+    /// If the frame is shorter than its padding, or the block is too long.
     pub(super) fn push(&mut self, frame: Frame, payload: &[u8]) -> Result<bool, ProtocolError> {
         let part =
             fragment(frame, payload).ok_or_else(|| ProtocolError::unexpected(PROTOCOL, payload))?;
@@ -47,13 +47,14 @@ impl HeaderBlock {
         Ok(frame.flags & END_HEADERS != 0)
     }
 
-    /// Returns the status, which only the block of a response has, and not its trailers.
+    /// Returns the status, which is in the block of a response and not in its trailers.
     pub(super) fn status(&self) -> Option<u16> {
         status_of(&self.kept)
     }
 }
 
-/// Returns the part of a header block in a frame: a HEADERS frame may have padding and a priority.
+/// Returns the part of a header block that a frame contains: a HEADERS frame may have padding and a
+/// priority.
 fn fragment(frame: Frame, payload: &[u8]) -> Option<&[u8]> {
     if frame.kind != HEADERS {
         return Some(payload);
@@ -71,7 +72,8 @@ fn fragment(frame: Frame, payload: &[u8]) -> Option<&[u8]> {
 
 /// Reads the status, which is the first field of a response's header block.
 pub(super) fn status_of(mut block: &[u8]) -> Option<u16> {
-    // Updates of the table's size, which goes to 0. The name has seven places in the table.
+    // Skip updates of the table's size, which is 0 afterwards. The name has seven indices in the
+    // table.
     while let [0x20..=0x3f, rest @ ..] = block {
         block = rest;
     }
@@ -90,8 +92,8 @@ fn plain(text: &[u8]) -> Option<u16> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Reads three digits in HPACK's code: 0 to 2 are the five bits 00000 to 00010, and 3 to 9 the
-/// six bits 011001 to 011111.
+/// Decodes three digits of HPACK's Huffman code: 0 to 2 are the five bits 00000 to 00010, and 3 to
+/// 9 the six bits 011001 to 011111.
 pub(super) fn huffman(text: &[u8]) -> Option<u16> {
     let bits = text.iter().fold(0_u32, |all, byte| (all << 8) | u32::from(*byte));
     let mut left = 8 * u32::try_from(text.len()).ok().filter(|length| *length <= 3)?;

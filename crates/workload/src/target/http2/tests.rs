@@ -15,7 +15,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A decoder with so many requests under way, and their bytes.
+/// Returns a decoder with this many requests under way, and their bytes.
 fn with_requests(count: usize) -> (Responses, Vec<u8>) {
     let mut target = get("web:80", "/", false);
     let (mut decoder, mut rng) = (Responses::default(), rand::SeedableRng::seed_from_u64(1));
@@ -37,7 +37,7 @@ fn requests_have_odd_numbers_and_the_fields_that_a_server_needs() {
     let (_, out) = with_requests(2);
     let (first, second) = out.split_at(out.len() / 2);
     assert_eq!((&first[3..9], &second[3..9]), (&[1, 5, 0, 0, 0, 1][..], &[1, 5, 0, 0, 0, 3][..]));
-    // `GET`, `http`, and `/`, and `web:80` as they are.
+    // `GET`, `http` and `/` by index, and `web:80` as a literal.
     assert_eq!(first[9..14], [0x82, 0x86, 4, 1, b'/']);
     assert_eq!(first[14..22], *b"\x01\x06web:80");
 }
@@ -59,7 +59,7 @@ fn a_status_is_read_in_each_form_that_hpack_has() {
     let cases = [
         (vec![0x88], Some(200)),
         (vec![0x8e, 0x40], Some(500)),
-        // RFC 7541, C.6.1: `302` in the code of Huffman, behind an update of the table's size.
+        // RFC 7541, C.6.1: `302` in the Huffman code, behind an update of the table's size.
         (vec![0x3f, 0x20, 0x48, 0x82, 0x64, 0x02], Some(302)),
         (vec![0x20, 0x48, 0x82, 0x64, 0x02], Some(302)),
         (literal(&[0x08, 3], b"503"), Some(503)),
@@ -110,7 +110,7 @@ fn responses_may_come_in_any_order_and_their_places_are_those_of_the_requests() 
     assert!(decoder.is_ready() && !decoder.is_last());
 }
 
-/// A header block in pieces of so many bytes: a HEADERS frame, and frames that continue it.
+/// A header block in pieces of this many bytes: a HEADERS frame, and CONTINUATION frames.
 fn block_frames(flags: u8, stream: u32, block: &[u8], piece: usize) -> Vec<u8> {
     let pieces: Vec<&[u8]> = block.chunks(piece).collect();
     let last = pieces.len() - 1;
@@ -126,13 +126,14 @@ fn block_frames(flags: u8, stream: u32, block: &[u8], piece: usize) -> Vec<u8> {
 
 #[test]
 fn a_status_is_read_from_any_frame_of_its_header_block() {
-    // An update of the table's size, then `302` in the code of Huffman, and another field.
+    // An update of the table's size, then `302` in the Huffman code, and another field.
     let redirect = [0x20, 0x48, 0x82, 0x64, 0x02, 0x40, 1, b'x', 1, b'y'];
     for piece in 1..=redirect.len() {
         let bytes = [
             SETTINGS_FIRST.to_vec(),
             block_frames(0, 3, &redirect, piece),
-            // Trailers that span frames, and a response without a body whose end is in its first.
+            // Trailers that span frames, and a response without a body, whose first frame ends its
+            // stream.
             block_frames(END_STREAM, 3, &[0x40, 1, b'x', 1, b'y'], piece),
             block_frames(END_STREAM, 1, &[0x48, 3, b'5', b'0', b'3'], piece),
         ];
@@ -179,7 +180,7 @@ fn a_header_block_that_is_interrupted_or_does_not_end_is_refused() {
     let (mut decoder, _) = with_requests(1);
     let alone = [SETTINGS_FIRST, &frame(CONTINUATION, END_HEADERS, 1, &[0x88])].concat();
     assert!(feed(&mut decoder, &alone, 100).is_err(), "a continuation of nothing");
-    // Without end, and with no bytes at all in its frames.
+    // A block without end, and one whose frames have no bytes.
     for payload in [&[b'x'; 100][..], &[]] {
         let (mut decoder, _) = with_requests(1);
         let endless = [open.clone(), frame(CONTINUATION, 0, 1, payload).repeat(2_000)].concat();
@@ -233,7 +234,7 @@ fn a_reset_is_an_error_and_an_announced_end_is_none() {
     assert_eq!(reset_code(7).to_string(), "RST:7");
     assert!(decoder.is_last());
     let (mut three, _) = with_requests(3);
-    // The server takes the first of three requests and no other.
+    // The server accepts the first of three requests and no other.
     let bytes =
         [SETTINGS_FIRST[..9].to_vec(), vec![0; 6], frame(GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0])];
     assert_eq!(feed(&mut three, &bytes.concat(), 6).unwrap(), [Outcome::Untaken; 2]);
@@ -251,7 +252,7 @@ fn what_is_no_http_2_is_refused() {
     }
 }
 
-/// Frames of any kind and of no kind, most of them for the two requests under way.
+/// Frames of any kind, most of them for the two requests under way.
 fn any_frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let payload = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..20),
@@ -264,8 +265,8 @@ fn any_frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(one, 0..16)
 }
 
-/// Feeds bytes behind the settings. Checks that no request ends twice, and that each outcome has
-/// a place among those that were under way.
+/// Feeds bytes behind the settings. Checks that no request ends twice, and that each outcome has a
+/// position among the requests under way.
 fn check_hostile(bytes: &[u8], step: usize) -> Result<(), TestCaseError> {
     let (mut decoder, _) = with_requests(2);
     let bytes = [SETTINGS_FIRST, bytes].concat();

@@ -1,7 +1,7 @@
-//! Sessions by `rustls` with ring.
+//! TLS sessions by `rustls` with ring.
 //!
-//! All connections of a run share what `rustls` remembers of sessions, so that a connection that
-//! is opened again resumes one where the server has given a ticket or a session number.
+//! All connections of a run share the tickets and session numbers that `rustls` stores, so that a
+//! new connection resumes a session where the server has issued one of these.
 
 use super::super::endpoint::Stream;
 use super::{TlsConfig, TlsError};
@@ -16,11 +16,11 @@ use rustls::{
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
-/// What to do about a certificate that is not trusted.
+/// The correction of a certificate that is not trusted.
 const ADVICE: &str = "give the certificate of its authority by --tls-ca FILE, or accept any by \
                       --tls-insecure";
 
-/// What the sessions with one server begin with.
+/// The configuration of the sessions with one server.
 #[derive(Debug, Clone)]
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
@@ -30,7 +30,8 @@ pub(crate) struct TlsClient {
 }
 
 impl TlsClient {
-    /// Sessions with a host. `offered` is the protocol within TLS, if that is negotiated.
+    /// Creates a client of sessions with a host. `offered` is the protocol within TLS, if that is
+    /// negotiated.
     pub(crate) fn new(
         config: &TlsConfig,
         host: &str,
@@ -58,7 +59,7 @@ impl TlsClient {
     pub(super) fn begin(&self, clear: Vec<u8>) -> io::Result<Session> {
         let connection = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
         let mut connection = connection.map_err(io::Error::other)?;
-        // The client bounds what is under way.
+        // The client itself bounds the bytes under way.
         connection.set_buffer_limit(None);
         let required = self.required;
         let is_taken = false;
@@ -83,12 +84,12 @@ fn authorities(config: &TlsConfig) -> Result<RootCertStore, TlsError> {
 pub(super) struct Session {
     connection: ClientConnection,
     required: Option<&'static [u8]>,
-    /// Bytes for the socket, of which so many are written.
+    /// Bytes for the socket, and how many of them are written.
     out: Vec<u8>,
     written: usize,
-    /// Decrypted bytes that were not taken.
+    /// Decrypted bytes that have not been taken.
     readable: usize,
-    /// Whether the end of the handshake was taken.
+    /// Whether the end of the handshake has been reported.
     is_taken: bool,
 }
 
@@ -99,7 +100,7 @@ impl Session {
         Ok(bytes.len())
     }
 
-    /// Writes what is encrypted to the socket.
+    /// Writes the encrypted bytes to the socket.
     pub(super) fn flush(&mut self, socket: &Stream) -> io::Result<()> {
         while self.connection.wants_write() {
             self.connection.write_tls(&mut self.out)?;
@@ -133,7 +134,7 @@ impl Session {
                 Ok(Some(count))
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
-            // Many servers close the socket without a word of TLS.
+            // Many servers close the socket without a close_notify alert.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(Some(0)),
             Err(error) => Err(error),
         }
@@ -165,7 +166,7 @@ fn refused(error: &rustls::Error) -> io::Error {
     let text = match error {
         rustls::Error::InvalidCertificate(_) => format!("{error}: {ADVICE}"),
         rustls::Error::InvalidMessage(_) => {
-            format!("{error}: is it a server that speaks TLS at this port?")
+            format!("{error}: does a TLS server listen at this port?")
         }
         _ => error.to_string(),
     };

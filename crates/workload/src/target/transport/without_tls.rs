@@ -1,10 +1,10 @@
-//! A program without TLS: no client can be made, so that there is no session.
+//! A program without TLS: no client can be created, so that there are no sessions.
 
 use super::super::endpoint::Stream;
 use super::{TlsConfig, TlsError};
 use std::io;
 
-/// None can be made.
+/// No value of this type exists.
 #[derive(Debug, Clone)]
 pub(crate) enum TlsClient {}
 
@@ -23,7 +23,7 @@ impl TlsClient {
     }
 }
 
-/// None can be begun.
+/// No value of this type exists.
 #[derive(Debug)]
 pub(super) enum Session {}
 

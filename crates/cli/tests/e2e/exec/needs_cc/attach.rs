@@ -119,9 +119,9 @@ fn a_server_in_a_pid_namespace_keeps_its_records_until_it_ends_or_is_started_aga
     let (server, port) = start_free(&scene, &environment, &inside);
     let mut client = Client::connect_to(port);
     queries(&mut client, 3);
-    // An agent looks for records of the dead as it attaches.
+    // An agent searches for records of ended processes when it attaches.
     let agent = attached(&scene, &GATE_OF_ONE);
-    // That of the look for the server's port may be there for a moment.
+    // The record of the check for the server's port may exist for a moment.
     wait_for("the record of one worker", || workers(&scene) == 1);
     queries(&mut client, 5);
     let seen = agent.interrupt().well().json();

@@ -28,8 +28,8 @@ fn before(scene: &Scene, library: &str) -> Vec<String> {
     let found = Command::new("cc").arg("-print-file-name=libtsan.so").output().unwrap();
     let runtime = String::from_utf8(found.stdout).unwrap().trim().to_owned();
     assert!(runtime.starts_with('/'), "the C compiler has no libtsan.so, only {runtime:?}");
-    // The server forks while it has threads, and its child continues; what its own handlers call
-    // is no matter of the library.
+    // The server forks while it has threads, and its child continues; functions that its own
+    // handlers call do not concern the library.
     let options = "verbosity=1:die_after_fork=0:report_signal_unsafe=0";
     vec![
         "env".to_owned(),

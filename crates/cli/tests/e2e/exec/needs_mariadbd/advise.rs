@@ -57,7 +57,7 @@ fn piped(database: &Database, sql: &str) -> Child {
     client.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = client.spawn().unwrap();
     let (mut input, sql) = (child.stdin.take().unwrap(), sql.to_owned());
-    // Ends with the client, which closes the pipe.
+    // The thread ends with the client, which closes the pipe.
     std::thread::spawn(move || input.write_all(sql.as_bytes()));
     child
 }

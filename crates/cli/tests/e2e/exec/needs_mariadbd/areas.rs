@@ -116,7 +116,7 @@ fn threads_get_their_cores_back_when_the_agent_is_killed_and_when_the_next_one_a
     let agent = attached(&scene, &words(&options));
     session.query("do 1");
     wait_for("its thread in its area", || on(pid, &cores[0]) == 1);
-    // The next agent, which has no areas, comes before the library would do anything.
+    // The next agent, which has no areas, starts before the library acts.
     agent.signal(Signal::KILL);
     drop(agent);
     let agent = attached(&scene, &[]);
@@ -127,7 +127,7 @@ fn threads_get_their_cores_back_when_the_agent_is_killed_and_when_the_next_one_a
     wait_for("its thread in its area", || on(pid, &cores[0]) == 1);
     agent.signal(Signal::KILL);
     drop(agent);
-    // No agent is left: the library does it at a query, once the heartbeat is old.
+    // No agent is left: the library moves the threads at a query, once the heartbeat is old.
     wait_for("its thread on its own cores", || {
         session.query("do 1");
         on(pid, &cores[0]) == 0
@@ -146,7 +146,7 @@ fn a_pool_of_threads_is_left_alone() {
     scene
         .run(&[&["exec"][..], &words[..], &["--", "redis-server"][..]].concat())
         .refused(2, "event loop");
-    // It cannot be known beforehand of a file of options.
+    // An options file does not show beforehand whether the server uses a thread pool.
     let file = scene.write("pool.cnf", "[mariadbd]\nthread_handling = pool-of-threads\n");
     let (command, port) = installed(&scene);
     let file = format!("--defaults-file={}", file.display());
@@ -158,7 +158,7 @@ fn a_pool_of_threads_is_left_alone() {
     let mut database = Database::from_server(&scene, server);
     database.add_users();
     let pid = database.pid();
-    // Many at a time, so that a connection has one thread after the other.
+    // Many clients at a time, so that different threads serve a connection one after another.
     let clients = (database.crowd("web", 8), database.crowd("batch", 8));
     let agent = database.server.agent.as_mut().unwrap();
     agent.wait_until_printed("threads of the server serve several connections each");

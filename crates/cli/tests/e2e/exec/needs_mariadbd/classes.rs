@@ -41,7 +41,7 @@ pub(in crate::exec) fn assert_shares(mut state: impl FnMut() -> Value) {
     });
     let (web, batch) = (had(&last, "web"), had(&last, "batch"));
     assert!(batch > 0, "the class of lower weight starves: {last}");
-    // Four to one, but for the turns in which one of them had no waiting connection.
+    // Four to one, except for turns in which one of them had no waiting connection.
     assert!(web > 2 * batch, "{web} to {batch} turns: {last}");
     assert!(of_client_class(&last, "batch", "waits") > 0, "{last}");
 }
@@ -129,7 +129,8 @@ fn a_connection_of_a_class_with_a_promise_has_more_turns_than_others_behind_pslo
             web + others >= 1000
         });
         drop(clients);
-        // In turn each would have one of 50 turns, and wait for longer than is promised.
+        // In rotation each would have one of 50 turns, and wait for longer than its objective
+        // allows.
         assert!(web * 48 > others * 2, "{admission}: {web} of 2 connections to {others} of 48");
     }
 }
@@ -152,7 +153,7 @@ fn clients_without_a_promise_that_return_after_a_pause_are_not_starved() {
     // The objective is missed, so that the others have a limited rate from now on.
     (0..10).for_each(|_| web.query("do sleep(0.03)"));
     drop(others);
-    // It is met while they pause.
+    // The objective is met while the others pause.
     (0..100).for_each(|_| web.query("do 1"));
     let before = turns();
     let others = database.crowd("batch", 12);
@@ -199,7 +200,7 @@ fn a_run_has_its_classes_of_clients_in_metrics_and_record() {
     scene.wait_until_quiet();
 }
 
-/// A connection that a test speaks itself, to change its user.
+/// A connection whose packets a test writes itself, to change its user.
 pub(super) struct Session(TcpStream);
 
 const PROTOCOL_41: u32 = 0x200;
@@ -248,8 +249,8 @@ impl Session {
         self.send(0, &[&[3], sql.as_bytes()].concat());
     }
 
-    /// Sends a packet and reads the OK that answers it. A server that asks for the password
-    /// again, which is empty, has it again.
+    /// Sends a packet and reads the OK that answers it. If the server requests the password again,
+    /// the empty password is sent again.
     fn send(&mut self, sequence: u8, payload: &[u8]) {
         self.write(sequence, payload);
         let (sequence, mut answer) = self.read();

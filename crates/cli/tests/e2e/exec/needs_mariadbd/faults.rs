@@ -70,7 +70,7 @@ fn resting_workers_end(wake: &str) {
     let timed_out = database.idle_client("set session wait_timeout = 1");
     let mut left = database.idle_client("select 3");
     for client in [&mut hung_up, &mut killed, &mut left] {
-        // Before its answer, a client has not even connected.
+        // A client that has no answer yet may not even have connected.
         client.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
     }
     wait_for("three connections", || database.by_tcp() <= 3 && database.by_tcp() > 0);

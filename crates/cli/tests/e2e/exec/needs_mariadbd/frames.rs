@@ -14,7 +14,7 @@ const COM_CLOSE: u8 = 0x19;
 const COM_FETCH: u8 = 0x1c;
 const COM_RESET: u8 = 0x1f;
 const COM_CHANGE_USER: &[u8] = b"\x11root\0\0mysql\0\x21\0mysql_native_password\0";
-/// No command of MariaDB's.
+/// A number that is not a command of MariaDB.
 const COM_UNKNOWN: u8 = 0x30;
 
 /// Files of the client, the protocol of 4.1 and its passwords, several statements in a query and
@@ -59,7 +59,7 @@ impl Client {
         payload
     }
 
-    /// Sends a command with what belongs to it.
+    /// Sends a command with its arguments.
     fn command(&mut self, command: u8, rest: &[&[u8]]) {
         self.send(0, &[&[command][..], &*rest.concat()].concat());
     }
@@ -86,7 +86,7 @@ impl Client {
         let first = self.packet();
         assert_ne!(first[0], 0xff, "{}", String::from_utf8_lossy(&first));
         if first[0] == 0 {
-            // Behind two numbers of a byte each.
+            // The status is behind two numbers of a byte each.
             return u16::from_le_bytes([first[3], first[4]]);
         }
         self.until_end();

@@ -3,7 +3,7 @@
 use super::attach::{attached, free};
 use super::*;
 
-/// The state of the gate after this action, of a server that is named so.
+/// Returns the state of the gate of this server after an action.
 pub(super) fn gate(scene: &Scene, action: &str, server: &str) -> Value {
     scene.run(&["gate", action, server, "--json"]).well().json()
 }
@@ -36,7 +36,8 @@ fn an_operator_bypasses_the_gate_with_and_without_an_agent_and_after_a_kill() {
     ended(database.client(&"begin; select 1; commit;".repeat(20)));
     let seen = agent.interrupt().well().json();
     assert_eq!(seen["gate"]["admissions"], 0, "{seen}");
-    // The end of the bypass gates the server again, and the next one releases who waits.
+    // The end of the bypass closes the gate again, and the next bypass releases the waiting
+    // workers.
     assert_eq!(gate(&scene, "on", &pid)["gate"], "open");
     let agent = attached(&scene, &["--concurrency", "1", "--slot-lease", "1s"]);
     // Each holds the slot until its lease ends, so that others wait for seconds.

@@ -45,7 +45,7 @@ fn connections_with_tls_wait_at_the_gate_and_every_query_is_counted() {
         let said = ended(database.client_over_tls(&many));
         let cipher = said.lines().next().unwrap().split_whitespace().nth(1);
         let is_cipher = |name: &str| name.contains("AES") || name.contains("CHACHA");
-        assert!(cipher.is_some_and(is_cipher), "{said}");
+        assert!(cipher.is_some_and(is_cipher), "{printed}");
         ended(holder);
         let questions: u64 = said.split_whitespace().last().unwrap().parse().unwrap();
         let seen = database.server.seen();
@@ -74,7 +74,7 @@ fn compression_is_opaque_with_and_without_tls() {
     assert_eq!(seen["gate"]["admissions"], 0, "{seen}");
 }
 
-/// Asks for TLS, sends this in place of a handshake, and is gone.
+/// Requests TLS, sends these bytes in place of a handshake, and disconnects.
 fn fail_a_handshake(port: u16, bytes: &[u8]) {
     const CAPABILITIES: u32 = 1 << 9 | 1 << 11 | 1 << 15;
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -92,7 +92,7 @@ fn a_refused_certificate_and_broken_handshakes_hold_no_slot() {
         let port = format!("--port={}", database.server.port);
         let mut client = Command::new("mariadb");
         client.args(["-uroot", "--host=127.0.0.1", &port, "--ssl", "--ssl-verify-server-cert"]);
-        // It is of no authority that the client knows.
+        // The certificate has no authority that the client knows.
         let refused = client.args(["-e", "select 1"]).output().unwrap();
         let reason = String::from_utf8_lossy(&refused.stderr);
         assert!(!refused.status.success() && reason.contains("certificate"), "{reason}");

@@ -55,7 +55,7 @@ mod needs_mariadb_client_test {
             };
             [0, 1, 2].map(one).map(|thread| thread.join().unwrap())
         });
-        // Some need files and options of MariaDB's build.
+        // Some tests need files and options of MariaDB's build.
         assert!(failed[0].len() < names.len() / 5, "{:?}", failed[0]);
         for at in [1, 2] {
             // Tests can disturb each other on a busy machine: those that differ run again.

@@ -20,7 +20,7 @@ fn the_pause_of_a_client_is_no_part_of_its_latency() {
         clients.iter_mut().for_each(|client| client.query("select 1"));
         std::thread::sleep(PAUSE);
     }
-    // The end of an answer is seen although the client sends nothing more.
+    // The gate recognises the end of an answer although the client sends nothing more.
     wait_for("the ends of all answers", || number(&scene, &database, "under_way") == 0);
     let seen = database.server.seen();
     let all = seen["by_connection"].as_array().unwrap().iter();
@@ -87,7 +87,7 @@ fn pipelined_queries_a_change_of_user_and_vanished_clients_leave_it_well() {
     let one = packet(0, b"\x03select 1");
     client.write(&one.repeat(3));
     (0..3).for_each(|_| client.answer());
-    // In pieces, of which the first is not a whole header.
+    // The query is sent in pieces, of which the first is not a whole header.
     for piece in [&one[..3], &one[3..6], &one[6..]] {
         client.write(piece);
         std::thread::yield_now();
@@ -99,7 +99,7 @@ fn pipelined_queries_a_change_of_user_and_vanished_clients_leave_it_well() {
     client.change_user();
     wait_for("the end of the transaction", || number(&scene, &database, "under_way") == 0);
     for _ in 0..4 {
-        // The first holds the slot, and the others vanish while they wait.
+        // The first client holds the slot, and the others disconnect while they wait.
         Client::connect(&database).ask("select sleep(0.1)");
     }
     client.query("update sbtest.t set b = b + 1 where a = 2");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// One slot, whose holders keep it for a second.
+/// One slot, whose holders hold it for a second.
 const ONE_SLOT: [&str; 4] = ["--concurrency", "1", "--slot-lease", "1s"];
 
 impl Database {

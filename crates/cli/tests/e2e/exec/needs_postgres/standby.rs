@@ -3,7 +3,7 @@
 use super::*;
 
 impl Database {
-    /// Copies the server, and starts the copy as its standby behind a gate of its own.
+    /// Copies the server, and starts the copy as its standby behind its own gate.
     fn start_standby(&self, scene: &Scene) -> Self {
         let data = create_data(scene, "standby");
         let mut backup = of_servers_user(&program("pg_basebackup"));

@@ -1,8 +1,8 @@
 //! The login of MySQL and MariaDB: `mysql_native_password` and `caching_sha2_password`.
 //!
-//! A server with `caching_sha2_password` that does not remember the account asks for the
-//! password itself, which is sent under TLS or on a unix socket only; MySQL's exchange by its
-//! RSA key is not implemented.
+//! A server with `caching_sha2_password` that has not cached the account requires the password
+//! itself, which is sent under TLS or on a unix socket only; MySQL's exchange by its RSA key is not
+//! implemented.
 
 use super::super::super::ProtocolError;
 use super::super::wire::{Login, Wire, split_at_nul};
@@ -27,20 +27,20 @@ const MAX_PACKET_BYTES: u32 = 1 << 24;
 
 const MORE_DATA: u8 = 0x01;
 const SWITCH: u8 = 0xfe;
-/// Behind `MORE_DATA`: the server remembers the account, or needs the password itself.
+/// The byte behind `MORE_DATA`: the server has cached the account, or requires the password itself.
 const FAST_OK: u8 = 3;
 const FULL: u8 = 4;
 
-/// What follows a packet of the server's.
+/// The next step after a packet of the server.
 pub(super) enum Step {
     Send(Vec<u8>),
     Wait,
     Done,
 }
 
-/// What is sent after the server's first packet.
+/// The client's reply to the server's first packet.
 pub(super) struct GreetingAnswer {
-    /// In the clear; TLS begins behind it.
+    /// The request for TLS, in the clear; TLS begins behind it.
     pub(super) tls_request: Option<Vec<u8>>,
     pub(super) login: Vec<u8>,
 }
@@ -137,7 +137,7 @@ pub(super) fn answer(login: &Login, payload: &[u8], sequence: u8) -> Result<Step
     }
 }
 
-/// What a greeting of version 10 says.
+/// The contents of a greeting of version 10.
 struct Greeting<'g> {
     salt: Vec<u8>,
     plugin: &'g [u8],
@@ -147,20 +147,20 @@ struct Greeting<'g> {
 fn read_greeting(payload: &[u8]) -> Option<Greeting<'_>> {
     let rest = payload.strip_prefix(&[PROTOCOL_VERSION])?;
     let (_version, rest) = split_at_nul(rest)?;
-    // Thread, 8 bytes of salt, a zero, flags, character set, status, flags, length of the
+    // Thread, 8 bytes of salt, a zero byte, flags, character set, status, flags, length of the
     // salt, 10 reserved bytes.
     let first = rest.get(4..12)?;
     let flags = u16::from_le_bytes(*rest.get(13..15)?.first_chunk()?);
     let rest = rest.get(31..)?;
     let second = rest.get(..SALT_BYTES - first.len())?;
-    // A zero ends the salt.
+    // A zero byte ends the salt.
     let plugin = rest.get(second.len() + 1..).unwrap_or_default();
     let plugin = split_at_nul(plugin).map_or(plugin, |(plugin, _)| plugin);
     let offers_tls = u32::from(flags) & CLIENT_SSL != 0;
     Some(Greeting { salt: [first, second].concat(), plugin, offers_tls })
 }
 
-/// Proves that the client knows the password; empty for an empty password.
+/// Returns the proof that the client knows the password; empty for an empty password.
 fn scramble(plugin: &str, password: &str, salt: &[u8]) -> Vec<u8> {
     if password.is_empty() {
         return Vec::new();

@@ -35,7 +35,8 @@ fn a_login_under_tls_follows_its_request_and_is_not_sent_in_the_clear() {
     let flags = without.windows(2).position(|it| it == [0xff, 0xf7]).unwrap();
     let mut hello = without.clone();
     hello[flags + 1] |= 8;
-    // What an attacker between appends: the server wants the password itself.
+    // The packet that an attacker between the ends appends: a server that requires the password
+    // itself.
     let appended = [&hello[..], &packet(1, &[1, 4])].concat();
     for step in [5, 1000] {
         let mut wire = Mysql::new(Login { is_tls: true, ..login("secret", false) });
@@ -57,7 +58,7 @@ fn a_login_under_tls_follows_its_request_and_is_not_sent_in_the_clear() {
 
 const OK_PACKET: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
 
-/// Feeds `bytes` in portions; the replies, and what the client sent.
+/// Feeds `bytes` in portions. Returns the replies, and the bytes that the client sent.
 fn feed(
     wire: &mut Mysql,
     bytes: &[u8],
@@ -94,7 +95,7 @@ fn result_set(status: u8) -> Vec<u8> {
         packet(2, b"\x03def..."),
         packet(3, b"\x03def..."),
         packet(4, &eof),
-        // A row whose first value is longer than 16 MB begins as an EOF packet does.
+        // A row whose first value is longer than 16 MB begins with the byte of an EOF packet.
         packet(5, &[&[0xfe], &[b'x'; 9000][..]].concat()),
         packet(6, &eof),
     ]
@@ -133,7 +134,7 @@ fn a_refusal_is_reported_with_its_number() {
     let bytes = [greeting("mysql_native_password"), denied].concat();
     let error = feed(&mut Mysql::new(login("", false)), &bytes, 1000).unwrap_err();
     assert!(error.to_string().ends_with("1045: Access denied"), "{error}");
-    // Before its greeting a server has no SQLSTATE.
+    // Errors before the greeting have no SQLSTATE.
     let error = feed(&mut Mysql::new(login("", false)), &packet(0, b"\xff\x10\x04Too many"), 9);
     assert!(error.unwrap_err().to_string().ends_with("1040: Too many"));
 }
@@ -194,7 +195,7 @@ fn a_payload_of_several_packets_is_skipped_whole() {
     feed(&mut wire, &head, 100).unwrap();
     let mut long = vec![0xff, 0xff, 0xff, 4];
     long.resize(4 + LENGTH_MAX, b'x');
-    // Its rest looks like an error.
+    // The rest of the payload looks like an error.
     long.extend(packet(5, b"\xff\x15\x04#28000no error"));
     long.extend(packet(6, &[0xfe, 0, 0, 2, 0]));
     let (replies, _) = feed(&mut wire, &long, 1 << 20).unwrap();

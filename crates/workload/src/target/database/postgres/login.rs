@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const MECHANISM: &[u8] = b"SCRAM-SHA-256";
-/// A server that wants more rounds of hashing would stall the client. PostgreSQL's default
-/// is 4096.
+/// The largest number of hashing rounds: a server that requests more would stall the client.
+/// PostgreSQL's default is 4096.
 const ITERATIONS_MAX: u32 = 100_000;
-/// `n,,` in base64: no channel binding, since there is no TLS.
+/// `n,,` in base64: no channel binding.
 const CHANNEL_BINDING: &str = "biws";
 
 /// The last salted password, shared by all connections: with one account it is the same for
@@ -31,7 +31,7 @@ pub(in super::super) struct Salted {
     hash: [u8; 32],
 }
 
-/// An exchange under way.
+/// An authentication under way.
 pub(super) struct Authentication {
     salted: SaltedPasswords,
     nonce: String,
@@ -46,13 +46,13 @@ impl Authentication {
         Self { salted, nonce: String::new(), server_signature: None }
     }
 
-    /// Answers a message of type `R`; `None` if the server expects nothing.
+    /// Answers a message of type `R`; returns `None` if the server expects no answer.
     pub(super) fn answer(&mut self, login: &Login, body: &[u8]) -> Answer {
         let unexpected = || ProtocolError::unexpected(Postgres::PROTOCOL, body);
         let (code, rest) = body.split_first_chunk::<4>().ok_or_else(unexpected)?;
         let code = u32::from_be_bytes(*code);
         if login.password.is_empty() && matches!(code, 3 | 5 | 10) {
-            return refuse("the server wants a password: set PGPASSWORD");
+            return refuse("the server requires a password: set PGPASSWORD");
         }
         match code {
             0 => Ok(None),
@@ -81,7 +81,7 @@ impl Authentication {
         Ok(Some([MECHANISM, b"\0", &length, first.as_bytes()].concat()))
     }
 
-    /// Answers the server's first message with the proof; `None` if it is malformed.
+    /// Answers the server's first message with the proof; returns `None` if it is malformed.
     fn continue_scram(&mut self, login: &Login, server_first: &[u8]) -> Option<Vec<u8>> {
         let server_first = std::str::from_utf8(server_first).ok()?;
         let field = |name: &str| server_first.split(',').find_map(|one| one.strip_prefix(name));
@@ -122,7 +122,7 @@ fn mechanisms(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|byte| *byte == 0)
 }
 
-/// The signature in the server's last message.
+/// Returns the signature in the server's last message.
 fn server_final(text: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(text).ok()?;
     BASE64.decode(text.split(',').next()?.strip_prefix("v=")?).ok()
@@ -140,7 +140,7 @@ fn hmac(key: &[u8], message: &[u8]) -> [u8; 32] {
     mac.chain_update(message).finalize().into_bytes().into()
 }
 
-/// `Hi` of RFC 5802: PBKDF2 with one block.
+/// Returns `Hi` of RFC 5802: PBKDF2 with one block.
 fn salted(password: &str, salt: &[u8], iterations: u32) -> [u8; 32] {
     let mut block = hmac(password.as_bytes(), &[salt, &[0, 0, 0, 1]].concat());
     let mut all = block;
@@ -151,8 +151,8 @@ fn salted(password: &str, salt: &[u8], iterations: u32) -> [u8; 32] {
     all
 }
 
-/// A nonce that no earlier login had. It must be new, so that a recorded exchange cannot be
-/// replayed; it need not be secret.
+/// Returns a nonce that no earlier login had, so that a recorded exchange cannot be replayed; it
+/// need not be secret.
 fn fresh_nonce() -> String {
     static LOGINS: AtomicU64 = AtomicU64::new(0);
     let number = LOGINS.fetch_add(1, Ordering::Relaxed);

@@ -135,7 +135,7 @@ proptest! {
             wire.query("select", &mut Vec::new());
         }
         let _ = feed(&mut wire, &bytes, step);
-        // Messages of known types reach further.
+        // Messages of known types get further into the decoder.
         let mut wire = if is_new { postgres() } else { logged_in() };
         if !is_new {
             wire.execute(0, &[1], &mut Vec::new());

@@ -1,9 +1,9 @@
-//! Passes through a script against a protocol without bytes.
+//! Passes through a script, with a protocol of single letters.
 
 use super::*;
 use crate::testing::rng;
 
-/// A protocol whose replies are letters: `k` is well, `t` well within a transaction, `d` and
+/// A protocol whose replies are letters: `k` is success, `t` success within a transaction, `d` and
 /// `D` a deadlock outside of and within one, `x` another error.
 struct Letters;
 
@@ -57,7 +57,7 @@ struct Run {
 }
 
 impl Run {
-    /// A session that has logged in.
+    /// Returns a session that has logged in.
     fn new(script: &str, prepares: bool, tries_max: u32) -> Self {
         let script = Script::parse("x", script, 1).unwrap();
         let work = Work { script, scale: 1, prepares, tries_max };
@@ -112,7 +112,7 @@ fn a_deadlock_is_rolled_back_counted_and_tried_again_with_the_same_parameters() 
     let deadlock = ErrorCode::from_number(1213);
     assert_eq!(run.outcomes, [Outcome::Retried(deadlock)]);
     assert_eq!(run.reply("t"), update);
-    // The server has rolled the transaction back itself.
+    // The server itself has rolled the transaction back.
     assert_eq!(run.reply("d"), "");
     assert_eq!(run.outcomes, [Outcome::Retried(deadlock), Outcome::Error(deadlock)]);
     assert!(run.session.is_ready() && run.session.message() == "why");

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::path::Path;
 
 const RUNC: &str = "/usr/sbin/runc";
-/// Where the host keeps what programs are linked with.
+/// Directories of the host with the libraries that programs are linked with.
 const OF_HOST: [&str; 3] = ["/usr", "/lib", "/lib64"];
 
 /// A container as another user, in PID and mount namespaces of its own, which ends with the test.
@@ -88,7 +88,7 @@ fn a_server_in_a_container_is_gated_by_an_agent_outside_and_leaves_no_records() 
     let agent = attached(&scene, &GATE_OF_ONE);
     let mut client = Client::connect_to(port);
     queries(&mut client, 5);
-    // That of the look for the server's port may be there for a moment.
+    // The record of the check for the server's port may exist for a moment.
     wait_for("the record of one worker", || workers(&scene) == 1);
     let seen = agent.interrupt().well().json();
     assert_eq!(of_class(&seen, "gated"), [5], "{seen}");

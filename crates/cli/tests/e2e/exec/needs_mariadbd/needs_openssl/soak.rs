@@ -87,7 +87,7 @@ fn random_events_lose_no_answer_where_all_clients_use_tls() {
 fn random_events_lose_no_answer_of_a_pool_of_threads() {
     let pool = ["--thread-handling=pool-of-threads", "--thread-pool-size=2"];
     let scene = Scene::new();
-    // No thread of a pool rests, so that both modes and both ways of waking are one.
+    // No thread of a pool rests, so that both modes and both ways of waking are the same.
     soak(start(&scene, WAYS[0], &[], &pool), Encrypted::Some);
 }
 

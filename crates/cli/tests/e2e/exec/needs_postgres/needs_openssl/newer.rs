@@ -14,8 +14,8 @@ fn copied(scene: &Scene, version: &str) -> Result<PathBuf, String> {
     Ok(to)
 }
 
-/// Asks for five rows on a connection that begins by TLS, which psql does since version 17: with
-/// the library of the server's version, the older psql does so too.
+/// Requests five rows on a connection that begins with TLS, which psql does since version 17; with
+/// the libraries of the server's version, the older psql does so too.
 fn ask_by_direct_tls(database: &Database, installed: &Path) {
     let mut psql = database.psql();
     psql.env("LD_LIBRARY_PATH", installed.join("lib"));

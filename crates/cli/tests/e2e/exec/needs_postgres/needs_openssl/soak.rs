@@ -16,7 +16,7 @@ impl Subject for Database {
 
     fn start_client(&self, sql: &str, is_encrypted: bool) -> Child {
         let mut psql = self.psql();
-        // Each is a query of its own.
+        // Each statement is a query of its own.
         psql.args(sql.split("; ").flat_map(|one| ["-c", one]));
         psql.env("PGSSLMODE", if is_encrypted { "require" } else { "disable" });
         psql.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
